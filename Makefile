@@ -1,0 +1,22 @@
+# The two commands are `make demo` and `make test`; everything else is CMake's.
+BUILD ?= build
+JOBS ?= $(shell nproc)
+TERSEWIRE = $(BUILD)/apps/tersewire
+
+.PHONY: deps demo test
+
+# Missing packages, from Debian or Ubuntu.
+deps:
+	@tools/install_deps.sh
+
+# The main job on the embedded images: fp32 first, then the same with 3LC.
+demo: deps
+	cmake --preset release -B $(BUILD) >/dev/null
+	cmake --build $(BUILD) --target tersewire_program -j $(JOBS)
+	tools/demo.sh $(TERSEWIRE)
+
+# Builds everything and runs every test.
+test: deps
+	cmake --preset release -B $(BUILD) -DTERSEWIRE_WERROR=ON >/dev/null
+	cmake --build $(BUILD) -j $(JOBS)
+	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)

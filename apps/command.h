@@ -1,0 +1,110 @@
+// What the commands of the program share: wrong usage, files, output. One thread.
+//
+// A command registers itself with add_NAME_command(); its callback does the work and throws where
+// it fails. main() turns exceptions into one sentence on stderr and an exit code.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tersewire/bytes.h"
+#include "tersewire/codec.h"
+#include "tersewire/error.h"
+#include "tersewire/message.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tersewire::apps {
+
+void add_encode_command(CLI::App& app);
+void add_decode_command(CLI::App& app);
+void add_inspect_command(CLI::App& app);
+void add_codecs_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
+void add_train_command(CLI::App& app);
+
+inline constexpr std::size_t kMaxThreads = 256;
+
+// Thrown for arguments that make no sense: the program ends with 2 instead of 1.
+class WrongUsage : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The codec that an argument names. Throws WrongUsage with the library's sentence.
+std::shared_ptr<const Codec> codec_argument(const std::string& text);
+
+// Throws WrongUsage where two paths are one file: writing one would destroy the other.
+void refuse_same_file(const std::string& first, const std::string& second);
+
+// Runs `task`, which works on the file's contents; what it throws is thrown on with the file's
+// name.
+template <typename Task>
+auto with_file(const std::string& path, Task&& task) {
+  try {
+    return std::forward<Task>(task)();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", path, error.what()));
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kResourceExhausted,
+                path + ": there is not enough memory for its array; use a machine with more");
+  }
+}
+
+// The whole of a regular file or a pipe. Throws an Error that names it and says what to do.
+Bytes read_file(const std::string& path);
+// The same; nothing where it does not exist.
+std::optional<Bytes> read_file_if_exists(const std::string& path);
+
+// An array as the codecs take it.
+struct FloatArray {
+  ElementType element_type = ElementType::kFloat32;  // in the file
+  std::vector<std::uint64_t> shape;
+  Floats values;
+};
+// Reads an .npy file; f8 is rounded to f32. Throws an Error that names the file.
+FloatArray load_npy(const std::string& path);
+
+// A file that appears under its name complete or not at all: written next to it, then renamed. What
+// is no regular file (a pipe, a device) is written directly. Every function throws an Error that
+// names the file.
+class NewFile {
+ public:
+  explicit NewFile(std::string path);
+  // Removes what was not published.
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  void write(ByteView bytes);
+  // Brings what was written to the disk: what can fail for lack of room has failed after this.
+  void finish();
+  // Puts the finished file in its place, over what was there.
+  void publish();
+
+ private:
+  void open_temporary();
+
+  std::string path_;       // as the user named it
+  std::string target_;     // with symbolic links followed
+  std::string temporary_;  // empty where there is none (any more)
+  unsigned mode_ = 0666;
+  int descriptor_ = -1;
+};
+
+// Writes to stdout. Throws where that fails (a full disk behind it).
+void print(std::string_view text);
+
+}  // namespace tersewire::apps

@@ -1,0 +1,103 @@
+// tersewire decode: a .tw file becomes an array.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "apps/command.h"
+#include "apps/npy_file.h"
+#include "tersewire/thread_pool.h"
+
+namespace tersewire::apps {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  tersewire decode gradient.tw back.npy
+The array has the shape and the type (float32 or float64) of the one that was encoded.)";
+
+// f64 arrays are widened so many values at a time.
+constexpr std::size_t kPieceElems = std::size_t{1} << 16;
+
+struct DecodeOptions {
+  std::size_t threads = 1;
+  std::string input;
+  std::string output;
+};
+
+// A few bytes can stand for 2^40 values. A machine that promises more memory than it has would only
+// find out in the middle.
+void check_memory(std::size_t elems) {
+  const auto pages = static_cast<std::size_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
+  const auto page_bytes = static_cast<std::size_t>(std::max(::sysconf(_SC_PAGESIZE), 0L));
+  if (pages > 0 && elems * sizeof(float) / page_bytes > pages) throw std::bad_alloc();
+}
+
+// Checked whole before memory is taken for it.
+Floats decoded_values(const Frame& frame, std::size_t threads) {
+  const std::size_t elems = frame.description->elems();
+  check_payload(frame.codec, frame.payload, elems);
+  check_memory(elems);
+  Floats values(elems);
+  std::optional<ThreadPool> pool;
+  if (threads > 1) pool.emplace(threads);
+  decode(frame.codec, frame.payload, values, pool ? &*pool : nullptr);
+  return values;
+}
+
+void write_widened(NewFile& file, std::span<const float> values) {
+  std::vector<double> piece;
+  for (std::size_t i = 0; i < values.size(); i += kPieceElems) {
+    const auto part = values.subspan(i, std::min(kPieceElems, values.size() - i));
+    piece.assign(part.begin(), part.end());
+    file.write(std::as_bytes(std::span(piece)));
+  }
+}
+
+void write_npy(const std::string& path, const Description& description,
+               std::span<const float> values) {
+  NewFile file(path);
+  file.write(npy_header(description.element_type, description.dims));
+  if (description.element_type == ElementType::kFloat64) {
+    write_widened(file, values);
+  } else {
+    file.write(std::as_bytes(values));
+  }
+  file.finish();
+  file.publish();
+}
+
+Message parse_tw_file(ByteView bytes) {
+  Message message = parse_message(bytes);
+  if (message.header.kind != MessageKind::kFile) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "it is a message of another kind than a .tw file; look at it with 'tersewire "
+                "inspect'");
+  }
+  return message;
+}
+
+void run_decode(const DecodeOptions& options) {
+  refuse_same_file(options.input, options.output);
+  const Bytes bytes = read_file(options.input);
+  const Message message = with_file(options.input, [&] { return parse_tw_file(bytes); });
+  const Frame& frame = message.frames.front();
+  const Floats values =
+      with_file(options.input, [&] { return decoded_values(frame, options.threads); });
+  write_npy(options.output, *frame.description, values);
+}
+
+}  // namespace
+
+void add_decode_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("decode", "Decode a .tw file into an array (.npy)");
+  command->footer(kExamples);
+  auto options = std::make_shared<DecodeOptions>();
+  command->add_option("--threads", options->threads, "Threads; the values do not depend on it")
+      ->capture_default_str()
+      ->check(CLI::Range(std::size_t{1}, kMaxThreads));
+  command->add_option("OUT.tw", options->input, "What encode wrote")->required();
+  command->add_option("BACK.npy", options->output, "The array to write")->required();
+  command->callback([options] { run_decode(*options); });
+}
+
+}  // namespace tersewire::apps

@@ -1,0 +1,161 @@
+// tersewire encode: an array becomes a .tw file.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "apps/command.h"
+#include "tersewire/thread_pool.h"
+
+namespace tersewire::apps {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  tersewire encode gradient.npy gradient.tw
+  tersewire encode --codec 3lc:s=1.75 gradient.npy gradient.tw
+  tersewire encode --codec 3lc --state residual.tw step1.npy step1.tw   what step1.tw does not say
+  tersewire encode --codec 3lc --state residual.tw step2.npy step2.tw   goes into step2.tw
+Arrays are float32 or float64 .npy files in C order. What there is for --codec: tersewire codecs)";
+
+struct EncodeOptions {
+  std::string codec = "3lc";
+  std::string state;
+  std::size_t threads = 1;
+  std::string input;
+  std::string output;
+};
+
+// An empty tensor's residual is empty too, so another length is asked.
+bool keeps_residual(const Codec& codec) { return !codec.make_encoder(1)->residual().empty(); }
+
+void check(const EncodeOptions& options, const Codec& codec) {
+  refuse_same_file(options.input, options.output);
+  if (options.state.empty()) return;
+  refuse_same_file(options.input, options.state);
+  refuse_same_file(options.output, options.state);
+  if (!keeps_residual(codec)) {
+    throw WrongUsage(fmt::format("codec '{}' keeps no residual; leave --state out", options.codec));
+  }
+  std::error_code none;
+  const auto status = std::filesystem::status(options.state, none);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw WrongUsage(options.state + " cannot be a state because it is no file; name a file");
+  }
+}
+
+void load_state(ByteView bytes, std::span<float> residual) {
+  const auto refuse = [](const std::string& sentence) {
+    throw Error(ErrorCode::kInvalidArgument, sentence);
+  };
+  const Message message = parse_message(bytes);
+  if (message.header.kind != MessageKind::kState) {
+    refuse("it is no state; name the file that an earlier encode --state wrote");
+  }
+  const Frame& frame = message.frames.front();
+  const std::size_t elems = frame.description->elems();
+  if (elems != residual.size()) {
+    refuse(
+        fmt::format("it is the state of {} values, and the array has {}; use a state for each "
+                    "tensor",
+                    elems, residual.size()));
+  }
+  decode(frame.codec, frame.payload, residual);
+  const auto bad =
+      std::ranges::find_if(residual, [](float value) { return !std::isfinite(value); });
+  if (bad != residual.end()) {
+    refuse(fmt::format("value {} of the residual is not finite; delete the file to start afresh",
+                       bad - residual.begin()));
+  }
+}
+
+Bytes message_of(MessageKind kind, const Frame& frame) {
+  MessageWriter writer({.kind = kind, .sender = 0, .step = 0});
+  writer.add(frame);
+  return writer.take();
+}
+
+Bytes encoded_message(const FloatArray& array, Encoder& encoder, std::size_t threads) {
+  std::optional<ThreadPool> pool;
+  if (threads > 1) pool.emplace(threads);
+  Bytes payload;
+  const Encoded encoded = encoder.encode(array.values, payload, pool ? &*pool : nullptr);
+  return message_of(MessageKind::kFile,
+                    {.tensor = 0,
+                     .codec = encoded.codec,
+                     .not_finite = encoded.not_finite,
+                     .description = Description{array.element_type, array.shape},
+                     .payload = payload});
+}
+
+Bytes state_message(const FloatArray& array, Encoder& encoder) {
+  return message_of(MessageKind::kState,
+                    {.tensor = 0,
+                     .codec = CodecId::kFp32,
+                     .not_finite = false,
+                     .description = Description{ElementType::kFloat32, array.shape},
+                     .payload = std::as_bytes(encoder.residual())});
+}
+
+// Both files are on the disk before the first gets its name: where there is no room, neither
+// appears, and what the encoder took from its residual is not lost.
+void write_outputs(const EncodeOptions& options, ByteView message, ByteView state_bytes) {
+  std::optional<NewFile> state;
+  if (!options.state.empty()) {
+    state.emplace(options.state);
+    state->write(state_bytes);
+    state->finish();
+  }
+  NewFile output(options.output);
+  output.write(message);
+  output.finish();
+  output.publish();
+  if (!state) return;
+  try {
+    state->publish();
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("{}; {} is new but the state is still the old one, so delete {} and "
+                            "encode again",
+                            error.what(), options.output, options.output));
+  }
+}
+
+void run_encode(const EncodeOptions& options) {
+  const auto codec = codec_argument(options.codec);
+  check(options, *codec);
+  const FloatArray array = load_npy(options.input);
+  const auto encoder =
+      with_file(options.input, [&] { return codec->make_encoder(array.values.size()); });
+  if (!options.state.empty()) {
+    if (const auto bytes = read_file_if_exists(options.state)) {
+      with_file(options.state, [&] { load_state(*bytes, encoder->residual()); });
+    }
+  }
+  const Bytes message =
+      with_file(options.input, [&] { return encoded_message(array, *encoder, options.threads); });
+  Bytes state;
+  if (!options.state.empty()) {
+    state = with_file(options.state, [&] { return state_message(array, *encoder); });
+  }
+  write_outputs(options, message, state);
+}
+
+}  // namespace
+
+void add_encode_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("encode", "Encode an array (.npy) into a .tw file");
+  command->footer(kExamples);
+  auto options = std::make_shared<EncodeOptions>();
+  command->add_option("--codec", options->codec, "The codec and its parameters")
+      ->capture_default_str();
+  command->add_option("--state", options->state,
+                      "File that holds the residual: read where it exists, written afterwards");
+  command->add_option("--threads", options->threads, "Threads; the file does not depend on it")
+      ->capture_default_str()
+      ->check(CLI::Range(std::size_t{1}, kMaxThreads));
+  command->add_option("IN.npy", options->input, "The array")->required();
+  command->add_option("OUT.tw", options->output, "The file to write")->required();
+  command->callback([options] { run_encode(*options); });
+}
+
+}  // namespace tersewire::apps

@@ -1,0 +1,30 @@
+// The directory that a run leaves behind: config.json, metrics.jsonl, summary.json.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace tersewire::apps {
+
+// Every function throws kResourceExhausted where something cannot be written, naming the file.
+class RunDirectory {
+ public:
+  // Makes the directory; throws kFailedPrecondition where it exists and holds something.
+  explicit RunDirectory(std::filesystem::path path);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+  void write_json(const char* name, const nlohmann::json& content) const;
+  // Appends a line to metrics.jsonl.
+  void add_metrics(const nlohmann::json& line);
+
+  // runs/MODEL-DATE-TIME, with a number behind it where that is taken.
+  static std::filesystem::path fresh_path(const std::string& model);
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream metrics_;
+};
+
+}  // namespace tersewire::apps

@@ -1,0 +1,220 @@
+#include "apps/train_report.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+namespace tersewire::apps {
+namespace {
+
+constexpr double kBitsPerFloat = 32;
+constexpr double kBytesPerFloat = 4;
+constexpr std::uint64_t kPlainLines = 10;
+constexpr auto kRedrawEvery = std::chrono::milliseconds(200);
+constexpr int kBarCells = 20;
+
+constexpr std::array<std::pair<const char*, double>, 3> kLinks{
+    {{"10 Mbit/s", 1e7}, {"100 Mbit/s", 1e8}, {"1 Gbit/s", 1e9}}};
+
+double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+double bits_per_value(std::uint64_t bytes, std::uint64_t values) {
+  return ratio(8 * static_cast<double>(bytes), static_cast<double>(values));
+}
+
+double compression_ratio(const Counters& counters) {
+  return ratio(kBytesPerFloat * static_cast<double>(counters.pushed_values + counters.pulled_values),
+               static_cast<double>(counters.pushed_bytes + counters.pulled_bytes));
+}
+
+std::string bar(std::uint64_t step, std::uint64_t steps) {
+  const auto cells = static_cast<int>(ratio(static_cast<double>(step), static_cast<double>(steps)) *
+                                      kBarCells);
+  return fmt::format("[{:<{}}]", std::string(static_cast<std::size_t>(cells), '='), kBarCells);
+}
+
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<long>(seconds);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+std::string bytes_text(double bytes) {
+  for (const char* unit : {"B", "kB", "MB", "GB"}) {
+    if (bytes < 1000) return fmt::format("{:.{}f} {}", bytes, bytes < 10 ? 2 : 1, unit);
+    bytes /= 1000;
+  }
+  return fmt::format("{:.1f} TB", bytes);
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
+  if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
+  return fmt::format("{:.2f} s", seconds);
+}
+
+}  // namespace
+
+bool TrainProgress::is_due(const trainer::StepReport& report) {
+  if (report.step == steps_) return true;
+  if (!terminal_) {
+    const std::uint64_t every = std::max<std::uint64_t>(1, steps_ / kPlainLines);
+    return report.step % every == 0;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (now - shown_ < kRedrawEvery) return false;
+  shown_ = now;
+  return true;
+}
+
+void TrainProgress::smooth(const trainer::StepReport& report) {
+  // A batch is a small sample: the mean of the last few dozen says more.
+  const double weight = seen_++ == 0 ? 1 : 0.03;
+  loss_ += weight * (report.loss - loss_);
+  accuracy_ += weight * (report.accuracy - accuracy_);
+}
+
+void TrainProgress::show(const trainer::StepReport& report) {
+  smooth(report);
+  if (!is_due(report)) return;
+  const Counters& counters = report.counters;
+  const double left =
+      ratio(report.seconds, static_cast<double>(report.step)) *
+      static_cast<double>(steps_ - std::min(steps_, report.step));
+  const std::string line = fmt::format(
+      "step {}/{}  loss {:.3f}  accuracy {:.1f} %  pushed {:.3f} and pulled {:.3f} bits a value  "
+      "{:.0f}x smaller  {} left",
+      report.step, steps_, loss_, 100 * accuracy_,
+      bits_per_value(counters.pushed_bytes, counters.pushed_values),
+      bits_per_value(counters.pulled_bytes, counters.pulled_values), compression_ratio(counters),
+      clock_text(left));
+  if (terminal_) {
+    fmt::print(stderr, "\r\x1b[K{} {}", bar(report.step, steps_), line);
+  } else {
+    fmt::print(stderr, "{}\n", line);
+  }
+  std::fflush(stderr);
+}
+
+void TrainProgress::finish() const {
+  if (terminal_ && seen_ > 0) fmt::print(stderr, "\n");
+}
+
+nlohmann::json metrics_json(const trainer::StepReport& report) {
+  const Counters& counters = report.counters;
+  return {{"step", report.step},
+          {"loss", report.loss},
+          {"accuracy", report.accuracy},
+          {"seconds", report.seconds},
+          {"push_bytes", counters.pushed_bytes},
+          {"pull_bytes", counters.pulled_bytes},
+          {"push_bits_per_value", bits_per_value(counters.pushed_bytes, counters.pushed_values)},
+          {"pull_bits_per_value", bits_per_value(counters.pulled_bytes, counters.pulled_values)}};
+}
+
+nlohmann::json config_json(const trainer::TrainConfig& config) {
+  return {{"model", config.model},
+          {"data", config.data},
+          {"workers", config.workers},
+          {"servers", config.servers},
+          {"backup_workers", config.backup_workers},
+          {"push_codec", config.push_codec},
+          {"pull_codec", config.pull_codec},
+          {"policy", config.policy},
+          {"exchange", config.exchange},
+          {"transport", config.transport},
+          {"steps", config.steps},
+          {"batch", config.batch},
+          {"lr", config.learning_rate},
+          {"scale_lr", config.scale_learning_rate},
+          {"momentum", config.momentum},
+          {"weight_decay", config.weight_decay},
+          {"seed", config.seed}};
+}
+
+TrainSummary::TrainSummary(const trainer::TrainConfig& config, const trainer::TrainResult& result,
+                           bool interrupted)
+    : config_(config), result_(result), interrupted_(interrupted) {}
+
+double TrainSummary::modelled_step(double bits_per_second) const {
+  const Counters& counters = result_.worker_counters;
+  const double bytes = ratio(static_cast<double>(counters.pushed_bytes + counters.pulled_bytes),
+                             static_cast<double>(result_.steps));
+  return result_.compute_seconds + result_.codec_seconds +
+         8 * bytes / config_.servers / bits_per_second;
+}
+
+double TrainSummary::modelled_fp32_step(double bits_per_second) const {
+  const double bits = kBitsPerFloat * 2 * static_cast<double>(result_.values) * config_.workers;
+  return result_.compute_seconds + bits / config_.servers / bits_per_second;
+}
+
+std::string TrainSummary::codec_text() const {
+  if (config_.push_codec == config_.pull_codec) return config_.push_codec;
+  return config_.push_codec + " / " + config_.pull_codec;
+}
+
+nlohmann::json TrainSummary::json() const {
+  const Counters& counters = result_.worker_counters;
+  nlohmann::json modelled;
+  for (const auto& [name, rate] : kLinks) {
+    modelled[name] = {{"step_seconds", modelled_step(rate)},
+                      {"fp32_step_seconds", modelled_fp32_step(rate)}};
+  }
+  return {{"test_accuracy", result_.test_accuracy},
+          {"final_loss", result_.final_loss},
+          {"steps", result_.steps},
+          {"interrupted", interrupted_},
+          {"workers", config_.workers},
+          {"servers", config_.servers},
+          {"values", result_.values},
+          {"push_codec", config_.push_codec},
+          {"pull_codec", config_.pull_codec},
+          {"push_bits_per_value", bits_per_value(counters.pushed_bytes, counters.pushed_values)},
+          {"pull_bits_per_value", bits_per_value(counters.pulled_bytes, counters.pulled_values)},
+          {"push_bytes", counters.pushed_bytes},
+          {"pull_bytes", counters.pulled_bytes},
+          {"compression_ratio", compression_ratio(counters)},
+          {"step_seconds", ratio(result_.seconds, static_cast<double>(result_.steps))},
+          {"compute_seconds", result_.compute_seconds},
+          {"codec_seconds", result_.codec_seconds},
+          {"modelled", modelled},
+          {"not_finite_tensors", counters.not_finite_tensors},
+          {"unused_pushes", counters.unused_pushes},
+          {"parameters_checksum", result_.parameters_checksum}};
+}
+
+std::string TrainSummary::table() const {
+  const Counters& counters = result_.worker_counters;
+  const auto traffic = [](const char* name, std::uint64_t bytes, std::uint64_t values) {
+    const double fp32_bytes = kBytesPerFloat * static_cast<double>(values);
+    return fmt::format("{:<24}{:>14}{:>14}{:>9.1f}x  {:.3f} bits a value\n", name,
+                       bytes_text(static_cast<double>(bytes)), bytes_text(fp32_bytes),
+                       ratio(fp32_bytes, static_cast<double>(bytes)), bits_per_value(bytes, values));
+  };
+  std::string text = fmt::format(
+      "\n{} steps of {} workers{}: test accuracy {:.2f} %, final loss {:.4f}, {:.1f} s\n\n",
+      result_.steps, config_.workers, interrupted_ ? " (interrupted)" : "",
+      100 * result_.test_accuracy, result_.final_loss, result_.seconds);
+  text += fmt::format("{:<24}{:>14}{:>14}{:>10}\n", "", codec_text(), "fp32", "saved");
+  text += traffic("pushed, all workers", counters.pushed_bytes, counters.pushed_values);
+  text += traffic("pulled, all workers", counters.pulled_bytes, counters.pulled_values);
+  for (const auto& [name, rate] : kLinks) {
+    const double ours = modelled_step(rate);
+    const double fp32 = modelled_fp32_step(rate);
+    text += fmt::format("{:<24}{:>14}{:>14}{:>9.1f}x  modelled\n", fmt::format("step at {}", name),
+                        seconds_text(ours), seconds_text(fp32), ratio(fp32, ours));
+  }
+  text += fmt::format(
+      "\nModelled: the bytes above through one link of that rate at each server, after {} of\n"
+      "measured computation a step (and {} for the codec); nothing overlapped.\n",
+      seconds_text(result_.compute_seconds), seconds_text(result_.codec_seconds));
+  if (counters.not_finite_tensors > 0) {
+    text += fmt::format("{} tensors held a NaN or an infinity and travelled uncompressed.\n",
+                        counters.not_finite_tensors);
+  }
+  return text;
+}
+
+}  // namespace tersewire::apps

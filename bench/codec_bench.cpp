@@ -1,0 +1,312 @@
+#include "bench/codec_bench.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <numbers>
+#include <numeric>
+
+#include "kernels.h"
+#include "tersewire/codec.h"
+#include "tersewire/simd.h"
+#include "tersewire/thread_pool.h"
+
+namespace tersewire::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kInputs = 3;
+// What is timed at once covers at least so many values, so that the clock's grain does not matter.
+constexpr std::size_t kMinTimedElems = std::size_t{1} << 20;
+// A part of an array shorter than this costs more to hand to a thread than it saves.
+constexpr std::size_t kMinPartElems = std::size_t{1} << 16;
+constexpr std::uint64_t kComputeSteps = 4'000'000;
+constexpr float kDecodeAddWeight = 0.25F;
+
+// splitmix64: cheap, and a value depends on its index alone.
+std::uint64_t mixed(std::uint64_t index) {
+  std::uint64_t z = (index + 1) * 0x9E3779B97F4A7C15;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+  return z ^ (z >> 31);
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+template <typename Work>
+double seconds_of(std::size_t times, Work&& work) {
+  const auto start = Clock::now();
+  for (std::size_t i = 0; i < times; ++i) work();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Calls task(begin, end) for one equal part of n a thread, fewer where they would be short.
+template <typename Task>
+void run_split(ThreadPool* pool, std::size_t n, Task&& task) {
+  const std::size_t threads = pool != nullptr ? pool->threads() : 1;
+  const std::size_t part = std::max((n + threads - 1) / threads, kMinPartElems);
+  const std::size_t parts = (n + part - 1) / part;
+  if (parts < 2) return task(std::size_t{0}, n);
+  pool->run(parts, [&](std::size_t i) { task(i * part, std::min((i + 1) * part, n)); });
+}
+
+// Three windows, shifted by an eighth each, into one array a quarter longer than they are.
+class Inputs {
+ public:
+  explicit Inputs(std::span<const float> values)
+      : elems_(values.size()), shift_((elems_ / 8 + 15) / 16 * 16) {
+    array_.resize(elems_ + (kInputs - 1) * shift_);
+    for (std::size_t i = 0; i < array_.size(); i += elems_) {
+      const std::size_t n = std::min(elems_, array_.size() - i);
+      std::memcpy(array_.data() + i, values.data(), n * sizeof(float));
+    }
+  }
+
+  [[nodiscard]] std::size_t elems() const { return elems_; }
+  // Everyone counts his own turns, so that nobody meets one input again and again.
+  std::span<const float> next(std::size_t& turn) const {
+    return std::span(array_).subspan(turn++ % kInputs * shift_, elems_);
+  }
+
+ private:
+  std::size_t elems_;
+  std::size_t shift_;
+  Floats array_;
+};
+
+class ForcedTarget {
+ public:
+  explicit ForcedTarget(const std::string& target) { force_simd_target(target); }
+  ~ForcedTarget() { force_simd_target("best"); }
+  ForcedTarget(const ForcedTarget&) = delete;
+  ForcedTarget& operator=(const ForcedTarget&) = delete;
+};
+
+// The passes that an encoder with a residual makes over memory, with nothing packed.
+class Floor {
+ public:
+  explicit Floor(std::size_t elems) : residual_(elems, 0.0F) {}
+
+  void pass(std::span<const float> input, ThreadPool* pool) {
+    std::atomic<std::uint32_t> largest{0};
+    run_split(pool, input.size(), [&](std::size_t begin, std::size_t end) {
+      const std::uint32_t bits = kernels::accumulate_max_abs_bits(
+          residual_.data() + begin, input.data() + begin, end - begin);
+      std::uint32_t seen = largest.load();
+      while (seen < bits && !largest.compare_exchange_weak(seen, bits)) {
+      }
+    });
+    const float limit = std::bit_cast<float>(largest.load());
+    run_split(pool, input.size(), [&](std::size_t begin, std::size_t end) {
+      kernels::subtract_where_above(residual_.data() + begin, limit, end - begin);
+    });
+  }
+
+ private:
+  std::vector<float> residual_;
+};
+
+// Runs for a while in registers alone.
+std::uint64_t compute(std::uint64_t seed) {
+  for (std::uint64_t i = 0; i < kComputeSteps; ++i) {
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+  }
+  return seed;
+}
+
+// How many times faster `pool` is at computing than one thread: what the machine grants at best.
+double compute_scaling(ThreadPool& pool, std::size_t rounds) {
+  std::vector<std::uint64_t> sink(pool.threads());
+  std::vector<double> alone;
+  std::vector<double> together;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    alone.push_back(seconds_of(1, [&] {
+      for (std::size_t i = 0; i < sink.size(); ++i) sink[i] ^= compute(round + i + 1);
+    }));
+    together.push_back(seconds_of(1, [&] {
+      pool.run(sink.size(), [&](std::size_t i) { sink[i] ^= compute(round + i + 1); });
+    }));
+  }
+  // The results are looked at, so that they must be computed.
+  [[maybe_unused]] volatile std::uint64_t looked_at = 0;
+  for (const std::uint64_t value : sink) looked_at = value;
+  return median(alone) / median(together);
+}
+
+struct Times {
+  std::vector<double> copy;
+  std::vector<double> floor;
+  std::vector<double> encode;
+  std::vector<double> encode_alone;  // by one thread, where there are several
+  std::vector<double> decode;
+  std::vector<double> decode_add;
+};
+
+// The arrays that all measurements share.
+struct Arrays {
+  explicit Arrays(std::span<const float> values)
+      : inputs(values), floor(values.size()), out(values.size(), 0.0F) {}
+
+  Inputs inputs;
+  Floor floor;
+  std::vector<float> out;
+};
+
+// One codec with its encoder, whose residual lives through all variants: its bytes depend on none.
+class CodecMeasurement {
+ public:
+  CodecMeasurement(const std::string& codec, Arrays& arrays)
+      : text_(codec),
+        arrays_(arrays),
+        elems_(arrays.inputs.elems()),
+        repeats_((kMinTimedElems + elems_ - 1) / elems_),
+        encoder_(make_codec(codec)->make_encoder(elems_)) {}
+
+  // Brings the residual into a steady state; without one there is none to reach.
+  void warm_up(std::size_t encodes, ThreadPool* pool) {
+    if (encoder_->residual().empty()) return;
+    for (; warm_up_encodes_ < encodes; ++warm_up_encodes_) encode(pool);
+  }
+
+  CodecBenchRow measure(const CodecBenchVariant& variant, ThreadPool* pool, std::size_t rounds) {
+    const ForcedTarget forced(variant.target);
+    Times times;
+    payload_bytes_.clear();
+    round(times, pool);  // maps the memory, starts the threads
+    times = {};
+    payload_bytes_.clear();
+    for (std::size_t i = 0; i < rounds; ++i) round(times, pool);
+    CodecBenchRow row = row_of(times);
+    row.target = simd_target();
+    row.threads = variant.threads;
+    row.rounds = rounds;
+    return row;
+  }
+
+ private:
+  void encode(ThreadPool* pool) {
+    payload_.clear();
+    encoded_ = encoder_->encode(arrays_.inputs.next(encode_turn_), payload_, pool);
+  }
+
+  void round(Times& times, ThreadPool* pool) {
+    std::vector<float>& out = arrays_.out;
+    times.copy.push_back(seconds_of(repeats_, [&] {
+      std::memcpy(out.data(), arrays_.inputs.next(copy_turn_).data(), elems_ * sizeof(float));
+    }));
+    times.floor.push_back(
+        seconds_of(repeats_, [&] { arrays_.floor.pass(arrays_.inputs.next(floor_turn_), pool); }));
+    if (pool != nullptr) {
+      times.encode_alone.push_back(seconds_of(repeats_, [&] { encode(nullptr); }));
+    }
+    times.encode.push_back(seconds_of(repeats_, [&] { encode(pool); }));
+    payload_bytes_.push_back(static_cast<double>(payload_.size()));
+    times.decode.push_back(
+        seconds_of(repeats_, [&] { decode(encoded_.codec, payload_, out, pool); }));
+    times.decode_add.push_back(seconds_of(
+        repeats_, [&] { decode_add(encoded_.codec, payload_, kDecodeAddWeight, out, pool); }));
+  }
+
+  [[nodiscard]] CodecBenchRow row_of(const Times& times) const {
+    const double copy = median(times.copy);
+    const double floor = median(times.floor);
+    const double encode = median(times.encode);
+    CodecBenchRow row;
+    row.codec = text_;
+    row.elems = elems_;
+    row.warm_up_encodes = warm_up_encodes_;
+    row.memcpy_gb_per_s = static_cast<double>(elems_ * sizeof(float) * repeats_) / copy / 1e9;
+    row.encode_ratio = encode / copy;
+    row.decode_ratio = median(times.decode) / copy;
+    row.decode_add_ratio = median(times.decode_add) / copy;
+    row.floor_ratio = floor / copy;
+    row.encode_over_floor = encode / floor;
+    const double bytes = std::accumulate(payload_bytes_.begin(), payload_bytes_.end(), 0.0);
+    row.bits_per_value =
+        8 * bytes / static_cast<double>(payload_bytes_.size()) / static_cast<double>(elems_);
+    if (!times.encode_alone.empty()) row.encode_scaling = median(times.encode_alone) / encode;
+    return row;
+  }
+
+  std::string text_;
+  Arrays& arrays_;
+  std::size_t elems_;
+  std::size_t repeats_;
+  std::unique_ptr<Encoder> encoder_;
+  Encoded encoded_{};
+  Bytes payload_;
+  std::vector<double> payload_bytes_;
+  std::size_t warm_up_encodes_ = 0;
+  std::size_t copy_turn_ = 0;
+  std::size_t floor_turn_ = 0;
+  std::size_t encode_turn_ = 0;
+};
+
+// A pool for each number of threads above one, and what it gains at computing.
+struct Threads {
+  std::unique_ptr<ThreadPool> pool;
+  std::optional<double> scaling;
+};
+
+std::map<std::size_t, Threads> make_threads(const CodecBenchConfig& config) {
+  std::map<std::size_t, Threads> all;
+  for (const CodecBenchVariant& variant : config.variants) {
+    Threads& threads = all[variant.threads];
+    if (variant.threads < 2 || threads.pool) continue;
+    threads.pool = std::make_unique<ThreadPool>(variant.threads);
+    threads.scaling = compute_scaling(*threads.pool, config.rounds);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<CodecBenchRow> bench_codecs(const CodecBenchConfig& config,
+                                        std::span<const float> values) {
+  const auto threads = make_threads(config);
+  Arrays arrays(values);
+  std::vector<CodecBenchRow> rows;
+  for (const std::string& codec : config.codecs) {
+    CodecMeasurement measurement(codec, arrays);
+    measurement.warm_up(config.warm_up_encodes, threads.rbegin()->second.pool.get());
+    for (const CodecBenchVariant& variant : config.variants) {
+      const Threads& used = threads.at(variant.threads);
+      rows.push_back(measurement.measure(variant, used.pool.get(), config.rounds));
+      rows.back().compute_scaling = used.scaling;
+    }
+  }
+  return rows;
+}
+
+Floats heavy_tailed_values(std::size_t n) {
+  Floats values(n);
+  constexpr float kUnit = 1.0F / 4294967296.0F;
+  for (std::size_t i = 0; i < n; i += 2) {
+    // Box-Muller: two normal values from two uniform ones, the first above 0.
+    const std::uint64_t bits = mixed(i / 2);
+    const float u = (static_cast<float>(bits >> 32) + 1) * kUnit;
+    const float angle =
+        2 * std::numbers::pi_v<float> * static_cast<float>(bits & 0xFFFFFFFFU) * kUnit;
+    const float radius = std::sqrt(-2 * std::log(std::min(u, 1.0F)));
+    const float first = radius * std::cos(angle);
+    const float second = radius * std::sin(angle);
+    values[i] = 1e-3F * first * first * first;
+    if (i + 1 < n) values[i + 1] = 1e-3F * second * second * second;
+  }
+  return values;
+}
+
+}  // namespace tersewire::bench

@@ -1,0 +1,77 @@
+// What the fuzz targets share: reading choices off an input, and stopping where something is wrong.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "tersewire/error.h"
+
+namespace tersewire::fuzz {
+
+// Ends the process unless `ok`: what a fuzzer takes for a finding.
+inline void require(bool ok, const char* what) {
+  if (ok) return;
+  std::fprintf(stderr, "broken: %s\n", what);
+  std::abort();
+}
+
+// Takes choices off the front of an input. One that has ended gives zeros.
+class Input {
+ public:
+  Input(const std::uint8_t* data, std::size_t bytes) : rest_(data, bytes) {}
+
+  template <typename T>
+  requires std::is_trivially_copyable_v<T> T take() {
+    T value{};
+    const std::size_t bytes = std::min(sizeof(T), rest_.size());
+    if (bytes > 0) std::memcpy(&value, rest_.data(), bytes);
+    rest_ = rest_.subspan(bytes);
+    return value;
+  }
+  [[nodiscard]] std::span<const std::uint8_t> rest() const { return rest_; }
+
+ private:
+  std::span<const std::uint8_t> rest_;
+};
+
+// Whether `task` ends without an Error. Every other exception is a finding and passes through.
+template <typename Task>
+bool succeeds(Task&& task) {
+  try {
+    std::forward<Task>(task)();
+    return true;
+  } catch (const Error& error) {
+    require(error.what()[0] != '\0', "an Error has a sentence");
+    return false;
+  }
+}
+
+inline bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
+// Equal as numbers: -0 is 0, and a NaN is any other NaN.
+inline bool same_values(std::span<const float> a, std::span<const float> b) {
+  return std::ranges::equal(
+      a, b, [](float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); });
+}
+
+// The same bits but for NaNs, whose sign and payload arithmetic leaves to the machine.
+inline bool same_bits_or_nan(std::span<const float> a, std::span<const float> b) {
+  return std::ranges::equal(a, b, [](float x, float y) {
+    return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y) ||
+           (std::isnan(x) && std::isnan(y));
+  });
+}
+
+}  // namespace tersewire::fuzz

@@ -1,0 +1,99 @@
+// What an application holds: it names its tensors once, then pushes gradients and pulls parameters
+// tensor by tensor, as the backward and the forward pass reach them.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tersewire/tensor.h"
+#include "tersewire/thread_pool.h"
+#include "tersewire/transport.h"
+
+namespace tersewire {
+
+// What every node of a job must be given alike. Ranks 0 .. workers-1 are workers, the following
+// ranks are servers.
+struct Job {
+  std::vector<TensorInfo> tensors;  // in forward order
+  int workers = 1;
+  int servers = 1;           // tensors are spread over them by size
+  std::string exchange = "parameter-server";
+  std::string push_codec = "3lc";  // for gradients, where the policy does not say otherwise
+  std::string pull_codec = "3lc";  // for model deltas
+  std::string policy = "small";    // see policy.h; applied to both directions
+  // A tensor is updated as soon as workers - backup_workers gradients for the latest model have
+  // arrived (3LC section 2.1); later ones return to their sender's residual.
+  int backup_workers = 0;
+  // A node that waits this long for a message ends the job.
+  std::chrono::milliseconds deadline = std::chrono::seconds(120);
+};
+
+// What crossed the transport and what was done for it, counted since the start.
+struct Counters {
+  std::uint64_t pushed_bytes = 0;      // whole messages, header and frames included
+  std::uint64_t pulled_bytes = 0;
+  std::uint64_t pushed_values = 0;     // values that those bytes stand for
+  std::uint64_t pulled_values = 0;
+  std::uint64_t not_finite_tensors = 0;  // sent uncompressed because of a NaN or an infinity
+  std::uint64_t unused_pushes = 0;       // arrived too late and went back to the residual
+  double encode_seconds = 0;
+  double decode_seconds = 0;
+  double wait_seconds = 0;  // in pull(), for a delta that had not arrived
+};
+
+// A worker's view of a job. One thread at a time.
+//
+// Per step: begin_step(); then for each tensor, in forward order, pull() just before it is used;
+// then for each tensor, in backward order, push() as soon as its gradient is there. After the last
+// step: finish(). Every function throws kAborted where another node failed, kDeadlineExceeded where
+// nothing arrived in time and kDataLoss for a malformed message; the job is then over on every node.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  // Chooses the step that this worker computes next, and returns its number, from 1. Without backup
+  // workers that is the last one plus one; a worker that others have overtaken skips to the latest.
+  virtual std::uint64_t begin_step() = 0;
+
+  // Brings `parameters`, which hold what the last pull() of this tensor left there (before the first:
+  // the initial model, the same on every node), up to date with the step begun: waits for this
+  // tensor's model deltas alone, decodes them and adds them. Cost: one pass where there is a delta.
+  virtual void pull(std::size_t tensor, std::span<float> parameters) = 0;
+
+  // Encodes the gradient, starts sending it and returns.
+  virtual void push(std::size_t tensor, std::span<const float> gradient) = 0;
+
+  // Tells the servers that this worker is done, waits for the deltas of the last step and adds them:
+  // `parameters[i]` is tensor i, as for pull().
+  virtual void finish(std::span<const std::span<float>> parameters) = 0;
+
+  [[nodiscard]] virtual const Counters& counters() const noexcept = 0;
+};
+
+// The model's owner: what changes tensor `tensor` when its mean gradient over the workers is
+// `mean_gradient`? Writes the change into `delta` (same length). Called by one thread at a time
+// within a server, by different threads in different servers, each for its own tensors only.
+using Update = std::function<void(std::size_t tensor, std::span<const float> mean_gradient,
+                                  std::span<float> delta)>;
+
+// Makes the worker whose rank is transport.rank(). `transport` and `pool` (optional threads for
+// large tensors) must outlive it. Throws kInvalidArgument for a job that makes no sense.
+std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& transport,
+                                                ThreadPool* pool = nullptr);
+
+// Runs the server whose rank is transport.rank() until every worker is done: averages the gradients
+// of each of its tensors, in the order of ranks, calls `update`, encodes the delta once and sends
+// the same bytes to every worker. Throws like Communicator; whatever `update` throws ends the job.
+Counters run_server(const Job& job, Transport& transport, const Update& update,
+                    ThreadPool* pool = nullptr);
+
+// The server, as a rank, that owns each tensor.
+std::vector<int> tensor_servers(const Job& job);
+
+}  // namespace tersewire

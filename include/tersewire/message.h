@@ -1,0 +1,81 @@
+// Messages and frames: packing and parsing (spec/wire-format.md). No sockets, no codecs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tersewire/bytes.h"
+#include "tersewire/codec.h"
+
+namespace tersewire {
+
+inline constexpr std::size_t kMaxFrameOverheadBytes = 12;
+inline constexpr std::size_t kMessageOverheadBytes = 28;
+
+enum class MessageKind : std::uint8_t { kPush = 1, kPull = 2, kFile = 3, kState = 4, kDone = 5 };
+enum class ElementType : std::uint8_t { kFloat32 = 1, kFloat64 = 2 };
+
+struct MessageHeader {
+  MessageKind kind = MessageKind::kPush;
+  std::uint32_t sender = 0;  // rank
+  std::uint64_t step = 0;
+};
+
+// What makes a frame decodable without knowing the tensor.
+struct Description {
+  ElementType element_type = ElementType::kFloat32;
+  std::vector<std::uint64_t> dims;
+
+  // Product of dims, 1 for rank 0; at most 2^40 in a parsed frame.
+  [[nodiscard]] std::size_t elems() const;
+};
+
+// One frame inside a message. `payload` points into the message's bytes.
+struct Frame {
+  std::uint32_t tensor = 0;
+  CodecId codec = CodecId::kFp32;
+  bool not_finite = false;
+  std::optional<Description> description;
+  ByteView payload;
+};
+
+// Writes one message, frame by frame, into a buffer that it keeps; clear() reuses its memory, so
+// that packing allocates nothing after the first step. One thread at a time.
+class MessageWriter {
+ public:
+  explicit MessageWriter(const MessageHeader& header) { clear(header); }
+
+  // Starts a new message.
+  void clear(const MessageHeader& header);
+
+  // Appends a frame. `frame.payload` must not point into this writer. Throws kInvalidArgument where
+  // a field exceeds what the format can hold.
+  void add(const Frame& frame);
+
+  // Completes the message (count, checksum) and hands out its bytes: valid until the next clear().
+  ByteView finish();
+  // The same, giving the buffer away.
+  Bytes take();
+
+ private:
+  Bytes bytes_;
+  std::uint32_t count_ = 0;
+};
+
+struct Message {
+  MessageHeader header;
+  std::vector<Frame> frames;
+};
+
+// Checks and reads a whole message; the frames point into `bytes`, which must outlive them. Payloads
+// are not decoded. Throws kDataLoss naming the offset. Any thread. Cost: one checksum pass.
+Message parse_message(ByteView bytes);
+
+// Checks a contributors frame's payload in a job of so many workers: its length, its reserved bits,
+// and that it leaves somebody out. Throws kDataLoss.
+void check_contributors(ByteView bitmap, std::size_t workers);
+
+}  // namespace tersewire

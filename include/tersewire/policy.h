@@ -1,0 +1,36 @@
+// Policies: which tensor of a job gets which codec.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tersewire/codec.h"
+#include "tersewire/tensor.h"
+
+namespace tersewire {
+
+// Chooses a codec for each tensor of a job.
+//
+// A policy is a list of rules, "CONDITION:CODEC; CONDITION:CODEC; ...", the first that matches wins,
+// and a tensor that none matches gets `fallback`. Conditions:
+//   *            every tensor
+//   size<N  size<=N  size>N  size>=N  size=N    by number of elements
+//   rank<N ...   by number of dimensions
+//   kind=K       conv, dense, recurrent, norm, bias, embedding, other
+//   name=GLOB    by name; * stands for any characters, ? for one
+//   first  last  the first or the last layer: the tensors whose name up to the last '.' is the same
+//                as that of the first or last tensor
+// Ready-made texts by name: "3lc-paper" (tensors of norm layers in fp32, 3LC section 4.2), "small"
+// (size<256:fp32).
+//
+// Returns one codec a tensor; tensors with the same text share one object. Throws kInvalidArgument
+// for a rule that cannot be read, and for one whose condition no tensor meets (rules of ready-made
+// texts excepted), naming the rule.
+std::vector<std::shared_ptr<const Codec>> choose_codecs(std::string_view policy,
+                                                        std::string_view fallback,
+                                                        std::span<const TensorInfo> tensors);
+
+}  // namespace tersewire

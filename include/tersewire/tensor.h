@@ -1,0 +1,31 @@
+// How a job describes its tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tersewire {
+
+// What a tensor is in its network; policies choose by it.
+enum class TensorKind : std::uint8_t { kOther, kConv, kDense, kRecurrent, kNorm, kBias, kEmbedding };
+
+// "conv", "dense", ... ; "other" for kOther.
+std::string_view to_string(TensorKind kind);
+// The inverse. Throws kInvalidArgument, naming the kinds there are.
+TensorKind tensor_kind(std::string_view name);
+
+// One tensor of a job. A job lists its tensors in the order in which the forward pass uses them;
+// a tensor's place in that list is its number on the wire.
+struct TensorInfo {
+  std::string name;
+  std::vector<std::uint64_t> shape;
+  TensorKind kind = TensorKind::kOther;
+
+  // Product of the shape; 1 for an empty shape. Throws kOutOfRange above 2^40.
+  [[nodiscard]] std::size_t elems() const;
+};
+
+}  // namespace tersewire

@@ -1,0 +1,13 @@
+// The whole public interface.
+#pragma once
+
+#include "tersewire/bytes.h"
+#include "tersewire/codec.h"
+#include "tersewire/communicator.h"
+#include "tersewire/error.h"
+#include "tersewire/message.h"
+#include "tersewire/policy.h"
+#include "tersewire/simd.h"
+#include "tersewire/tensor.h"
+#include "tersewire/thread_pool.h"
+#include "tersewire/transport.h"

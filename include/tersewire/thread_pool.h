@@ -1,0 +1,32 @@
+// A fixed set of threads for loops over parts of one array.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace tersewire {
+
+// Runs the same function for several indices at once. One caller at a time: a second thread that
+// calls run() meanwhile waits its turn.
+class ThreadPool {
+ public:
+  // threads: how many run at once, the caller included; at least 1, or kInvalidArgument is thrown.
+  explicit ThreadPool(std::size_t threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  [[nodiscard]] std::size_t threads() const noexcept;
+
+  // Calls task(0) ... task(count - 1), each once, in any order and on any thread, and returns when
+  // all have ended. The first exception thrown by a task is rethrown here, after all have ended.
+  // Allocates nothing.
+  void run(std::size_t count, const std::function<void(std::size_t)>& task);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tersewire

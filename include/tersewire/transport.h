@@ -1,0 +1,56 @@
+// Transports: reliable messages between numbered nodes. A transport never looks inside a message.
+//
+// An application may bring its own by implementing Transport.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tersewire/bytes.h"
+
+namespace tersewire {
+
+// A message that several receivers may share.
+using SharedBytes = std::shared_ptr<const Bytes>;
+
+struct Incoming {
+  int from = 0;
+  SharedBytes bytes;
+};
+
+// One node's end of a job's network. Messages from one node to another arrive whole, once and in
+// order. Every function may be called from any thread.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int size() const noexcept = 0;
+
+  // Starts sending and returns at once; the bytes are kept alive until they are delivered. Throws
+  // kAborted after abort() on any node, kInvalidArgument for a rank that does not exist.
+  virtual void send(int to, SharedBytes bytes) = 0;
+
+  // The next message from anyone, or nothing where none has arrived within `timeout` (0: look
+  // only). Throws kAborted after abort() on any node, with the reason given there.
+  virtual std::optional<Incoming> receive(std::chrono::milliseconds timeout) = 0;
+
+  // Ends the job for every node: all calls, those that wait included, throw kAborted with this
+  // reason. The first reason stays. Never throws, never blocks for long.
+  virtual void abort(const std::string& reason) noexcept = 0;
+
+  // Message bytes handed to send() and delivered by receive() so far.
+  [[nodiscard]] virtual std::uint64_t bytes_sent() const noexcept = 0;
+  [[nodiscard]] virtual std::uint64_t bytes_received() const noexcept = 0;
+};
+
+// The ends of a network of `nodes` threads in this process, by rank. Throws kInvalidArgument for
+// nodes < 1.
+std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes);
+
+}  // namespace tersewire

@@ -1,0 +1,351 @@
+#!/usr/bin/python3
+"""Tests of the reference reader and writer and of the vectors.
+
+    python3 spec/test_reference.py
+"""
+
+import contextlib
+import io
+import json
+import math
+import os
+import random
+import struct
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import make_vectors
+import reference_decoder as decoder
+import reference_encoder as encoder
+
+LARGEST = encoder.LARGEST_F32
+SETTINGS = [
+    ("neighbours", "off", "off"),
+    ("neighbours", "on", "off"),
+    ("neighbours", "on", "on"),
+    ("partitions", "off", "off"),
+    ("partitions", "on", "off"),
+    ("partitions", "on", "on"),
+]
+
+
+def stored_files():
+    """Every file of the two folders of vectors, as {path: bytes}."""
+    files = {}
+    for folder in ("accepted", "rejected"):
+        for name in os.listdir(os.path.join(make_vectors.VECTORS, folder)):
+            with open(os.path.join(make_vectors.VECTORS, folder, name), "rb") as file:
+                files[f"{folder}/{name}"] = file.read()
+    return files
+
+
+def names_in(files, folder):
+    """The names of the messages in a folder, without .tw."""
+    start = len(folder) + 1
+    return [p[start:-3] for p in files if p.startswith(folder + "/") and p.endswith(".tw")]
+
+
+def unpacked(raw):
+    return struct.unpack(f"<{len(raw) // 4}f", raw)
+
+
+def run_quietly(main, arguments):
+    """(exit status, stdout, stderr) of one of the two command lines."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main(arguments)
+        except SystemExit as exit_request:
+            status = exit_request.code
+    return status, out.getvalue(), err.getvalue()
+
+
+class Xxh64(unittest.TestCase):
+    def test_known_answers(self):
+        self.assertEqual(decoder.xxh64(b""), 0xEF46DB3751D8E999)
+        self.assertEqual(decoder.xxh64(b"a"), 0xD24EC4F1A98C6E5B)
+        self.assertEqual(decoder.xxh64(b"abc"), 0x44BC2CF5AD770999)
+
+    def test_known_answers_with_stripes(self):
+        # Computed with xxHash's own library; 32 bytes and more take stripes.
+        data = bytes(range(101))
+        for length, seed, answer in STRIPE_ANSWERS:
+            self.assertEqual(decoder.xxh64(data[:length], seed), answer)
+
+
+STRIPE_ANSWERS = [
+    (4, 0, 0xFFCED8604453CC1E),
+    (8, 0, 0x884A173614B81B8D),
+    (31, 0, 0xC346D2B59B4D8EE1),
+    (32, 0, 0xCBF59C5116FF32B4),
+    (33, 0, 0x0C535D1ACAFB8EAD),
+    (63, 1, 0x5264EC0719E10595),
+    (64, 0, 0xF7C67301DB6713F0),
+    (101, 0, 0xE99038495F85381E),
+    (101, 2**64 - 1, 0x49B1A7087BCDB7BE),
+]
+
+
+class Rounding(unittest.TestCase):
+    def test_both_ways_of_rounding_agree(self):
+        generator = random.Random(1)
+        values = [0.0, -0.0, math.inf, -math.inf, LARGEST, 2.0 * LARGEST, -2.0 * LARGEST]
+        values += [2.0**-149, 2.0**-150, 1.5 * 2.0**-150, 1.5 * 2.0**-149, 1 + 2.0**-24]
+        values += [LARGEST * (1 + 2.0**-25), LARGEST * (1 + 2.0**-26)]
+        for _ in range(2000):
+            values.append(math.ldexp(generator.uniform(-1, 1), generator.randrange(-152, 130)))
+        for value in values:
+            ours, other = decoder.f32(value), encoder.f32(value)
+            self.assertEqual(struct.pack("<d", ours), struct.pack("<d", other))
+
+
+class Vectors(unittest.TestCase):
+    def test_regenerating_gives_the_same_bytes(self):
+        stored, made = stored_files(), make_vectors.all_vectors()
+        self.assertEqual(sorted(stored), sorted(made))
+        for path, data in made.items():
+            self.assertEqual(stored[path], data, path)
+
+    def test_accepted(self):
+        files = stored_files()
+        names = names_in(files, "accepted")
+        self.assertGreater(len(names), 50)
+        for name in names:
+            with self.subTest(name):
+                expected = json.loads(files[f"accepted/{name}.json"])
+                self.check_accepted(files[f"accepted/{name}.tw"], expected)
+
+    def check_accepted(self, data, expected):
+        elems = {f["tensor"]: f["elems"] for f in expected["frames"] if f["elems"] is not None}
+        workers = expected["workers"]
+        message, decoded = decoder.decode_message(data, elems, workers)
+        adds = [frame.pop("add") for frame in expected["frames"]]
+        self.assertEqual(decoder.as_json(message, decoded, workers), expected)
+        for frame, add in zip(message.frames, adds):
+            if add is not None:
+                self.check_add(frame, elems, add)
+
+    def check_add(self, frame, elems, add):
+        (weight,) = unpacked(bytes.fromhex(add["weight"]))
+        result = decoder.decode_add(bytes.fromhex(add["into"]), frame, weight, elems)
+        self.assertEqual(result.hex(), add["result"])
+
+    def test_rejected(self):
+        files = stored_files()
+        reasons = json.loads(files["rejected/reasons.json"])
+        self.assertEqual(sorted(names_in(files, "rejected")), sorted(reasons))
+        for name, entry in reasons.items():
+            with self.subTest(name):
+                with self.assertRaises(decoder.Rejected) as caught:
+                    decoder.decode_message(
+                        files[f"rejected/{name}.tw"], entry["elems"], entry["workers"]
+                    )
+                self.assertRegex(str(caught.exception), r"at offset \d+\.$")
+
+    def test_only_what_is_named_wrong_is_wrong(self):
+        """Magic, version and checksum are right unless the vector is about them."""
+        for path, data in stored_files().items():
+            name = os.path.basename(path)
+            if not name.endswith(".tw") or name.startswith(("header-", "magic-", "version-")):
+                continue
+            right = decoder.xxh64(data[:20] + data[28:]) == int.from_bytes(data[20:28], "little")
+            self.assertEqual(right, not name.startswith("checksum-"), path)
+
+    def test_every_cut_is_rejected(self):
+        """Also with the checksum put right."""
+        data = stored_files()["accepted/contributors-3-workers.tw"]
+        elems = {0: 2, 1: 2, 300: 6}
+        decoder.decode_message(data, elems, 3)
+        for length in range(len(data)):
+            with self.assertRaises(decoder.Rejected):
+                decoder.decode_message(data[:length], elems, 3)
+            if length >= 28:
+                cut = encoder.sealed(data[:20], [data[28:length]])
+                with self.assertRaises(decoder.Rejected):
+                    decoder.decode_message(cut, elems, 3)
+
+    def test_every_flipped_bit_is_rejected(self):
+        data = stored_files()["accepted/file-partitions-zre.tw"]
+        for bit in range(8 * len(data)):
+            flipped = bytearray(data)
+            flipped[bit // 8] ^= 1 << bit % 8
+            with self.assertRaises(decoder.Rejected):
+                decoder.decode_message(bytes(flipped))
+
+
+class RoundTrip(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, data):
+        with open(self.path(name), "wb") as file:
+            file.write(data)
+
+    def read(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def encode(self, raw, dims, *options):
+        self.write("in.f32", raw)
+        arguments = [*options, f"--dims={dims}", self.path("in.f32"), self.path("out.tw")]
+        return run_quietly(encoder.main, arguments)
+
+    def encoded(self, raw, dims, *options):
+        status, _, errors = self.encode(raw, dims, *options)
+        self.assertEqual((status, errors), (0, ""))
+        return decoder.decode_message(self.read("out.tw"))
+
+    def random_raw(self, generator, count):
+        exponent = generator.choice([-149, -126, -20, 0, 100])
+        zeros = generator.random()
+        values = [
+            0.0 if generator.random() < zeros else generator.gauss(0, 1) * 2.0**exponent
+            for _ in range(count)
+        ]
+        return struct.pack(f"<{count}f", *values)
+
+    def test_random_steps(self):
+        generator = random.Random(20190331)
+        for _ in range(150):
+            layout, zre, long_runs = generator.choice(SETTINGS)
+            count = generator.choice([0, 1, 4, 5, 6, 70, 71, generator.randrange(400)])
+            s = generator.choice(["1", "1.3", "1.75", "1.99"])
+            self.check_steps(generator, count, s, layout, zre, long_runs)
+
+    def check_steps(self, generator, count, s, layout, zre, long_runs):
+        state = self.path("state.tw")
+        if os.path.exists(state):
+            os.remove(state)
+        options = ["--s", s, "--layout", layout, "--zre", zre, "--long-runs", long_runs]
+        residual = bytes(4 * count)
+        for _ in range(2):
+            raw = self.random_raw(generator, count)
+            _, decoded = self.encoded(raw, count, *options, "--state", state)
+            after = self.state_values(count)
+            self.check_step(raw, residual, decoded[0].values, after, encoder.f32(float(s)))
+            residual = after
+
+    def state_values(self, count):
+        message, decoded = decoder.decode_message(self.read("state.tw"))
+        self.assertEqual((message.kind, message.sender, message.step), (decoder.STATE, 0, 0))
+        self.assertEqual(message.frames[0].description.dims, [count])
+        return decoded[0].values
+
+    def check_step(self, raw, before, values, after, s):
+        """Nothing is lost, and every value is the nearest of -m, 0 and m."""
+        total = [encoder.f32(r + v) for r, v in zip(unpacked(before), unpacked(raw))]
+        m = min(encoder.f32(max(map(abs, total), default=0) * s), LARGEST)
+        for t, value, rest in zip(total, unpacked(values), unpacked(after)):
+            self.assertEqual(value + rest, t)  # exact, although it is summed in f64
+            self.assertIn(abs(value), (0.0, m))
+            self.assertLessEqual(2 * abs(rest), m)
+
+    def test_overflowing_m_is_the_largest_f32(self):
+        raw = encoder.fp32_payload([LARGEST, -LARGEST / 4, -LARGEST])
+        _, decoded = self.encoded(raw, 3, "--s", "1.75", "--state", self.path("state.tw"))
+        self.assertEqual(unpacked(decoded[0].values), (LARGEST, 0.0, -LARGEST))
+        self.assertEqual(unpacked(self.state_values(3)), (0.0, -LARGEST / 4, 0.0))
+
+    def test_all_zero_digits_are_one(self):
+        self.encoded(encoder.fp32_payload([0.0, -0.0]), 2, "--zre", "off")
+        self.assertEqual(self.read("out.tw")[-1], decoder.ZERO_GROUP)
+
+    def test_exactly_half_of_m_is_not_zero(self):
+        _, decoded = self.encoded(encoder.fp32_payload([1.0, -0.5, 0.25]), 3, "--s", "1")
+        self.assertEqual(unpacked(decoded[0].values), (1.0, -1.0, 0.0))
+
+    def test_not_finite_leaves_the_residual(self):
+        state = self.path("state.tw")
+        self.encoded(encoder.fp32_payload([1.0, 0.25]), 2, "--s", "1.5", "--state", state)
+        before = self.read("state.tw")
+        raw = b"\x01\0\xa0\x7f" + encoder.fp32_payload([-math.inf])
+        message, decoded = self.encoded(raw, 2, "--s", "1.5", "--state", state)
+        self.assertEqual(message.frames[0].codec, decoder.FP32)
+        self.assertEqual(message.frames[0].flags, 3)
+        self.assertEqual(decoded[0].values, raw)
+        self.assertEqual(self.read("state.tw"), before)
+
+    def test_overflowing_sum_is_not_finite(self):
+        # The second value becomes 0 and so stays in the residual.
+        raw = encoder.fp32_payload([LARGEST, -0.49 * LARGEST])
+        self.encoded(raw, 2, "--s", "1", "--state", self.path("state.tw"))
+        before = self.read("state.tw")
+        raw = encoder.fp32_payload([0.0, -LARGEST])
+        message, decoded = self.encoded(raw, 2, "--s", "1", "--state", self.path("state.tw"))
+        self.assertEqual(message.frames[0].flags, 3)
+        self.assertEqual(decoded[0].values, raw)
+        self.assertEqual(self.read("state.tw"), before)
+
+    def test_fp32_and_f64(self):
+        raw = encoder.fp32_payload([0.5])
+        message, decoded = self.encoded(raw, "", "--codec", "fp32", "--dtype", "f64")
+        self.assertEqual(message.frames[0].description, decoder.Description(2, []))
+        self.assertEqual(decoded[0].values, raw)
+
+    def test_wrong_usage_of_the_encoder(self):
+        raw = encoder.fp32_payload([0.5, 1.0])
+        self.assertEqual(self.encode(raw, 3)[0], 2)
+        self.assertEqual(self.encode(raw, 2, "--s", "2")[0], 2)
+        self.assertEqual(self.encode(raw, 2, "--zre", "off", "--long-runs", "on")[0], 2)
+        self.assertEqual(self.encode(raw, "-2")[0], 2)
+        self.write("state.tw", raw)
+        self.assertEqual(self.encode(raw, 2, "--state", self.path("state.tw"))[0], 2)
+
+    def test_command_line_of_the_decoder(self):
+        self.encoded(encoder.fp32_payload([1.0, -1.0]), 2, "--s", "1")
+        status, output, _ = run_quietly(decoder.main, [self.path("out.tw"), "--json"])
+        self.assertEqual(status, 0)
+        frame = json.loads(output)["frames"][0]
+        self.assertEqual(frame["values"], "0000803f000080bf")
+        self.assertEqual(frame["description"], {"type": 1, "dims": [2]})
+        self.assertEqual(run_quietly(decoder.main, [self.path("out.tw")])[0], 0)
+
+        self.write("bad.tw", self.read("out.tw") + b"\0")
+        status, output, errors = run_quietly(decoder.main, [self.path("bad.tw")])
+        self.assertEqual((status, output), (1, ""))
+        self.assertEqual(errors, "The checksum is wrong, at offset 20.\n")
+        self.assertEqual(run_quietly(decoder.main, [self.path("missing.tw")])[0], 2)
+
+    def test_elems_and_workers_on_the_command_line(self):
+        name = os.path.join(make_vectors.VECTORS, "accepted", "contributors-3-workers.tw")
+        for options, status in [
+            (["--elems", "2", "--elems", "300=6", "--workers", "3"], 0),
+            (["--elems", "2", "--elems", "300=6"], 2),
+            (["--elems", "300=6", "--workers", "3"], 2),
+            (["--elems", "2", "--workers", "3"], 1),
+            (["--elems", "many"], 2),
+        ]:
+            self.assertEqual(run_quietly(decoder.main, [name, *options])[0], status, options)
+
+
+class Speed(unittest.TestCase):
+    def test_100000_elements_of_3lc(self):
+        digits = [(index * index) % 3 for index in range(100_000)]
+        payload = encoder.three_lc_payload(1.5, 1.75, digits, decoder.LAYOUT_ZERO_RUNS)
+        data = encoder.message(decoder.PUSH, 0, 0, [encoder.frame(0, decoder.THREE_LC, payload)])
+        start = time.monotonic()
+        _, decoded = decoder.decode_message(data, 100_000)
+        self.assertLess(time.monotonic() - start, 5)  # about 0.1 s where nothing else runs
+        self.assertEqual(decoded[0].values, make_vectors.digit_values(1.5, digits))
+
+
+class Limits(unittest.TestCase):
+    def test_a_huge_tensor_is_not_expanded(self):
+        body = b"\xff" + encoder.varint((2**40 + 4) // 5 - 14)
+        payload = encoder.three_lc_payload(0.0, 1.0, [], 6) + body
+        frame = encoder.frame(0, decoder.THREE_LC, payload, encoder.description(1, [2**40]))
+        with self.assertRaises(decoder.TooLarge):
+            decoder.decode_message(encoder.message(decoder.PUSH, 0, 0, [frame]))
+
+
+if __name__ == "__main__":
+    unittest.main()

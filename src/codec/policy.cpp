@@ -1,0 +1,162 @@
+#include "tersewire/policy.h"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "errors.h"
+
+namespace tersewire {
+namespace {
+
+constexpr std::string_view kSmallRules = "size<256:fp32";
+constexpr std::string_view kThreeLcPaperRules = "kind=norm:fp32";
+
+using Condition = std::function<bool(const TensorInfo&)>;
+
+struct Rule {
+  std::string text;
+  Condition matches;
+  std::string codec;
+};
+
+std::string_view trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\n");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
+}
+
+bool glob_matches(std::string_view glob, std::string_view name) {
+  if (glob.empty()) return name.empty();
+  if (glob.front() == '*') {
+    return glob_matches(glob.substr(1), name) ||
+           (!name.empty() && glob_matches(glob, name.substr(1)));
+  }
+  if (name.empty() || (glob.front() != '?' && glob.front() != name.front())) return false;
+  return glob_matches(glob.substr(1), name.substr(1));
+}
+
+std::string_view layer_of(const TensorInfo& tensor) {
+  const std::string_view name = tensor.name;
+  return name.substr(0, name.rfind('.'));
+}
+
+std::optional<std::function<bool(std::uint64_t, std::uint64_t)>> comparison(std::string_view text) {
+  if (text == "<") return std::less<>();
+  if (text == "<=") return std::less_equal<>();
+  if (text == ">") return std::greater<>();
+  if (text == ">=") return std::greater_equal<>();
+  if (text == "=") return std::equal_to<>();
+  return std::nullopt;
+}
+
+// size<1000 and the like: `of` says what of a tensor is compared.
+std::optional<Condition> number_condition(
+    std::string_view text, std::string_view key,
+    const std::function<std::uint64_t(const TensorInfo&)>& of) {
+  if (!text.starts_with(key)) return std::nullopt;
+  const std::string_view rest = text.substr(key.size());
+  const auto digits = rest.find_first_of("0123456789");
+  if (digits == std::string_view::npos) return std::nullopt;
+  const auto compare = comparison(trimmed(rest.substr(0, digits)));
+  std::uint64_t limit = 0;
+  const char* end = rest.data() + rest.size();
+  const auto [parsed, error] = std::from_chars(rest.data() + digits, end, limit);
+  if (!compare || error != std::errc() || parsed != end) return std::nullopt;
+  return [compare = *compare, limit, of](const TensorInfo& t) { return compare(of(t), limit); };
+}
+
+Condition parse_condition(std::string_view text, std::span<const TensorInfo> tensors) {
+  if (text == "*") return [](const TensorInfo&) { return true; };
+  if (text == "first" || text == "last") {
+    if (tensors.empty()) return [](const TensorInfo&) { return false; };
+    const std::string layer(layer_of(text == "first" ? tensors.front() : tensors.back()));
+    return [layer](const TensorInfo& t) { return layer_of(t) == layer; };
+  }
+  if (text.starts_with("kind=")) {
+    return [kind = tensor_kind(text.substr(5))](const TensorInfo& t) { return t.kind == kind; };
+  }
+  if (text.starts_with("name=")) {
+    return [glob = std::string(text.substr(5))](const TensorInfo& t) {
+      return glob_matches(glob, t.name);
+    };
+  }
+  if (const auto size = number_condition(text, "size", [](const auto& t) { return t.elems(); })) {
+    return *size;
+  }
+  if (const auto rank =
+          number_condition(text, "rank", [](const auto& t) { return t.shape.size(); })) {
+    return *rank;
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "policy condition '{}' cannot be read; use *, size<N, rank=N, kind=K, name=GLOB, first or "
+       "last",
+       text);
+}
+
+std::vector<Rule> parse_rules(std::string_view text, std::span<const TensorInfo> tensors) {
+  std::vector<Rule> rules;
+  while (!trimmed(text).empty()) {
+    const std::size_t semicolon = text.find(';');
+    const std::string_view rule = trimmed(text.substr(0, semicolon));
+    const std::size_t colon = rule.find(':');
+    if (colon == std::string_view::npos) {
+      fail(ErrorCode::kInvalidArgument,
+           "policy rule '{}' has no codec; write CONDITION:CODEC, as in size<256:fp32", rule);
+    }
+    rules.push_back({.text = std::string(rule),
+                     .matches = parse_condition(trimmed(rule.substr(0, colon)), tensors),
+                     .codec = std::string(trimmed(rule.substr(colon + 1)))});
+    if (semicolon == std::string_view::npos) break;
+    text.remove_prefix(semicolon + 1);
+  }
+  return rules;
+}
+
+void check_every_rule_is_met(const std::vector<Rule>& rules, std::span<const TensorInfo> tensors) {
+  for (const Rule& rule : rules) {
+    if (std::ranges::any_of(tensors, rule.matches)) continue;
+    std::vector<std::string> names;
+    for (const TensorInfo& tensor : tensors) names.push_back(tensor.name);
+    fail(ErrorCode::kInvalidArgument,
+         "policy rule '{}' matches none of the tensors ({}); mend or remove it", rule.text,
+         fmt::join(names, ", "));
+  }
+}
+
+std::string_view ready_made(std::string_view policy) {
+  if (policy == "small") return kSmallRules;
+  if (policy == "3lc-paper") return kThreeLcPaperRules;
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::shared_ptr<const Codec>> choose_codecs(std::string_view policy,
+                                                        std::string_view fallback,
+                                                        std::span<const TensorInfo> tensors) {
+  const std::string_view known = ready_made(policy);
+  const std::vector<Rule> rules = parse_rules(known.empty() ? policy : known, tensors);
+  if (known.empty()) check_every_rule_is_met(rules, tensors);
+
+  std::map<std::string, std::shared_ptr<const Codec>> made;
+  const auto codec = [&](const std::string& text) {
+    auto& entry = made[text];
+    if (!entry) entry = make_codec(text);
+    return entry;
+  };
+  // A codec that no tensor gets must be sound all the same.
+  codec(std::string(fallback));
+  for (const Rule& rule : rules) codec(rule.codec);
+
+  std::vector<std::shared_ptr<const Codec>> chosen;
+  for (const TensorInfo& tensor : tensors) {
+    const auto rule = std::ranges::find_if(rules, [&](const Rule& r) { return r.matches(tensor); });
+    chosen.push_back(codec(rule != rules.end() ? rule->codec : std::string(fallback)));
+  }
+  return chosen;
+}
+
+}  // namespace tersewire

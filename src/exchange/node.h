@@ -1,0 +1,81 @@
+// What every node of an exchange does: wait with a deadline, measure, and end the job for all where
+// something fails.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <string>
+
+#include "errors.h"
+#include "tersewire/message.h"
+#include "tersewire/transport.h"
+
+namespace tersewire {
+
+// Adds the time from its making to its end to `seconds`.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() {
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& seconds_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Runs `task`; whatever it throws ends the job on every node, with `who` before the sentence.
+template <typename Task>
+decltype(auto) ending_the_job_on_failure(Transport& transport, const std::string& who,
+                                         Task&& task) {
+  try {
+    return std::forward<Task>(task)();
+  } catch (const Error& error) {
+    // An abort that came from elsewhere already says who failed.
+    if (error.code() == ErrorCode::kAborted) throw;
+    const std::string sentence = fmt::format("{}: {}", who, error.what());
+    transport.abort(sentence);
+    throw Error(error.code(), sentence);
+  } catch (const std::exception& error) {
+    transport.abort(fmt::format("{}: {}", who, error.what()));
+    throw;
+  }
+}
+
+// The next message, parsed, with the bytes that its frames point into.
+struct Received {
+  int from;
+  SharedBytes bytes;
+  Message message;
+};
+
+// Parses what arrived; throws kDataLoss where it is malformed or its sender is not who sent it.
+inline Received parse_incoming(Incoming incoming) {
+  Message message = with_context([&] { return fmt::format("message from rank {}", incoming.from); },
+                                 [&] { return parse_message(*incoming.bytes); });
+  if (message.header.sender != static_cast<std::uint32_t>(incoming.from)) {
+    fail(ErrorCode::kDataLoss, "message from rank {}: it claims to come from rank {}",
+         incoming.from, message.header.sender);
+  }
+  return {incoming.from, std::move(incoming.bytes), std::move(message)};
+}
+
+// Waits for the next message, at most `deadline`; `waited_for` ends the sentence.
+inline Received receive_before(Transport& transport, std::chrono::milliseconds deadline,
+                               const std::string& waited_for) {
+  auto incoming = transport.receive(deadline);
+  if (!incoming) {
+    fail(ErrorCode::kDeadlineExceeded, "nothing arrived for {} ms while waiting for {}",
+         deadline.count(), waited_for);
+  }
+  return parse_incoming(std::move(*incoming));
+}
+
+inline SharedBytes shared(MessageWriter& writer) {
+  return std::make_shared<const Bytes>(writer.take());
+}
+
+}  // namespace tersewire

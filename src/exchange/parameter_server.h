@@ -1,0 +1,19 @@
+// Exchange parameter-server (3LC, sections 2 and 3): workers push gradients, the server that owns a
+// tensor averages them, updates the model and sends the model delta, compressed once, to every
+// worker. Residuals live at workers for pushes and at servers for pulls.
+#pragma once
+
+#include <memory>
+
+#include "placement.h"
+#include "tersewire/communicator.h"
+
+namespace tersewire {
+
+// Both as make_communicator() and run_server() say, for a job that has been checked.
+std::unique_ptr<Communicator> make_parameter_server_worker(std::shared_ptr<const Placement> placement,
+                                                           Transport& transport, ThreadPool* pool);
+Counters run_parameter_server(std::shared_ptr<const Placement> placement, Transport& transport,
+                              const Update& update, ThreadPool* pool);
+
+}  // namespace tersewire

@@ -1,0 +1,252 @@
+#include "tersewire/message.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "byte_io.h"
+#include "errors.h"
+#include "shape.h"
+
+namespace tersewire {
+namespace {
+
+constexpr std::uint8_t kMagic[2] = {'T', 'W'};
+constexpr std::uint8_t kVersion = 1;
+constexpr std::size_t kCountOffset = 16;
+constexpr std::size_t kChecksumOffset = 20;
+constexpr std::size_t kSmallestFrameBytes = 4;
+
+constexpr std::uint8_t kDescribedBit = 1;
+constexpr std::uint8_t kNotFiniteBit = 2;
+constexpr std::uint8_t kReservedBits = 0x3C;
+
+constexpr std::uint64_t kMaxPayloadBytes = (std::uint64_t{1} << 35) - 1;
+constexpr std::size_t kMaxRank = 32;
+
+std::uint64_t checksum(ByteView message) {
+  XXH64_state_t state;
+  XXH64_reset(&state, 0);
+  XXH64_update(&state, message.data(), kChecksumOffset);
+  const ByteView body = message.subspan(kMessageOverheadBytes);
+  XXH64_update(&state, body.data(), body.size());
+  return XXH64_digest(&state);
+}
+
+[[noreturn]] void fail_at(std::size_t offset, std::string_view what) {
+  fail(ErrorCode::kDataLoss, "{} at offset {}", what, offset);
+}
+
+Description read_description(ByteReader& reader) {
+  Description description;
+  const std::size_t start = reader.offset();
+  const auto type = reader.read<std::uint8_t>("element type");
+  if (type != static_cast<std::uint8_t>(ElementType::kFloat32) &&
+      type != static_cast<std::uint8_t>(ElementType::kFloat64)) {
+    fail(ErrorCode::kDataLoss, "element type {} at offset {} means nothing", type, start);
+  }
+  description.element_type = static_cast<ElementType>(type);
+  const auto rank = reader.read<std::uint8_t>("rank");
+  if (rank > kMaxRank) fail(ErrorCode::kDataLoss, "rank {} at offset {} is above 32", rank, start);
+  for (std::size_t i = 0; i < rank; ++i) {
+    description.dims.push_back(reader.varint(kMaxElems, "dimension"));
+  }
+  if (!checked_elems(description.dims)) {
+    fail_at(start, "the dimensions multiply to more than 2^40 elements");
+  }
+  return description;
+}
+
+CodecId read_codec(ByteReader& reader) {
+  const std::size_t start = reader.offset();
+  const auto codec = reader.read<std::uint8_t>("codec");
+  if (codec > static_cast<std::uint8_t>(CodecId::kThreeLc)) {
+    fail(ErrorCode::kDataLoss, "codec number {} at offset {} is none of this version's", codec,
+         start);
+  }
+  return static_cast<CodecId>(codec);
+}
+
+Frame read_frame(ByteReader& reader) {
+  Frame frame;
+  const std::size_t start = reader.offset();
+  constexpr std::uint64_t kMaxTensor = std::numeric_limits<std::uint32_t>::max();
+  frame.tensor = static_cast<std::uint32_t>(reader.varint(kMaxTensor, "tensor number"));
+  frame.codec = read_codec(reader);
+  const auto flags = reader.read<std::uint8_t>("flags");
+  if ((flags & kReservedBits) != 0) fail_at(start, "reserved flags are set in the frame");
+  frame.not_finite = (flags & kNotFiniteBit) != 0;
+  if (frame.not_finite && frame.codec != CodecId::kFp32) {
+    fail_at(start, "values that are not finite must travel as fp32 in the frame");
+  }
+  if ((flags & kDescribedBit) != 0) frame.description = read_description(reader);
+  const auto bytes = static_cast<std::size_t>(reader.varint(kMaxPayloadBytes, "payload length"));
+  frame.payload = reader.take(bytes, "payload");
+  return frame;
+}
+
+// A contributors frame speaks of the delta that must follow it.
+void check_contributors_place(const Message& message) {
+  for (std::size_t i = 0; i < message.frames.size(); ++i) {
+    const Frame& frame = message.frames[i];
+    if (frame.codec != CodecId::kContributors) continue;
+    const bool followed = i + 1 < message.frames.size() &&
+                          message.frames[i + 1].codec != CodecId::kContributors &&
+                          message.frames[i + 1].tensor == frame.tensor;
+    if (message.header.kind != MessageKind::kPull || frame.description || !followed) {
+      fail(ErrorCode::kDataLoss,
+           "frame {} names contributors, which only belongs in a pull, before the same tensor's "
+           "delta",
+           i);
+    }
+  }
+}
+
+void check_kind(const Message& message) {
+  const MessageHeader& header = message.header;
+  const auto& frames = message.frames;
+  const bool one_described = frames.size() == 1 && frames.front().description;
+  if (header.kind == MessageKind::kFile &&
+      (!one_described || header.sender != 0 || header.step != 0 || frames.front().tensor != 0)) {
+    fail(ErrorCode::kDataLoss,
+         "a file must hold one described frame for tensor 0, from sender 0 and step 0");
+  }
+  if (header.kind == MessageKind::kState &&
+      (!one_described || frames.front().codec != CodecId::kFp32)) {
+    fail(ErrorCode::kDataLoss, "a state must hold one described fp32 frame");
+  }
+  if (header.kind == MessageKind::kDone && !frames.empty()) {
+    fail(ErrorCode::kDataLoss, "a done message must hold no frames");
+  }
+}
+
+MessageHeader read_header(ByteReader& reader, ByteView bytes) {
+  MessageHeader header;
+  const auto magic = reader.take(sizeof(kMagic), "magic");
+  if (std::memcmp(magic.data(), kMagic, sizeof(kMagic)) != 0) {
+    fail(ErrorCode::kDataLoss, "it does not begin with 'TW', so it is no tersewire message");
+  }
+  const auto version = reader.read<std::uint8_t>("version");
+  if (version != kVersion) {
+    fail(ErrorCode::kDataLoss, "it is of format version {}, and this reader knows version {} only",
+         version, kVersion);
+  }
+  const auto kind = reader.read<std::uint8_t>("kind");
+  header.sender = reader.read<std::uint32_t>("sender");
+  header.step = reader.read<std::uint64_t>("step");
+  reader.read<std::uint32_t>("count");
+  if (reader.read<std::uint64_t>("checksum") != checksum(bytes)) {
+    fail(ErrorCode::kDataLoss, "its checksum does not fit its {} bytes: it was altered or cut",
+         bytes.size());
+  }
+  if (kind < static_cast<std::uint8_t>(MessageKind::kPush) ||
+      kind > static_cast<std::uint8_t>(MessageKind::kDone)) {
+    fail(ErrorCode::kDataLoss, "message kind {} means nothing", kind);
+  }
+  header.kind = static_cast<MessageKind>(kind);
+  return header;
+}
+
+}  // namespace
+
+std::size_t Description::elems() const {
+  const auto product = checked_elems(dims);
+  if (!product) fail(ErrorCode::kOutOfRange, "the dimensions multiply to more than 2^40 elements");
+  return *product;
+}
+
+void MessageWriter::clear(const MessageHeader& header) {
+  bytes_.clear();
+  count_ = 0;
+  append(bytes_, kMagic, sizeof(kMagic));
+  append_value(bytes_, kVersion);
+  append_value(bytes_, static_cast<std::uint8_t>(header.kind));
+  append_value(bytes_, header.sender);
+  append_value(bytes_, header.step);
+  append_value(bytes_, std::uint32_t{0});
+  append_value(bytes_, std::uint64_t{0});
+}
+
+void MessageWriter::add(const Frame& frame) {
+  if (frame.payload.size() > kMaxPayloadBytes) {
+    fail(ErrorCode::kInvalidArgument, "tensor {}: a payload of {} bytes is above a frame's 2^35 - 1",
+         frame.tensor, frame.payload.size());
+  }
+  append_varint(bytes_, frame.tensor);
+  append_value(bytes_, static_cast<std::uint8_t>(frame.codec));
+  append_value(bytes_, static_cast<std::uint8_t>((frame.description ? kDescribedBit : 0) |
+                                                 (frame.not_finite ? kNotFiniteBit : 0)));
+  if (frame.description) {
+    const auto& dims = frame.description->dims;
+    if (dims.size() > kMaxRank || !checked_elems(dims)) {
+      fail(ErrorCode::kInvalidArgument,
+           "a tensor of rank {} cannot be described: at most 32 dimensions and 2^40 elements",
+           dims.size());
+    }
+    append_value(bytes_, static_cast<std::uint8_t>(frame.description->element_type));
+    append_value(bytes_, static_cast<std::uint8_t>(dims.size()));
+    for (const std::uint64_t dim : dims) append_varint(bytes_, dim);
+  }
+  append_varint(bytes_, frame.payload.size());
+  append(bytes_, frame.payload.data(), frame.payload.size());
+  ++count_;
+}
+
+ByteView MessageWriter::finish() {
+  std::memcpy(bytes_.data() + kCountOffset, &count_, sizeof(count_));
+  const std::uint64_t sum = checksum(bytes_);
+  std::memcpy(bytes_.data() + kChecksumOffset, &sum, sizeof(sum));
+  return bytes_;
+}
+
+Bytes MessageWriter::take() {
+  finish();
+  return std::move(bytes_);
+}
+
+Message parse_message(ByteView bytes) {
+  if (bytes.size() < kMessageOverheadBytes) {
+    fail(ErrorCode::kDataLoss, "it has {} bytes, and the shortest message has {}", bytes.size(),
+         kMessageOverheadBytes);
+  }
+  Message message;
+  ByteReader reader(bytes);
+  message.header = read_header(reader, bytes);
+  std::uint32_t count;
+  std::memcpy(&count, bytes.data() + kCountOffset, sizeof(count));
+  if (count > reader.left() / kSmallestFrameBytes) {
+    fail(ErrorCode::kDataLoss, "it promises {} frames in {} bytes", count, reader.left());
+  }
+  message.frames.reserve(count);
+  for (std::uint32_t i = 0; i < count; ++i) message.frames.push_back(read_frame(reader));
+  if (reader.left() > 0) {
+    fail(ErrorCode::kDataLoss, "{} bytes follow its last frame, at offset {}", reader.left(),
+         reader.offset());
+  }
+  check_contributors_place(message);
+  check_kind(message);
+  return message;
+}
+
+void check_contributors(ByteView bitmap, std::size_t workers) {
+  if (bitmap.size() != (workers + 7) / 8) {
+    fail(ErrorCode::kDataLoss, "a contributors bitmap of {} bytes does not fit {} workers",
+         bitmap.size(), workers);
+  }
+  std::size_t named = 0;
+  for (std::size_t bit = 0; bit < 8 * bitmap.size(); ++bit) {
+    if ((bitmap[bit / 8] & std::byte{1} << (bit % 8)) == std::byte{0}) continue;
+    if (bit >= workers) {
+      fail(ErrorCode::kDataLoss, "a contributors bitmap names worker {} of {}", bit, workers);
+    }
+    ++named;
+  }
+  if (named == workers) {
+    fail(ErrorCode::kDataLoss, "a contributors bitmap leaves no worker out, so it must not be sent");
+  }
+}
+
+}  // namespace tersewire

@@ -1,0 +1,501 @@
+#!/usr/bin/python3
+"""Tests of the program `tersewire` from outside, and against the reference reader and writer.
+
+    command_line_test.py PATH_TO_TERSEWIRE PATH_TO_SOURCE_DIR
+
+Arrays are written by hand, so that nothing but Python is needed.
+"""
+
+import json
+import math
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+sys.dont_write_bytecode = True
+
+PROGRAM = None
+decoder = None  # spec/reference_decoder.py
+encoder = None  # spec/reference_encoder.py
+
+SEED = 20191
+SIZES = {"f": 4, "d": 8}
+DESCRS = {"f": "<f4", "d": "<f8"}
+
+
+def npy(values, shape, code="f", descr=None, order="False", version=1):
+    """An .npy file; code is struct's letter for the values."""
+    descr = descr or DESCRS[code]
+    dims = "".join(f"{dim}," for dim in shape)
+    header = f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': ({dims}), }}".encode()
+    head = 10 if version == 1 else 12
+    header += b" " * (-(head + len(header) + 1) % 64) + b"\n"
+    length = struct.pack("<H" if version == 1 else "<I", len(header))
+    data = values if isinstance(values, bytes) else struct.pack(f"<{len(values)}{code}", *values)
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header + data
+
+
+def read_npy(data):
+    """(descr, shape, raw values) of a file of version 1.0."""
+    assert data[:8] == b"\x93NUMPY\x01\x00", data[:8]
+    (length,) = struct.unpack_from("<H", data, 8)
+    assert (10 + length) % 64 == 0 and data[9 + length : 10 + length] == b"\n"
+    header = eval(data[10 : 10 + length], {"__builtins__": {}})
+    assert header["fortran_order"] is False
+    return header["descr"], header["shape"], data[10 + length :]
+
+
+def run(*arguments, stdout=subprocess.PIPE):
+    return subprocess.run(
+        [PROGRAM, *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        timeout=120,
+        check=False,
+    )
+
+
+def run_all(commands):
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(lambda command: run(*command), commands))
+
+
+def heavy_tailed(random_numbers, n):
+    return [random_numbers.gauss(0, 1) ** 3 * 1e-3 for _ in range(n)]
+
+
+def floats(raw):
+    return struct.unpack(f"<{len(raw) // 4}f", raw)
+
+
+def resealed(message, position, replacement):
+    """The message with bytes exchanged and a checksum that fits."""
+    message = message[:position] + replacement + message[position + len(replacement) :]
+    return encoder.sealed(message[:20], [message[28:]])
+
+
+class CommandLineTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+        self.random = random.Random(SEED)
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def write(self, name, content):
+        with open(self.path(name), "wb") as file:
+            file.write(content)
+        return self.path(name)
+
+    def read(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def assert_done(self, result):
+        self.assertEqual((result.returncode, result.stderr), (0, b""), result)
+
+    def assert_refused(self, result, code, *words):
+        """One sentence on stderr that holds all words, and nothing on stdout."""
+        lines = result.stderr.decode().splitlines()
+        self.assertEqual(result.returncode, code, result)
+        self.assertEqual(len(lines), 1, result)
+        self.assertTrue(lines[0].startswith("tersewire: "), result)
+        self.assertFalse(result.stdout, result)
+        for word in words:
+            self.assertIn(word, lines[0])
+
+    def assert_files(self, *names):
+        """Nothing else was left behind, temporary files in particular."""
+        self.assertEqual(sorted(os.listdir(self.directory)), sorted(names))
+
+    def encoded(self, values, shape, code="f", codec="3lc", name="m.tw"):
+        self.write("in.npy", npy(values, shape, code))
+        self.assert_done(run("encode", "--codec", codec, self.path("in.npy"), self.path(name)))
+        return self.read(name)
+
+
+class RoundTrip(CommandLineTest):
+    SHAPES = [(), (0,), (1,), (7,), (2, 3, 4)]
+
+    def round_trip(self, files, codec):
+        """The decoded arrays and the messages of several .npy files."""
+        paths = [self.write(f"{i}.npy", content) for i, content in enumerate(files)]
+        for result in run_all([("encode", "--codec", codec, p, p + ".tw") for p in paths]):
+            self.assert_done(result)
+        for result in run_all([("decode", p + ".tw", p + ".back") for p in paths]):
+            self.assert_done(result)
+        return [(read_npy(self.read(p + ".back")), self.read(p + ".tw")) for p in paths]
+
+    def test_fp32_gives_back_what_it_got(self):
+        values = heavy_tailed(self.random, 24)
+        files = [npy(values, (2, 3, 4)), npy(floats(struct.pack("<7f", *values[:7])), (7,), "d")]
+        for content, (back, _) in zip(files, self.round_trip(files, "fp32")):
+            self.assertEqual(back, read_npy(content))
+
+    def test_3lc_gives_back_shape_type_and_the_reference_values(self):
+        cases = [("f", shape) for shape in self.SHAPES] + [("d", (2, 0, 4)), ("d", (2, 3, 4))]
+        arrays = [heavy_tailed(self.random, math.prod(shape)) for _, shape in cases]
+        files = [npy(values, shape, code) for values, (code, shape) in zip(arrays, cases)]
+        for (code, shape), (back, message) in zip(cases, self.round_trip(files, "3lc:s=1.75")):
+            with self.subTest(code=code, shape=shape):
+                _, decoded = decoder.decode_message(message)
+                values = floats(decoded[0].values)
+                expected = struct.pack(f"<{len(values)}{code}", *values)
+                self.assertEqual(back, (DESCRS[code], shape, expected))
+
+    def test_values_that_are_not_finite_come_back_bit_for_bit(self):
+        # A quiet NaN with a payload, a signalling one, infinity, -0 and a denormal.
+        raw = struct.pack("<6I", 0x7FC12345, 0xFFA00001, 0x7F800000, 0x80000000, 1, 0x3F800000)
+        self.write("in.npy", npy(raw, (6,)))
+        self.write("one.npy", npy([1.0] * 6, (6,)))
+        encode = ("encode", "--codec", "3lc:s=1.5", "--state", self.path("state"))
+        self.assert_done(run(*encode, self.path("one.npy"), self.path("one.tw")))
+        state = self.read("state")
+        self.assert_done(run(*encode, self.path("in.npy"), self.path("m.tw")))
+        self.assert_done(run("decode", self.path("m.tw"), self.path("back.npy")))
+        self.assertEqual(read_npy(self.read("back.npy")), ("<f4", (6,), raw))
+        self.assertEqual(self.read("state"), state)
+        described = json.loads(run("inspect", "--json", self.path("m.tw")).stdout)
+        self.assertEqual((described["codec"], described["not_finite"]), ("fp32", True))
+
+    def test_other_forms_of_npy(self):
+        values = [1.0, -2.0, 3.0]
+        forms = [npy(values, (3,), version=2), npy(values, (3,), version=3)]
+        forms.append(npy(values, (3,), order="True"))
+        for back, _ in self.round_trip(forms, "fp32"):
+            self.assertEqual(back, ("<f4", (3,), struct.pack("<3f", *values)))
+
+
+class Reference(CommandLineTest):
+    """Both writers write the same bytes, over several steps, and nothing is lost on the way."""
+
+    CODECS = {
+        "3lc:s=1.75": ["--s", "1.75"],
+        "3lc:s=1.9,layout=partitions,long-runs=on": "--s 1.9 --layout partitions --long-runs on".split(),
+        "3lc:zre=off": ["--zre", "off"],
+    }
+    STEPS = 3
+    ELEMS = 2003
+
+    def take_step(self, values):
+        """The values that each codec sent; both writers wrote the same messages and states."""
+        array = self.write("in.npy", npy(values, (self.ELEMS,)))
+        self.write("in.f32", struct.pack(f"<{self.ELEMS}f", *values))
+        commands = [
+            ("encode", "--threads", 2, "--codec", codec, "--state", self.path(f"{i}.state"))
+            + (array, self.path(f"{i}.tw"))
+            for i, codec in enumerate(self.CODECS)
+        ]
+        for result in run_all(commands):
+            self.assert_done(result)
+        return [self.same_sent(i, options) for i, options in enumerate(self.CODECS.values())]
+
+    def same_sent(self, i, options):
+        state, out = self.path("reference.state") + str(i), self.path("reference.tw")
+        arguments = ["--state", state, "--dims", str(self.ELEMS), self.path("in.f32"), out]
+        self.assertEqual(encoder.main(options + arguments), 0)
+        self.assertEqual(self.read(f"{i}.tw"), self.read("reference.tw"))
+        self.assertEqual(self.read(f"{i}.state"), self.read(state))
+        return floats(decoder.decode_message(self.read(f"{i}.tw"))[1][0].values)
+
+    def test_same_bytes_and_nothing_lost(self):
+        wanted = [0.0] * self.ELEMS
+        sent = [[0.0] * self.ELEMS for _ in self.CODECS]
+        for _ in range(self.STEPS):
+            values = heavy_tailed(self.random, self.ELEMS)
+            wanted = [a + b for a, b in zip(wanted, values)]
+            step = self.take_step(values)
+            sent = [[a + b for a, b in zip(*pair)] for pair in zip(sent, step)]
+        for i, codec in enumerate(self.CODECS):
+            with self.subTest(codec=codec):
+                residual = decoder.decode_message(self.read(f"{i}.state"))[1][0].values
+                for s, r, w in zip(sent[i], floats(residual), wanted):
+                    self.assertAlmostEqual(s + r, w, delta=1e-6)
+
+    def test_f64_and_more_dimensions(self):
+        values = floats(struct.pack("<12f", *heavy_tailed(self.random, 12)))
+        message = self.encoded(values, (3, 1, 4), "d")
+        self.write("in.f32", struct.pack("<12f", *values))
+        arguments = ["--dims", "3,1,4", "--dtype", "f64", self.path("in.f32"), self.path("r.tw")]
+        self.assertEqual(encoder.main(arguments), 0)
+        self.assertEqual(message, self.read("r.tw"))
+
+
+class Inspect(CommandLineTest):
+    def inspect(self, content):
+        result = run("inspect", "--json", self.write("m.tw", content))
+        self.assert_done(result)
+        return json.loads(result.stdout)
+
+    def test_a_file(self):
+        message = self.encoded(heavy_tailed(self.random, 700), (7, 100), "d", "3lc:s=1.75")
+        described = self.inspect(message)
+        expected = {
+            "kind": "file",
+            "sender": 0,
+            "step": 0,
+            "codec": "3lc",
+            "elems": 700,
+            "shape": [7, 100],
+            "dtype": "float64",
+            "wire_bytes": len(message),
+            "bits_per_value": len(message) * 8 / 700,
+            "compression_ratio": 2800 / len(message),
+            "not_finite": False,
+            "payload_bytes": len(decoder.parse_message(message).frames[0].payload),
+        }
+        self.assertEqual({key: described[key] for key in expected}, expected)
+        parameters = described["parameters"]
+        (m,) = struct.unpack_from("<f", decoder.parse_message(message).frames[0].payload)
+        self.assertEqual(struct.pack("<f", parameters.pop("m")), struct.pack("<f", m))
+        self.assertEqual(
+            parameters, {"s": 1.75, "layout": "neighbours", "zre": True, "long-runs": False}
+        )
+        self.assertEqual(len(described["frames"]), 1)
+
+    def test_an_empty_array(self):
+        described = self.inspect(self.encoded([], (0, 3)))
+        self.assertEqual((described["elems"], described["bits_per_value"]), (0, None))
+
+    def test_other_messages(self):
+        payload = encoder.three_lc_payload(0.5, 1.0, [0, 1, 2], encoder.LAYOUT_ZERO_RUNS)
+        bitmap = encoder.contributors_payload([0, 2], 3)
+        frames = [encoder.frame(4, encoder.THREE_LC, payload)]
+        frames.append(encoder.frame(5, 0, bitmap))
+        frames.append(encoder.frame(5, encoder.FP32, encoder.fp32_payload([1.0, 2.0])))
+        described = self.inspect(encoder.message(decoder.PULL, 3, 17, frames))
+        self.assertEqual([described[k] for k in ("kind", "sender", "step")], ["pull", 3, 17])
+        first, second, third = described["frames"]
+        self.assertEqual((first["codec"], first["elems"], first["tensor"]), ("3lc", None, 4))
+        self.assertEqual(second["contributors"], [0, 2])
+        self.assertEqual((third["codec"], third["elems"]), ("fp32", 2))
+
+    def test_plain_text(self):
+        self.encoded([1.0, 2.0], (2,))
+        result = run("inspect", self.path("m.tw"))
+        self.assert_done(result)
+        self.assertIn(b"3lc", result.stdout)
+
+
+class DamagedMessages(CommandLineTest):
+    def refuse_all(self, messages, *words):
+        """Decoding each of them fails and leaves an older output alone."""
+        commands = []
+        for i, message in enumerate(messages):
+            self.write(f"{i}.npy", b"older")
+            commands.append(("decode", self.write(f"{i}.tw", message), self.path(f"{i}.npy")))
+        for i, result in enumerate(run_all(commands)):
+            with self.subTest(i=i, message=messages[i][:64].hex()):
+                self.assert_refused(result, 1, f"{i}.tw", *words)
+                self.assertEqual(self.read(f"{i}.npy"), b"older")
+
+    def test_damage(self):
+        message = self.encoded(heavy_tailed(self.random, 500), (500,))
+        cut = [message[:n] for n in (0, 27, 28, len(message) - 1)]
+        longer = [message + b"\0", message + message]
+        flipped = []
+        for position in (0, 3, 9, 17, 20, 28, 33, 40, len(message) - 1):
+            bit = 1 << self.random.randrange(8)
+            flipped.append(
+                message[:position] + bytes([message[position] ^ bit]) + message[position + 1 :]
+            )
+        self.refuse_all(cut + longer + flipped)
+
+    def test_foreign_files(self):
+        message = self.encoded([1.0], (1,))
+        self.refuse_all([message[:2] + b"\x02" + message[3:]], "version 2")
+        self.refuse_all([b"\x89PNG" + bytes(100), self.read("in.npy")], "TW")
+
+    def test_damage_under_a_fitting_checksum(self):
+        message = self.encoded(heavy_tailed(self.random, 500), (500,), codec="3lc:zre=off")
+        # The last group, and the byte of the layout.
+        payload = len(message) - 109
+        damaged = [
+            resealed(message, len(message) - 1, b"\xf3"),
+            resealed(message, payload + 8, b"\xff"),
+        ]
+        self.refuse_all(damaged)
+        self.assert_refused(run("inspect", self.write("bad.tw", damaged[0])), 1, "bad.tw")
+
+    def test_a_few_bytes_that_stand_for_too_much(self):
+        elems = 2**40
+        groups = (elems + 4) // 5
+        payload = struct.pack("<ffB", 1, 1, 6) + b"\xff" + encoder.varint(groups - 14)
+        frame = encoder.frame(
+            0, encoder.THREE_LC, payload, encoder.description(encoder.TYPE_F32, [elems])
+        )
+        self.refuse_all([encoder.message(decoder.FILE, 0, 0, [frame])], "memory")
+
+    def test_a_state_is_no_array(self):
+        frame = encoder.frame(
+            0, encoder.FP32, bytes(4), encoder.description(encoder.TYPE_F32, [1])
+        )
+        self.refuse_all([encoder.message(decoder.STATE, 0, 0, [frame])], "inspect")
+
+
+class BadArrays(CommandLineTest):
+    def test_refused(self):
+        good = npy([1.0, 2.0], (2,))
+        cases = [
+            (b"no array", "numpy.save"),
+            (good[:-1], "bytes"),
+            (good + b"\0", "bytes"),
+            (good[:30], "header"),
+            (npy(bytes(8), (2,), descr="<i4"), "astype"),
+            (npy(bytes(8), (2,), descr=">f4"), "big-endian"),
+            (npy([0.0] * 4, (2, 2), order="True"), "ascontiguousarray"),
+            (npy([1e300], (1,), "d"), "1e+300"),
+            (npy(b"", (2**40, 2**40)), "2^40"),
+        ]
+        commands = []
+        for i, (content, _) in enumerate(cases):
+            commands.append(("encode", self.write(f"{i}.npy", content), self.path("m.tw")))
+        for i, result in enumerate(run_all(commands)):
+            with self.subTest(i=i):
+                self.assert_refused(result, 1, f"{i}.npy", cases[i][1])
+        self.assertFalse(os.path.exists(self.path("m.tw")))
+
+    def test_not_finite_where_that_is_to_be_an_error(self):
+        source = self.write("in.npy", npy([1.0, math.nan], (2,)))
+        result = run("encode", "--codec", "3lc:non-finite=reject", source, self.path("m.tw"))
+        self.assert_refused(result, 1, "in.npy", "NaN")
+        self.assert_files("in.npy")
+
+
+class Files(CommandLineTest):
+    def test_what_cannot_be_read_or_written(self):
+        source = self.write("in.npy", npy([1.0, 2.0], (2,)))
+        os.mkdir(self.path("folder"))
+        out, folder = self.path("m.tw"), self.path("folder")
+        cases = [
+            (("encode", self.path("missing.npy"), out), "missing.npy"),
+            (("encode", folder, out), "folder"),
+            (("encode", source, folder), "folder"),
+            (("encode", source, self.path("none/m.tw")), "none/m.tw"),
+            (("inspect", "/dev/zero"), "/dev/zero"),
+            (("encode", "--state", self.path("none/s"), source, out), "none/s"),
+            (("encode", "--state", self.path("s"), source, "/dev/full"), "/dev/full"),
+        ]
+        for (_, word), result in zip(cases, run_all([command for command, _ in cases])):
+            with self.subTest(word=word):
+                self.assert_refused(result, 1, word)
+        self.assert_files("in.npy", "folder")
+        with open("/dev/full", "wb") as full:
+            result = run("codecs", stdout=full)
+        self.assert_refused(result, 1, "standard output", "No space")
+
+    def test_a_link_is_followed_and_permissions_stay(self):
+        source = self.write("in.npy", npy([1.0, 2.0], (2,)))
+        os.chmod(self.write("real.tw", b"older"), 0o640)
+        os.symlink("real.tw", self.path("link.tw"))
+        self.assert_done(run("encode", source, self.path("link.tw")))
+        self.assertTrue(os.path.islink(self.path("link.tw")))
+        self.assertEqual(os.stat(self.path("real.tw")).st_mode & 0o777, 0o640)
+        self.assertEqual(self.read("real.tw")[:2], b"TW")
+
+
+class States(CommandLineTest):
+    def state(self, values, kind=None):
+        described = encoder.description(encoder.TYPE_F32, [len(values)])
+        frame = encoder.frame(0, encoder.FP32, encoder.fp32_payload(values), described)
+        return encoder.message(kind or decoder.STATE, 0, 0, [frame])
+
+    def test_refused(self):
+        source = self.write("in.npy", npy([1.0, 2.0], (2,)))
+        states = [
+            (self.state([1.0, 2.0, 3.0]), "3 values"),
+            (self.state([1.0, math.inf]), "finite"),
+            (self.state([1.0, 2.0], decoder.FILE), "state"),
+            (self.state([1.0, 2.0])[:-1], "checksum"),
+        ]
+        commands = []
+        for i, (content, _) in enumerate(states):
+            commands.append(
+                ("encode", "--state", self.write(f"{i}.tw", content), source, self.path("m.tw"))
+            )
+        for i, result in enumerate(run_all(commands)):
+            with self.subTest(i=i):
+                self.assert_refused(result, 1, f"{i}.tw", states[i][1])
+                self.assertEqual(self.read(f"{i}.tw"), states[i][0])
+        self.assertFalse(os.path.exists(self.path("m.tw")))
+
+    def test_an_empty_array_has_one(self):
+        source = self.write("in.npy", npy([], (0,)))
+        for _ in range(2):
+            self.assert_done(run("encode", "--state", self.path("s"), source, self.path("m.tw")))
+        self.assertEqual(self.read("s"), self.state([]))
+
+
+class Usage(CommandLineTest):
+    def test_wrong_usage(self):
+        source, out = self.write("in.npy", npy([1.0], (1,))), self.path("m.tw")
+        state = ("--state", self.path("s"))
+        cases = [
+            (("encode", "--codec", "3lc:s=2", source, out), "s must be"),
+            (("encode", "--codec", "4lc", source, out), "4lc"),
+            (("encode", "--codec", "fp32", *state, source, out), "residual"),
+            (("encode", "--codec", "3lc:ef=off", *state, source, out), "residual"),
+            (("encode", source, source), "same file"),
+            (("encode", "--state", out, source, out), "same file"),
+            (("encode", "--threads", 0, source, out), "--threads"),
+            (("encode", source), "OUT.tw"),
+            (("transmogrify",), "transmogrify"),
+            (("bench", "codecs", "--target", "mmx"), "mmx"),
+        ]
+        for (_, word), result in zip(cases, run_all([command for command, _ in cases])):
+            with self.subTest(word=word):
+                self.assert_refused(result, 2, word)
+        self.assert_files("in.npy")
+
+    def test_help(self):
+        commands = [(), ("--version",), ("encode", "--help"), ("bench", "codecs", "--help")]
+        nothing, version, *helps = run_all(commands)
+        self.assertEqual((nothing.returncode, nothing.stderr), (2, b""))
+        self.assertIn(b"encode", nothing.stdout)
+        self.assertEqual((version.returncode, version.stdout[:10]), (0, b"tersewire "))
+        for result in helps:
+            self.assert_done(result)
+            self.assertIn(b"Examples:", result.stdout)
+
+    def test_codecs(self):
+        result = run("codecs", "--json")
+        self.assert_done(result)
+        codecs = {codec["name"]: codec for codec in json.loads(result.stdout)}
+        self.assertLessEqual({"fp32", "3lc"}, set(codecs))
+        parameters = {p["key"]: p for p in codecs["3lc"]["parameters"]}
+        self.assertEqual((parameters["s"]["default"], parameters["s"]["range"]), ("1", "[1, 2)"))
+
+    def test_bench(self):
+        options = "--elems 5000 --rounds 2 --warm-up 3 --target best --threads 1,2 --json".split()
+        result = run("bench", "codecs", "--codec", "fp32", "3lc:s=1.75", *options)
+        self.assert_done(result)
+        rows = json.loads(result.stdout)
+        self.assertEqual(
+            [(row["codec"], row["threads"]) for row in rows],
+            [("fp32", 1), ("fp32", 2), ("3lc:s=1.75", 1), ("3lc:s=1.75", 2)],
+        )
+        for row in rows:
+            self.assertEqual(row["elems"], 5000)
+            for key in ("memcpy_gb_per_s", "encode_ratio", "decode_ratio", "decode_add_ratio"):
+                self.assertGreater(row[key], 0)
+            self.assertGreater(row["floor_ratio"], 0)
+        self.assertEqual(rows[0]["bits_per_value"], 32)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    sys.path.insert(0, os.path.join(sys.argv.pop(1), "spec"))
+    import reference_decoder as decoder
+    import reference_encoder as encoder
+
+    unittest.main()

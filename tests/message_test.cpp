@@ -1,0 +1,92 @@
+// Packing and parsing. spec/vectors covers the format's every sentence; here is what the C++
+// interface adds.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tersewire/error.h"
+#include "tersewire/message.h"
+
+namespace tersewire {
+namespace {
+
+Bytes bytes_of(std::initializer_list<int> values) {
+  Bytes bytes;
+  for (const int value : values) bytes.push_back(static_cast<std::byte>(value));
+  return bytes;
+}
+
+Bytes one_push() {
+  MessageWriter writer({.kind = MessageKind::kPush, .sender = 3, .step = 258});
+  const Bytes payload = bytes_of({0, 0, 0x80, 0x3F});
+  writer.add({.tensor = 300, .codec = CodecId::kFp32, .not_finite = true,
+              .description = std::nullopt, .payload = payload});
+  return writer.take();
+}
+
+TEST(Message, IsTheBytesThatTheSpecificationSays) {
+  // The checksum was worked out with spec/reference_encoder.py.
+  const Bytes expected = bytes_of({'T', 'W', 1, 1, 3, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0});
+  const Bytes message = one_push();
+  ASSERT_EQ(message.size(), kMessageOverheadBytes + 5 + 4);
+  EXPECT_EQ(std::memcmp(message.data(), expected.data(), expected.size()), 0);
+  const Bytes frame = bytes_of({0xAC, 0x02, 1, 2, 4, 0, 0, 0x80, 0x3F});
+  EXPECT_EQ(std::memcmp(message.data() + kMessageOverheadBytes, frame.data(), frame.size()), 0);
+}
+
+TEST(Message, ComesBackAsItWas) {
+  const Bytes bytes = one_push();
+  const Message message = parse_message(bytes);
+  EXPECT_EQ(message.header.kind, MessageKind::kPush);
+  EXPECT_EQ(message.header.sender, 3U);
+  EXPECT_EQ(message.header.step, 258U);
+  ASSERT_EQ(message.frames.size(), 1U);
+  EXPECT_EQ(message.frames[0].tensor, 300U);
+  EXPECT_TRUE(message.frames[0].not_finite);
+  EXPECT_EQ(message.frames[0].payload.size(), 4U);
+}
+
+TEST(Message, KeepsWithinItsOverhead) {
+  MessageWriter writer({.kind = MessageKind::kPush, .sender = ~0U, .step = ~0ULL});
+  const Bytes payload(70000);
+  writer.add({.tensor = ~0U, .codec = CodecId::kFp32, .not_finite = false,
+              .description = std::nullopt, .payload = payload});
+  EXPECT_LE(writer.finish().size(), payload.size() + kMessageOverheadBytes + kMaxFrameOverheadBytes);
+}
+
+TEST(Message, AWriterCanBeUsedAgain) {
+  MessageWriter writer({.kind = MessageKind::kPush, .sender = 1, .step = 1});
+  writer.finish();
+  writer.clear({.kind = MessageKind::kDone, .sender = 2, .step = 9});
+  const Message message = parse_message(writer.finish());
+  EXPECT_EQ(message.header.kind, MessageKind::kDone);
+  EXPECT_EQ(message.header.step, 9U);
+}
+
+TEST(Message, RefusesToDescribeWhatTheFormatCannotHold) {
+  MessageWriter writer({.kind = MessageKind::kFile, .sender = 0, .step = 0});
+  Frame frame;
+  frame.description = Description{.element_type = ElementType::kFloat32,
+                                  .dims = {1U << 30, 1U << 30}};
+  EXPECT_THROW(writer.add(frame), Error);
+  frame.description->dims.assign(33, 1);
+  EXPECT_THROW(writer.add(frame), Error);
+}
+
+TEST(Message, EveryFlippedBitAndEveryCutIsNoticed) {
+  const Bytes good = one_push();
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    Bytes bad = good;
+    bad[bit / 8] ^= std::byte{1} << (bit % 8);
+    EXPECT_THROW(parse_message(bad), Error) << "bit " << bit;
+  }
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    EXPECT_THROW(parse_message(ByteView(good).first(size)), Error) << size << " bytes";
+  }
+  Bytes longer = good;
+  longer.push_back(std::byte{0});
+  EXPECT_THROW(parse_message(longer), Error);
+}
+
+}  // namespace
+}  // namespace tersewire

@@ -1,0 +1,537 @@
+// The parameter server over threads as ranks: what it computes, when it sends, how it fails.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "tersewire/tersewire.h"
+
+namespace tersewire {
+namespace {
+
+using namespace std::chrono_literals;
+using Model = std::vector<std::vector<float>>;
+
+Job make_job(int workers, int servers, const std::string& codec) {
+  Job job;
+  job.tensors = {{"first.weight", {37, 11}, TensorKind::kDense},
+                 {"first.bias", {11}, TensorKind::kBias},
+                 {"last.weight", {1003}, TensorKind::kDense}};
+  job.workers = workers;
+  job.servers = servers;
+  job.push_codec = job.pull_codec = codec;
+  job.policy = "size<20:fp32";
+  job.deadline = 20s;
+  return job;
+}
+
+Model zeros(const Job& job) {
+  Model model;
+  for (const TensorInfo& tensor : job.tensors) model.emplace_back(tensor.elems(), 0.0F);
+  return model;
+}
+
+std::vector<std::span<float>> spans(Model& model) { return {model.begin(), model.end()}; }
+
+float gradient_value(int worker, std::uint64_t step, std::size_t tensor, std::size_t i) {
+  std::mt19937 random(static_cast<unsigned>(worker * 1000003 + step * 7919 + tensor * 101 + i));
+  const auto uniform = static_cast<float>(random() % 2001) / 1000.0F - 1.0F;
+  return uniform * uniform * uniform;
+}
+
+std::vector<float> gradient(const Job& job, int worker, std::uint64_t step, std::size_t tensor) {
+  std::vector<float> values(job.tensors[tensor].elems());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = gradient_value(worker, step, tensor, i);
+  }
+  return values;
+}
+
+// What a job left behind.
+struct Outcome {
+  std::vector<Model> replicas;
+  Model global;
+  std::vector<Counters> counters;
+  std::vector<std::string> errors;  // by rank, empty where it ended well
+};
+
+struct Behaviour {
+  std::uint64_t steps = 5;
+  // Called before each worker's step.
+  std::function<void(int worker, std::uint64_t step)> before_step;
+  // Changes a gradient before it is pushed.
+  std::function<void(int worker, std::uint64_t step, std::vector<float>&)> gradient;
+};
+
+void run_worker(const Job& job, Transport& transport, const Behaviour& behaviour, Outcome& outcome,
+                std::uint64_t last_step) {
+  const auto rank = static_cast<std::size_t>(transport.rank());
+  Model& replica = outcome.replicas[rank];
+  const auto communicator = make_communicator(job, transport);
+  for (auto step = communicator->begin_step(); step <= last_step;
+       step = communicator->begin_step()) {
+    if (behaviour.before_step) behaviour.before_step(transport.rank(), step);
+    for (std::size_t i = 0; i < replica.size(); ++i) communicator->pull(i, replica[i]);
+    for (std::size_t i = replica.size(); i-- > 0;) {
+      auto values = gradient(job, transport.rank(), step, i);
+      if (behaviour.gradient) behaviour.gradient(transport.rank(), step, values);
+      communicator->push(i, values);
+    }
+  }
+  communicator->finish(spans(replica));
+  outcome.counters[rank] = communicator->counters();
+}
+
+// Plain gradient descent with rate 1, so that deltas are minus the mean gradients.
+Update descend(Model& global) {
+  return [&global](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
+    for (std::size_t i = 0; i < mean.size(); ++i) {
+      delta[i] = -mean[i];
+      global[tensor][i] += delta[i];
+    }
+  };
+}
+
+Outcome run_job(const Job& job, const Behaviour& behaviour = {}) {
+  const auto ends = make_in_process_network(job.workers + job.servers);
+  Outcome outcome;
+  const auto nodes = static_cast<std::size_t>(job.workers + job.servers);
+  outcome.global = zeros(job);
+  outcome.replicas.assign(static_cast<std::size_t>(job.workers), zeros(job));
+  outcome.counters.resize(nodes);
+  outcome.errors.resize(nodes);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < nodes; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        if (rank < outcome.replicas.size()) {
+          run_worker(job, *ends[rank], behaviour, outcome, behaviour.steps);
+        } else {
+          outcome.counters[rank] = run_server(job, *ends[rank], descend(outcome.global));
+        }
+      } catch (const std::exception& error) {
+        outcome.errors[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcome;
+}
+
+void expect_no_errors(const Outcome& outcome) {
+  for (const std::string& error : outcome.errors) EXPECT_EQ(error, "");
+}
+
+void expect_equal_bits(const Model& a, const Model& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].size(), b[i].size());
+    EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)), 0)
+        << "tensor " << i;
+  }
+}
+
+struct Size {
+  int workers;
+  int servers;
+  const char* codec;
+};
+
+class ParameterServerTest : public testing::TestWithParam<Size> {};
+
+TEST_P(ParameterServerTest, ReplicasAreIdenticalAndEverythingPushedArrives) {
+  // Gradients for five steps, then zeros, so that what the residuals hold drains: each step leaves
+  // at most s / 2 of it. In the end replicas, the servers' model and the plain sum agree.
+  constexpr std::uint64_t kGradientSteps = 5;
+  const Job job = make_job(GetParam().workers, GetParam().servers, GetParam().codec);
+  const auto stop_early = [](int, std::uint64_t step, std::vector<float>& values) {
+    if (step > kGradientSteps) std::ranges::fill(values, 0.0F);
+  };
+  const Outcome outcome =
+      run_job(job, {.steps = kGradientSteps + 500, .before_step = {}, .gradient = stop_early});
+  expect_no_errors(outcome);
+  for (const Model& replica : outcome.replicas) expect_equal_bits(outcome.replicas[0], replica);
+  for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
+    std::vector<float> sum(job.tensors[tensor].elems(), 0.0F);
+    for (std::uint64_t step = 1; step <= kGradientSteps; ++step) {
+      for (int worker = 0; worker < job.workers; ++worker) {
+        const auto values = gradient(job, worker, step, tensor);
+        for (std::size_t i = 0; i < sum.size(); ++i) {
+          sum[i] -= values[i] / static_cast<float>(job.workers);
+        }
+      }
+    }
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      ASSERT_NEAR(outcome.global[tensor][i], sum[i], 1e-4);
+      ASSERT_NEAR(outcome.replicas[0][tensor][i], sum[i], 1e-4);
+    }
+  }
+}
+
+TEST_P(ParameterServerTest, ARunRepeatsToTheBit) {
+  const Job job = make_job(GetParam().workers, GetParam().servers, GetParam().codec);
+  const auto jitter = [](int worker, std::uint64_t step) {
+    std::this_thread::sleep_for(std::chrono::microseconds((worker * 37 + step * 91) % 500));
+  };
+  const Outcome calm = run_job(job);
+  const Outcome jittered = run_job(job, {.steps = 5, .before_step = jitter, .gradient = {}});
+  expect_no_errors(jittered);
+  expect_equal_bits(calm.global, jittered.global);
+  expect_equal_bits(calm.replicas[0], jittered.replicas[0]);
+}
+
+TEST_P(ParameterServerTest, CountsEveryByteOnTheWire) {
+  const Job job = make_job(GetParam().workers, GetParam().servers, GetParam().codec);
+  const Outcome outcome = run_job(job);
+  std::uint64_t pushed = 0;
+  std::uint64_t pulled = 0;
+  std::uint64_t arrived = 0;
+  std::uint64_t sent = 0;
+  for (std::size_t rank = 0; rank < outcome.counters.size(); ++rank) {
+    const bool worker = rank < outcome.replicas.size();
+    (worker ? pushed : arrived) += outcome.counters[rank].pushed_bytes;
+    (worker ? pulled : sent) += outcome.counters[rank].pulled_bytes;
+  }
+  EXPECT_GT(pushed, 0U);
+  EXPECT_EQ(pushed, arrived);
+  EXPECT_EQ(pulled, sent);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ParameterServerTest,
+                         testing::Values(Size{1, 1, "fp32"}, Size{1, 1, "3lc"}, Size{2, 1, "3lc"},
+                                         Size{3, 2, "fp32"}, Size{3, 3, "3lc:s=1.75"},
+                                         Size{5, 2, "3lc:s=1.5,layout=partitions"},
+                                         Size{8, 3, "3lc:s=1.9,long-runs=on"}));
+
+TEST(ParameterServer, MeanIsThePlainMeanForFp32) {
+  const Job job = make_job(3, 1, "fp32");
+  const Outcome outcome = run_job(job, {.steps = 1, .before_step = {}, .gradient = {}});
+  expect_no_errors(outcome);
+  for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
+    for (std::size_t i = 0; i < outcome.global[tensor].size(); ++i) {
+      float mean = 0;
+      for (int worker = 0; worker < 3; ++worker) {
+        mean += (1.0F / 3) * gradient_value(worker, 1, tensor, i);
+      }
+      ASSERT_EQ(outcome.global[tensor][i], -mean);
+    }
+  }
+}
+
+TEST(ParameterServer, SpreadsTensorsOverServersBySize) {
+  const Job job = make_job(1, 2, "3lc");
+  const std::vector<int> owners = tensor_servers(job);
+  EXPECT_EQ(owners, (std::vector<int>{2, 2, 1}));
+}
+
+TEST(ParameterServer, ATensorsDeltaComesBeforeTheOthersArePushed) {
+  // One worker pushes the last tensor alone, as the backward pass does first, and pulls it in the
+  // next step while the server has not seen the others: no barrier spans tensors.
+  const Job job = make_job(1, 1, "3lc");
+  auto ends = make_in_process_network(2);
+  Model global = zeros(job);
+  std::thread server([&] { run_server(job, *ends[1], descend(global)); });
+  {
+    const auto communicator = make_communicator(job, *ends[0]);
+    Model replica = zeros(job);
+    communicator->begin_step();
+    for (std::size_t i = 0; i < 3; ++i) communicator->pull(i, replica[i]);
+    communicator->push(2, gradient(job, 0, 1, 2));
+    const std::uint64_t before = ends[0]->bytes_received();
+    for (int i = 0; i < 2000 && ends[1]->bytes_sent() == before; ++i) {
+      std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_GT(ends[1]->bytes_sent(), 0U);  // its delta is on the way
+    communicator->push(1, gradient(job, 0, 1, 1));
+    communicator->push(0, gradient(job, 0, 1, 0));
+    communicator->begin_step();
+    communicator->finish(spans(replica));
+  }
+  server.join();
+}
+
+// A transport that holds back messages to one rank for which `held` is true, until released.
+class HoldingTransport final : public Transport {
+ public:
+  HoldingTransport(Transport& inner, std::function<bool(int, const Bytes&)> held)
+      : inner_(inner), held_(std::move(held)) {}
+
+  [[nodiscard]] int rank() const noexcept override { return inner_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return inner_.size(); }
+  void send(int to, SharedBytes bytes) override {
+    const std::lock_guard lock(mutex_);
+    if (!released_ && held_(to, *bytes)) {
+      waiting_.emplace_back(to, std::move(bytes));
+      return;
+    }
+    inner_.send(to, std::move(bytes));
+  }
+  std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
+    return inner_.receive(timeout);
+  }
+  void abort(const std::string& reason) noexcept override { inner_.abort(reason); }
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return inner_.bytes_sent(); }
+  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
+    return inner_.bytes_received();
+  }
+
+  void release() {
+    const std::lock_guard lock(mutex_);
+    released_ = true;
+    for (auto& [to, bytes] : waiting_) inner_.send(to, std::move(bytes));
+    waiting_.clear();
+  }
+
+ private:
+  Transport& inner_;
+  std::function<bool(int, const Bytes&)> held_;
+  std::mutex mutex_;
+  bool released_ = false;
+  std::vector<std::pair<int, SharedBytes>> waiting_;
+};
+
+TEST(ParameterServer, TheFirstLayersPullDoesNotWaitForTheLast) {
+  const Job job = make_job(1, 1, "3lc");
+  auto ends = make_in_process_network(2);
+  HoldingTransport holding(*ends[1], [](int, const Bytes& bytes) {
+    const Message message = parse_message(bytes);
+    return message.frames.back().tensor == 2;
+  });
+  Model global = zeros(job);
+  std::thread server([&] { run_server(job, holding, descend(global)); });
+  {
+    const auto communicator = make_communicator(job, *ends[0]);
+    Model replica = zeros(job);
+    communicator->begin_step();
+    for (std::size_t i = 0; i < 3; ++i) communicator->pull(i, replica[i]);
+    for (std::size_t i = 3; i-- > 0;) communicator->push(i, gradient(job, 0, 1, i));
+    communicator->begin_step();
+    // The last tensor's delta is held back, and these return all the same.
+    communicator->pull(0, replica[0]);
+    communicator->pull(1, replica[1]);
+    EXPECT_TRUE(std::ranges::any_of(replica[0], [](float v) { return v != 0; }));
+    holding.release();
+    communicator->pull(2, replica[2]);
+    EXPECT_TRUE(std::ranges::any_of(replica[2], [](float v) { return v != 0; }));
+    communicator->finish(spans(replica));
+  }
+  server.join();
+}
+
+TEST(ParameterServer, BackupWorkersLetAStepAdvanceAndLoseNothing) {
+  // Worker 2 sleeps: the others advance without it. Afterwards everything that anyone pushed is
+  // either in the model or in a residual; here it is enough that the job ends, that the replicas
+  // agree, and that unused pushes were noticed by their sender.
+  Job job = make_job(3, 1, "3lc");
+  job.backup_workers = 1;
+  const auto slow = [](int worker, std::uint64_t) {
+    if (worker == 2) std::this_thread::sleep_for(20ms);
+  };
+  const Outcome outcome = run_job(job, {.steps = 30, .before_step = slow, .gradient = {}});
+  expect_no_errors(outcome);
+  for (const Model& replica : outcome.replicas) expect_equal_bits(outcome.replicas[0], replica);
+  EXPECT_GT(outcome.counters[2].unused_pushes, 0U);
+}
+
+// A server played by hand, so that the test decides whose push is used.
+void answer(Transport& server, std::uint64_t step, std::uint32_t tensor, ByteView payload,
+            CodecId codec, std::byte contributors) {
+  MessageWriter writer({.kind = MessageKind::kPull, .sender = 1, .step = step});
+  const Bytes bitmap{contributors};
+  writer.add({.tensor = tensor, .codec = CodecId::kContributors, .not_finite = false,
+              .description = std::nullopt, .payload = bitmap});
+  writer.add({.tensor = tensor, .codec = codec, .not_finite = false, .description = std::nullopt,
+              .payload = payload});
+  server.send(0, std::make_shared<const Bytes>(writer.take()));
+}
+
+TEST(ParameterServer, AnUnusedPushReturnsToItsSendersResidual) {
+  Job job;
+  job.tensors = {{"only", {64}, TensorKind::kDense}};
+  job.push_codec = job.pull_codec = "3lc";
+  job.policy = "";
+  auto ends = make_in_process_network(2);
+  const auto communicator = make_communicator(job, *ends[0]);
+  std::vector<float> parameters(64, 0.0F);
+  const auto pushed_values = [&](std::uint64_t step) {
+    const auto incoming = ends[1]->receive(5s);
+    const Message message = parse_message(*incoming->bytes);
+    EXPECT_EQ(message.header.step, step);
+    std::vector<float> values(64);
+    decode(message.frames[0].codec, message.frames[0].payload, values);
+    return values;
+  };
+  const auto nothing = make_codec("3lc")->make_encoder(64);
+  Bytes zero_delta;
+  nothing->encode(std::vector<float>(64, 0.0F), zero_delta);
+
+  std::vector<float> gradient_1(64);
+  std::iota(gradient_1.begin(), gradient_1.end(), -20.0F);
+  communicator->begin_step();
+  communicator->pull(0, parameters);
+  communicator->push(0, gradient_1);
+  const std::vector<float> first = pushed_values(1);
+  // The bitmap of a job of one worker that leaves it out: its push was not used.
+  answer(*ends[1], 1, 0, zero_delta, CodecId::kThreeLc, std::byte{0});
+
+  communicator->begin_step();
+  communicator->pull(0, parameters);
+  EXPECT_EQ(communicator->counters().unused_pushes, 1U);
+  communicator->push(0, std::vector<float>(64, 0.0F));
+  // Nothing was lost: with a gradient of 0 the residual alone is encoded again, to the same.
+  EXPECT_EQ(pushed_values(2), first);
+  ends[1]->abort("the test is over");
+}
+
+TEST(ParameterServer, ANaNTravelsAndIsCounted) {
+  const Job job = make_job(2, 1, "3lc");
+  const auto poison = [](int worker, std::uint64_t step, std::vector<float>& values) {
+    if (worker == 1 && step == 3 && values.size() == 1003) {
+      values[5] = std::numeric_limits<float>::quiet_NaN();
+    }
+  };
+  const Outcome outcome = run_job(job, {.steps = 4, .before_step = {}, .gradient = poison});
+  expect_no_errors(outcome);
+  EXPECT_TRUE(std::isnan(outcome.replicas[0][2][5]));
+  EXPECT_TRUE(std::isnan(outcome.replicas[1][2][5]));
+  EXPECT_FALSE(std::isnan(outcome.replicas[0][2][6]));
+  EXPECT_EQ(outcome.counters[1].not_finite_tensors, 1U);
+}
+
+void expect_all_failed(const Outcome& outcome, const std::string& part) {
+  for (const std::string& error : outcome.errors) {
+    EXPECT_NE(error.find(part), std::string::npos) << "got: " << error;
+  }
+}
+
+TEST(ParameterServer, AWorkerThatFailsEndsTheJobEverywhere) {
+  const Job job = make_job(3, 2, "3lc");
+  const auto fail_once = [](int worker, std::uint64_t step) {
+    if (worker == 1 && step == 3) throw std::runtime_error("worker 1 ran out of luck");
+  };
+  const Outcome outcome = run_job(job, {.steps = 10, .before_step = fail_once, .gradient = {}});
+  for (std::size_t rank : {0U, 2U, 3U, 4U}) {
+    EXPECT_NE(outcome.errors[rank].find("worker 1 left the job"), std::string::npos)
+        << outcome.errors[rank];
+  }
+}
+
+TEST(ParameterServer, AnUpdateThatThrowsEndsTheJobEverywhere) {
+  const Job job = make_job(2, 1, "3lc");
+  auto ends = make_in_process_network(3);
+  Outcome outcome;
+  outcome.replicas.assign(2, zeros(job));
+  outcome.counters.resize(3);
+  outcome.errors.resize(3);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        if (rank < 2) return run_worker(job, *ends[rank], {}, outcome, 5);
+        run_server(job, *ends[rank], [](std::size_t, std::span<const float>, std::span<float>) {
+          throw std::runtime_error("no optimizer");
+        });
+      } catch (const std::exception& error) {
+        outcome.errors[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  expect_all_failed(outcome, "no optimizer");
+}
+
+TEST(ParameterServer, SilenceEndsAtTheDeadline) {
+  Job job = make_job(1, 1, "3lc");
+  job.deadline = 50ms;
+  auto ends = make_in_process_network(2);
+  const auto communicator = make_communicator(job, *ends[0]);
+  Model replica = zeros(job);
+  communicator->begin_step();
+  communicator->begin_step();
+  try {
+    communicator->pull(0, replica[0]);
+    FAIL() << "nobody sent a delta";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_NE(std::string(error.what()).find("tensor 'first.weight'"), std::string::npos);
+  }
+  EXPECT_THROW(ends[1]->receive(0ms), Error);
+}
+
+TEST(ParameterServer, RubbishFromAWorkerEndsTheJobWithItsName) {
+  const Job job = make_job(1, 1, "3lc");
+  const std::vector<std::function<Bytes()>> rubbish{
+      [] { return Bytes(100, std::byte{7}); },
+      [] { return MessageWriter({MessageKind::kPull, 0, 1}).take(); },
+      [] { return MessageWriter({MessageKind::kDone, 5, 1}).take(); },
+      [] {
+        MessageWriter writer({MessageKind::kPush, 0, 1});
+        writer.add({.tensor = 9, .codec = CodecId::kFp32, .not_finite = false,
+                    .description = std::nullopt, .payload = {}});
+        return writer.take();
+      },
+      [] {
+        MessageWriter writer({MessageKind::kPush, 0, 7});
+        writer.add({.tensor = 1, .codec = CodecId::kFp32, .not_finite = false,
+                    .description = std::nullopt, .payload = {}});
+        return writer.take();
+      },
+      [] {
+        MessageWriter writer({MessageKind::kPush, 0, 1});
+        const Bytes short_payload(12, std::byte{0});
+        writer.add({.tensor = 1, .codec = CodecId::kFp32, .not_finite = false,
+                    .description = std::nullopt, .payload = short_payload});
+        return writer.take();
+      }};
+  for (const auto& make : rubbish) {
+    auto ends = make_in_process_network(2);
+    Model global = zeros(job);
+    ends[0]->send(1, std::make_shared<const Bytes>(make()));
+    try {
+      run_server(job, *ends[1], descend(global));
+      FAIL() << "the server took rubbish";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDataLoss) << error.what();
+      const std::string sentence = error.what();
+      EXPECT_TRUE(sentence.find("rank 0") != std::string::npos ||
+                  sentence.find("worker 0") != std::string::npos)
+          << sentence;
+    }
+    EXPECT_EQ(global, zeros(job));
+  }
+}
+
+TEST(ParameterServer, JobsThatMakeNoSenseAreRefused) {
+  const auto refuses = [](const std::function<void(Job&)>& change, const std::string& part) {
+    Job job = make_job(2, 1, "3lc");
+    change(job);
+    auto ends = make_in_process_network(3);
+    try {
+      make_communicator(job, *ends[0]);
+      FAIL() << "accepted: " << part;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  refuses([](Job& job) { job.exchange = "carrier-pigeon"; }, "carrier-pigeon");
+  refuses([](Job& job) { job.servers = 4; }, "4 servers");
+  refuses([](Job& job) { job.workers = 0; }, "at least 1 worker");
+  refuses([](Job& job) { job.workers = 5; }, "network of 6 nodes");
+  refuses([](Job& job) { job.backup_workers = 2; }, "cannot be backups");
+  refuses([](Job& job) { job.tensors.clear(); }, "no tensors");
+  refuses([](Job& job) { job.tensors[1].name = "first.weight"; }, "two tensors");
+  refuses([](Job& job) { job.push_codec = "4lc"; }, "4lc");
+  refuses([](Job& job) { job.policy = "kind=norm:fp32"; }, "matches none");
+}
+
+}  // namespace
+}  // namespace tersewire

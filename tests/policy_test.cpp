@@ -1,0 +1,88 @@
+// Which tensor gets which codec.
+#include "tersewire/policy.h"
+
+#include <gtest/gtest.h>
+
+#include "tersewire/error.h"
+
+namespace tersewire {
+namespace {
+
+const std::vector<TensorInfo> kTensors{{"conv1.weight", {20, 1, 5, 5}, TensorKind::kConv},
+                                       {"conv1.bias", {20}, TensorKind::kBias},
+                                       {"bn.scale", {20}, TensorKind::kNorm},
+                                       {"fc.weight", {10, 800}, TensorKind::kDense},
+                                       {"fc.bias", {10}, TensorKind::kBias}};
+
+// One letter a tensor: f for fp32, 3 for 3lc with s = 1, 5 for s = 1.5.
+std::string chosen(const std::string& policy, const std::string& fallback = "3lc") {
+  std::string letters;
+  for (const auto& codec : choose_codecs(policy, fallback, kTensors)) {
+    const std::string text = codec->text();
+    letters += text.starts_with("fp32") ? 'f' : text.find("s=1.5,") != text.npos ? '5' : '3';
+  }
+  return letters;
+}
+
+TEST(Policy, TheFirstRuleThatMatchesWins) {
+  EXPECT_EQ(chosen(""), "33333");
+  EXPECT_EQ(chosen("*:fp32"), "fffff");
+  EXPECT_EQ(chosen("kind=bias:fp32; *:3lc:s=1.5"), "5f55f");
+  EXPECT_EQ(chosen("kind=conv:3lc:s=1.5;*:fp32"), "5ffff");
+}
+
+TEST(Policy, ConditionsReadNameSizeRankKindAndPosition) {
+  EXPECT_EQ(chosen("size<256:fp32"), "3ff3f");
+  EXPECT_EQ(chosen("size<=20:fp32"), "3ff3f");
+  EXPECT_EQ(chosen("size=500:fp32"), "f3333");
+  EXPECT_EQ(chosen("size>=500:fp32"), "f33f3");
+  EXPECT_EQ(chosen("size > 500 : fp32"), "333f3");
+  EXPECT_EQ(chosen("rank=1:fp32"), "3ff3f");
+  EXPECT_EQ(chosen("rank>2:fp32"), "f3333");
+  EXPECT_EQ(chosen("name=*.bias:fp32"), "3f33f");
+  EXPECT_EQ(chosen("name=fc.?ias:fp32"), "3333f");
+  EXPECT_EQ(chosen("first:fp32"), "ff333");
+  EXPECT_EQ(chosen("last:fp32"), "333ff");
+}
+
+TEST(Policy, ReadyMadeOnesNeedNotMatch) {
+  EXPECT_EQ(chosen("3lc-paper"), "33f33");
+  EXPECT_EQ(chosen("small"), "3ff3f");
+  const std::vector<TensorInfo> large{{"w", {1000}, TensorKind::kDense}};
+  EXPECT_EQ(choose_codecs("small", "3lc", large).size(), 1U);
+}
+
+TEST(Policy, TensorsWithTheSameTextShareACodec) {
+  const auto codecs = choose_codecs("kind=bias:fp32", "3lc", kTensors);
+  EXPECT_EQ(codecs[1], codecs[4]);
+  EXPECT_EQ(codecs[0], codecs[3]);
+}
+
+void expect_refused(const std::string& policy, const std::string& part,
+                    const std::string& fallback = "3lc") {
+  try {
+    choose_codecs(policy, fallback, kTensors);
+    ADD_FAILURE() << "accepted '" << policy << "'";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(Policy, WhatCannotBeReadOrMatchesNothingIsRefused) {
+  expect_refused("kind=recurrent:fp32", "'kind=recurrent:fp32' matches none");
+  expect_refused("name=fc2*:fp32; *:3lc", "'name=fc2*:fp32' matches none");
+  expect_refused("kind=banana:fp32", "banana");
+  expect_refused("size<many:fp32", "size<many");
+  expect_refused("size~5:fp32", "size~5");
+  expect_refused("size<99999999999999999999999:fp32", "size<9");
+  expect_refused("fp32", "no codec");
+  expect_refused("*:fp33", "fp33");
+  expect_refused("*:", "there is no codec ''");
+  expect_refused("*:3lc:s=2", "s must be a number from 1 to below 2");
+  // A codec that no tensor would get is looked at all the same.
+  expect_refused("*:fp32", "s must be", "3lc:s=0.5");
+}
+
+}  // namespace
+}  // namespace tersewire

@@ -1,0 +1,57 @@
+#include "tersewire/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "tersewire/error.h"
+
+namespace tersewire {
+namespace {
+
+TEST(ThreadPool, RunsEveryIndexOnce) {
+  for (const std::size_t threads : {1U, 2U, 5U}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.threads(), threads);
+    for (const std::size_t count : {0U, 1U, 3U, 100U}) {
+      std::vector<std::atomic<int>> calls(count);
+      pool.run(count, [&](std::size_t i) { ++calls[i]; });
+      for (const auto& n : calls) EXPECT_EQ(n, 1);
+    }
+  }
+}
+
+TEST(ThreadPool, HandsOutATasksExceptionAfterAllHaveEnded) {
+  ThreadPool pool(3);
+  std::atomic<int> ended{0};
+  const auto task = [&](std::size_t i) {
+    ++ended;
+    if (i == 4) throw std::runtime_error("four");
+  };
+  EXPECT_THROW(pool.run(10, task), std::runtime_error);
+  EXPECT_EQ(ended, 10);
+  ended = 0;
+  pool.run(3, task);
+  EXPECT_EQ(ended, 3);
+}
+
+TEST(ThreadPool, SeveralCallersTakeTurns) {
+  ThreadPool pool(2);
+  std::atomic<int> sum{0};
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 4; ++c) {
+    callers.emplace_back([&] {
+      for (int i = 0; i < 50; ++i) pool.run(8, [&](std::size_t) { ++sum; });
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(sum, 4 * 50 * 8);
+}
+
+TEST(ThreadPool, NeedsAThread) { EXPECT_THROW(ThreadPool(0), Error); }
+
+}  // namespace
+}  // namespace tersewire

@@ -1,0 +1,32 @@
+#!/bin/sh
+# Installs what building and testing tersewire needs from Debian's or Ubuntu's packages.
+# Does nothing where all of it is there. Uses sudo where it is not run as root.
+set -eu
+
+packages="
+  g++ cmake make ninja-build python3
+  libhwy-dev libfmt-dev libxxhash-dev
+  libtorch-dev libopenblas0-pthread zlib1g-dev
+  libcli11-dev nlohmann-json3-dev
+  libgtest-dev libgmock-dev librapidcheck-dev"
+
+missing=""
+for package in $packages; do
+  status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$status" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+echo "Installing these packages with apt-get:$missing"
+as_root=""
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "Not root and no sudo here: install these packages by hand:$missing" >&2
+    exit 1
+  fi
+  as_root=sudo
+fi
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -qq
+# shellcheck disable=SC2086 # a list of words
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null

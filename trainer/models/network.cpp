@@ -1,0 +1,113 @@
+#include "trainer/models/network.h"
+
+#include <torch/torch.h>
+
+#include "trainer/models/models.h"
+
+// OpenBLAS keeps threads of its own that libtorch's setting does not reach. Weak: another BLAS may
+// be in its place.
+extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
+
+namespace tersewire::trainer {
+namespace {
+
+// The memory as a tensor; libtorch asks for a pointer that it could write through.
+torch::Tensor wrapped(const float* values, c10::IntArrayRef shape) {
+  return torch::from_blob(const_cast<float*>(values), shape, torch::kFloat32);
+}
+
+torch::Tensor images_of(const Images& batch) {
+  return wrapped(batch.pixels, {static_cast<std::int64_t>(batch.n), 1, Model::kInputSide,
+                                Model::kInputSide});
+}
+
+torch::Tensor labels_of(const Images& batch) {
+  return torch::from_blob(const_cast<std::int64_t*>(batch.labels),
+                          {static_cast<std::int64_t>(batch.n)}, torch::kInt64);
+}
+
+std::size_t right_of(const torch::Tensor& scores, const torch::Tensor& labels) {
+  return static_cast<std::size_t>(scores.argmax(1).eq(labels).sum().item<std::int64_t>());
+}
+
+class TorchNetwork final : public Network {
+ public:
+  TorchNetwork(const std::string& name, std::uint64_t seed) : model_(make_model(name, seed)) {
+    for (const auto& parameter : model_->parameters()) {
+      const auto sizes = parameter.value.sizes();
+      parameters_.push_back({parameter.name, parameter.kind, {sizes.begin(), sizes.end()},
+                             parameter.value.data_ptr<float>(),
+                             static_cast<std::size_t>(parameter.value.numel())});
+    }
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      model_->parameters()[i].value.register_hook(
+          [this, i](const torch::Tensor& gradient) { hand_out(i, gradient); });
+    }
+  }
+
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+
+  StepOutcome step(const Images& batch, const Hooks& hooks) override {
+    hooks_ = &hooks;
+    const torch::Tensor labels = labels_of(batch);
+    const torch::Tensor scores = model_->forward(images_of(batch), hooks.before_layer);
+    const torch::Tensor loss = torch::nn::functional::cross_entropy(scores, labels);
+    if (hooks.backward_begins) hooks.backward_begins();
+    loss.backward();
+    // The hooks have handed the gradients out; nobody else wants them.
+    for (torch::Tensor& value : model_->tensors()) value.mutable_grad().reset();
+    return {loss.item<double>(), right_of(scores, labels)};
+  }
+
+  std::size_t count_right(const Images& images) override {
+    const torch::NoGradGuard no_grad;
+    return right_of(model_->forward(images_of(images)), labels_of(images));
+  }
+
+ private:
+  void hand_out(std::size_t parameter, const torch::Tensor& gradient) const {
+    if (!hooks_->on_gradient) return;
+    const torch::Tensor dense = gradient.contiguous();
+    hooks_->on_gradient(parameter, dense.data_ptr<float>(), static_cast<std::size_t>(dense.numel()));
+  }
+
+  std::unique_ptr<Model> model_;
+  std::vector<Parameter> parameters_;
+  const Hooks* hooks_ = nullptr;
+};
+
+class TorchOptimizer final : public Optimizer {
+ public:
+  TorchOptimizer(const Network::Parameter& parameter, double momentum, double weight_decay)
+      : value_(wrapped(parameter.values, {static_cast<std::int64_t>(parameter.elems)})),
+        sgd_({value_}, torch::optim::SGDOptions(1).momentum(momentum).weight_decay(weight_decay)) {}
+
+  void step(const float* gradient, double learning_rate) override {
+    value_.mutable_grad() = wrapped(gradient, value_.sizes());
+    static_cast<torch::optim::SGDOptions&>(sgd_.param_groups()[0].options()).lr(learning_rate);
+    sgd_.step();
+    value_.mutable_grad().reset();
+  }
+
+ private:
+  torch::Tensor value_;
+  torch::optim::SGD sgd_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> Network::make(const std::string& name, std::uint64_t seed) {
+  return std::make_unique<TorchNetwork>(name, seed);
+}
+
+std::unique_ptr<Optimizer> Optimizer::make(const Network::Parameter& parameter, double momentum,
+                                           double weight_decay) {
+  return std::make_unique<TorchOptimizer>(parameter, momentum, weight_decay);
+}
+
+void hold_library_threads() {
+  at::set_num_threads(1);
+  if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
+}
+
+}  // namespace tersewire::trainer

@@ -1,0 +1,79 @@
+// A model to train, without a word of libtorch: what the training loop sees of it.
+//
+// A Network and an Optimizer belong to one thread at a time; several threads may each use their
+// own once hold_library_threads() has been called.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tersewire::trainer {
+
+// Images and their classes: n of each, an image being Network::kPixels normalized floats.
+struct Images {
+  const float* pixels;
+  const std::int64_t* labels;
+  std::size_t n;
+};
+
+class Network {
+ public:
+  static constexpr std::size_t kPixels = 784;
+
+  // One tensor of the model. `values` stays where it is for the network's life.
+  struct Parameter {
+    std::string name;  // "conv1.weight"
+    std::string kind;  // "conv", "dense" or "bias"
+    std::vector<std::uint64_t> shape;
+    float* values;
+    std::size_t elems;
+  };
+
+  // What happens during a step, in the thread that takes it. What they throw passes through.
+  struct Hooks {
+    // Right before parameters first ... first + count - 1 are read, in forward order.
+    std::function<void(std::size_t first, std::size_t count)> before_layer;
+    std::function<void()> backward_begins;
+    // As soon as the backward pass has a parameter's gradient.
+    std::function<void(std::size_t parameter, const float* gradient, std::size_t elems)> on_gradient;
+  };
+
+  struct StepOutcome {
+    double loss;        // cross entropy, mean over the batch
+    std::size_t right;  // images classified rightly
+  };
+
+  // See make_model() (models.h); throws kInvalidArgument for an unknown name.
+  static std::unique_ptr<Network> make(const std::string& name, std::uint64_t seed);
+  virtual ~Network() = default;
+
+  // In the order of the forward pass.
+  [[nodiscard]] virtual const std::vector<Parameter>& parameters() const = 0;
+
+  // Forward and backward pass of a batch. Changes no parameter.
+  virtual StepOutcome step(const Images& batch, const Hooks& hooks) = 0;
+
+  // How many images are classified rightly; the forward pass alone.
+  virtual std::size_t count_right(const Images& images) = 0;
+};
+
+// libtorch's SGD with momentum and weight decay, for one tensor.
+class Optimizer {
+ public:
+  static std::unique_ptr<Optimizer> make(const Network::Parameter& parameter, double momentum,
+                                         double weight_decay);
+  virtual ~Optimizer() = default;
+
+  // Changes the parameter's values by one step. `gradient` has as many elements.
+  virtual void step(const float* gradient, double learning_rate) = 0;
+};
+
+// Holds the threads that libtorch and its BLAS would start to one, so that workers do not fight.
+// For the process, and for the calling thread: OpenMP counts by thread, so call it in each.
+void hold_library_threads();
+
+}  // namespace tersewire::trainer

@@ -1,0 +1,86 @@
+// The training loop: workers and servers as threads of this process, joined by the public API alone.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tersewire/communicator.h"
+#include "trainer/data/dataset.h"
+
+namespace tersewire::trainer {
+
+// What a job is. Defaults are those of `tersewire train`.
+struct TrainConfig {
+  std::string model = "lenet";
+  std::string data = "embedded";
+  int workers = 4;
+  int servers = 1;
+  int backup_workers = 0;
+  std::string push_codec = "3lc";
+  std::string pull_codec = "3lc";
+  std::string policy = "small";
+  std::string exchange = "parameter-server";
+  std::string transport = "in-process";
+  std::uint64_t steps = 1000;
+  std::size_t batch = 16;  // images a worker and step
+  double learning_rate = 0.01;  // the global one, where the cosine starts
+  bool scale_learning_rate = false;  // multiply it by the number of workers
+  double momentum = 0.9;
+  double weight_decay = 1e-4;
+  std::uint64_t seed = 1;
+};
+
+// One worker's step, as it ends. Bytes and values count from the start of the run.
+struct StepReport {
+  std::uint64_t step = 0;
+  double loss = 0;
+  double accuracy = 0;  // of this step's batch, 0 to 1
+  double seconds = 0;   // since the start
+  Counters counters;
+};
+
+// What happened inside a step, in the order in which it happened: for tests of the overlap.
+enum class TraceKind : std::uint8_t { kPulled, kPushed, kBackwardBegin, kBackwardEnd };
+struct TraceEvent {
+  TraceKind kind;
+  std::uint64_t step;
+  std::size_t tensor;  // 0 for the passes
+};
+
+struct TrainHooks {
+  // Called by worker 0's thread after each of its steps.
+  std::function<void(const StepReport&)> on_step;
+  // Called by worker 0's thread.
+  std::function<void(const TraceEvent&)> on_event;
+  // Set it to end the run after the steps that are under way; may be null.
+  const std::atomic<bool>* stop = nullptr;
+};
+
+struct TrainResult {
+  std::uint64_t steps = 0;     // computed
+  std::uint64_t values = 0;    // in the model
+  double test_accuracy = 0;    // of the servers' model, 0 to 1
+  double final_loss = 0;       // mean over workers and their last 50 steps
+  double seconds = 0;          // of training, without loading data and without the test
+  double compute_seconds = 0;  // processor time of a worker's step without codecs, mean
+  double codec_seconds = 0;    // encoding and decoding at a worker and step, mean
+  std::string parameters_checksum;  // XXH64 of the servers' model, in hex
+  Counters worker_counters;         // summed over workers
+};
+
+// Runs a whole job and returns when it has ended. Every worker is one thread, and so is every
+// server; libtorch's own threads are held to one for the rest of the process, so that workers do not
+// fight. The same configuration gives the same result, bit for bit, where there are no backup
+// workers. Throws Error for a configuration that makes no sense, and where workers end with
+// different parameters; after an exception nothing of the job is left running.
+TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks);
+
+// Steps in which each of `workers` workers sees its shard `epochs` times.
+std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t workers,
+                               std::size_t batch);
+
+}  // namespace tersewire::trainer
