@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -36,6 +37,7 @@ constexpr const char* kExamples = R"(Examples:
 const char* advice(int error) {
   switch (error) {
     case ENOSPC:
+    case EFBIG:
     case EDQUOT:
       return "make room or choose another place";
     case EACCES:
@@ -292,4 +294,8 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace tersewire::apps
 
-int main(int argc, char** argv) { return tersewire::apps::run(argc, argv); }
+int main(int argc, char** argv) {
+  // Past a limit on file sizes write() is to fail as on a full disk, not to end the program.
+  std::signal(SIGXFSZ, SIG_IGN);
+  return tersewire::apps::run(argc, argv);
+}

@@ -54,24 +54,22 @@ void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given) {
   end_on_ctrl_c();
   const trainer::DataSplits data = trainer::load_data(config.data, config.seed);
   if (flags.epochs > 0) {
-    config.steps =
-        trainer::steps_for_epochs(flags.epochs, data.train.size(),
-                                  static_cast<std::size_t>(config.workers), config.batch);
+    config.steps = trainer::steps_for_epochs(
+        flags.epochs, data.train.size(), static_cast<std::size_t>(config.workers), config.batch);
   }
   RunDirectory directory(flags.out.empty() ? RunDirectory::fresh_path(config.model)
                                            : std::filesystem::path(flags.out));
   directory.write_json("config.json", config_json(config));
 
   TrainProgress progress(config.steps, isatty(STDERR_FILENO) != 0);
-  const trainer::TrainResult result =
-      train(config, data,
-            {.on_step =
-                 [&](const trainer::StepReport& report) {
-                   progress.show(report);
-                   directory.add_metrics(metrics_json(report));
-                 },
-             .on_event = {},
-             .stop = &interrupted});
+  const trainer::TrainResult result = train(config, data,
+                                            {.on_step =
+                                                 [&](const trainer::StepReport& report) {
+                                                   progress.show(report);
+                                                   directory.add_metrics(metrics_json(report));
+                                                 },
+                                             .on_event = {},
+                                             .stop = &interrupted});
   progress.finish();
 
   const TrainSummary summary(config, result, interrupted && result.steps < config.steps);
@@ -87,7 +85,8 @@ void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given) {
 
 void add_train_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "train", "Train a network with several workers, all traffic compressed, and show what it saved");
+      "train",
+      "Train a network with several workers, all traffic compressed, and show what it saved");
   command->footer(kExamples);
   auto flags = std::make_shared<TrainFlags>();
   trainer::TrainConfig& config = flags->config;
@@ -95,7 +94,8 @@ void add_train_command(CLI::App& app) {
     return command->add_option(name, value, help)->capture_default_str();
   };
   option("--model", config.model, "mlp (784-392-50-10) or lenet");
-  option("--data", config.data, "embedded, or a directory with MNIST's IDX files, gzipped or plain");
+  option("--data", config.data,
+         "embedded, or a directory with MNIST's IDX files, gzipped or plain");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
   option("--servers", config.servers, "Parameter servers")->check(CLI::Range(1, 1024));
   option("--backup-workers", config.backup_workers,
@@ -109,8 +109,8 @@ void add_train_command(CLI::App& app) {
          "Rules CONDITION:CODEC; ... that go before the codecs, or small, or 3lc-paper");
   option("--exchange", config.exchange, "Which node sends what to whom: parameter-server");
   option("--transport", config.transport, "What carries the bytes: in-process");
-  CLI::Option* steps =
-      option("--steps", config.steps, "Steps")->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
+  CLI::Option* steps = option("--steps", config.steps, "Steps")
+                           ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
   command->add_option("--epochs", flags->epochs, "Passes over the data, instead of --steps")
       ->check(CLI::PositiveNumber)
       ->excludes(steps);
@@ -124,7 +124,8 @@ void add_train_command(CLI::App& app) {
   option("--seed", config.seed, "Of the weights, the order of the data and the embedded images");
   command->add_option("--out", flags->out, "Directory for the run (default: a new one in runs/)");
   command->add_flag("--json", flags->json, "Print the summary alone, as JSON, on stdout");
-  command->callback([flags, push, pull] { run_train(*flags, push->count() > 0, pull->count() > 0); });
+  command->callback(
+      [flags, push, pull] { run_train(*flags, push->count() > 0, pull->count() > 0); });
 }
 
 }  // namespace tersewire::apps

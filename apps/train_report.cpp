@@ -25,13 +25,14 @@ double bits_per_value(std::uint64_t bytes, std::uint64_t values) {
 }
 
 double compression_ratio(const Counters& counters) {
-  return ratio(kBytesPerFloat * static_cast<double>(counters.pushed_values + counters.pulled_values),
-               static_cast<double>(counters.pushed_bytes + counters.pulled_bytes));
+  return ratio(
+      kBytesPerFloat * static_cast<double>(counters.pushed_values + counters.pulled_values),
+      static_cast<double>(counters.pushed_bytes + counters.pulled_bytes));
 }
 
 std::string bar(std::uint64_t step, std::uint64_t steps) {
-  const auto cells = static_cast<int>(ratio(static_cast<double>(step), static_cast<double>(steps)) *
-                                      kBarCells);
+  const auto cells =
+      static_cast<int>(ratio(static_cast<double>(step), static_cast<double>(steps)) * kBarCells);
   return fmt::format("[{:<{}}]", std::string(static_cast<std::size_t>(cells), '='), kBarCells);
 }
 
@@ -79,9 +80,8 @@ void TrainProgress::show(const trainer::StepReport& report) {
   smooth(report);
   if (!is_due(report)) return;
   const Counters& counters = report.counters;
-  const double left =
-      ratio(report.seconds, static_cast<double>(report.step)) *
-      static_cast<double>(steps_ - std::min(steps_, report.step));
+  const double left = ratio(report.seconds, static_cast<double>(report.step)) *
+                      static_cast<double>(steps_ - std::min(steps_, report.step));
   const std::string line = fmt::format(
       "step {}/{}  loss {:.3f}  accuracy {:.1f} %  pushed {:.3f} and pulled {:.3f} bits a value  "
       "{:.0f}x smaller  {} left",
@@ -191,7 +191,8 @@ std::string TrainSummary::table() const {
     const double fp32_bytes = kBytesPerFloat * static_cast<double>(values);
     return fmt::format("{:<24}{:>14}{:>14}{:>9.1f}x  {:.3f} bits a value\n", name,
                        bytes_text(static_cast<double>(bytes)), bytes_text(fp32_bytes),
-                       ratio(fp32_bytes, static_cast<double>(bytes)), bits_per_value(bytes, values));
+                       ratio(fp32_bytes, static_cast<double>(bytes)),
+                       bits_per_value(bytes, values));
   };
   std::string text = fmt::format(
       "\n{} steps of {} workers{}: test accuracy {:.2f} %, final loss {:.4f}, {:.1f} s\n\n",

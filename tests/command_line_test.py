@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import resource
 import struct
 import subprocess
 import sys
@@ -50,13 +51,14 @@ def read_npy(data):
     return header["descr"], header["shape"], data[10 + length :]
 
 
-def run(*arguments, stdout=subprocess.PIPE):
+def run(*arguments, stdout=subprocess.PIPE, preexec_fn=None):
     return subprocess.run(
         [PROGRAM, *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.PIPE,
         timeout=120,
+        preexec_fn=preexec_fn,
         check=False,
     )
 
@@ -391,6 +393,23 @@ class Files(CommandLineTest):
         with open("/dev/full", "wb") as full:
             result = run("codecs", stdout=full)
         self.assert_refused(result, 1, "standard output", "No space")
+
+    def test_no_room_for_one_of_two_files(self):
+        values = heavy_tailed(self.random, 2000)
+        source = self.write("in.npy", npy(values, (2000,)))
+        state, out = self.path("s"), self.path("m.tw")
+        encode = ("encode", "--state", state, source, out)
+        self.assert_done(run(*encode))
+        before = self.read("s"), self.read("m.tw")
+
+        def limit_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+        self.assert_refused(run(*encode, preexec_fn=limit_files), 1, state, "room")
+        self.assertEqual((self.read("s"), self.read("m.tw")), before)
+        result = run("decode", out, self.path("back.npy"), preexec_fn=limit_files)
+        self.assert_refused(result, 1, "back.npy", "room")
+        self.assert_files("in.npy", "s", "m.tw")
 
     def test_a_link_is_followed_and_permissions_stay(self):
         source = self.write("in.npy", npy([1.0, 2.0], (2,)))

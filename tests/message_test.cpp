@@ -1,11 +1,12 @@
 // Packing and parsing. spec/vectors covers the format's every sentence; here is what the C++
 // interface adds.
+#include "tersewire/message.h"
+
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "tersewire/error.h"
-#include "tersewire/message.h"
 
 namespace tersewire {
 namespace {
@@ -19,8 +20,11 @@ Bytes bytes_of(std::initializer_list<int> values) {
 Bytes one_push() {
   MessageWriter writer({.kind = MessageKind::kPush, .sender = 3, .step = 258});
   const Bytes payload = bytes_of({0, 0, 0x80, 0x3F});
-  writer.add({.tensor = 300, .codec = CodecId::kFp32, .not_finite = true,
-              .description = std::nullopt, .payload = payload});
+  writer.add({.tensor = 300,
+              .codec = CodecId::kFp32,
+              .not_finite = true,
+              .description = std::nullopt,
+              .payload = payload});
   return writer.take();
 }
 
@@ -49,9 +53,13 @@ TEST(Message, ComesBackAsItWas) {
 TEST(Message, KeepsWithinItsOverhead) {
   MessageWriter writer({.kind = MessageKind::kPush, .sender = ~0U, .step = ~0ULL});
   const Bytes payload(70000);
-  writer.add({.tensor = ~0U, .codec = CodecId::kFp32, .not_finite = false,
-              .description = std::nullopt, .payload = payload});
-  EXPECT_LE(writer.finish().size(), payload.size() + kMessageOverheadBytes + kMaxFrameOverheadBytes);
+  writer.add({.tensor = ~0U,
+              .codec = CodecId::kFp32,
+              .not_finite = false,
+              .description = std::nullopt,
+              .payload = payload});
+  EXPECT_LE(writer.finish().size(),
+            payload.size() + kMessageOverheadBytes + kMaxFrameOverheadBytes);
 }
 
 TEST(Message, AWriterCanBeUsedAgain) {
@@ -66,8 +74,8 @@ TEST(Message, AWriterCanBeUsedAgain) {
 TEST(Message, RefusesToDescribeWhatTheFormatCannotHold) {
   MessageWriter writer({.kind = MessageKind::kFile, .sender = 0, .step = 0});
   Frame frame;
-  frame.description = Description{.element_type = ElementType::kFloat32,
-                                  .dims = {1U << 30, 1U << 30}};
+  frame.description =
+      Description{.element_type = ElementType::kFloat32, .dims = {1U << 30, 1U << 30}};
   EXPECT_THROW(writer.add(frame), Error);
   frame.description->dims.assign(33, 1);
   EXPECT_THROW(writer.add(frame), Error);

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <numeric>
-#include <random>
 #include <thread>
 
 #include "tersewire/tersewire.h"
@@ -42,8 +42,11 @@ Model zeros(const Job& job) {
 std::vector<std::span<float>> spans(Model& model) { return {model.begin(), model.end()}; }
 
 float gradient_value(int worker, std::uint64_t step, std::size_t tensor, std::size_t i) {
-  std::mt19937 random(static_cast<unsigned>(worker * 1000003 + step * 7919 + tensor * 101 + i));
-  const auto uniform = static_cast<float>(random() % 2001) / 1000.0F - 1.0F;
+  std::uint64_t hash =
+      (static_cast<std::uint64_t>(worker) << 40) + (step << 24) + (tensor << 20) + i;
+  hash = (hash ^ hash >> 31) * 0x9E3779B97F4A7C15U;
+  hash = (hash ^ hash >> 29) * 0xBF58476D1CE4E5B9U;
+  const auto uniform = static_cast<float>((hash >> 32) % 2001) / 1000.0F - 1.0F;
   return uniform * uniform * uniform;
 }
 
@@ -346,9 +349,15 @@ void answer(Transport& server, std::uint64_t step, std::uint32_t tensor, ByteVie
             CodecId codec, std::byte contributors) {
   MessageWriter writer({.kind = MessageKind::kPull, .sender = 1, .step = step});
   const Bytes bitmap{contributors};
-  writer.add({.tensor = tensor, .codec = CodecId::kContributors, .not_finite = false,
-              .description = std::nullopt, .payload = bitmap});
-  writer.add({.tensor = tensor, .codec = codec, .not_finite = false, .description = std::nullopt,
+  writer.add({.tensor = tensor,
+              .codec = CodecId::kContributors,
+              .not_finite = false,
+              .description = std::nullopt,
+              .payload = bitmap});
+  writer.add({.tensor = tensor,
+              .codec = codec,
+              .not_finite = false,
+              .description = std::nullopt,
               .payload = payload});
   server.send(0, std::make_shared<const Bytes>(writer.take()));
 }
@@ -470,25 +479,38 @@ TEST(ParameterServer, RubbishFromAWorkerEndsTheJobWithItsName) {
   const Job job = make_job(1, 1, "3lc");
   const std::vector<std::function<Bytes()>> rubbish{
       [] { return Bytes(100, std::byte{7}); },
-      [] { return MessageWriter({MessageKind::kPull, 0, 1}).take(); },
-      [] { return MessageWriter({MessageKind::kDone, 5, 1}).take(); },
+      [] {
+        return MessageWriter({MessageKind::kPull, 0, 1}).take();
+      },
+      [] {
+        return MessageWriter({MessageKind::kDone, 5, 1}).take();
+      },
       [] {
         MessageWriter writer({MessageKind::kPush, 0, 1});
-        writer.add({.tensor = 9, .codec = CodecId::kFp32, .not_finite = false,
-                    .description = std::nullopt, .payload = {}});
+        writer.add({.tensor = 9,
+                    .codec = CodecId::kFp32,
+                    .not_finite = false,
+                    .description = std::nullopt,
+                    .payload = {}});
         return writer.take();
       },
       [] {
         MessageWriter writer({MessageKind::kPush, 0, 7});
-        writer.add({.tensor = 1, .codec = CodecId::kFp32, .not_finite = false,
-                    .description = std::nullopt, .payload = {}});
+        writer.add({.tensor = 1,
+                    .codec = CodecId::kFp32,
+                    .not_finite = false,
+                    .description = std::nullopt,
+                    .payload = {}});
         return writer.take();
       },
       [] {
         MessageWriter writer({MessageKind::kPush, 0, 1});
         const Bytes short_payload(12, std::byte{0});
-        writer.add({.tensor = 1, .codec = CodecId::kFp32, .not_finite = false,
-                    .description = std::nullopt, .payload = short_payload});
+        writer.add({.tensor = 1,
+                    .codec = CodecId::kFp32,
+                    .not_finite = false,
+                    .description = std::nullopt,
+                    .payload = short_payload});
         return writer.take();
       }};
   for (const auto& make : rubbish) {

@@ -64,13 +64,16 @@ TEST(Train, CommunicationOverlapsComputation) {
   TrainConfig config = small_job();
   config.steps = 3;
   train(config, small_data(),
-        {.on_step = {}, .on_event = [&](const TraceEvent& event) { events.push_back(event); },
+        {.on_step = {},
+         .on_event = [&](const TraceEvent& event) { events.push_back(event); },
          .stop = nullptr});
 
   const auto at = [&](TraceKind kind, std::size_t tensor) {
-    return std::ranges::find_if(events, [&](const TraceEvent& event) {
-             return event.step == 2 && event.kind == kind && event.tensor == tensor;
-           }) -
+    return std::ranges::find_if(events,
+                                [&](const TraceEvent& event) {
+                                  return event.step == 2 && event.kind == kind &&
+                                         event.tensor == tensor;
+                                }) -
            events.begin();
   };
   constexpr std::size_t kLast = 5;  // "fc3.bias"

@@ -8,7 +8,7 @@ packages="
   libhwy-dev libfmt-dev libxxhash-dev
   libtorch-dev libopenblas0-pthread zlib1g-dev
   libcli11-dev nlohmann-json3-dev
-  libgtest-dev libgmock-dev librapidcheck-dev"
+  libgtest-dev"
 
 missing=""
 for package in $packages; do

@@ -57,7 +57,8 @@ class Batch {
     pixels_.clear();
     labels_.clear();
     for (const std::uint32_t index : indices) {
-      const auto image = std::span(data_.pixels).subspan(index * data_.image_bytes(), data_.image_bytes());
+      const auto image =
+          std::span(data_.pixels).subspan(index * data_.image_bytes(), data_.image_bytes());
       for (const std::uint8_t pixel : image) {
         pixels_.push_back((static_cast<float>(pixel) / 255.0F - kPixelMean) / kPixelDeviation);
       }
@@ -148,7 +149,8 @@ class GlobalModel {
       XXH64_update(&state, values.data(), values.size_bytes());
     }
     char hex[17];
-    std::snprintf(hex, sizeof(hex), "%016llx", static_cast<unsigned long long>(XXH64_digest(&state)));
+    std::snprintf(hex, sizeof(hex), "%016llx",
+                  static_cast<unsigned long long>(XXH64_digest(&state)));
     return hex;
   }
 
@@ -221,17 +223,19 @@ class Worker {
         batch_.gather(indices_),
         {.before_layer = [this](std::size_t first, std::size_t count) { pull(first, count); },
          .backward_begins = [this] { trace(TraceKind::kBackwardBegin); },
-         .on_gradient = [this](std::size_t i, const float* gradient,
-                               std::size_t elems) { push(i, {gradient, elems}); }});
+         .on_gradient =
+             [this](std::size_t i, const float* gradient, std::size_t elems) {
+               push(i, {gradient, elems});
+             }});
     trace(TraceKind::kBackwardEnd);
     losses_.push_back(outcome.loss);
     if (rank_ != 0 || !hooks_.on_step) return;
-    hooks_.on_step({.step = step_,
-                    .loss = outcome.loss,
-                    .accuracy = static_cast<double>(outcome.right) /
-                                static_cast<double>(indices_.size()),
-                    .seconds = seconds_since(start_),
-                    .counters = communicator_->counters()});
+    hooks_.on_step(
+        {.step = step_,
+         .loss = outcome.loss,
+         .accuracy = static_cast<double>(outcome.right) / static_cast<double>(indices_.size()),
+         .seconds = seconds_since(start_),
+         .counters = communicator_->counters()});
   }
 
   std::size_t rank_;
@@ -251,9 +255,8 @@ class Worker {
 Job job_of(const TrainConfig& config, const std::vector<Network::Parameter>& parameters) {
   Job job;
   for (const Network::Parameter& parameter : parameters) {
-    job.tensors.push_back({.name = parameter.name,
-                           .shape = parameter.shape,
-                           .kind = tensor_kind(parameter.kind)});
+    job.tensors.push_back(
+        {.name = parameter.name, .shape = parameter.shape, .kind = tensor_kind(parameter.kind)});
   }
   job.workers = config.workers;
   job.servers = config.servers;
@@ -281,8 +284,8 @@ void check(const TrainConfig& config) {
 }
 
 // Runs every task in a thread of its own and waits for all; one that throws ends the job for the
-// others. Throws the first exception that says what went wrong: those of nodes that were merely told
-// to stop come after.
+// others. Throws the first exception that says what went wrong: those of nodes that were merely
+// told to stop come after.
 void run_all(const std::vector<std::function<void()>>& tasks, Transport& network) {
   std::vector<std::exception_ptr> errors(tasks.size());
   std::vector<std::thread> threads;
@@ -361,7 +364,8 @@ void add_workers(TrainResult& result, const std::vector<std::unique_ptr<Worker>>
     worker_steps += worker->losses().size();
   }
   if (worker_steps == 0) return;
-  const double codec = result.worker_counters.encode_seconds + result.worker_counters.decode_seconds;
+  const double codec =
+      result.worker_counters.encode_seconds + result.worker_counters.decode_seconds;
   const auto n = static_cast<double>(worker_steps);
   result.codec_seconds = codec / n;
   // Codec time is measured on the clock, so on a crowded machine it may exceed its share.
@@ -392,8 +396,8 @@ TrainResult train(const TrainConfig& config, const DataSplits& data, const Train
   std::vector<std::unique_ptr<Worker>> workers;
   std::vector<std::function<void()>> tasks;
   for (int rank = 0; rank < config.workers; ++rank) {
-    workers.push_back(std::make_unique<Worker>(config, job, *network[static_cast<std::size_t>(rank)],
-                                               data.train, stop, hooks));
+    workers.push_back(std::make_unique<Worker>(
+        config, job, *network[static_cast<std::size_t>(rank)], data.train, stop, hooks));
     tasks.push_back([&, rank] { workers[static_cast<std::size_t>(rank)]->run(); });
   }
   for (int rank = config.workers; rank < config.workers + config.servers; ++rank) {

@@ -1,4 +1,5 @@
-// The training loop: workers and servers as threads of this process, joined by the public API alone.
+// The training loop: workers and servers as threads of this process, joined by the public API
+// alone.
 #pragma once
 
 #include <atomic>
@@ -26,8 +27,8 @@ struct TrainConfig {
   std::string exchange = "parameter-server";
   std::string transport = "in-process";
   std::uint64_t steps = 1000;
-  std::size_t batch = 16;  // images a worker and step
-  double learning_rate = 0.01;  // the global one, where the cosine starts
+  std::size_t batch = 16;            // images a worker and step
+  double learning_rate = 0.01;       // the global one, where the cosine starts
   bool scale_learning_rate = false;  // multiply it by the number of workers
   double momentum = 0.9;
   double weight_decay = 1e-4;
@@ -61,20 +62,20 @@ struct TrainHooks {
 };
 
 struct TrainResult {
-  std::uint64_t steps = 0;     // computed
-  std::uint64_t values = 0;    // in the model
-  double test_accuracy = 0;    // of the servers' model, 0 to 1
-  double final_loss = 0;       // mean over workers and their last 50 steps
-  double seconds = 0;          // of training, without loading data and without the test
-  double compute_seconds = 0;  // processor time of a worker's step without codecs, mean
-  double codec_seconds = 0;    // encoding and decoding at a worker and step, mean
+  std::uint64_t steps = 0;          // computed
+  std::uint64_t values = 0;         // in the model
+  double test_accuracy = 0;         // of the servers' model, 0 to 1
+  double final_loss = 0;            // mean over workers and their last 50 steps
+  double seconds = 0;               // of training, without loading data and without the test
+  double compute_seconds = 0;       // processor time of a worker's step without codecs, mean
+  double codec_seconds = 0;         // encoding and decoding at a worker and step, mean
   std::string parameters_checksum;  // XXH64 of the servers' model, in hex
   Counters worker_counters;         // summed over workers
 };
 
 // Runs a whole job and returns when it has ended. Every worker is one thread, and so is every
-// server; libtorch's own threads are held to one for the rest of the process, so that workers do not
-// fight. The same configuration gives the same result, bit for bit, where there are no backup
+// server; libtorch's own threads are held to one for the rest of the process, so that workers do
+// not fight. The same configuration gives the same result, bit for bit, where there are no backup
 // workers. Throws Error for a configuration that makes no sense, and where workers end with
 // different parameters; after an exception nothing of the job is left running.
 TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks);

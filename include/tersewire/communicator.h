@@ -22,7 +22,7 @@ namespace tersewire {
 struct Job {
   std::vector<TensorInfo> tensors;  // in forward order
   int workers = 1;
-  int servers = 1;           // tensors are spread over them by size
+  int servers = 1;  // tensors are spread over them by size
   std::string exchange = "parameter-server";
   std::string push_codec = "3lc";  // for gradients, where the policy does not say otherwise
   std::string pull_codec = "3lc";  // for model deltas
@@ -36,9 +36,9 @@ struct Job {
 
 // What crossed the transport and what was done for it, counted since the start.
 struct Counters {
-  std::uint64_t pushed_bytes = 0;      // whole messages, header and frames included
+  std::uint64_t pushed_bytes = 0;  // whole messages, header and frames included
   std::uint64_t pulled_bytes = 0;
-  std::uint64_t pushed_values = 0;     // values that those bytes stand for
+  std::uint64_t pushed_values = 0;  // values that those bytes stand for
   std::uint64_t pulled_values = 0;
   std::uint64_t not_finite_tensors = 0;  // sent uncompressed because of a NaN or an infinity
   std::uint64_t unused_pushes = 0;       // arrived too late and went back to the residual
@@ -52,7 +52,8 @@ struct Counters {
 // Per step: begin_step(); then for each tensor, in forward order, pull() just before it is used;
 // then for each tensor, in backward order, push() as soon as its gradient is there. After the last
 // step: finish(). Every function throws kAborted where another node failed, kDeadlineExceeded where
-// nothing arrived in time and kDataLoss for a malformed message; the job is then over on every node.
+// nothing arrived in time and kDataLoss for a malformed message; the job is then over on every
+// node.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -61,16 +62,17 @@ class Communicator {
   // workers that is the last one plus one; a worker that others have overtaken skips to the latest.
   virtual std::uint64_t begin_step() = 0;
 
-  // Brings `parameters`, which hold what the last pull() of this tensor left there (before the first:
-  // the initial model, the same on every node), up to date with the step begun: waits for this
-  // tensor's model deltas alone, decodes them and adds them. Cost: one pass where there is a delta.
+  // Brings `parameters`, which hold what the last pull() of this tensor left there (before the
+  // first: the initial model, the same on every node), up to date with the step begun: waits for
+  // this tensor's model deltas alone, decodes them and adds them. Cost: one pass where there is a
+  // delta.
   virtual void pull(std::size_t tensor, std::span<float> parameters) = 0;
 
   // Encodes the gradient, starts sending it and returns.
   virtual void push(std::size_t tensor, std::span<const float> gradient) = 0;
 
-  // Tells the servers that this worker is done, waits for the deltas of the last step and adds them:
-  // `parameters[i]` is tensor i, as for pull().
+  // Tells the servers that this worker is done, waits for the deltas of the last step and adds
+  // them: `parameters[i]` is tensor i, as for pull().
   virtual void finish(std::span<const std::span<float>> parameters) = 0;
 
   [[nodiscard]] virtual const Counters& counters() const noexcept = 0;

@@ -70,8 +70,9 @@ struct Message {
   std::vector<Frame> frames;
 };
 
-// Checks and reads a whole message; the frames point into `bytes`, which must outlive them. Payloads
-// are not decoded. Throws kDataLoss naming the offset. Any thread. Cost: one checksum pass.
+// Checks and reads a whole message; the frames point into `bytes`, which must outlive them.
+// Payloads are not decoded. Throws kDataLoss naming the offset. Any thread. Cost: one checksum
+// pass.
 Message parse_message(ByteView bytes);
 
 // Checks a contributors frame's payload in a job of so many workers: its length, its reserved bits,

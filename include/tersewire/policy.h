@@ -14,8 +14,8 @@ namespace tersewire {
 
 // Chooses a codec for each tensor of a job.
 //
-// A policy is a list of rules, "CONDITION:CODEC; CONDITION:CODEC; ...", the first that matches wins,
-// and a tensor that none matches gets `fallback`. Conditions:
+// A policy is a list of rules, "CONDITION:CODEC; CONDITION:CODEC; ...", the first that matches
+// wins, and a tensor that none matches gets `fallback`. Conditions:
 //   *            every tensor
 //   size<N  size<=N  size>N  size>=N  size=N    by number of elements
 //   rank<N ...   by number of dimensions

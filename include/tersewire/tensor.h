@@ -10,7 +10,15 @@
 namespace tersewire {
 
 // What a tensor is in its network; policies choose by it.
-enum class TensorKind : std::uint8_t { kOther, kConv, kDense, kRecurrent, kNorm, kBias, kEmbedding };
+enum class TensorKind : std::uint8_t {
+  kOther,
+  kConv,
+  kDense,
+  kRecurrent,
+  kNorm,
+  kBias,
+  kEmbedding
+};
 
 // "conv", "dense", ... ; "other" for kOther.
 std::string_view to_string(TensorKind kind);

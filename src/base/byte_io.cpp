@@ -33,8 +33,11 @@ std::uint64_t ByteReader::varint(std::uint64_t limit, std::string_view what) {
 }
 
 void append(Bytes& out, const void* data, std::size_t bytes) {
-  const auto* first = static_cast<const std::byte*>(data);
-  out.insert(out.end(), first, first + bytes);
+  if (bytes == 0) return;
+  // Not insert(): through the allocator's construct() that would go byte by byte.
+  const std::size_t start = out.size();
+  out.resize(start + bytes);
+  std::memcpy(out.data() + start, data, bytes);
 }
 
 std::byte* write_varint(std::byte* out, std::uint64_t value) {

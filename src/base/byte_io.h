@@ -29,8 +29,7 @@ class ByteReader {
 
   // A field of T's size; `what` names it in the error.
   template <typename T>
-    requires std::is_trivially_copyable_v<T>
-  T read(std::string_view what) {
+  requires std::is_trivially_copyable_v<T> T read(std::string_view what) {
     T value;
     std::memcpy(&value, take(sizeof(T), what).data(), sizeof(T));
     return value;
@@ -49,10 +48,8 @@ class ByteReader {
 void append(Bytes& out, const void* data, std::size_t bytes);
 
 template <typename T>
-  requires std::is_trivially_copyable_v<T>
-void append_value(Bytes& out, T value) {
-  append(out, &value, sizeof(T));
-}
+requires std::is_trivially_copyable_v<T>
+void append_value(Bytes& out, T value) { append(out, &value, sizeof(T)); }
 
 // Writes a varint at `out`, which must have room for kMaxVarintBytes; returns its end.
 std::byte* write_varint(std::byte* out, std::uint64_t value);

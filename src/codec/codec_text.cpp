@@ -44,8 +44,9 @@ double CodecText::take_number(std::string_view key, double fallback, double low,
   const char* end = value.data() + value.size();
   const auto [parsed, error] = std::from_chars(value.data(), end, number);
   if (error != std::errc() || parsed != end || !(number >= low && number < high)) {
-    fail(ErrorCode::kInvalidArgument, "codec '{}': {} must be a number from {} to below {}, not '{}'",
-         text_, key, low, high, value);
+    fail(ErrorCode::kInvalidArgument,
+         "codec '{}': {} must be a number from {} to below {}, not '{}'", text_, key, low, high,
+         value);
   }
   return number;
 }
@@ -63,7 +64,8 @@ std::size_t CodecText::take_choice(std::string_view key, const std::vector<std::
 
 bool CodecText::take_switch(std::string_view key, bool fallback) {
   using Choices = std::vector<std::string>;
-  const std::size_t index = take_choice(key, fallback ? Choices{"on", "off"} : Choices{"off", "on"});
+  const std::size_t index =
+      take_choice(key, fallback ? Choices{"on", "off"} : Choices{"off", "on"});
   return (index == 0) == fallback;
 }
 

@@ -27,7 +27,8 @@ const CodecDescription& Fp32Codec::description() {
       CodecId::kFp32,
       "fp32",
       "32-bit floats as they are: the baseline, and what small or non-finite tensors travel in",
-      {{"non-finite", "send", "send, reject", "what to do with a tensor that holds NaN or infinity"}}};
+      {{"non-finite", "send", "send, reject",
+        "what to do with a tensor that holds NaN or infinity"}}};
   return description;
 }
 

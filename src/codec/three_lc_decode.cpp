@@ -33,7 +33,7 @@ const std::uint8_t* as_u8(ByteView bytes) {
   return reinterpret_cast<const std::uint8_t*>(bytes.data());
 }
 
-// A group outside runs.
+// A group that is not all zeros.
 struct Literal {
   std::uint16_t at;  // its place in its block
   std::uint16_t group;
@@ -63,7 +63,7 @@ class GroupReader {
       // Written whether it is one or not: what comes next cannot be foretold by a branch.
       literals.items[found] = {.at = static_cast<std::uint16_t>(i), .group = byte};
       const bool is_run = byte >= kernels::kFirstRunCode;
-      found += is_run ? 0 : 1;
+      found += is_run || byte == kernels::kZeroGroup ? 0 : 1;
       i += is_run ? kernels::run_length(byte) : 1;
       if (long_runs_ && byte == kernels::kLongRunCode) i += varint();
     }
@@ -269,11 +269,7 @@ class Block {
 
   void clear() {
     const float* zeros = table_[kernels::kZeroGroup];
-    if (filled_count_ > kBlockGroups / 4) {
-      values_.fill(zeros[0]);
-    } else {
-      for (std::size_t i = 0; i < filled_count_; ++i) put(filled_[i], zeros);
-    }
+    for (std::size_t i = 0; i < filled_count_; ++i) put(filled_[i], zeros);
     filled_count_ = 0;
   }
 

@@ -38,8 +38,8 @@ void check_job(const Job& job) {
   }
   const auto tensors = static_cast<int>(std::min<std::size_t>(job.tensors.size(), 1 << 30));
   if (job.servers < 1 || job.servers > tensors) {
-    fail(ErrorCode::kInvalidArgument,
-         "{} servers cannot share {} tensors; use 1 to {} servers", job.servers, tensors, tensors);
+    fail(ErrorCode::kInvalidArgument, "{} servers cannot share {} tensors; use 1 to {} servers",
+         job.servers, tensors, tensors);
   }
   if (job.backup_workers < 0 || job.backup_workers >= job.workers) {
     fail(ErrorCode::kInvalidArgument,

@@ -100,8 +100,9 @@ void ParameterServer::take(Received received) {
 
 void ParameterServer::take_push(const Received& received, const Frame& frame) {
   if (frame.tensor >= tensors_.size() || !tensors_[frame.tensor].encoder) {
-    fail(ErrorCode::kDataLoss, "push from worker {}: tensor number {} does not belong to this server",
-         received.from, frame.tensor);
+    fail(ErrorCode::kDataLoss,
+         "push from worker {}: tensor number {} does not belong to this server", received.from,
+         frame.tensor);
   }
   ServerTensor& state = tensors_[frame.tensor];
   const std::uint64_t step = received.message.header.step;
@@ -141,9 +142,8 @@ void ParameterServer::average(std::size_t tensor) {
   for (std::size_t rank = 0; rank < state.pushes.size(); ++rank) {
     const Push& push = state.pushes[rank];
     if (!push.bytes) continue;
-    with_context(
-        [&] { return fmt::format("push of {} from worker {}", name(tensor), rank); },
-        [&] { decode_add(push.frame.codec, push.frame.payload, weight, mean_, pool_); });
+    with_context([&] { return fmt::format("push of {} from worker {}", name(tensor), rank); },
+                 [&] { decode_add(push.frame.codec, push.frame.payload, weight, mean_, pool_); });
   }
 }
 

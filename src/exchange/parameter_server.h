@@ -11,8 +11,8 @@
 namespace tersewire {
 
 // Both as make_communicator() and run_server() say, for a job that has been checked.
-std::unique_ptr<Communicator> make_parameter_server_worker(std::shared_ptr<const Placement> placement,
-                                                           Transport& transport, ThreadPool* pool);
+std::unique_ptr<Communicator> make_parameter_server_worker(
+    std::shared_ptr<const Placement> placement, Transport& transport, ThreadPool* pool);
 Counters run_parameter_server(std::shared_ptr<const Placement> placement, Transport& transport,
                               const Update& update, ThreadPool* pool);
 

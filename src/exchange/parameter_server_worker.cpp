@@ -119,8 +119,8 @@ class ParameterServerWorker final : public Communicator {
 void ParameterServerWorker::encode_and_send(std::size_t tensor, std::span<const float> gradient) {
   WorkerTensor& state = tensors_.at(tensor);
   if (state.pushed_step == step_ || state.applied_step + 1 != step_) {
-    fail(ErrorCode::kFailedPrecondition,
-         "{} must be pulled and then pushed once in every step", name(tensor));
+    fail(ErrorCode::kFailedPrecondition, "{} must be pulled and then pushed once in every step",
+         name(tensor));
   }
   state.payload.clear();
   Encoded encoded;
@@ -195,8 +195,9 @@ void ParameterServerWorker::apply(std::size_t tensor, const Delta& delta,
                                   std::span<float> parameters) {
   WorkerTensor& state = tensors_[tensor];
   const Stopwatch watch(counters_.decode_seconds);
-  with_context([&] { return "delta of " + name(tensor); },
-               [&] { decode_add(delta.frame.codec, delta.frame.payload, 1.0F, parameters, pool_); });
+  with_context(
+      [&] { return "delta of " + name(tensor); },
+      [&] { decode_add(delta.frame.codec, delta.frame.payload, 1.0F, parameters, pool_); });
   settle_push(state, delta);
   state.applied_step = delta.step;
   counters_.pulled_values += parameters.size();
@@ -207,8 +208,7 @@ void ParameterServerWorker::settle_push(WorkerTensor& state, const Delta& delta)
   if (!delta.contributors) return;
   check_contributors(*delta.contributors, static_cast<std::size_t>(job_.workers));
   const auto rank = static_cast<std::size_t>(transport_.rank());
-  const bool used =
-      ((*delta.contributors)[rank / 8] & std::byte{1} << (rank % 8)) != std::byte{0};
+  const bool used = ((*delta.contributors)[rank / 8] & std::byte{1} << (rank % 8)) != std::byte{0};
   if (used || state.pushed_step != delta.step) return;
   state.encoder->give_back(state.pushed_codec, state.payload);
   ++counters_.unused_pushes;
@@ -216,8 +216,8 @@ void ParameterServerWorker::settle_push(WorkerTensor& state, const Delta& delta)
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_parameter_server_worker(std::shared_ptr<const Placement> placement,
-                                                           Transport& transport, ThreadPool* pool) {
+std::unique_ptr<Communicator> make_parameter_server_worker(
+    std::shared_ptr<const Placement> placement, Transport& transport, ThreadPool* pool) {
   return std::make_unique<ParameterServerWorker>(std::move(placement), transport, pool);
 }
 

@@ -172,8 +172,9 @@ void MessageWriter::clear(const MessageHeader& header) {
 
 void MessageWriter::add(const Frame& frame) {
   if (frame.payload.size() > kMaxPayloadBytes) {
-    fail(ErrorCode::kInvalidArgument, "tensor {}: a payload of {} bytes is above a frame's 2^35 - 1",
-         frame.tensor, frame.payload.size());
+    fail(ErrorCode::kInvalidArgument,
+         "tensor {}: a payload of {} bytes is above a frame's 2^35 - 1", frame.tensor,
+         frame.payload.size());
   }
   append_varint(bytes_, frame.tensor);
   append_value(bytes_, static_cast<std::uint8_t>(frame.codec));
@@ -245,7 +246,8 @@ void check_contributors(ByteView bitmap, std::size_t workers) {
     ++named;
   }
   if (named == workers) {
-    fail(ErrorCode::kDataLoss, "a contributors bitmap leaves no worker out, so it must not be sent");
+    fail(ErrorCode::kDataLoss,
+         "a contributors bitmap leaves no worker out, so it must not be sent");
   }
 }
 

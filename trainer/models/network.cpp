@@ -17,8 +17,8 @@ torch::Tensor wrapped(const float* values, c10::IntArrayRef shape) {
 }
 
 torch::Tensor images_of(const Images& batch) {
-  return wrapped(batch.pixels, {static_cast<std::int64_t>(batch.n), 1, Model::kInputSide,
-                                Model::kInputSide});
+  return wrapped(batch.pixels,
+                 {static_cast<std::int64_t>(batch.n), 1, Model::kInputSide, Model::kInputSide});
 }
 
 torch::Tensor labels_of(const Images& batch) {
@@ -35,7 +35,9 @@ class TorchNetwork final : public Network {
   TorchNetwork(const std::string& name, std::uint64_t seed) : model_(make_model(name, seed)) {
     for (const auto& parameter : model_->parameters()) {
       const auto sizes = parameter.value.sizes();
-      parameters_.push_back({parameter.name, parameter.kind, {sizes.begin(), sizes.end()},
+      parameters_.push_back({parameter.name,
+                             parameter.kind,
+                             {sizes.begin(), sizes.end()},
                              parameter.value.data_ptr<float>(),
                              static_cast<std::size_t>(parameter.value.numel())});
     }
@@ -68,7 +70,8 @@ class TorchNetwork final : public Network {
   void hand_out(std::size_t parameter, const torch::Tensor& gradient) const {
     if (!hooks_->on_gradient) return;
     const torch::Tensor dense = gradient.contiguous();
-    hooks_->on_gradient(parameter, dense.data_ptr<float>(), static_cast<std::size_t>(dense.numel()));
+    hooks_->on_gradient(parameter, dense.data_ptr<float>(),
+                        static_cast<std::size_t>(dense.numel()));
   }
 
   std::unique_ptr<Model> model_;

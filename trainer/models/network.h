@@ -39,7 +39,8 @@ class Network {
     std::function<void(std::size_t first, std::size_t count)> before_layer;
     std::function<void()> backward_begins;
     // As soon as the backward pass has a parameter's gradient.
-    std::function<void(std::size_t parameter, const float* gradient, std::size_t elems)> on_gradient;
+    std::function<void(std::size_t parameter, const float* gradient, std::size_t elems)>
+        on_gradient;
   };
 
   struct StepOutcome {
