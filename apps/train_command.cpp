@@ -1,5 +1,6 @@
 // tersewire train: the main job.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -45,18 +46,37 @@ struct TrainFlags {
   bool json = false;
 };
 
+void check_usage(const trainer::TrainConfig& config, const trainer::DataSplits& data) {
+  try {
+    trainer::check(config, data);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInvalidArgument) throw WrongUsage(error.what());
+    throw;
+  }
+}
+
+// Every step allocates and frees the same large tensors. By default each goes back to the system
+// and is mapped again, which costs a third of the time where several workers do it at once.
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 64 << 20);
+}
+
 void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given) {
   trainer::TrainConfig& config = flags.config;
   if (!push_codec_given) config.push_codec = flags.codec;
   if (!pull_codec_given) config.pull_codec = flags.codec;
   for (const std::string& codec : {config.push_codec, config.pull_codec}) codec_argument(codec);
 
+  keep_freed_memory();
   end_on_ctrl_c();
   const trainer::DataSplits data = trainer::load_data(config.data, config.seed);
   if (flags.epochs > 0) {
     config.steps = trainer::steps_for_epochs(
         flags.epochs, data.train.size(), static_cast<std::size_t>(config.workers), config.batch);
   }
+  check_usage(config, data);
   RunDirectory directory(flags.out.empty() ? RunDirectory::fresh_path(config.model)
                                            : std::filesystem::path(flags.out));
   directory.write_json("config.json", config_json(config));

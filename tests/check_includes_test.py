@@ -132,8 +132,8 @@ class CheckIncludes(unittest.TestCase):
                                    "trainer/extra.cpp:1", "may not see")
 
     def test_nobody_outside_sees_tests(self):
-        self.assert_caught({"tests/helper.h": "#pragma once\n",
-                            "apps/extra.cpp": '#include "tests/helper.h"\n'},
+        self.assert_caught({"tests/support.h": "#pragma once\n",
+                            "apps/extra.cpp": '#include "tests/support.h"\n'},
                            "apps/extra.cpp:1", "may not see")
 
     def test_headers_of_others_stay_in_their_folders(self):

@@ -47,8 +47,8 @@ FOREIGN = {
     r"(mpi\.h|mpi/.*)": ["src/transport/mpi"],
     r"(grpc|grpcpp|google/protobuf)/.*|.*\.pb\.h": ["src/transport/grpc"],
     r"(CLI|nlohmann)/.*": ["apps"],
-    # POSIX.
-    r"(fcntl|unistd|signal|poll|netdb|pthread|sched)\.h|(sys|netinet|arpa)/[a-z]+\.h":
+    # POSIX and the C library beyond the standard.
+    r"(fcntl|malloc|unistd|signal|poll|netdb|pthread|sched|time)\.h|(sys|netinet|arpa)/[a-z]+\.h":
         ["src", "trainer", "apps"],
 }
 

@@ -18,6 +18,7 @@
 #include <xxhash.h>
 
 #include "tersewire/error.h"
+#include "tersewire/policy.h"
 #include "trainer/models/network.h"
 
 namespace tersewire::trainer {
@@ -268,7 +269,7 @@ Job job_of(const TrainConfig& config, const std::vector<Network::Parameter>& par
   return job;
 }
 
-void check(const TrainConfig& config) {
+void check_numbers(const TrainConfig& config) {
   const auto refuse = [](const std::string& sentence) {
     throw Error(ErrorCode::kInvalidArgument, sentence);
   };
@@ -368,8 +369,7 @@ void add_workers(TrainResult& result, const std::vector<std::unique_ptr<Worker>>
       result.worker_counters.encode_seconds + result.worker_counters.decode_seconds;
   const auto n = static_cast<double>(worker_steps);
   result.codec_seconds = codec / n;
-  // Codec time is measured on the clock, so on a crowded machine it may exceed its share.
-  result.compute_seconds = std::max(0.0, cpu_seconds - codec) / n;
+  result.compute_seconds = (cpu_seconds - codec) / n;
 }
 
 }  // namespace
@@ -385,8 +385,19 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
   return static_cast<std::uint64_t>(steps);
 }
 
+void check(const TrainConfig& config, const DataSplits& data) {
+  check_numbers(config);
+  const Job job = job_of(config, Network::make(config.model, config.seed)->parameters());
+  tensor_servers(job);
+  choose_codecs(config.policy, config.push_codec, job.tensors);
+  choose_codecs(config.policy, config.pull_codec, job.tensors);
+  // The last worker's shard is the smallest.
+  const auto workers = static_cast<std::size_t>(config.workers);
+  BatchSampler(data.train.size(), workers, workers - 1, config.batch, config.seed);
+}
+
 TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks) {
-  check(config);
+  check(config, data);
   hold_library_threads();
   GlobalModel global(config);
   const Job job = job_of(config, global.parameters());

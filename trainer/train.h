@@ -73,6 +73,10 @@ struct TrainResult {
   Counters worker_counters;         // summed over workers
 };
 
+// Throws kInvalidArgument for a configuration that makes no sense with this data: what train() would
+// refuse before it starts.
+void check(const TrainConfig& config, const DataSplits& data);
+
 // Runs a whole job and returns when it has ended. Every worker is one thread, and so is every
 // server; libtorch's own threads are held to one for the rest of the process, so that workers do
 // not fight. The same configuration gives the same result, bit for bit, where there are no backup

@@ -42,9 +42,9 @@ struct Counters {
   std::uint64_t pulled_values = 0;
   std::uint64_t not_finite_tensors = 0;  // sent uncompressed because of a NaN or an infinity
   std::uint64_t unused_pushes = 0;       // arrived too late and went back to the residual
-  double encode_seconds = 0;
+  double encode_seconds = 0;             // processor time of the calling thread
   double decode_seconds = 0;
-  double wait_seconds = 0;  // in pull(), for a delta that had not arrived
+  double wait_seconds = 0;  // on the clock, in pull() for a delta that had not arrived
 };
 
 // A worker's view of a job. One thread at a time.

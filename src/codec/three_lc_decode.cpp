@@ -362,6 +362,7 @@ void ThreeLcCodec::decode(ByteView bytes, std::span<float> out, ThreadPool* pool
       block.fill(literals);
       block.store_to(map, g, groups, store);
     });
+    if (streaming) kernels::end_streaming();
   });
 }
 

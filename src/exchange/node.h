@@ -2,6 +2,8 @@
 // something fails.
 #pragma once
 
+#include <time.h>
+
 #include <chrono>
 #include <exception>
 #include <string>
@@ -12,19 +14,31 @@
 
 namespace tersewire {
 
+inline double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Of the calling thread: what a piece of work costs, however crowded the machine is.
+inline double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 // Adds the time from its making to its end to `seconds`.
 class Stopwatch {
  public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() {
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  using Clock = double (*)();
+
+  Stopwatch(double& seconds, Clock now) : seconds_(seconds), now_(now), start_(now()) {}
+  ~Stopwatch() { seconds_ += now_() - start_; }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
  private:
   double& seconds_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Clock now_;
+  double start_;
 };
 
 // Runs `task`; whatever it throws ends the job on every node, with `who` before the sentence.

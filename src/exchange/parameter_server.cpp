@@ -73,7 +73,7 @@ ParameterServer::ParameterServer(std::shared_ptr<const Placement> placement, Tra
 Counters ParameterServer::run() {
   while (std::ranges::find(done_, false) != done_.end()) {
     Received received = [&] {
-      const Stopwatch watch(counters_.wait_seconds);
+      const Stopwatch watch(counters_.wait_seconds, wall_seconds);
       return receive_before(transport_, job_.deadline, "pushes");
     }();
     take(std::move(received));
@@ -135,7 +135,7 @@ void ParameterServer::advance(std::size_t tensor) {
 // In the order of ranks, whatever the order of arrival, so that a run repeats to the bit.
 void ParameterServer::average(std::size_t tensor) {
   const ServerTensor& state = tensors_[tensor];
-  const Stopwatch watch(counters_.decode_seconds);
+  const Stopwatch watch(counters_.decode_seconds, processor_seconds);
   mean_.resize(state.encoder->elems());
   std::ranges::fill(mean_, 0.0F);
   const float weight = 1.0F / static_cast<float>(quorum());
@@ -160,7 +160,7 @@ void ParameterServer::send_delta(std::size_t tensor) {
   payload_.clear();
   Encoded encoded;
   {
-    const Stopwatch watch(counters_.encode_seconds);
+    const Stopwatch watch(counters_.encode_seconds, processor_seconds);
     encoded = with_context([&] { return "delta of " + name(tensor); },
                            [&] { return state.encoder->encode(delta_, payload_, pool_); });
   }

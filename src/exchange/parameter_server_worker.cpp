@@ -125,7 +125,7 @@ void ParameterServerWorker::encode_and_send(std::size_t tensor, std::span<const 
   state.payload.clear();
   Encoded encoded;
   {
-    const Stopwatch watch(counters_.encode_seconds);
+    const Stopwatch watch(counters_.encode_seconds, processor_seconds);
     encoded = with_context([&] { return name(tensor); },
                            [&] { return state.encoder->encode(gradient, state.payload, pool_); });
   }
@@ -156,7 +156,7 @@ void ParameterServerWorker::bring_to(std::size_t tensor, std::uint64_t step,
       state.deltas.pop_front();
       continue;
     }
-    const Stopwatch watch(counters_.wait_seconds);
+    const Stopwatch watch(counters_.wait_seconds, wall_seconds);
     keep(receive_before(transport_, job_.deadline, "the delta of " + name(tensor)));
   }
 }
@@ -194,7 +194,7 @@ void ParameterServerWorker::keep(Received received) {
 void ParameterServerWorker::apply(std::size_t tensor, const Delta& delta,
                                   std::span<float> parameters) {
   WorkerTensor& state = tensors_[tensor];
-  const Stopwatch watch(counters_.decode_seconds);
+  const Stopwatch watch(counters_.decode_seconds, processor_seconds);
   with_context(
       [&] { return "delta of " + name(tensor); },
       [&] { decode_add(delta.frame.codec, delta.frame.payload, 1.0F, parameters, pool_); });

@@ -364,5 +364,7 @@ void copy_streaming(float* target, const float* source, std::size_t n) {
   HWY_DYNAMIC_DISPATCH(copy_streaming)(target, source, n);
 }
 
+void end_streaming() { hwy::FlushStream(); }
+
 }  // namespace tersewire::kernels
 #endif  // HWY_ONCE

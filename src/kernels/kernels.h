@@ -50,7 +50,9 @@ void add_scaled(float* target, const float* source, float weight, std::size_t n)
 // target[i] += source[i].
 void add(float* target, const float* source, std::size_t n);
 
-// memcpy that goes past the caches, for targets too large to stay in them.
+// memcpy that goes past the caches, for targets too large to stay in them. Other threads may see
+// what it wrote only after end_streaming() in the thread that copied.
 void copy_streaming(float* target, const float* source, std::size_t n);
+void end_streaming();
 
 }  // namespace tersewire::kernels

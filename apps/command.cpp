@@ -1,0 +1,210 @@
+#include "apps/command.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include "apps/npy_file.h"
+
+namespace tersewire::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kReadBytes = std::size_t{1} << 20;
+// write() takes no more at once on Linux.
+constexpr std::size_t kMaxWriteBytes = std::size_t{1} << 30;
+
+const char* advice(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EFBIG:
+    case EDQUOT:
+      return "make room or choose another place";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "check its permissions";
+    case EISDIR:
+      return "name a file, not a directory";
+    default:
+      return "check the path";
+  }
+}
+
+[[noreturn]] void fail_file(const std::string& path, const char* done, int error) {
+  throw Error(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kResourceExhausted,
+              fmt::format("{} cannot be {}: {}; {}", path, done,
+                          std::generic_category().message(error), advice(error)));
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
+  ~Descriptor() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  [[nodiscard]] int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+// A device may never end, so only what ends by itself is read. Returns the expected size.
+std::size_t checked_size(int descriptor, const std::string& path) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) fail_file(path, "read", errno);
+  if (S_ISDIR(status.st_mode)) fail_file(path, "read", EISDIR);
+  if (!S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode)) {
+    throw Error(ErrorCode::kInvalidArgument, path + " is neither a file nor a pipe; name a file");
+  }
+  return static_cast<std::size_t>(std::max<off_t>(status.st_size, 0));
+}
+
+Bytes read_all(int descriptor, const std::string& path) {
+  // One byte more than expected: the end is seen without growing.
+  Bytes bytes(checked_size(descriptor, path) + 1);
+  std::size_t size = 0;
+  for (;;) {
+    if (size == bytes.size()) bytes.resize(size + std::max(size / 2, kReadBytes));
+    const ssize_t got =
+        ::read(descriptor, bytes.data() + size, std::min(bytes.size() - size, kMaxWriteBytes));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_file(path, "read", errno);
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+// A rename is on the disk when its directory is. Some file systems cannot say so (EINVAL).
+void sync_directory_of(const std::string& file, const std::string& path) {
+  const fs::path parent = fs::path(file).parent_path();
+  const Descriptor directory(::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_CLOEXEC));
+  // A directory that may be written but not read cannot be opened here; the file is in its place.
+  if (directory.get() < 0) return;
+  if (::fsync(directory.get()) != 0 && errno != EINVAL) fail_file(path, "written", errno);
+}
+
+}  // namespace
+
+std::shared_ptr<const Codec> codec_argument(const std::string& text) {
+  try {
+    return make_codec(text);
+  } catch (const Error& error) {
+    throw WrongUsage(error.what());
+  }
+}
+
+void refuse_same_file(const std::string& first, const std::string& second) {
+  std::error_code none;
+  if (first == second ||
+      (fs::is_regular_file(first, none) && fs::equivalent(first, second, none))) {
+    throw WrongUsage(fmt::format("{} and {} are the same file; name two", first, second));
+  }
+}
+
+std::optional<Bytes> read_file_if_exists(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0 && errno == ENOENT) return std::nullopt;
+  if (file.get() < 0) fail_file(path, "read", errno);
+  try {
+    return read_all(file.get(), path);
+  } catch (const std::bad_alloc&) {
+    fail_file(path, "read", ENOMEM);
+  }
+}
+
+Bytes read_file(const std::string& path) {
+  std::optional<Bytes> bytes = read_file_if_exists(path);
+  if (!bytes) fail_file(path, "read", ENOENT);
+  return std::move(*bytes);
+}
+
+FloatArray load_npy(const std::string& path) {
+  const Bytes bytes = read_file(path);
+  return with_file(path, [&]() -> FloatArray {
+    NpyArray array = parse_npy(bytes);
+    Floats values = npy_floats(array);
+    return {array.element_type, std::move(array.shape), std::move(values)};
+  });
+}
+
+NewFile::NewFile(std::string path) : path_(std::move(path)), target_(path_) {
+  struct stat status {};
+  const bool exists = ::stat(path_.c_str(), &status) == 0;
+  if (!exists && errno != ENOENT) fail_file(path_, "written", errno);
+  if (exists && S_ISDIR(status.st_mode)) fail_file(path_, "written", EISDIR);
+  if (exists && !S_ISREG(status.st_mode)) {
+    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+    if (descriptor_ < 0) fail_file(path_, "written", errno);
+    return;
+  }
+  if (exists) {
+    if (::access(path_.c_str(), W_OK) != 0) fail_file(path_, "written", errno);
+    std::error_code error;
+    target_ = fs::canonical(path_, error).string();
+    if (error) fail_file(path_, "written", error.value());
+    mode_ = status.st_mode & 07777U;
+  }
+  open_temporary();
+  if (exists && ::fchmod(descriptor_, mode_) != 0) fail_file(path_, "written", errno);
+}
+
+void NewFile::open_temporary() {
+  const fs::path directory = fs::path(target_).parent_path();
+  for (int i = 0; descriptor_ < 0; ++i) {
+    const std::string name = fmt::format(".tersewire-{}-{}.tmp", ::getpid(), i);
+    const std::string candidate = (directory / name).string();
+    descriptor_ = ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_);
+    if (descriptor_ >= 0) {
+      temporary_ = candidate;
+    } else if (errno != EEXIST) {
+      fail_file(path_, "written", errno);
+    }
+  }
+}
+
+NewFile::~NewFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void NewFile::write(ByteView bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written =
+        ::write(descriptor_, bytes.data(), std::min(bytes.size(), kMaxWriteBytes));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail_file(path_, "written", errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void NewFile::finish() {
+  if (!temporary_.empty() && ::fsync(descriptor_) != 0) fail_file(path_, "written", errno);
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail_file(path_, "written", errno);
+}
+
+void NewFile::publish() {
+  if (temporary_.empty()) return;
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail_file(path_, "written", errno);
+  temporary_.clear();
+  sync_directory_of(target_, path_);
+}
+
+void print(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (!written || std::fflush(stdout) != 0) fail_file("standard output", "written", errno);
+}
+
+}  // namespace tersewire::apps
