@@ -79,6 +79,12 @@ TEST(Message, RefusesToDescribeWhatTheFormatCannotHold) {
   EXPECT_THROW(writer.add(frame), Error);
   frame.description->dims.assign(33, 1);
   EXPECT_THROW(writer.add(frame), Error);
+  // The writer is as before.
+  frame.description->dims = {1};
+  const Bytes payload(4);
+  frame.payload = payload;
+  writer.add(frame);
+  EXPECT_EQ(parse_message(writer.finish()).frames.size(), 1U);
 }
 
 TEST(Message, EveryFlippedBitAndEveryCutIsNoticed) {

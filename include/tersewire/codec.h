@@ -74,8 +74,8 @@ std::shared_ptr<const Codec> make_codec(std::string_view text);
 // Any thread. Cost: one pass over `out`.
 void decode(CodecId codec, ByteView payload, std::span<float> out, ThreadPool* pool = nullptr);
 
-// Adds weight times the payload's values to `out` (spec/wire-format.md: the product is rounded
-// once, values that are zero leave their element untouched). Otherwise like decode().
+// Adds weight times the payload's values to `out`, the product rounded to float first; a 3lc digit
+// of 0 leaves its element untouched (spec/wire-format.md, "Values"). Otherwise like decode().
 void decode_add(CodecId codec, ByteView payload, float weight, std::span<float> out,
                 ThreadPool* pool = nullptr);
 

@@ -52,12 +52,12 @@ class MessageWriter {
   void clear(const MessageHeader& header);
 
   // Appends a frame. `frame.payload` must not point into this writer. Throws kInvalidArgument where
-  // a field exceeds what the format can hold.
+  // a field exceeds what the format can hold; the message is then as before.
   void add(const Frame& frame);
 
   // Completes the message (count, checksum) and hands out its bytes: valid until the next clear().
   ByteView finish();
-  // The same, giving the buffer away.
+  // The same, giving the buffer away: clear() comes before anything else then.
   Bytes take();
 
  private:

@@ -8,7 +8,7 @@
 namespace tersewire {
 
 // The targets that this machine can run, best first, in lower case: "avx3_dl", "avx3" (AVX-512),
-// "avx2", "sse4", "ssse3", "emu128" (portable). Any thread.
+// "avx2", "sse4", "ssse3", and a portable one, "scalar" or "emu128" by compiler. Any thread.
 std::vector<std::string> simd_targets();
 
 // The target in use.

@@ -28,14 +28,27 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
 }
 
+// Goes back to the last star only, so that no pattern takes longer than glob times name.
 bool glob_matches(std::string_view glob, std::string_view name) {
-  if (glob.empty()) return name.empty();
-  if (glob.front() == '*') {
-    return glob_matches(glob.substr(1), name) ||
-           (!name.empty() && glob_matches(glob, name.substr(1)));
+  std::size_t g = 0;
+  std::size_t n = 0;
+  std::size_t star = std::string_view::npos;
+  std::size_t star_ends = 0;
+  while (n < name.size()) {
+    if (g < glob.size() && glob[g] == '*') {
+      star = g++;
+      star_ends = n;
+    } else if (g < glob.size() && (glob[g] == '?' || glob[g] == name[n])) {
+      ++g;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      g = star + 1;
+      n = ++star_ends;
+    } else {
+      return false;
+    }
   }
-  if (name.empty() || (glob.front() != '?' && glob.front() != name.front())) return false;
-  return glob_matches(glob.substr(1), name.substr(1));
+  return glob.find_first_not_of('*', g) == std::string_view::npos;
 }
 
 std::string_view layer_of(const TensorInfo& tensor) {

@@ -71,6 +71,14 @@ class GroupReader {
     literals.count = found;
   }
 
+  // Skips whole blocks of the run that is open: a long run may claim more than anyone should walk
+  // through. Returns how many groups that was.
+  std::size_t skip_blocks() {
+    const auto skipped = static_cast<std::size_t>(zeros_ / kBlockGroups * kBlockGroups);
+    zeros_ -= skipped;
+    return skipped;
+  }
+
  private:
   std::uint64_t varint() {
     std::uint64_t value = 0;
@@ -177,6 +185,8 @@ void check_padding(const ThreeLcPayload& payload, const Parts& parts, const Grou
   GroupReader reader(payload.body, payload.layout, from.byte);
   Literals literals;
   for (std::size_t g = from.group; g < map.groups; g += kBlockGroups) {
+    g += reader.skip_blocks();
+    if (g >= map.groups) return;
     reader.read(std::min(kBlockGroups, map.groups - g), literals);
     for (const Literal& literal : literals) {
       unsigned digits = literal.group;

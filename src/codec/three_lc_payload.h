@@ -22,7 +22,9 @@ struct ThreeLcPayload {
 ThreeLcPayload parse_three_lc(ByteView payload);
 
 // Groups of five values.
-constexpr std::size_t three_lc_groups(std::size_t elems) { return (elems + 4) / 5; }
+constexpr std::size_t three_lc_groups(std::size_t elems) {
+  return elems / 5 + (elems % 5 != 0 ? 1 : 0);
+}
 
 // No payload made here is longer.
 constexpr std::size_t three_lc_max_bytes(std::size_t elems) {

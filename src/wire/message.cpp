@@ -150,6 +150,22 @@ MessageHeader read_header(ByteReader& reader, ByteView bytes) {
   return header;
 }
 
+// Whether the format can hold it.
+void check_frame(const Frame& frame) {
+  if (frame.payload.size() > kMaxPayloadBytes) {
+    fail(ErrorCode::kInvalidArgument,
+         "tensor {}: a payload of {} bytes is above a frame's 2^35 - 1", frame.tensor,
+         frame.payload.size());
+  }
+  if (!frame.description) return;
+  const auto& dims = frame.description->dims;
+  if (dims.size() > kMaxRank || !checked_elems(dims)) {
+    fail(ErrorCode::kInvalidArgument,
+         "a tensor of rank {} cannot be described: at most 32 dimensions and 2^40 elements",
+         dims.size());
+  }
+}
+
 }  // namespace
 
 std::size_t Description::elems() const {
@@ -171,22 +187,13 @@ void MessageWriter::clear(const MessageHeader& header) {
 }
 
 void MessageWriter::add(const Frame& frame) {
-  if (frame.payload.size() > kMaxPayloadBytes) {
-    fail(ErrorCode::kInvalidArgument,
-         "tensor {}: a payload of {} bytes is above a frame's 2^35 - 1", frame.tensor,
-         frame.payload.size());
-  }
+  check_frame(frame);
   append_varint(bytes_, frame.tensor);
   append_value(bytes_, static_cast<std::uint8_t>(frame.codec));
   append_value(bytes_, static_cast<std::uint8_t>((frame.description ? kDescribedBit : 0) |
                                                  (frame.not_finite ? kNotFiniteBit : 0)));
   if (frame.description) {
     const auto& dims = frame.description->dims;
-    if (dims.size() > kMaxRank || !checked_elems(dims)) {
-      fail(ErrorCode::kInvalidArgument,
-           "a tensor of rank {} cannot be described: at most 32 dimensions and 2^40 elements",
-           dims.size());
-    }
     append_value(bytes_, static_cast<std::uint8_t>(frame.description->element_type));
     append_value(bytes_, static_cast<std::uint8_t>(dims.size()));
     for (const std::uint64_t dim : dims) append_varint(bytes_, dim);
