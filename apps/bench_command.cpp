@@ -154,7 +154,7 @@ void run_bench_codecs(const BenchOptions& options) {
                                        .rounds = options.rounds,
                                        .warm_up_encodes = options.warm_up_encodes};
   const auto rows = bench::bench_codecs(config, input_values(options));
-  print(options.json ? rows_json(rows).dump(2) + "\n" : rows_text(rows));
+  print(options.json ? json_text(rows_json(rows)) + "\n" : rows_text(rows));
 }
 
 }  // namespace

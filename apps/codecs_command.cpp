@@ -51,7 +51,8 @@ void add_codecs_command(CLI::App& app) {
   command->footer(kExamples);
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON");
-  command->callback([as_json] { print(*as_json ? codecs_json().dump(2) + "\n" : codecs_text()); });
+  command->callback(
+      [as_json] { print(*as_json ? json_text(codecs_json()) + "\n" : codecs_text()); });
 }
 
 }  // namespace tersewire::apps

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "apps/npy_file.h"
@@ -200,6 +201,10 @@ void NewFile::publish() {
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail_file(path_, "written", errno);
   temporary_.clear();
   sync_directory_of(target_, path_);
+}
+
+std::string json_text(const nlohmann::json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 void print(std::string_view text) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -103,6 +104,9 @@ class NewFile {
   unsigned mode_ = 0666;
   int descriptor_ = -1;
 };
+
+// JSON for people (indent 2) or on one line (-1); what is not UTF-8, as a path may be, is replaced.
+std::string json_text(const nlohmann::json& json, int indent = 2);
 
 // Writes to stdout. Throws where that fails (a full disk behind it).
 void print(std::string_view text);

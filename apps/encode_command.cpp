@@ -43,7 +43,8 @@ void check(const EncodeOptions& options, const Codec& codec) {
   }
 }
 
-void load_state(ByteView bytes, std::span<float> residual) {
+void load_state(ByteView bytes, const std::vector<std::uint64_t>& shape,
+                std::span<float> residual) {
   const auto refuse = [](const std::string& sentence) {
     throw Error(ErrorCode::kInvalidArgument, sentence);
   };
@@ -52,12 +53,11 @@ void load_state(ByteView bytes, std::span<float> residual) {
     refuse("it is no state; name the file that an earlier encode --state wrote");
   }
   const Frame& frame = message.frames.front();
-  const std::size_t elems = frame.description->elems();
-  if (elems != residual.size()) {
-    refuse(
-        fmt::format("it is the state of {} values, and the array has {}; use a state for each "
-                    "tensor",
-                    elems, residual.size()));
+  if (frame.description->dims != shape) {
+    refuse(fmt::format(
+        "it is the state of an array of shape ({}), and this one's is ({}); use a state "
+        "for each tensor",
+        fmt::join(frame.description->dims, ", "), fmt::join(shape, ", ")));
   }
   decode(frame.codec, frame.payload, residual);
   const auto bad =
@@ -128,7 +128,7 @@ void run_encode(const EncodeOptions& options) {
       with_file(options.input, [&] { return codec->make_encoder(array.values.size()); });
   if (!options.state.empty()) {
     if (const auto bytes = read_file_if_exists(options.state)) {
-      with_file(options.state, [&] { load_state(*bytes, encoder->residual()); });
+      with_file(options.state, [&] { load_state(*bytes, array.shape, encoder->residual()); });
     }
   }
   const Bytes message =

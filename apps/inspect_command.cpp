@@ -163,7 +163,7 @@ std::string message_text(const Json& json) {
 void run_inspect(const std::string& path, bool as_json) {
   const Bytes bytes = read_file(path);
   const Json json = with_file(path, [&] { return message_json(bytes); });
-  print(as_json ? json.dump(2) + "\n" : message_text(json));
+  print(as_json ? json_text(json) + "\n" : message_text(json));
 }
 
 }  // namespace

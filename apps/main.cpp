@@ -1,4 +1,7 @@
 // The program `tersewire`: its frame and its exit codes.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -63,7 +66,7 @@ int run(CLI::App& app, int argc, char** argv) {
     return kWrongUsage;
   }
   if (app.get_subcommands().empty()) {
-    print(app.help());
+    complain("say which command; see 'tersewire --help'");
     return kWrongUsage;
   }
   // What a command printed by other means than print().
@@ -93,6 +96,15 @@ int run(int argc, char** argv) {
 }  // namespace tersewire::apps
 
 int main(int argc, char** argv) {
+  // A closed standard stream's number would go to the next file that is opened, and what is meant
+  // for the stream would be written into that file.
+  for (int descriptor = 0; descriptor <= STDERR_FILENO;) {
+    descriptor = ::open("/dev/null", O_RDWR);
+    if (descriptor < 0) return tersewire::apps::kFailed;
+    if (descriptor > STDERR_FILENO) ::close(descriptor);
+  }
+  // Writing to a reader that has gone is to fail, not to end the program with work unsaved.
+  std::signal(SIGPIPE, SIG_IGN);
   // Past a limit on file sizes write() is to fail as on a full disk, not to end the program.
   std::signal(SIGXFSZ, SIG_IGN);
   return tersewire::apps::run(argc, argv);

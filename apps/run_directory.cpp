@@ -7,6 +7,7 @@
 #include <ctime>
 #include <system_error>
 
+#include "apps/command.h"
 #include "tersewire/error.h"
 
 namespace tersewire::apps {
@@ -40,21 +41,26 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
 
 void RunDirectory::write_json(const char* name, const nlohmann::json& content) const {
   std::ofstream file(path_ / name);
-  file << content.dump(2) << '\n';
+  file << json_text(content, 2) << '\n';
   file.close();
   if (!file) fail_write(path_ / name);
 }
 
 void RunDirectory::add_metrics(const nlohmann::json& line) {
-  metrics_ << line.dump() << '\n' << std::flush;
+  metrics_ << json_text(line, -1) << '\n' << std::flush;
   if (!metrics_) fail_write(path_ / "metrics.jsonl");
 }
 
-fs::path RunDirectory::fresh_path(const std::string& model) {
+RunDirectory RunDirectory::fresh(const std::string& model) {
   const std::string name = fmt::format("{}-{:%Y%m%d-%H%M%S}", model, fmt::localtime(std::time({})));
+  std::error_code error;
+  fs::create_directories("runs", error);
   fs::path path = fs::path("runs") / name;
-  for (int i = 2; fs::exists(path); ++i) path = fs::path("runs") / fmt::format("{}-{}", name, i);
-  return path;
+  // Another run may take the name at the same moment: only one of them makes the directory.
+  for (int i = 2; !error && !fs::create_directory(path, error); ++i) {
+    path = fs::path("runs") / fmt::format("{}-{}", name, i);
+  }
+  return RunDirectory(path);
 }
 
 }  // namespace tersewire::apps

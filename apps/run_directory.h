@@ -12,15 +12,14 @@ class RunDirectory {
  public:
   // Makes the directory; throws kFailedPrecondition where it exists and holds something.
   explicit RunDirectory(std::filesystem::path path);
+  // Makes runs/MODEL-DATE-TIME, with a number behind it where that is taken.
+  static RunDirectory fresh(const std::string& model);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
   void write_json(const char* name, const nlohmann::json& content) const;
   // Appends a line to metrics.jsonl.
   void add_metrics(const nlohmann::json& line);
-
-  // runs/MODEL-DATE-TIME, with a number behind it where that is taken.
-  static std::filesystem::path fresh_path(const std::string& model);
 
  private:
   std::filesystem::path path_;

@@ -1,12 +1,15 @@
 // tersewire train: the main job.
 #include <fmt/format.h>
 #include <malloc.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/command.h"
 #include "apps/run_directory.h"
@@ -28,15 +31,54 @@ A higher s sends less and learns later: with few steps, or at a learning rate ne
 fp32 survives, prefer s=1.)";
 
 std::atomic<bool> interrupted{false};
+std::atomic<std::int64_t> interrupted_at{0};  // seconds
 
-// The first Ctrl-C ends the run after the steps under way, a second one ends the program.
-void end_on_ctrl_c() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { interrupted = true; };
-  action.sa_flags = SA_RESETHAND;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+// The first signal ends the run after the steps under way. A later one ends the program, but not
+// one that comes at once: some senders signal a process and then its group.
+void on_signal(int signal) {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (!interrupted.exchange(true)) {
+    interrupted_at = now.tv_sec;
+  } else if (now.tv_sec > interrupted_at + 1) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
 }
+
+// A signal that whoever started the program wants ignored stays ignored.
+void end_on_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) continue;
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+// Writes metrics as they come. Where that fails the run ends after the steps under way, and what
+// was measured is still shown.
+class MetricsWriter {
+ public:
+  explicit MetricsWriter(RunDirectory& directory) : directory_(directory) {}
+
+  void add(const trainer::StepReport& report) {
+    if (failure_) return;
+    try {
+      directory_.add_metrics(metrics_json(report));
+    } catch (const Error& error) {
+      failure_ = error;
+      interrupted = true;
+    }
+  }
+  [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
+
+ private:
+  RunDirectory& directory_;
+  std::optional<Error> failure_;
+};
 
 struct TrainFlags {
   trainer::TrainConfig config;
@@ -46,9 +88,11 @@ struct TrainFlags {
   bool json = false;
 };
 
-void check_usage(const trainer::TrainConfig& config, const trainer::DataSplits& data) {
+// What the library calls an invalid argument came from the command line.
+template <typename Task>
+void as_usage(Task&& task) {
   try {
-    trainer::check(config, data);
+    task();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInvalidArgument) throw WrongUsage(error.what());
     throw;
@@ -63,42 +107,57 @@ void keep_freed_memory() {
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
-void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given) {
+void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given, bool epochs_given) {
   trainer::TrainConfig& config = flags.config;
   if (!push_codec_given) config.push_codec = flags.codec;
   if (!pull_codec_given) config.pull_codec = flags.codec;
-  for (const std::string& codec : {config.push_codec, config.pull_codec}) codec_argument(codec);
+  for (const std::string& codec : {flags.codec, config.push_codec, config.pull_codec}) {
+    codec_argument(codec);
+  }
 
   keep_freed_memory();
-  end_on_ctrl_c();
+  end_on_signals();
   const trainer::DataSplits data = trainer::load_data(config.data, config.seed);
-  if (flags.epochs > 0) {
-    config.steps = trainer::steps_for_epochs(
-        flags.epochs, data.train.size(), static_cast<std::size_t>(config.workers), config.batch);
-  }
-  check_usage(config, data);
-  RunDirectory directory(flags.out.empty() ? RunDirectory::fresh_path(config.model)
-                                           : std::filesystem::path(flags.out));
+  as_usage([&] {
+    if (epochs_given) {
+      config.steps = trainer::steps_for_epochs(
+          flags.epochs, data.train.size(), static_cast<std::size_t>(config.workers), config.batch);
+    }
+    trainer::check(config, data);
+  });
+  RunDirectory directory =
+      flags.out.empty() ? RunDirectory::fresh(config.model) : RunDirectory(flags.out);
   directory.write_json("config.json", config_json(config));
 
-  TrainProgress progress(config.steps, isatty(STDERR_FILENO) != 0);
+  TrainProgress progress(config.steps);
+  MetricsWriter metrics(directory);
   const trainer::TrainResult result = train(config, data,
                                             {.on_step =
                                                  [&](const trainer::StepReport& report) {
                                                    progress.show(report);
-                                                   directory.add_metrics(metrics_json(report));
+                                                   metrics.add(report);
                                                  },
                                              .on_event = {},
                                              .stop = &interrupted});
   progress.finish();
 
+  // What was measured is shown and written, each even where the other fails.
   const TrainSummary summary(config, result, interrupted && result.steps < config.steps);
-  directory.write_json("summary.json", summary.json());
-  if (flags.json) {
-    fmt::print("{}\n", summary.json().dump(2));
-  } else {
-    fmt::print("{}\nThe run is in {}\n", summary.table(), directory.path().string());
-  }
+  std::optional<Error> failure = metrics.failure();
+  const auto attempt = [&](const auto& task) {
+    try {
+      task();
+    } catch (const Error& error) {
+      if (!failure) failure = error;
+    }
+  };
+  attempt([&] {
+    print(flags.json
+              ? json_text(summary.json()) + "\n"
+              : fmt::format("{}\nThe run is in {}\n", summary.table(), directory.path().string()));
+  });
+  attempt([&] { directory.write_json("summary.json", summary.json()); });
+  if (failure) throw *failure;
 }
 
 }  // namespace
@@ -131,21 +190,24 @@ void add_train_command(CLI::App& app) {
   option("--transport", config.transport, "What carries the bytes: in-process");
   CLI::Option* steps = option("--steps", config.steps, "Steps")
                            ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
-  command->add_option("--epochs", flags->epochs, "Passes over the data, instead of --steps")
-      ->check(CLI::PositiveNumber)
-      ->excludes(steps);
+  CLI::Option* epochs =
+      command->add_option("--epochs", flags->epochs, "Passes over the data, instead of --steps")
+          ->excludes(steps);
   option("--batch", config.batch, "Images a worker and step")->check(CLI::Range(1, 1 << 20));
-  option("--lr", config.learning_rate, "Learning rate at the start, of the whole job")
-      ->check(CLI::PositiveNumber);
+  option("--lr", config.learning_rate, "Learning rate at the start, of the whole job");
   command->add_flag("--scale-lr", config.scale_learning_rate,
                     "Multiply the learning rate by the number of workers");
-  option("--momentum", config.momentum, "Momentum")->check(CLI::Range(0.0, 0.999999));
-  option("--weight-decay", config.weight_decay, "Weight decay")->check(CLI::NonNegativeNumber);
-  option("--seed", config.seed, "Of the weights, the order of the data and the embedded images");
+  option("--momentum", config.momentum, "Momentum, from 0 to below 1");
+  option("--weight-decay", config.weight_decay, "Weight decay");
+  option("--seed", config.seed, "Of the weights, the order of the data and the embedded images")
+      ->check([](const std::string& text) {
+        return text.starts_with('-') ? "must not be negative" : "";
+      });
   command->add_option("--out", flags->out, "Directory for the run (default: a new one in runs/)");
   command->add_flag("--json", flags->json, "Print the summary alone, as JSON, on stdout");
-  command->callback(
-      [flags, push, pull] { run_train(*flags, push->count() > 0, pull->count() > 0); });
+  command->callback([flags, push, pull, epochs] {
+    run_train(*flags, push->count() > 0, pull->count() > 0, epochs->count() > 0);
+  });
 }
 
 }  // namespace tersewire::apps

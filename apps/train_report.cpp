@@ -1,6 +1,8 @@
 #include "apps/train_report.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
@@ -55,13 +57,35 @@ std::string seconds_text(double seconds) {
   return fmt::format("{:.2f} s", seconds);
 }
 
+// Progress that nobody can read is no reason to fail.
+void tell(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+// To the terminal's width: a line that wraps could not be redrawn.
+std::string clipped(std::string line) {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 &&
+      line.size() >= size.ws_col) {
+    line.resize(size.ws_col - 1U);
+  }
+  return line;
+}
+
 }  // namespace
+
+TrainProgress::TrainProgress(std::uint64_t steps)
+    : steps_(steps), terminal_(isatty(STDERR_FILENO) != 0) {}
 
 bool TrainProgress::is_due(const trainer::StepReport& report) {
   if (report.step == steps_) return true;
   if (!terminal_) {
+    // Not at multiples alone: with backup workers steps may be skipped.
     const std::uint64_t every = std::max<std::uint64_t>(1, steps_ / kPlainLines);
-    return report.step % every == 0;
+    if (report.step < next_line_ + every) return false;
+    next_line_ = report.step / every * every;
+    return true;
   }
   const auto now = std::chrono::steady_clock::now();
   if (now - shown_ < kRedrawEvery) return false;
@@ -90,15 +114,16 @@ void TrainProgress::show(const trainer::StepReport& report) {
       bits_per_value(counters.pulled_bytes, counters.pulled_values), compression_ratio(counters),
       clock_text(left));
   if (terminal_) {
-    fmt::print(stderr, "\r\x1b[K{} {}", bar(report.step, steps_), line);
+    tell("\r\x1b[K" + clipped(bar(report.step, steps_) + " " + line));
+    line_open_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    tell(line + "\n");
   }
-  std::fflush(stderr);
 }
 
-void TrainProgress::finish() const {
-  if (terminal_ && seen_ > 0) fmt::print(stderr, "\n");
+void TrainProgress::finish() {
+  if (line_open_) tell("\n");
+  line_open_ = false;
 }
 
 nlohmann::json metrics_json(const trainer::StepReport& report) {
@@ -138,16 +163,15 @@ TrainSummary::TrainSummary(const trainer::TrainConfig& config, const trainer::Tr
     : config_(config), result_(result), interrupted_(interrupted) {}
 
 double TrainSummary::modelled_step(double bits_per_second) const {
-  const Counters& counters = result_.worker_counters;
-  const double bytes = ratio(static_cast<double>(counters.pushed_bytes + counters.pulled_bytes),
-                             static_cast<double>(result_.steps));
-  return result_.compute_seconds + result_.codec_seconds +
-         8 * bytes / config_.servers / bits_per_second;
+  const double bytes =
+      ratio(static_cast<double>(result_.busiest_server_bytes), static_cast<double>(result_.steps));
+  return result_.compute_seconds + result_.codec_seconds + 8 * bytes / bits_per_second;
 }
 
 double TrainSummary::modelled_fp32_step(double bits_per_second) const {
-  const double bits = kBitsPerFloat * 2 * static_cast<double>(result_.values) * config_.workers;
-  return result_.compute_seconds + bits / config_.servers / bits_per_second;
+  const double bits =
+      kBitsPerFloat * 2 * static_cast<double>(result_.busiest_server_values) * config_.workers;
+  return result_.compute_seconds + bits / bits_per_second;
 }
 
 std::string TrainSummary::codec_text() const {
@@ -208,7 +232,7 @@ std::string TrainSummary::table() const {
                         seconds_text(ours), seconds_text(fp32), ratio(fp32, ours));
   }
   text += fmt::format(
-      "\nModelled: the bytes above through one link of that rate at each server, after {} of\n"
+      "\nModelled: the busiest server's bytes through one link of that rate, after {} of\n"
       "measured computation a step (and {} for the codec); nothing overlapped.\n",
       seconds_text(result_.compute_seconds), seconds_text(result_.codec_seconds));
   if (counters.not_finite_tensors > 0) {

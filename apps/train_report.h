@@ -10,15 +10,18 @@
 
 namespace tersewire::apps {
 
-// Progress on stderr: a bar that redraws itself on a terminal, else a plain line now and then. One
-// thread at a time.
+// Progress on stderr: a bar that redraws itself on a terminal, else a plain line now and then. What
+// cannot be written is left out. One thread at a time.
 class TrainProgress {
  public:
-  TrainProgress(std::uint64_t steps, bool terminal) : steps_(steps), terminal_(terminal) {}
+  explicit TrainProgress(std::uint64_t steps);
+  ~TrainProgress() { finish(); }
+  TrainProgress(const TrainProgress&) = delete;
+  TrainProgress& operator=(const TrainProgress&) = delete;
 
   void show(const trainer::StepReport& report);
   // Ends the bar's line.
-  void finish() const;
+  void finish();
 
  private:
   [[nodiscard]] bool is_due(const trainer::StepReport& report);
@@ -26,6 +29,8 @@ class TrainProgress {
 
   std::uint64_t steps_;
   bool terminal_;
+  bool line_open_ = false;
+  std::uint64_t next_line_ = 0;
   std::chrono::steady_clock::time_point shown_{};
   double loss_ = 0;
   double accuracy_ = 0;

@@ -995,6 +995,8 @@ def rejected_kinds(out):
         3,
     )
     out.add("state-3lc", message(STATE, 0, 0, [three_lc]), "The frame of a state has codec 2.")
+    f64 = frame(0, FP32, ONE, description(TYPE_F64, [1]))
+    out.add("state-f64", message(STATE, 0, 0, [f64]), "The element type of a state is f64.")
     out.add("file-sender", message(FILE, 1, 0, [DESCRIBED_FRAME]), "The sender of a file is not 0.")
     out.add("file-step", message(FILE, 0, 1, [DESCRIBED_FRAME]), "The step of a file is not 0.")
     numbered = frame(1, FP32, ONE, description(TYPE_F32, [1]))

@@ -285,6 +285,8 @@ def check_kind_rules(message):
         check_file_zeros(message)
     if message.kind == STATE and message.frames[0].codec != FP32:
         raise Rejected(message.frames[0].offset, "The frame of a state message is not fp32")
+    if message.kind == STATE and message.frames[0].description.element_type != 1:
+        raise Rejected(message.frames[0].offset, "The values of a state message are not f32")
 
 
 def check_single_described_frame(message):

@@ -229,6 +229,71 @@ TEST(ParameterServer, MeanIsThePlainMeanForFp32) {
   }
 }
 
+TEST(ParameterServer, FinishAfterAPushWaitsForThatStepsDelta) {
+  // Straight after the last push, without beginning a step that is not computed.
+  const Job job = make_job(2, 1, "fp32");
+  auto ends = make_in_process_network(3);
+  Model global = zeros(job);
+  std::vector<Model> replicas(2, zeros(job));
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto communicator = make_communicator(job, *ends[rank]);
+      for (int i = 0; i < 3; ++i) {
+        const auto step = communicator->begin_step();
+        for (std::size_t t = 0; t < 3; ++t) communicator->pull(t, replicas[rank][t]);
+        for (std::size_t t = 3; t-- > 0;) {
+          communicator->push(t, gradient(job, static_cast<int>(rank), step, t));
+        }
+      }
+      communicator->finish(spans(replicas[rank]));
+    });
+  }
+  run_server(job, *ends[2], descend(global));
+  for (std::thread& thread : threads) thread.join();
+  expect_equal_bits(replicas[0], global);
+  expect_equal_bits(replicas[1], global);
+}
+
+TEST(ParameterServer, WorkersThatEndAfterDifferentStepsAreNoticed) {
+  Job job = make_job(2, 1, "fp32");
+  job.deadline = 200ms;
+  auto ends = make_in_process_network(3);
+  Model global = zeros(job);
+  const auto work = [&](std::size_t rank, int steps) {
+    Model replica = zeros(job);
+    const auto communicator = make_communicator(job, *ends[rank]);
+    for (int i = 0; i < steps; ++i) {
+      const auto step = communicator->begin_step();
+      for (std::size_t t = 0; t < 3; ++t) communicator->pull(t, replica[t]);
+      for (std::size_t t = 3; t-- > 0;) {
+        communicator->push(t, gradient(job, static_cast<int>(rank), step, t));
+      }
+    }
+    communicator->finish(spans(replica));
+  };
+  std::thread one([&] { EXPECT_NO_THROW(work(0, 1)); });
+  std::thread two([&] { EXPECT_THROW(work(1, 2), Error); });
+  try {
+    run_server(job, *ends[2], descend(global));
+    ADD_FAILURE() << "the server took it for an end";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("same step"), std::string::npos) << error.what();
+  }
+  one.join();
+  two.join();
+}
+
+TEST(ParameterServer, ABadJobOnOneNodeEndsTheOthersAtOnce) {
+  const Job job = make_job(1, 1, "3lc");
+  Job bad = job;
+  bad.push_codec = "4lc";
+  auto ends = make_in_process_network(2);
+  Model global = zeros(job);
+  EXPECT_THROW(run_server(bad, *ends[1], descend(global)), Error);
+  EXPECT_THROW(make_communicator(job, *ends[0])->begin_step(), Error);
+}
+
 TEST(ParameterServer, SpreadsTensorsOverServersBySize) {
   const Job job = make_job(1, 2, "3lc");
   const std::vector<int> owners = tensor_servers(job);
@@ -549,6 +614,8 @@ TEST(ParameterServer, JobsThatMakeNoSenseAreRefused) {
   refuses([](Job& job) { job.workers = 0; }, "at least 1 worker");
   refuses([](Job& job) { job.workers = 5; }, "network of 6 nodes");
   refuses([](Job& job) { job.backup_workers = 2; }, "cannot be backups");
+  refuses([](Job& job) { job.deadline = 0ms; }, "deadline of 0 ms");
+  refuses([](Job& job) { job.deadline = std::chrono::milliseconds::max(); }, "30 days");
   refuses([](Job& job) { job.tensors.clear(); }, "no tensors");
   refuses([](Job& job) { job.tensors[1].name = "first.weight"; }, "two tensors");
   refuses([](Job& job) { job.push_codec = "4lc"; }, "4lc");

@@ -138,7 +138,26 @@ TEST(Train, JobsThatMakeNoSenseAreRefused) {
   expect_refused([](TrainConfig& c) { c.steps = 0; }, "at least 1 step");
   expect_refused([](TrainConfig& c) { c.batch = 501; }, "batch");
   expect_refused([](TrainConfig& c) { c.learning_rate = 0; }, "learning rate");
+  expect_refused([](TrainConfig& c) { c.momentum = 1; }, "momentum");
+  expect_refused([](TrainConfig& c) { c.weight_decay = -1; }, "weight decay");
   expect_refused([](TrainConfig& c) { c.policy = "kind=conv:fp32"; }, "matches none");
+}
+
+TEST(Train, ImagesOfAnotherSizeAreRefused) {
+  for (const int side : {14, 27, 29, 32}) {
+    DataSplits data = small_data();
+    for (Dataset* images : {&data.train, &data.test}) {
+      images->height = images->width = side;
+      images->pixels.resize(images->size() * images->image_bytes());
+    }
+    try {
+      train(small_job(), data, {});
+      ADD_FAILURE() << "accepted " << side;
+    } catch (const Error& error) {
+      const std::string size = std::to_string(side) + " x " + std::to_string(side);
+      EXPECT_NE(std::string(error.what()).find(size), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST(Train, AnOnStepThatThrowsEndsTheJob) {

@@ -6,12 +6,14 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <numbers>
 #include <numeric>
 #include <span>
+#include <system_error>
 #include <thread>
 
 #define XXH_INLINE_ALL
@@ -26,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kFinalLossSteps = 50;
+constexpr std::size_t kFinalLossSteps = 50;
 // The cosine ends at this fraction of where it starts (3LC section 4.3: from 0.1 to 0.001).
 constexpr double kFinalRateFraction = 0.01;
 constexpr std::size_t kTestBatch = 500;
@@ -198,7 +200,9 @@ class Worker {
 
   [[nodiscard]] const Network& network() const { return *network_; }
   [[nodiscard]] const Counters& counters() const { return communicator_->counters(); }
-  [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
+  // Of the last steps.
+  [[nodiscard]] const std::deque<double>& losses() const { return losses_; }
+  [[nodiscard]] std::uint64_t steps() const { return steps_; }
   [[nodiscard]] double cpu_seconds() const { return cpu_seconds_; }
 
  private:
@@ -229,7 +233,9 @@ class Worker {
                push(i, {gradient, elems});
              }});
     trace(TraceKind::kBackwardEnd);
+    ++steps_;
     losses_.push_back(outcome.loss);
+    if (losses_.size() > kFinalLossSteps) losses_.pop_front();
     if (rank_ != 0 || !hooks_.on_step) return;
     hooks_.on_step(
         {.step = step_,
@@ -247,7 +253,8 @@ class Worker {
   BatchSampler sampler_;
   std::unique_ptr<Communicator> communicator_;
   std::vector<std::uint32_t> indices_;
-  std::vector<double> losses_;
+  std::deque<double> losses_;
+  std::uint64_t steps_ = 0;
   std::uint64_t step_ = 0;
   Clock::time_point start_;
   double cpu_seconds_ = 0;
@@ -266,6 +273,9 @@ Job job_of(const TrainConfig& config, const std::vector<Network::Parameter>& par
   job.push_codec = config.push_codec;
   job.pull_codec = config.pull_codec;
   job.policy = config.policy;
+  // Threads of one process do not fall silent unnoticed, but a suspended program is silent for
+  // long.
+  job.deadline = std::chrono::hours(24);
   return job;
 }
 
@@ -279,6 +289,11 @@ void check_numbers(const TrainConfig& config) {
   if (config.workers < 1) refuse("a job needs at least 1 worker");
   if (config.servers < 1) refuse("a job needs at least 1 server");
   if (config.steps < 1) refuse("a job needs at least 1 step");
+  if (!(config.momentum >= 0 && config.momentum < 1))
+    refuse("the momentum must be from 0 to below 1");
+  if (!(config.weight_decay >= 0) || !std::isfinite(config.weight_decay)) {
+    refuse("the weight decay must be a finite number not below 0");
+  }
   if (!(config.learning_rate > 0) || !std::isfinite(config.learning_rate)) {
     refuse("the learning rate must be a finite number above 0");
   }
@@ -290,16 +305,24 @@ void check_numbers(const TrainConfig& config) {
 void run_all(const std::vector<std::function<void()>>& tasks, Transport& network) {
   std::vector<std::exception_ptr> errors(tasks.size());
   std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < tasks.size(); ++i) {
-    threads.emplace_back([&, i] {
-      try {
-        hold_library_threads();
-        tasks[i]();
-      } catch (const std::exception& error) {
-        errors[i] = std::current_exception();
-        network.abort(error.what());
-      }
-    });
+  const auto run_one = [&](std::size_t i) {
+    try {
+      hold_library_threads();
+      tasks[i]();
+    } catch (const std::exception& error) {
+      errors[i] = std::current_exception();
+      network.abort(error.what());
+    }
+  };
+  try {
+    for (std::size_t i = 0; i < tasks.size(); ++i) threads.emplace_back(run_one, i);
+  } catch (const std::system_error&) {
+    const Error error(ErrorCode::kResourceExhausted,
+                      "the system starts no more than " + std::to_string(threads.size()) + " of " +
+                          std::to_string(tasks.size()) +
+                          " threads; use fewer workers or raise the limit");
+    network.abort(error.what());
+    errors.back() = std::make_exception_ptr(error);
   }
   for (std::thread& thread : threads) thread.join();
   std::exception_ptr told_to_stop;
@@ -348,21 +371,28 @@ double final_loss(const std::vector<std::unique_ptr<Worker>>& workers) {
   double sum = 0;
   std::size_t count = 0;
   for (const auto& worker : workers) {
-    const auto& losses = worker->losses();
-    const std::size_t last = std::min<std::size_t>(losses.size(), kFinalLossSteps);
-    for (std::size_t i = losses.size() - last; i < losses.size(); ++i) sum += losses[i];
-    count += last;
+    for (const double loss : worker->losses()) sum += loss;
+    count += worker->losses().size();
   }
   return count > 0 ? sum / static_cast<double>(count) : 0;
 }
 
+std::uint64_t busiest_server_values(const Job& job) {
+  std::vector<std::uint64_t> values(static_cast<std::size_t>(job.workers + job.servers), 0);
+  const std::vector<int> owners = tensor_servers(job);
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    values[static_cast<std::size_t>(owners[i])] += job.tensors[i].elems();
+  }
+  return *std::ranges::max_element(values);
+}
+
 void add_workers(TrainResult& result, const std::vector<std::unique_ptr<Worker>>& workers) {
   double cpu_seconds = 0;
-  std::size_t worker_steps = 0;
+  std::uint64_t worker_steps = 0;
   for (const auto& worker : workers) {
     add(result.worker_counters, worker->counters());
     cpu_seconds += worker->cpu_seconds();
-    worker_steps += worker->losses().size();
+    worker_steps += worker->steps();
   }
   if (worker_steps == 0) return;
   const double codec =
@@ -380,7 +410,8 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
   const double steps = std::ceil(epochs * static_cast<double>(images) / a_step);
   if (!(steps >= 1 && steps < 1e15)) {
     throw Error(ErrorCode::kInvalidArgument,
-                "that many epochs make no whole number of steps; use more than 0");
+                "that many epochs make no number of steps that could be run; use a finite number "
+                "above 0");
   }
   return static_cast<std::uint64_t>(steps);
 }
@@ -391,6 +422,13 @@ void check(const TrainConfig& config, const DataSplits& data) {
   tensor_servers(job);
   choose_codecs(config.policy, config.push_codec, job.tensors);
   choose_codecs(config.policy, config.pull_codec, job.tensors);
+  for (const Dataset* images : {&data.train, &data.test}) {
+    if (images->image_bytes() == Network::kPixels && images->height == images->width) continue;
+    throw Error(ErrorCode::kInvalidArgument, "the images of '" + data.name + "' are " +
+                                                 std::to_string(images->height) + " x " +
+                                                 std::to_string(images->width) + ", and model " +
+                                                 config.model + " takes 28 x 28; use such images");
+  }
   // The last worker's shard is the smallest.
   const auto workers = static_cast<std::size_t>(config.workers);
   BatchSampler(data.train.size(), workers, workers - 1, config.batch, config.seed);
@@ -411,12 +449,14 @@ TrainResult train(const TrainConfig& config, const DataSplits& data, const Train
         config, job, *network[static_cast<std::size_t>(rank)], data.train, stop, hooks));
     tasks.push_back([&, rank] { workers[static_cast<std::size_t>(rank)]->run(); });
   }
+  std::vector<Counters> servers(static_cast<std::size_t>(config.servers));
   for (int rank = config.workers; rank < config.workers + config.servers; ++rank) {
     tasks.push_back([&, rank] {
-      run_server(job, *network[static_cast<std::size_t>(rank)],
-                 [&](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
-                   global.update(tensor, mean, delta);
-                 });
+      servers[static_cast<std::size_t>(rank - config.workers)] =
+          run_server(job, *network[static_cast<std::size_t>(rank)],
+                     [&](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
+                       global.update(tensor, mean, delta);
+                     });
     });
   }
   const auto start = Clock::now();
@@ -429,6 +469,11 @@ TrainResult train(const TrainConfig& config, const DataSplits& data, const Train
   for (const TensorInfo& tensor : job.tensors) result.values += tensor.elems();
   result.final_loss = final_loss(workers);
   add_workers(result, workers);
+  for (const Counters& server : servers) {
+    result.busiest_server_bytes =
+        std::max(result.busiest_server_bytes, server.pushed_bytes + server.pulled_bytes);
+  }
+  result.busiest_server_values = busiest_server_values(job);
   result.parameters_checksum = global.checksum();
   result.test_accuracy = global.test_accuracy(data.test);
   return result;

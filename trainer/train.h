@@ -71,10 +71,13 @@ struct TrainResult {
   double codec_seconds = 0;         // encoding and decoding at a worker and step, mean
   std::string parameters_checksum;  // XXH64 of the servers' model, in hex
   Counters worker_counters;         // summed over workers
+  // Of the server that most goes through, in both directions; and the values that it owns.
+  std::uint64_t busiest_server_bytes = 0;
+  std::uint64_t busiest_server_values = 0;
 };
 
-// Throws kInvalidArgument for a configuration that makes no sense with this data: what train() would
-// refuse before it starts.
+// Throws kInvalidArgument for a configuration that makes no sense with this data: what train()
+// would refuse before it starts.
 void check(const TrainConfig& config, const DataSplits& data);
 
 // Runs a whole job and returns when it has ended. Every worker is one thread, and so is every

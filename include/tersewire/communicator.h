@@ -50,10 +50,10 @@ struct Counters {
 // A worker's view of a job. One thread at a time.
 //
 // Per step: begin_step(); then for each tensor, in forward order, pull() just before it is used;
-// then for each tensor, in backward order, push() as soon as its gradient is there. After the last
-// step: finish(). Every function throws kAborted where another node failed, kDeadlineExceeded where
-// nothing arrived in time and kDataLoss for a malformed message; the job is then over on every
-// node.
+// then for each tensor, in backward order, push() as soon as its gradient is there. Every tensor is
+// pushed in every step. After the last step, the same for all workers: finish(). Every function
+// throws kAborted where another node failed, kDeadlineExceeded where nothing arrived in time and
+// kDataLoss for a malformed message; the job is then over on every node.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -12,6 +12,7 @@ namespace tersewire {
 class ThreadPool {
  public:
   // threads: how many run at once, the caller included; at least 1, or kInvalidArgument is thrown.
+  // Throws kResourceExhausted where the system starts no more.
   explicit ThreadPool(std::size_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -21,7 +22,7 @@ class ThreadPool {
 
   // Calls task(0) ... task(count - 1), each once, in any order and on any thread, and returns when
   // all have ended. The first exception thrown by a task is rethrown here, after all have ended.
-  // Allocates nothing.
+  // Allocates nothing. A task must not call run() of its own pool: it would wait for itself.
   void run(std::size_t count, const std::function<void(std::size_t)>& task);
 
  private:

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -38,6 +39,15 @@ struct ThreadPool::State {
     }
   }
 
+  void end() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    work_or_stop.notify_all();
+    for (std::thread& helper : helpers) helper.join();
+  }
+
   void help() {
     std::uint64_t seen = 0;
     std::unique_lock lock(mutex);
@@ -55,19 +65,19 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(std::size_t threads) : state_(std::make_unique<State>()) {
   if (threads < 1) fail(ErrorCode::kInvalidArgument, "a thread pool needs at least one thread");
-  for (std::size_t i = 1; i < threads; ++i) {
-    state_->helpers.emplace_back([state = state_.get()] { state->help(); });
+  try {
+    for (std::size_t i = 1; i < threads; ++i) {
+      state_->helpers.emplace_back([state = state_.get()] { state->help(); });
+    }
+  } catch (const std::system_error&) {
+    state_->end();
+    fail(ErrorCode::kResourceExhausted,
+         "the system starts no more than {} of {} threads; use fewer or raise the limit",
+         state_->helpers.size() + 1, threads);
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->work_or_stop.notify_all();
-  for (std::thread& helper : state_->helpers) helper.join();
-}
+ThreadPool::~ThreadPool() { state_->end(); }
 
 std::size_t ThreadPool::threads() const noexcept { return state_->helpers.size() + 1; }
 

@@ -165,7 +165,9 @@ Parts cut_long_runs(const ThreeLcPayload& payload, std::size_t wanted) {
     const auto code = reader.read<std::uint8_t>("3lc group");
     groups += code < kernels::kFirstRunCode ? 1 : kernels::run_length(code);
     if (code == kernels::kLongRunCode) groups += reader.varint(kMaxLongRun, "3lc long run");
-    if (groups > 2 * kMaxLongRun) fail_length(groups, 0);
+    if (groups > kMaxLongRun) {
+      fail(ErrorCode::kDataLoss, "a 3lc payload holds more groups than any tensor");
+    }
   }
   parts.cuts[i] = {.byte = payload.body.size(), .group = static_cast<std::size_t>(groups)};
   parts.count = i;

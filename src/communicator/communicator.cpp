@@ -4,6 +4,7 @@
 #include <set>
 
 #include "errors.h"
+#include "node.h"
 #include "parameter_server.h"
 #include "placement.h"
 #include "tersewire/policy.h"
@@ -12,6 +13,7 @@ namespace tersewire {
 namespace {
 
 constexpr std::string_view kParameterServer = "parameter-server";
+constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::days(30);
 
 void check_tensors(const Job& job) {
   if (job.tensors.empty()) {
@@ -41,6 +43,10 @@ void check_job(const Job& job) {
     fail(ErrorCode::kInvalidArgument, "{} servers cannot share {} tensors; use 1 to {} servers",
          job.servers, tensors, tensors);
   }
+  if (job.deadline < std::chrono::milliseconds(1) || job.deadline > kLongestDeadline) {
+    fail(ErrorCode::kInvalidArgument, "a deadline of {} ms is not between 1 ms and 30 days",
+         job.deadline.count());
+  }
   if (job.backup_workers < 0 || job.backup_workers >= job.workers) {
     fail(ErrorCode::kInvalidArgument,
          "{} of {} workers cannot be backups: at least one gradient has to be waited for",
@@ -67,21 +73,25 @@ std::shared_ptr<const Placement> place(const Job& job, const Transport& transpor
 
 std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& transport,
                                                 ThreadPool* pool) {
-  auto placement = place(job, transport);
-  if (transport.rank() >= job.workers) {
-    fail(ErrorCode::kInvalidArgument, "rank {} is a server; call run_server() there",
-         transport.rank());
-  }
-  return make_parameter_server_worker(std::move(placement), transport, pool);
+  return ending_the_job_on_failure(transport, fmt::format("worker {}", transport.rank()), [&] {
+    auto placement = place(job, transport);
+    if (transport.rank() >= job.workers) {
+      fail(ErrorCode::kInvalidArgument, "rank {} is a server; call run_server() there",
+           transport.rank());
+    }
+    return make_parameter_server_worker(std::move(placement), transport, pool);
+  });
 }
 
 Counters run_server(const Job& job, Transport& transport, const Update& update, ThreadPool* pool) {
-  auto placement = place(job, transport);
-  if (transport.rank() < job.workers) {
-    fail(ErrorCode::kInvalidArgument, "rank {} is a worker; call make_communicator() there",
-         transport.rank());
-  }
-  return run_parameter_server(std::move(placement), transport, update, pool);
+  return ending_the_job_on_failure(transport, fmt::format("server {}", transport.rank()), [&] {
+    auto placement = place(job, transport);
+    if (transport.rank() < job.workers) {
+      fail(ErrorCode::kInvalidArgument, "rank {} is a worker; call make_communicator() there",
+           transport.rank());
+    }
+    return run_parameter_server(std::move(placement), transport, update, pool);
+  });
 }
 
 std::vector<int> tensor_servers(const Job& job) {

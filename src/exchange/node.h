@@ -48,13 +48,19 @@ decltype(auto) ending_the_job_on_failure(Transport& transport, const std::string
   try {
     return std::forward<Task>(task)();
   } catch (const Error& error) {
-    // An abort that came from elsewhere already says who failed.
-    if (error.code() == ErrorCode::kAborted) throw;
+    if (error.code() == ErrorCode::kAborted) {
+      // Most likely another node's, which already says who failed; else this is the first.
+      transport.abort(error.what());
+      throw;
+    }
     const std::string sentence = fmt::format("{}: {}", who, error.what());
     transport.abort(sentence);
     throw Error(error.code(), sentence);
   } catch (const std::exception& error) {
     transport.abort(fmt::format("{}: {}", who, error.what()));
+    throw;
+  } catch (...) {
+    transport.abort(who + " failed");
     throw;
   }
 }

@@ -78,6 +78,13 @@ Counters ParameterServer::run() {
     }();
     take(std::move(received));
   }
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].arrived == 0) continue;
+    fail(ErrorCode::kFailedPrecondition,
+         "all workers are done, and {} of them pushed {} in step {} without the others; let every "
+         "worker end after the same step",
+         tensors_[i].arrived, name(i), tensors_[i].step);
+  }
   return counters_;
 }
 
@@ -196,9 +203,7 @@ void ParameterServer::send_delta(std::size_t tensor) {
 
 Counters run_parameter_server(std::shared_ptr<const Placement> placement, Transport& transport,
                               const Update& update, ThreadPool* pool) {
-  return ending_the_job_on_failure(transport, fmt::format("server {}", transport.rank()), [&] {
-    return ParameterServer(std::move(placement), transport, update, pool).run();
-  });
+  return ParameterServer(std::move(placement), transport, update, pool).run();
 }
 
 }  // namespace tersewire

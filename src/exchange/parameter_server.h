@@ -10,7 +10,8 @@
 
 namespace tersewire {
 
-// Both as make_communicator() and run_server() say, for a job that has been checked.
+// Both as make_communicator() and run_server() say, for a job that has been checked. The caller
+// ends the job where they throw.
 std::unique_ptr<Communicator> make_parameter_server_worker(
     std::shared_ptr<const Placement> placement, Transport& transport, ThreadPool* pool);
 Counters run_parameter_server(std::shared_ptr<const Placement> placement, Transport& transport,

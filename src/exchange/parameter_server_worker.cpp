@@ -76,9 +76,14 @@ class ParameterServerWorker final : public Communicator {
       MessageWriter done({.kind = MessageKind::kDone, .sender = sender(), .step = step_});
       const SharedBytes bytes = shared(done);
       for (int server = 0; server < job_.servers; ++server) send(job_.workers + server, bytes);
-      // The step begun and not computed: all before it have been.
+      if (parameters.size() != tensors_.size()) {
+        fail(ErrorCode::kInvalidArgument, "the job has {} tensors, and {} were given to finish",
+             tensors_.size(), parameters.size());
+      }
       for (std::size_t i = 0; i < tensors_.size(); ++i) {
-        bring_to(i, step_ - 1, parameters[i]);
+        // A step that was begun and not computed has no delta to wait for.
+        const bool computed = step_ > 0 && tensors_[i].pushed_step == step_;
+        bring_to(i, computed || step_ == 0 ? step_ : step_ - 1, parameters[i]);
       }
       finished_ = true;
     });

@@ -115,8 +115,9 @@ void check_kind(const Message& message) {
          "a file must hold one described frame for tensor 0, from sender 0 and step 0");
   }
   if (header.kind == MessageKind::kState &&
-      (!one_described || frames.front().codec != CodecId::kFp32)) {
-    fail(ErrorCode::kDataLoss, "a state must hold one described fp32 frame");
+      (!one_described || frames.front().codec != CodecId::kFp32 ||
+       frames.front().description->element_type != ElementType::kFloat32)) {
+    fail(ErrorCode::kDataLoss, "a state must hold one described fp32 frame of f32 values");
   }
   if (header.kind == MessageKind::kDone && !frames.empty()) {
     fail(ErrorCode::kDataLoss, "a done message must hold no frames");
@@ -227,6 +228,10 @@ Message parse_message(ByteView bytes) {
   std::memcpy(&count, bytes.data() + kCountOffset, sizeof(count));
   if (count > reader.left() / kSmallestFrameBytes) {
     fail(ErrorCode::kDataLoss, "it promises {} frames in {} bytes", count, reader.left());
+  }
+  const MessageKind kind = message.header.kind;
+  if (count > 1 && kind != MessageKind::kPush && kind != MessageKind::kPull) {
+    fail(ErrorCode::kDataLoss, "it promises {} frames, and its kind holds one at most", count);
   }
   message.frames.reserve(count);
   for (std::uint32_t i = 0; i < count; ++i) message.frames.push_back(read_frame(reader));
