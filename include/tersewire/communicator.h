@@ -28,7 +28,8 @@ struct Job {
   std::string pull_codec = "3lc";  // for model deltas
   std::string policy = "small";    // see policy.h; applied to both directions
   // A tensor is updated as soon as workers - backup_workers gradients for the latest model have
-  // arrived (3LC section 2.1); later ones return to their sender's residual.
+  // arrived (3LC section 2.1); later ones return to their sender's residual where the codec keeps
+  // one, and are dropped where it does not.
   int backup_workers = 0;
   // A node that waits this long for a message ends the job.
   std::chrono::milliseconds deadline = std::chrono::seconds(120);
