@@ -182,7 +182,8 @@ TEST_P(ParameterServerTest, ReplicasAreIdenticalAndEverythingPushedArrives) {
 TEST_P(ParameterServerTest, ARunRepeatsToTheBit) {
   const Job job = make_job(GetParam().workers, GetParam().servers, GetParam().codec);
   const auto jitter = [](int worker, std::uint64_t step) {
-    std::this_thread::sleep_for(std::chrono::microseconds((worker * 37 + step * 91) % 500));
+    std::this_thread::sleep_for(
+        std::chrono::microseconds((static_cast<unsigned>(worker) * 37 + step * 91) % 500));
   };
   const Outcome calm = run_job(job);
   const Outcome jittered = run_job(job, {.steps = 5, .before_step = jitter, .gradient = {}});
@@ -272,7 +273,13 @@ TEST(ParameterServer, WorkersThatEndAfterDifferentStepsAreNoticed) {
     }
     communicator->finish(spans(replica));
   };
-  std::thread one([&] { EXPECT_NO_THROW(work(0, 1)); });
+  std::thread one([&] {
+    try {
+      work(0, 1);
+    } catch (const Error&) {
+      // It may still be taking its last deltas when the server ends the job.
+    }
+  });
   std::thread two([&] { EXPECT_THROW(work(1, 2), Error); });
   try {
     run_server(job, *ends[2], descend(global));
