@@ -39,11 +39,15 @@ const char* advice(int error) {
   }
 }
 
-[[noreturn]] void fail_file(const std::string& path, const char* done, int error) {
+}  // namespace
+
+void fail_file(const std::string& path, const char* done, int error) {
   throw Error(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kResourceExhausted,
               fmt::format("{} cannot be {}: {}; {}", path, done,
                           std::generic_category().message(error), advice(error)));
 }
+
+namespace {
 
 class Descriptor {
  public:

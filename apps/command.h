@@ -64,6 +64,10 @@ auto with_file(const std::string& path, Task&& task) {
   }
 }
 
+// Throws an Error that says that `path` cannot be `done` ("read", "written"), why (an errno), and
+// what to do.
+[[noreturn]] void fail_file(const std::string& path, const char* done, int error);
+
 // The whole of a regular file or a pipe. Throws an Error that names it and says what to do.
 Bytes read_file(const std::string& path);
 // The same; nothing where it does not exist.

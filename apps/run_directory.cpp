@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <ctime>
+#include <span>
 #include <system_error>
 
 #include "apps/command.h"
@@ -15,11 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail_write(const fs::path& file) {
-  throw Error(ErrorCode::kResourceExhausted,
-              fmt::format("cannot write {}: {}; make room or choose another --out", file.string(),
-                          std::generic_category().message(errno)));
-}
+constexpr const char* kMetrics = "metrics.jsonl";
 
 }  // namespace
 
@@ -35,20 +32,21 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
                 fmt::format("cannot make the directory {}: {}; choose another --out",
                             path_.string(), error.message()));
   }
-  metrics_.open(path_ / "metrics.jsonl");
-  if (!metrics_) fail_write(path_ / "metrics.jsonl");
+  metrics_.open(path_ / kMetrics);
+  if (!metrics_) fail_file((path_ / kMetrics).string(), "written", errno);
 }
 
 void RunDirectory::write_json(const char* name, const nlohmann::json& content) const {
-  std::ofstream file(path_ / name);
-  file << json_text(content, 2) << '\n';
-  file.close();
-  if (!file) fail_write(path_ / name);
+  const std::string text = json_text(content) + "\n";
+  NewFile file((path_ / name).string());
+  file.write(std::as_bytes(std::span(text)));
+  file.finish();
+  file.publish();
 }
 
 void RunDirectory::add_metrics(const nlohmann::json& line) {
   metrics_ << json_text(line, -1) << '\n' << std::flush;
-  if (!metrics_) fail_write(path_ / "metrics.jsonl");
+  if (!metrics_) fail_file((path_ / kMetrics).string(), "written", errno);
 }
 
 RunDirectory RunDirectory::fresh(const std::string& model) {

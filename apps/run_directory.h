@@ -7,7 +7,7 @@
 
 namespace tersewire::apps {
 
-// Every function throws kResourceExhausted where something cannot be written, naming the file.
+// Every function throws an Error that names the file where something cannot be written.
 class RunDirectory {
  public:
   // Makes the directory; throws kFailedPrecondition where it exists and holds something.

@@ -11,10 +11,12 @@ import math
 import os
 import random
 import resource
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
@@ -506,6 +508,82 @@ class Usage(CommandLineTest):
                 self.assertGreater(row[key], 0)
             self.assertGreater(row["floor_ratio"], 0)
         self.assertEqual(rows[0]["bits_per_value"], 32)
+
+
+class Train(CommandLineTest):
+    JOB = "--model mlp --workers 2 --batch 8 --codec 3lc:s=1.5".split()
+    KEYS = """test_accuracy final_loss steps workers push_bits_per_value pull_bits_per_value
+        push_bytes pull_bytes compression_ratio step_seconds parameters_checksum""".split()
+
+    def setUp(self):
+        super().setUp()
+        if b"train" not in run("--help").stdout:
+            self.skipTest("this build has no trainer")
+
+    def train(self, name, *arguments):
+        return run("train", *self.JOB, "--out", self.path(name), "--json", *arguments)
+
+    def test_json_is_the_summary_alone(self):
+        result = self.train("run", "--steps", "12")
+        self.assertEqual(result.returncode, 0, result)
+        summary = json.loads(result.stdout)
+        self.assertLessEqual(set(self.KEYS), set(summary))
+        self.assertEqual((summary["steps"], summary["workers"]), (12, 2))
+        self.assertGreater(summary["compression_ratio"], 10)
+        # Plain lines where there is no terminal.
+        self.assertIn(b"step 12/12", result.stderr)
+        self.assertFalse([c for c in result.stderr if c < 32 and c != 10], result.stderr)
+
+    def test_a_run_leaves_its_record(self):
+        summary = json.loads(self.train("run", "--steps", "12").stdout)
+        self.assertEqual(
+            sorted(os.listdir(self.path("run"))), ["config.json", "metrics.jsonl", "summary.json"]
+        )
+        self.assertEqual(json.loads(self.read("run/config.json"))["push_codec"], "3lc:s=1.5")
+        lines = self.read("run/metrics.jsonl").splitlines()
+        self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, 13)))
+        self.assertEqual(json.loads(self.read("run/summary.json")), summary)
+        again = json.loads(self.train("again", "--steps", "12").stdout)
+        self.assertEqual(again["parameters_checksum"], summary["parameters_checksum"])
+
+    def test_an_interrupt_ends_with_what_was_measured(self):
+        command = [PROGRAM, "train", *self.JOB, "--steps", "1000000", "--json", "--out"]
+        with subprocess.Popen(
+            [*command, self.path("run")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            metrics = self.path("run/metrics.jsonl")
+            while process.poll() is None and not (
+                os.path.exists(metrics) and os.path.getsize(metrics) > 0
+            ):
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            output = process.communicate(timeout=60)[0]
+        summary = json.loads(output)
+        self.assertEqual((process.returncode, summary["interrupted"]), (0, True))
+        self.assertEqual(len(self.read("run/metrics.jsonl").splitlines()), summary["steps"])
+
+    def test_refused(self):
+        os.mkdir(self.path("full"))
+        self.write("full/file", b"")
+        os.mkdir(self.path("empty"))
+        cases = [
+            (2, "3lc:s=2", ("--codec", "3lc:s=2")),
+            (2, "matches none", ("--policy", "kind=norm:fp32")),
+            (2, "no model", ("--model", "vgg")),
+            (2, "9 servers", ("--servers", "9")),
+            (2, "epochs", ("--epochs", "nan")),
+            (2, "negative", ("--seed", "-1")),
+            (2, "momentum", ("--momentum", "nan")),
+            (1, "embedded", ("--data", self.path("empty"))),
+            (1, "full", ("--out", self.path("full"))),
+            (1, "in.npy", ("--out", self.write("in.npy", b""))),
+        ]
+        commands = [("train", "--steps", "1", *arguments) for _, _, arguments in cases]
+        commands[4] = ("train", *cases[4][2])
+        for (code, word, _), result in zip(cases, run_all(commands)):
+            with self.subTest(word=word):
+                self.assert_refused(result, code, word)
+        self.assert_files("empty", "full", "in.npy")
 
 
 if __name__ == "__main__":

@@ -289,8 +289,9 @@ void check_numbers(const TrainConfig& config) {
   if (config.workers < 1) refuse("a job needs at least 1 worker");
   if (config.servers < 1) refuse("a job needs at least 1 server");
   if (config.steps < 1) refuse("a job needs at least 1 step");
-  if (!(config.momentum >= 0 && config.momentum < 1))
+  if (!(config.momentum >= 0 && config.momentum < 1)) {
     refuse("the momentum must be from 0 to below 1");
+  }
   if (!(config.weight_decay >= 0) || !std::isfinite(config.weight_decay)) {
     refuse("the weight decay must be a finite number not below 0");
   }
