@@ -33,6 +33,15 @@ void check_floats(const NpyArray& array) {
   }
 }
 
+void check_doubles(const NpyArray& array) {
+  const Doubles doubles = npy_doubles(array);
+  require(doubles.size() == array.elems, "every value becomes a double");
+  if (array.element_type == ElementType::kFloat64 && array.elems > 0) {
+    require(std::memcmp(doubles.data(), array.data.data(), array.data.size()) == 0,
+            "doubles stay as they are");
+  }
+}
+
 // The header that is written for an array is read as that array.
 void check_header(const NpyArray& array) {
   Bytes file = npy_header(array.element_type, array.shape);
@@ -57,6 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!succeeds([&] { array = parse_npy(bytes); })) return 0;
   check_array(*array, bytes);
   check_floats(*array);
+  check_doubles(*array);
   check_header(*array);
   return 0;
 }

@@ -95,7 +95,7 @@ class Run {
     step.sums.assign(input.begin(), input.end());
     for (std::size_t i = 0; i < before.size(); ++i) step.sums[i] = before[i] + input[i];
     Bytes out(kPrefix.begin(), kPrefix.end());
-    step.done = succeeds([&] { step.encoded = encoder_->encode(input, out, pool_); });
+    step.done = succeeds([&] { step.encoded = encoder_->encode(input, steps_++, out, pool_); });
     require(std::equal(kPrefix.begin(), kPrefix.end(), out.begin()),
             "encode appends and leaves what there was");
     step.payload.assign(out.begin() + kPrefix.size(), out.end());
@@ -142,6 +142,7 @@ class Run {
   std::shared_ptr<const Codec> codec_;
   std::unique_ptr<Encoder> encoder_;
   ThreadPool* pool_;
+  std::uint64_t steps_ = 0;
 };
 
 bool same(const Step& a, const Step& b) {

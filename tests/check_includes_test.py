@@ -190,6 +190,10 @@ class CheckIncludes(unittest.TestCase):
                     self.assert_caught({f"{folder}/extra.h": text}, f"{folder}/extra.h:1",
                                        "#pragma once")
 
+    def test_headers_of_simd_targets_guard_themselves(self):
+        guard = "#if defined(EXTRA_H) == defined(HWY_TARGET_TOGGLE)\n"
+        self.assert_sound({"src/kernels/extra_inl.h": guard + "#endif\n"})
+
     def test_files_outside_the_table(self):
         for path in ["src/extra.cpp", "src/unheard_of/extra.cpp", "include/extra.cpp"]:
             with self.subTest(path=path):

@@ -94,6 +94,14 @@ TEST(NpyFile, RoundsFloat64) {
   EXPECT_EQ(values[3], 0.0F);
 }
 
+TEST(NpyFile, KeepsOrWidensToDoubles) {
+  const Bytes f8 =
+      bytes_of(file_of(header_of("<f8", "False", "(2,)"), data_of<double>({0.1, 1e300})));
+  EXPECT_EQ(npy_doubles(parse_npy(f8)), (Doubles{0.1, 1e300}));
+  const Bytes f4 = bytes_of(file_of(header_of("<f4", "False", "(1,)"), data_of<float>({0.1F})));
+  EXPECT_EQ(npy_doubles(parse_npy(f4)), Doubles{0.1F});
+}
+
 TEST(NpyFile, RefusesFloat64BeyondFloat32) {
   expect_refused(file_of(header_of("<f8", "False", "(2,)"), data_of<double>({1, -1e39})),
                  ErrorCode::kInvalidArgument, "value 1 is -1e+39");

@@ -12,135 +12,10 @@
 #include <numeric>
 #include <thread>
 
-#include "tersewire/tersewire.h"
+#include "exchange_test_support.h"
 
 namespace tersewire {
 namespace {
-
-using namespace std::chrono_literals;
-using Model = std::vector<std::vector<float>>;
-
-Job make_job(int workers, int servers, const std::string& codec) {
-  Job job;
-  job.tensors = {{"first.weight", {37, 11}, TensorKind::kDense},
-                 {"first.bias", {11}, TensorKind::kBias},
-                 {"last.weight", {1003}, TensorKind::kDense}};
-  job.workers = workers;
-  job.servers = servers;
-  job.push_codec = job.pull_codec = codec;
-  job.policy = "size<20:fp32";
-  job.deadline = 20s;
-  return job;
-}
-
-Model zeros(const Job& job) {
-  Model model;
-  for (const TensorInfo& tensor : job.tensors) model.emplace_back(tensor.elems(), 0.0F);
-  return model;
-}
-
-std::vector<std::span<float>> spans(Model& model) { return {model.begin(), model.end()}; }
-
-float gradient_value(int worker, std::uint64_t step, std::size_t tensor, std::size_t i) {
-  std::uint64_t hash =
-      (static_cast<std::uint64_t>(worker) << 40) + (step << 24) + (tensor << 20) + i;
-  hash = (hash ^ hash >> 31) * 0x9E3779B97F4A7C15U;
-  hash = (hash ^ hash >> 29) * 0xBF58476D1CE4E5B9U;
-  const auto uniform = static_cast<float>((hash >> 32) % 2001) / 1000.0F - 1.0F;
-  return uniform * uniform * uniform;
-}
-
-std::vector<float> gradient(const Job& job, int worker, std::uint64_t step, std::size_t tensor) {
-  std::vector<float> values(job.tensors[tensor].elems());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = gradient_value(worker, step, tensor, i);
-  }
-  return values;
-}
-
-// What a job left behind.
-struct Outcome {
-  std::vector<Model> replicas;
-  Model global;
-  std::vector<Counters> counters;
-  std::vector<std::string> errors;  // by rank, empty where it ended well
-};
-
-struct Behaviour {
-  std::uint64_t steps = 5;
-  // Called before each worker's step.
-  std::function<void(int worker, std::uint64_t step)> before_step;
-  // Changes a gradient before it is pushed.
-  std::function<void(int worker, std::uint64_t step, std::vector<float>&)> gradient;
-};
-
-void run_worker(const Job& job, Transport& transport, const Behaviour& behaviour, Outcome& outcome,
-                std::uint64_t last_step) {
-  const auto rank = static_cast<std::size_t>(transport.rank());
-  Model& replica = outcome.replicas[rank];
-  const auto communicator = make_communicator(job, transport);
-  for (auto step = communicator->begin_step(); step <= last_step;
-       step = communicator->begin_step()) {
-    if (behaviour.before_step) behaviour.before_step(transport.rank(), step);
-    for (std::size_t i = 0; i < replica.size(); ++i) communicator->pull(i, replica[i]);
-    for (std::size_t i = replica.size(); i-- > 0;) {
-      auto values = gradient(job, transport.rank(), step, i);
-      if (behaviour.gradient) behaviour.gradient(transport.rank(), step, values);
-      communicator->push(i, values);
-    }
-  }
-  communicator->finish(spans(replica));
-  outcome.counters[rank] = communicator->counters();
-}
-
-// Plain gradient descent with rate 1, so that deltas are minus the mean gradients.
-Update descend(Model& global) {
-  return [&global](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
-    for (std::size_t i = 0; i < mean.size(); ++i) {
-      delta[i] = -mean[i];
-      global[tensor][i] += delta[i];
-    }
-  };
-}
-
-Outcome run_job(const Job& job, const Behaviour& behaviour = {}) {
-  const auto ends = make_in_process_network(job.workers + job.servers);
-  Outcome outcome;
-  const auto nodes = static_cast<std::size_t>(job.workers + job.servers);
-  outcome.global = zeros(job);
-  outcome.replicas.assign(static_cast<std::size_t>(job.workers), zeros(job));
-  outcome.counters.resize(nodes);
-  outcome.errors.resize(nodes);
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < nodes; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        if (rank < outcome.replicas.size()) {
-          run_worker(job, *ends[rank], behaviour, outcome, behaviour.steps);
-        } else {
-          outcome.counters[rank] = run_server(job, *ends[rank], descend(outcome.global));
-        }
-      } catch (const std::exception& error) {
-        outcome.errors[rank] = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return outcome;
-}
-
-void expect_no_errors(const Outcome& outcome) {
-  for (const std::string& error : outcome.errors) EXPECT_EQ(error, "");
-}
-
-void expect_equal_bits(const Model& a, const Model& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(a[i].size(), b[i].size());
-    EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)), 0)
-        << "tensor " << i;
-  }
-}
 
 struct Size {
   int workers;
@@ -452,7 +327,7 @@ TEST(ParameterServer, AnUnusedPushReturnsToItsSendersResidual) {
   };
   const auto nothing = make_codec("3lc")->make_encoder(64);
   Bytes zero_delta;
-  nothing->encode(std::vector<float>(64, 0.0F), zero_delta);
+  nothing->encode(std::vector<float>(64, 0.0F), 0, zero_delta);
 
   std::vector<float> gradient_1(64);
   std::iota(gradient_1.begin(), gradient_1.end(), -20.0F);

@@ -47,6 +47,7 @@ TEST(Policy, ConditionsReadNameSizeRankKindAndPosition) {
 
 TEST(Policy, ReadyMadeOnesNeedNotMatch) {
   EXPECT_EQ(chosen("3lc-paper"), "33f33");
+  EXPECT_EQ(chosen("terngrad-paper"), "333ff");
   EXPECT_EQ(chosen("small"), "3ff3f");
   const std::vector<TensorInfo> large{{"w", {1000}, TensorKind::kDense}};
   EXPECT_EQ(choose_codecs("small", "3lc", large).size(), 1U);

@@ -199,7 +199,7 @@ TEST(ThreeLc, KnownAnswers) {
     SCOPED_TRACE(testing::Message() << answer.codec << ", " << answer.input.size() << " values");
     const auto encoder = make_codec(answer.codec)->make_encoder(answer.input.size());
     Bytes out;
-    const Encoded encoded = encoder->encode(answer.input, out);
+    const Encoded encoded = encoder->encode(answer.input, 0, out);
     EXPECT_EQ(encoded.codec, CodecId::kThreeLc);
     EXPECT_FALSE(encoded.not_finite);
     Bytes expected = bytes_of(answer.head);
@@ -244,7 +244,7 @@ TEST(ThreeLc, RunsOfZeroGroups) {
       const std::size_t elems = 5 * (2 * run.groups + 2);
       const auto codec = make_codec(long_runs ? "3lc:long-runs=on" : "3lc");
       Bytes out;
-      codec->make_encoder(elems)->encode(ones_in_groups(elems, {0, run.groups + 1}), out);
+      codec->make_encoder(elems)->encode(ones_in_groups(elems, {0, run.groups + 1}), 0, out);
       EXPECT_EQ(Bytes(out.begin() + 8, out.end()), bytes_of(body)) << run.groups;
     }
   }
@@ -276,7 +276,7 @@ void expect_as_plain(const Floats& input, float s, const Layout& layout, ThreadP
     for (std::size_t e = 0; e < n; ++e) wanted[e] += input[e];
     const Bytes expected = encode_plainly(input, residual, s, layout);
     Bytes out = bytes_of({1, 2, 3});  // encode() appends
-    encoder->encode(input, out, pool);
+    encoder->encode(input, 0, out, pool);
     out.erase(out.begin(), out.begin() + 3);
     ASSERT_EQ(out, expected) << n << " values, step " << step;
     ASSERT_EQ(bits_of(encoder->residual()), bits_of(residual));
@@ -342,13 +342,13 @@ TEST(ThreeLc, WhatIsNotFiniteTravelsAsItIs) {
   for (const float bad : {std::nanf(""), kInfinity, -kInfinity, 3e38F}) {
     const auto encoder = make_codec("3lc")->make_encoder(200);
     Bytes out;
-    encoder->encode(heavy_tailed(200, 1), out);
+    encoder->encode(heavy_tailed(200, 1), 0, out);
     encoder->residual()[150] = 3e38F;  // with 3e38 more: an infinity
     const auto residual = bits_of(encoder->residual());
     Floats input = heavy_tailed(200, 2);
     input[150] = bad;
     out.clear();
-    const Encoded encoded = encoder->encode(input, out);
+    const Encoded encoded = encoder->encode(input, 0, out);
     EXPECT_EQ(encoded.codec, CodecId::kFp32);
     EXPECT_TRUE(encoded.not_finite);
     ASSERT_EQ(out.size(), 800U);
@@ -362,7 +362,7 @@ TEST(ThreeLc, WhatIsNotFiniteIsRejectedOnRequest) {
   const auto encoder = make_codec("3lc:non-finite=reject")->make_encoder(9);
   Bytes out = bytes_of({7});
   try {
-    encoder->encode(Floats(9, kInfinity), out);
+    encoder->encode(Floats(9, kInfinity), 0, out);
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
@@ -393,7 +393,7 @@ void expect_rejected(const Bytes& payload, std::size_t elems) {
 TEST(ThreeLc, TruncatedAndLengthenedPayloads) {
   for (const Layout& layout : kLayouts) {
     Bytes out;
-    codec_of(1, layout)->make_encoder(997)->encode(heavy_tailed(997, 4), out);
+    codec_of(1, layout)->make_encoder(997)->encode(heavy_tailed(997, 4), 0, out);
     for (std::size_t n = 0; n < out.size(); ++n) {
       expect_rejected(Bytes(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(n)), 997);
     }
@@ -458,7 +458,7 @@ TEST(ThreeLc, AddingLeavesAloneWhatIsZero) {
         Floats input(elems, 0.0F);
         for (std::size_t e = 0; e < elems; e += every) input[e] = 1.0F;
         Bytes out;
-        codec_of(1, layout)->make_encoder(elems)->encode(input, out);
+        codec_of(1, layout)->make_encoder(elems)->encode(input, 0, out);
         for (const std::uint32_t bits : {0x80000000U, 0x7FC00001U, 0x7F800000U}) {
           std::vector<float> sum(elems);
           for (float& value : sum) std::memcpy(&value, &bits, sizeof(bits));
@@ -484,7 +484,7 @@ TEST(ThreeLc, GivingBackRestoresTheSum) {
       Floats sum(encoder->residual().begin(), encoder->residual().end());
       for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += input[e];
       out.clear();
-      const Encoded encoded = encoder->encode(input, out);
+      const Encoded encoded = encoder->encode(input, 0, out);
       encoder->give_back(encoded.codec, out);
       // What was sent whole comes back as +0 where it was -0 before; no other bit differs.
       EXPECT_EQ(Floats(encoder->residual().begin(), encoder->residual().end()), sum);
@@ -505,7 +505,7 @@ TEST(ThreeLc, StepsAfterTheFirstAllocateNothing) {
       Bytes out;
       const auto step = [&] {
         out.clear();
-        encoder->encode(input, out, threads);
+        encoder->encode(input, 0, out, threads);
         decode(CodecId::kThreeLc, out, decoded, threads);
         decode_add(CodecId::kThreeLc, out, 0.5F, decoded, threads);
       };

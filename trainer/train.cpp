@@ -273,6 +273,7 @@ Job job_of(const TrainConfig& config, const std::vector<Network::Parameter>& par
   job.push_codec = config.push_codec;
   job.pull_codec = config.pull_codec;
   job.policy = config.policy;
+  job.seed = config.seed;
   // Threads of one process do not fall silent unnoticed, but a suspended program is silent for
   // long.
   job.deadline = std::chrono::hours(24);

@@ -31,8 +31,8 @@ struct UninitializedAllocator : std::allocator<T> {
 using Bytes = std::vector<std::byte, UninitializedAllocator<std::byte>>;
 using ByteView = std::span<const std::byte>;
 
-// An array of floats whose contents are whatever the memory held, for outputs that are about to
-// be overwritten.
+// Arrays whose contents are whatever the memory held, for outputs that are about to be overwritten.
 using Floats = std::vector<float, UninitializedAllocator<float>>;
+using Doubles = std::vector<double, UninitializedAllocator<double>>;
 
 }  // namespace tersewire

@@ -13,12 +13,43 @@
 #include <vector>
 
 #include "tersewire/bytes.h"
+#include "tersewire/tensor.h"
 #include "tersewire/thread_pool.h"
 
 namespace tersewire {
 
-// A codec's number on the wire (spec/wire-format.md, "Frame").
-enum class CodecId : std::uint8_t { kContributors = 0, kFp32 = 1, kThreeLc = 2 };
+// A codec's number on the wire (spec/wire-format.md, "Frame"). codec_descriptions() says which of
+// them this version can make.
+enum class CodecId : std::uint8_t {
+  kContributors = 0,
+  kFp32 = 1,
+  kThreeLc = 2,
+  kTernGrad = 3,
+  kStoch3 = 4,
+  kLevels = 5,
+  kQsgd = 6,
+  kInceptionn = 7,
+  kAdaComp = 8,
+  kLocalSelection = 9,
+  kDryden = 10,
+  kTopK = 11,
+  kInt8 = 12,
+  kMqe1Bit = 13,
+  kSignSgd = 14,
+  kOlandRaj = 15,
+  kTruncate = 16,
+  kFp16 = 17,
+  kBf16 = 18
+};
+
+// What an encoder is for. Stochastic codecs draw their numbers by (seed, sender, tensor, step,
+// element) and nothing else, so that bytes depend neither on threads nor on the order of tensors.
+struct EncoderContext {
+  std::uint64_t seed = 0;                // the job's
+  std::uint32_t sender = 0;              // rank of the node that encodes, below 2^24
+  std::uint32_t tensor = 0;              // the tensor's number in its job
+  TensorKind kind = TensorKind::kOther;  // adacomp takes its bin length from it
+};
 
 // What encode() made.
 struct Encoded {
@@ -36,20 +67,46 @@ class Encoder {
   // Encodes residual + input, appends the payload to `out`, and keeps in the residual what the
   // payload does not say.
   //   input   elems() values, any alignment; must not alias the residual or `out`
+  //   step    the training step: stochastic codecs repeat their random numbers where it repeats
   //   pool    threads to use; none: the calling thread alone. The bytes do not depend on it.
   // An input with a NaN or an infinity, or whose sum with the residual has one, is appended as it
   // is (codec fp32) and leaves the residual as it was; with non-finite=reject kInvalidArgument is
   // thrown instead. Throws kInvalidArgument where input has another length. After an exception
   // residual and `out` are as before the call.
   // Cost: two passes over input and residual; allocates only where `out` must grow.
-  virtual Encoded encode(std::span<const float> input, Bytes& out, ThreadPool* pool = nullptr) = 0;
+  virtual Encoded encode(std::span<const float> input, std::uint64_t step, Bytes& out,
+                         ThreadPool* pool = nullptr) = 0;
+
+  // The same for doubles. Codecs that keep no more than floats round each value to float first, in
+  // a copy, and throw kInvalidArgument, naming the value, where a finite one overflows.
+  virtual Encoded encode_f64(std::span<const double> input, std::uint64_t step, Bytes& out,
+                             ThreadPool* pool = nullptr);
+
+  // The first half of encoding under scalers that all senders share (TernGrad, section 3.1): this
+  // tensor's own, one, or one a bucket; none for codecs that have nothing to agree on. A tensor
+  // that is not finite offers infinity. Changes nothing.
+  virtual std::vector<float> local_scalers(std::span<const float> input,
+                                           ThreadPool* pool = nullptr);
+  // The second half: encodes under `agreed`, the largest of all senders' offers for each. Where one
+  // of them is infinite the input is appended as it is (codec fp32). Throws kInvalidArgument where
+  // the codec has nothing to agree on, for another count, or for a scaler below this tensor's own.
+  // Otherwise like encode().
+  virtual Encoded encode_under(std::span<const float> agreed, std::span<const float> input,
+                               std::uint64_t step, Bytes& out, ThreadPool* pool = nullptr);
+
+  // Tells the encoder the gradient of the loss by the values that it will encode: oland-raj with
+  // bits-from=gradient takes the number of bits from its root mean square; other codecs have no use
+  // for it. It stands until the next one, and is no part of the residual: observe again after a
+  // restart. Throws kInvalidArgument where it has another length than elems() or is not finite.
+  virtual void observe_gradient(std::span<const float> gradient);
 
   // Adds a payload that this encoder made, and that nobody used, back to the residual. Without a
   // residual, and for payloads of fp32, there is nothing to add back. Throws like decode_add.
   void give_back(CodecId codec, ByteView payload);
 
   // The residual (error accumulation buffer): elems() values, or none where error accumulation is
-  // off. It is all the state that an encoder has; saving it and writing it back resumes exactly.
+  // off. It is all the state that an encoder has, beside an observed gradient; saving it and
+  // writing it back resumes exactly, with the next step's number.
   virtual std::span<float> residual() noexcept = 0;
 };
 
@@ -62,17 +119,39 @@ class Codec {
   [[nodiscard]] virtual std::string text() const = 0;
   // No payload for `elems` values is longer, raw ones of tensors that are not finite included.
   [[nodiscard]] virtual std::size_t max_encoded_bytes(std::size_t elems) const = 0;
-  [[nodiscard]] virtual std::unique_ptr<Encoder> make_encoder(std::size_t elems) const = 0;
+  // The context matters to stochastic codecs and to those that go by the tensor's kind. Throws
+  // kInvalidArgument for a sender that is not below 2^24.
+  [[nodiscard]] virtual std::unique_ptr<Encoder> make_encoder(
+      std::size_t elems, const EncoderContext& context = {}) const = 0;
 };
 
 // Makes a codec from its text, NAME or NAME:KEY=VALUE,KEY=VALUE. Throws kInvalidArgument that names
 // the part that is wrong and what would be right.
 std::shared_ptr<const Codec> make_codec(std::string_view text);
 
+// Appends the payload of codec `levels` for the average of workers' ternary gradients (TernGrad,
+// section 3.1): element e decodes to sums[e] * (its scaler / workers).
+//   sums          of the workers' digits, each from -workers to workers
+//   workers       1 to 65535
+//   scalers       those that the workers shared, finite and not negative: one for each bucket of
+//                 bucket_elems (at most 2^40) values, the last may be short; one in all where
+//                 bucket_elems is 0
+//   dense         levels as digits of 64-bit numbers, which takes up to a fifth less than fields of
+//                 bits do and more time
+// The largest finite float is sent as the one below it, so that no product overflows. Throws
+// kInvalidArgument where something is not so; `out` is then as before.
+// Cost: one pass over sums, one more to check them; allocates only where `out` must grow.
+void append_levels(std::span<const std::int32_t> sums, std::uint32_t workers,
+                   std::span<const float> scalers, std::uint64_t bucket_elems, bool dense,
+                   Bytes& out);
+
 // Overwrites `out` with the payload's values. The payload is checked whole first: where it is
 // malformed or does not hold exactly out.size() values, kDataLoss is thrown and `out` is unchanged.
 // Any thread. Cost: one pass over `out`.
 void decode(CodecId codec, ByteView payload, std::span<float> out, ThreadPool* pool = nullptr);
+
+// The same into doubles. Codecs whose values are floats decode into a copy, which is widened.
+void decode_f64(CodecId codec, ByteView payload, std::span<double> out, ThreadPool* pool = nullptr);
 
 // Adds weight times the payload's values to `out`, the product rounded to float first; a 3lc digit
 // of 0 leaves its element untouched (spec/wire-format.md, "Values"). Otherwise like decode().
@@ -82,6 +161,25 @@ void decode_add(CodecId codec, ByteView payload, float weight, std::span<float> 
 // Checks what decode() would check, for `elems` values, and writes nothing: for a receiver that
 // wants to know before it allocates.
 void check_payload(CodecId codec, ByteView payload, std::size_t elems);
+
+// Adds the digits -1, 0 and 1 of a payload of codec terngrad or stoch3 to `levels`, one for each of
+// its values: exact where decode_add() rounds. With frames under the same scalers the sums are what
+// append_levels() takes. The caller sees to it that no level leaves its range. Throws
+// kInvalidArgument for other codecs; otherwise like decode(). Any thread. Cost: one pass over
+// `levels`.
+void decode_levels_add(CodecId codec, ByteView payload, std::span<std::int32_t> levels);
+
+// The scalers in a payload of codec terngrad or stoch3, which frames must share for their digits to
+// be added.
+struct PayloadScalers {
+  std::uint64_t bucket_elems;  // 0: one scaler for the whole tensor
+  std::vector<float> scalers;  // finite, not negative
+
+  bool operator==(const PayloadScalers&) const = default;
+};
+// Those of a payload for `elems` values. Checks them and what comes before them, not the digits.
+// Throws like decode_levels_add(). Any thread.
+PayloadScalers payload_scalers(CodecId codec, ByteView payload, std::size_t elems);
 
 // One parameter of a codec's text, or one found in a payload.
 struct CodecParameter {
@@ -95,7 +193,7 @@ struct CodecParameter {
 // where the payload's head is malformed.
 std::vector<CodecParameter> payload_parameters(CodecId codec, ByteView payload);
 
-// What there is, for listings.
+// What make_codec() makes, for listings.
 struct CodecDescription {
   CodecId id;
   std::string name;
@@ -104,7 +202,7 @@ struct CodecDescription {
 };
 const std::vector<CodecDescription>& codec_descriptions();
 
-// The codec's name, "fp32" or "3lc". Throws kDataLoss for a number that no codec has.
+// The codec's name: "fp32", "3lc", ... Throws kDataLoss for a number that no codec has.
 std::string_view codec_name(CodecId id);
 
 }  // namespace tersewire

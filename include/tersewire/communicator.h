@@ -22,15 +22,25 @@ namespace tersewire {
 struct Job {
   std::vector<TensorInfo> tensors;  // in forward order
   int workers = 1;
-  int servers = 1;  // tensors are spread over them by size
+  int servers = 1;  // tensors are spread over them by size; 0 for an exchange without servers
+  // Which node sends what to whom (docs/exchanges.md):
+  //   parameter-server  gradients to servers that own the model, model deltas back
+  //   gradient-server   gradients to servers, mean gradients back; each worker keeps the model
+  //   all-gather        gradients from each worker to every other; no servers
+  //   ring              partial sums from worker to worker, then the sums; no servers
   std::string exchange = "parameter-server";
   std::string push_codec = "3lc";  // for gradients, where the policy does not say otherwise
-  std::string pull_codec = "3lc";  // for model deltas
+  std::string pull_codec = "3lc";  // for what servers send: model deltas or mean gradients
   std::string policy = "small";    // see policy.h; applied to both directions
+  // What stochastic codecs draw their random numbers from, with the sender, the tensor and the
+  // step.
+  std::uint64_t seed = 0;
   // A tensor is updated as soon as workers - backup_workers gradients for the latest model have
   // arrived (3LC section 2.1); later ones return to their sender's residual where the codec keeps
   // one, and are dropped where it does not.
   int backup_workers = 0;
+  // A ring sends tensors together until their gradients reach so many bytes.
+  std::size_t bucket_bytes = std::size_t{1} << 20;
   // A node that waits this long for a message ends the job.
   std::chrono::milliseconds deadline = std::chrono::seconds(120);
 };
@@ -81,22 +91,32 @@ class Communicator {
 
 // The model's owner: what changes tensor `tensor` when its mean gradient over the workers is
 // `mean_gradient`? Writes the change into `delta` (same length). Called by one thread at a time
-// within a server, by different threads in different servers, each for its own tensors only.
+// within a node, by different threads in different nodes. Where workers own the model it must be
+// the same function of what it was given so far on each of them: that, and the same mean gradients,
+// keep their models equal to the bit.
 using Update = std::function<void(std::size_t tensor, std::span<const float> mean_gradient,
                                   std::span<float> delta)>;
 
-// Makes the worker whose rank is transport.rank(). `transport` and `pool` (optional threads for
-// large tensors) must outlive it. Throws kInvalidArgument for a job that makes no sense.
+// Whether each worker owns the model, and needs an Update, rather than the servers. Throws
+// kInvalidArgument for an exchange that does not exist.
+bool workers_own_model(const Job& job);
+
+// Makes the worker whose rank is transport.rank(). `update` is called, in pull() and finish(),
+// where workers own the model; otherwise there must be none. `transport` and `pool` (optional
+// threads for large tensors) must outlive it. Throws kInvalidArgument for a job that makes no
+// sense.
 std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& transport,
+                                                const Update& update = {},
                                                 ThreadPool* pool = nullptr);
 
 // Runs the server whose rank is transport.rank() until every worker is done: averages the gradients
-// of each of its tensors, in the order of ranks, calls `update`, encodes the delta once and sends
-// the same bytes to every worker. Throws like Communicator; whatever `update` throws ends the job.
-Counters run_server(const Job& job, Transport& transport, const Update& update,
+// of each of its tensors, in the order of ranks, calls `update` (where servers own the model),
+// encodes the result once and sends the same bytes to every worker. Throws like Communicator;
+// whatever `update` throws ends the job.
+Counters run_server(const Job& job, Transport& transport, const Update& update = {},
                     ThreadPool* pool = nullptr);
 
-// The server, as a rank, that owns each tensor.
+// The server, as a rank, that owns each tensor; empty for an exchange without servers.
 std::vector<int> tensor_servers(const Job& job);
 
 }  // namespace tersewire

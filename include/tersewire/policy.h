@@ -23,8 +23,11 @@ namespace tersewire {
 //   name=GLOB    by name; * stands for any characters, ? for one
 //   first  last  the first or the last layer: the tensors whose name up to the last '.' is the same
 //                as that of the first or last tensor
-// Ready-made texts by name: "3lc-paper" (tensors of norm layers in fp32, 3LC section 4.2), "small"
-// (size<256:fp32).
+// Ready-made texts by name:
+//   small            size<256:fp32
+//   3lc-paper        kind=norm:fp32: tensors of norm layers uncompressed (3LC, section 4.2)
+//   terngrad-paper   last:fp32: the last layer uncompressed (TernGrad)
+//   adacomp-paper    kind=conv:adacomp:bin=50; *:adacomp:bin=500: bins by kind of layer (AdaComp)
 //
 // Returns one codec a tensor; tensors with the same text share one object. Throws kInvalidArgument
 // for a rule that cannot be read, and for one whose condition no tensor meets (rules of ready-made

@@ -1,7 +1,6 @@
 #include "codec_text.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "errors.h"
 
@@ -29,7 +28,7 @@ CodecText::CodecText(std::string_view text) : text_(text) {
   }
 }
 
-std::string CodecText::take(std::string_view key) {
+std::string CodecText::take_word(std::string_view key) {
   const auto found = std::ranges::find(parameters_, key, [](const auto& p) { return p.first; });
   if (found == parameters_.end()) return {};
   std::string value = std::move(found->second);
@@ -37,27 +36,37 @@ std::string CodecText::take(std::string_view key) {
   return value;
 }
 
+void CodecText::refuse(std::string_view key, std::string_view what, std::string_view value) const {
+  fail(ErrorCode::kInvalidArgument, "codec '{}': {} must be {}, not '{}'", text_, key, what, value);
+}
+
 double CodecText::take_number(std::string_view key, double fallback, double low, double high) {
-  const std::string value = take(key);
+  const std::string value = take_word(key);
   if (value.empty()) return fallback;
-  double number = 0;
-  const char* end = value.data() + value.size();
-  const auto [parsed, error] = std::from_chars(value.data(), end, number);
-  if (error != std::errc() || parsed != end || !(number >= low && number < high)) {
-    fail(ErrorCode::kInvalidArgument,
-         "codec '{}': {} must be a number from {} to below {}, not '{}'", text_, key, low, high,
-         value);
+  const auto number = parsed_number<double>(value);
+  if (!number || !(*number >= low && *number < high)) {
+    refuse(key, fmt::format("a number from {} to below {}", low, high), value);
   }
-  return number;
+  return *number;
+}
+
+std::uint64_t CodecText::take_integer(std::string_view key, std::uint64_t fallback,
+                                      std::uint64_t low, std::uint64_t high) {
+  const std::string value = take_word(key);
+  if (value.empty()) return fallback;
+  const auto number = parsed_number<std::uint64_t>(value);
+  if (!number || *number < low || *number > high) {
+    refuse(key, fmt::format("a whole number from {} to {}", low, high), value);
+  }
+  return *number;
 }
 
 std::size_t CodecText::take_choice(std::string_view key, const std::vector<std::string>& choices) {
-  const std::string value = take(key);
+  const std::string value = take_word(key);
   if (value.empty()) return 0;
   const auto found = std::ranges::find(choices, value);
   if (found == choices.end()) {
-    fail(ErrorCode::kInvalidArgument, "codec '{}': {} must be one of {}, not '{}'", text_, key,
-         fmt::join(choices, ", "), value);
+    refuse(key, fmt::format("one of {}", fmt::join(choices, ", ")), value);
   }
   return static_cast<std::size_t>(found - choices.begin());
 }
@@ -69,15 +78,33 @@ bool CodecText::take_switch(std::string_view key, bool fallback) {
   return (index == 0) == fallback;
 }
 
-void CodecText::finish(std::string_view known) const {
+void CodecText::finish(std::span<const CodecParameter> known) const {
   if (parameters_.empty()) return;
+  std::string keys;
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    if (i > 0) keys += i + 1 < known.size() ? ", " : " and ";
+    keys += known[i].key;
+  }
   fail(ErrorCode::kInvalidArgument, "codec '{}': there is no parameter '{}'; {} has {}", text_,
-       parameters_.front().first, name_, known);
+       parameters_.front().first, name_, keys);
+}
+
+CodecParameter non_finite_parameter() {
+  return {"non-finite", "send", "send, reject",
+          "what to do with a tensor that holds NaN or infinity"};
 }
 
 EncoderOptions EncoderOptions::take(CodecText& text, bool error_feedback) {
   return {.error_feedback = text.take_switch("ef", error_feedback),
           .reject_not_finite = text.take_choice("non-finite", {"send", "reject"}) == 1};
+}
+
+std::vector<CodecParameter> EncoderOptions::describe(std::vector<CodecParameter> own,
+                                                     bool error_feedback) {
+  own.push_back({"ef", error_feedback ? "on" : "off", "on, off",
+                 "error accumulation: keep what was not sent in a residual"});
+  own.push_back(non_finite_parameter());
+  return own;
 }
 
 std::string EncoderOptions::text() const {

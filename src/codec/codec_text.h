@@ -1,12 +1,28 @@
 // The text syntax of codecs: NAME or NAME:KEY=VALUE,KEY=VALUE.
 #pragma once
 
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tersewire/codec.h"
+
 namespace tersewire {
+
+// The whole of `text` as a number; nothing where it is none, or one that T does not hold.
+template <typename T>
+std::optional<T> parsed_number(std::string_view text) {
+  T number{};
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stopped != end) return std::nullopt;
+  return number;
+}
 
 // The parts of a codec's text. Each parameter is taken by its reader once; finish() refuses what
 // nobody took, so that a misspelt key never passes. All functions throw kInvalidArgument with a
@@ -19,31 +35,42 @@ class CodecText {
 
   // A number in [low, high), or `fallback` where the key is absent.
   double take_number(std::string_view key, double fallback, double low, double high);
+  // A whole number from `low` to `high`, both included.
+  std::uint64_t take_integer(std::string_view key, std::uint64_t fallback, std::uint64_t low,
+                             std::uint64_t high);
   // One of `choices`, as its index; the first is the default.
   std::size_t take_choice(std::string_view key, const std::vector<std::string>& choices);
   // on or off.
   bool take_switch(std::string_view key, bool fallback);
 
-  // `known` lists the keys there are, for the sentence.
-  void finish(std::string_view known) const;
+  // The value of `key` as it is written; empty where it is absent.
+  std::string take_word(std::string_view key);
+
+  // Throws: `key` must be `what` ("a number from 1 to below 2"), not `value`.
+  [[noreturn]] void refuse(std::string_view key, std::string_view what,
+                           std::string_view value) const;
+  // `known` are the parameters there are, for the sentence.
+  void finish(std::span<const CodecParameter> known) const;
 
  private:
-  // The value of `key`, removed from what is left; empty where it is absent.
-  std::string take(std::string_view key);
-
   std::string text_;
   std::string name_;
   std::vector<std::pair<std::string, std::string>> parameters_;
 };
 
-// The parameters that every codec has.
+// How listings describe non-finite=send|reject.
+CodecParameter non_finite_parameter();
+
+// The parameters that every codec has that loses something.
 struct EncoderOptions {
   bool error_feedback = true;      // ef=on|off: keep a residual
   bool reject_not_finite = false;  // non-finite=send|reject
 
   // Takes them from a text; `error_feedback` says the codec's default.
   static EncoderOptions take(CodecText& text, bool error_feedback);
-  // ",non-finite=send", after what the codec says of itself.
+  // A codec's own parameters and these, for its description; `error_feedback` as above.
+  static std::vector<CodecParameter> describe(std::vector<CodecParameter> own, bool error_feedback);
+  // "ef=on,non-finite=send", which ends the codec's text.
   [[nodiscard]] std::string text() const;
 };
 

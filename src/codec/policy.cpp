@@ -1,6 +1,7 @@
 #include "tersewire/policy.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <functional>
 #include <map>
@@ -11,8 +12,17 @@
 namespace tersewire {
 namespace {
 
-constexpr std::string_view kSmallRules = "size<256:fp32";
-constexpr std::string_view kThreeLcPaperRules = "kind=norm:fp32";
+struct ReadyMade {
+  std::string_view name;
+  std::string_view rules;
+};
+
+constexpr std::array<ReadyMade, 4> kReadyMade{{
+    {"small", "size<256:fp32"},
+    {"3lc-paper", "kind=norm:fp32"},
+    {"terngrad-paper", "last:fp32"},
+    {"adacomp-paper", "kind=conv:adacomp:bin=50; *:adacomp:bin=500"},
+}};
 
 using Condition = std::function<bool(const TensorInfo&)>;
 
@@ -140,9 +150,8 @@ void check_every_rule_is_met(const std::vector<Rule>& rules, std::span<const Ten
 }
 
 std::string_view ready_made(std::string_view policy) {
-  if (policy == "small") return kSmallRules;
-  if (policy == "3lc-paper") return kThreeLcPaperRules;
-  return {};
+  const auto found = std::ranges::find(kReadyMade, policy, &ReadyMade::name);
+  return found != kReadyMade.end() ? found->rules : std::string_view();
 }
 
 }  // namespace

@@ -1,24 +1,85 @@
 // The list of codecs: the one place in this folder that names them all.
 #include <algorithm>
+#include <array>
 
-#include "codec_text.h"
+#include "adacomp.h"
+#include "codec_entry.h"
+#include "dryden.h"
 #include "errors.h"
 #include "fp32.h"
+#include "half.h"
+#include "inceptionn.h"
+#include "int8.h"
+#include "levels.h"
+#include "mqe1bit.h"
+#include "oland_raj.h"
+#include "qsgd.h"
+#include "signsgd.h"
+#include "stoch3.h"
+#include "terngrad.h"
 #include "tersewire/codec.h"
 #include "three_lc.h"
+#include "topk.h"
+#include "truncate.h"
 
 namespace tersewire {
+namespace {
+
+using EntryOf = const CodecEntry& (*)();
+
+// In the order of their numbers.
+constexpr std::array kCodecs{
+    EntryOf{fp32_codec},       EntryOf{three_lc_codec}, EntryOf{terngrad_codec},
+    EntryOf{stoch3_codec},     EntryOf{levels_codec},   EntryOf{qsgd_codec},
+    EntryOf{inceptionn_codec}, EntryOf{adacomp_codec},  EntryOf{local_selection_codec},
+    EntryOf{dryden_codec},     EntryOf{topk_codec},     EntryOf{int8_codec},
+    EntryOf{mqe1bit_codec},    EntryOf{signsgd_codec},  EntryOf{oland_raj_codec},
+    EntryOf{truncate_codec},   EntryOf{fp16_codec},     EntryOf{bf16_codec}};
+
+const CodecEntry* find_entry(CodecId id) {
+  const auto found =
+      std::ranges::find_if(kCodecs, [&](EntryOf entry) { return entry().description.id == id; });
+  return found != kCodecs.end() ? &(*found)() : nullptr;
+}
+
+// For a payload's codec.
+const CodecEntry& entry_of(CodecId id) {
+  const CodecEntry* entry = find_entry(id);
+  if (entry != nullptr) return *entry;
+  fail(ErrorCode::kDataLoss, "a frame of codec number {} holds no tensor", static_cast<int>(id));
+}
+
+// For a payload of ternary digits under scalers.
+const CodecEntry& ternary_entry_of(CodecId id) {
+  const CodecEntry& entry = entry_of(id);
+  if (entry.decode_levels_add != nullptr) return entry;
+  fail(ErrorCode::kInvalidArgument,
+       "payloads of codec {} hold no ternary digits under scalers; use terngrad or stoch3",
+       entry.description.name);
+}
+
+}  // namespace
 
 const std::vector<CodecDescription>& codec_descriptions() {
-  static const std::vector<CodecDescription> descriptions{Fp32Codec::description(),
-                                                          ThreeLcCodec::description()};
+  static const std::vector<CodecDescription> descriptions = [] {
+    std::vector<CodecDescription> made;
+    for (const EntryOf entry : kCodecs) {
+      if (entry().make != nullptr) made.push_back(entry().description);
+    }
+    return made;
+  }();
   return descriptions;
 }
 
 std::shared_ptr<const Codec> make_codec(std::string_view text) {
   CodecText parsed(text);
-  if (parsed.name() == "fp32") return std::make_shared<Fp32Codec>(parsed);
-  if (parsed.name() == "3lc") return std::make_shared<ThreeLcCodec>(parsed);
+  for (const EntryOf function : kCodecs) {
+    const CodecEntry& entry = function();
+    if (entry.make == nullptr || entry.description.name != parsed.name()) continue;
+    auto codec = entry.make(parsed);
+    parsed.finish(entry.description.parameters);
+    return codec;
+  }
   std::vector<std::string> names;
   for (const CodecDescription& codec : codec_descriptions()) names.push_back(codec.name);
   fail(ErrorCode::kInvalidArgument, "there is no codec '{}'; use {}", parsed.name(),
@@ -26,34 +87,44 @@ std::shared_ptr<const Codec> make_codec(std::string_view text) {
 }
 
 std::string_view codec_name(CodecId id) {
-  for (const CodecDescription& codec : codec_descriptions()) {
-    if (codec.id == id) return codec.name;
-  }
+  const CodecEntry* entry = find_entry(id);
+  if (entry != nullptr) return entry->description.name;
   fail(ErrorCode::kDataLoss, "there is no codec number {}", static_cast<int>(id));
 }
 
 void decode(CodecId codec, ByteView payload, std::span<float> out, ThreadPool* pool) {
-  if (codec == CodecId::kFp32) return Fp32Codec::decode(payload, out);
-  if (codec == CodecId::kThreeLc) return ThreeLcCodec::decode(payload, out, pool);
-  fail(ErrorCode::kDataLoss, "a frame of codec number {} holds no tensor", static_cast<int>(codec));
+  entry_of(codec).decode(payload, out, pool);
+}
+
+void decode_f64(CodecId codec, ByteView payload, std::span<double> out, ThreadPool* pool) {
+  const CodecEntry& entry = entry_of(codec);
+  if (entry.decode_f64 != nullptr) return entry.decode_f64(payload, out, pool);
+  Floats values(out.size());
+  entry.decode(payload, values, pool);
+  std::ranges::copy(values, out.begin());
 }
 
 void decode_add(CodecId codec, ByteView payload, float weight, std::span<float> out,
                 ThreadPool* pool) {
-  if (codec == CodecId::kFp32) return Fp32Codec::decode_add(payload, weight, out);
-  if (codec == CodecId::kThreeLc) return ThreeLcCodec::decode_add(payload, weight, out, pool);
-  fail(ErrorCode::kDataLoss, "a frame of codec number {} holds no tensor", static_cast<int>(codec));
+  entry_of(codec).decode_add(payload, weight, out, pool);
 }
 
 void check_payload(CodecId codec, ByteView payload, std::size_t elems) {
-  if (codec == CodecId::kFp32) return Fp32Codec::check(payload, elems);
-  if (codec == CodecId::kThreeLc) return ThreeLcCodec::check(payload, elems);
-  fail(ErrorCode::kDataLoss, "a frame of codec number {} holds no tensor", static_cast<int>(codec));
+  entry_of(codec).check(payload, elems);
+}
+
+void decode_levels_add(CodecId codec, ByteView payload, std::span<std::int32_t> levels) {
+  ternary_entry_of(codec).decode_levels_add(payload, levels);
+}
+
+PayloadScalers payload_scalers(CodecId codec, ByteView payload, std::size_t elems) {
+  return ternary_entry_of(codec).scalers(payload, elems);
 }
 
 std::vector<CodecParameter> payload_parameters(CodecId codec, ByteView payload) {
-  if (codec == CodecId::kThreeLc) return ThreeLcCodec::parameters(payload);
-  return {};
+  const CodecEntry* entry = find_entry(codec);
+  if (entry == nullptr || entry->parameters == nullptr) return {};
+  return entry->parameters(payload);
 }
 
 }  // namespace tersewire

@@ -13,6 +13,7 @@ namespace {
 
 // A part shorter than this costs more to hand to a thread than it saves.
 constexpr std::size_t kMinPartElems = 1 << 16;
+constexpr std::uint32_t kMaxSenders = 1U << 24;
 
 }  // namespace
 
@@ -23,13 +24,17 @@ Partition Partition::of(std::size_t items, std::size_t unit, const ThreadPool* p
   return {.items = items, .part = part};
 }
 
-ResidualEncoder::ResidualEncoder(std::size_t elems, const EncoderOptions& options)
-    : elems_(elems), reject_not_finite_(options.reject_not_finite) {
+ResidualEncoder::ResidualEncoder(std::size_t elems, const EncoderContext& context,
+                                 const EncoderOptions& options)
+    : elems_(elems), context_(context), reject_not_finite_(options.reject_not_finite) {
+  if (context.sender >= kMaxSenders) {
+    fail(ErrorCode::kInvalidArgument, "sender number {} is too high; number senders below {}",
+         context.sender, kMaxSenders);
+  }
   if (options.error_feedback) residual_.resize(elems);
 }
 
-std::uint32_t ResidualEncoder::max_abs_bits(const float* input, ThreadPool* pool) const {
-  const float* residual = residual_.empty() ? nullptr : residual_.data();
+std::uint32_t ResidualEncoder::survey(const float* input, const float* residual, ThreadPool* pool) {
   const auto parts = Partition::of(elems_, kMinPartElems, pool);
   std::atomic<std::uint32_t> largest{0};
   run_parts(pool, parts.count(), [&](std::size_t i) {
@@ -43,28 +48,57 @@ std::uint32_t ResidualEncoder::max_abs_bits(const float* input, ThreadPool* pool
   return largest.load();
 }
 
-Encoded ResidualEncoder::encode(std::span<const float> input, Bytes& out, ThreadPool* pool) {
-  if (input.size() != elems_) {
-    fail(ErrorCode::kInvalidArgument, "the encoder was made for {} values and got {}", elems_,
-         input.size());
-  }
-  const std::uint32_t largest = max_abs_bits(input.data(), pool);
-  if (largest < kernels::kNotFinite) {
-    float* residual = residual_.empty() ? nullptr : residual_.data();
-    return {encode_finite(input.data(), residual, std::bit_cast<float>(largest), out, pool), false};
-  }
-  if (reject_not_finite_) {
+void ResidualEncoder::check_length(std::size_t elems) const {
+  if (elems == elems_) return;
+  fail(ErrorCode::kInvalidArgument, "the encoder was made for {} values and got {}", elems_, elems);
+}
+
+Encoded ResidualEncoder::append_raw(std::span<const float> input, bool not_finite,
+                                    Bytes& out) const {
+  if (not_finite && reject_not_finite_) {
     fail(ErrorCode::kInvalidArgument,
          "the tensor holds a NaN or an infinity, or its sum with the residual overflows; mend the "
          "input or use non-finite=send");
   }
   append(out, input.data(), input.size_bytes());
-  return {CodecId::kFp32, true};
+  return {CodecId::kFp32, not_finite};
 }
 
-void Encoder::give_back(CodecId codec, ByteView payload) {
-  if (codec == CodecId::kFp32 || residual().empty()) return;
-  decode_add(codec, payload, 1.0F, residual());
+std::optional<OnePass> ResidualEncoder::encode_at_once(const EncodeCall&, Bytes&) { return {}; }
+
+Encoded ResidualEncoder::encode_call(EncodeCall call, Bytes& out) {
+  const std::span<const float> input(call.input, call.elems);
+  const std::size_t start = out.size();
+  if (call.residual == nullptr) {
+    if (const auto made = encode_at_once(call, out)) {
+      if (made->largest < kernels::kNotFinite) return {made->codec, false};
+      out.resize(start);
+      return append_raw(input, true, out);
+    }
+  }
+  const std::uint32_t largest = survey(call.input, call.residual, call.pool);
+  if (largest >= kernels::kNotFinite) return append_raw(input, true, out);
+  call.largest = std::bit_cast<float>(largest);
+  return {encode_finite(call, out), false};
+}
+
+Encoded ResidualEncoder::encode(std::span<const float> input, std::uint64_t step, Bytes& out,
+                                ThreadPool* pool) {
+  check_length(input.size());
+  step_ = step;
+  const std::size_t start = out.size();
+  try {
+    return encode_call({.input = input.data(),
+                        .residual = residual_data(),
+                        .elems = elems_,
+                        .largest = 0,
+                        .step = step,
+                        .pool = pool},
+                       out);
+  } catch (...) {
+    out.resize(start);
+    throw;
+  }
 }
 
 }  // namespace tersewire

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,26 +12,69 @@
 
 namespace tersewire {
 
+// A tensor that is finite, on its way into a payload.
+struct EncodeCall {
+  const float* input;
+  float* residual;  // null: none is kept
+  std::size_t elems;
+  float largest;  // magnitude of residual + input
+  std::uint64_t step;
+  ThreadPool* pool;
+};
+
+// What a single pass over a tensor made of it.
+struct OnePass {
+  CodecId codec;
+  std::uint32_t largest;  // magnitude, as survey() returns it
+};
+
 // Keeps the residual, finds the largest magnitude of residual + input, and lets the codec encode
 // what is finite.
 class ResidualEncoder : public Encoder {
  public:
-  ResidualEncoder(std::size_t elems, const EncoderOptions& options);
+  ResidualEncoder(std::size_t elems, const EncoderContext& context, const EncoderOptions& options);
 
   [[nodiscard]] std::size_t elems() const noexcept final { return elems_; }
   std::span<float> residual() noexcept final { return residual_; }
-  Encoded encode(std::span<const float> input, Bytes& out, ThreadPool* pool) final;
+  Encoded encode(std::span<const float> input, std::uint64_t step, Bytes& out,
+                 ThreadPool* pool) final;
+
+ protected:
+  [[nodiscard]] const EncoderContext& context() const noexcept { return context_; }
+  // That of the encode() under way, for a survey that draws random numbers.
+  [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
+  // Null where none is kept.
+  [[nodiscard]] float* residual_data() noexcept {
+    return residual_.empty() ? nullptr : residual_.data();
+  }
+
+  // The first pass: the largest |input + residual| as its bit pattern; kernels::kNotFinite or above
+  // where a sum is not finite. A codec that needs more than the maximum gathers it here, in the
+  // same pass over memory, and keeps it in members until encode_finite().
+  virtual std::uint32_t survey(const float* input, const float* residual, ThreadPool* pool);
+
+  // Throws kInvalidArgument where this is not the tensor's length.
+  void check_length(std::size_t elems) const;
+  // Appends the input as it is, for a tensor that is not finite (`not_finite`, refused with
+  // non-finite=reject) or that another sender's keeps from being encoded.
+  Encoded append_raw(std::span<const float> input, bool not_finite, Bytes& out) const;
 
  private:
-  // Appends the payload for residual + input, whose largest magnitude is `largest` (finite), and
-  // updates the residual (null where there is none).
-  virtual CodecId encode_finite(const float* input, float* residual, float largest, Bytes& out,
-                                ThreadPool* pool) = 0;
+  // The second pass: appends the payload for residual + input and updates the residual. What may
+  // throw comes before the residual is touched; bytes that it leaves in `out` are taken off.
+  virtual CodecId encode_finite(const EncodeCall& call, Bytes& out) = 0;
 
-  std::uint32_t max_abs_bits(const float* input, ThreadPool* pool) const;
+  // Both passes in one, for codecs that need nothing from the first; called where no residual is
+  // kept. Appends the payload; where the tensor turns out not to be finite, it is taken off again.
+  // Nothing (the default): there is no such way.
+  virtual std::optional<OnePass> encode_at_once(const EncodeCall& call, Bytes& out);
+
+  Encoded encode_call(EncodeCall call, Bytes& out);
 
   std::size_t elems_;
+  EncoderContext context_;
   bool reject_not_finite_;
+  std::uint64_t step_ = 0;
   std::vector<float> residual_;
 };
 

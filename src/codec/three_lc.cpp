@@ -1,6 +1,7 @@
 #include "three_lc.h"
 
-#include "byte_io.h"
+#include <algorithm>
+
 #include "errors.h"
 #include "three_lc_payload.h"
 
@@ -14,37 +15,21 @@ constexpr std::uint8_t kLongRunsBit = 4;
 const char* on_off(bool on) { return on ? "on" : "off"; }
 const char* layout_name(bool partitions) { return partitions ? "partitions" : "neighbours"; }
 
-}  // namespace
+class ThreeLcCodec final : public Codec {
+ public:
+  explicit ThreeLcCodec(CodecText& text);
 
-std::uint8_t ThreeLcLayout::byte() const {
-  return static_cast<std::uint8_t>((partitions ? kPartitionsBit : 0) |
-                                   (zero_runs ? kZeroRunsBit : 0) | (long_runs ? kLongRunsBit : 0));
-}
+  [[nodiscard]] CodecId id() const noexcept override { return CodecId::kThreeLc; }
+  [[nodiscard]] std::string text() const override;
+  [[nodiscard]] std::size_t max_encoded_bytes(std::size_t elems) const override;
+  [[nodiscard]] std::unique_ptr<Encoder> make_encoder(std::size_t elems,
+                                                      const EncoderContext& context) const override;
 
-ThreeLcLayout ThreeLcLayout::from_byte(std::uint8_t byte) {
-  const ThreeLcLayout layout{.partitions = (byte & kPartitionsBit) != 0,
-                             .zero_runs = (byte & kZeroRunsBit) != 0,
-                             .long_runs = (byte & kLongRunsBit) != 0};
-  if (layout.byte() != byte || (layout.long_runs && !layout.zero_runs)) {
-    fail(ErrorCode::kDataLoss, "a 3lc payload has the layout byte {}, which means nothing", byte);
-  }
-  return layout;
-}
-
-const CodecDescription& ThreeLcCodec::description() {
-  static const CodecDescription description{
-      CodecId::kThreeLc,
-      "3lc",
-      "3-value quantization with sparsity multiplication, base-3^5 and zero-run encoding (3LC)",
-      {{"s", "1", "[1, 2)", "sparsity multiplier: higher sends fewer values, learns later"},
-       {"layout", "neighbours", "neighbours, partitions", "which five values share a byte"},
-       {"zre", "on", "on, off", "zero-run encoding; off: always 1.6 bits a value"},
-       {"long-runs", "off", "on, off", "runs of any length: no floor of 0.114 bits a value"},
-       {"ef", "on", "on, off", "error accumulation: keep what was not sent in a residual"},
-       {"non-finite", "send", "send, reject",
-        "what to do with a tensor that holds NaN or infinity"}}};
-  return description;
-}
+ private:
+  float sparsity_multiplier_;
+  GroupLayout layout_;
+  EncoderOptions options_;
+};
 
 ThreeLcCodec::ThreeLcCodec(CodecText& text)
     : sparsity_multiplier_(static_cast<float>(text.take_number("s", 1, 1, 2))),
@@ -52,7 +37,6 @@ ThreeLcCodec::ThreeLcCodec(CodecText& text)
               .zero_runs = text.take_switch("zre", true),
               .long_runs = text.take_switch("long-runs", false)},
       options_(EncoderOptions::take(text, true)) {
-  text.finish("s, layout, zre, long-runs, ef and non-finite");
   if (!(sparsity_multiplier_ < 2)) {
     fail(ErrorCode::kInvalidArgument, "codec 3lc: s is 2 as a 32-bit float; choose it below 2");
   }
@@ -72,17 +56,59 @@ std::size_t ThreeLcCodec::max_encoded_bytes(std::size_t elems) const {
   return std::max(three_lc_max_bytes(elems), elems * sizeof(float));
 }
 
-std::unique_ptr<Encoder> ThreeLcCodec::make_encoder(std::size_t elems) const {
-  return make_three_lc_encoder(elems, sparsity_multiplier_, layout_, options_);
+std::unique_ptr<Encoder> ThreeLcCodec::make_encoder(std::size_t elems,
+                                                    const EncoderContext& context) const {
+  return make_three_lc_encoder(elems, context, sparsity_multiplier_, layout_, options_);
 }
 
-std::vector<CodecParameter> ThreeLcCodec::parameters(ByteView payload) {
+std::vector<CodecParameter> parameters(ByteView payload) {
   const ThreeLcPayload parsed = parse_three_lc(payload);
   return {{"m", fmt::format("{}", parsed.m), {}, {}},
           {"s", fmt::format("{}", parsed.sparsity_multiplier), {}, {}},
           {"layout", layout_name(parsed.layout.partitions), {}, {}},
           {"zre", on_off(parsed.layout.zero_runs), {}, {}},
           {"long-runs", on_off(parsed.layout.long_runs), {}, {}}};
+}
+
+CodecDescription description() {
+  return {
+      CodecId::kThreeLc, "3lc",
+      "3-value quantization with sparsity multiplication, base-3^5 and zero-run encoding (3LC)",
+      EncoderOptions::describe(
+          {{"s", "1", "[1, 2)", "sparsity multiplier: higher sends fewer values, learns later"},
+           {"layout", "neighbours", "neighbours, partitions", "which five values share a byte"},
+           {"zre", "on", "on, off", "zero-run encoding; off: always 1.6 bits a value"},
+           {"long-runs", "off", "on, off", "runs of any length: no floor of 0.114 bits a value"}},
+          true)};
+}
+
+}  // namespace
+
+std::uint8_t three_lc_layout_byte(GroupLayout layout) {
+  return static_cast<std::uint8_t>((layout.partitions ? kPartitionsBit : 0) |
+                                   (layout.zero_runs ? kZeroRunsBit : 0) |
+                                   (layout.long_runs ? kLongRunsBit : 0));
+}
+
+GroupLayout three_lc_layout(std::uint8_t byte) {
+  const GroupLayout layout{.partitions = (byte & kPartitionsBit) != 0,
+                           .zero_runs = (byte & kZeroRunsBit) != 0,
+                           .long_runs = (byte & kLongRunsBit) != 0};
+  if (three_lc_layout_byte(layout) != byte || (layout.long_runs && !layout.zero_runs)) {
+    fail(ErrorCode::kDataLoss, "a 3lc payload has the layout byte {}, which means nothing", byte);
+  }
+  return layout;
+}
+
+const CodecEntry& three_lc_codec() {
+  static const CodecEntry entry{.description = description(),
+                                .make = make_from_text<ThreeLcCodec>,
+                                .check = check_three_lc,
+                                .decode = decode_three_lc,
+                                .decode_add = decode_add_three_lc,
+                                .parameters = parameters,
+                                .decode_f64 = nullptr};
+  return entry;
 }
 
 }  // namespace tersewire

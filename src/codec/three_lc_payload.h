@@ -1,12 +1,20 @@
-// The payload of codec 3lc: its head, its encoder and the shared pieces of reading it.
+// The payload of codec 3lc: its layout and head, writing it and reading it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
-#include "three_lc.h"
+#include "codec_text.h"
+#include "ternary_groups.h"
+#include "tersewire/codec.h"
 
 namespace tersewire {
+
+// A payload's ninth byte (spec/wire-format.md, "Codec 2").
+std::uint8_t three_lc_layout_byte(GroupLayout layout);
+// And back; throws kDataLoss for bits that mean nothing.
+GroupLayout three_lc_layout(std::uint8_t byte);
 
 inline constexpr std::size_t kThreeLcHeadBytes = 9;
 
@@ -14,24 +22,25 @@ inline constexpr std::size_t kThreeLcHeadBytes = 9;
 struct ThreeLcPayload {
   float m = 0;
   float sparsity_multiplier = 1;
-  ThreeLcLayout layout;
+  GroupLayout layout;
   ByteView body;
 };
 
 // Throws kDataLoss where the head breaks the format.
 ThreeLcPayload parse_three_lc(ByteView payload);
 
-// Groups of five values.
-constexpr std::size_t three_lc_groups(std::size_t elems) {
-  return elems / 5 + (elems % 5 != 0 ? 1 : 0);
-}
-
 // No payload made here is longer.
 constexpr std::size_t three_lc_max_bytes(std::size_t elems) {
-  return kThreeLcHeadBytes + three_lc_groups(elems);
+  return kThreeLcHeadBytes + group_count(elems);
 }
 
-std::unique_ptr<Encoder> make_three_lc_encoder(std::size_t elems, float sparsity_multiplier,
-                                               ThreeLcLayout layout, const EncoderOptions& options);
+std::unique_ptr<Encoder> make_three_lc_encoder(std::size_t elems, const EncoderContext& context,
+                                               float sparsity_multiplier, GroupLayout layout,
+                                               const EncoderOptions& options);
+
+// As in tersewire/codec.h, for payloads of this codec.
+void check_three_lc(ByteView payload, std::size_t elems);
+void decode_three_lc(ByteView payload, std::span<float> out, ThreadPool* pool);
+void decode_add_three_lc(ByteView payload, float weight, std::span<float> out, ThreadPool* pool);
 
 }  // namespace tersewire

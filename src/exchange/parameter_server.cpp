@@ -65,7 +65,8 @@ ParameterServer::ParameterServer(std::shared_ptr<const Placement> placement, Tra
       done_(static_cast<std::size_t>(job_.workers), false) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if (placement_->owners[i] != transport.rank()) continue;
-    tensors_[i].encoder = placement_->pull_codecs[i]->make_encoder(job_.tensors[i].elems());
+    tensors_[i].encoder = placement_->pull_codecs[i]->make_encoder(
+        job_.tensors[i].elems(), encoder_context(job_, i, transport_.rank()));
     tensors_[i].pushes.resize(static_cast<std::size_t>(job_.workers));
   }
 }
@@ -168,8 +169,9 @@ void ParameterServer::send_delta(std::size_t tensor) {
   Encoded encoded;
   {
     const Stopwatch watch(counters_.encode_seconds, processor_seconds);
-    encoded = with_context([&] { return "delta of " + name(tensor); },
-                           [&] { return state.encoder->encode(delta_, payload_, pool_); });
+    encoded =
+        with_context([&] { return "delta of " + name(tensor); },
+                     [&] { return state.encoder->encode(delta_, state.step, payload_, pool_); });
   }
   counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
 

@@ -1,6 +1,10 @@
 // Exchange parameter-server (3LC, sections 2 and 3): workers push gradients, the server that owns a
 // tensor averages them, updates the model and sends the model delta, compressed once, to every
 // worker. Residuals live at workers for pushes and at servers for pulls.
+//
+// Exchange gradient-server (TernGrad, section 3.1, "parameter localization") is the same with the
+// model at the workers: the server's delta is the mean gradient itself, and each worker turns it
+// into a change of its own parameters.
 #pragma once
 
 #include <memory>
@@ -11,9 +15,10 @@
 namespace tersewire {
 
 // Both as make_communicator() and run_server() say, for a job that has been checked. The caller
-// ends the job where they throw.
+// ends the job where they throw. A worker without an update adds what it pulls to its parameters.
 std::unique_ptr<Communicator> make_parameter_server_worker(
-    std::shared_ptr<const Placement> placement, Transport& transport, ThreadPool* pool);
+    std::shared_ptr<const Placement> placement, Transport& transport, const Update& update,
+    ThreadPool* pool);
 Counters run_parameter_server(std::shared_ptr<const Placement> placement, Transport& transport,
                               const Update& update, ThreadPool* pool);
 

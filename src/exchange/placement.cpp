@@ -20,4 +20,11 @@ std::vector<int> place_tensors(const Job& job) {
   return owners;
 }
 
+EncoderContext encoder_context(const Job& job, std::size_t tensor, int rank) {
+  return {.seed = job.seed,
+          .sender = static_cast<std::uint32_t>(rank),
+          .tensor = static_cast<std::uint32_t>(tensor),
+          .kind = job.tensors[tensor].kind};
+}
+
 }  // namespace tersewire

@@ -21,4 +21,7 @@ struct Placement {
 // Ties go to the lower number, so that every node comes to the same answer.
 std::vector<int> place_tensors(const Job& job);
 
+// What the encoder of a tensor is for on the node of this rank.
+EncoderContext encoder_context(const Job& job, std::size_t tensor, int rank);
+
 }  // namespace tersewire

@@ -10,29 +10,20 @@
 #include <cmath>
 #include <cstring>
 
+#include "lane_masks_inl.h"
 #include "zero_run.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tersewire::kernels::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 using F = hn::ScalableTag<float>;
 using I = hn::ScalableTag<std::int32_t>;
 using VecF = hn::Vec<F>;
 using VecI = hn::Vec<I>;
 
-constexpr std::size_t kWordBits = 64;
 constexpr std::uint64_t kOneInEachByte = 0x0101010101010101;
 constexpr std::size_t kLanes = hn::MaxLanes(F());
 constexpr std::size_t kLineElems = 64 / sizeof(float);
-
-// Asks for the cache line that will be wanted a page of memory later. Hardware stops at the end of
-// a page, and fetches nothing while a block that is in the cache is packed; this does. An address
-// behind the array's end does no harm.
-HWY_INLINE void prefetch(const float* at) {
-  constexpr std::size_t kAheadBytes = 4096;
-  hwy::Prefetch(reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(at) + kAheadBytes));
-}
 
 HWY_INLINE std::uint32_t abs_bits(float value) {
   return std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFFu;
@@ -108,21 +99,6 @@ void subtract_where_above(float* HWY_RESTRICT target, float limit, std::size_t n
   }
   for (; i < n; ++i) {
     if (std::fabs(target[i]) >= limit) target[i] -= limit;
-  }
-}
-
-// Puts the bits of a mask into a word, from bit `first` on.
-template <class D>
-HWY_INLINE void store_mask(D d, hn::Mask<D> mask, std::uint64_t* word, std::size_t first) {
-  constexpr std::size_t lanes = hn::MaxLanes(D());
-  if constexpr (lanes >= 8) {
-    hn::StoreMaskBits(d, mask, reinterpret_cast<std::uint8_t*>(word) + first / 8);
-  } else {
-    // Highway writes whole bytes: a narrow vector's bits are put where they belong.
-    std::uint8_t few;
-    hn::StoreMaskBits(d, mask, &few);
-    const std::uint64_t bits = few & ((1U << lanes) - 1);
-    *word = first == 0 ? bits : *word | bits << first;
   }
 }
 

@@ -15,7 +15,7 @@ int main() {
   const auto codec = tersewire::make_codec("3lc:s=1.5");
   const auto encoder = codec->make_encoder(kElems);
   tersewire::Bytes payload;
-  const tersewire::Encoded encoded = encoder->encode(gradient, payload);
+  const tersewire::Encoded encoded = encoder->encode(gradient, 0, payload);
   std::vector<float> received(kElems);
   tersewire::decode(encoded.codec, payload, received);
 

@@ -1,0 +1,39 @@
+// What an Encoder does where its codec has no form of its own for it.
+#include <cmath>
+#include <limits>
+
+#include "errors.h"
+#include "tersewire/codec.h"
+
+namespace tersewire {
+
+Encoded Encoder::encode_f64(std::span<const double> input, std::uint64_t step, Bytes& out,
+                            ThreadPool* pool) {
+  Floats values(input.size());
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    values[i] = static_cast<float>(input[i]);
+    if (std::isinf(values[i]) && std::isfinite(input[i])) {
+      fail(ErrorCode::kInvalidArgument,
+           "value {} is {}, beyond the {} that a 32-bit float holds; scale the array", i, input[i],
+           std::numeric_limits<float>::max());
+    }
+  }
+  return encode(values, step, out, pool);
+}
+
+std::vector<float> Encoder::local_scalers(std::span<const float>, ThreadPool*) { return {}; }
+
+Encoded Encoder::encode_under(std::span<const float>, std::span<const float>, std::uint64_t, Bytes&,
+                              ThreadPool*) {
+  fail(ErrorCode::kInvalidArgument,
+       "this codec has no scalers that senders could share; encode each tensor by itself");
+}
+
+void Encoder::observe_gradient(std::span<const float>) {}
+
+void Encoder::give_back(CodecId codec, ByteView payload) {
+  if (codec == CodecId::kFp32 || residual().empty()) return;
+  decode_add(codec, payload, 1.0F, residual());
+}
+
+}  // namespace tersewire

@@ -1,0 +1,109 @@
+#include "largest_selection.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "random_words.h"
+#include "selection.h"
+
+namespace tersewire {
+namespace {
+
+// Up to so many elements all are the sample.
+constexpr std::size_t kWholeSample = 16384;
+constexpr std::size_t kSampledPart = 256;
+// Draws that are made at once.
+constexpr std::size_t kDraws = 1024;
+// Words that are worth a thread.
+constexpr std::size_t kMinPartWords = 1 << 10;
+
+std::size_t sample_size(std::size_t elems) {
+  return elems <= kWholeSample ? elems : std::max(kWholeSample, elems / kSampledPart);
+}
+
+// floor(word * elems / 2^32), whose product may need more than 64 bits.
+std::size_t drawn_elem(std::uint32_t word, std::size_t elems) {
+  const std::uint64_t low = elems & 0xFFFFFFFFU;
+  return word * (elems >> 32) + (word * low >> 32);
+}
+
+}  // namespace
+
+double take_fraction(CodecText& text, double fallback) {
+  const std::string word = text.take_word("fraction");
+  if (word.empty()) return fallback;
+  const auto fraction = parsed_number<double>(word);
+  if (!fraction || !(*fraction > 0 && *fraction <= 1)) {
+    text.refuse("fraction", "a number above 0, at most 1", word);
+  }
+  return *fraction;
+}
+
+CodecParameter describe_fraction(std::string fallback) {
+  return {"fraction", std::move(fallback), "(0, 1]", "part of the values to send, about"};
+}
+
+LargestSelection::LargestSelection(std::size_t elems, const EncoderContext& context,
+                                   double fraction, const EncoderOptions& options)
+    : ResidualEncoder(elems, context, options),
+      sample_(sample_size(elems)),
+      sent_(kernels::selection_words(elems)) {
+  // Rounds ties to even.
+  const double rank = std::nearbyint(fraction * static_cast<double>(sample_.size()));
+  rank_ = std::max<std::size_t>(static_cast<std::size_t>(rank), 1);
+}
+
+void LargestSelection::take_sample(const float* input, const float* residual) {
+  const auto magnitude = [&](std::size_t elem) {
+    const float t = residual != nullptr ? input[elem] + residual[elem] : input[elem];
+    return std::bit_cast<std::uint32_t>(std::fabs(t));
+  };
+  if (elems() <= kWholeSample) {
+    for (std::size_t i = 0; i < sample_.size(); ++i) sample_[i] = magnitude(i);
+    return;
+  }
+  const kernels::RandomStream stream{.seed = context().seed,
+                                     .sender = context().sender,
+                                     .tensor = context().tensor,
+                                     .step = step()};
+  std::array<std::uint32_t, kDraws> words;
+  for (std::size_t i = 0; i < sample_.size(); i += kDraws) {
+    const std::size_t n = std::min(kDraws, sample_.size() - i);
+    kernels::random_words(stream, i, n, words.data());
+    for (std::size_t j = 0; j < n; ++j) sample_[i + j] = magnitude(drawn_elem(words[j], elems()));
+  }
+}
+
+// The smallest magnitude that is sent; never 0, as a 0 is not.
+float LargestSelection::threshold(const float* input, const float* residual) {
+  if (sample_.empty()) return std::numeric_limits<float>::denorm_min();
+  take_sample(input, residual);
+  const auto at = sample_.begin() + static_cast<std::ptrdiff_t>(rank_ - 1);
+  std::nth_element(sample_.begin(), at, sample_.end(), std::greater<>());
+  return std::bit_cast<float>(std::max<std::uint32_t>(*at, 1));
+}
+
+std::uint32_t LargestSelection::survey(const float* input, const float* residual,
+                                       ThreadPool* pool) {
+  const float limit = threshold(input, residual);
+  const auto parts = Partition::of(sent_.size(), kMinPartWords, pool);
+  std::atomic<std::uint32_t> largest{0};
+  run_parts(pool, parts.count(), [&](std::size_t i) {
+    const std::size_t begin = parts.begin(i) * kernels::kWordElems;
+    const std::size_t end = std::min(parts.end(i) * kernels::kWordElems, elems());
+    const std::uint32_t bits =
+        kernels::select_above(input + begin, residual != nullptr ? residual + begin : nullptr,
+                              end - begin, limit, sent_.data() + parts.begin(i));
+    std::uint32_t seen = largest.load();
+    while (seen < bits && !largest.compare_exchange_weak(seen, bits)) {
+    }
+  });
+  return largest.load();
+}
+
+}  // namespace tersewire

@@ -1,0 +1,52 @@
+#include "stoch3.h"
+
+#include <algorithm>
+
+#include "errors.h"
+#include "ternary_payload.h"
+
+namespace tersewire {
+namespace {
+
+class Stoch3Codec final : public Codec {
+ public:
+  explicit Stoch3Codec(CodecText& text)
+      : codec_{.id = CodecId::kStoch3,
+               .format = {},
+               .clip = std::nullopt,
+               .options = EncoderOptions::take(text, false)} {}
+
+  [[nodiscard]] CodecId id() const noexcept override { return codec_.id; }
+  [[nodiscard]] std::string text() const override { return "stoch3:" + codec_.options.text(); }
+  [[nodiscard]] std::size_t max_encoded_bytes(std::size_t elems) const override {
+    return std::max(codec_.format.max_bytes(elems), elems * sizeof(float));
+  }
+  [[nodiscard]] std::unique_ptr<Encoder> make_encoder(
+      std::size_t elems, const EncoderContext& context) const override {
+    return make_ternary_encoder(elems, context, codec_);
+  }
+
+ private:
+  TernaryCodec codec_;
+};
+
+}  // namespace
+
+const CodecEntry& stoch3_codec() {
+  using Reading = TernaryReading<CodecId::kStoch3>;
+  static const CodecEntry entry{
+      .description = {CodecId::kStoch3, "stoch3",
+                      "stochastic ternary values, five in a byte: what 3LC compares itself with",
+                      EncoderOptions::describe({}, false)},
+      .make = make_from_text<Stoch3Codec>,
+      .check = Reading::check,
+      .decode = Reading::decode,
+      .decode_add = Reading::decode_add,
+      .parameters = Reading::parameters,
+      .decode_f64 = nullptr,
+      .decode_levels_add = Reading::decode_levels_add,
+      .scalers = Reading::scalers};
+  return entry;
+}
+
+}  // namespace tersewire

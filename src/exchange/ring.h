@@ -1,0 +1,25 @@
+// Exchange ring (INCEPTIONN, section IV, Algorithm 1 with the indices of its own example):
+// gradients are cut into as many blocks as there are workers. In the first phase each block travels
+// once around the ring and every worker adds its part: it decodes what came, adds, and encodes the
+// sum. In the second phase the worker that completed a block encodes it once; everyone forwards
+// those bytes unchanged and everyone, their maker too, takes what they decode to. There is no
+// server.
+//
+// Tensors that follow each other in the backward pass and have the same codec travel together, as
+// buckets, so that small ones cost no messages of their own.
+#pragma once
+
+#include <memory>
+
+#include "placement.h"
+#include "tersewire/communicator.h"
+
+namespace tersewire {
+
+// As make_communicator() says, for a job that has been checked. The caller ends the job where it
+// throws.
+std::unique_ptr<Communicator> make_ring_worker(std::shared_ptr<const Placement> placement,
+                                               Transport& transport, const Update& update,
+                                               ThreadPool* pool);
+
+}  // namespace tersewire

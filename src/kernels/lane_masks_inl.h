@@ -1,0 +1,54 @@
+// What kernels share that make bits of lanes or lanes of bits. Included once for each SIMD target,
+// after hwy/highway.h, by files that Highway includes again.
+#if defined(TERSEWIRE_LANE_MASKS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TERSEWIRE_LANE_MASKS_INL_H
+#undef TERSEWIRE_LANE_MASKS_INL_H
+#else
+#define TERSEWIRE_LANE_MASKS_INL_H
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace tersewire::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr std::size_t kWordBits = 64;
+
+// Puts the bits of a mask into a word, from bit `first` on.
+template <class D>
+HWY_INLINE void store_mask(D d, hn::Mask<D> mask, std::uint64_t* word, std::size_t first) {
+  constexpr std::size_t lanes = hn::MaxLanes(D());
+  if constexpr (lanes >= 8) {
+    hn::StoreMaskBits(d, mask, reinterpret_cast<std::uint8_t*>(word) + first / 8);
+  } else {
+    // Highway writes whole bytes: a narrow vector's bits are put where they belong.
+    std::uint8_t few;
+    hn::StoreMaskBits(d, mask, &few);
+    const std::uint64_t bits = few & ((1U << lanes) - 1);
+    *word = first == 0 ? bits : *word | bits << first;
+  }
+}
+
+// The mask whose lanes are the lowest bits of `bits`.
+template <class D>
+HWY_INLINE hn::Mask<D> mask_of(D d, std::uint64_t bits) {
+  return hn::LoadMaskBits(d, reinterpret_cast<const std::uint8_t*>(&bits));
+}
+
+// Asks for the cache line that will be wanted a page of memory later. Hardware stops at the end of
+// a page, and fetches nothing while a block that is in the cache is packed; this does. An address
+// behind the array's end does no harm.
+HWY_INLINE void prefetch(const float* at) {
+  constexpr std::size_t kAheadBytes = 4096;
+  hwy::Prefetch(reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(at) + kAheadBytes));
+}
+
+}  // namespace tersewire::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,140 @@
+// What all codecs have in common: texts, doubles, and what a codec without a form of its own does.
+#include "tersewire/codec.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "../src/codec/codec_text.h"
+#include "../src/codec/residual_encoder.h"
+#include "tersewire/error.h"
+
+namespace tersewire {
+namespace {
+
+void expect_refused(const std::function<void()>& task, const std::string& part) {
+  try {
+    task();
+    ADD_FAILURE() << "accepted; expected: " << part;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(CodecText, TakesWholeNumbersWithinTheirBounds) {
+  CodecText text("x:a=8,b=18446744073709551615,c=2^-10");
+  EXPECT_EQ(text.take_integer("a", 1, 1, 8), 8U);
+  EXPECT_EQ(text.take_integer("b", 1, 0, std::numeric_limits<std::uint64_t>::max()),
+            std::numeric_limits<std::uint64_t>::max());
+  EXPECT_EQ(text.take_integer("absent", 3, 1, 8), 3U);
+  EXPECT_EQ(text.take_word("c"), "2^-10");
+  EXPECT_EQ(text.take_word("c"), "");
+  text.finish({});
+  for (const char* value : {"0", "9", "-1", "+1", "1.5", "1e1", "99999999999999999999", "8 "}) {
+    expect_refused([&] { CodecText("x:a=" + std::string(value)).take_integer("a", 1, 1, 8); },
+                   "a must be a whole number from 1 to 8, not '" + std::string(value) + "'");
+  }
+}
+
+TEST(Codec, UnknownParametersAreRefusedWithThoseThereAre) {
+  expect_refused([] { make_codec("3lc:q=1"); },
+                 "there is no parameter 'q'; 3lc has s, layout, zre, long-runs, ef and non-finite");
+  expect_refused([] { make_codec("fp32:ef=on"); }, "fp32 has non-finite");
+}
+
+TEST(Codec, EveryListedDefaultIsTheDefault) {
+  for (const CodecDescription& codec : codec_descriptions()) {
+    std::string text = codec.name;
+    for (const CodecParameter& parameter : codec.parameters) {
+      text += (text == codec.name ? ":" : ",") + parameter.key + "=" + parameter.value;
+    }
+    EXPECT_EQ(make_codec(text)->text(), make_codec(codec.name)->text());
+  }
+}
+
+TEST(Encoder, DoublesAreRoundedToFloats) {
+  const std::vector<double> input{0.1, -1e-300, 2.5};
+  const std::vector<float> rounded{0.1F, -0.0F, 2.5F};
+  for (const char* text : {"fp32", "3lc"}) {
+    const auto codec = make_codec(text);
+    Bytes from_doubles;
+    Bytes from_floats;
+    codec->make_encoder(3)->encode_f64(input, 0, from_doubles);
+    codec->make_encoder(3)->encode(rounded, 0, from_floats);
+    EXPECT_EQ(from_doubles, from_floats);
+    std::vector<double> decoded(3);
+    std::vector<float> expected(3);
+    decode_f64(codec->id(), from_doubles, decoded);
+    decode(codec->id(), from_floats, expected);
+    EXPECT_EQ(decoded, std::vector<double>(expected.begin(), expected.end()));
+  }
+}
+
+TEST(Encoder, DoublesBeyondFloatsAreRefused) {
+  const auto encoder = make_codec("3lc")->make_encoder(2);
+  Bytes out;
+  expect_refused(
+      [&] {
+        encoder->encode_f64(std::vector<double>{1, -1e39}, 0, out);
+      },
+      "value 1 is -1e+39, beyond");
+  EXPECT_TRUE(out.empty());
+  const std::vector<double> infinite{1, std::numeric_limits<double>::infinity()};
+  EXPECT_TRUE(encoder->encode_f64(infinite, 0, out).not_finite);
+}
+
+TEST(Encoder, MostCodecsHaveNoScalersToShare) {
+  const auto encoder = make_codec("3lc")->make_encoder(2);
+  const std::vector<float> input{1, 2};
+  EXPECT_TRUE(encoder->local_scalers(input).empty());
+  Bytes out;
+  expect_refused([&] { encoder->encode_under({}, input, 0, out); }, "no scalers");
+}
+
+TEST(Encoder, SendersAreNumberedBelow16Million) {
+  const auto codec = make_codec("3lc");
+  EXPECT_EQ(codec->make_encoder(1, {.sender = (1U << 24) - 1})->elems(), 1U);
+  expect_refused([&] { static_cast<void>(codec->make_encoder(1, {.sender = 1U << 24})); },
+                 "sender number 16777216");
+}
+
+// Surveys more than the maximum, and fails once it has written.
+class FailingEncoder final : public ResidualEncoder {
+ public:
+  FailingEncoder() : ResidualEncoder(2, {.seed = 7, .kind = TensorKind::kConv}, EncoderOptions()) {}
+
+  float first = 0;
+  EncoderContext seen;
+  std::uint64_t step = 0;
+
+ private:
+  std::uint32_t survey(const float* input, const float* residual, ThreadPool* pool) override {
+    first = input[0];
+    return ResidualEncoder::survey(input, residual, pool);
+  }
+  CodecId encode_finite(const EncodeCall& call, Bytes& out) override {
+    seen = context();
+    step = call.step;
+    EXPECT_EQ(call.largest, 2.0F);
+    EXPECT_EQ(call.elems, 2U);
+    EXPECT_NE(call.residual, nullptr);
+    out.resize(out.size() + 100);
+    throw std::bad_alloc();
+  }
+};
+
+TEST(ResidualEncoder, GivesTheCodecWhatItNeedsAndTakesBackWhatAFailureLeft) {
+  FailingEncoder encoder;
+  Bytes out(3, std::byte{9});
+  EXPECT_THROW(encoder.encode(std::vector<float>{1, -2}, 42, out, nullptr), std::bad_alloc);
+  EXPECT_EQ(out, Bytes(3, std::byte{9}));
+  EXPECT_EQ(encoder.first, 1.0F);
+  EXPECT_EQ(encoder.step, 42U);
+  EXPECT_EQ(encoder.seen.seed, 7U);
+  EXPECT_EQ(encoder.seen.kind, TensorKind::kConv);
+}
+
+}  // namespace
+}  // namespace tersewire

@@ -1,0 +1,257 @@
+// The exchanges in which every worker keeps the model, over threads as ranks.
+#include <algorithm>
+#include <numeric>
+
+#include "exchange_test_support.h"
+
+namespace tersewire {
+namespace {
+
+struct Case {
+  const char* exchange;
+  int workers;
+  int servers;
+  const char* codec;
+};
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  std::string name = std::string(info.param.exchange) + "_" + std::to_string(info.param.workers) +
+                     "_" + std::to_string(info.param.servers) + "_" + info.param.codec;
+  std::ranges::replace_if(
+      name, [](char c) { return !std::isalnum(c); }, '_');
+  return name;
+}
+
+Job job_of(const Case& test) {
+  Job job = make_job(test.workers, test.servers, test.codec);
+  job.exchange = test.exchange;
+  return job;
+}
+
+class ExchangeTest : public testing::TestWithParam<Case> {};
+
+TEST_P(ExchangeTest, ReplicasAreIdenticalAndEverythingPushedArrives) {
+  // Gradients for five steps, then zeros until the residuals have drained.
+  constexpr std::uint64_t kGradientSteps = 5;
+  const Job job = job_of(GetParam());
+  const auto stop_early = [](int, std::uint64_t step, std::vector<float>& values) {
+    if (step > kGradientSteps) std::ranges::fill(values, 0.0F);
+  };
+  const Outcome outcome =
+      run_job(job, {.steps = kGradientSteps + 500, .before_step = {}, .gradient = stop_early});
+  expect_no_errors(outcome);
+  for (const Model& replica : outcome.replicas) expect_equal_bits(outcome.replicas[0], replica);
+  for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
+    std::vector<float> sum(job.tensors[tensor].elems(), 0.0F);
+    for (std::uint64_t step = 1; step <= kGradientSteps; ++step) {
+      for (int worker = 0; worker < job.workers; ++worker) {
+        const auto values = gradient(job, worker, step, tensor);
+        for (std::size_t i = 0; i < sum.size(); ++i) {
+          sum[i] -= values[i] / static_cast<float>(job.workers);
+        }
+      }
+    }
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      ASSERT_NEAR(outcome.replicas[0][tensor][i], sum[i], 1e-4);
+    }
+  }
+}
+
+TEST_P(ExchangeTest, ARunRepeatsToTheBit) {
+  const Job job = job_of(GetParam());
+  const auto jitter = [](int worker, std::uint64_t step) {
+    std::this_thread::sleep_for(
+        std::chrono::microseconds((static_cast<unsigned>(worker) * 37 + step * 91) % 500));
+  };
+  const Outcome calm = run_job(job);
+  const Outcome jittered = run_job(job, {.steps = 5, .before_step = jitter, .gradient = {}});
+  expect_no_errors(jittered);
+  expect_equal_bits(calm.replicas[0], jittered.replicas[0]);
+}
+
+TEST_P(ExchangeTest, WhatIsSentArrives) {
+  const Outcome outcome = run_job(job_of(GetParam()));
+  std::uint64_t sent = 0;
+  std::uint64_t arrived = 0;
+  for (std::size_t rank = 0; rank < outcome.counters.size(); ++rank) {
+    const bool worker = rank < outcome.replicas.size();
+    const Counters& counters = outcome.counters[rank];
+    sent += worker ? counters.pushed_bytes : counters.pulled_bytes;
+    arrived += worker ? counters.pulled_bytes : counters.pushed_bytes;
+  }
+  EXPECT_EQ(sent, arrived);
+  EXPECT_EQ(sent > 0, GetParam().workers + GetParam().servers > 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ExchangeTest,
+    testing::Values(Case{"gradient-server", 1, 1, "fp32"}, Case{"gradient-server", 2, 1, "3lc"},
+                    Case{"gradient-server", 3, 2, "3lc:s=1.75"},
+                    Case{"gradient-server", 5, 3, "fp32"}, Case{"gradient-server", 8, 1, "3lc"},
+                    Case{"all-gather", 1, 0, "3lc"}, Case{"all-gather", 2, 0, "fp32"},
+                    Case{"all-gather", 3, 0, "3lc:s=1.75"}, Case{"all-gather", 5, 0, "3lc"},
+                    Case{"all-gather", 8, 0, "3lc:s=1.5"}, Case{"ring", 1, 0, "fp32"},
+                    Case{"ring", 2, 0, "fp32"}, Case{"ring", 3, 0, "fp16:ef=on"},
+                    Case{"ring", 5, 0, "int8:ef=on"}, Case{"ring", 8, 0, "fp32"}),
+    name_of);
+
+TEST(AllGather, TheMeanIsThePlainMeanForFp32) {
+  Job job = make_job(3, 0, "fp32");
+  job.exchange = "all-gather";
+  const Outcome outcome = run_job(job, {.steps = 1, .before_step = {}, .gradient = {}});
+  expect_no_errors(outcome);
+  for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
+    for (std::size_t i = 0; i < outcome.replicas[0][tensor].size(); ++i) {
+      float mean = 0;
+      for (int worker = 0; worker < 3; ++worker) {
+        mean += (1.0F / 3) * gradient_value(worker, 1, tensor, i);
+      }
+      ASSERT_EQ(outcome.replicas[0][tensor][i], -mean);
+    }
+  }
+}
+
+void expect_refused(const Job& job, const char* word) {
+  const auto ends = make_in_process_network(job.workers + job.servers);
+  try {
+    make_communicator(job, *ends[0], [](auto, auto, auto) {});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+  }
+}
+
+TEST(Exchanges, JobsThatMakeNoSenseAreRefused) {
+  Job job = make_job(2, 0, "fp32");
+  job.exchange = "telepathy";
+  expect_refused(job, "all-gather");
+  job.exchange = "gradient-server";
+  expect_refused(job, "0 servers");
+  job = make_job(2, 1, "fp32");
+  job.exchange = "all-gather";
+  expect_refused(job, "has no servers");
+  job = make_job(2, 0, "fp32");
+  job.exchange = "all-gather";
+  job.backup_workers = 1;
+  expect_refused(job, "backup");
+  job = make_job(2, 1, "fp32");
+  expect_refused(job, "does not own the model");
+  job = make_job(2, 0, "3lc");
+  job.exchange = "ring";
+  expect_refused(job, "does not fit a ring");
+}
+
+TEST(Exchanges, AnOwnerWithoutAnUpdateIsRefused) {
+  Job job = make_job(1, 0, "fp32");
+  job.exchange = "all-gather";
+  const auto ends = make_in_process_network(1);
+  EXPECT_THROW(make_communicator(job, *ends[0]), Error);
+}
+
+class PeerFailureTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(PeerFailureTest, AWorkerThatLeavesEndsTheJobEverywhere) {
+  const bool servers = std::string(GetParam()) == "gradient-server";
+  Job job = make_job(3, servers ? 1 : 0, "fp32");
+  job.exchange = GetParam();
+  const auto leave = [](int worker, std::uint64_t step) {
+    if (worker == 1 && step == 3) throw std::runtime_error("out of memory");
+  };
+  const Outcome outcome = run_job(job, {.steps = 9, .before_step = leave, .gradient = {}});
+  for (const std::string& error : outcome.errors) EXPECT_NE(error, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PeerFailureTest,
+                         testing::Values("gradient-server", "all-gather", "ring"));
+
+Bytes message(std::uint32_t sender, std::uint64_t step, std::uint32_t tensor, CodecId codec,
+              ByteView payload, MessageKind kind = MessageKind::kPush) {
+  MessageWriter writer({.kind = kind, .sender = sender, .step = step});
+  writer.add({.tensor = tensor,
+              .codec = codec,
+              .not_finite = false,
+              .description = std::nullopt,
+              .payload = payload});
+  return writer.take();
+}
+
+TEST(Ring, SumsAreThePlainSumsForFp32) {
+  // Three blocks that do not divide; the sum is added up from the worker after the block's maker
+  // on.
+  Job job = make_job(3, 0, "fp32");
+  job.exchange = "ring";
+  job.policy = "";
+  job.bucket_bytes = 1;  // every tensor by itself
+  const Outcome outcome = run_job(job, {.steps = 1, .before_step = {}, .gradient = {}});
+  expect_no_errors(outcome);
+  for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
+    const std::size_t elems = job.tensors[tensor].elems();
+    const std::size_t block = (elems + 2) / 3;
+    for (std::size_t i = 0; i < elems; ++i) {
+      float sum = 0;
+      for (int hop = 0; hop < 3; ++hop) {
+        const int worker = (static_cast<int>(i / block) + hop) % 3;
+        // A worker adds what came to its own.
+        const float own = gradient_value(worker, 1, tensor, i);
+        sum = hop == 0 ? own : own + sum;
+      }
+      ASSERT_EQ(outcome.replicas[0][tensor][i], -(sum * (1.0F / 3)));
+    }
+  }
+}
+
+TEST(Ring, SendsWhatItsFormulaSays) {
+  Job job = make_job(4, 0, "fp32");
+  job.exchange = "ring";
+  const Outcome outcome = run_job(job, {.steps = 2, .before_step = {}, .gradient = {}});
+  expect_no_errors(outcome);
+  std::size_t elems = 0;
+  for (const TensorInfo& tensor : job.tensors) elems += tensor.elems();
+  // One bucket, four blocks, six messages a step; a message costs 28 bytes and a frame at most 12.
+  const std::uint64_t values = 2ULL * 6 * ((elems + 3) / 4) * sizeof(float);
+  for (const Counters& counters : outcome.counters) {
+    EXPECT_LE(counters.pushed_bytes, values + 2 * 6 * (28 + 12));
+    EXPECT_GE(counters.pushed_bytes, 2ULL * 6 * (elems / 4 - 3) * sizeof(float));
+    EXPECT_EQ(counters.pushed_bytes > 0, true);
+  }
+}
+
+TEST(AllGather, RubbishFromAPeerEndsTheJobWithItsName) {
+  Job job = make_job(2, 0, "fp32");
+  job.exchange = "all-gather";
+  job.deadline = std::chrono::seconds(5);
+  const Bytes good(11 * sizeof(float));
+  const std::vector<Bytes> wrong = {
+      Bytes(40),                                                    // no message
+      message(0, 1, 1, CodecId::kFp32, good),                       // another's name
+      message(1, 2, 1, CodecId::kFp32, good),                       // another step
+      message(1, 1, 9, CodecId::kFp32, good),                       // no such tensor
+      message(1, 1, 1, CodecId::kFp32, ByteView(good).subspan(4)),  // too short
+      message(1, 1, 1, CodecId::kThreeLc, good),                    // no such payload
+      message(1, 1, 1, CodecId::kFp32, good, MessageKind::kPull)};  // another kind
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    const auto ends = make_in_process_network(2);
+    Model replica = zeros(job);
+    Model own = zeros(job);
+    const auto worker = make_communicator(job, *ends[0], descend(own));
+    ends[1]->send(0, std::make_shared<const Bytes>(wrong[i]));
+    try {
+      worker->begin_step();
+      for (std::size_t t = 0; t < replica.size(); ++t) worker->push(t, gradient(job, 0, 1, t));
+      worker->begin_step();
+      worker->pull(1, replica[1]);
+      FAIL() << "case " << i << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDataLoss) << i << ": " << error.what();
+      EXPECT_NE(std::string(error.what()).find('1'), std::string::npos) << error.what();
+    }
+    for (const auto& values : replica) {
+      EXPECT_TRUE(std::ranges::all_of(values, [](float value) { return value == 0; })) << i;
+    }
+    EXPECT_THROW(ends[1]->receive(std::chrono::milliseconds(0)), Error);
+  }
+}
+
+}  // namespace
+}  // namespace tersewire

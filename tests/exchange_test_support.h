@@ -1,0 +1,147 @@
+// Exchanges over threads as ranks: a small job, and what it leaves behind.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tersewire/tersewire.h"
+
+namespace tersewire {
+
+using namespace std::chrono_literals;
+using Model = std::vector<std::vector<float>>;
+
+inline Job make_job(int workers, int servers, const std::string& codec) {
+  Job job;
+  job.tensors = {{"first.weight", {37, 11}, TensorKind::kDense},
+                 {"first.bias", {11}, TensorKind::kBias},
+                 {"last.weight", {1003}, TensorKind::kDense}};
+  job.workers = workers;
+  job.servers = servers;
+  job.push_codec = job.pull_codec = codec;
+  job.policy = "size<20:fp32";
+  job.deadline = 20s;
+  return job;
+}
+
+inline Model zeros(const Job& job) {
+  Model model;
+  for (const TensorInfo& tensor : job.tensors) model.emplace_back(tensor.elems(), 0.0F);
+  return model;
+}
+
+inline std::vector<std::span<float>> spans(Model& model) { return {model.begin(), model.end()}; }
+
+inline float gradient_value(int worker, std::uint64_t step, std::size_t tensor, std::size_t i) {
+  std::uint64_t hash =
+      (static_cast<std::uint64_t>(worker) << 40) + (step << 24) + (tensor << 20) + i;
+  hash = (hash ^ hash >> 31) * 0x9E3779B97F4A7C15U;
+  hash = (hash ^ hash >> 29) * 0xBF58476D1CE4E5B9U;
+  const auto uniform = static_cast<float>((hash >> 32) % 2001) / 1000.0F - 1.0F;
+  return uniform * uniform * uniform;
+}
+
+inline std::vector<float> gradient(const Job& job, int worker, std::uint64_t step,
+                                   std::size_t tensor) {
+  std::vector<float> values(job.tensors[tensor].elems());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = gradient_value(worker, step, tensor, i);
+  }
+  return values;
+}
+
+// What a job left behind.
+struct Outcome {
+  std::vector<Model> replicas;
+  Model global;
+  std::vector<Counters> counters;
+  std::vector<std::string> errors;  // by rank, empty where it ended well
+};
+
+struct Behaviour {
+  std::uint64_t steps = 5;
+  // Called before each worker's step.
+  std::function<void(int worker, std::uint64_t step)> before_step;
+  // Changes a gradient before it is pushed.
+  std::function<void(int worker, std::uint64_t step, std::vector<float>&)> gradient;
+};
+
+// Plain gradient descent with rate 1, so that deltas are minus the mean gradients.
+inline Update descend(Model& global) {
+  return [&global](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
+    for (std::size_t i = 0; i < mean.size(); ++i) {
+      delta[i] = -mean[i];
+      global[tensor][i] += delta[i];
+    }
+  };
+}
+
+inline void run_worker(const Job& job, Transport& transport, const Behaviour& behaviour,
+                       Outcome& outcome, std::uint64_t last_step) {
+  const auto rank = static_cast<std::size_t>(transport.rank());
+  Model& replica = outcome.replicas[rank];
+  Model own = zeros(job);
+  const auto communicator =
+      make_communicator(job, transport, workers_own_model(job) ? descend(own) : Update());
+  for (auto step = communicator->begin_step(); step <= last_step;
+       step = communicator->begin_step()) {
+    if (behaviour.before_step) behaviour.before_step(transport.rank(), step);
+    for (std::size_t i = 0; i < replica.size(); ++i) communicator->pull(i, replica[i]);
+    for (std::size_t i = replica.size(); i-- > 0;) {
+      auto values = gradient(job, transport.rank(), step, i);
+      if (behaviour.gradient) behaviour.gradient(transport.rank(), step, values);
+      communicator->push(i, values);
+    }
+  }
+  communicator->finish(spans(replica));
+  outcome.counters[rank] = communicator->counters();
+}
+
+inline Outcome run_job(const Job& job, const Behaviour& behaviour = {}) {
+  const auto ends = make_in_process_network(job.workers + job.servers);
+  Outcome outcome;
+  const auto nodes = static_cast<std::size_t>(job.workers + job.servers);
+  outcome.global = zeros(job);
+  outcome.replicas.assign(static_cast<std::size_t>(job.workers), zeros(job));
+  outcome.counters.resize(nodes);
+  outcome.errors.resize(nodes);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < nodes; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        if (rank < outcome.replicas.size()) {
+          run_worker(job, *ends[rank], behaviour, outcome, behaviour.steps);
+        } else {
+          outcome.counters[rank] = run_server(
+              job, *ends[rank], workers_own_model(job) ? Update() : descend(outcome.global));
+        }
+      } catch (const std::exception& error) {
+        outcome.errors[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcome;
+}
+
+inline void expect_no_errors(const Outcome& outcome) {
+  for (const std::string& error : outcome.errors) EXPECT_EQ(error, "");
+}
+
+inline void expect_equal_bits(const Model& a, const Model& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].size(), b[i].size());
+    EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)), 0)
+        << "tensor " << i;
+  }
+}
+
+}  // namespace tersewire
