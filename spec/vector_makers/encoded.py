@@ -1,0 +1,323 @@
+"""Vectors of encoding: what a writer must make of an input, to the bit.
+
+What they hold is what the reference encoder computes.
+"""
+
+import json
+import struct
+
+from reference import codecs, levels
+from reference.floats import LARGEST_F32, LARGEST_SCALE, bytes_of_floats, f32, floats_of_bytes
+from reference.random_numbers import Draws
+
+from .common import M_LARGEST_DENORMAL, M_SMALLEST
+
+LENGTHS = [0, 1, 2, 3, 5, 7, 8, 9, 15, 17, 33, 64, 65, 100, 260]
+LONG = 17000  # elements of long.f32, enough for all codecs that sample to do so
+ORDINARY = 100
+CONTEXT = {"seed": 1, "sender": 0, "tensor": 0, "step": 0}
+OTHER_CONTEXTS = [
+    {"seed": 2**64 - 1, "sender": 2**24 - 1, "tensor": 2**32 - 1, "step": 2**64 - 1},
+    {"seed": 2**32, "sender": 1, "tensor": 0, "step": 0},
+    {"seed": 0, "sender": 0, "tensor": 1, "step": 2**32 + 5},
+]
+
+# Codec texts besides the plain name, each for ORDINARY elements.
+TEXTS = {
+    "fp32": [],
+    "3lc": ["s=1.75", "s=1.9,layout=partitions", "zre=off", "s=1.99,long-runs=on"],
+    "terngrad": [
+        "clip=off",
+        "clip=1",
+        "clip=0.1",
+        "pack=2bit",
+        "pack=base243",
+        "bucket=1",
+        "bucket=7,pack=2bit",
+        "bucket=32,clip=1.5",
+        "bucket=100",
+        "bucket=4096",
+    ],
+    "stoch3": [],
+    "qsgd": [
+        "levels=1",
+        "levels=2",
+        "levels=3,bucket=0",
+        "levels=8,bucket=16",
+        "levels=255",
+        "levels=1000,bucket=33",
+        "levels=65535",
+    ],
+    "inceptionn": [
+        f"mode={mode},bound=2^-{b}"
+        for mode in ("bounded", "paper")
+        for b in (1, 2, 6, 7, 8, 9, 15)
+    ],
+    "adacomp": ["bin=1", "bin=7", "bin=50,factor=1.5", "bin=10,factor=3", "bin=10,factor=2.3"],
+    "local-selection": ["bin=1", "bin=7", "bin=50", "bin=100"],
+    "dryden": ["fraction=0.0001", "fraction=0.1", "fraction=0.5", "fraction=1"],
+    "topk": ["fraction=0.0001", "fraction=0.015", "fraction=0.025", "fraction=0.3", "fraction=1"],
+    "int8": [],
+    "mqe1bit": [],
+    "signsgd": [],
+    "oland-raj": ["bits=1", "bits=2", "bits=7", "bits=12", "bits=16", "c=0", "c=0.5", "c=12"],
+    "truncate": ["bits=22", "bits=24"],
+    "fp16": [],
+    "bf16": [],
+}
+# Texts for the first elements of long.f32.
+LONG_TEXTS = {
+    "terngrad": [("ef=off", 9000), ("bucket=5000,clip=2", 12000)],
+    "stoch3": [("ef=off", 5000)],
+    "qsgd": [("bucket=0", 9000), ("bucket=4100,levels=100", 9000)],
+    "inceptionn": [("bound=2^-8", 5000)],
+    "adacomp": [("ef=off", 9000), ("ef=off,bin=1", 9000), ("ef=off,bin=4097,factor=2.5", 9000)],
+    "local-selection": [("ef=off", 9000), ("ef=off,bin=2", 9000)],
+    "dryden": [("ef=off", 16384), ("ef=off", LONG), ("ef=off,fraction=0.2", 16385)],
+    "topk": [("ef=off", 16384), ("ef=off", LONG), ("ef=off,fraction=0.001", 16385)],
+    "mqe1bit": [("ef=off", 9000)],
+    "signsgd": [("ef=off", 9000)],
+    "oland-raj": [("c=4", 4096), ("c=4", 4097), ("c=1", LONG), ("bits=11", 9000)],
+}
+
+
+# --- Inputs ----------------------------------------------------------------
+
+
+def heavy_tailed(n, seed):
+    """Values of up to 1 in size, most of them far smaller; nothing is rounded on the way."""
+    words = map(Draws(seed).word, range(n))
+    return [((w >> 8) - 2**23) * 2.0 ** (-23 - 2 * (w & 0xFF).bit_count()) for w in words]
+
+
+def powers_of_two():
+    return [sign * 2.0**k for k in range(-149, 128, 4) for sign in (1, -1)]
+
+
+def specials():
+    ordinary = heavy_tailed(40, 77)
+    halves = [sign * k / 256 for k in range(20) for sign in (1, -1)]
+    return {
+        "zeros": [0.0, -0.0, 0.0, -0.0, -0.0, 0.0, 0.0],
+        "minus-zeros": [-0.0] * 9,
+        "constant": [0.3] * 21,
+        "minus-constant": [-0.3] * 21,
+        "one-value": [0.0] * 30 + [0.7] + [0.0] * 30,
+        "one-sign": [abs(value) for value in ordinary],
+        "two-values": [0.5, -0.5] * 8 + [0.5],
+        "zero-and-one": [-0.0, 1.0, 0.0, 1.0, -0.0],
+        "zero-and-minus-one": [0.0, -1.0, -0.0, -1.0],
+        "denormals": [k * M_SMALLEST for k in range(-9, 10)] + [M_LARGEST_DENORMAL],
+        "halves": halves,
+        "one-huge": ordinary + [1e30],
+        "sizes": powers_of_two(),
+        "around-one": [1 - 2.0**-24, 1.0, -1.0, 1 + 2.0**-23, 2.0**-24 - 1, -1 - 2.0**-23, 100.0],
+        "largest": [LARGEST_F32, 1.0, -LARGEST_F32, LARGEST_F32 / 2, 1e-10, M_SMALLEST],
+    }
+
+
+# One quiet and one signalling NaN, and both infinities.
+NOT_FINITE_BITS = [0x7FC12345, 0xFFA00001, 0x7F800000, 0xFF800000]
+
+
+# --- Cases -----------------------------------------------------------------
+
+
+def case(name, text, raw, residual=None, agreed=None, context=None, long=None, gradient=None):
+    """A case for the f32 bytes of an input.
+
+    residual is what the encoder's is set to, or None for what a new encoder
+    has; long says that the input is the start of long.f32.
+    """
+    context = context or CONTEXT
+    codec, settings = codecs.parse_codec(text)
+    before = residual
+    if before is None and settings.get("ef"):
+        before = [0.0] * (len(raw) // 4)
+    more = {"draws": Draws(**context), "agreed": agreed, "gradient": gradient}
+    made = codecs.encode(codec, settings, raw, before, **more)
+    return {
+        "name": name,
+        "codec": text,
+        **context,
+        "type": "f32",
+        "input": raw.hex() if long is None else None,
+        "long": long,
+        "residual": hex_of(residual),
+        "agreed": hex_of(agreed),
+        "gradient": hex_of(gradient),
+        "made": made.codec,
+        "not_finite": made.not_finite,
+        "payload": made.payload.hex(),
+        "residual_after": hex_of(made.residual),
+    }
+
+
+def hex_of(floats):
+    return None if floats is None else bytes_of_floats(floats).hex()
+
+
+def f64_case(name, text, values, residual=None):
+    _, settings = codecs.parse_codec(text)
+    before = residual
+    if before is None and settings["ef"]:
+        before = [0.0] * len(values)
+    made = codecs.encode_f64(settings, values, before, draws=Draws(**CONTEXT))
+    return {
+        "name": name,
+        "codec": text,
+        **CONTEXT,
+        "type": "f64",
+        "input": struct.pack(f"<{len(values)}d", *values).hex(),
+        "long": None,
+        "residual": hex_of(residual),
+        "agreed": None,
+        "gradient": None,
+        "made": made.codec,
+        "not_finite": made.not_finite,
+        "payload": made.payload.hex(),
+        "residual_after": hex_of(made.residual),
+    }
+
+
+def cases_of(name):
+    cases = [
+        case(f"length-{n}", name, bytes_of_floats(heavy_tailed(n, n + 1))) for n in LENGTHS
+    ]
+    cases += [case(key, name, bytes_of_floats(map_f32(v))) for key, v in specials().items()]
+    ordinary = bytes_of_floats(heavy_tailed(ORDINARY, 5))
+    cases += [case(f"with-{text}", f"{name}:{text}", ordinary) for text in TEXTS[name]]
+    cases += [case(f"context-{i}", name, ordinary, context=c) for i, c in enumerate(OTHER_CONTEXTS)]
+    cases += not_finite_cases(name)
+    if name != "fp32":
+        cases += residual_cases(name, ordinary)
+    for text, n in LONG_TEXTS.get(name, []):
+        cases.append(case(f"long-{n}-{text}", f"{name}:{text}", long_input()[: 4 * n], long=n))
+    return cases
+
+
+def map_f32(values):
+    return [f32(value) for value in values]
+
+
+def not_finite_cases(name):
+    ordinary = bytes_of_floats(heavy_tailed(9, 6))
+    return [
+        case(f"not-finite-{i}", name, ordinary[:24] + struct.pack("<I", bits) + ordinary[24:])
+        for i, bits in enumerate(NOT_FINITE_BITS)
+    ]
+
+
+def residual_cases(name, ordinary):
+    residual = [0.25 * value for value in heavy_tailed(ORDINARY, 9)]
+    minus = [-value for value in floats_of_bytes(ordinary)]
+    huge = bytes_of_floats([LARGEST_F32, 1.0, -0.0])
+    return [
+        case("residual", f"{name}:ef=on", ordinary, residual),
+        case("no-residual-yet", f"{name}:ef=on", ordinary),
+        case("no-residual", f"{name}:ef=off", ordinary),
+        case("residual-minus-zeros", f"{name}:ef=on", bytes(20), [-0.0, 0.0, 0.5, -0.0, 0.0]),
+        case("residual-cancels", f"{name}:ef=on", ordinary, minus),
+        case("sum-overflows", f"{name}:ef=on", huge, [LARGEST_F32, 0.5, -0.0]),
+        case("not-finite-keeps-residual", f"{name}:ef=on", b"\0\0\xc0\x7f" * 3, [0.5, -0.0, 1.0]),
+    ]
+
+
+def long_input():
+    return bytes_of_floats(heavy_tailed(LONG, 3))
+
+
+def agreed_cases():
+    """terngrad under scalers that are larger than the tensor's own."""
+    ordinary = bytes_of_floats(heavy_tailed(ORDINARY, 5))
+    residual = [0.25 * value for value in heavy_tailed(ORDINARY, 9)]
+    zeros = bytes(4 * 12)
+    three = [2.0, 1.5, 3.0]
+    return [
+        case("agreed", "terngrad", ordinary, agreed=[f32(1.7)]),
+        case("agreed-off", "terngrad:clip=off", ordinary, agreed=[1.5]),
+        case("agreed-huge", "terngrad:clip=1", ordinary, agreed=[f32(1e30)]),
+        case("agreed-buckets", "terngrad:bucket=40,pack=2bit", ordinary, agreed=three),
+        case("agreed-residual", "terngrad:bucket=40,ef=on", ordinary, residual, three),
+        case("agreed-zeros", "terngrad", zeros, agreed=[0.5]),
+        case("agreed-zero", "terngrad", zeros, agreed=[0.0]),
+    ]
+
+
+def gradient_cases():
+    """oland-raj with as many bits as the gradient's root mean square asks for."""
+    ordinary = bytes_of_floats(heavy_tailed(ORDINARY, 5))
+    text = "oland-raj:bits-from=gradient"
+    gradients = {
+        "zeros": [0.0] * ORDINARY,
+        "ordinary": heavy_tailed(ORDINARY, 8),
+        "sevens": [7.0, -7.0] * (ORDINARY // 2),
+        "large": [1000 * value for value in heavy_tailed(ORDINARY, 8)],
+        "largest": [LARGEST_F32] * ORDINARY,
+    }
+    return [
+        case(f"gradient-{name}-{c}", f"{text},c={c}", ordinary, gradient=map_f32(gradient))
+        for name, gradient in gradients.items()
+        for c in (0, 2)
+    ]
+
+
+def oland_raj_f64_cases():
+    ordinary = [value * (1 + 2.0**-40) for value in heavy_tailed(ORDINARY, 5)]
+    residual = [0.25 * value for value in heavy_tailed(ORDINARY, 9)]
+    steps = [1 + k * 2.0**-52 for k in range(9)]
+    cases = [f64_case(f"f64-length-{n}", "oland-raj:c=2", ordinary[:n]) for n in (0, 1, 2, 5, 100)]
+    return cases + [
+        f64_case("f64-constant", "oland-raj", [0.1] * 7),
+        f64_case("f64-zeros", "oland-raj", [-0.0, 0.0, -0.0]),
+        f64_case("f64-bits", "oland-raj:bits=5", ordinary),
+        f64_case("f64-steps", "oland-raj:bits=3", steps),
+        f64_case("f64-narrow", "oland-raj:bits=3", [0.0, 2.0**-1000, 2.0**-1001]),
+        f64_case("f64-too-narrow", "oland-raj:bits=3", [2.0**-1001, 0.0, 2.0**-1002]),
+        f64_case("f64-zeros-and-one", "oland-raj:bits=3", [-0.0, 0.0, 1.0]),
+        f64_case("f64-residual", "oland-raj:c=1,ef=on", ordinary, residual),
+        f64_case("f64-no-residual-yet", "oland-raj:bits=6,ef=on", ordinary),
+        f64_case("f64-residual-rounded", "oland-raj:bits=1,ef=on", [0.1, 0.7, 1e30, -1e33]),
+        f64_case("f64-large", "oland-raj:bits=4", [1e300, -1e300, 5e299, 0.0, 1.0]),
+    ]
+
+
+def levels_cases():
+    """Averages of workers' digits; their sums, and the scalers that the workers shared."""
+    cases = []
+    for workers in (1, 2, 7, 16, 255, 65535):
+        for n, bucket in [(0, 0), (1, 0), (41, 0), (41, 16), (0, 3), (100, 100)]:
+            numbers = [(31 * k + k * k) % (2 * workers + 1) - workers for k in range(n)]
+            count = -(-n // bucket) if bucket else 1
+            scalers = map_f32([0.7, 0.0, LARGEST_SCALE][:count])
+            for dense in (False, True):
+                payload = levels.payload(workers, bucket, scalers, numbers, dense)
+                cases.append(
+                    {
+                        "name": f"{workers}-workers-{n}-bucket-{bucket}-dense-{dense}",
+                        "workers": workers,
+                        "bucket": bucket,
+                        "dense": dense,
+                        "scalers": hex_of(scalers),
+                        "sums": struct.pack(f"<{n}i", *numbers).hex(),
+                        "payload": payload.hex(),
+                    }
+                )
+    return cases
+
+
+# --- Files -----------------------------------------------------------------
+
+
+def encoded():
+    files = {"encoded/long.f32": long_input()}
+    for name in TEXTS:
+        cases = cases_of(name)
+        if name == "terngrad":
+            cases += agreed_cases()
+        if name == "oland-raj":
+            cases += gradient_cases() + oland_raj_f64_cases()
+        assert len({c["name"] for c in cases}) == len(cases), name
+        files[f"encoded/{name}.json"] = (json.dumps(cases, indent=1) + "\n").encode()
+    files["encoded/levels.json"] = (json.dumps(levels_cases(), indent=1) + "\n").encode()
+    return files
