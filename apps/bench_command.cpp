@@ -18,24 +18,37 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kExamples = R"(Examples:
   tersewire bench codecs
   tersewire bench codecs --codec 3lc:s=1.9 --elems 1000000 --threads 1,2,4
+  tersewire bench codecs --threads 1 --target best --peers
   tersewire bench codecs --codec 3lc --input gradient.npy --target all --json > bench.json
 Times are ratios to memcpy of the same array by one thread in the same rounds, medians over rounds;
 floor is two passes over memory, the least that an encoder with a residual can do. Encoders meet
 three inputs in rotation, and encode --warm-up times before anything is timed: payloads are tiny at
-first and grow until as much leaves the residual as enters it.)";
+first and grow until as much leaves the residual as enters it. Errors are those of one encode by a
+fresh encoder: the largest, and the root of the mean square over that of the values.)";
 
 constexpr std::size_t kMaxElems = std::size_t{1} << 34;
 
 struct BenchOptions {
-  std::vector<std::string> codecs{"fp32", "3lc", "3lc:s=1.75"};
+  std::vector<std::string> codecs;
   std::size_t elems = 16'000'000;
   std::string input;
   std::vector<std::size_t> threads;
   std::vector<std::string> targets;
   std::size_t rounds = 15;
   std::size_t warm_up_encodes = 150;
+  bool peers = false;
   bool json = false;
 };
+
+// Every codec as it is by default, and 3lc as it is on slow links.
+std::vector<std::string> default_codecs() {
+  std::vector<std::string> codecs;
+  for (const CodecDescription& codec : codec_descriptions()) {
+    codecs.push_back(codec.name);
+    if (codec.name == "3lc") codecs.push_back("3lc:s=1.75");
+  }
+  return codecs;
+}
 
 // The targets that a list names, each once, best first.
 std::vector<std::string> chosen_targets(const std::vector<std::string>& named) {
@@ -81,15 +94,15 @@ std::vector<bench::CodecBenchVariant> variants_of(const BenchOptions& options) {
 
 Floats input_values(const BenchOptions& options) {
   if (options.input.empty()) return bench::heavy_tailed_values(options.elems);
-  FloatArray array = load_npy(options.input);
+  Floats values = load_npy_floats(options.input);
   const auto refuse = [&](const char* sentence) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {}", options.input, sentence));
   };
-  if (array.values.empty()) refuse("it has no values to measure with; name a larger array");
-  if (!std::ranges::all_of(array.values, [](float value) { return std::isfinite(value); })) {
+  if (values.empty()) refuse("it has no values to measure with; name a larger array");
+  if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
     refuse("it holds a NaN or an infinity, which no codec compresses; name another array");
   }
-  return std::move(array.values);
+  return values;
 }
 
 Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
@@ -104,10 +117,12 @@ Json rows_json(const std::vector<bench::CodecBenchRow>& rows) {
                     {"memcpy_gb_per_s", row.memcpy_gb_per_s},
                     {"encode_ratio", row.encode_ratio},
                     {"decode_ratio", row.decode_ratio},
-                    {"decode_add_ratio", row.decode_add_ratio},
-                    {"floor_ratio", row.floor_ratio},
-                    {"encode_over_floor", row.encode_over_floor},
+                    {"decode_add_ratio", optional_json(row.decode_add_ratio)},
+                    {"floor_ratio", optional_json(row.floor_ratio)},
+                    {"encode_over_floor", optional_json(row.encode_over_floor)},
                     {"bits_per_value", row.bits_per_value},
+                    {"max_error", row.max_error},
+                    {"relative_error", row.relative_error},
                     {"compute_scaling", optional_json(row.compute_scaling)},
                     {"encode_scaling", optional_json(row.encode_scaling)},
                     {"rounds", row.rounds},
@@ -127,16 +142,18 @@ std::string rows_text(const std::vector<bench::CodecBenchRow>& rows) {
       "{} values, three inputs in rotation; medians of {} rounds; times as ratios to memcpy by one "
       "thread\n",
       rows.front().elems, rows.front().rounds);
-  text += fmt::format("{:<{}}  {:<8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9} {:>10} {:>11} {:>14}\n",
-                      "codec", width, "target", "threads", "encode", "decode", "dec.add", "floor",
-                      "enc/floor", "bits/value", "memcpy GB/s", "encode scaling");
+  text += fmt::format(
+      "{:<{}}  {:<8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9} {:>10} {:>9} {:>9} {:>11} {:>14}\n",
+      "codec", width, "target", "threads", "encode", "decode", "dec.add", "floor", "enc/floor",
+      "bits/value", "max err", "rel. err", "memcpy GB/s", "encode scaling");
   for (const bench::CodecBenchRow& row : rows) {
     text += fmt::format(
-        "{:<{}}  {:<8} {:>7} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} {:>9.2f} {:>10.3f} {:>11.2f} "
-        "{:>14}\n",
+        "{:<{}}  {:<8} {:>7} {:>7.2f} {:>7.2f} {:>7} {:>7} {:>9} {:>10.3f} {:>9.2g} {:>9.3f} "
+        "{:>11.2f} {:>14}\n",
         row.codec, width, row.target, row.threads, row.encode_ratio, row.decode_ratio,
-        row.decode_add_ratio, row.floor_ratio, row.encode_over_floor, row.bits_per_value,
-        row.memcpy_gb_per_s, shown(row.encode_scaling));
+        shown(row.decode_add_ratio), shown(row.floor_ratio), shown(row.encode_over_floor),
+        row.bits_per_value, row.max_error, row.relative_error, row.memcpy_gb_per_s,
+        shown(row.encode_scaling));
   }
   std::set<std::size_t> told;
   for (const bench::CodecBenchRow& row : rows) {
@@ -147,13 +164,28 @@ std::string rows_text(const std::vector<bench::CodecBenchRow>& rows) {
   return text;
 }
 
+std::vector<bench::CodecBenchRow> peer_rows(const BenchOptions& options, const Floats& values) {
+  auto rows = bench::bench_peers(options.rounds, values);
+  if (rows.empty()) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "this program was built without the libraries that --peers measures; install "
+                "libsnappy-dev, liblz4-dev, libzstd-dev and libzfp-dev and build it again");
+  }
+  return rows;
+}
+
 void run_bench_codecs(const BenchOptions& options) {
-  for (const std::string& codec : options.codecs) codec_argument(codec);
-  const bench::CodecBenchConfig config{.codecs = options.codecs,
+  const auto codecs = options.codecs.empty() ? default_codecs() : options.codecs;
+  for (const std::string& codec : codecs) codec_argument(codec);
+  const bench::CodecBenchConfig config{.codecs = codecs,
                                        .variants = variants_of(options),
                                        .rounds = options.rounds,
                                        .warm_up_encodes = options.warm_up_encodes};
-  const auto rows = bench::bench_codecs(config, input_values(options));
+  const Floats values = input_values(options);
+  const auto peers =
+      options.peers ? peer_rows(options, values) : std::vector<bench::CodecBenchRow>();
+  auto rows = bench::bench_codecs(config, values);
+  rows.insert(rows.end(), peers.begin(), peers.end());
   print(options.json ? json_text(rows_json(rows)) + "\n" : rows_text(rows));
 }
 
@@ -167,7 +199,7 @@ void add_bench_command(CLI::App& app) {
       "codecs", "Encode, decode and decode_add against memcpy, by SIMD target and threads");
   command->footer(kExamples);
   auto options = std::make_shared<BenchOptions>();
-  command->add_option("--codec", options->codecs, "Codecs to measure")->capture_default_str();
+  command->add_option("--codec", options->codecs, "Codecs to measure [all, by default]");
   CLI::Option* elems = command->add_option("--elems", options->elems, "Values in the array")
                            ->capture_default_str()
                            ->check(CLI::Range(std::size_t{1}, kMaxElems));
@@ -185,6 +217,8 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--warm-up", options->warm_up_encodes, "Encodes before anything is timed")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{0}, std::size_t{100000}));
+  command->add_flag("--peers", options->peers,
+                    "Measure snappy, lz4, zstd and zfp too, by one thread");
   command->add_flag("--json", options->json, "Print JSON");
   command->callback([options] { run_bench_codecs(*options); });
 }

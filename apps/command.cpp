@@ -136,13 +136,26 @@ Bytes read_file(const std::string& path) {
   return std::move(*bytes);
 }
 
-FloatArray load_npy(const std::string& path) {
+Array load_npy(const std::string& path) {
   const Bytes bytes = read_file(path);
-  return with_file(path, [&]() -> FloatArray {
-    NpyArray array = parse_npy(bytes);
-    Floats values = npy_floats(array);
-    return {array.element_type, std::move(array.shape), std::move(values)};
+  return with_file(path, [&] {
+    NpyArray npy = parse_npy(bytes);
+    Array array{.element_type = npy.element_type,
+                .shape = std::move(npy.shape),
+                .floats = {},
+                .doubles = {}};
+    if (array.element_type == ElementType::kFloat64) {
+      array.doubles = npy_doubles(npy);
+    } else {
+      array.floats = npy_floats(npy);
+    }
+    return array;
   });
+}
+
+Floats load_npy_floats(const std::string& path) {
+  const Bytes bytes = read_file(path);
+  return with_file(path, [&] { return npy_floats(parse_npy(bytes)); });
 }
 
 NewFile::NewFile(std::string path) : path_(std::move(path)), target_(path_) {

@@ -73,14 +73,19 @@ Bytes read_file(const std::string& path);
 // The same; nothing where it does not exist.
 std::optional<Bytes> read_file_if_exists(const std::string& path);
 
-// An array as the codecs take it.
-struct FloatArray {
-  ElementType element_type = ElementType::kFloat32;  // in the file
+// An array as its file holds it.
+struct Array {
+  ElementType element_type = ElementType::kFloat32;
   std::vector<std::uint64_t> shape;
-  Floats values;
+  Floats floats;    // of f4
+  Doubles doubles;  // of f8
+
+  [[nodiscard]] std::size_t elems() const { return floats.size() + doubles.size(); }
 };
-// Reads an .npy file; f8 is rounded to f32. Throws an Error that names the file.
-FloatArray load_npy(const std::string& path);
+// Reads an .npy file. Throws an Error that names the file.
+Array load_npy(const std::string& path);
+// The values alone; f8 is rounded to f32. Throws as well where one is too large for that.
+Floats load_npy_floats(const std::string& path);
 
 // A file that appears under its name complete or not at all: written next to it, then renamed. What
 // is no regular file (a pipe, a device) is written directly. Every function throws an Error that

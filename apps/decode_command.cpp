@@ -15,9 +15,6 @@ constexpr const char* kExamples = R"(Examples:
   tersewire decode gradient.tw back.npy
 The array has the shape and the type (float32 or float64) of the one that was encoded.)";
 
-// f64 arrays are widened so many values at a time.
-constexpr std::size_t kPieceElems = std::size_t{1} << 16;
-
 struct DecodeOptions {
   std::size_t threads = 1;
   std::string input;
@@ -26,42 +23,30 @@ struct DecodeOptions {
 
 // A few bytes can stand for 2^40 values. A machine that promises more memory than it has would only
 // find out in the middle.
-void check_memory(std::size_t elems) {
+void check_memory(std::size_t bytes) {
   const auto pages = static_cast<std::size_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
   const auto page_bytes = static_cast<std::size_t>(std::max(::sysconf(_SC_PAGESIZE), 0L));
-  if (pages > 0 && elems * sizeof(float) / page_bytes > pages) throw std::bad_alloc();
+  if (pages > 0 && bytes / page_bytes > pages) throw std::bad_alloc();
 }
 
-// Checked whole before memory is taken for it.
-Floats decoded_values(const Frame& frame, std::size_t threads) {
+// Checked whole before memory is taken for it: `elem_bytes` for each value.
+template <typename Values>
+Values decoded_values(const Frame& frame, const auto& decode_into, std::size_t elem_bytes,
+                      std::size_t threads) {
   const std::size_t elems = frame.description->elems();
   check_payload(frame.codec, frame.payload, elems);
-  check_memory(elems);
-  Floats values(elems);
+  check_memory(elems * elem_bytes);
+  Values values(elems);
   std::optional<ThreadPool> pool;
   if (threads > 1) pool.emplace(threads);
-  decode(frame.codec, frame.payload, values, pool ? &*pool : nullptr);
+  decode_into(frame.codec, frame.payload, values, pool ? &*pool : nullptr);
   return values;
 }
 
-void write_widened(NewFile& file, std::span<const float> values) {
-  std::vector<double> piece;
-  for (std::size_t i = 0; i < values.size(); i += kPieceElems) {
-    const auto part = values.subspan(i, std::min(kPieceElems, values.size() - i));
-    piece.assign(part.begin(), part.end());
-    file.write(std::as_bytes(std::span(piece)));
-  }
-}
-
-void write_npy(const std::string& path, const Description& description,
-               std::span<const float> values) {
+void write_npy(const std::string& path, const Description& description, ByteView values) {
   NewFile file(path);
   file.write(npy_header(description.element_type, description.dims));
-  if (description.element_type == ElementType::kFloat64) {
-    write_widened(file, values);
-  } else {
-    file.write(std::as_bytes(values));
-  }
+  file.write(values);
   file.finish();
   file.publish();
 }
@@ -81,9 +66,20 @@ void run_decode(const DecodeOptions& options) {
   const Bytes bytes = read_file(options.input);
   const Message message = with_file(options.input, [&] { return parse_tw_file(bytes); });
   const Frame& frame = message.frames.front();
-  const Floats values =
-      with_file(options.input, [&] { return decoded_values(frame, options.threads); });
-  write_npy(options.output, *frame.description, values);
+  const Description& description = *frame.description;
+  if (description.element_type == ElementType::kFloat64) {
+    // Most codecs decode to floats first.
+    constexpr std::size_t kElemBytes = sizeof(double) + sizeof(float);
+    const auto values = with_file(options.input, [&] {
+      return decoded_values<Doubles>(frame, decode_f64, kElemBytes, options.threads);
+    });
+    write_npy(options.output, description, std::as_bytes(std::span(values)));
+  } else {
+    const auto values = with_file(options.input, [&] {
+      return decoded_values<Floats>(frame, decode, sizeof(float), options.threads);
+    });
+    write_npy(options.output, description, std::as_bytes(std::span(values)));
+  }
 }
 
 }  // namespace

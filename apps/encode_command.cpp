@@ -20,6 +20,9 @@ Arrays are float32 or float64 .npy files in C order. What there is for --codec: 
 struct EncodeOptions {
   std::string codec = "3lc";
   std::string state;
+  std::string gradient;
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
   std::size_t threads = 1;
   std::string input;
   std::string output;
@@ -28,11 +31,27 @@ struct EncodeOptions {
 // An empty tensor's residual is empty too, so another length is asked.
 bool keeps_residual(const Codec& codec) { return !codec.make_encoder(1)->residual().empty(); }
 
+void check_gradient(const EncodeOptions& options, const Codec& codec) {
+  const bool needed = codec.text().find("bits-from=gradient") != std::string::npos;
+  if (needed && options.gradient.empty()) {
+    throw WrongUsage(fmt::format(
+        "codec '{}' takes its bits from a gradient; name one with --gradient", options.codec));
+  }
+  if (options.gradient.empty()) return;
+  refuse_same_file(options.gradient, options.output);
+  if (!needed) {
+    throw WrongUsage(
+        fmt::format("codec '{}' has no use for a gradient; leave --gradient out", options.codec));
+  }
+}
+
 void check(const EncodeOptions& options, const Codec& codec) {
   refuse_same_file(options.input, options.output);
+  check_gradient(options, codec);
   if (options.state.empty()) return;
   refuse_same_file(options.input, options.state);
   refuse_same_file(options.output, options.state);
+  if (!options.gradient.empty()) refuse_same_file(options.gradient, options.state);
   if (!keeps_residual(codec)) {
     throw WrongUsage(fmt::format("codec '{}' keeps no residual; leave --state out", options.codec));
   }
@@ -74,11 +93,19 @@ Bytes message_of(MessageKind kind, const Frame& frame) {
   return writer.take();
 }
 
-Bytes encoded_message(const FloatArray& array, Encoder& encoder, std::size_t threads) {
+Encoded encode_array(const Array& array, Encoder& encoder, const EncodeOptions& options,
+                     Bytes& out) {
   std::optional<ThreadPool> pool;
-  if (threads > 1) pool.emplace(threads);
+  if (options.threads > 1) pool.emplace(options.threads);
+  ThreadPool* threads = pool ? &*pool : nullptr;
+  return array.element_type == ElementType::kFloat64
+             ? encoder.encode_f64(array.doubles, options.step, out, threads)
+             : encoder.encode(array.floats, options.step, out, threads);
+}
+
+Bytes encoded_message(const Array& array, Encoder& encoder, const EncodeOptions& options) {
   Bytes payload;
-  const Encoded encoded = encoder.encode(array.values, payload, pool ? &*pool : nullptr);
+  const Encoded encoded = encode_array(array, encoder, options, payload);
   return message_of(MessageKind::kFile,
                     {.tensor = 0,
                      .codec = encoded.codec,
@@ -87,7 +114,7 @@ Bytes encoded_message(const FloatArray& array, Encoder& encoder, std::size_t thr
                      .payload = payload});
 }
 
-Bytes state_message(const FloatArray& array, Encoder& encoder) {
+Bytes state_message(const Array& array, Encoder& encoder) {
   return message_of(MessageKind::kState,
                     {.tensor = 0,
                      .codec = CodecId::kFp32,
@@ -123,16 +150,20 @@ void write_outputs(const EncodeOptions& options, ByteView message, ByteView stat
 void run_encode(const EncodeOptions& options) {
   const auto codec = codec_argument(options.codec);
   check(options, *codec);
-  const FloatArray array = load_npy(options.input);
-  const auto encoder =
-      with_file(options.input, [&] { return codec->make_encoder(array.values.size()); });
+  const Array array = load_npy(options.input);
+  const auto encoder = with_file(
+      options.input, [&] { return codec->make_encoder(array.elems(), {.seed = options.seed}); });
+  if (!options.gradient.empty()) {
+    const Floats gradient = load_npy_floats(options.gradient);
+    with_file(options.gradient, [&] { encoder->observe_gradient(gradient); });
+  }
   if (!options.state.empty()) {
     if (const auto bytes = read_file_if_exists(options.state)) {
       with_file(options.state, [&] { load_state(*bytes, array.shape, encoder->residual()); });
     }
   }
   const Bytes message =
-      with_file(options.input, [&] { return encoded_message(array, *encoder, options.threads); });
+      with_file(options.input, [&] { return encoded_message(array, *encoder, options); });
   Bytes state;
   if (!options.state.empty()) {
     state = with_file(options.state, [&] { return state_message(array, *encoder); });
@@ -150,6 +181,13 @@ void add_encode_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--state", options->state,
                       "File that holds the residual: read where it exists, written afterwards");
+  command->add_option(
+      "--gradient", options->gradient,
+      "For oland-raj:bits-from=gradient: the gradient by the array's values (.npy)");
+  command->add_option("--seed", options->seed, "For stochastic codecs: what they draw from")
+      ->capture_default_str();
+  command->add_option("--step", options->step, "For stochastic codecs: another for each encoding")
+      ->capture_default_str();
   command->add_option("--threads", options->threads, "Threads; the file does not depend on it")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{1}, kMaxThreads));

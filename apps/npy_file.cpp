@@ -274,6 +274,16 @@ Floats npy_floats(const NpyArray& array) {
   return values;
 }
 
+Doubles npy_doubles(const NpyArray& array) {
+  if (array.element_type == ElementType::kFloat32) {
+    const Floats values = npy_floats(array);
+    return {values.begin(), values.end()};
+  }
+  Doubles values(array.elems);
+  if (array.elems > 0) std::memcpy(values.data(), array.data.data(), array.data.size());
+  return values;
+}
+
 Bytes npy_header(ElementType element_type, std::span<const std::uint64_t> shape) {
   std::string dims;
   for (std::size_t i = 0; i < shape.size(); ++i) {

@@ -29,6 +29,9 @@ NpyArray parse_npy(ByteView bytes);
 // one is beyond what f32 holds.
 Floats npy_floats(const NpyArray& array);
 
+// The values; those of f4 are widened.
+Doubles npy_doubles(const NpyArray& array);
+
 // What numpy.save() writes before the values of such an array: a multiple of 64 bytes.
 Bytes npy_header(ElementType element_type, std::span<const std::uint64_t> shape);
 

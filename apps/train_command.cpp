@@ -184,8 +184,9 @@ void add_train_command(CLI::App& app) {
   CLI::Option* push = command->add_option("--push-codec", config.push_codec, "Codec for gradients");
   CLI::Option* pull =
       command->add_option("--pull-codec", config.pull_codec, "Codec for model deltas");
-  option("--policy", config.policy,
-         "Rules CONDITION:CODEC; ... that go before the codecs, or small, or 3lc-paper");
+  option(
+      "--policy", config.policy,
+      "Rules CONDITION:CODEC; ... that go before the codecs, or small, 3lc-paper, terngrad-paper");
   option("--exchange", config.exchange, "Which node sends what to whom: parameter-server");
   option("--transport", config.transport, "What carries the bytes: in-process");
   CLI::Option* steps = option("--steps", config.steps, "Steps")

@@ -12,6 +12,7 @@
 #include <numbers>
 #include <numeric>
 
+#include "bench/peers.h"
 #include "kernels.h"
 #include "tersewire/codec.h"
 #include "tersewire/simd.h"
@@ -165,6 +166,44 @@ struct Arrays {
   std::vector<float> out;
 };
 
+struct Errors {
+  double max = 0;
+  double relative = 0;
+};
+
+Errors errors_of(std::span<const float> values, std::span<const float> decoded) {
+  Errors errors;
+  double squares = 0;
+  double difference_squares = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double difference = double{values[i]} - double{decoded[i]};
+    errors.max = std::max(errors.max, std::fabs(difference));
+    squares += double{values[i]} * double{values[i]};
+    difference_squares += difference * difference;
+  }
+  if (squares > 0) errors.relative = std::sqrt(difference_squares / squares);
+  return errors;
+}
+
+// So many calls are timed at once.
+std::size_t repeats_for(std::size_t elems) { return (kMinTimedElems + elems - 1) / elems; }
+
+double time_of_copy(Arrays& arrays, std::size_t repeats, std::size_t& turn) {
+  return seconds_of(repeats, [&] {
+    const auto input = arrays.inputs.next(turn);
+    std::memcpy(arrays.out.data(), input.data(), input.size_bytes());
+  });
+}
+
+double gb_per_s(std::size_t elems, std::size_t repeats, double seconds) {
+  return static_cast<double>(elems * sizeof(float) * repeats) / seconds / 1e9;
+}
+
+double bits_per_value(const std::vector<double>& payload_bytes, std::size_t elems) {
+  const double bytes = std::accumulate(payload_bytes.begin(), payload_bytes.end(), 0.0);
+  return 8 * bytes / static_cast<double>(payload_bytes.size()) / static_cast<double>(elems);
+}
+
 // One codec with its encoder, whose residual lives through all variants: its bytes depend on none.
 class CodecMeasurement {
  public:
@@ -172,7 +211,7 @@ class CodecMeasurement {
       : text_(codec),
         arrays_(arrays),
         elems_(arrays.inputs.elems()),
-        repeats_((kMinTimedElems + elems_ - 1) / elems_),
+        repeats_(repeats_for(elems_)),
         encoder_(make_codec(codec)->make_encoder(elems_)) {}
 
   // Brings the residual into a steady state; without one there is none to reach.
@@ -193,20 +232,30 @@ class CodecMeasurement {
     row.target = simd_target();
     row.threads = variant.threads;
     row.rounds = rounds;
+    const Errors errors = first_errors();
+    row.max_error = errors.max;
+    row.relative_error = errors.relative;
     return row;
   }
 
  private:
+  [[nodiscard]] Errors first_errors() {
+    std::size_t first = 0;
+    const auto input = arrays_.inputs.next(first);
+    Bytes payload;
+    const Encoded encoded = make_codec(text_)->make_encoder(elems_)->encode(input, 0, payload);
+    decode(encoded.codec, payload, arrays_.out);
+    return errors_of(input, arrays_.out);
+  }
+
   void encode(ThreadPool* pool) {
     payload_.clear();
-    encoded_ = encoder_->encode(arrays_.inputs.next(encode_turn_), payload_, pool);
+    encoded_ = encoder_->encode(arrays_.inputs.next(encode_turn_), step_++, payload_, pool);
   }
 
   void round(Times& times, ThreadPool* pool) {
     std::vector<float>& out = arrays_.out;
-    times.copy.push_back(seconds_of(repeats_, [&] {
-      std::memcpy(out.data(), arrays_.inputs.next(copy_turn_).data(), elems_ * sizeof(float));
-    }));
+    times.copy.push_back(time_of_copy(arrays_, repeats_, copy_turn_));
     times.floor.push_back(
         seconds_of(repeats_, [&] { arrays_.floor.pass(arrays_.inputs.next(floor_turn_), pool); }));
     if (pool != nullptr) {
@@ -228,15 +277,13 @@ class CodecMeasurement {
     row.codec = text_;
     row.elems = elems_;
     row.warm_up_encodes = warm_up_encodes_;
-    row.memcpy_gb_per_s = static_cast<double>(elems_ * sizeof(float) * repeats_) / copy / 1e9;
+    row.memcpy_gb_per_s = gb_per_s(elems_, repeats_, copy);
     row.encode_ratio = encode / copy;
     row.decode_ratio = median(times.decode) / copy;
     row.decode_add_ratio = median(times.decode_add) / copy;
     row.floor_ratio = floor / copy;
     row.encode_over_floor = encode / floor;
-    const double bytes = std::accumulate(payload_bytes_.begin(), payload_bytes_.end(), 0.0);
-    row.bits_per_value =
-        8 * bytes / static_cast<double>(payload_bytes_.size()) / static_cast<double>(elems_);
+    row.bits_per_value = bits_per_value(payload_bytes_, elems_);
     if (!times.encode_alone.empty()) row.encode_scaling = median(times.encode_alone) / encode;
     return row;
   }
@@ -253,7 +300,45 @@ class CodecMeasurement {
   std::size_t copy_turn_ = 0;
   std::size_t floor_turn_ = 0;
   std::size_t encode_turn_ = 0;
+  std::uint64_t step_ = 0;
 };
+
+CodecBenchRow measure_peer(Peer& peer, Arrays& arrays, std::size_t rounds) {
+  const std::size_t elems = arrays.inputs.elems();
+  const std::size_t repeats = repeats_for(elems);
+  std::size_t copy_turn = 0;
+  std::size_t encode_turn = 0;
+  Bytes payload;
+  Times times;
+  std::vector<double> payload_bytes;
+  // The first round maps the memory and is not counted.
+  for (std::size_t i = 0; i <= rounds; ++i) {
+    if (i == 1) times = {};
+    times.copy.push_back(time_of_copy(arrays, repeats, copy_turn));
+    times.encode.push_back(
+        seconds_of(repeats, [&] { peer.encode(arrays.inputs.next(encode_turn), payload); }));
+    times.decode.push_back(seconds_of(repeats, [&] { peer.decode(payload, arrays.out); }));
+    if (i > 0) payload_bytes.push_back(static_cast<double>(payload.size()));
+  }
+  CodecBenchRow row;
+  row.codec = peer.name();
+  row.target.push_back('-');
+  row.elems = elems;
+  row.rounds = rounds;
+  const double copy = median(times.copy);
+  row.memcpy_gb_per_s = gb_per_s(elems, repeats, copy);
+  row.encode_ratio = median(times.encode) / copy;
+  row.decode_ratio = median(times.decode) / copy;
+  row.bits_per_value = bits_per_value(payload_bytes, elems);
+  std::size_t first = 0;
+  const auto input = arrays.inputs.next(first);
+  peer.encode(input, payload);
+  peer.decode(payload, arrays.out);
+  const Errors errors = errors_of(input, arrays.out);
+  row.max_error = errors.max;
+  row.relative_error = errors.relative;
+  return row;
+}
 
 // A pool for each number of threads above one, and what it gains at computing.
 struct Threads {
@@ -288,6 +373,13 @@ std::vector<CodecBenchRow> bench_codecs(const CodecBenchConfig& config,
       rows.back().compute_scaling = used.scaling;
     }
   }
+  return rows;
+}
+
+std::vector<CodecBenchRow> bench_peers(std::size_t rounds, std::span<const float> values) {
+  Arrays arrays(values);
+  std::vector<CodecBenchRow> rows;
+  for (const auto& peer : make_peers()) rows.push_back(measure_peer(*peer, arrays, rounds));
   return rows;
 }
 

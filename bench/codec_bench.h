@@ -42,11 +42,15 @@ struct CodecBenchRow {
   double memcpy_gb_per_s = 0;  // 10^9 bytes of the array copied
   double encode_ratio = 0;     // residual included
   double decode_ratio = 0;
-  double decode_add_ratio = 0;
+  std::optional<double> decode_add_ratio;  // a library that is no codec has none
   // The two passes over memory that error accumulation cannot avoid, by as many threads.
-  double floor_ratio = 0;
-  double encode_over_floor = 0;
+  std::optional<double> floor_ratio;
+  std::optional<double> encode_over_floor;
   double bits_per_value = 0;  // of payload
+  // What decoding the first encode of a fresh encoder leaves of `values`: the largest difference,
+  // and the root of the mean square over that of the values.
+  double max_error = 0;
+  double relative_error = 0;
   // With several threads, how many times faster than with one: a loop that only computes, once in
   // a run, and encode.
   std::optional<double> compute_scaling;
@@ -58,6 +62,9 @@ struct CodecBenchRow {
 // Memory: about 17 bytes a value beside `values`, more for codecs that do not compress.
 std::vector<CodecBenchRow> bench_codecs(const CodecBenchConfig& config,
                                         std::span<const float> values);
+
+// The same for the libraries of peers.h, one thread each.
+std::vector<CodecBenchRow> bench_peers(std::size_t rounds, std::span<const float> values);
 
 // n values as gradients have them, most near zero and few large: cubes of normal ones times 1e-3.
 // The same on every call.

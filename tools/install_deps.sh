@@ -8,7 +8,9 @@ packages="
   libhwy-dev libfmt-dev libxxhash-dev
   libtorch-dev libopenblas0-pthread zlib1g-dev
   libcli11-dev nlohmann-json3-dev
-  libgtest-dev"
+  libgtest-dev librandom123-dev
+  libsnappy-dev liblz4-dev libzstd-dev libzfp-dev
+  iproute2"
 
 missing=""
 for package in $packages; do

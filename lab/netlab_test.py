@@ -1,0 +1,449 @@
+#!/usr/bin/env python3
+"""Tests of netlab: what it builds, how fast its links are, and that it leaves nothing behind.
+
+Most need root, namespaces and mpirun, and are skipped, by name, without them. Clusters are named
+after the test's process, so that one that is up is left alone.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+
+NETLAB = pathlib.Path(__file__).with_name("netlab")
+NAME = f"test{os.getpid()}"
+FOLDER = pathlib.Path("/run", f"tersewire-{NAME}")
+SLEEP = f"sleep 1000.{os.getpid():07}"  # a command line that nobody else has
+ALL_SKIPPED = 77
+# The share of a link that TCP's payload gets: Ethernet, IP and TCP headers with timestamps are 66
+# bytes of a packet's 1514.
+HEADER_BYTES = 66
+PAYLOAD_BYTES = 1448
+GOODPUT = PAYLOAD_BYTES / (PAYLOAD_BYTES + HEADER_BYTES)
+
+
+# ---- What the ranks of the tests run: this file, with `--transfer`.
+
+def transfer(direction, size):
+    """`gather`: every other rank sends `size` bytes to rank 0; `scatter`: the other way. Rank 0
+    prints bits per second, all ranks together."""
+    rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+    ranks = int(os.environ["OMPI_COMM_WORLD_SIZE"])
+
+    def send(connection):
+        connection.sendall(bytes(size))
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(1):  # until the other side has everything and closes
+            pass
+
+    def receive(connection):
+        with connection:
+            while connection.recv(1 << 18):
+                pass
+
+    if rank > 0:
+        connection = connect("10.77.0.1")
+        connection.recv(1)  # rank 0 has all connections
+        (send if direction == "gather" else receive)(connection)
+        return
+    with socket.create_server(("", 5000)) as server:
+        connections = [server.accept()[0] for _ in range(ranks - 1)]
+    threads = [threading.Thread(target=receive if direction == "gather" else send, args=(each,))
+               for each in connections]
+    start = time.monotonic()
+    for each in connections:
+        each.sendall(b"!")
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(8 * size * (ranks - 1) / (time.monotonic() - start))
+
+
+def connect(host):
+    for _ in range(1000):
+        try:
+            return socket.create_connection((host, 5000), timeout=60)
+        except ConnectionRefusedError:  # it is not there yet
+            time.sleep(0.01)
+    raise TimeoutError(host)
+
+
+# ---- What stands in the way here, if anything.
+
+def obstacle(*tools):
+    """Why a test cannot run here; None if it can."""
+    if os.geteuid() != 0:
+        return "not root"
+    for tool in ("ip", "tc", "unshare", "setpriv", *tools):
+        if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin"):
+            return f"no {tool} here"
+    probe = ("ip link add name veth0 type veth peer name veth1 && "
+             "ip link add name br0 type bridge && "
+             "tc qdisc add dev veth0 root tbf rate 1mbit burst 3200 limit 10000")
+    done = subprocess.run(
+        ["unshare", "--net", "--uts", "--pid", "--fork", "--mount-proc", "sh", "-c", probe],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        check=False)
+    if done.returncode != 0:
+        return f"namespaces or tc are not permitted: {done.stderr.strip()}"
+    return None
+
+
+WITHOUT_CLUSTER = obstacle()
+WITHOUT_MPI = obstacle("mpirun")
+needs_cluster = unittest.skipIf(WITHOUT_CLUSTER, WITHOUT_CLUSTER)
+needs_mpi = unittest.skipIf(WITHOUT_MPI, WITHOUT_MPI)
+
+
+# ---- Helpers.
+
+def words(subcommand, *arguments):
+    return [sys.executable, str(NETLAB), subcommand, "--name", NAME, *map(str, arguments)]
+
+
+def netlab(subcommand, *arguments, stdin=""):
+    return subprocess.run(words(subcommand, *arguments), input=stdin, capture_output=True,
+                          text=True, timeout=100, check=False)
+
+
+
+
+def namespaces():
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
+    return [line.split()[0] for line in listed.stdout.splitlines()
+            if line.startswith(f"tersewire-{NAME}-")]
+
+
+def processes(text):
+    """Ids of the processes, but for this one, whose command line has `text` in it."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+        except OSError:
+            continue  # it has ended
+        if text in line and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
+    return found
+
+
+def name_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""  # it has ended
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.005)
+
+
+class NetlabTest(unittest.TestCase):
+    def setUp(self):
+        if WITHOUT_CLUSTER is None:
+            self.addCleanup(netlab, "down")
+
+    def start(self, *arguments):
+        process = subprocess.Popen(words(*arguments), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, process)
+        return process
+
+    @staticmethod
+    def end(process):
+        process.kill()
+        process.communicate(timeout=60)
+
+    def assert_done(self, done, status=0):
+        self.assertEqual(done.returncode, status, done.stderr)
+
+    def assert_refused(self, done, sentence):
+        self.assert_done(done, 125)
+        self.assertIn(sentence, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def assert_nothing_left(self):
+        self.assertEqual(namespaces(), [])
+        self.assertFalse(FOLDER.exists())
+        self.assertEqual(processes(NAME) + processes(SLEEP), [])
+
+    def transfer(self, direction, nodes, rate, size):
+        """(bits per second, counters)"""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "counters.json")
+            done = netlab("run", "--nodes", nodes, "--rate", rate, "--counters", file, "--",
+                          sys.executable, __file__, "--transfer", direction, size)
+            self.assert_done(done)
+            print(f"{direction}, {nodes} nodes, {rate}: {float(done.stdout) / 1e6:.2f} Mbit/s",
+                  file=sys.stderr)
+            return float(done.stdout), json.loads(file.read_text())
+
+
+class Usage(NetlabTest):
+    def test_wrong_usage(self):
+        for arguments in (["up"], ["up", "--nodes", 0, "--rate", "none"],
+                          ["up", "--nodes", 2, "--rate", "fast"],
+                          ["up", "--nodes", 2, "--rate", "none", "--", "true"],
+                          ["up", "--nodes", 2, "--rate", "0mbit"], ["run", "--nodes", 2],
+                          ["exec", "0"], ["exec", "--", "true"], ["sideways"]):
+            with self.subTest(arguments):
+                self.assert_done(netlab(*arguments), 2)
+
+    def test_needs_root(self):
+        # The system's Python, and netlab from stdin: nobody may not see into root's folders.
+        python = shutil.which("python3", path="/usr/bin:/bin")
+        if python is None:
+            self.skipTest("no python3 in /usr/bin")
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        with open(NETLAB, encoding="utf-8") as program:
+            done = subprocess.run([python, "-", "up", "--nodes", "2", "--rate", "none"],
+                                  stdin=program, capture_output=True, text=True, cwd="/",
+                                  check=False, **nobody)
+        self.assert_refused(done, "need root")
+
+    @needs_cluster
+    def test_names_the_package_of_a_missing_tool(self):
+        with tempfile.TemporaryDirectory() as empty:
+            done = subprocess.run(
+                [sys.executable, "-c",
+                 "import runpy, shutil, sys; sys.argv = sys.argv[1:];"
+                 "which = shutil.which;"
+                 "shutil.which = lambda tool: None if tool == 'tc' else which(tool);"
+                 "runpy.run_path(sys.argv[0], run_name='__main__')",
+                 *words("up", "--nodes", 2, "--rate", "none")[1:]],
+                capture_output=True, text=True, cwd=empty, check=False)
+        self.assert_refused(done, "tc is not installed; Debian's package is iproute2")
+        self.assert_nothing_left()
+
+
+@needs_cluster
+class UpAndDown(NetlabTest):
+    def test_leaves_nothing(self):
+        for rate in ("10mbit", "none"):
+            self.assert_done(netlab("up", "--nodes", 3, "--rate", rate))
+            self.assertEqual(len(namespaces()), 4)
+            self.assertIn(f"3 nodes at {rate}", netlab("status").stderr)
+            self.assert_done(netlab("down"))
+            self.assert_nothing_left()
+        self.assert_done(netlab("down"))
+        self.assert_nothing_left()
+
+    def test_second_up_is_refused(self):
+        self.assert_done(netlab("up", "--nodes", 2, "--rate", "none"))
+        self.assert_refused(netlab("up", "--nodes", 2, "--rate", "none"),
+                            "a cluster of 2 nodes at none is up; `netlab down` ends it")
+        self.assertEqual(len(namespaces()), 3)
+
+    def test_nothing_is_up(self):
+        for arguments in (["status"], ["rate", "1gbit"], ["exec", 0, "--", "true"],
+                          ["run", "--", "true"]):
+            with self.subTest(arguments):
+                if arguments[0] != "run" or WITHOUT_MPI is None:
+                    self.assert_refused(netlab(*arguments), "no cluster is up")
+        self.assert_nothing_left()
+
+    def test_failure_while_building_leaves_nothing(self):
+        # No token bucket is that fast: the last step fails.
+        self.assert_refused(netlab("up", "--nodes", 2, "--rate", "99999999tbit"), "failed:")
+        self.assert_nothing_left()
+
+    def test_signal_while_building_leaves_nothing(self):
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for after in (1, 4):  # namespaces
+                with self.subTest(signum=signum, after=after):
+                    process = self.start("up", "--nodes", "12", "--rate", "1gbit")
+                    wait_until(lambda: len(namespaces()) >= after)
+                    process.send_signal(signum)
+                    _, stderr = process.communicate(timeout=60)
+                    self.assertEqual(process.returncode, 128 + signum, stderr)
+                    self.assert_nothing_left()
+
+    def test_what_a_killed_one_left_is_recognised(self):
+        process = self.start("up", "--nodes", "12", "--rate", "1gbit")
+        wait_until(lambda: len(namespaces()) >= 4)
+        process.kill()
+        process.communicate(timeout=60)
+        for arguments in (["up", "--nodes", 2, "--rate", "none"], ["status"]):
+            self.assert_refused(netlab(*arguments), "`netlab down` removes them")
+        self.assert_done(netlab("down"))
+        self.assert_nothing_left()
+
+    def test_rate_is_changed(self):
+        self.assert_done(netlab("up", "--nodes", 2, "--rate", "10mbit"))
+        for rate, shown in (("1gbit", "tbf rate 1Gbit"), ("none", "pfifo"),
+                            ("100mbit", "tbf rate 100Mbit")):
+            self.assert_done(netlab("rate", rate))
+            self.assertIn(f"at {rate}", netlab("status").stderr)
+            for where, link in (("n0", "eth0"), ("n1", "eth0"), ("switch", "p0"), ("switch", "p1")):
+                queue = subprocess.run(
+                    ["tc", "-n", f"tersewire-{NAME}-{where}", "qdisc", "show", "dev", link],
+                    capture_output=True, text=True, check=True).stdout
+                for word in shown.split():
+                    self.assertIn(word, queue)
+
+
+@needs_cluster
+class Exec(NetlabTest):
+    def setUp(self):
+        super().setUp()
+        self.assert_done(netlab("up", "--nodes", 2, "--rate", "none"))
+
+    def test_runs_in_its_node(self):
+        script = "hostname; ip -br address show dev eth0; cat; echo told >&2; exit 7"
+        done = netlab("exec", 1, "--", "sh", "-c", script, stdin="from outside\n")
+        self.assert_done(done, 7)
+        self.assertRegex(done.stdout, r"\An1\neth0@\S+ +UP +10\.77\.0\.2/24 *\nfrom outside\n\Z")
+        self.assertEqual(done.stderr, "told\n")
+
+    def test_refuses_what_is_not_there(self):
+        self.assert_refused(netlab("exec", 2, "--", "true"), "there is no node 2")
+        self.assert_done(netlab("exec", 0, "--", "no-such-command"), 127)
+
+    def test_ends_what_the_command_started(self):
+        self.assert_done(netlab("exec", 0, "--", "sh", "-c",
+                                f"setsid sh -c 'trap \"\" TERM; {SLEEP}; true' & sleep 0.1"))
+        self.assertEqual(processes(SLEEP), [])
+
+    def test_down_is_refused_meanwhile(self):
+        process = self.start("exec", "0", "--", "sh", "-c", f"echo ready; {SLEEP}; true")
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        self.assert_refused(netlab("down"), "in use")
+        process.terminate()
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+        self.assert_done(netlab("down"))
+        self.assert_nothing_left()
+
+
+@needs_mpi
+class Run(NetlabTest):
+    def test_one_rank_a_node_and_rank_0_is_heard(self):
+        script = 'echo $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname)'
+        done = netlab("run", "--nodes", 11, "--rate", "1gbit", "--", "sh", "-c", script)
+        self.assert_done(done)
+        self.assertEqual(done.stdout, "0 of 11 on n0\n")
+        for rank in range(1, 11):
+            self.assertIn(f"{rank} of 11 on n{rank}\n", done.stderr)
+        self.assert_nothing_left()
+
+    def test_exit_status_is_the_commands(self):
+        for rank in (0, 1):
+            script = f'[ $OMPI_COMM_WORLD_RANK = {rank} ] && exit 42; {SLEEP}'
+            done = netlab("run", "--nodes", 2, "--rate", "none", "--", "sh", "-c", script)
+            self.assert_done(done, 42)
+            self.assert_nothing_left()
+        self.assert_done(netlab("run", "--nodes", 2, "--rate", "none", "--", "no-such-command"),
+                         127)
+        self.assert_nothing_left()
+
+    def test_uses_the_cluster_that_is_up(self):
+        self.assert_done(netlab("up", "--nodes", 2, "--rate", "1gbit"))
+        for options in ([], ["--nodes", 2], ["--rate", "1gbit"]):
+            done = netlab("run", *options, "--", "cat", stdin="from outside\n")
+            self.assert_done(done)
+            self.assertEqual(done.stdout, "from outside\n")
+        self.assertEqual([entry.name for entry in FOLDER.iterdir()], ["cluster.json"])
+        for options in (["--nodes", 3], ["--rate", "none"]):
+            self.assert_refused(netlab("run", *options, "--", "true"),
+                                "a cluster of 2 nodes at 1gbit is up")
+
+    def test_death_of_a_part_leaves_nothing(self):
+        for part in ("mpirun", "orted", "sleep"):
+            with self.subTest(part):
+                process = self.start_sleepers()
+                victim = next(pid for pid in processes(NAME) + processes(SLEEP)
+                              if name_of(pid) == part)
+                os.kill(victim, signal.SIGKILL)
+                _, stderr = process.communicate(timeout=60)
+                self.assertNotIn(process.returncode, (0, 125), stderr)
+                self.assert_nothing_left()
+
+    def test_signal_leaves_nothing(self):
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signum):
+                process = self.start_sleepers()
+                process.send_signal(signum)
+                _, stderr = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 128 + signum, stderr)
+                self.assert_nothing_left()
+
+    def test_killed_netlab_leaves_no_process(self):
+        process = self.start_sleepers()
+        process.kill()
+        process.communicate(timeout=60)
+        wait_until(lambda: not processes(NAME) + processes(SLEEP))
+        self.assert_refused(netlab("run", "--nodes", 2, "--rate", "none", "--", "true"),
+                            "`netlab down` removes them")
+        self.assert_done(netlab("down"))
+        self.assert_nothing_left()
+
+    def start_sleepers(self):
+        """A run of two ranks that sleep, once rank 0 does."""
+        process = self.start("run", "--nodes", "2", "--rate", "none", "--", "sh", "-c",
+                        f"echo ready; exec {SLEEP}")
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        wait_until(lambda: [name_of(pid) for pid in processes(SLEEP)].count("sleep") == 2)
+        return process
+
+
+@needs_mpi
+class Rates(NetlabTest):
+    """Real links against their rates: the one place where time decides, with 5 % to spare."""
+
+    def assert_rate(self, direction, nodes, rate, bits, size):
+        # A machine with other work may be slower once in a while; a link is never faster.
+        for attempt in range(3):
+            got, counters = self.transfer(direction, nodes, rate, size)
+            self.assertLess(got, 1.05 * GOODPUT * bits)
+            if got > 0.95 * GOODPUT * bits:
+                return counters["links"]
+        self.fail(f"{got:.0f} bit/s at {rate}, three times")
+
+    def test_10mbit_and_its_counters(self):
+        size = 3_000_000
+        links = self.assert_rate("gather", 2, "10mbit", 10e6, size)
+        for here, there in ((0, 1), (1, 0)):
+            self.assertEqual(links[here]["node"], here)
+            self.assertEqual(links[here]["tx_wire_bytes"], links[there]["rx_wire_bytes"])
+            self.assertEqual(links[here]["tx_bytes"], links[there]["rx_bytes"])
+            self.assertGreater(links[here]["tx_wire_bytes"], 0)
+        sent = links[1]["tx_wire_bytes"] - HEADER_BYTES * links[1]["tx_wire_packets"]
+        self.assertGreater(sent, size - 200)  # ARP's packets are smaller than 66 bytes
+        self.assertLess(sent, 1.01 * size)
+
+    def test_100mbit_into_a_node(self):
+        self.assert_rate("gather", 3, "100mbit", 100e6, 12_000_000)
+
+    def test_100mbit_out_of_a_node(self):
+        self.assert_rate("scatter", 3, "100mbit", 100e6, 12_000_000)
+
+
+def main():
+    if sys.argv[1:2] == ["--transfer"]:
+        transfer(sys.argv[2], int(sys.argv[3]))
+        return 0
+    result = unittest.main(exit=False, verbosity=2).result
+    if not result.wasSuccessful():
+        return 1
+    # Without a cluster hardly anything was tested; ctest then calls it skipped.
+    return ALL_SKIPPED if WITHOUT_MPI else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
