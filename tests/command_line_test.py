@@ -232,6 +232,21 @@ class Reference(CommandLineTest):
         self.assertEqual(encoder.main(arguments), 0)
         self.assertEqual(message, self.read("r.tw"))
 
+    def test_bits_from_a_gradient(self):
+        values = heavy_tailed(self.random, 700)
+        gradient = self.write("g.npy", npy([6.0] * 700, (700,)))
+        source = self.write("in.npy", npy(values, (700,), "d"))
+        codec = ("--codec", "oland-raj:bits-from=gradient")
+        self.assert_done(run("encode", *codec, "--gradient", gradient, source, self.path("m.tw")))
+        self.write("in.f64", struct.pack("<700d", *values))
+        self.write("g.f32", struct.pack("<700f", *[6.0] * 700))
+        arguments = [*codec, "--gradient", self.path("g.f32"), "--dims", "700", "--dtype", "f64"]
+        self.assertEqual(encoder.main([*arguments, self.path("in.f64"), self.path("r.tw")]), 0)
+        self.assertEqual(self.read("m.tw"), self.read("r.tw"))
+        shorter = self.write("g.npy", npy([6.0] * 699, (699,)))
+        result = run("encode", *codec, "--gradient", shorter, source, self.path("m.tw"))
+        self.assert_refused(result, 1, "g.npy", "699")
+
 
 class Inspect(CommandLineTest):
     def inspect(self, content):
@@ -270,9 +285,10 @@ class Inspect(CommandLineTest):
         self.assertEqual((described["elems"], described["bits_per_value"]), (0, None))
 
     def test_other_messages(self):
-        payload = encoder.three_lc_payload(0.5, 1.0, [0, 1, 2], encoder.LAYOUT_ZERO_RUNS)
+        three_lc = encoder.three_lc
+        payload = three_lc.payload(0.5, 1.0, [0, 1, 2], three_lc.LAYOUT_ZERO_RUNS)
         bitmap = encoder.contributors_payload([0, 2], 3)
-        frames = [encoder.frame(4, encoder.THREE_LC, payload)]
+        frames = [encoder.frame(4, encoder.codecs.THREE_LC, payload)]
         frames.append(encoder.frame(5, 0, bitmap))
         frames.append(encoder.frame(5, encoder.FP32, encoder.fp32_payload([1.0, 2.0])))
         described = self.inspect(encoder.message(decoder.PULL, 3, 17, frames))
@@ -334,7 +350,7 @@ class DamagedMessages(CommandLineTest):
         groups = (elems + 4) // 5
         payload = struct.pack("<ffB", 1, 1, 6) + b"\xff" + encoder.varint(groups - 14)
         frame = encoder.frame(
-            0, encoder.THREE_LC, payload, encoder.description(encoder.TYPE_F32, [elems])
+            0, encoder.codecs.THREE_LC, payload, encoder.description(encoder.TYPE_F32, [elems])
         )
         self.refuse_all([encoder.message(decoder.FILE, 0, 0, [frame])], "memory")
 
@@ -466,6 +482,8 @@ class Usage(CommandLineTest):
             (("encode", "--codec", "3lc:ef=off", *state, source, out), "residual"),
             (("encode", source, source), "same file"),
             (("encode", "--state", out, source, out), "same file"),
+            (("encode", "--gradient", source, source, out), "leave --gradient out"),
+            (("encode", "--codec", "oland-raj:bits-from=gradient", source, out), "--gradient"),
             (("encode", "--threads", 0, source, out), "--threads"),
             (("encode", source), "OUT.tw"),
             (("transmogrify",), "transmogrify"),
