@@ -43,8 +43,8 @@ class DigitSource {
 
   // How many parts of it can be read at once, by several threads.
   [[nodiscard]] virtual std::size_t parts() const = 0;
-  // Calls `sink` for runs of elements that make up the part; digits of up to `block_elems` of them,
-  // a multiple of kernels::kBlockElems up to kMaxReadElems, are read at once.
+  // Calls `sink` for runs of up to `block_elems` elements, a multiple of kernels::kBlockElems up to
+  // kMaxReadElems, that make up the part.
   virtual void read(std::size_t part, std::size_t block_elems, const DigitSink& sink) const = 0;
 };
 

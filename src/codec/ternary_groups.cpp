@@ -387,7 +387,9 @@ void GroupSource::read(std::size_t part, std::size_t block_elems, const DigitSin
   const Cut& from = cuts_[part];
   const Cut& to = cuts_[part + 1];
   const bool few = (to.byte - from.byte) * kFewBytes <= to.group - from.group;
-  const std::size_t block_groups = block_elems / kDigitsPerGroup;
+  // Partitions' rows are short enough as they are.
+  const std::size_t block_groups =
+      layout_.partitions ? kMaxReadGroups : block_elems / kDigitsPerGroup;
   few ? read_few(from, to, block_groups, sink) : read_many(from, to, block_groups, sink);
 }
 

@@ -215,15 +215,17 @@ void join(const Fives& fives, std::uint64_t* row) {
 }
 
 // The lowest bits of 8 bytes become a byte.
-std::uint8_t low_bits(std::uint64_t bytes) {
-  return static_cast<std::uint8_t>((bytes & kOnes) * 0x0102040810204080 >> 56);
-}
+std::uint64_t low_bits(std::uint64_t bytes) { return (bytes & kOnes) * 0x0102040810204080 >> 56; }
 
-// Eight groups' digits in bytes become a byte in each of five rows.
-void transpose(const Fives& fives, std::size_t stride, std::uint64_t* bits) {
+// Eight groups' digits in bytes become a byte in each of five rows; whole words, as above.
+void transpose(const Fives& fives, std::size_t stride, std::uint64_t* rows) {
   for (std::size_t k = 0; k < kDigitsPerGroup; ++k) {
-    auto* bytes = reinterpret_cast<std::uint8_t*>(bits + k * stride);
-    for (std::size_t i = 0; i < kBlockWords; ++i) bytes[i] = low_bits(fives[i] >> k);
+    for (std::size_t i = 0; i < kBlockWords; i += 8) {
+      std::uint64_t word = 0;
+      for (std::size_t byte = 0; byte < 8; ++byte)
+        word |= low_bits(fives[i + byte] >> k) << 8 * byte;
+      rows[k * stride + i / 8] = word;
+    }
   }
 }
 
