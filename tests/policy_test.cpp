@@ -49,6 +49,10 @@ TEST(Policy, ReadyMadeOnesNeedNotMatch) {
   EXPECT_EQ(chosen("3lc-paper"), "33f33");
   EXPECT_EQ(chosen("terngrad-paper"), "333ff");
   EXPECT_EQ(chosen("small"), "3ff3f");
+  const auto adacomp = choose_codecs("adacomp-paper", "fp32", kTensors);
+  for (std::size_t i = 0; i < adacomp.size(); ++i) {
+    EXPECT_TRUE(adacomp[i]->text().starts_with(i == 0 ? "adacomp:bin=50," : "adacomp:bin=500,"));
+  }
   const std::vector<TensorInfo> large{{"w", {1000}, TensorKind::kDense}};
   EXPECT_EQ(choose_codecs("small", "3lc", large).size(), 1U);
 }

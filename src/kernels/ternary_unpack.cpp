@@ -5,11 +5,13 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include <array>
 #include <cstring>
+
+#include "lane_masks_inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tersewire::kernels::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
 constexpr std::size_t kGroupsPerWord = 8;
@@ -62,23 +64,40 @@ HWY_INLINE void store_eights(VecU64 eights, std::uint8_t* bytes) {
   std::memcpy(bytes, &eight, sizeof(eight));
 }
 
-HWY_INLINE void digits_of(VecU64 groups, VecU64& sent, VecU64& negative) {
-  const std::uint64_t bytes = hn::GetLane(groups);
+// Calls visit(k, digit) for the digits of a group.
+template <class Visit>
+HWY_INLINE void visit_digits(unsigned group, const Visit& visit) {
+  for (std::size_t k = kDigitsPerGroup; k-- > 0; group /= 3) visit(k, group % 3);
+}
+
+HWY_INLINE void digits_of(const std::uint8_t* groups, VecU64& sent, VecU64& negative) {
   std::uint64_t sent_bits = 0;
   std::uint64_t negative_bits = 0;
-  for (std::size_t byte = 0; byte < 8; ++byte) {
-    unsigned group = bytes >> 8 * byte & 0xFF;
-    for (std::size_t k = kDigitsPerGroup; k-- > 0; group /= 3) {
-      const std::uint64_t bit = std::uint64_t{1} << (8 * byte + k);
-      if (group % 3 != 1) sent_bits |= bit;
-      if (group % 3 == 0) negative_bits |= bit;
-    }
+  for (std::size_t byte = 0; byte < kGroupsPerWord; ++byte) {
+    visit_digits(groups[byte], [&](std::size_t k, unsigned digit) {
+      sent_bits |= std::uint64_t{digit != 1} << (8 * byte + k);
+      negative_bits |= std::uint64_t{digit == 0} << (8 * byte + k);
+    });
   }
   sent = hn::Set(U64(), sent_bits);
   negative = hn::Set(U64(), negative_bits);
 }
 
+HWY_INLINE void unpack_rows(const std::uint8_t* groups, std::size_t stride, std::uint64_t* sent,
+                            std::uint64_t* negative) {
+  for (std::size_t g = 0; g < kBlockGroups; ++g) {
+    visit_digits(groups[g], [&](std::size_t k, unsigned digit) {
+      const std::size_t word = k * stride + g / kWordBits;
+      if (g % kWordBits == 0) sent[word] = negative[word] = 0;
+      sent[word] |= std::uint64_t{digit != 1} << g % kWordBits;
+      negative[word] |= std::uint64_t{digit == 0} << g % kWordBits;
+    });
+  }
+}
+
 #else
+
+using MaskU8 = hn::Mask<U8>;
 
 HWY_INLINE VecU64 load_eights(const std::uint8_t* bytes) {
   return hn::BitCast(U64(), hn::LoadU(U8(), bytes));
@@ -87,55 +106,71 @@ HWY_INLINE void store_eights(VecU64 eights, std::uint8_t* bytes) {
   hn::StoreU(hn::BitCast(U8(), eights), U8(), bytes);
 }
 
-// Takes `weight` off the bytes that reach it, and returns all ones for the others.
-HWY_INLINE VecU8 take(VecU8& groups, int weight) {
+// Takes `weight` off the bytes that reach it, and says which do not.
+HWY_INLINE MaskU8 take(VecU8& groups, std::uint8_t weight) {
   // Below `weight` the difference wraps around to something larger.
-  const VecU8 less =
-      hn::Min(groups, hn::Sub(groups, hn::Set(U8(), static_cast<std::uint8_t>(weight))));
-  const VecU8 below = hn::VecFromMask(U8(), hn::Eq(less, groups));
+  const VecU8 less = hn::Min(groups, hn::Sub(groups, hn::Set(U8(), weight)));
+  const MaskU8 below = hn::Eq(less, groups);
   groups = less;
   return below;
 }
 
-// Digit kDigit of groups that hold no higher ones becomes bit kDigit of their bytes.
-template <int kDigit, int kWeight>
-HWY_INLINE void take_digit(VecU8& groups, VecU8& sent, VecU8& negative) {
-  const VecU8 bit = hn::Set(U8(), 1 << kDigit);
-  const VecU8 below1 = take(groups, kWeight);
-  const VecU8 below2 = take(groups, kWeight);
-  sent = hn::Or(sent, hn::AndNot(hn::Xor(below1, below2), bit));
-  negative = hn::Or(negative, hn::And(below1, bit));
+// Calls visit(k, is_sent, is_negative) for the digits of groups, highest first.
+template <std::size_t kDigit = 0, std::uint8_t kWeight = 81, class Visit>
+HWY_INLINE void visit_digits(VecU8 groups, const Visit& visit) {
+  const MaskU8 below1 = take(groups, kWeight);
+  const MaskU8 below2 = take(groups, kWeight);
+  visit(kDigit, hn::Not(hn::Xor(below1, below2)), below1);
+  if constexpr (kWeight > 1) visit_digits<kDigit + 1, kWeight / 3>(groups, visit);
 }
 
 // Groups, eight in a lane, become bytes of five bits.
-HWY_INLINE void digits_of(VecU64 eights, VecU64& sent, VecU64& negative) {
-  VecU8 groups = hn::BitCast(U8(), eights);
+HWY_INLINE void digits_of(const std::uint8_t* groups, VecU64& sent, VecU64& negative) {
   VecU8 sent_bits = hn::Zero(U8());
   VecU8 negative_bits = hn::Zero(U8());
-  take_digit<0, 81>(groups, sent_bits, negative_bits);
-  take_digit<1, 27>(groups, sent_bits, negative_bits);
-  take_digit<2, 9>(groups, sent_bits, negative_bits);
-  take_digit<3, 3>(groups, sent_bits, negative_bits);
-  take_digit<4, 1>(groups, sent_bits, negative_bits);
+  visit_digits(hn::LoadU(U8(), groups),
+               [&](std::size_t k, MaskU8 is_sent, MaskU8 is_negative) HWY_ATTR {
+                 const VecU8 bit = hn::Set(U8(), static_cast<std::uint8_t>(1U << k));
+                 sent_bits = hn::Or(sent_bits, hn::IfThenElseZero(is_sent, bit));
+                 negative_bits = hn::Or(negative_bits, hn::IfThenElseZero(is_negative, bit));
+               });
   sent = hn::BitCast(U64(), sent_bits);
   negative = hn::BitCast(U64(), negative_bits);
+}
+
+HWY_INLINE void unpack_rows(const std::uint8_t* groups, std::size_t stride, std::uint64_t* sent,
+                            std::uint64_t* negative) {
+  const U8 d;
+  for (std::size_t g = 0; g < kBlockGroups; g += hn::Lanes(d)) {
+    visit_digits(hn::LoadU(d, groups + g),
+                 [&](std::size_t k, MaskU8 is_sent, MaskU8 is_negative) HWY_ATTR {
+                   const std::size_t word = k * stride + g / kWordBits;
+                   store_mask(d, is_sent, sent + word, g % kWordBits);
+                   store_mask(d, is_negative, negative + word, g % kWordBits);
+                 });
+  }
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR
 
 }  // namespace
 
-// Five bits of each of eight groups in a word, in bytes or, joined, in its lowest 40 bits.
-void unpack_fives(const std::uint8_t* HWY_RESTRICT groups, std::size_t words, bool join,
+// Of eight groups in a row, five bits each in the lowest 40 of a word.
+void unpack_fives(const std::uint8_t* HWY_RESTRICT groups, std::size_t words,
                   std::uint64_t* HWY_RESTRICT sent, std::uint64_t* HWY_RESTRICT negative) {
   const U64 d;
   for (std::size_t i = 0; i < words; i += hn::Lanes(d)) {
     VecU64 is_sent;
     VecU64 is_negative;
-    digits_of(load_eights(groups + i * kGroupsPerWord), is_sent, is_negative);
-    hn::StoreU(join ? join_fives(is_sent) : is_sent, d, sent + i);
-    hn::StoreU(join ? join_fives(is_negative) : is_negative, d, negative + i);
+    digits_of(groups + i * kGroupsPerWord, is_sent, is_negative);
+    hn::StoreU(join_fives(is_sent), d, sent + i);
+    hn::StoreU(join_fives(is_negative), d, negative + i);
   }
+}
+
+void unpack_partitions(const std::uint8_t* groups, std::size_t stride, std::uint64_t* sent,
+                       std::uint64_t* negative) {
+  unpack_rows(groups, stride, sent, negative);
 }
 
 void pack_pairs(const std::uint64_t* HWY_RESTRICT sent, const std::uint64_t* HWY_RESTRICT negative,
@@ -197,7 +232,6 @@ namespace tersewire::kernels {
 namespace {
 
 constexpr std::size_t kBlockWords = kBlockGroups / 8;
-constexpr std::uint64_t kOnes = 0x0101010101010101;
 
 using Fives = std::array<std::uint64_t, kBlockWords>;
 
@@ -214,24 +248,10 @@ void join(const Fives& fives, std::uint64_t* row) {
   }
 }
 
-// The lowest bits of 8 bytes become a byte.
-std::uint64_t low_bits(std::uint64_t bytes) { return (bytes & kOnes) * 0x0102040810204080 >> 56; }
-
-// Eight groups' digits in bytes become a byte in each of five rows; whole words, as above.
-void transpose(const Fives& fives, std::size_t stride, std::uint64_t* rows) {
-  for (std::size_t k = 0; k < kDigitsPerGroup; ++k) {
-    for (std::size_t i = 0; i < kBlockWords; i += 8) {
-      std::uint64_t word = 0;
-      for (std::size_t byte = 0; byte < 8; ++byte)
-        word |= low_bits(fives[i + byte] >> k) << 8 * byte;
-      rows[k * stride + i / 8] = word;
-    }
-  }
-}
-
 }  // namespace
 
 HWY_EXPORT(unpack_fives);
+HWY_EXPORT(unpack_partitions);
 HWY_EXPORT(pack_pairs);
 HWY_EXPORT(unpack_pairs);
 HWY_EXPORT(all_at_most);
@@ -241,19 +261,14 @@ void unpack_neighbours(const std::uint8_t* groups, std::uint64_t* sent, std::uin
   Fives sent_fives;
   Fives negative_fives;
   HWY_DYNAMIC_DISPATCH(unpack_fives)
-  (groups, kBlockWords, true, sent_fives.data(), negative_fives.data());
+  (groups, kBlockWords, sent_fives.data(), negative_fives.data());
   join(sent_fives, sent);
   join(negative_fives, negative);
 }
 
 void unpack_partitions(const std::uint8_t* groups, std::size_t stride, std::uint64_t* sent,
                        std::uint64_t* negative) {
-  Fives sent_fives;
-  Fives negative_fives;
-  HWY_DYNAMIC_DISPATCH(unpack_fives)
-  (groups, kBlockWords, false, sent_fives.data(), negative_fives.data());
-  transpose(sent_fives, stride, sent);
-  transpose(negative_fives, stride, negative);
+  HWY_DYNAMIC_DISPATCH(unpack_partitions)(groups, stride, sent, negative);
 }
 
 void pack_pairs(const std::uint64_t* sent, const std::uint64_t* negative, std::size_t words,
