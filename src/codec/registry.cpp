@@ -83,7 +83,7 @@ std::shared_ptr<const Codec> make_codec(std::string_view text) {
   std::vector<std::string> names;
   for (const CodecDescription& codec : codec_descriptions()) names.push_back(codec.name);
   fail(ErrorCode::kInvalidArgument, "there is no codec '{}'; use {}", parsed.name(),
-       fmt::join(names, " or "));
+       fmt::join(names, ", "));
 }
 
 std::string_view codec_name(CodecId id) {

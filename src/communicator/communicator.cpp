@@ -50,7 +50,7 @@ const Exchange& exchange_of(const Job& job) {
   std::vector<std::string_view> names;
   for (const Exchange& exchange : kExchanges) names.push_back(exchange.name);
   fail(ErrorCode::kInvalidArgument, "there is no exchange '{}'; use {}", job.exchange,
-       fmt::join(names, " or "));
+       fmt::join(names, ", "));
 }
 
 void check_servers(const Job& job) {
