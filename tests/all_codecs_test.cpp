@@ -105,7 +105,8 @@ TEST_P(EveryCodec, RejectsEveryPayloadThatIsCutShort) {
   Bytes payload;
   const Encoded encoded = codec()->make_encoder(input.size())->encode(input, 0, payload);
   for (std::size_t bytes = 0; bytes < payload.size(); ++bytes) {
-    expect_rejected(encoded.codec, Bytes(payload.begin(), payload.begin() + bytes), input.size());
+    const auto end = payload.begin() + static_cast<std::ptrdiff_t>(bytes);
+    expect_rejected(encoded.codec, Bytes(payload.begin(), end), input.size());
   }
   payload.push_back(std::byte{0});
   expect_rejected(encoded.codec, payload, input.size());
