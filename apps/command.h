@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <new>
 #include <nlohmann/json_fwd.hpp>
@@ -42,6 +43,18 @@ inline constexpr std::size_t kMaxThreads = 256;
 class WrongUsage : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// Thrown where another process of the same job says what failed: the program ends with its exit
+// code and says nothing.
+class ToldElsewhere : public std::exception {
+ public:
+  explicit ToldElsewhere(bool wrong_usage) : wrong_usage_(wrong_usage) {}
+
+  [[nodiscard]] bool wrong_usage() const noexcept { return wrong_usage_; }
+
+ private:
+  bool wrong_usage_;
 };
 
 // The codec that an argument names. Throws WrongUsage with the library's sentence.

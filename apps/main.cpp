@@ -84,6 +84,8 @@ int run(int argc, char** argv) {
   } catch (const WrongUsage& error) {
     complain(error.what());
     return kWrongUsage;
+  } catch (const ToldElsewhere& failure) {
+    return failure.wrong_usage() ? kWrongUsage : kFailed;
   } catch (const std::bad_alloc&) {
     complain("there is not enough memory; use a smaller array or a machine with more");
   } catch (const std::exception& error) {

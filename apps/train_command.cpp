@@ -26,6 +26,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --data mnist/ --workers 10 --epochs 5 --model lenet
   tersewire train --push-codec 3lc:s=1.9 --pull-codec 3lc --backup-workers 1
   tersewire train --policy 'kind=bias:fp32; last:fp32; *:3lc:s=1.5'
+  mpirun -n 5 tersewire train --transport mpi       a process a node: 4 workers, then 1 server
 
 A higher s sends less and learns later: with few steps, or at a learning rate near the edge of what
 fp32 survives, prefer s=1.)";
@@ -107,43 +108,9 @@ void keep_freed_memory() {
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
-void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given, bool epochs_given) {
-  trainer::TrainConfig& config = flags.config;
-  if (!push_codec_given) config.push_codec = flags.codec;
-  if (!pull_codec_given) config.pull_codec = flags.codec;
-  for (const std::string& codec : {flags.codec, config.push_codec, config.pull_codec}) {
-    codec_argument(codec);
-  }
-
-  keep_freed_memory();
-  end_on_signals();
-  const trainer::DataSplits data = trainer::load_data(config.data, config.seed);
-  as_usage([&] {
-    if (epochs_given) {
-      config.steps = trainer::steps_for_epochs(
-          flags.epochs, data.train.size(), static_cast<std::size_t>(config.workers), config.batch);
-    }
-    trainer::check(config, data);
-  });
-  RunDirectory directory =
-      flags.out.empty() ? RunDirectory::fresh(config.model) : RunDirectory(flags.out);
-  directory.write_json("config.json", config_json(config));
-
-  TrainProgress progress(config.steps);
-  MetricsWriter metrics(directory);
-  const trainer::TrainResult result = train(config, data,
-                                            {.on_step =
-                                                 [&](const trainer::StepReport& report) {
-                                                   progress.show(report);
-                                                   metrics.add(report);
-                                                 },
-                                             .on_event = {},
-                                             .stop = &interrupted});
-  progress.finish();
-
-  // What was measured is shown and written, each even where the other fails.
-  const TrainSummary summary(config, result, interrupted && result.steps < config.steps);
-  std::optional<Error> failure = metrics.failure();
+// What was measured is shown and written, each even where the other fails.
+void tell(const TrainFlags& flags, const TrainSummary& summary, const RunDirectory& directory,
+          std::optional<Error> failure) {
   const auto attempt = [&](const auto& task) {
     try {
       task();
@@ -158,6 +125,80 @@ void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given, b
   });
   attempt([&] { directory.write_json("summary.json", summary.json()); });
   if (failure) throw *failure;
+}
+
+using Network = std::vector<std::unique_ptr<Transport>>;
+
+// The process of rank 0, which is the one that tells.
+void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network) {
+  const trainer::TrainConfig& config = flags.config;
+  RunDirectory directory =
+      flags.out.empty() ? RunDirectory::fresh(config.model) : RunDirectory(flags.out);
+  directory.write_json("config.json", config_json(config));
+  TrainProgress progress(config.steps);
+  MetricsWriter metrics(directory);
+  const auto result = trainer::train(config, data,
+                                     {.on_step =
+                                          [&](const trainer::StepReport& report) {
+                                            progress.show(report);
+                                            metrics.add(report);
+                                          },
+                                      .on_event = {},
+                                      .stop = &interrupted},
+                                     std::move(network));
+  progress.finish();
+  tell(flags, TrainSummary(config, *result, interrupted && result->steps < config.steps), directory,
+       metrics.failure());
+}
+
+void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
+  trainer::TrainConfig& config = flags.config;
+  const bool tells = network.front()->rank() == 0;
+  as_usage([&] { trainer::check_nodes(config, network.front()->size()); });
+  for (const std::string& codec : {flags.codec, config.push_codec, config.pull_codec}) {
+    codec_argument(codec);
+  }
+  const trainer::DataSplits data = trainer::load_data(config.data, config.seed);
+  as_usage([&] {
+    if (epochs_given) {
+      config.steps = trainer::steps_for_epochs(
+          flags.epochs, data.train.size(), static_cast<std::size_t>(config.workers), config.batch);
+    }
+    trainer::check(config, data);
+  });
+  if (tells) {
+    train_and_tell(flags, data, network);
+  } else {
+    trainer::train(config, data, {.on_step = {}, .on_event = {}, .stop = &interrupted},
+                   std::move(network));
+  }
+}
+
+// Whether the process of rank 0 fails with the same sentence, and says it.
+bool told_by_rank_0(const std::exception& failure) {
+  if (dynamic_cast<const WrongUsage*>(&failure) != nullptr) return true;
+  const auto* error = dynamic_cast<const Error*>(&failure);
+  return error != nullptr &&
+         (error->code() == ErrorCode::kAborted || error->code() == ErrorCode::kCancelled);
+}
+
+void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given, bool epochs_given) {
+  if (!push_codec_given) flags.config.push_codec = flags.codec;
+  if (!pull_codec_given) flags.config.pull_codec = flags.codec;
+  keep_freed_memory();
+  end_on_signals();
+  Network network;
+  as_usage([&] { network = trainer::join_network(flags.config); });
+  const bool tells = network.front()->rank() == 0;
+  try {
+    run_nodes(flags, epochs_given, network);
+  } catch (const std::exception& error) {
+    if (!network.empty()) network.front()->abort(error.what());
+    if (!tells && told_by_rank_0(error)) {
+      throw ToldElsewhere(dynamic_cast<const WrongUsage*>(&error) != nullptr);
+    }
+    throw;
+  }
 }
 
 }  // namespace
@@ -188,7 +229,11 @@ void add_train_command(CLI::App& app) {
       "--policy", config.policy,
       "Rules CONDITION:CODEC; ... that go before the codecs, or small, 3lc-paper, terngrad-paper");
   option("--exchange", config.exchange, "Which node sends what to whom: parameter-server");
-  option("--transport", config.transport, "What carries the bytes: in-process");
+  option("--transport", config.transport,
+         "What carries the bytes: in-process (threads), or mpi (processes that mpirun starts)");
+  option("--deadline", config.deadline_seconds,
+         "Seconds without a message after which a job over mpi ends")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));
   CLI::Option* steps = option("--steps", config.steps, "Steps")
                            ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
   CLI::Option* epochs =

@@ -149,6 +149,7 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"policy", config.policy},
           {"exchange", config.exchange},
           {"transport", config.transport},
+          {"deadline_seconds", config.deadline_seconds},
           {"steps", config.steps},
           {"batch", config.batch},
           {"lr", config.learning_rate},

@@ -22,6 +22,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 sys.dont_write_bytecode = True
 
+import mpi_launcher
+
 PROGRAM = None
 decoder = None  # spec/reference_decoder.py
 encoder = None  # spec/reference_encoder.py
@@ -579,6 +581,60 @@ class Train(CommandLineTest):
         summary = json.loads(output)
         self.assertEqual((process.returncode, summary["interrupted"]), (0, True))
         self.assertEqual(len(self.read("run/metrics.jsonl").splitlines()), summary["steps"])
+
+    def over_mpi(self, ranks, *arguments):
+        """The same over processes."""
+        alone = self.train("alone", "--transport", "mpi")
+        if b"no transport 'mpi'" in alone.stderr:
+            self.skipTest("this build has no MPI")
+        self.assert_refused(alone, 1, "mpirun -n NODES")
+        if not mpi_launcher.launcher():
+            self.skipTest("there is no mpirun here")
+        command = mpi_launcher.command(
+            ranks, PROGRAM, "train", *self.JOB, "--transport", "mpi", "--json", *arguments
+        )
+        with mpi_launcher.environment() as variables:
+            return subprocess.run(
+                command,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=120,
+                check=False,
+            )
+
+    def test_processes_come_to_the_same_as_threads(self):
+        job = ("--steps", "12", "--servers", "2")
+        over_mpi = self.over_mpi(4, "--out", self.path("mpi"), *job)
+        self.assertEqual(over_mpi.returncode, 0, over_mpi)
+        self.assertEqual(over_mpi.stderr.count(b"step 12/12"), 1, over_mpi)
+        threads = json.loads(self.train("threads", *job).stdout)
+        summary = json.loads(over_mpi.stdout)
+        for key in ["parameters_checksum", "final_loss", "test_accuracy", "push_bytes"]:
+            self.assertEqual(summary[key], threads[key], key)
+        self.assertEqual(json.loads(self.read("mpi/summary.json")), summary)
+        self.assertEqual(os.listdir(self.directory).count("mpi"), 1)
+
+    def test_what_all_processes_refuse_is_said_once(self):
+        os.mkdir(self.path("full"))
+        self.write("full/file", b"")
+        cases = [
+            (2, 2, "2 workers and 1 servers need 3 processes, and 2 were started"),
+            (3, 1, "full exists and is not an empty directory"),
+        ]
+        for ranks, code, sentence in cases:
+            with self.subTest(sentence=sentence):
+                refused = self.over_mpi(ranks, "--out", self.path("full"))
+                self.assertEqual(refused.returncode, code, refused)
+                self.assertEqual(refused.stderr.count(b"tersewire: "), 1, refused)
+                self.assertIn(sentence.encode(), refused.stderr)
+                self.assertNotIn(b"tersewire", refused.stdout)
+
+    def test_processes_that_were_started_differently_are_refused(self):
+        server = [PROGRAM, "train", *self.JOB, "--transport", "mpi", "--seed", "2"]
+        refused = self.over_mpi(2, "--out", self.path("run"), ":", "-n", "1", *server)
+        self.assertEqual(refused.returncode, 1, refused)
+        self.assertIn(b"rank 2 was started with other arguments", refused.stderr)
 
     def test_refused(self):
         os.mkdir(self.path("full"))

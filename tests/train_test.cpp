@@ -7,6 +7,7 @@
 
 #include "tersewire/error.h"
 #include "trainer/data/stroke_digits.h"
+#include "trainer/train_worker.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -107,6 +108,27 @@ TEST(Train, EndsWhenToldWithAllWorkersAtTheSameStep) {
   EXPECT_GE(result.steps, 20U);
   EXPECT_LT(result.steps, 100U);
   EXPECT_EQ(result.worker_counters.pushed_values, 2 * result.steps * result.values);
+}
+
+TEST(StopPoint, OneOfSeveralProcessesEndsTheJobInstead) {
+  std::atomic<bool> stop{false};
+  StopPoint here(10, &stop, true);
+  StopPoint elsewhere(10, &stop, false);
+  EXPECT_FALSE(here.passed(3));
+  EXPECT_FALSE(elsewhere.passed(3));
+  stop = true;
+  EXPECT_FALSE(here.passed(3));
+  EXPECT_TRUE(here.passed(4));
+  EXPECT_NO_THROW(here.check());
+  for (const auto& call : {std::function<void()>([&] { elsewhere.passed(4); }),
+                           std::function<void()>([&] { elsewhere.check(); })}) {
+    try {
+      call();
+      ADD_FAILURE() << "went on";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kCancelled);
+    }
+  }
 }
 
 TEST(Train, BackupWorkersAreAllowed) {

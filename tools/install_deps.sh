@@ -7,6 +7,7 @@ packages="
   g++ cmake make ninja-build python3
   libhwy-dev libfmt-dev libxxhash-dev
   libtorch-dev libopenblas0-pthread zlib1g-dev
+  libopenmpi-dev openmpi-bin
   libcli11-dev nlohmann-json3-dev
   libgtest-dev librandom123-dev
   libsnappy-dev liblz4-dev libzstd-dev libzfp-dev

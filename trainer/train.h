@@ -1,15 +1,18 @@
-// The training loop: workers and servers as threads of this process, joined by the public API
-// alone.
+// The training loop: workers and servers as threads of this process, or of several, joined by the
+// public API alone.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tersewire/communicator.h"
+#include "tersewire/transport.h"
 #include "trainer/data/dataset.h"
 
 namespace tersewire::trainer {
@@ -26,6 +29,8 @@ struct TrainConfig {
   std::string policy = "small";
   std::string exchange = "parameter-server";
   std::string transport = "in-process";
+  // Seconds without a message after which a job of several processes ends.
+  std::uint64_t deadline_seconds = 120;
   std::uint64_t steps = 1000;
   std::size_t batch = 16;            // images a worker and step
   double learning_rate = 0.01;       // the global one, where the cosine starts
@@ -57,7 +62,8 @@ struct TrainHooks {
   std::function<void(const StepReport&)> on_step;
   // Called by worker 0's thread.
   std::function<void(const TraceEvent&)> on_event;
-  // Set it to end the run after the steps that are under way; may be null.
+  // Set it to end the run after the steps that are under way; may be null. A job of several
+  // processes ends with kCancelled instead.
   const std::atomic<bool>* stop = nullptr;
 };
 
@@ -80,11 +86,26 @@ struct TrainResult {
 // would refuse before it starts.
 void check(const TrainConfig& config, const DataSplits& data);
 
-// Runs a whole job and returns when it has ended. Every worker is one thread, and so is every
-// server; libtorch's own threads are held to one for the rest of the process, so that workers do
-// not fight. The same configuration gives the same result, bit for bit, where there are no backup
-// workers. Throws Error for a configuration that makes no sense, and where workers end with
-// different parameters; after an exception nothing of the job is left running.
+// Throws kInvalidArgument where a network of `nodes` nodes is not what the job needs.
+void check_nodes(const TrainConfig& config, int nodes);
+
+// This process's ends of the job's network: those of all nodes for transport in-process, its own
+// one for a transport between processes. Throws kInvalidArgument for a transport that does not
+// exist, and like join_mpi_network().
+std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config);
+
+// Runs this process's nodes of a job, whose ends those of join_network() are, and returns when they
+// have ended: what the job came to where rank 0 is among them, else nothing. Every node is one
+// thread; libtorch's own threads are held to one for the rest of the process, so that workers do
+// not fight. The same configuration gives the same result, bit for bit, over every transport, where
+// there are no backup workers. Throws Error for a configuration that makes no sense, where nodes
+// were started with different arguments or data, and where workers end with different parameters;
+// the job is then over on every node, and nothing of it is left running here.
+std::optional<TrainResult> train(const TrainConfig& config, const DataSplits& data,
+                                 const TrainHooks& hooks,
+                                 std::vector<std::unique_ptr<Transport>> ends);
+
+// The same where all nodes are threads of this process.
 TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks);
 
 // Steps in which each of `workers` workers sees its shard `epochs` times.

@@ -17,6 +17,7 @@ enum class ErrorCode : std::uint8_t {
   kFailedPrecondition = 9,
   kAborted = 10,
   kOutOfRange = 11,
+  kUnimplemented = 12,
   kInternal = 13,
   kUnavailable = 14,
   kDataLoss = 15,

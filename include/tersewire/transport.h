@@ -53,4 +53,22 @@ class Transport {
 // nodes < 1.
 std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes);
 
+// This process's end of a network of processes that MPI's launcher started (`mpirun -n NODES`), by
+// rank of MPI_COMM_WORLD. Initialises MPI in a thread of its own, which alone calls it; once a
+// process, and only where nobody else does.
+//
+// After abort(), or where MPI reports a failure (kUnavailable), the job is over on every rank.
+// Where ranks abort at the same time each keeps the reason that it hears first. A rank that has
+// died or fallen silent shows only by receive()'s timeout.
+//
+// Destroying the end waits for what was sent to be delivered and for the other ranks to do the
+// same, and leaves MPI: at most `deadline` long, and 2 s after a failure. Where a rank has not come
+// by then, MPI is not finalised, and the launcher ends the job when the process does.
+//
+// `deadline` bounds starting as well. Throws kUnimplemented where this build has no MPI,
+// kFailedPrecondition where no launcher started this process or it has used MPI before,
+// kDeadlineExceeded where MPI does not start in time. Any thread.
+std::unique_ptr<Transport> join_mpi_network(
+    std::chrono::milliseconds deadline = std::chrono::seconds(120));
+
 }  // namespace tersewire

@@ -1,0 +1,97 @@
+#include "mpi_mailbox.h"
+
+#include <utility>
+
+namespace tersewire {
+
+// With the lock held.
+void Mailbox::check_not_failed() const {
+  if (failure_) throw Error(*failure_, sentence_);
+}
+
+void Mailbox::post(Outgoing message) {
+  {
+    const std::lock_guard lock(mutex_);
+    check_not_failed();
+    orders_.messages.push_back(std::move(message));
+  }
+  ordered_.notify_one();
+}
+
+void Mailbox::post_to_self(Incoming message) {
+  {
+    const std::lock_guard lock(mutex_);
+    check_not_failed();
+    inbox_.push_back(std::move(message));
+  }
+  arrived_or_failed_.notify_one();
+}
+
+std::optional<Incoming> Mailbox::take(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  arrived_or_failed_.wait_for(lock, timeout, [&] { return !inbox_.empty() || failure_; });
+  check_not_failed();
+  if (inbox_.empty()) return std::nullopt;
+  Incoming message = std::move(inbox_.front());
+  inbox_.pop_front();
+  return message;
+}
+
+void Mailbox::order_to_leave() {
+  {
+    const std::lock_guard lock(mutex_);
+    orders_.leave = true;
+  }
+  ordered_.notify_one();
+}
+
+bool Mailbox::wait_until_left(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  return left_condition_.wait_for(lock, timeout, [&] { return left_; });
+}
+
+void Mailbox::deliver(Incoming message) {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.push_back(std::move(message));
+  }
+  arrived_or_failed_.notify_one();
+}
+
+Orders Mailbox::collect(std::chrono::nanoseconds pause) {
+  std::unique_lock lock(mutex_);
+  if (pause.count() > 0) ordered_.wait_for(lock, pause, [&] { return orders_.any(); });
+  return std::exchange(orders_, {});
+}
+
+void Mailbox::left() {
+  {
+    const std::lock_guard lock(mutex_);
+    left_ = true;
+  }
+  left_condition_.notify_all();
+}
+
+void Mailbox::fail(ErrorCode code, const std::string& sentence, bool tell_others) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = code;
+    if (tell_others) orders_.abort.emplace();
+    try {
+      sentence_ = sentence;
+      if (tell_others) orders_.abort = sentence;
+    } catch (...) {
+      // Out of memory for the sentence: the nodes still have to end.
+    }
+  }
+  arrived_or_failed_.notify_all();
+  ordered_.notify_one();
+}
+
+bool Mailbox::failed() const {
+  const std::lock_guard lock(mutex_);
+  return failure_.has_value();
+}
+
+}  // namespace tersewire

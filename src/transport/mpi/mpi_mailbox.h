@@ -1,0 +1,67 @@
+// Where an application's threads and the communication thread of the mpi transport meet. It knows
+// nothing of MPI. Every function may be called from any thread.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tersewire/error.h"
+#include "tersewire/transport.h"
+
+namespace tersewire {
+
+struct Outgoing {
+  int to;
+  SharedBytes bytes;
+};
+
+// What the communication thread is to do.
+struct Orders {
+  std::vector<Outgoing> messages;
+  std::optional<std::string> abort;  // the reason to tell every other rank
+  bool leave = false;
+
+  [[nodiscard]] bool any() const { return !messages.empty() || abort || leave; }
+};
+
+class Mailbox {
+ public:
+  // For the application. Those that may throw throw the failure, where there is one.
+  void post(Outgoing message);
+  void post_to_self(Incoming message);
+  std::optional<Incoming> take(std::chrono::milliseconds timeout);
+  void order_to_leave();
+  // Waits until left() was called; false where that has not happened within `timeout`.
+  [[nodiscard]] bool wait_until_left(std::chrono::milliseconds timeout);
+
+  // For the communication thread.
+  void deliver(Incoming message);
+  // The orders since the last call; waits for one, at most `pause`.
+  Orders collect(std::chrono::nanoseconds pause);
+  void left();
+
+  // For both: every call of the application throws this failure from now on. The first one stays;
+  // where this is it, and `tell_others`, the other ranks are to hear its sentence.
+  void fail(ErrorCode code, const std::string& sentence, bool tell_others) noexcept;
+  [[nodiscard]] bool failed() const;
+
+ private:
+  void check_not_failed() const;
+
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_or_failed_;
+  std::condition_variable ordered_;
+  std::condition_variable left_condition_;
+  std::deque<Incoming> inbox_;
+  Orders orders_;
+  std::optional<ErrorCode> failure_;
+  std::string sentence_;
+  bool left_ = false;
+};
+
+}  // namespace tersewire

@@ -1,0 +1,13 @@
+// What a build without MPI has in place of the mpi transport.
+#include "errors.h"
+#include "tersewire/transport.h"
+
+namespace tersewire {
+
+std::unique_ptr<Transport> join_mpi_network(std::chrono::milliseconds /*deadline*/) {
+  fail(ErrorCode::kUnimplemented,
+       "this build has no transport 'mpi'; install an MPI library and build with TERSEWIRE_MPI=ON, "
+       "or use another transport");
+}
+
+}  // namespace tersewire

@@ -1,0 +1,148 @@
+// The processes of an MPI job as nodes: this one's end. Messages pass through a mailbox to and from
+// a thread of their own, which is the only one that calls MPI.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <future>
+#include <system_error>
+#include <thread>
+
+#include "errors.h"
+#include "mpi_mailbox.h"
+#include "mpi_thread.h"
+#include "tersewire/transport.h"
+
+namespace tersewire {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::days(30);
+// How long MPI_Finalize(), which nothing can end, is waited for after all ranks have met.
+constexpr auto kFinalizeTime = 5s;
+
+// One of these is in the environment of what a launcher starts: Open MPI's, then any that speaks
+// PMIx, then those of MPICH's family. MPI_Init() without one may wait for ever.
+bool started_by_launcher() {
+  constexpr std::array kVariables = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+  return std::ranges::any_of(kVariables,
+                             [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(MpiPlace place, std::shared_ptr<Mailbox> mailbox, std::thread thread,
+               std::chrono::milliseconds deadline)
+      : place_(place),
+        mailbox_(std::move(mailbox)),
+        thread_(std::move(thread)),
+        deadline_(deadline) {}
+  ~MpiTransport() override;
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
+
+  [[nodiscard]] int rank() const noexcept override { return place_.rank; }
+  [[nodiscard]] int size() const noexcept override { return place_.size; }
+  void send(int to, SharedBytes bytes) override;
+  std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
+  void abort(const std::string& reason) noexcept override;
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return sent_.load(); }
+  [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return received_.load(); }
+
+ private:
+  MpiPlace place_;
+  std::shared_ptr<Mailbox> mailbox_;
+  std::thread thread_;
+  std::chrono::milliseconds deadline_;
+  std::atomic<std::uint64_t> sent_{0};
+  std::atomic<std::uint64_t> received_{0};
+};
+
+MpiTransport::~MpiTransport() {
+  mailbox_->order_to_leave();
+  if (mailbox_->wait_until_left(deadline_ + kFinalizeTime)) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+}
+
+void MpiTransport::send(int to, SharedBytes bytes) {
+  if (to < 0 || to >= size()) {
+    fail(ErrorCode::kInvalidArgument, "rank {} cannot send to rank {}: the job has ranks 0 to {}",
+         rank(), to, size() - 1);
+  }
+  const std::size_t size = bytes->size();
+  if (to == rank()) {
+    mailbox_->post_to_self({.from = to, .bytes = std::move(bytes)});
+  } else {
+    mailbox_->post({.to = to, .bytes = std::move(bytes)});
+  }
+  sent_ += size;
+}
+
+std::optional<Incoming> MpiTransport::receive(std::chrono::milliseconds timeout) {
+  std::optional<Incoming> message = mailbox_->take(timeout);
+  if (message) received_ += message->bytes->size();
+  return message;
+}
+
+void MpiTransport::abort(const std::string& reason) noexcept {
+  mailbox_->fail(ErrorCode::kAborted, reason, true);
+}
+
+// MPI may still read and write what it was given and has not let go of.
+std::atomic<MpiThread*> kept_until_the_end{nullptr};
+
+// What the communication thread runs; everything that it needs is its own or shared.
+void communicate(const std::shared_ptr<Mailbox>& mailbox, std::promise<MpiPlace> place,
+                 std::chrono::milliseconds deadline) {
+  auto thread = std::make_unique<MpiThread>(mailbox, deadline);
+  if (!thread->run(place)) kept_until_the_end = thread.release();
+  mailbox->left();
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> join_mpi_network(std::chrono::milliseconds deadline) {
+  static std::atomic<bool> joined{false};
+  if (deadline < 1ms || deadline > kLongestDeadline) {
+    fail(ErrorCode::kInvalidArgument, "a deadline of {} ms is not between 1 ms and 30 days",
+         deadline.count());
+  }
+  if (!started_by_launcher()) {
+    fail(ErrorCode::kFailedPrecondition,
+         "transport 'mpi' joins processes that MPI's launcher starts, and it did not start this "
+         "one; put 'mpirun -n NODES' before the command");
+  }
+  if (joined.exchange(true)) {
+    fail(ErrorCode::kFailedPrecondition,
+         "this process has joined its MPI network before; MPI allows that once");
+  }
+  const auto mailbox = std::make_shared<Mailbox>();
+  std::promise<MpiPlace> promise;
+  std::future<MpiPlace> place = promise.get_future();
+  std::thread thread;
+  try {
+    thread = std::thread(communicate, mailbox, std::move(promise), deadline);
+  } catch (const std::system_error& error) {
+    fail(ErrorCode::kResourceExhausted, "the system starts no thread for transport 'mpi': {}",
+         error.what());
+  }
+  if (place.wait_for(deadline) != std::future_status::ready) {
+    mailbox->order_to_leave();
+    thread.detach();
+    fail(ErrorCode::kDeadlineExceeded,
+         "MPI did not start within {} ms; look whether every rank is running", deadline.count());
+  }
+  try {
+    return std::make_unique<MpiTransport>(place.get(), mailbox, std::move(thread), deadline);
+  } catch (...) {
+    mailbox->order_to_leave();
+    thread.join();
+    throw;
+  }
+}
+
+}  // namespace tersewire

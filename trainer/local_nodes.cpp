@@ -1,0 +1,293 @@
+#include "trainer/local_nodes.h"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <span>
+#include <sstream>
+#include <system_error>
+#include <thread>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "tersewire/error.h"
+
+namespace tersewire::trainer {
+namespace {
+
+template <typename T>
+ByteView bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+template <typename T>
+std::uint64_t checksum_of(const std::vector<T>& values, std::uint64_t seed = 0) {
+  return XXH64(values.data(), values.size() * sizeof(T), seed);
+}
+
+// What all nodes must be started with alike: not where each finds the data, nor its patience.
+std::uint64_t arguments_checksum(const TrainConfig& config) {
+  std::ostringstream text;
+  text << TERSEWIRE_VERSION << std::hexfloat;
+  for (const std::string& name :
+       {config.model, config.push_codec, config.pull_codec, config.policy, config.exchange}) {
+    text << ' ' << name.size() << ' ' << name;
+  }
+  text << ' ' << config.workers << ' ' << config.servers << ' ' << config.backup_workers << ' '
+       << config.steps << ' ' << config.batch << ' ' << config.learning_rate << ' '
+       << config.scale_learning_rate << ' ' << config.momentum << ' ' << config.weight_decay << ' '
+       << config.seed;
+  const std::string bytes = text.str();
+  return XXH64(bytes.data(), bytes.size(), 0);
+}
+
+WorkerReport report_of(const Worker& worker) {
+  WorkerReport report{.counters = worker.counters(),
+                      .steps = worker.steps(),
+                      .cpu_seconds = worker.cpu_seconds(),
+                      .losses = worker.losses().size()};
+  for (const double loss : worker.losses()) report.loss_sum += loss;
+  return report;
+}
+
+// Runs every task in a thread of its own and waits for all; one that throws ends the job for the
+// others. Throws the first exception that says what went wrong: those of nodes that were merely
+// told to stop come after.
+void run_all(const std::vector<std::function<void()>>& tasks, Transport& network) {
+  std::vector<std::exception_ptr> errors(tasks.size());
+  std::vector<std::thread> threads;
+  const auto run_one = [&](std::size_t i) {
+    try {
+      hold_library_threads();
+      tasks[i]();
+    } catch (const std::exception& error) {
+      errors[i] = std::current_exception();
+      network.abort(error.what());
+    }
+  };
+  try {
+    for (std::size_t i = 0; i < tasks.size(); ++i) threads.emplace_back(run_one, i);
+  } catch (const std::system_error&) {
+    const Error error(ErrorCode::kResourceExhausted,
+                      "the system starts no more than " + std::to_string(threads.size()) + " of " +
+                          std::to_string(tasks.size()) +
+                          " threads; use fewer workers or raise the limit");
+    network.abort(error.what());
+    errors.back() = std::make_exception_ptr(error);
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::exception_ptr told_to_stop;
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kAborted) throw;
+      told_to_stop = error;
+    }
+  }
+  if (told_to_stop) std::rethrow_exception(told_to_stop);
+}
+
+void add(Counters& sum, const Counters& one) {
+  sum.pushed_bytes += one.pushed_bytes;
+  sum.pulled_bytes += one.pulled_bytes;
+  sum.pushed_values += one.pushed_values;
+  sum.pulled_values += one.pulled_values;
+  sum.not_finite_tensors += one.not_finite_tensors;
+  sum.unused_pushes += one.unused_pushes;
+  sum.encode_seconds += one.encode_seconds;
+  sum.decode_seconds += one.decode_seconds;
+  sum.wait_seconds += one.wait_seconds;
+}
+
+std::uint64_t busiest_server_values(const Job& job, const std::vector<int>& owners) {
+  std::vector<std::uint64_t> values(static_cast<std::size_t>(job.workers + job.servers), 0);
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    values[static_cast<std::size_t>(owners[i])] += job.tensors[i].elems();
+  }
+  return *std::ranges::max_element(values);
+}
+
+}  // namespace
+
+Job job_of(const TrainConfig& config, const std::vector<Network::Parameter>& parameters) {
+  Job job;
+  for (const Network::Parameter& parameter : parameters) {
+    job.tensors.push_back(
+        {.name = parameter.name, .shape = parameter.shape, .kind = tensor_kind(parameter.kind)});
+  }
+  job.workers = config.workers;
+  job.servers = config.servers;
+  job.backup_workers = config.backup_workers;
+  job.exchange = config.exchange;
+  job.push_codec = config.push_codec;
+  job.pull_codec = config.pull_codec;
+  job.policy = config.policy;
+  job.seed = config.seed;
+  // Threads of one process do not fall silent unnoticed, but a suspended program is silent for
+  // long.
+  job.deadline = config.transport == kInProcess ? std::chrono::hours(24)
+                                                : std::chrono::seconds(config.deadline_seconds);
+  return job;
+}
+
+LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks,
+                       const std::vector<std::unique_ptr<Transport>>& ends)
+    : config_(config),
+      data_(data),
+      hooks_(hooks),
+      ends_(ends),
+      stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes()) {
+  const auto initial = Network::make(config.model, config.seed);
+  job_ = job_of(config, initial->parameters());
+  owners_ = tensor_servers(job_);
+  start_ = {.arguments = arguments_checksum(config),
+            .data = checksum_of(data.train.labels, checksum_of(data.train.pixels)),
+            .model = checksum_of(checksums_of(initial->parameters()))};
+  for (const auto& end : ends_) {
+    const int rank = end->rank();
+    if (!global_ && (rank == 0 || !is_worker(rank))) {
+      global_ = std::make_unique<GlobalModel>(config);
+    }
+    if (!is_worker(rank)) continue;
+    if (rank == 0) first_.emplace(*end);
+    Transport& transport = rank == 0 ? static_cast<Transport&>(*first_) : *end;
+    workers_.push_back(std::make_unique<Worker>(config, job_, transport, data.train, stop_, hooks));
+  }
+}
+
+void LocalNodes::run() {
+  std::vector<std::function<void()>> tasks;
+  for (std::size_t i = 0; i < ends_.size(); ++i) {
+    Transport& end = *ends_[i];
+    // Workers come first.
+    if (end.rank() == 0) {
+      tasks.emplace_back([this] { run_first(*workers_.front(), *first_); });
+    } else if (is_worker(end.rank())) {
+      tasks.emplace_back([this, &end, i] { run_worker(*workers_[i], end); });
+    } else {
+      tasks.emplace_back([this, &end] { run_one_server(end); });
+    }
+  }
+  run_all(tasks, *ends_.front());
+  workers_.clear();
+}
+
+void LocalNodes::run_first(Worker& worker, SortingTransport& end) {
+  for (int rank = 1; rank < nodes(); ++rank) compare_start(end.receive_report(rank, job_.deadline));
+  worker.run();
+  seconds_ = worker.seconds();
+  worker_reports_.push_back(report_of(worker));
+  const auto checksums = checksums_of(worker.network().parameters());
+  for (int rank = 1; rank < nodes(); ++rank) {
+    const Incoming report = end.receive_report(rank, job_.deadline);
+    if (is_worker(rank)) {
+      take_worker(report, checksums);
+    } else {
+      take_server(report);
+    }
+  }
+}
+
+void LocalNodes::run_worker(Worker& worker, Transport& end) {
+  end.send(0, pack_report(start_));
+  worker.run();
+  const auto checksums = checksums_of(worker.network().parameters());
+  end.send(0, pack_report(report_of(worker), bytes_of(checksums)));
+}
+
+void LocalNodes::run_one_server(Transport& end) {
+  end.send(0, pack_report(start_));
+  ServerReport report;
+  report.counters = run_server(
+      job_, end, [this](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
+        stop_.check();
+        global_->update(tensor, mean, delta);
+      });
+  std::vector<float> values;
+  for (std::size_t i = 0; i < owners_.size(); ++i) {
+    if (owners_[i] != end.rank()) continue;
+    const auto tensor = values_of(global_->parameters()[i]);
+    values.insert(values.end(), tensor.begin(), tensor.end());
+  }
+  end.send(0, pack_report(report, bytes_of(values)));
+}
+
+void LocalNodes::compare_start(const Incoming& message) const {
+  const auto other = parse_report<StartReport>(message, 0);
+  const auto refuse = [&](const char* what) {
+    throw Error(ErrorCode::kFailedPrecondition, "rank " + std::to_string(message.from) +
+                                                    " was started with " + what +
+                                                    " than rank 0; give all ranks the same");
+  };
+  if (other.arguments != start_.arguments) refuse("other arguments or another version");
+  if (other.data != start_.data) refuse("other data");
+  if (other.model != start_.model) refuse("another initial model");
+}
+
+void LocalNodes::take_worker(const Incoming& message, const std::vector<std::uint64_t>& checksums) {
+  const ByteView expected = bytes_of(checksums);
+  ByteView tail;
+  worker_reports_.push_back(parse_report<WorkerReport>(message, expected.size(), &tail));
+  // The exchange promises identical replicas.
+  const auto wrong = std::ranges::mismatch(expected, tail).in1 - expected.begin();
+  if (wrong == std::ssize(expected)) return;
+  const auto tensor = static_cast<std::size_t>(wrong) / sizeof(checksums[0]);
+  throw Error(ErrorCode::kInternal, "workers 0 and " + std::to_string(message.from) +
+                                        " ended with different values in tensor '" +
+                                        job_.tensors[tensor].name + "'; please report this run");
+}
+
+// The values of a server's tensors; where it is in this process they are there already.
+void LocalNodes::take_server(const Incoming& message) {
+  std::vector<std::span<std::byte>> tensors;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < owners_.size(); ++i) {
+    if (owners_[i] != message.from) continue;
+    tensors.push_back(std::as_writable_bytes(values_of(global_->parameters()[i])));
+    bytes += tensors.back().size();
+  }
+  ByteView values;
+  server_reports_.push_back(parse_report<ServerReport>(message, bytes, &values));
+  for (const std::span<std::byte> tensor : tensors) {
+    std::ranges::copy(values.first(tensor.size()), tensor.begin());
+    values = values.subspan(tensor.size());
+  }
+}
+
+TrainResult LocalNodes::result() const {
+  TrainResult result;
+  result.seconds = seconds_;
+  result.steps = stop_.last();
+  double cpu_seconds = 0;
+  double loss_sum = 0;
+  std::uint64_t losses = 0;
+  std::uint64_t worker_steps = 0;
+  for (const WorkerReport& worker : worker_reports_) {
+    add(result.worker_counters, worker.counters);
+    cpu_seconds += worker.cpu_seconds;
+    worker_steps += worker.steps;
+    loss_sum += worker.loss_sum;
+    losses += worker.losses;
+  }
+  if (losses > 0) result.final_loss = loss_sum / static_cast<double>(losses);
+  if (worker_steps > 0) {
+    const Counters& counters = result.worker_counters;
+    const auto n = static_cast<double>(worker_steps);
+    result.codec_seconds = (counters.encode_seconds + counters.decode_seconds) / n;
+    result.compute_seconds = cpu_seconds / n - result.codec_seconds;
+  }
+  for (const ServerReport& server : server_reports_) {
+    result.busiest_server_bytes = std::max(
+        result.busiest_server_bytes, server.counters.pushed_bytes + server.counters.pulled_bytes);
+  }
+  for (const TensorInfo& tensor : job_.tensors) result.values += tensor.elems();
+  result.busiest_server_values = busiest_server_values(job_, owners_);
+  result.parameters_checksum = global_->checksum();
+  result.test_accuracy = global_->test_accuracy(data_.test);
+  return result;
+}
+
+}  // namespace tersewire::trainer

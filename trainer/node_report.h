@@ -1,0 +1,86 @@
+// What the nodes of a job tell rank 0, beside what the exchange sends: before its first message
+// what they were started with, and after its last what they came to. These are messages of the
+// transport that only the trainer reads, between nodes that run the same program. They begin with
+// "TR", the exchange's with "TW".
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tersewire/communicator.h"
+#include "tersewire/transport.h"
+
+namespace tersewire::trainer {
+
+// What must be the same on every node, as checksums.
+struct StartReport {
+  static constexpr std::uint64_t kKind = 0x3154524154535254;  // "TRSTART1"
+
+  std::uint64_t arguments = 0;
+  std::uint64_t data = 0;
+  std::uint64_t model = 0;  // the initial parameters
+};
+
+// A worker's end; the XXH64 of each of its parameters follows.
+struct WorkerReport {
+  static constexpr std::uint64_t kKind = 0x31524B524F575254;  // "TRWORKR1"
+
+  Counters counters;
+  std::uint64_t steps = 0;
+  double cpu_seconds = 0;
+  double loss_sum = 0;  // of its last steps
+  std::uint64_t losses = 0;
+};
+
+// A server's end; the values of its tensors follow, in the order of tensors.
+struct ServerReport {
+  static constexpr std::uint64_t kKind = 0x3152565245535254;  // "TRSERVR1"
+
+  Counters counters;
+};
+
+// A report with `tail` behind it, as one message.
+template <typename Report>
+SharedBytes pack_report(const Report& report, ByteView tail = {});
+
+// The report in a message whose tail should have `tail_bytes`. Throws kDataLoss where it is
+// something else. `tail` points into the message.
+template <typename Report>
+Report parse_report(const Incoming& message, std::size_t tail_bytes, ByteView* tail = nullptr);
+
+// Rank 0's end: keeps reports, which come when their senders are ready, apart from the messages of
+// the exchange. One thread at a time receives.
+class SortingTransport final : public Transport {
+ public:
+  // `end` must outlive it.
+  explicit SortingTransport(Transport& end);
+
+  [[nodiscard]] int rank() const noexcept override { return end_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return end_.size(); }
+  void send(int to, SharedBytes bytes) override { end_.send(to, std::move(bytes)); }
+  // Never a report.
+  std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
+  void abort(const std::string& reason) noexcept override { end_.abort(reason); }
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return end_.bytes_sent(); }
+  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
+    return end_.bytes_received();
+  }
+
+  // The next report of one node. Throws kDeadlineExceeded where none comes within `timeout`.
+  Incoming receive_report(int from, std::chrono::milliseconds timeout);
+
+ private:
+  // What is in `queue`, after receiving for as long as nothing is.
+  std::optional<Incoming> next(std::deque<Incoming>& queue, std::chrono::milliseconds timeout);
+
+  Transport& end_;
+  std::deque<Incoming> of_exchange_;
+  std::vector<std::deque<Incoming>> reports_;  // by sender
+};
+
+}  // namespace tersewire::trainer

@@ -1,0 +1,115 @@
+#include "trainer/train_worker.h"
+
+#include <algorithm>
+#include <ctime>
+#include <string>
+
+#include "tersewire/error.h"
+
+namespace tersewire::trainer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kFinalLossSteps = 50;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double thread_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+void StopPoint::check() const {
+  if (all_here_ || !asked()) return;
+  throw Error(ErrorCode::kCancelled,
+              "the run was interrupted; a job of several processes then ends at once, without a "
+              "summary");
+}
+
+bool StopPoint::passed(std::uint64_t step) {
+  check();
+  const std::lock_guard lock(mutex_);
+  if (asked() && !chosen_) {
+    chosen_ = true;
+    last_ = std::min(last_, std::max(newest_, step));
+  }
+  newest_ = std::max(newest_, step);
+  return step > last_;
+}
+
+std::uint64_t StopPoint::last() const {
+  const std::lock_guard lock(mutex_);
+  return last_;
+}
+
+Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport, const Dataset& data,
+               StopPoint& stop, const TrainHooks& hooks)
+    : rank_(static_cast<std::size_t>(transport.rank())),
+      batch_(data),
+      stop_(stop),
+      hooks_(hooks),
+      network_(Network::make(config.model, config.seed)),
+      sampler_(data.size(), static_cast<std::size_t>(config.workers), rank_, config.batch,
+               config.seed),
+      communicator_(make_communicator(job, transport)) {}
+
+void Worker::run() {
+  start_ = Clock::now();
+  const double cpu_start = thread_cpu_seconds();
+  for (step_ = communicator_->begin_step(); !stop_.passed(step_);
+       step_ = communicator_->begin_step()) {
+    take_step();
+  }
+  std::vector<std::span<float>> parameters;
+  for (const auto& parameter : network_->parameters()) parameters.push_back(values_of(parameter));
+  communicator_->finish(parameters);
+  cpu_seconds_ = thread_cpu_seconds() - cpu_start;
+  seconds_ = seconds_since(start_);
+}
+
+void Worker::trace(TraceKind kind, std::size_t tensor) const {
+  if (rank_ == 0 && hooks_.on_event) hooks_.on_event({kind, step_, tensor});
+}
+
+void Worker::pull(std::size_t first, std::size_t count) {
+  for (std::size_t i = first; i < first + count; ++i) {
+    communicator_->pull(i, values_of(network_->parameters()[i]));
+    trace(TraceKind::kPulled, i);
+  }
+}
+
+void Worker::push(std::size_t tensor, std::span<const float> gradient) {
+  communicator_->push(tensor, gradient);
+  trace(TraceKind::kPushed, tensor);
+}
+
+void Worker::take_step() {
+  sampler_.next(indices_);
+  const auto outcome = network_->step(
+      batch_.gather(indices_),
+      {.before_layer = [this](std::size_t first, std::size_t count) { pull(first, count); },
+       .backward_begins = [this] { trace(TraceKind::kBackwardBegin); },
+       .on_gradient =
+           [this](std::size_t i, const float* gradient, std::size_t elems) {
+             push(i, {gradient, elems});
+           }});
+  trace(TraceKind::kBackwardEnd);
+  ++steps_;
+  losses_.push_back(outcome.loss);
+  if (losses_.size() > kFinalLossSteps) losses_.pop_front();
+  if (rank_ != 0 || !hooks_.on_step) return;
+  hooks_.on_step(
+      {.step = step_,
+       .loss = outcome.loss,
+       .accuracy = static_cast<double>(outcome.right) / static_cast<double>(indices_.size()),
+       .seconds = seconds_since(start_),
+       .counters = communicator_->counters()});
+}
+
+}  // namespace tersewire::trainer

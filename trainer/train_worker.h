@@ -1,0 +1,81 @@
+// One worker of a training job: its replica, its shard of the data, its end of the exchange.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "trainer/global_model.h"
+
+namespace tersewire::trainer {
+
+// Where the run ends: after `steps`, or sooner where `stop` (may be null) asks for it. All workers
+// must end after the same step, so the first to notice chooses one that nobody has passed. That
+// takes all workers in this process; otherwise asking ends the job with kCancelled. Any thread.
+class StopPoint {
+ public:
+  StopPoint(std::uint64_t steps, const std::atomic<bool>* stop, bool all_here)
+      : last_(steps), stop_(stop), all_here_(all_here) {}
+
+  // Whether `step`, which a worker has begun, is past the end.
+  bool passed(std::uint64_t step);
+  // Throws kCancelled where a node that is no worker has to end.
+  void check() const;
+  [[nodiscard]] std::uint64_t last() const;
+
+ private:
+  [[nodiscard]] bool asked() const { return stop_ != nullptr && stop_->load(); }
+
+  mutable std::mutex mutex_;
+  std::uint64_t last_;
+  std::uint64_t newest_ = 0;
+  bool chosen_ = false;
+  const std::atomic<bool>* stop_;
+  bool all_here_;
+};
+
+class Worker {
+ public:
+  // Everything given must outlive it.
+  Worker(const TrainConfig& config, const Job& job, Transport& transport, const Dataset& data,
+         StopPoint& stop, const TrainHooks& hooks);
+
+  // All steps, until the job has ended for this worker.
+  void run();
+
+  [[nodiscard]] const Network& network() const { return *network_; }
+  [[nodiscard]] const Counters& counters() const { return communicator_->counters(); }
+  // Of the last steps.
+  [[nodiscard]] const std::deque<double>& losses() const { return losses_; }
+  [[nodiscard]] std::uint64_t steps() const { return steps_; }
+  [[nodiscard]] double seconds() const { return seconds_; }
+  [[nodiscard]] double cpu_seconds() const { return cpu_seconds_; }
+
+ private:
+  void trace(TraceKind kind, std::size_t tensor = 0) const;
+  void pull(std::size_t first, std::size_t count);
+  void push(std::size_t tensor, std::span<const float> gradient);
+  void take_step();
+
+  std::size_t rank_;
+  Batch batch_;
+  StopPoint& stop_;
+  const TrainHooks& hooks_;
+  std::unique_ptr<Network> network_;
+  BatchSampler sampler_;
+  std::unique_ptr<Communicator> communicator_;
+  std::vector<std::uint32_t> indices_;
+  std::deque<double> losses_;
+  std::uint64_t steps_ = 0;
+  std::uint64_t step_ = 0;
+  std::chrono::steady_clock::time_point start_;
+  double seconds_ = 0;
+  double cpu_seconds_ = 0;
+};
+
+}  // namespace tersewire::trainer
