@@ -19,13 +19,32 @@ struct Exchange {
   std::string_view name;
   bool servers;
   bool workers_own_model;
+  // Whether partial sums are encoded again and again: what goes by its largest value, or sends few
+  // of its values, loses more at each hop.
+  bool encodes_sums;
+  decltype(&make_parameter_server_worker) make_worker;
 };
 
-constexpr std::array kExchanges{
-    Exchange{.name = "parameter-server", .servers = true, .workers_own_model = false},
-    Exchange{.name = "gradient-server", .servers = true, .workers_own_model = true},
-    Exchange{.name = "all-gather", .servers = false, .workers_own_model = true},
-    Exchange{.name = "ring", .servers = false, .workers_own_model = true}};
+constexpr std::array kExchanges{Exchange{.name = "parameter-server",
+                                         .servers = true,
+                                         .workers_own_model = false,
+                                         .encodes_sums = false,
+                                         .make_worker = make_parameter_server_worker},
+                                Exchange{.name = "gradient-server",
+                                         .servers = true,
+                                         .workers_own_model = true,
+                                         .encodes_sums = false,
+                                         .make_worker = make_parameter_server_worker},
+                                Exchange{.name = "all-gather",
+                                         .servers = false,
+                                         .workers_own_model = true,
+                                         .encodes_sums = false,
+                                         .make_worker = make_all_gather_worker},
+                                Exchange{.name = "ring",
+                                         .servers = false,
+                                         .workers_own_model = true,
+                                         .encodes_sums = true,
+                                         .make_worker = make_ring_worker}};
 
 constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::days(30);
 
@@ -99,18 +118,17 @@ void check_job(const Job& job) {
   }
 }
 
-// A ring encodes a growing partial sum at every hop: what goes by its largest value, or sends few
-// of its values, loses more at each.
-bool fits_a_ring(CodecId codec) {
+// An error that is bounded for each value, or unbiased.
+bool fits_sums(CodecId codec) {
   constexpr std::array kFit{CodecId::kFp32, CodecId::kFp16,       CodecId::kBf16,
                             CodecId::kInt8, CodecId::kInceptionn, CodecId::kQsgd};
   return std::ranges::find(kFit, codec) != kFit.end();
 }
 
 void check_codecs(const Placement& placement) {
-  if (placement.job.exchange != "ring") return;
+  if (!exchange_of(placement.job).encodes_sums) return;
   for (const auto& codec : placement.push_codecs) {
-    if (fits_a_ring(codec->id())) continue;
+    if (fits_sums(codec->id())) continue;
     fail(ErrorCode::kInvalidArgument,
          "codec {} does not fit a ring, where its error would grow with every hop; use fp32, fp16, "
          "bf16, int8, inceptionn or qsgd, or another exchange",
@@ -147,11 +165,7 @@ std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& trans
            transport.rank());
     }
     check_update(job, workers_own_model(job), update);
-    if (exchange_of(job).servers) {
-      return make_parameter_server_worker(std::move(placement), transport, update, pool);
-    }
-    const auto make = job.exchange == "ring" ? make_ring_worker : make_all_gather_worker;
-    return make(std::move(placement), transport, update, pool);
+    return exchange_of(job).make_worker(std::move(placement), transport, update, pool);
   });
 }
 
