@@ -7,31 +7,16 @@
 
 #include <cstring>
 
+#include "lane_masks_inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace tersewire::kernels::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 using F = hn::ScalableTag<float>;
 using VecF = hn::Vec<F>;
 using MaskF = hn::Mask<F>;
 
-constexpr std::size_t kWordBits = 64;
 constexpr std::size_t kLanes = hn::MaxLanes(F());
-constexpr std::uint64_t kLaneBits = (std::uint64_t{1} << kLanes) - 1;
-
-HWY_INLINE std::uint64_t bits_of(MaskF mask) {
-  std::uint8_t bytes[sizeof(std::uint64_t)] = {};  // as many as any vector's mask may take
-  hn::StoreMaskBits(F(), mask, bytes);
-  std::uint64_t bits;
-  std::memcpy(&bits, bytes, sizeof(bits));
-  return bits & kLaneBits;
-}
-
-HWY_INLINE MaskF mask_of(std::uint64_t bits) {
-  std::uint8_t bytes[sizeof(std::uint64_t)];
-  std::memcpy(bytes, &bits, sizeof(bits));
-  return hn::LoadMaskBits(F(), bytes);
-}
 
 // 64 values.
 template <bool kResidual>
@@ -43,7 +28,7 @@ HWY_INLINE std::uint64_t pack_word(const float* HWY_RESTRICT input, float* HWY_R
     VecF t = hn::LoadU(f, input + i);
     if constexpr (kResidual) t = hn::Add(t, hn::LoadU(f, residual + i));
     const MaskF negative = hn::Lt(t, hn::Zero(f));
-    word |= bits_of(negative) << i;
+    store_mask(f, negative, &word, i);
     if constexpr (kResidual) {
       hn::StoreU(hn::Sub(t, hn::IfThenElse(negative, minus, plus)), f, residual + i);
     }
@@ -97,7 +82,7 @@ HWY_INLINE void use_signs(const std::uint8_t* HWY_RESTRICT bits, std::size_t n,
     std::uint64_t word;
     std::memcpy(&word, bits + i / 8, sizeof(word));
     for (std::size_t k = 0; k < kWordBits; k += kLanes) {
-      VecF value = hn::IfThenElse(mask_of(word >> k), minus, plus);
+      VecF value = hn::IfThenElse(mask_of(f, word >> k), minus, plus);
       if constexpr (kAdd) value = hn::Add(hn::LoadU(f, out + i + k), value);
       hn::StoreU(value, f, out + i + k);
     }
