@@ -46,10 +46,6 @@ std::vector<float> step_values(std::span<const std::uint8_t> bytes, std::size_t 
   return values;
 }
 
-bool all_finite(std::span<const float> values) {
-  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
-}
-
 struct Step {
   bool done = false;
   Encoded encoded{};

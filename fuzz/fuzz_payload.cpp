@@ -28,19 +28,6 @@ constexpr std::uint8_t kOutputMask = 0x30;   // elements before the output, for 
 constexpr std::size_t kMaxElems = 20001;
 constexpr std::size_t kMaxEncodedElems = 3000;
 
-// Values of many magnitudes, both zeros, and NaN.
-std::vector<float> values_before(std::size_t n) {
-  std::vector<float> values(n);
-  std::uint32_t state = 1;
-  for (float& value : values) {
-    state = state * 1664525u + 1013904223u;
-    value = std::bit_cast<float>((state & 0xBF800000u) | 0x00345678u);
-    if (state % 7 == 0) value = -0.0F;
-    if (state % 101 == 2) value = std::numeric_limits<float>::quiet_NaN();
-  }
-  return values;
-}
-
 Bytes encoded_payload(Input& input, std::size_t elems) {
   const std::string text = chosen_text(kCodec, input.take<std::uint32_t>());
   std::vector<std::pair<std::uint32_t, std::byte>> changes(input.take<std::uint8_t>() % 4);
@@ -164,7 +151,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     (void)succeeds([&] { check_payload(kCodec, test.payload, (std::size_t{1} << 40) - number); });
     return 0;
   }
-  test.before = values_before(test.elems);
+  test.before = arbitrary_values(test.elems);
   const bool sound = succeeds([&] { check_payload(kCodec, test.payload, test.elems); });
   const Result first = decode_all(test, &pool);
   require(first.sound == sound, "decode accepts what check_payload accepts");

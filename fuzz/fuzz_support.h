@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "tersewire/error.h"
 
@@ -72,6 +74,24 @@ inline bool same_bits_or_nan(std::span<const float> a, std::span<const float> b)
     return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y) ||
            (std::isnan(x) && std::isnan(y));
   });
+}
+
+inline bool all_finite(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+// Values of many magnitudes, both zeros, and NaN.
+inline std::vector<float> arbitrary_values(std::size_t n) {
+  std::vector<float> values(n);
+  std::uint32_t state = 1;
+  for (float& value : values) {
+    state = state * 1664525u + 1013904223u;
+    value = std::bit_cast<float>((state & 0xBF800000u) | 0x00345678u);
+    if (state % 7 == 0) value = -0.0F;
+    if (state % 7 == 1) value = 0.0F;
+    if (state % 101 == 2) value = std::numeric_limits<float>::quiet_NaN();
+  }
+  return values;
 }
 
 }  // namespace tersewire::fuzz

@@ -72,20 +72,6 @@ struct Case {
   }
 };
 
-// Values of many magnitudes, both zeros, and NaN.
-std::vector<float> arbitrary_values(std::size_t n) {
-  std::vector<float> values(n);
-  std::uint32_t state = 1;
-  for (float& value : values) {
-    state = state * 1664525u + 1013904223u;
-    value = std::bit_cast<float>((state & 0xBF800000u) | 0x00345678u);
-    if (state % 7 == 0) value = -0.0F;
-    if (state % 7 == 1) value = 0.0F;
-    if (state % 101 == 2) value = std::numeric_limits<float>::quiet_NaN();
-  }
-  return values;
-}
-
 void expect(Case& test, const OraclePayload& oracle) {
   const float step = test.weight * oracle.m;
   test.digits = oracle_digits(oracle, test.elems);

@@ -61,10 +61,6 @@ std::vector<float> step_values(std::span<const std::uint8_t> bytes, std::size_t 
   return values;
 }
 
-bool all_finite(std::span<const float> values) {
-  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
-}
-
 // What an encoder did in one step.
 struct Step {
   std::vector<float> sums;  // of the residual and the input

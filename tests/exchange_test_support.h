@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -142,6 +143,50 @@ inline void expect_equal_bits(const Model& a, const Model& b) {
     EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)), 0)
         << "tensor " << i;
   }
+}
+
+// Gradients for five steps, then zeros, so that what the residuals hold drains: each step of 3lc
+// leaves at most s / 2 of it. In the end replicas, the servers' model where they own it, and the
+// plain sum agree.
+inline void expect_everything_pushed_arrives(const Job& job) {
+  constexpr std::uint64_t kGradientSteps = 5;
+  const auto stop_early = [](int, std::uint64_t step, std::vector<float>& values) {
+    if (step > kGradientSteps) std::ranges::fill(values, 0.0F);
+  };
+  const Outcome outcome =
+      run_job(job, {.steps = kGradientSteps + 500, .before_step = {}, .gradient = stop_early});
+  expect_no_errors(outcome);
+  for (const Model& replica : outcome.replicas) expect_equal_bits(outcome.replicas[0], replica);
+  for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
+    std::vector<float> sum(job.tensors[tensor].elems(), 0.0F);
+    for (std::uint64_t step = 1; step <= kGradientSteps; ++step) {
+      for (int worker = 0; worker < job.workers; ++worker) {
+        const auto values = gradient(job, worker, step, tensor);
+        for (std::size_t i = 0; i < sum.size(); ++i) {
+          sum[i] -= values[i] / static_cast<float>(job.workers);
+        }
+      }
+    }
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      ASSERT_NEAR(outcome.replicas[0][tensor][i], sum[i], 1e-4);
+      if (!workers_own_model(job)) {
+        ASSERT_NEAR(outcome.global[tensor][i], sum[i], 1e-4);
+      }
+    }
+  }
+}
+
+// Whatever the order in which messages arrive.
+inline void expect_a_run_repeats(const Job& job) {
+  const auto jitter = [](int worker, std::uint64_t step) {
+    std::this_thread::sleep_for(
+        std::chrono::microseconds((static_cast<unsigned>(worker) * 37 + step * 91) % 500));
+  };
+  const Outcome calm = run_job(job);
+  const Outcome jittered = run_job(job, {.steps = 5, .before_step = jitter, .gradient = {}});
+  expect_no_errors(jittered);
+  expect_equal_bits(calm.global, jittered.global);
+  expect_equal_bits(calm.replicas[0], jittered.replicas[0]);
 }
 
 }  // namespace tersewire

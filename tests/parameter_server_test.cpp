@@ -26,45 +26,12 @@ struct Size {
 class ParameterServerTest : public testing::TestWithParam<Size> {};
 
 TEST_P(ParameterServerTest, ReplicasAreIdenticalAndEverythingPushedArrives) {
-  // Gradients for five steps, then zeros, so that what the residuals hold drains: each step leaves
-  // at most s / 2 of it. In the end replicas, the servers' model and the plain sum agree.
-  constexpr std::uint64_t kGradientSteps = 5;
-  const Job job = make_job(GetParam().workers, GetParam().servers, GetParam().codec);
-  const auto stop_early = [](int, std::uint64_t step, std::vector<float>& values) {
-    if (step > kGradientSteps) std::ranges::fill(values, 0.0F);
-  };
-  const Outcome outcome =
-      run_job(job, {.steps = kGradientSteps + 500, .before_step = {}, .gradient = stop_early});
-  expect_no_errors(outcome);
-  for (const Model& replica : outcome.replicas) expect_equal_bits(outcome.replicas[0], replica);
-  for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
-    std::vector<float> sum(job.tensors[tensor].elems(), 0.0F);
-    for (std::uint64_t step = 1; step <= kGradientSteps; ++step) {
-      for (int worker = 0; worker < job.workers; ++worker) {
-        const auto values = gradient(job, worker, step, tensor);
-        for (std::size_t i = 0; i < sum.size(); ++i) {
-          sum[i] -= values[i] / static_cast<float>(job.workers);
-        }
-      }
-    }
-    for (std::size_t i = 0; i < sum.size(); ++i) {
-      ASSERT_NEAR(outcome.global[tensor][i], sum[i], 1e-4);
-      ASSERT_NEAR(outcome.replicas[0][tensor][i], sum[i], 1e-4);
-    }
-  }
+  expect_everything_pushed_arrives(
+      make_job(GetParam().workers, GetParam().servers, GetParam().codec));
 }
 
 TEST_P(ParameterServerTest, ARunRepeatsToTheBit) {
-  const Job job = make_job(GetParam().workers, GetParam().servers, GetParam().codec);
-  const auto jitter = [](int worker, std::uint64_t step) {
-    std::this_thread::sleep_for(
-        std::chrono::microseconds((static_cast<unsigned>(worker) * 37 + step * 91) % 500));
-  };
-  const Outcome calm = run_job(job);
-  const Outcome jittered = run_job(job, {.steps = 5, .before_step = jitter, .gradient = {}});
-  expect_no_errors(jittered);
-  expect_equal_bits(calm.global, jittered.global);
-  expect_equal_bits(calm.replicas[0], jittered.replicas[0]);
+  expect_a_run_repeats(make_job(GetParam().workers, GetParam().servers, GetParam().codec));
 }
 
 TEST_P(ParameterServerTest, CountsEveryByteOnTheWire) {
