@@ -227,7 +227,8 @@ void add_train_command(CLI::App& app) {
       command->add_option("--pull-codec", config.pull_codec, "Codec for model deltas");
   option(
       "--policy", config.policy,
-      "Rules CONDITION:CODEC; ... that go before the codecs, or small, 3lc-paper, terngrad-paper");
+      "Rules CONDITION:CODEC; ... that go before the codecs, or small, 3lc-paper, terngrad-paper, "
+      "adacomp-paper");
   option("--exchange", config.exchange, "Which node sends what to whom: parameter-server");
   option("--transport", config.transport,
          "What carries the bytes: in-process (threads), or mpi (processes that mpirun starts)");

@@ -154,6 +154,7 @@ TEST(Train, JobsThatMakeNoSenseAreRefused) {
   expect_refused([](TrainConfig& c) { c.model = "perceptron"; }, "perceptron");
   expect_refused([](TrainConfig& c) { c.transport = "pigeon"; }, "pigeon");
   expect_refused([](TrainConfig& c) { c.exchange = "ring"; }, "ring");
+  expect_refused([](TrainConfig& c) { c.exchange = "gradient-server"; }, "parameter-server");
   expect_refused([](TrainConfig& c) { c.push_codec = "3lc:s=3"; }, "s must be");
   expect_refused([](TrainConfig& c) { c.workers = 0; }, "at least 1 worker");
   expect_refused([](TrainConfig& c) { c.servers = 7; }, "7 servers");

@@ -48,6 +48,11 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
 void check(const TrainConfig& config, const DataSplits& data) {
   check_numbers(config);
   const Job job = job_of(config, Network::make(config.model, config.seed)->parameters());
+  if (workers_own_model(job)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the trainer keeps the model at servers, and exchange " + config.exchange +
+                    " at workers; use parameter-server");
+  }
   tensor_servers(job);
   choose_codecs(config.policy, config.push_codec, job.tensors);
   choose_codecs(config.policy, config.pull_codec, job.tensors);
