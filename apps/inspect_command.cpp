@@ -31,6 +31,12 @@ const char* kind_name(MessageKind kind) {
       return "state";
     case MessageKind::kDone:
       return "done";
+    case MessageKind::kOffer:
+      return "offer";
+    case MessageKind::kAgreement:
+      return "agreement";
+    case MessageKind::kChecksum:
+      return "checksum";
   }
   return "unknown";
 }

@@ -24,8 +24,17 @@ from reference.codecs import FP32, OLAND_RAJ
 from reference.cursor import LARGEST_PAYLOAD, Cursor, NeedsMore, Rejected, TooLarge
 from reference.xxh64 import xxh64
 
-PUSH, PULL, FILE, STATE, DONE = 1, 2, 3, 4, 5
-KIND_NAMES = {PUSH: "push", PULL: "pull", FILE: "file", STATE: "state", DONE: "done"}
+PUSH, PULL, FILE, STATE, DONE, OFFER, AGREEMENT, CHECKSUM = 1, 2, 3, 4, 5, 6, 7, 8
+KIND_NAMES = {
+    PUSH: "push",
+    PULL: "pull",
+    FILE: "file",
+    STATE: "state",
+    DONE: "done",
+    OFFER: "offer",
+    AGREEMENT: "agreement",
+    CHECKSUM: "checksum",
+}
 
 CONTRIBUTORS = 0
 CODEC_NAMES = {CONTRIBUTORS: "contributors"} | {c.number: c.name for c in codecs.CODECS}
@@ -43,6 +52,8 @@ MAX_TENSOR = 2**32 - 1
 MAX_RANK = 32
 MAX_DIMENSION = 2**40
 MAX_ELEMENTS = 2**40
+
+PLUS_INFINITY = 0x7F800000  # the bits of f32 numbers that are negative or a NaN are above
 
 
 @dataclass
@@ -161,6 +172,42 @@ def check_kind_rules(message):
         raise Rejected(message.frames[0].offset, "The frame of a state message is not fp32")
     if message.kind == STATE and message.frames[0].description.element_type != TYPE_F32:
         raise Rejected(message.frames[0].offset, "The values of a state message are not f32")
+    if message.kind in (OFFER, AGREEMENT):
+        check_scalers(message)
+    if message.kind == CHECKSUM:
+        check_checksum(message)
+
+
+def check_plain_fp32(frame):
+    if frame.codec != FP32 or frame.flags & (FLAG_DESCRIBED | FLAG_NOT_FINITE):
+        raise Rejected(frame.offset, "The frame is not a plain fp32 frame")
+
+
+def check_scalers(message):
+    if not message.frames:
+        raise Rejected(16, "There are no scalers")
+    seen = set()
+    for frame in message.frames:
+        check_plain_fp32(frame)
+        if not frame.payload or len(frame.payload) % 4:
+            raise Rejected(frame.payload_offset, "The payload does not hold one or more scalers")
+        if frame.tensor in seen:
+            raise Rejected(frame.offset, f"Tensor {frame.tensor} has scalers twice")
+        seen.add(frame.tensor)
+        for index, bits in enumerate(struct.iter_unpack("<I", frame.payload)):
+            if bits[0] > PLUS_INFINITY:
+                raise Rejected(frame.payload_offset + 4 * index, "A scaler is negative or a NaN")
+
+
+def check_checksum(message):
+    if len(message.frames) != 1:
+        raise Rejected(16, f"A checksum message has {len(message.frames)} frames and not one")
+    frame = message.frames[0]
+    check_plain_fp32(frame)
+    if frame.tensor != 0:
+        raise Rejected(frame.offset, "The tensor number in a checksum message is not 0")
+    if len(frame.payload) != 8:
+        raise Rejected(frame.payload_offset, "A checksum does not have 8 bytes")
 
 
 def check_single_described_frame(message):

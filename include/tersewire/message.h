@@ -15,7 +15,16 @@ namespace tersewire {
 inline constexpr std::size_t kMaxFrameOverheadBytes = 12;
 inline constexpr std::size_t kMessageOverheadBytes = 28;
 
-enum class MessageKind : std::uint8_t { kPush = 1, kPull = 2, kFile = 3, kState = 4, kDone = 5 };
+enum class MessageKind : std::uint8_t {
+  kPush = 1,
+  kPull = 2,
+  kFile = 3,
+  kState = 4,
+  kDone = 5,
+  kOffer = 6,      // a worker's own scalers
+  kAgreement = 7,  // those that all workers encode under
+  kChecksum = 8    // of a worker's parameters
+};
 enum class ElementType : std::uint8_t { kFloat32 = 1, kFloat64 = 2 };
 
 struct MessageHeader {
@@ -74,6 +83,18 @@ struct Message {
 // Payloads are not decoded. Throws kDataLoss naming the offset. Any thread. Cost: one checksum
 // pass.
 Message parse_message(ByteView bytes);
+
+// The kind that a message's header says, nothing else being checked: for those who pass messages
+// on. kPush where it says none.
+MessageKind message_kind(ByteView bytes) noexcept;
+
+// The message of kind checksum for a worker whose parameters sum up to `checksum`, and what such a
+// message says.
+Bytes checksum_message(std::uint32_t sender, std::uint64_t step, std::uint64_t checksum);
+std::uint64_t checksum_in(const Message& message);
+
+// What one tensor contributes to such a checksum: they add up modulo 2^64.
+std::uint64_t tensor_checksum(std::uint32_t tensor, std::span<const float> values) noexcept;
 
 // Checks a contributors frame's payload in a job of so many workers: its length, its reserved bits,
 // and that it leaves somebody out. Throws kDataLoss.

@@ -1,16 +1,21 @@
 """Rejected messages: everything before a payload, contributors and fp32."""
 
+import math
 import struct
 
 from reference.codecs import FP32, THREE_LC
 from reference.cursor import varint
 from reference.xxh64 import xxh64
 from reference_decoder import (
+    AGREEMENT,
+    CHECKSUM,
     CONTRIBUTORS,
     DONE,
     FILE,
     FLAG_DESCRIBED,
     FLAG_NOT_FINITE,
+    KIND_NAMES,
+    OFFER,
     PULL,
     PUSH,
     STATE,
@@ -34,6 +39,8 @@ def rejected(out):
     rejected_fp32(out)
     rejected_contributors(out)
     rejected_kinds(out)
+    rejected_scalers(out)
+    rejected_sums(out)
     rejected_late(out)
 
 
@@ -54,7 +61,7 @@ def rejected_headers(out):
         out.add(f"magic-{name}", sealed(header(magic), []), "The magic is wrong.")
     for version in (0, 2, 255):
         out.add(f"version-{version}", sealed(header(version=version), []), "The version is not 1.")
-    for kind in (0, 6, 255):
+    for kind in (0, 9, 255):
         out.add(f"kind-{kind}", sealed(header(kind=kind), []), "The kind is reserved.")
 
 
@@ -343,6 +350,47 @@ def rejected_contributors(out):
         "The bitmap has 2 bytes for 8 workers.",
         workers=8,
     )
+
+
+def scalers(*values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def rejected_scalers(out):
+    good = frame(1, FP32, scalers(1.0))
+    cases = {
+        "none": ([], "There are no scalers."),
+        "empty": ([frame(1, FP32, b"")], "A tensor has a frame and no scaler."),
+        "cut": ([frame(1, FP32, scalers(1.0)[:3])], "Three bytes are no scaler."),
+        "negative": ([frame(1, FP32, scalers(1.0, -1.0))], "A scaler is negative."),
+        "minus-zero": ([frame(1, FP32, scalers(-0.0))], "A scaler is -0."),
+        "nan": ([frame(1, FP32, scalers(math.nan))], "A scaler is a NaN."),
+        "twice": ([good, good], "A tensor has two frames."),
+        "described": ([DESCRIBED_FRAME], "The frame is described."),
+        "not-finite": (
+            [frame(1, FP32, scalers(math.inf), flags=FLAG_NOT_FINITE)],
+            "The frame is marked as not finite.",
+        ),
+        "3lc": ([frame(1, THREE_LC, payload_3lc([2]))], "The frame is not fp32."),
+    }
+    for name, (frames, reason) in cases.items():
+        for kind in (OFFER, AGREEMENT):
+            kind_name = KIND_NAMES[kind]
+            out.add(f"{kind_name}-{name}", message(kind, 1, 5, frames), reason)
+
+
+def rejected_sums(out):
+    good = frame(0, FP32, bytes(8))
+    cases = {
+        "none": ([], "There is no frame."),
+        "two": ([good, good], "There are two frames."),
+        "short": ([frame(0, FP32, bytes(4))], "The checksum has 4 bytes."),
+        "long": ([frame(0, FP32, bytes(12))], "The checksum has 12 bytes."),
+        "tensor": ([frame(1, FP32, bytes(8))], "The tensor's number is not 0."),
+        "not-finite": ([frame(0, FP32, bytes(8), flags=FLAG_NOT_FINITE)], "The frame is marked."),
+    }
+    for name, (frames, reason) in cases.items():
+        out.add(f"parameters-checksum-{name}", message(CHECKSUM, 1, 5, frames), reason)
 
 
 def rejected_kinds(out):

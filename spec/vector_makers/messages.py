@@ -1,13 +1,17 @@
 """Accepted messages: headers, kinds, flags, descriptions, contributors and fp32."""
 
+import math
 import struct
 
 from reference.floats import LARGEST_F32, f32
 from reference.three_lc import LAYOUT_ZERO_RUNS
 from reference_decoder import (
+    AGREEMENT,
+    CHECKSUM,
     DONE,
     FILE,
     FLAG_NOT_FINITE,
+    OFFER,
     PULL,
     PUSH,
     STATE,
@@ -26,6 +30,16 @@ def accepted():
         | accepted_not_finite()
         | accepted_flags()
         | accepted_contributors()
+        | accepted_agreements()
+    )
+
+
+def accepted_agreements():
+    offer = [fp32_part(0, [0.5]), fp32_part(300, [0.0, math.inf, 2.0**-149])]
+    return (
+        accepted_message("offer", OFFER, offer, 2, 9)
+        | accepted_message("agreement", AGREEMENT, offer, 3, 9)
+        | accepted_message("checksum", CHECKSUM, [fp32_part(0, bytes(range(8)))], 4, 101)
     )
 
 

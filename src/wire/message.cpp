@@ -4,8 +4,10 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 
 #include "byte_io.h"
 #include "errors.h"
@@ -105,6 +107,35 @@ void check_contributors_place(const Message& message) {
   }
 }
 
+bool is_plain_fp32(const Frame& frame) {
+  return frame.codec == CodecId::kFp32 && !frame.description && !frame.not_finite;
+}
+
+bool is_scaler(float value) { return value >= 0 && !std::signbit(value); }
+
+// Checks the scalers in an offer or an agreement.
+void check_scalers(const std::vector<Frame>& frames) {
+  if (frames.empty()) fail(ErrorCode::kDataLoss, "scalers must come in at least one frame");
+  std::set<std::uint32_t> tensors;
+  for (const Frame& frame : frames) {
+    const std::size_t bytes = frame.payload.size();
+    if (!is_plain_fp32(frame) || bytes == 0 || bytes % sizeof(float) != 0) {
+      fail(ErrorCode::kDataLoss, "scalers of tensor {} must come as a plain fp32 frame with some",
+           frame.tensor);
+    }
+    if (!tensors.insert(frame.tensor).second) {
+      fail(ErrorCode::kDataLoss, "scalers of tensor {} come twice", frame.tensor);
+    }
+    for (std::size_t at = 0; at < bytes; at += sizeof(float)) {
+      float scaler;
+      std::memcpy(&scaler, frame.payload.data() + at, sizeof(scaler));
+      if (is_scaler(scaler)) continue;
+      fail(ErrorCode::kDataLoss, "scaler {} of tensor {} is negative or not a number",
+           at / sizeof(float), frame.tensor);
+    }
+  }
+}
+
 void check_kind(const Message& message) {
   const MessageHeader& header = message.header;
   const auto& frames = message.frames;
@@ -122,6 +153,19 @@ void check_kind(const Message& message) {
   if (header.kind == MessageKind::kDone && !frames.empty()) {
     fail(ErrorCode::kDataLoss, "a done message must hold no frames");
   }
+  if (header.kind == MessageKind::kOffer || header.kind == MessageKind::kAgreement) {
+    check_scalers(frames);
+  }
+  if (header.kind == MessageKind::kChecksum &&
+      (frames.size() != 1 || frames.front().tensor != 0 || !is_plain_fp32(frames.front()) ||
+       frames.front().payload.size() != sizeof(std::uint64_t))) {
+    fail(ErrorCode::kDataLoss, "a checksum message must hold one plain frame of 8 bytes");
+  }
+}
+
+bool holds_one_frame(MessageKind kind) {
+  return kind == MessageKind::kFile || kind == MessageKind::kState || kind == MessageKind::kDone ||
+         kind == MessageKind::kChecksum;
 }
 
 MessageHeader read_header(ByteReader& reader, ByteView bytes) {
@@ -144,7 +188,7 @@ MessageHeader read_header(ByteReader& reader, ByteView bytes) {
          bytes.size());
   }
   if (kind < static_cast<std::uint8_t>(MessageKind::kPush) ||
-      kind > static_cast<std::uint8_t>(MessageKind::kDone)) {
+      kind > static_cast<std::uint8_t>(MessageKind::kChecksum)) {
     fail(ErrorCode::kDataLoss, "message kind {} means nothing", kind);
   }
   header.kind = static_cast<MessageKind>(kind);
@@ -230,7 +274,7 @@ Message parse_message(ByteView bytes) {
     fail(ErrorCode::kDataLoss, "it promises {} frames in {} bytes", count, reader.left());
   }
   const MessageKind kind = message.header.kind;
-  if (count > 1 && kind != MessageKind::kPush && kind != MessageKind::kPull) {
+  if (count > 1 && holds_one_frame(kind)) {
     fail(ErrorCode::kDataLoss, "it promises {} frames, and its kind holds one at most", count);
   }
   message.frames.reserve(count);
@@ -242,6 +286,34 @@ Message parse_message(ByteView bytes) {
   check_contributors_place(message);
   check_kind(message);
   return message;
+}
+
+MessageKind message_kind(ByteView bytes) noexcept {
+  constexpr std::size_t kKindOffset = 3;
+  if (bytes.size() <= kKindOffset) return MessageKind::kPush;
+  return static_cast<MessageKind>(bytes[kKindOffset]);
+}
+
+Bytes checksum_message(std::uint32_t sender, std::uint64_t step, std::uint64_t checksum) {
+  MessageWriter writer({.kind = MessageKind::kChecksum, .sender = sender, .step = step});
+  Bytes payload;
+  append_value(payload, checksum);
+  writer.add({.tensor = 0,
+              .codec = CodecId::kFp32,
+              .not_finite = false,
+              .description = std::nullopt,
+              .payload = payload});
+  return writer.take();
+}
+
+std::uint64_t checksum_in(const Message& message) {
+  std::uint64_t checksum;
+  std::memcpy(&checksum, message.frames.at(0).payload.data(), sizeof(checksum));
+  return checksum;
+}
+
+std::uint64_t tensor_checksum(std::uint32_t tensor, std::span<const float> values) noexcept {
+  return XXH64(values.data(), values.size_bytes(), tensor);
 }
 
 void check_contributors(ByteView bitmap, std::size_t workers) {
