@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 
 #include "transport_cases.h"
@@ -29,6 +30,19 @@ TEST_P(InProcessCases, ForEveryNumberOfRanks) {
   }
 }
 
+// 100 Gbit/s: a case with 64 MiB is over soon.
+TEST_P(InProcessCases, OverLimitedLinks) {
+  const auto ends = make_in_process_network(3, 1e11);
+  std::vector<std::thread> threads;
+  for (const auto& end : ends) {
+    threads.emplace_back([&end] {
+      Rank me(*end);
+      GetParam().run(me);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 INSTANTIATE_TEST_SUITE_P(Transport, InProcessCases, testing::ValuesIn(kTransportCases), case_name);
 
 TEST(InProcessTransport, SharesAMessageBetweenReceiversWithoutCopying) {
@@ -42,6 +56,27 @@ TEST(InProcessTransport, SharesAMessageBetweenReceiversWithoutCopying) {
 
 TEST(InProcessTransport, RefusesANetworkOfNobody) {
   EXPECT_THROW(make_in_process_network(0), Error);
+}
+
+TEST(InProcessTransport, RefusesRatesThatAreNone) {
+  for (const double rate : {-1.0, 999.0, std::nan(""), HUGE_VAL}) {
+    EXPECT_THROW(make_in_process_network(2, rate), Error) << rate;
+  }
+}
+
+TEST(InProcessTransport, DeliversNoEarlierThanALinkCarries) {
+  auto ends = make_in_process_network(2, 8e6);  // a byte a microsecond
+  const auto sent = std::chrono::steady_clock::now();
+  ends[0]->send(1, message(1448, 1));
+  ends[0]->send(1, message(1448, 2));
+  ends[1]->send(1, message(1448, 3));
+  const Incoming to_itself = *ends[1]->receive(1s);
+  EXPECT_EQ(to_itself.from, 1);
+  const auto first = ends[1]->receive(10s)->arrived;
+  EXPECT_GE(first, sent + 1514us);
+  const auto second = ends[1]->receive(10s)->arrived;
+  EXPECT_GE(second, first + 1514us);
+  EXPECT_GE(std::chrono::steady_clock::now(), second);
 }
 
 ErrorCode refusal_of_mpi(std::chrono::milliseconds deadline) {

@@ -21,6 +21,8 @@ using SharedBytes = std::shared_ptr<const Bytes>;
 struct Incoming {
   int from = 0;
   SharedBytes bytes;
+  // When the transport had it whole, which may be long before anyone asked.
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
 };
 
 // One node's end of a job's network. Messages from one node to another arrive whole, once and in
@@ -49,9 +51,21 @@ class Transport {
   [[nodiscard]] virtual std::uint64_t bytes_received() const noexcept = 0;
 };
 
-// The ends of a network of `nodes` threads in this process, by rank. Throws kInvalidArgument for
-// nodes < 1.
-std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes);
+// The ends of a network of `nodes` threads in this process, by rank.
+//
+// `bits_per_second` limits each node's link, each way on its own, as `lab/netlab --rate` does; 0
+// does not. Messages then arrive, and receive() gives them, when the link would have carried them
+// in Ethernet frames of 1448 bytes of message in 1514, so that a link's goodput is 95.6 % of its
+// rate. Nodes that send to one share its link; a node that sends to several shares its own among
+// them, 64 KiB (from 262 Mbit/s: 2 ms) at a time. send() never waits; what a node sends to itself
+// takes no time. Left out are latency, acknowledgements (two-way traffic gets 2 - 3 % less on real
+// links), lost frames, the 2 ms that netlab lets through at once after a pause, and that a
+// congested receiver slows a sender down, whose link is then free for others: a switch that
+// forgets nothing holds what waits.
+//
+// Throws kInvalidArgument for nodes < 1, and rates that are not 0, not finite or below 1000.
+std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes,
+                                                                double bits_per_second = 0);
 
 // This process's end of a network of processes that MPI's launcher started (`mpirun -n NODES`), by
 // rank of MPI_COMM_WORLD. Initialises MPI in a thread of its own, which alone calls it; once a

@@ -1,11 +1,14 @@
-// Nodes that are threads of one process: an inbox each, a lock each.
-#include <algorithm>
+// Nodes that are threads of one process: an inbox each, a lock each. Where links are limited, a
+// thread of the network's own puts messages into the inboxes when they would have arrived.
 #include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <thread>
 
 #include "errors.h"
+#include "links.h"
 #include "tersewire/transport.h"
 
 namespace tersewire {
@@ -15,11 +18,71 @@ struct Inbox {
   std::mutex mutex;
   std::condition_variable arrived_or_aborted;
   std::deque<Incoming> messages;
+
+  void put(Incoming message) {
+    {
+      const std::lock_guard lock(mutex);
+      messages.push_back(std::move(message));
+    }
+    arrived_or_aborted.notify_one();
+  }
 };
+
+// Carries messages over links of a limited rate into the inboxes.
+class Carrier {
+ public:
+  Carrier(std::vector<Inbox>& inboxes, double bits_per_second)
+      : inboxes_(inboxes), links_(static_cast<int>(inboxes.size()), bits_per_second) {
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Carrier() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    sent_or_stopping_.notify_one();
+    thread_.join();
+  }
+
+  void send(int to, Incoming message) {
+    {
+      const std::lock_guard lock(mutex_);
+      links_.send(to, std::move(message), std::chrono::steady_clock::now());
+    }
+    sent_or_stopping_.notify_one();
+  }
+
+ private:
+  void run();
+
+  std::vector<Inbox>& inboxes_;
+  std::mutex mutex_;
+  std::condition_variable sent_or_stopping_;
+  Links links_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+void Carrier::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    for (auto& [to, message] : links_.advance(std::chrono::steady_clock::now())) {
+      inboxes_[static_cast<std::size_t>(to)].put(std::move(message));
+    }
+    const Links::Time next = links_.next_event();
+    if (next == Links::Time::max()) {
+      sent_or_stopping_.wait(lock);
+    } else {
+      sent_or_stopping_.wait_until(lock, next);
+    }
+  }
+}
 
 // What all nodes share.
 struct Network {
-  explicit Network(std::size_t nodes) : inboxes(nodes) {}
+  Network(int nodes, double bits_per_second) : inboxes(static_cast<std::size_t>(nodes)) {
+    if (bits_per_second > 0) carrier.emplace(inboxes, bits_per_second);
+  }
 
   void check_not_aborted() {
     if (!aborted.load()) return;
@@ -31,6 +94,7 @@ struct Network {
   std::atomic<bool> aborted{false};
   std::mutex reason_mutex;
   std::string reason;
+  std::optional<Carrier> carrier;  // none: messages arrive when they are sent
 };
 
 class InProcessTransport final : public Transport {
@@ -62,12 +126,12 @@ void InProcessTransport::send(int to, SharedBytes bytes) {
          rank_, to, size() - 1);
   }
   sent_ += bytes->size();
-  Inbox& inbox = network_->inboxes[static_cast<std::size_t>(to)];
-  {
-    const std::lock_guard lock(inbox.mutex);
-    inbox.messages.push_back({.from = rank_, .bytes = std::move(bytes)});
+  Incoming message{.from = rank_, .bytes = std::move(bytes)};
+  if (network_->carrier && to != rank_) {
+    network_->carrier->send(to, std::move(message));
+  } else {
+    network_->inboxes[static_cast<std::size_t>(to)].put(std::move(message));
   }
-  inbox.arrived_or_aborted.notify_one();
 }
 
 std::optional<Incoming> InProcessTransport::receive(std::chrono::milliseconds timeout) {
@@ -103,12 +167,18 @@ void InProcessTransport::abort(const std::string& reason) noexcept {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes) {
+std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes, double bits_per_second) {
   if (nodes < 1) {
     fail(ErrorCode::kInvalidArgument, "a network of {} nodes carries nothing; use at least 1",
          nodes);
   }
-  auto network = std::make_shared<Network>(static_cast<std::size_t>(nodes));
+  if (bits_per_second != 0 &&
+      !(bits_per_second >= Links::kMinRate && std::isfinite(bits_per_second))) {
+    fail(ErrorCode::kInvalidArgument,
+         "links of {} bit/s cannot be modelled; use at least {}, or 0 for no limit",
+         bits_per_second, Links::kMinRate);
+  }
+  auto network = std::make_shared<Network>(nodes, bits_per_second);
   std::vector<std::unique_ptr<Transport>> ends;
   for (int rank = 0; rank < nodes; ++rank) {
     ends.push_back(std::make_unique<InProcessTransport>(rank, network));
