@@ -102,8 +102,10 @@ def obstacle(*tools):
 
 WITHOUT_CLUSTER = obstacle()
 WITHOUT_MPI = obstacle("mpirun")
+WITHOUT_NFT = WITHOUT_MPI or obstacle("nft")
 needs_cluster = unittest.skipIf(WITHOUT_CLUSTER, WITHOUT_CLUSTER)
 needs_mpi = unittest.skipIf(WITHOUT_MPI, WITHOUT_MPI)
+needs_nft = unittest.skipIf(WITHOUT_NFT, WITHOUT_NFT)
 
 
 # ---- Helpers.
@@ -201,6 +203,9 @@ class Usage(NetlabTest):
                           ["up", "--nodes", 2, "--rate", "fast"],
                           ["up", "--nodes", 2, "--rate", "none", "--", "true"],
                           ["up", "--nodes", 2, "--rate", "0mbit"], ["run", "--nodes", 2],
+                          ["up", "--nodes", 2, "--rate", "none", "--tos", "256"],
+                          ["up", "--nodes", 2, "--rate", "none", "--tos", "-1"],
+                          ["run", "--nodes", 2, "--rate", "none", "--tos", "low", "--", "true"],
                           ["exec", "0"], ["exec", "--", "true"], ["sideways"]):
             with self.subTest(arguments):
                 self.assert_done(netlab(*arguments), 2)
@@ -400,6 +405,56 @@ class Run(NetlabTest):
         self.assertEqual(process.stdout.readline(), "ready\n")
         wait_until(lambda: [name_of(pid) for pid in processes(SLEEP)].count("sleep") == 2)
         return process
+
+
+@needs_nft
+class Marks(NetlabTest):
+    """--tos: what a node's packets carry when they reach another."""
+
+    COUNT = """
+add table ip count
+add chain ip count in { type filter hook input priority 0; }
+add rule ip count in iifname "eth0" ip protocol tcp @nh,8,8 0x2a counter
+add rule ip count in iifname "eth0" ip protocol tcp counter
+"""
+
+    def packets_received(self, node, *options):
+        """How many of 0x2a and how many in all a run of two nodes brings to one of them."""
+        self.assert_done(netlab("up", "--nodes", 2, "--rate", "none", *options))
+        namespace = ["ip", "netns", "exec", f"tersewire-{NAME}-n{node}"]
+        subprocess.run([*namespace, "nft", "-f", "-"], input=self.COUNT, text=True, check=True)
+        self.assert_done(netlab("run", *options, "--", sys.executable, __file__,
+                                "--transfer", "gather", 100_000))
+        listed = subprocess.run([*namespace, "nft", "-j", "list", "table", "ip", "count"],
+                                capture_output=True, text=True, check=True).stdout
+        counts = [each["counter"]["packets"] for item in json.loads(listed)["nftables"]
+                  if "rule" in item for each in item["rule"]["expr"] if "counter" in each]
+        self.assert_done(netlab("down"))
+        self.assert_nothing_left()
+        return counts
+
+    def test_every_packet_of_both_sides_is_marked(self):
+        for node in (0, 1):
+            marked, total = self.packets_received(node, "--tos", "0x2a")
+            self.assertGreater(total, 2)
+            self.assertEqual(marked, total)
+
+    def test_nothing_is_marked_unless_asked(self):
+        marked, total = self.packets_received(0)
+        self.assertEqual(marked, 0)
+        self.assertGreater(total, 2)
+
+    def test_a_run_marks_its_own_cluster(self):
+        done = netlab("run", "--nodes", 2, "--rate", "none", "--tos", "0x28", "--",
+                      "nft", "list", "table", "ip", "tersewire")
+        self.assert_done(done)
+        self.assertIn("ip dscp set af11", done.stdout)
+        self.assert_nothing_left()
+
+    def test_another_mark_than_the_clusters_is_refused(self):
+        self.assert_done(netlab("up", "--nodes", 2, "--rate", "none", "--tos", "0x28"))
+        self.assertIn("marked 0x28", netlab("status").stderr)
+        self.assert_refused(netlab("run", "--tos", "0", "--", "true"), "leave out --nodes, --rate")
 
 
 @needs_mpi

@@ -11,7 +11,7 @@ packages="
   libcli11-dev nlohmann-json3-dev
   libgtest-dev librandom123-dev
   libsnappy-dev liblz4-dev libzstd-dev libzfp-dev
-  iproute2"
+  iproute2 nftables"
 
 missing=""
 for package in $packages; do
