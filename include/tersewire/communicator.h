@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,12 +23,21 @@ namespace tersewire {
 struct Job {
   std::vector<TensorInfo> tensors;  // in forward order
   int workers = 1;
-  int servers = 1;  // tensors are spread over them by size; 0 for an exchange without servers
-  // Which node sends what to whom (docs/exchanges.md):
+  // Nodes beside the workers; without a number as many as the exchange needs (server_nodes()).
+  // Tensors are spread over parameter and gradient servers by size.
+  std::optional<int> servers;
+  // A value of `servers` for parameter-server and gradient-server: no nodes beside the workers,
+  // each of which serves a shard of the tensors in a thread of its own.
+  static constexpr int kColocated = -1;
+  // Which node sends what to whom, as NAME or NAME:KEY=VALUE,... (docs/exchanges.md):
   //   parameter-server  gradients to servers that own the model, model deltas back
   //   gradient-server   gradients to servers, mean gradients back; each worker keeps the model
+  //   aggregator-tree   gradients up a tree of aggregators, model deltas down
   //   all-gather        gradients from each worker to every other; no servers
   //   ring              partial sums from worker to worker, then the sums; no servers
+  //   hierarchical-ring rings of groups of workers; servers where they are the top of a tree
+  //   weight-average    weights, every K steps, from each worker to others; each gives its own
+  //                     gradient to its Update, in push(); no servers
   std::string exchange = "parameter-server";
   std::string push_codec = "3lc";  // for gradients, where the policy does not say otherwise
   std::string pull_codec = "3lc";  // for what servers send: model deltas or mean gradients
@@ -39,8 +49,15 @@ struct Job {
   // arrived (3LC section 2.1); later ones return to their sender's residual where the codec keeps
   // one, and are dropped where it does not.
   int backup_workers = 0;
-  // A ring sends tensors together until their gradients reach so many bytes.
+  // Tensors that go the same way travel together, as buckets of at least so many bytes of
+  // gradients, in the order of the backward pass.
   std::size_t bucket_bytes = std::size_t{1} << 20;
+  // Infrequent communication (3LC, section 5.1): each worker adds up the gradients of so many steps
+  // and exchanges their mean. The model changes once in so many steps.
+  int local_steps = 1;
+  // Once in so many exchanges, from the first on, and at the end, workers compare checksums of
+  // their parameters, and a job whose replicas have drifted apart ends. 0: never.
+  std::uint64_t checksum_steps = 100;
   // A node that waits this long for a message ends the job.
   std::chrono::milliseconds deadline = std::chrono::seconds(120);
 };
@@ -55,7 +72,8 @@ struct Counters {
   std::uint64_t unused_pushes = 0;       // arrived too late and went back to the residual
   double encode_seconds = 0;             // processor time of the calling thread
   double decode_seconds = 0;
-  double wait_seconds = 0;  // on the clock, in pull() for a delta that had not arrived
+  double wait_seconds = 0;      // on the clock, in pull() for what had not arrived
+  double exchange_seconds = 0;  // on the clock, from a step's first push until all had arrived
 };
 
 // A worker's view of a job. One thread at a time.
@@ -97,26 +115,39 @@ class Communicator {
 using Update = std::function<void(std::size_t tensor, std::span<const float> mean_gradient,
                                   std::span<float> delta)>;
 
-// Whether each worker owns the model, and needs an Update, rather than the servers. Throws
-// kInvalidArgument for an exchange that does not exist.
+// The nodes that run_server() is for: the ranks from `workers` on. Throws kInvalidArgument for a
+// job that makes no sense.
+int server_nodes(const Job& job);
+
+// Whether each worker owns the model rather than the servers. Throws kInvalidArgument for an
+// exchange that does not exist.
 bool workers_own_model(const Job& job);
 
-// Makes the worker whose rank is transport.rank(). `update` is called, in pull() and finish(),
-// where workers own the model; otherwise there must be none. `transport` and `pool` (optional
-// threads for large tensors) must outlive it. Throws kInvalidArgument for a job that makes no
-// sense.
+// Whether the node of this rank must be given an Update: each worker where workers own the model,
+// each server where those do, only the last one where it is the root of a tree, and each worker of
+// a job with colocated servers. Throws like workers_own_model().
+bool needs_update(const Job& job, int rank);
+
+// Makes the worker whose rank is transport.rank(). `update` is there where needs_update() says so,
+// and is called in pull() and finish(), by weight-average in push(), or by the thread of a server
+// on this node. `transport` and `pool` (optional threads for large tensors) must outlive it. Throws
+// kInvalidArgument for a job that makes no sense.
 std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& transport,
                                                 const Update& update = {},
                                                 ThreadPool* pool = nullptr);
 
+// A network may carry one job after another, where every node has ended the first before any begins
+// the next: let them tell each other.
+//
 // Runs the server whose rank is transport.rank() until every worker is done: averages the gradients
-// of each of its tensors, in the order of ranks, calls `update` (where servers own the model),
+// of each of its tensors, in the order of ranks, calls `update` (where needs_update() says so),
 // encodes the result once and sends the same bytes to every worker. Throws like Communicator;
 // whatever `update` throws ends the job.
 Counters run_server(const Job& job, Transport& transport, const Update& update = {},
                     ThreadPool* pool = nullptr);
 
-// The server, as a rank, that owns each tensor; empty for an exchange without servers.
+// The rank on whose node the server lives that owns each tensor; empty where no server owns a whole
+// one.
 std::vector<int> tensor_servers(const Job& job);
 
 }  // namespace tersewire

@@ -6,7 +6,7 @@
 
 namespace tersewire {
 
-CodecText::CodecText(std::string_view text) : text_(text) {
+CodecText::CodecText(std::string_view text, std::string_view noun) : text_(text), noun_(noun) {
   const std::size_t colon = text.find(':');
   name_ = text.substr(0, colon);
   if (colon == std::string_view::npos) return;
@@ -16,11 +16,11 @@ CodecText::CodecText(std::string_view text) : text_(text) {
     const std::size_t equals = part.find('=');
     if (equals == std::string_view::npos || equals == 0 || equals + 1 == part.size()) {
       fail(ErrorCode::kInvalidArgument,
-           "codec '{}': '{}' is no parameter; write NAME:KEY=VALUE,KEY=VALUE", text_, part);
+           "{} '{}': '{}' is no parameter; write NAME:KEY=VALUE,KEY=VALUE", noun_, text_, part);
     }
     const std::string key(part.substr(0, equals));
     if (std::ranges::any_of(parameters_, [&](const auto& known) { return known.first == key; })) {
-      fail(ErrorCode::kInvalidArgument, "codec '{}' says {} twice; say it once", text_, key);
+      fail(ErrorCode::kInvalidArgument, "{} '{}' says {} twice; say it once", noun_, text_, key);
     }
     parameters_.emplace_back(key, part.substr(equals + 1));
     if (comma == std::string_view::npos) return;
@@ -37,7 +37,8 @@ std::string CodecText::take_word(std::string_view key) {
 }
 
 void CodecText::refuse(std::string_view key, std::string_view what, std::string_view value) const {
-  fail(ErrorCode::kInvalidArgument, "codec '{}': {} must be {}, not '{}'", text_, key, what, value);
+  fail(ErrorCode::kInvalidArgument, "{} '{}': {} must be {}, not '{}'", noun_, text_, key, what,
+       value);
 }
 
 double CodecText::take_number(std::string_view key, double fallback, double low, double high) {
@@ -80,12 +81,15 @@ bool CodecText::take_switch(std::string_view key, bool fallback) {
 
 void CodecText::finish(std::span<const CodecParameter> known) const {
   if (parameters_.empty()) return;
+  if (known.empty()) {
+    fail(ErrorCode::kInvalidArgument, "{} '{}': {} has no parameters", noun_, text_, name_);
+  }
   std::string keys;
   for (std::size_t i = 0; i < known.size(); ++i) {
     if (i > 0) keys += i + 1 < known.size() ? ", " : " and ";
     keys += known[i].key;
   }
-  fail(ErrorCode::kInvalidArgument, "codec '{}': there is no parameter '{}'; {} has {}", text_,
+  fail(ErrorCode::kInvalidArgument, "{} '{}': there is no parameter '{}'; {} has {}", noun_, text_,
        parameters_.front().first, name_, keys);
 }
 

@@ -1,4 +1,4 @@
-// The text syntax of codecs: NAME or NAME:KEY=VALUE,KEY=VALUE.
+// The text syntax of codecs and exchanges: NAME or NAME:KEY=VALUE,KEY=VALUE.
 #pragma once
 
 #include <charconv>
@@ -24,12 +24,13 @@ std::optional<T> parsed_number(std::string_view text) {
   return number;
 }
 
-// The parts of a codec's text. Each parameter is taken by its reader once; finish() refuses what
+// The parts of such a text. Each parameter is taken by its reader once; finish() refuses what
 // nobody took, so that a misspelt key never passes. All functions throw kInvalidArgument with a
 // sentence that names the text, the key and what it may be.
 class CodecText {
  public:
-  explicit CodecText(std::string_view text);
+  // `noun` is what the text names, for sentences.
+  explicit CodecText(std::string_view text, std::string_view noun = "codec");
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
@@ -54,6 +55,7 @@ class CodecText {
 
  private:
   std::string text_;
+  std::string noun_;
   std::string name_;
   std::vector<std::pair<std::string, std::string>> parameters_;
 };

@@ -1,50 +1,18 @@
 #include "tersewire/communicator.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 
-#include "all_gather.h"
+#include "colocated.h"
 #include "errors.h"
+#include "exchange_table.h"
+#include "local_steps.h"
 #include "node.h"
-#include "parameter_server.h"
 #include "placement.h"
-#include "ring.h"
 #include "tersewire/policy.h"
 
 namespace tersewire {
 namespace {
-
-struct Exchange {
-  std::string_view name;
-  bool servers;
-  bool workers_own_model;
-  // Whether partial sums are encoded again and again: what goes by its largest value, or sends few
-  // of its values, loses more at each hop.
-  bool encodes_sums;
-  decltype(&make_parameter_server_worker) make_worker;
-};
-
-constexpr std::array kExchanges{Exchange{.name = "parameter-server",
-                                         .servers = true,
-                                         .workers_own_model = false,
-                                         .encodes_sums = false,
-                                         .make_worker = make_parameter_server_worker},
-                                Exchange{.name = "gradient-server",
-                                         .servers = true,
-                                         .workers_own_model = true,
-                                         .encodes_sums = false,
-                                         .make_worker = make_parameter_server_worker},
-                                Exchange{.name = "all-gather",
-                                         .servers = false,
-                                         .workers_own_model = true,
-                                         .encodes_sums = false,
-                                         .make_worker = make_all_gather_worker},
-                                Exchange{.name = "ring",
-                                         .servers = false,
-                                         .workers_own_model = true,
-                                         .encodes_sums = true,
-                                         .make_worker = make_ring_worker}};
 
 constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::days(30);
 
@@ -62,51 +30,10 @@ void check_tensors(const Job& job) {
   }
 }
 
-const Exchange& exchange_of(const Job& job) {
-  for (const Exchange& exchange : kExchanges) {
-    if (exchange.name == job.exchange) return exchange;
-  }
-  std::vector<std::string_view> names;
-  for (const Exchange& exchange : kExchanges) names.push_back(exchange.name);
-  fail(ErrorCode::kInvalidArgument, "there is no exchange '{}'; use {}", job.exchange,
-       fmt::join(names, ", "));
-}
-
-void check_servers(const Job& job) {
-  if (!exchange_of(job).servers) {
-    if (job.servers == 0) return;
-    fail(ErrorCode::kInvalidArgument, "exchange {} has no servers; use 0 servers instead of {}",
-         job.exchange, job.servers);
-  }
-  const auto tensors = static_cast<int>(std::min<std::size_t>(job.tensors.size(), 1 << 30));
-  if (job.servers < 1 || job.servers > tensors) {
-    fail(ErrorCode::kInvalidArgument, "{} servers cannot share {} tensors; use 1 to {} servers",
-         job.servers, tensors, tensors);
-  }
-}
-
-void check_update(const Job& job, bool owner, const Update& update) {
-  if (owner && !update) {
-    fail(ErrorCode::kInvalidArgument,
-         "this node owns the model of a {} job; give it an update function", job.exchange);
-  }
-  if (!owner && update) {
-    fail(ErrorCode::kInvalidArgument,
-         "this node does not own the model of a {} job; give it no update function", job.exchange);
-  }
-}
-
-void check_job(const Job& job) {
-  check_tensors(job);
-  if (job.workers < 1) {
-    fail(ErrorCode::kInvalidArgument, "a job needs at least 1 worker, not {}", job.workers);
-  }
-  check_servers(job);
-  if (job.deadline < std::chrono::milliseconds(1) || job.deadline > kLongestDeadline) {
-    fail(ErrorCode::kInvalidArgument, "a deadline of {} ms is not between 1 ms and 30 days",
-         job.deadline.count());
-  }
-  if (job.backup_workers > 0 && !exchange_of(job).servers) {
+void check_backup_workers(const Job& job) {
+  if (job.backup_workers == 0) return;
+  const auto [exchange, options] = choose_exchange(job);
+  if (!exchange.shards || options.scaler_sharing) {
     fail(ErrorCode::kInvalidArgument,
          "exchange {} waits for every worker; use 0 backup workers instead of {}", job.exchange,
          job.backup_workers);
@@ -118,43 +45,130 @@ void check_job(const Job& job) {
   }
 }
 
-// An error that is bounded for each value, or unbiased.
-bool fits_sums(CodecId codec) {
-  constexpr std::array kFit{CodecId::kFp32, CodecId::kFp16,       CodecId::kBf16,
-                            CodecId::kInt8, CodecId::kInceptionn, CodecId::kQsgd};
-  return std::ranges::find(kFit, codec) != kFit.end();
+void check_job(const Job& job) {
+  check_tensors(job);
+  if (job.workers < 1) {
+    fail(ErrorCode::kInvalidArgument, "a job needs at least 1 worker, not {}", job.workers);
+  }
+  if (job.local_steps < 1) {
+    fail(ErrorCode::kInvalidArgument, "a job exchanges gradients once in at least 1 step, not {}",
+         job.local_steps);
+  }
+  count_servers(job);
+  if (job.deadline < std::chrono::milliseconds(1) || job.deadline > kLongestDeadline) {
+    fail(ErrorCode::kInvalidArgument, "a deadline of {} ms is not between 1 ms and 30 days",
+         job.deadline.count());
+  }
+  check_backup_workers(job);
+  check_push_codecs(choose_exchange(job), choose_codecs(job.policy, job.push_codec, job.tensors));
+  choose_codecs(job.policy, job.pull_codec, job.tensors);
 }
 
-void check_codecs(const Placement& placement) {
-  if (!exchange_of(placement.job).encodes_sums) return;
-  for (const auto& codec : placement.push_codecs) {
-    if (fits_sums(codec->id())) continue;
+void check_update(const Job& job, int rank, const Update& update) {
+  const bool owner = needs_update(job, rank);
+  if (owner && !update) {
     fail(ErrorCode::kInvalidArgument,
-         "codec {} does not fit a ring, where its error would grow with every hop; use fp32, fp16, "
-         "bf16, int8, inceptionn or qsgd, or another exchange",
-         codec_name(codec->id()));
+         "this node owns the model of a {} job; give it an update function", job.exchange);
+  }
+  if (!owner && update) {
+    fail(ErrorCode::kInvalidArgument,
+         "this node does not own the model of a {} job; give it no update function", job.exchange);
+  }
+}
+
+// By tensor; empty where no server owns a whole one.
+std::vector<int> owners_of(const Job& job) {
+  const Exchange& exchange = choose_exchange(job).exchange;
+  const int servers = count_servers(job);
+  if (exchange.shards) return place_tensors(job, servers);
+  if (exchange.tree) return std::vector<int>(job.tensors.size(), job.workers + servers - 1);
+  return {};
+}
+
+// Tensors that have the same owner go the same way.
+void fuse_tensors(Placement& placement) {
+  std::vector<std::uint64_t> ways(placement.job.tensors.size(), 0);
+  std::ranges::copy(placement.owners, ways.begin());
+  placement.buckets = make_buckets(placement.job, ways);
+  placement.bucket_of.resize(ways.size());
+  for (std::size_t bucket = 0; bucket < placement.buckets.size(); ++bucket) {
+    for (const std::size_t tensor : placement.buckets[bucket]) {
+      placement.bucket_of[tensor] = bucket;
+    }
   }
 }
 
 std::shared_ptr<const Placement> place(const Job& job, const Transport& transport) {
-  check_job(job);
-  if (transport.size() != job.workers + job.servers) {
+  const int nodes = job.workers + server_nodes(job);
+  if (transport.size() != nodes) {
     fail(ErrorCode::kInvalidArgument,
          "{} workers and {} servers need a network of {} nodes, and this one has {}", job.workers,
-         job.servers, job.workers + job.servers, transport.size());
+         server_nodes(job), nodes, transport.size());
   }
+  const ChosenExchange chosen = choose_exchange(job);
   auto placement = std::make_shared<Placement>();
   placement->job = job;
+  placement->options = chosen.options;
+  placement->servers = count_servers(job);
   placement->push_codecs = choose_codecs(job.policy, job.push_codec, job.tensors);
   placement->pull_codecs = choose_codecs(job.policy, job.pull_codec, job.tensors);
-  placement->owners = tensor_servers(job);
-  check_codecs(*placement);
+  placement->owners = owners_of(job);
+  if (chosen.exchange.tree) placement->tree = make_tree(job.workers, chosen.options.fan_in);
+  fuse_tensors(*placement);
   return placement;
+}
+
+Counters serve(const std::shared_ptr<const Placement>& placement, Transport& transport,
+               const Update& update, ThreadPool* pool) {
+  return ending_the_job_on_failure(transport, fmt::format("server {}", transport.rank()), [&] {
+    const Update pass_on = [](std::size_t, std::span<const float> mean, std::span<float> delta) {
+      std::ranges::copy(mean, delta.begin());
+    };
+    return choose_exchange(placement->job)
+        .exchange.run_server(placement, transport, update ? update : pass_on, pool);
+  });
+}
+
+// The update is the server's where servers own the model.
+std::unique_ptr<Communicator> make_colocated(const std::shared_ptr<const Placement>& placement,
+                                             Transport& transport, const Update& update,
+                                             ThreadPool* pool) {
+  const Exchange& exchange = choose_exchange(placement->job).exchange;
+  const Update at_worker = exchange.workers_own_model ? update : Update();
+  const Update at_server = exchange.workers_own_model ? Update() : update;
+  Shards shards{
+      .values = 0,
+      .of_servers = std::vector<std::size_t>(static_cast<std::size_t>(placement->servers))};
+  for (std::size_t i = 0; i < placement->owners.size(); ++i) {
+    const std::size_t elems = placement->job.tensors[i].elems();
+    shards.values += elems;
+    shards.of_servers[static_cast<std::size_t>(placement->owners[i] - placement->job.workers)] +=
+        elems;
+  }
+  return make_colocated_worker(
+      transport, shards,
+      {.make_worker =
+           [=, &exchange](Transport& half) {
+             return exchange.make_worker(placement, half, at_worker, pool);
+           },
+       .run_server = [=](Transport& half) { serve(placement, half, at_server, pool); }});
 }
 
 }  // namespace
 
-bool workers_own_model(const Job& job) { return exchange_of(job).workers_own_model; }
+int server_nodes(const Job& job) {
+  check_job(job);
+  return is_colocated(job) ? 0 : count_servers(job);
+}
+
+bool workers_own_model(const Job& job) { return choose_exchange(job).exchange.workers_own_model; }
+
+bool needs_update(const Job& job, int rank) {
+  const Exchange& exchange = choose_exchange(job).exchange;
+  if (rank < job.workers) return exchange.workers_own_model || is_colocated(job);
+  if (exchange.tree) return rank == job.workers + count_servers(job) - 1;
+  return !exchange.workers_own_model;
+}
 
 std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& transport,
                                                 const Update& update, ThreadPool* pool) {
@@ -164,29 +178,37 @@ std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& trans
       fail(ErrorCode::kInvalidArgument, "rank {} is a server; call run_server() there",
            transport.rank());
     }
-    check_update(job, workers_own_model(job), update);
-    return exchange_of(job).make_worker(std::move(placement), transport, update, pool);
+    check_update(job, transport.rank(), update);
+    auto worker = is_colocated(job) ? make_colocated(placement, transport, update, pool)
+                                    : choose_exchange(job).exchange.make_worker(
+                                          placement, transport, update, pool);
+    return job.local_steps == 1 ? std::move(worker)
+                                : with_local_steps(std::move(worker), job, transport);
   });
 }
 
 Counters run_server(const Job& job, Transport& transport, const Update& update, ThreadPool* pool) {
-  return ending_the_job_on_failure(transport, fmt::format("server {}", transport.rank()), [&] {
-    auto placement = place(job, transport);
-    if (transport.rank() < job.workers) {
-      fail(ErrorCode::kInvalidArgument, "rank {} is a worker; call make_communicator() there",
-           transport.rank());
-    }
-    check_update(job, !workers_own_model(job), update);
-    const Update pass_on = [](std::size_t, std::span<const float> mean, std::span<float> delta) {
-      std::ranges::copy(mean, delta.begin());
-    };
-    return run_parameter_server(std::move(placement), transport, update ? update : pass_on, pool);
-  });
+  const auto placement =
+      ending_the_job_on_failure(transport, fmt::format("server {}", transport.rank()), [&] {
+        auto placed = place(job, transport);
+        if (transport.rank() < job.workers) {
+          fail(ErrorCode::kInvalidArgument, "rank {} is a worker; call make_communicator() there",
+               transport.rank());
+        }
+        check_update(job, transport.rank(), update);
+        return placed;
+      });
+  return serve(placement, transport, update, pool);
 }
 
 std::vector<int> tensor_servers(const Job& job) {
   check_job(job);
-  return job.servers == 0 ? std::vector<int>() : place_tensors(job);
+  std::vector<int> owners = owners_of(job);
+  // On the node of the worker with the same number.
+  if (is_colocated(job)) {
+    for (int& owner : owners) owner -= job.workers;
+  }
+  return owners;
 }
 
 }  // namespace tersewire

@@ -1,26 +1,14 @@
 #include "all_gather.h"
 
-#include <algorithm>
-#include <deque>
-
+#include "gathered.h"
 #include "worker.h"
 
 namespace tersewire {
 namespace {
 
-// A worker can be one step ahead of another: its next gradient waits beside its last.
-constexpr std::size_t kMostHeld = 2;
-
-// An encoded gradient that has not been averaged yet.
-struct HeldGradient {
-  std::uint64_t step;
-  SharedBytes bytes;  // what `frame` points into
-  Frame frame;
-};
-
 struct GatheredTensor {
   std::unique_ptr<Encoder> encoder;
-  std::vector<std::deque<HeldGradient>> gradients;  // by rank
+  Gathered gradients;
 };
 
 class AllGatherWorker final : public Worker {
@@ -29,10 +17,9 @@ class AllGatherWorker final : public Worker {
                   ThreadPool* threads)
       : Worker(std::move(placed), transport, threads), update_(std::move(update)) {
     for (std::size_t i = 0; i < job().tensors.size(); ++i) {
-      GatheredTensor& tensor = tensors_.emplace_back();
-      tensor.encoder = placement().push_codecs[i]->make_encoder(job().tensors[i].elems(),
-                                                                encoder_context(job(), i, rank()));
-      tensor.gradients.resize(static_cast<std::size_t>(job().workers));
+      tensors_.push_back({placement().push_codecs[i]->make_encoder(
+                              job().tensors[i].elems(), encoder_context(job(), i, rank())),
+                          Gathered(name(i), job().workers)});
     }
   }
 
@@ -40,13 +27,9 @@ class AllGatherWorker final : public Worker {
   void keep(Received received) override;
   void contribute(std::size_t tensor, std::span<const float> gradient) override;
   [[nodiscard]] bool change_is_here(std::size_t tensor) const override {
-    return std::ranges::none_of(tensors_[tensor].gradients,
-                                [](const auto& of_rank) { return of_rank.empty(); });
+    return tensors_[tensor].gradients.complete();
   }
   void apply_change(std::size_t tensor, std::span<float> parameters) override;
-
-  void hold(std::size_t tensor, int from, HeldGradient gradient);
-  void average(std::size_t tensor);
 
   Update update_;
   std::vector<GatheredTensor> tensors_;
@@ -58,14 +41,16 @@ class AllGatherWorker final : public Worker {
 void AllGatherWorker::contribute(std::size_t tensor, std::span<const float> gradient) {
   payload_.clear();
   const Encoded encoded = encode(*tensors_[tensor].encoder, tensor, step(), gradient, payload_);
-  const SharedBytes bytes = message_of(MessageKind::kPush, step(), tensor, encoded, payload_);
+  counters_.pushed_values += gradient.size() * static_cast<std::size_t>(job().workers - 1);
+  const SharedBytes bytes = fuse(MessageKind::kPush, step(), tensor, encoded, payload_);
+  if (!bytes) return;
   for (int other = 0; other < job().workers; ++other) {
-    if (other == rank()) continue;
-    counters_.pushed_values += gradient.size();
-    send(other, bytes);
+    if (other != rank()) send(other, bytes);
   }
   // Its own part of the mean is what the others decode.
-  hold(tensor, rank(), {step(), bytes, parse_message(*bytes).frames.front()});
+  for (const Frame& frame : parse_message(*bytes).frames) {
+    tensors_[frame.tensor].gradients.hold(rank(), {step(), bytes, frame});
+  }
 }
 
 void AllGatherWorker::keep(Received received) {
@@ -79,39 +64,19 @@ void AllGatherWorker::keep(Received received) {
       fail(ErrorCode::kDataLoss, "push from worker {}: there is no tensor number {}", received.from,
            frame.tensor);
     }
-    counters_.pulled_values += tensors_[frame.tensor].encoder->elems();
-    hold(frame.tensor, received.from, {received.message.header.step, received.bytes, frame});
+    GatheredTensor& state = tensors_[frame.tensor];
+    counters_.pulled_values += state.encoder->elems();
+    state.gradients.hold(received.from, {received.message.header.step, received.bytes, frame});
   }
-}
-
-void AllGatherWorker::hold(std::size_t tensor, int from, HeldGradient gradient) {
-  auto& held = tensors_[tensor].gradients[static_cast<std::size_t>(from)];
-  const std::uint64_t before = held.empty() ? applied_step(tensor) : held.back().step;
-  if (gradient.step != before + 1 || held.size() == kMostHeld) {
-    fail(ErrorCode::kDataLoss, "push from worker {}: {} came for step {} after step {}", from,
-         name(tensor), gradient.step, before);
-  }
-  held.push_back(std::move(gradient));
 }
 
 void AllGatherWorker::apply_change(std::size_t tensor, std::span<float> parameters) {
-  average(tensor);
-  apply_mean(update_, tensor, mean_, parameters);
-}
-
-// In the order of ranks, whatever the order of arrival, so that all come to the same bits.
-void AllGatherWorker::average(std::size_t tensor) {
-  GatheredTensor& state = tensors_[tensor];
-  const Stopwatch watch(counters_.decode_seconds, processor_seconds);
-  mean_.resize(state.encoder->elems());
-  std::ranges::fill(mean_, 0.0F);
-  const float weight = 1.0F / static_cast<float>(job().workers);
-  for (std::size_t from = 0; from < state.gradients.size(); ++from) {
-    const Frame& frame = state.gradients[from].front().frame;
-    with_context([&] { return fmt::format("push of {} from worker {}", name(tensor), from); },
-                 [&] { decode_add(frame.codec, frame.payload, weight, mean_, pool()); });
+  mean_.resize(parameters.size());
+  {
+    const Stopwatch watch(counters_.decode_seconds, processor_seconds);
+    tensors_[tensor].gradients.average(applied_step(tensor) + 1, mean_, pool());
   }
-  for (auto& of_rank : state.gradients) of_rank.pop_front();
+  apply_mean(update_, tensor, mean_, parameters);
 }
 
 }  // namespace

@@ -70,6 +70,7 @@ struct Received {
   int from;
   SharedBytes bytes;
   Message message;
+  std::chrono::steady_clock::time_point arrived;
 };
 
 // Parses what arrived; throws kDataLoss where it is malformed or its sender is not who sent it.
@@ -80,7 +81,7 @@ inline Received parse_incoming(Incoming incoming) {
     fail(ErrorCode::kDataLoss, "message from rank {}: it claims to come from rank {}",
          incoming.from, message.header.sender);
   }
-  return {incoming.from, std::move(incoming.bytes), std::move(message)};
+  return {incoming.from, std::move(incoming.bytes), std::move(message), incoming.arrived};
 }
 
 // Waits for the next message, at most `deadline`; `waited_for` ends the sentence.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "node.h"
+#include "scaler_agreement.h"
 
 namespace tersewire {
 namespace {
@@ -15,11 +16,13 @@ struct Push {
 
 struct ServerTensor {
   std::unique_ptr<Encoder> encoder;
-  std::vector<Push> pushes;  // by rank, of the current step
+  std::vector<Push> pushes;  // by child, of the current step
   int arrived = 0;
-  std::uint64_t step = 1;  // the one that pushes are collected for
+  std::uint64_t step = 1;         // the one that pushes are collected for
+  std::uint64_t passed_down = 0;  // an aggregator's: the last step that came back from above
 };
 
+// A server of all workers, or an aggregator of a tree: its children are workers, or aggregators.
 class ParameterServer {
  public:
   ParameterServer(std::shared_ptr<const Placement> placement, Transport& transport,
@@ -30,14 +33,33 @@ class ParameterServer {
  private:
   void take(Received received);
   void take_push(const Received& received, const Frame& frame);
+  void take_offer(const Received& received);
+  void pass_down(const Received& received);
   void advance(std::size_t tensor);
   void average(std::size_t tensor);
-  void send_delta(std::size_t tensor);
+  bool encode_levels(std::size_t tensor);
+  void encode_result(std::size_t tensor, std::span<const float> values);
+  void add_frame(std::size_t tensor, const Frame& frame);
+  void send_open_message();
+  void send_up(const SharedBytes& bytes);
+  void send_down(const SharedBytes& bytes);
+  void check_nothing_is_open() const;
+  [[nodiscard]] bool is_over() const;
   [[nodiscard]] Bytes contributors(const ServerTensor& state) const;
 
-  [[nodiscard]] int quorum() const { return job_.workers - job_.backup_workers; }
+  [[nodiscard]] bool is_root() const { return node_.parent < 0; }
+  [[nodiscard]] int quorum() const { return node_.children - job_.backup_workers; }
+  [[nodiscard]] float weight_of(std::size_t child) const;
+  [[nodiscard]] MessageHeader header(MessageKind kind, std::uint64_t step) const {
+    return {.kind = kind, .sender = static_cast<std::uint32_t>(transport_.rank()), .step = step};
+  }
   [[nodiscard]] std::string name(std::size_t tensor) const {
     return fmt::format("tensor '{}'", job_.tensors[tensor].name);
+  }
+  // A child, for sentences.
+  [[nodiscard]] std::string child_name(std::size_t child) const {
+    const int rank = node_.first_child + static_cast<int>(child);
+    return fmt::format("{} {}", rank < job_.workers ? "worker" : "aggregator", rank);
   }
 
   std::shared_ptr<const Placement> placement_;
@@ -45,14 +67,27 @@ class ParameterServer {
   Transport& transport_;
   const Update& update_;
   ThreadPool* pool_;
+  TreeNode node_;
   std::vector<ServerTensor> tensors_;  // by number; only this server's have an encoder
-  std::vector<bool> done_;
+  std::vector<bool> done_;             // by child
+  ScalerAgreement agreement_;
+  // What comes of one message: the results of its tensors travel together, as they came.
+  MessageWriter open_{MessageHeader{}};
+  std::size_t open_frames_ = 0;
+  std::uint64_t open_values_ = 0;
   // Shared by all tensors: one is worked on at a time.
   Floats mean_;
   Floats delta_;
+  std::vector<std::int32_t> levels_;
   Bytes payload_;
   Counters counters_;
 };
+
+TreeNode place_of(const Placement& placement, int rank) {
+  if (!placement.tree.empty()) return placement.tree[static_cast<std::size_t>(rank)];
+  const int workers = placement.job.workers;
+  return {.parent = -1, .first_child = 0, .children = workers, .workers = workers};
+}
 
 ParameterServer::ParameterServer(std::shared_ptr<const Placement> placement, Transport& transport,
                                  const Update& update, ThreadPool* pool)
@@ -61,24 +96,45 @@ ParameterServer::ParameterServer(std::shared_ptr<const Placement> placement, Tra
       transport_(transport),
       update_(update),
       pool_(pool),
+      node_(place_of(*placement_, transport.rank())),
       tensors_(job_.tensors.size()),
-      done_(static_cast<std::size_t>(job_.workers), false) {
+      done_(static_cast<std::size_t>(node_.children), false),
+      agreement_(job_.workers) {
+  const auto& codecs = is_root() ? placement_->pull_codecs : placement_->push_codecs;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    if (placement_->owners[i] != transport.rank()) continue;
-    tensors_[i].encoder = placement_->pull_codecs[i]->make_encoder(
-        job_.tensors[i].elems(), encoder_context(job_, i, transport_.rank()));
-    tensors_[i].pushes.resize(static_cast<std::size_t>(job_.workers));
+    if (placement_->tree.empty() && placement_->owners[i] != transport.rank()) continue;
+    tensors_[i].encoder = codecs[i]->make_encoder(job_.tensors[i].elems(),
+                                                  encoder_context(job_, i, transport_.rank()));
+    tensors_[i].pushes.resize(done_.size());
   }
 }
 
 Counters ParameterServer::run() {
-  while (std::ranges::find(done_, false) != done_.end()) {
+  while (!is_over()) {
     Received received = [&] {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-      return receive_before(transport_, job_.deadline, "pushes");
+      return receive_before(transport_, job_.deadline, is_root() ? "pushes" : "pushes or pulls");
     }();
     take(std::move(received));
   }
+  check_nothing_is_open();
+  if (!is_root()) {
+    MessageWriter done(header(MessageKind::kDone, 0));
+    send_up(shared(done));
+  }
+  return counters_;
+}
+
+// Nothing more comes from below, nor, at an aggregator, from above.
+bool ParameterServer::is_over() const {
+  const auto came_back = [](const ServerTensor& state) {
+    return state.passed_down + 1 == state.step;
+  };
+  return std::ranges::find(done_, false) == done_.end() &&
+         (is_root() || std::ranges::all_of(tensors_, came_back));
+}
+
+void ParameterServer::check_nothing_is_open() const {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if (tensors_[i].arrived == 0) continue;
     fail(ErrorCode::kFailedPrecondition,
@@ -86,20 +142,24 @@ Counters ParameterServer::run() {
          "worker end after the same step",
          tensors_[i].arrived, name(i), tensors_[i].step);
   }
-  return counters_;
 }
 
 void ParameterServer::take(Received received) {
+  if (!is_root() && received.from == node_.parent) return pass_down(received);
   counters_.pushed_bytes += received.bytes->size();
-  if (received.from >= job_.workers) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: only workers send to servers", received.from);
+  const int child = received.from - node_.first_child;
+  if (child < 0 || child >= node_.children) {
+    fail(ErrorCode::kDataLoss, "message from rank {}: it is none of those that send to this server",
+         received.from);
   }
   switch (received.message.header.kind) {
     case MessageKind::kPush:
       for (const Frame& frame : received.message.frames) take_push(received, frame);
-      return;
+      return send_open_message();
+    case MessageKind::kOffer:
+      return take_offer(received);
     case MessageKind::kDone:
-      done_[static_cast<std::size_t>(received.from)] = true;
+      done_[static_cast<std::size_t>(child)] = true;
       return;
     default:
       fail(ErrorCode::kDataLoss, "message from rank {}: servers take pushes only", received.from);
@@ -107,37 +167,85 @@ void ParameterServer::take(Received received) {
 }
 
 void ParameterServer::take_push(const Received& received, const Frame& frame) {
+  const auto child = static_cast<std::size_t>(received.from - node_.first_child);
   if (frame.tensor >= tensors_.size() || !tensors_[frame.tensor].encoder) {
-    fail(ErrorCode::kDataLoss,
-         "push from worker {}: tensor number {} does not belong to this server", received.from,
-         frame.tensor);
+    fail(ErrorCode::kDataLoss, "push from {}: tensor number {} does not belong to this server",
+         child_name(child), frame.tensor);
   }
   ServerTensor& state = tensors_[frame.tensor];
+  counters_.pushed_values += state.encoder->elems();
   const std::uint64_t step = received.message.header.step;
   if (step < state.step && job_.backup_workers > 0) {
     // Too late: its sender learns that from the delta, and takes it back.
     ++counters_.unused_pushes;
     return;
   }
-  Push& push = state.pushes[static_cast<std::size_t>(received.from)];
+  Push& push = state.pushes[child];
   if (step != state.step || push.bytes) {
-    fail(ErrorCode::kDataLoss, "push from worker {}: {} came for step {} while step {} is open",
-         received.from, name(frame.tensor), step, state.step);
+    fail(ErrorCode::kDataLoss, "push from {}: {} came for step {} while step {} is open",
+         child_name(child), name(frame.tensor), step, state.step);
   }
-  counters_.pushed_values += state.encoder->elems();
   push = {.bytes = received.bytes, .frame = frame};
   if (++state.arrived == quorum()) advance(frame.tensor);
 }
 
+void ParameterServer::take_offer(const Received& received) {
+  if (!placement_->options.scaler_sharing || transport_.rank() != job_.workers) {
+    fail(ErrorCode::kDataLoss, "message from rank {}: scalers are not agreed on here",
+         received.from);
+  }
+  const SharedBytes agreed = agreement_.take(received, tensors_.size(), transport_.rank());
+  if (agreed) send_down(agreed);
+}
+
+// What the root sent goes to the children as it is, but for who sends it.
+void ParameterServer::pass_down(const Received& received) {
+  counters_.pulled_bytes += received.bytes->size();
+  const MessageHeader& came = received.message.header;
+  if (came.kind != MessageKind::kPull) {
+    fail(ErrorCode::kDataLoss, "message from aggregator {}: only pulls come from above",
+         received.from);
+  }
+  MessageWriter writer(header(MessageKind::kPull, came.step));
+  for (const Frame& frame : received.message.frames) {
+    if (frame.tensor >= tensors_.size()) {
+      fail(ErrorCode::kDataLoss, "message from aggregator {}: there is no tensor number {}",
+           received.from, frame.tensor);
+    }
+    ServerTensor& state = tensors_[frame.tensor];
+    if (came.step != state.passed_down + 1 || came.step >= state.step) {
+      fail(ErrorCode::kDataLoss, "message from aggregator {}: {} came for step {} after step {}",
+           received.from, name(frame.tensor), came.step, state.passed_down);
+    }
+    state.passed_down = came.step;
+    counters_.pulled_values += state.encoder->elems() * (1 + done_.size());
+    writer.add(frame);
+  }
+  send_down(shared(writer));
+}
+
 void ParameterServer::advance(std::size_t tensor) {
   ServerTensor& state = tensors_[tensor];
-  average(tensor);
-  delta_.resize(mean_.size());
-  update_(tensor, mean_, delta_);
-  send_delta(tensor);
+  payload_.clear();
+  if (!encode_levels(tensor)) {
+    average(tensor);
+    if (is_root()) {
+      delta_.resize(mean_.size());
+      update_(tensor, mean_, delta_);
+      encode_result(tensor, delta_);
+    } else {
+      encode_result(tensor, mean_);
+    }
+  }
   std::ranges::fill(state.pushes, Push{});
   state.arrived = 0;
   ++state.step;
+}
+
+float ParameterServer::weight_of(std::size_t child) const {
+  if (placement_->tree.empty()) return 1.0F / static_cast<float>(quorum());
+  const auto rank = static_cast<std::size_t>(node_.first_child) + child;
+  return static_cast<float>(placement_->tree[rank].workers) / static_cast<float>(node_.workers);
 }
 
 // In the order of ranks, whatever the order of arrival, so that a run repeats to the bit.
@@ -146,58 +254,116 @@ void ParameterServer::average(std::size_t tensor) {
   const Stopwatch watch(counters_.decode_seconds, processor_seconds);
   mean_.resize(state.encoder->elems());
   std::ranges::fill(mean_, 0.0F);
-  const float weight = 1.0F / static_cast<float>(quorum());
-  for (std::size_t rank = 0; rank < state.pushes.size(); ++rank) {
-    const Push& push = state.pushes[rank];
+  for (std::size_t child = 0; child < state.pushes.size(); ++child) {
+    const Push& push = state.pushes[child];
     if (!push.bytes) continue;
-    with_context([&] { return fmt::format("push of {} from worker {}", name(tensor), rank); },
-                 [&] { decode_add(push.frame.codec, push.frame.payload, weight, mean_, pool_); });
+    with_context(
+        [&] { return fmt::format("push of {} from {}", name(tensor), child_name(child)); },
+        [&] { decode_add(push.frame.codec, push.frame.payload, weight_of(child), mean_, pool_); });
   }
+}
+
+// Ternary gradients under scalers that the workers agreed on add up exactly, as integers. Others
+// are left to average(): those of tensors that are not finite, or have nothing to agree on.
+bool ParameterServer::encode_levels(std::size_t tensor) {
+  const ServerTensor& state = tensors_[tensor];
+  const Frame& first = state.pushes.front().frame;
+  if (!placement_->options.scaler_sharing || first.codec != CodecId::kTernGrad) return false;
+  const std::size_t elems = state.encoder->elems();
+  PayloadScalers agreed;
+  {
+    const Stopwatch watch(counters_.decode_seconds, processor_seconds);
+    levels_.assign(elems, 0);
+    for (std::size_t child = 0; child < state.pushes.size(); ++child) {
+      const Frame& frame = state.pushes[child].frame;
+      with_context(
+          [&] { return fmt::format("push of {} from {}", name(tensor), child_name(child)); },
+          [&] {
+            PayloadScalers scalers = payload_scalers(frame.codec, frame.payload, elems);
+            if (child == 0)
+              agreed = std::move(scalers);
+            else if (scalers != agreed)
+              fail(ErrorCode::kDataLoss, "its scalers are not those that were agreed on");
+            decode_levels_add(frame.codec, frame.payload, levels_);
+          });
+    }
+  }
+  const Stopwatch watch(counters_.encode_seconds, processor_seconds);
+  append_levels(levels_, static_cast<std::uint32_t>(job_.workers), agreed.scalers,
+                agreed.bucket_elems, true, payload_);
+  add_frame(tensor, {.tensor = static_cast<std::uint32_t>(tensor),
+                     .codec = CodecId::kLevels,
+                     .not_finite = false,
+                     .description = std::nullopt,
+                     .payload = payload_});
+  return true;
+}
+
+void ParameterServer::encode_result(std::size_t tensor, std::span<const float> values) {
+  ServerTensor& state = tensors_[tensor];
+  Encoded encoded;
+  {
+    const Stopwatch watch(counters_.encode_seconds, processor_seconds);
+    encoded = with_context(
+        [&] { return fmt::format("{} of {}", is_root() ? "delta" : "mean", name(tensor)); },
+        [&] { return state.encoder->encode(values, state.step, payload_, pool_); });
+  }
+  counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
+  add_frame(tensor, {.tensor = static_cast<std::uint32_t>(tensor),
+                     .codec = encoded.codec,
+                     .not_finite = encoded.not_finite,
+                     .description = std::nullopt,
+                     .payload = payload_});
 }
 
 Bytes ParameterServer::contributors(const ServerTensor& state) const {
   Bytes bitmap((state.pushes.size() + 7) / 8, std::byte{0});
-  for (std::size_t rank = 0; rank < state.pushes.size(); ++rank) {
-    if (state.pushes[rank].bytes) bitmap[rank / 8] |= std::byte{1} << (rank % 8);
+  for (std::size_t child = 0; child < state.pushes.size(); ++child) {
+    if (state.pushes[child].bytes) bitmap[child / 8] |= std::byte{1} << (child % 8);
   }
   return bitmap;
 }
 
-void ParameterServer::send_delta(std::size_t tensor) {
-  ServerTensor& state = tensors_[tensor];
-  payload_.clear();
-  Encoded encoded;
-  {
-    const Stopwatch watch(counters_.encode_seconds, processor_seconds);
-    encoded =
-        with_context([&] { return "delta of " + name(tensor); },
-                     [&] { return state.encoder->encode(delta_, state.step, payload_, pool_); });
+void ParameterServer::add_frame(std::size_t tensor, const Frame& frame) {
+  const ServerTensor& state = tensors_[tensor];
+  if (open_frames_ == 0) {
+    open_.clear(header(is_root() ? MessageKind::kPull : MessageKind::kPush, state.step));
   }
-  counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
-
-  MessageWriter writer({.kind = MessageKind::kPull,
-                        .sender = static_cast<std::uint32_t>(transport_.rank()),
-                        .step = state.step});
-  const auto number = static_cast<std::uint32_t>(tensor);
-  if (state.arrived < job_.workers) {
+  if (state.arrived < node_.children) {
     const Bytes bitmap = contributors(state);
-    writer.add({.tensor = number,
-                .codec = CodecId::kContributors,
-                .not_finite = false,
-                .description = std::nullopt,
-                .payload = bitmap});
+    open_.add({.tensor = frame.tensor,
+               .codec = CodecId::kContributors,
+               .not_finite = false,
+               .description = std::nullopt,
+               .payload = bitmap});
   }
-  writer.add({.tensor = number,
-              .codec = encoded.codec,
-              .not_finite = encoded.not_finite,
-              .description = std::nullopt,
-              .payload = payload_});
-  // Compressed once: the same bytes go to every worker.
-  const SharedBytes bytes = shared(writer);
-  for (int worker = 0; worker < job_.workers; ++worker) {
+  open_.add(frame);
+  ++open_frames_;
+  open_values_ += state.encoder->elems();
+}
+
+void ParameterServer::send_open_message() {
+  if (std::exchange(open_frames_, 0) == 0) return;
+  const std::uint64_t values = std::exchange(open_values_, 0);
+  const SharedBytes bytes = shared(open_);
+  if (is_root()) {
+    counters_.pulled_values += values * done_.size();
+    return send_down(bytes);
+  }
+  counters_.pushed_values += values;
+  send_up(bytes);
+}
+
+void ParameterServer::send_up(const SharedBytes& bytes) {
+  counters_.pushed_bytes += bytes->size();
+  transport_.send(node_.parent, bytes);
+}
+
+// Compressed once: the same bytes go to everyone.
+void ParameterServer::send_down(const SharedBytes& bytes) {
+  for (int child = 0; child < node_.children; ++child) {
     counters_.pulled_bytes += bytes->size();
-    counters_.pulled_values += state.encoder->elems();
-    transport_.send(worker, bytes);
+    transport_.send(node_.first_child + child, bytes);
   }
 }
 

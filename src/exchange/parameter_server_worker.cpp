@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "parameter_server.h"
+#include "scaler_agreement.h"
 #include "worker.h"
 
 namespace tersewire {
@@ -19,9 +20,10 @@ struct Delta {
 struct WorkerTensor {
   std::unique_ptr<Encoder> encoder;
   std::deque<Delta> deltas;
-  // The last push, until its delta says whether it was used.
+  // With backup workers the last push, until its delta says whether it was used.
   CodecId pushed_codec = CodecId::kFp32;
   Bytes payload;
+  Floats gradient;  // with scaler sharing, until there is an agreement
 };
 
 class ParameterServerWorker final : public Worker {
@@ -30,7 +32,8 @@ class ParameterServerWorker final : public Worker {
                         Update update, ThreadPool* threads)
       : Worker(std::move(placed), transport, threads),
         update_(std::move(update)),
-        tensors_(job().tensors.size()) {
+        tensors_(job().tensors.size()),
+        offers_(job().tensors.size()) {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       tensors_[i].encoder = placement().push_codecs[i]->make_encoder(
           job().tensors[i].elems(), encoder_context(job(), i, rank()));
@@ -49,59 +52,133 @@ class ParameterServerWorker final : public Worker {
   }
   void say_done() override;
 
+  // Where the pushes of a tensor go, and its pulls come from.
+  [[nodiscard]] int server_of(std::size_t tensor) const {
+    return placement().tree.empty() ? placement().owners[tensor]
+                                    : placement().tree[static_cast<std::size_t>(rank())].parent;
+  }
+  [[nodiscard]] int first_server() const { return job().workers; }
+  void offer(std::size_t tensor, std::span<const float> gradient);
+  void take_agreement(const Received& received);
+  void push_under(const Scalers& agreed);
+  void send_push(std::size_t tensor, const Encoded& encoded);
+  void take_delta(const Received& received, const Frame& frame,
+                  std::optional<ByteView> contributors);
   void decode_change(std::size_t tensor, const Delta& delta, std::span<float> parameters);
   void settle_push(std::size_t tensor, const Delta& delta);
 
   Update update_;  // none: the servers own the model
   std::vector<WorkerTensor> tensors_;
-  Floats mean_;  // shared by all tensors: one is worked on at a time
+  // With scaler sharing: of the tensors pushed so far in this step.
+  Scalers offers_;
+  std::size_t offered_ = 0;
+  std::uint64_t awaited_step_ = 0;  // of the agreement that this worker waits for; 0: of none
+  // Shared by all tensors: one is worked on at a time.
+  Floats mean_;
+  Bytes payload_;
   std::uint64_t newest_delta_ = 0;
 };
 
 void ParameterServerWorker::contribute(std::size_t tensor, std::span<const float> gradient) {
-  WorkerTensor& state = tensors_[tensor];
-  state.payload.clear();
-  const Encoded encoded = encode(*state.encoder, tensor, step(), gradient, state.payload);
-  state.pushed_codec = encoded.codec;
   counters_.pushed_values += gradient.size();
-  send(placement().owners[tensor],
-       message_of(MessageKind::kPush, step(), tensor, encoded, state.payload));
+  if (placement().options.scaler_sharing) return offer(tensor, gradient);
+  payload_.clear();
+  send_push(tensor, encode(*tensors_[tensor].encoder, tensor, step(), gradient, payload_));
+}
+
+void ParameterServerWorker::send_push(std::size_t tensor, const Encoded& encoded) {
+  if (job().backup_workers > 0) {
+    tensors_[tensor].pushed_codec = encoded.codec;
+    tensors_[tensor].payload = payload_;
+  }
+  const SharedBytes push = fuse(MessageKind::kPush, exchanged_step(), tensor, encoded, payload_);
+  if (push) send(server_of(tensor), push);
+}
+
+// The gradient waits until all tensors of the step are here and all workers have agreed.
+void ParameterServerWorker::offer(std::size_t tensor, std::span<const float> gradient) {
+  tensors_[tensor].gradient.assign(gradient.begin(), gradient.end());
+  {
+    const Stopwatch watch(counters_.encode_seconds, processor_seconds);
+    offers_[tensor] = tensors_[tensor].encoder->local_scalers(gradient, pool());
+  }
+  if (++offered_ < tensors_.size()) return;
+  offered_ = 0;
+  const bool agreed_already =
+      std::ranges::all_of(offers_, [](const auto& scalers) { return scalers.empty(); });
+  if (agreed_already) return push_under(offers_);
+  awaited_step_ = step();
+  send(first_server(), scalers_message({.kind = MessageKind::kOffer,
+                                        .sender = static_cast<std::uint32_t>(rank()),
+                                        .step = step()},
+                                       offers_));
+}
+
+void ParameterServerWorker::take_agreement(const Received& received) {
+  const std::uint64_t step = received.message.header.step;
+  const std::uint64_t awaited = std::exchange(awaited_step_, 0);
+  if (received.from != first_server() || awaited == 0 || step != awaited) {
+    fail(ErrorCode::kDataLoss, "message from rank {}: nobody waits for an agreement of step {}",
+         received.from, step);
+  }
+  push_under(scalers_in(received, offers_));
+}
+
+void ParameterServerWorker::push_under(const Scalers& agreed) {
+  for (std::size_t tensor = tensors_.size(); tensor-- > 0;) {
+    WorkerTensor& state = tensors_[tensor];
+    payload_.clear();
+    send_push(tensor, encode(*state.encoder, tensor, exchanged_step(), state.gradient, payload_,
+                             agreed[tensor]));
+  }
 }
 
 void ParameterServerWorker::say_done() {
+  while (awaited_step_ != 0) wait_for("the scalers that workers agree on");
   MessageWriter done(
       {.kind = MessageKind::kDone, .sender = static_cast<std::uint32_t>(rank()), .step = step()});
   const SharedBytes bytes = shared(done);
-  for (int server = 0; server < job().servers; ++server) send(job().workers + server, bytes);
+  if (!placement().tree.empty()) return send(server_of(0), bytes);
+  for (int server = 0; server < placement().servers; ++server) send(first_server() + server, bytes);
 }
 
 void ParameterServerWorker::keep(Received received) {
   const MessageHeader& header = received.message.header;
+  counters_.pulled_bytes += received.bytes->size();
+  if (header.kind == MessageKind::kAgreement) return take_agreement(received);
   if (header.kind != MessageKind::kPull) {
     fail(ErrorCode::kDataLoss, "message from rank {}: workers take pulls only", received.from);
   }
-  counters_.pulled_bytes += received.bytes->size();
-  newest_delta_ = std::max(newest_delta_, header.step);
+  if (received.message.frames.empty()) {
+    fail(ErrorCode::kDataLoss, "message from rank {}: a pull without a tensor", received.from);
+  }
   std::optional<ByteView> contributors;
   for (const Frame& frame : received.message.frames) {
     if (frame.codec == CodecId::kContributors) {
       contributors = frame.payload;
-      continue;
+    } else {
+      take_delta(received, frame, std::exchange(contributors, std::nullopt));
     }
-    if (frame.tensor >= tensors_.size() || placement().owners[frame.tensor] != received.from) {
-      fail(ErrorCode::kDataLoss, "message from rank {}: tensor number {} is not its to send",
-           received.from, frame.tensor);
-    }
-    WorkerTensor& state = tensors_[frame.tensor];
-    const std::uint64_t before =
-        state.deltas.empty() ? applied_step(frame.tensor) : state.deltas.back().step;
-    if (header.step != before + 1) {
-      fail(ErrorCode::kDataLoss, "message from rank {}: {} came for step {} after step {}",
-           received.from, name(frame.tensor), header.step, before);
-    }
-    state.deltas.push_back({header.step, received.bytes, frame, contributors});
-    contributors.reset();
   }
+}
+
+void ParameterServerWorker::take_delta(const Received& received, const Frame& frame,
+                                       std::optional<ByteView> contributors) {
+  if (frame.tensor >= tensors_.size() || server_of(frame.tensor) != received.from) {
+    fail(ErrorCode::kDataLoss, "message from rank {}: tensor number {} is not its to send",
+         received.from, frame.tensor);
+  }
+  WorkerTensor& state = tensors_[frame.tensor];
+  const std::uint64_t step = received.message.header.step;
+  const std::uint64_t before =
+      state.deltas.empty() ? applied_step(frame.tensor) : state.deltas.back().step;
+  const bool early = job().backup_workers == 0 && step > exchanged_step();
+  if (step != before + 1 || early) {
+    fail(ErrorCode::kDataLoss, "message from rank {}: {} came for step {} after step {}",
+         received.from, name(frame.tensor), step, before);
+  }
+  newest_delta_ = std::max(newest_delta_, step);
+  state.deltas.push_back({step, received.bytes, frame, contributors});
 }
 
 void ParameterServerWorker::apply_change(std::size_t tensor, std::span<float> parameters) {
@@ -109,8 +186,10 @@ void ParameterServerWorker::apply_change(std::size_t tensor, std::span<float> pa
   const Delta delta = std::move(state.deltas.front());
   state.deltas.pop_front();
   with_context([&] { return "delta of " + name(tensor); },
-               [&] { decode_change(tensor, delta, parameters); });
-  settle_push(tensor, delta);
+               [&] {
+                 settle_push(tensor, delta);
+                 decode_change(tensor, delta, parameters);
+               });
   counters_.pulled_values += parameters.size();
 }
 
@@ -130,6 +209,9 @@ void ParameterServerWorker::decode_change(std::size_t tensor, const Delta& delta
 // Nothing lost: what the server did not use goes back to the residual.
 void ParameterServerWorker::settle_push(std::size_t tensor, const Delta& delta) {
   if (!delta.contributors) return;
+  if (job().backup_workers == 0) {
+    fail(ErrorCode::kDataLoss, "it names contributors, and every worker's push is waited for");
+  }
   check_contributors(*delta.contributors, static_cast<std::size_t>(job().workers));
   const auto me = static_cast<std::size_t>(rank());
   const bool used = ((*delta.contributors)[me / 8] & std::byte{1} << (me % 8)) != std::byte{0};

@@ -3,29 +3,38 @@
 #include <algorithm>
 #include <deque>
 
+#include "ring_layout.h"
+#include "ring_schedule.h"
 #include "worker.h"
 
 namespace tersewire {
 namespace {
 
-// A message for a bucket whose own gradients are not there yet.
-struct Early {
+// A peer that sends to this worker, and what comes from it in a step, in this order.
+struct Source {
+  int rank;
+  std::vector<RingTask> expected;
+};
+
+struct Inbox {
+  std::uint64_t arrived = 0;     // messages since the job began
+  std::deque<Received> waiting;  // those whose turn has not come
+};
+
+// A piece of the complete sum, as it travels.
+struct HeldPiece {
   SharedBytes bytes;  // what `frame` points into
-  MessageKind kind;
-  std::uint64_t step;
   Frame frame;
 };
 
-// Tensors that travel together.
 struct Bucket {
-  std::vector<std::size_t> tensors;
-  std::size_t elems = 0;
   Floats values;  // the gradients of this worker, then partial sums, then the sum over all workers
-  std::vector<std::unique_ptr<Encoder>> encoders;  // by block: a residual each
+  std::vector<std::unique_ptr<Encoder>> encoders;  // by the first piece that they encode
+  std::vector<HeldPiece> held;                     // by piece
+  std::vector<Inbox> inboxes;                      // by source
   std::size_t pushed = 0;                          // tensors of the step that is to begin
   std::uint64_t step = 0;                          // the one that `values` belongs to
-  std::size_t received = 0;                        // messages of it
-  std::deque<Early> early;
+  std::size_t tasks_done = 0;                      // of it
 };
 
 class RingWorker final : public Worker {
@@ -34,210 +43,287 @@ class RingWorker final : public Worker {
              ThreadPool* threads);
 
  private:
-  // Where a tensor's values lie.
-  struct Place {
-    std::size_t bucket;
-    std::size_t offset;
-  };
-
   void keep(Received received) override;
   void contribute(std::size_t tensor, std::span<const float> gradient) override;
   [[nodiscard]] bool change_is_here(std::size_t tensor) const override {
-    const Bucket& bucket = buckets_[places_[tensor].bucket];
-    return bucket.step == applied_step(tensor) + 1 && bucket.received == messages_a_step();
+    const Bucket& bucket = buckets_[layout_.place(tensor).bucket];
+    return bucket.step == applied_step(tensor) + 1 && bucket.tasks_done == schedule_.size();
   }
   void apply_change(std::size_t tensor, std::span<float> parameters) override;
+  void say_done() override;
 
-  void make_buckets();
-  void make_encoders(std::size_t number);
-  void start(std::size_t number);
-  void take(std::size_t number, const Early& message);
-  void check_is_next(std::size_t number, const Early& message) const;
-  void decode_block(std::size_t number, std::size_t block, const Early& message);
-  void encode_block(std::size_t number, std::size_t block, MessageKind kind);
+  [[nodiscard]] Bucket make_bucket(std::size_t number) const;
+  [[nodiscard]] std::size_t source_of(int peer) const;
+  [[nodiscard]] std::size_t bucket_of(const Received& received) const;
+  void check_is_next(std::size_t number, std::size_t source, const Received& received) const;
+  [[nodiscard]] bool is_for(const RingTask& task, std::size_t number, const Message& message) const;
 
-  [[nodiscard]] std::size_t ring_size() const { return static_cast<std::size_t>(job().workers); }
-  [[nodiscard]] std::size_t me() const { return static_cast<std::size_t>(rank()); }
-  [[nodiscard]] int next() const { return (rank() + 1) % job().workers; }
-  [[nodiscard]] int previous() const { return (rank() + job().workers - 1) % job().workers; }
-  [[nodiscard]] std::size_t messages_a_step() const { return 2 * (ring_size() - 1); }
-  // The block that comes as message number `message` of a step, from 1.
-  [[nodiscard]] std::size_t block_of(std::size_t message) const {
-    return (me() + 2 * ring_size() - message) % ring_size();
-  }
-  [[nodiscard]] std::span<float> block_values(Bucket& bucket, std::size_t block) const {
-    const std::size_t size = (bucket.elems + ring_size() - 1) / ring_size();
-    const std::size_t begin = std::min(block * size, bucket.elems);
-    return std::span(bucket.values).subspan(begin, std::min(size, bucket.elems - begin));
-  }
-  // A block's number on the wire.
-  [[nodiscard]] std::uint32_t id_of(std::size_t number, std::size_t block) const {
-    return static_cast<std::uint32_t>(number * ring_size() + block);
-  }
-  [[nodiscard]] std::string bucket_name(std::size_t number) const {
-    return fmt::format("bucket that begins with {}", name(buckets_[number].tensors.front()));
+  void go_on(std::size_t number);
+  bool perform(std::size_t number, const RingTask& task);
+  void send_sum(std::size_t number, const RingTask& task);
+  void complete(std::size_t number, std::size_t piece);
+  void send_complete(std::size_t number, const RingTask& task);
+  bool receive(std::size_t number, const RingTask& task);
+  void decode_frame(std::size_t number, const RingTask& task, PieceRange pieces,
+                    const Frame& frame);
+  void send_frames(int to, MessageKind kind, std::uint64_t step, std::span<const Frame> frames);
+
+  [[nodiscard]] std::span<float> values(std::size_t number, PieceRange pieces) {
+    const Extent extent = layout_.extent(number, pieces);
+    return std::span(buckets_[number].values).subspan(extent.begin, extent.elems);
   }
 
+  RingLayout layout_;
+  std::vector<RingTask> schedule_;  // the same for every bucket
+  std::vector<Source> sources_;
   Update update_;
   std::deque<Bucket> buckets_;
-  std::vector<Place> places_;  // by tensor
   Floats mean_;
   Bytes payload_;
 };
 
+std::vector<Source> sources_of(const std::vector<RingTask>& schedule) {
+  std::vector<Source> sources;
+  for (const RingTask& task : schedule) {
+    if (!receives(task)) continue;
+    auto source = std::ranges::find(sources, task.peer, &Source::rank);
+    if (source == sources.end()) source = sources.insert(source, {task.peer, {}});
+    source->expected.push_back(task);
+  }
+  return sources;
+}
+
 RingWorker::RingWorker(std::shared_ptr<const Placement> placed, Transport& transport, Update update,
                        ThreadPool* threads)
-    : Worker(std::move(placed), transport, threads),
-      update_(std::move(update)),
-      places_(job().tensors.size()) {
-  make_buckets();
-  for (std::size_t number = 0; number < buckets_.size(); ++number) {
-    buckets_[number].values.resize(buckets_[number].elems);
-    make_encoders(number);
+    : Worker(placed, transport, threads),
+      layout_(std::move(placed)),
+      schedule_(make_ring_schedule(layout_, rank())),
+      sources_(sources_of(schedule_)),
+      update_(std::move(update)) {
+  for (std::size_t number = 0; number < layout_.buckets().size(); ++number) {
+    buckets_.push_back(make_bucket(number));
   }
 }
 
-// In the order of the backward pass; a bucket ends where it is large enough or the codec changes.
-void RingWorker::make_buckets() {
-  const auto& codecs = placement().push_codecs;
-  for (std::size_t tensor = job().tensors.size(); tensor-- > 0;) {
-    const bool fits = !buckets_.empty() &&
-                      buckets_.back().elems * sizeof(float) < job().bucket_bytes &&
-                      codecs[buckets_.back().tensors.front()] == codecs[tensor];
-    if (!fits) buckets_.emplace_back();
-    Bucket& bucket = buckets_.back();
-    places_[tensor] = {buckets_.size() - 1, bucket.elems};
-    bucket.tensors.push_back(tensor);
-    bucket.elems += job().tensors[tensor].elems();
+Bucket RingWorker::make_bucket(std::size_t number) const {
+  Bucket bucket;
+  bucket.values.resize(layout_.buckets()[number].elems);
+  bucket.encoders.resize(layout_.pieces());
+  for (const RingTask& task : schedule_) {
+    if (task.action != RingAction::kSendSum && task.action != RingAction::kComplete) continue;
+    bucket.encoders[task.pieces.first] =
+        layout_.make_encoder(placement().push_codecs, number, task.pieces, rank());
   }
-}
-
-void RingWorker::make_encoders(std::size_t number) {
-  Bucket& bucket = buckets_[number];
-  const std::size_t first = bucket.tensors.front();
-  for (std::size_t block = 0; block < ring_size(); ++block) {
-    EncoderContext context = encoder_context(job(), first, rank());
-    context.tensor = id_of(number, block);
-    bucket.encoders.push_back(
-        placement().push_codecs[first]->make_encoder(block_values(bucket, block).size(), context));
-  }
+  bucket.held.resize(layout_.pieces());
+  bucket.inboxes.resize(sources_.size());
+  bucket.tasks_done = schedule_.size();  // nothing to do before the first step
+  return bucket;
 }
 
 void RingWorker::contribute(std::size_t tensor, std::span<const float> gradient) {
-  const Place place = places_[tensor];
+  const RingLayout::Place place = layout_.place(tensor);
   Bucket& bucket = buckets_[place.bucket];
   std::ranges::copy(gradient, bucket.values.begin() + static_cast<std::ptrdiff_t>(place.offset));
-  counters_.pushed_values += gradient.size();
-  if (++bucket.pushed < bucket.tensors.size()) return;
+  if (++bucket.pushed < layout_.buckets()[place.bucket].tensors.size()) return;
   bucket.pushed = 0;
   bucket.step = step();
-  bucket.received = 0;
-  start(place.bucket);
+  bucket.tasks_done = 0;
+  go_on(place.bucket);
 }
 
-void RingWorker::start(std::size_t number) {
-  // Alone, a worker completes its block at once.
-  encode_block(number, me(), ring_size() == 1 ? MessageKind::kPull : MessageKind::kPush);
+// As far as what has arrived allows.
+void RingWorker::go_on(std::size_t number) {
   Bucket& bucket = buckets_[number];
-  while (!bucket.early.empty() && bucket.early.front().step == bucket.step) {
-    const Early message = std::move(bucket.early.front());
-    bucket.early.pop_front();
-    take(number, message);
+  if (bucket.tasks_done == schedule_.size()) return;
+  while (perform(number, schedule_[bucket.tasks_done])) {
+    if (++bucket.tasks_done < schedule_.size()) continue;
+    std::ranges::fill(bucket.held, HeldPiece{});
+    return;
   }
+}
+
+// False where what it needs has not arrived.
+bool RingWorker::perform(std::size_t number, const RingTask& task) {
+  switch (task.action) {
+    case RingAction::kSendSum:
+      send_sum(number, task);
+      return true;
+    case RingAction::kComplete:
+      complete(number, task.pieces.first);
+      return true;
+    case RingAction::kSendComplete:
+      send_complete(number, task);
+      return true;
+    case RingAction::kAddSum:
+    case RingAction::kTakeComplete:
+      break;
+  }
+  return receive(number, task);
 }
 
 // A partial sum goes on as a push, a complete one as a pull.
-void RingWorker::encode_block(std::size_t number, std::size_t block, MessageKind kind) {
-  Bucket& bucket = buckets_[number];
-  const std::span<float> values = block_values(bucket, block);
+void RingWorker::send_sum(std::size_t number, const RingTask& task) {
+  const Bucket& bucket = buckets_[number];
+  const std::size_t piece = task.pieces.first;
+  counters_.pushed_values += values(number, task.pieces).size();
   payload_.clear();
-  const Encoded encoded =
-      encode(*bucket.encoders[block], bucket.tensors.front(), bucket.step, values, payload_);
-  if (ring_size() > 1)
-    send(next(), message_of(kind, bucket.step, id_of(number, block), encoded, payload_));
-  if (kind == MessageKind::kPush) return;
+  const Encoded encoded = encode(*bucket.encoders[piece], layout_.buckets()[number].tensors.front(),
+                                 bucket.step, values(number, task.pieces), payload_);
+  const Frame frame{.tensor = layout_.id_of(number, piece),
+                    .codec = encoded.codec,
+                    .not_finite = encoded.not_finite,
+                    .description = std::nullopt,
+                    .payload = payload_};
+  send_frames(task.peer, MessageKind::kPush, bucket.step, {&frame, 1});
+}
+
+void RingWorker::complete(std::size_t number, std::size_t piece) {
+  Bucket& bucket = buckets_[number];
+  const std::span<float> sum = values(number, {.first = piece, .count = 1});
+  const auto bytes = std::make_shared<Bytes>();
+  const Encoded encoded = encode(*bucket.encoders[piece], layout_.buckets()[number].tensors.front(),
+                                 bucket.step, sum, *bytes);
+  bucket.held[piece] = {.bytes = bytes,
+                        .frame = {.tensor = layout_.id_of(number, piece),
+                                  .codec = encoded.codec,
+                                  .not_finite = encoded.not_finite,
+                                  .description = std::nullopt,
+                                  .payload = *bytes}};
   // Everyone else gets what these bytes say, and so does their maker.
   const Stopwatch watch(counters_.decode_seconds, processor_seconds);
-  decode(encoded.codec, payload_, values, pool());
+  decode(encoded.codec, *bytes, sum, pool());
+}
+
+void RingWorker::send_complete(std::size_t number, const RingTask& task) {
+  const Bucket& bucket = buckets_[number];
+  std::vector<Frame> frames;
+  for (std::size_t i = 0; i < task.pieces.count; ++i) {
+    frames.push_back(bucket.held[task.pieces.first + i].frame);
+  }
+  counters_.pushed_values += values(number, task.pieces).size();
+  send_frames(task.peer, MessageKind::kPull, bucket.step, frames);
+}
+
+void RingWorker::send_frames(int to, MessageKind kind, std::uint64_t step,
+                             std::span<const Frame> frames) {
+  MessageWriter writer({.kind = kind, .sender = static_cast<std::uint32_t>(rank()), .step = step});
+  for (const Frame& frame : frames) writer.add(frame);
+  send(to, shared(writer));
 }
 
 void RingWorker::keep(Received received) {
-  const MessageHeader& header = received.message.header;
-  if (received.from != previous() || received.message.frames.size() != 1) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: it is none that a ring's rank {} sends to {}",
-         received.from, previous(), rank());
-  }
   counters_.pulled_bytes += received.bytes->size();
-  const Frame& frame = received.message.frames.front();
-  const std::size_t number = frame.tensor / ring_size();
-  if (number >= buckets_.size()) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: there is no bucket number {}", received.from,
-         number);
+  const std::size_t source = source_of(received.from);
+  const std::size_t number = bucket_of(received);
+  check_is_next(number, source, received);
+  Inbox& inbox = buckets_[number].inboxes[source];
+  ++inbox.arrived;
+  inbox.waiting.push_back(std::move(received));
+  go_on(number);
+}
+
+std::size_t RingWorker::source_of(int peer) const {
+  const auto source = std::ranges::find(sources_, peer, &Source::rank);
+  if (source == sources_.end()) {
+    fail(ErrorCode::kDataLoss, "message from rank {}: nothing goes from there to rank {}", peer,
+         rank());
   }
-  Bucket& bucket = buckets_[number];
-  Early message{received.bytes, header.kind, header.step, frame};
-  if (header.step == bucket.step) return take(number, message);
-  if (header.step != bucket.step + 1 || bucket.early.size() == messages_a_step()) {
+  return static_cast<std::size_t>(source - sources_.begin());
+}
+
+std::size_t RingWorker::bucket_of(const Received& received) const {
+  const std::vector<Frame>& frames = received.message.frames;
+  if (frames.empty()) {
+    fail(ErrorCode::kDataLoss, "message from rank {}: it holds no sum", received.from);
+  }
+  const std::size_t number = frames.front().tensor / layout_.pieces();
+  if (number < buckets_.size()) return number;
+  fail(ErrorCode::kDataLoss, "message from rank {}: there is no bucket number {}", received.from,
+       number);
+}
+
+// Messages from one peer come in its order, so that the next is known.
+void RingWorker::check_is_next(std::size_t number, std::size_t source,
+                               const Received& received) const {
+  const Bucket& bucket = buckets_[number];
+  const std::vector<RingTask>& expected = sources_[source].expected;
+  const std::uint64_t before = bucket.inboxes[source].arrived;
+  const MessageHeader& header = received.message.header;
+  // A peer is at most one step ahead: the one after that needs this worker's part.
+  if (header.step != before / expected.size() + 1 || header.step > bucket.step + 1) {
     fail(ErrorCode::kDataLoss, "message from rank {}: the {} came for step {} in step {}",
-         received.from, bucket_name(number), header.step, bucket.step);
+         received.from, layout_.name(number), header.step, bucket.step);
   }
-  bucket.early.push_back(std::move(message));
-}
-
-// One worker's messages come in their order, so that the next is known.
-void RingWorker::check_is_next(std::size_t number, const Early& message) const {
-  const std::size_t received = buckets_[number].received + 1;
-  const auto kind = received < ring_size() ? MessageKind::kPush : MessageKind::kPull;
-  if (received <= messages_a_step() && message.kind == kind &&
-      message.frame.tensor == id_of(number, block_of(received))) {
-    return;
-  }
+  const std::size_t index = before % expected.size();
+  if (is_for(expected[index], number, received.message)) return;
   fail(ErrorCode::kDataLoss,
-       "message from rank {}: it is not number {} of the {} for the {} in step {}", previous(),
-       received, messages_a_step(), bucket_name(number), message.step);
+       "message from rank {}: it is not number {} of the {} for the {} in step {}", received.from,
+       index + 1, expected.size(), layout_.name(number), header.step);
 }
 
-void RingWorker::take(std::size_t number, const Early& message) {
-  check_is_next(number, message);
-  const std::size_t received = ++buckets_[number].received;
-  const std::size_t block = block_of(received);
-  decode_block(number, block, message);
-  if (received + 1 < ring_size()) {
-    encode_block(number, block, MessageKind::kPush);
-  } else if (received + 1 == ring_size()) {
-    encode_block(number, block, MessageKind::kPull);
-  } else if (received < messages_a_step()) {
-    const Frame& frame = message.frame;
-    send(next(), message_of(MessageKind::kPull, message.step, frame.tensor,
-                            {frame.codec, frame.not_finite}, frame.payload));
+bool RingWorker::is_for(const RingTask& task, std::size_t number, const Message& message) const {
+  const bool sum = task.action == RingAction::kAddSum;
+  const std::size_t frames = sum ? 1 : task.pieces.count;
+  if (message.header.kind != (sum ? MessageKind::kPush : MessageKind::kPull)) return false;
+  if (message.frames.size() != frames) return false;
+  for (std::size_t i = 0; i < frames; ++i) {
+    if (message.frames[i].tensor != layout_.id_of(number, task.pieces.first + i)) return false;
   }
+  return true;
 }
 
-void RingWorker::decode_block(std::size_t number, std::size_t block, const Early& message) {
-  const std::span<float> values = block_values(buckets_[number], block);
-  counters_.pulled_values += values.size();
+bool RingWorker::receive(std::size_t number, const RingTask& task) {
+  Bucket& bucket = buckets_[number];
+  auto& waiting = bucket.inboxes[source_of(task.peer)].waiting;
+  if (waiting.empty()) return false;
+  const Received received = std::move(waiting.front());
+  waiting.pop_front();
+  const std::vector<Frame>& frames = received.message.frames;
+  if (task.action == RingAction::kAddSum) {
+    decode_frame(number, task, task.pieces, frames.front());
+    return true;
+  }
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const std::size_t piece = task.pieces.first + i;
+    decode_frame(number, task, {.first = piece, .count = 1}, frames[i]);
+    bucket.held[piece] = {.bytes = received.bytes, .frame = frames[i]};
+  }
+  return true;
+}
+
+void RingWorker::decode_frame(std::size_t number, const RingTask& task, PieceRange pieces,
+                              const Frame& frame) {
+  const std::span<float> out = values(number, pieces);
+  counters_.pulled_values += out.size();
   const Stopwatch watch(counters_.decode_seconds, processor_seconds);
   const auto where = [&] {
-    return fmt::format("message from rank {}: block {} of the {}", previous(), block,
-                       bucket_name(number));
+    return fmt::format("message from rank {}: block {} of the {}", task.peer,
+                       pieces.first / layout_.pieces_per_block(), layout_.name(number));
   };
   with_context(where, [&] {
-    if (message.kind == MessageKind::kPush) {
-      decode_add(message.frame.codec, message.frame.payload, 1.0F, values, pool());
+    if (task.action == RingAction::kAddSum) {
+      decode_add(frame.codec, frame.payload, 1.0F, out, pool());
     } else {
-      decode(message.frame.codec, message.frame.payload, values, pool());
+      decode(frame.codec, frame.payload, out, pool());
     }
   });
 }
 
 void RingWorker::apply_change(std::size_t tensor, std::span<float> parameters) {
-  const Place place = places_[tensor];
+  const RingLayout::Place place = layout_.place(tensor);
   const float weight = 1.0F / static_cast<float>(job().workers);
   const std::span<const float> sum =
       std::span(buckets_[place.bucket].values).subspan(place.offset, parameters.size());
   mean_.resize(sum.size());
   std::ranges::transform(sum, mean_.begin(), [&](float value) { return value * weight; });
   apply_mean(update_, tensor, mean_, parameters);
+}
+
+// The servers' last step: what they add up for it may still be on its way to them.
+void RingWorker::say_done() {
+  for (int server = 0; server < placement().servers; ++server) {
+    send_frames(job().workers + server, MessageKind::kDone, buckets_.front().step, {});
+  }
 }
 
 }  // namespace

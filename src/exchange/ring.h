@@ -5,8 +5,9 @@
 // those bytes unchanged and everyone, their maker too, takes what they decode to. There is no
 // server.
 //
-// Tensors that follow each other in the backward pass and have the same codec travel together, as
-// buckets, so that small ones cost no messages of their own.
+// Exchange hierarchical-ring (Fig. 1b, 1c): a ring in every group of workers. Between the two
+// phases those who hold the same block of their groups add it up, in a ring of their own or through
+// a server (ring_aggregator.h). One group is the plain ring.
 #pragma once
 
 #include <memory>

@@ -7,7 +7,9 @@ Worker::Worker(std::shared_ptr<const Placement> placement, Transport& transport,
       transport_(transport),
       pool_(pool),
       me_(fmt::format("worker {}", transport.rank())),
-      progress_(placement_->job.tensors.size()) {}
+      progress_(placement_->job.tensors.size()),
+      open_pushes_(placement_->buckets.size()),
+      replicas_(progress_.size(), placement_->job.workers) {}
 
 Worker::~Worker() {
   if (!finished_) transport_.abort(me_ + " left the job before it was finished");
@@ -25,15 +27,25 @@ std::uint64_t Worker::begin_step() {
 }
 
 void Worker::pull(std::size_t tensor, std::span<float> parameters) {
-  guarded([&] { bring_to(tensor, step_ - 1, parameters); });
+  guarded([&] {
+    if (step_ == 0)
+      fail(ErrorCode::kFailedPrecondition, "begin a step before {} is pulled", name(tensor));
+    bring_to(tensor, step_ - 1, parameters);
+    if (is_checked_before(step_)) sum_up(tensor, step_, parameters);
+  });
 }
 
 void Worker::push(std::size_t tensor, std::span<const float> gradient) {
   guarded([&] {
-    Progress& progress = progress_.at(tensor);
+    check_values(tensor, gradient.size());
+    Progress& progress = progress_[tensor];
     if (progress.pushed_step == step_ || progress.applied_step + 1 != step_) {
       fail(ErrorCode::kFailedPrecondition, "{} must be pulled and then pushed once in every step",
            name(tensor));
+    }
+    if (under_way_.step != step_) {
+      const TimePoint now = std::chrono::steady_clock::now();
+      under_way_ = {.step = step_, .began = now, .last_arrival = now, .applied = 0};
     }
     contribute(tensor, gradient);
     progress.pushed_step = step_;
@@ -43,42 +55,89 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
 
 void Worker::keep_what_has_arrived() {
   while (auto incoming = transport_.receive(std::chrono::milliseconds(0))) {
-    keep(parse_incoming(std::move(*incoming)));
+    sort_in(parse_incoming(std::move(*incoming)));
   }
+}
+
+void Worker::wait_for(const std::string& what) {
+  const Stopwatch watch(counters_.wait_seconds, wall_seconds);
+  sort_in(receive_before(transport_, job().deadline, what));
+}
+
+void Worker::sort_in(Received received) {
+  const MessageHeader& header = received.message.header;
+  if (header.kind == MessageKind::kChecksum) {
+    counters_.pulled_bytes += received.bytes->size();
+    if (rank() == 0) {
+      return replicas_.take(received.from, header.step, checksum_in(received.message));
+    }
+    fail(ErrorCode::kDataLoss, "message from rank {}: checksums go to worker 0", received.from);
+  }
+  if (header.step == under_way_.step) under_way_.last_arrival = received.arrived;
+  keep(std::move(received));
 }
 
 void Worker::finish(std::span<const std::span<float>> parameters) {
   guarded([&] {
-    say_done();
     if (parameters.size() != progress_.size()) {
       fail(ErrorCode::kInvalidArgument, "the job has {} tensors, and {} were given to finish",
            progress_.size(), parameters.size());
     }
+    say_done();
+    // A step that was begun and not computed has no change to wait for.
+    const std::uint64_t last = under_way_.step == step_ ? step_ : step_ - 1;
+    const bool checked = job().checksum_steps > 0;
     for (std::size_t i = 0; i < progress_.size(); ++i) {
-      // A step that was begun and not computed has no change to wait for.
-      const bool computed = progress_[i].pushed_step == step_;
-      bring_to(i, computed ? step_ : step_ - 1, parameters[i]);
+      bring_to(i, last + closing_changes(i), parameters[i]);
+      if (checked) sum_up(i, last + 1, parameters[i]);
+    }
+    // Leaves nothing on its way for whoever uses the network next.
+    while (checked && rank() == 0 && !replicas_.agreed_before(last + 1)) {
+      wait_for(fmt::format("the last checksums of {} workers", job().workers));
     }
     finished_ = true;
   });
 }
 
-void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters) {
-  const std::size_t elems = job().tensors.at(tensor).elems();
-  if (parameters.size() != elems) {
-    fail(ErrorCode::kInvalidArgument, "{} has {} values, and {} were given to pull into",
-         name(tensor), elems, parameters.size());
+void Worker::check_values(std::size_t tensor, std::size_t given) const {
+  if (tensor >= progress_.size()) {
+    fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {}", tensor,
+         progress_.size());
   }
+  const std::size_t elems = job().tensors[tensor].elems();
+  if (given != elems) {
+    fail(ErrorCode::kInvalidArgument, "{} has {} values, and {} were given", name(tensor), elems,
+         given);
+  }
+}
+
+void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters) {
+  check_values(tensor, parameters.size());
   Progress& progress = progress_[tensor];
+  if (progress.applied_step == 0) see_initial(tensor, parameters);
   while (progress.applied_step < step) {
     if (change_is_here(tensor)) {
       apply_change(tensor, parameters);
-      ++progress.applied_step;
-      continue;
+      note_applied(++progress.applied_step);
+    } else {
+      wait_for("the delta of " + name(tensor));
     }
-    const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-    keep(receive_before(transport_, job().deadline, "the delta of " + name(tensor)));
   }
+}
+
+void Worker::note_applied(std::uint64_t step) {
+  if (step != under_way_.step || ++under_way_.applied < progress_.size()) return;
+  const std::chrono::duration<double> lasted = under_way_.last_arrival - under_way_.began;
+  counters_.exchange_seconds += std::max(lasted.count(), 0.0);
+}
+
+// Tells the checksum of all tensors when the last one is in.
+void Worker::sum_up(std::size_t tensor, std::uint64_t step, std::span<const float> parameters) {
+  const auto checksum = replicas_.add(tensor, step, parameters);
+  if (!checksum) return;
+  if (rank() == 0) return replicas_.take(0, step, *checksum);
+  send(0, std::make_shared<const Bytes>(
+              checksum_message(static_cast<std::uint32_t>(rank()), step, *checksum)));
 }
 
 void Worker::apply_mean(const Update& update, std::size_t tensor, std::span<const float> mean,
@@ -89,24 +148,33 @@ void Worker::apply_mean(const Update& update, std::size_t tensor, std::span<cons
 }
 
 Encoded Worker::encode(Encoder& encoder, std::size_t tensor, std::uint64_t step,
-                       std::span<const float> values, Bytes& out) {
+                       std::span<const float> values, Bytes& out, std::span<const float> agreed) {
   const Stopwatch watch(counters_.encode_seconds, processor_seconds);
-  const Encoded encoded = with_context([&] { return name(tensor); },
-                                       [&] { return encoder.encode(values, step, out, pool_); });
+  const Encoded encoded =
+      with_context([&] { return name(tensor); },
+                   [&] {
+                     return agreed.empty() ? encoder.encode(values, step, out, pool_)
+                                           : encoder.encode_under(agreed, values, step, out, pool_);
+                   });
   counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
   return encoded;
 }
 
-SharedBytes Worker::message_of(MessageKind kind, std::uint64_t step, std::size_t tensor,
-                               const Encoded& encoded, ByteView payload) const {
-  MessageWriter writer(
-      {.kind = kind, .sender = static_cast<std::uint32_t>(transport_.rank()), .step = step});
-  writer.add({.tensor = static_cast<std::uint32_t>(tensor),
-              .codec = encoded.codec,
-              .not_finite = encoded.not_finite,
-              .description = std::nullopt,
-              .payload = payload});
-  return shared(writer);
+SharedBytes Worker::fuse(MessageKind kind, std::uint64_t step, std::size_t tensor,
+                         const Encoded& encoded, ByteView payload) {
+  const std::size_t bucket = placement_->bucket_of[tensor];
+  OpenPush& push = open_pushes_[bucket];
+  if (push.frames == 0) {
+    push.writer.clear({.kind = kind, .sender = static_cast<std::uint32_t>(rank()), .step = step});
+  }
+  push.writer.add({.tensor = static_cast<std::uint32_t>(tensor),
+                   .codec = encoded.codec,
+                   .not_finite = encoded.not_finite,
+                   .description = std::nullopt,
+                   .payload = payload});
+  if (++push.frames < placement_->buckets[bucket].size()) return nullptr;
+  push.frames = 0;
+  return shared(push.writer);
 }
 
 void Worker::send(int to, const SharedBytes& bytes) {

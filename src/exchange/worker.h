@@ -1,13 +1,15 @@
 // What the workers of all exchanges have in common: the order of steps, of pulls and of pushes, and
-// the end of the job for everyone where something fails.
+// the end of the job for everyone where something fails or replicas have drifted apart.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "node.h"
 #include "placement.h"
+#include "replica_check.h"
 #include "tersewire/communicator.h"
 
 namespace tersewire {
@@ -35,21 +37,33 @@ class Worker : public Communicator {
   // ... and then, applied.
   virtual void apply_change(std::size_t tensor, std::span<float> parameters) = 0;
 
+  // A tensor's initial values, once or more, before its first push and its first change.
+  virtual void see_initial(std::size_t /*tensor*/, std::span<const float> /*parameters*/) {}
+  // How many changes finish() brings after that of the last step.
+  [[nodiscard]] virtual std::uint64_t closing_changes(std::size_t /*tensor*/) const { return 0; }
   // The step to compute next; workers that others may overtake skip some.
   [[nodiscard]] virtual std::uint64_t next_step() const { return step_ + 1; }
   // Before the last changes are waited for.
   virtual void say_done() {}
+  // Whether the replicas of all workers are equal where the changes of the steps before `step` have
+  // been applied. After finish() they always are.
+  [[nodiscard]] virtual bool replicas_agree_before(std::uint64_t /*step*/) const { return true; }
 
   // Turns the mean gradient into a change of the parameters, where workers own the model.
   void apply_mean(const Update& update, std::size_t tensor, std::span<const float> mean,
                   std::span<float> parameters);
-  // Encodes values that belong to `tensor` and to `step`, and counts that.
+  // Encodes values that belong to `tensor` and to `step`, under the scalers that workers agreed on
+  // where there are some, and counts that.
   Encoded encode(Encoder& encoder, std::size_t tensor, std::uint64_t step,
-                 std::span<const float> values, Bytes& out);
-  // A message with this one frame.
-  [[nodiscard]] SharedBytes message_of(MessageKind kind, std::uint64_t step, std::size_t tensor,
-                                       const Encoded& encoded, ByteView payload) const;
+                 std::span<const float> values, Bytes& out, std::span<const float> agreed = {});
+  // Adds a frame to the message in which the tensor's bucket travels; what it returns is that
+  // message once it is complete, and null before. Kind and step are the same for all tensors of a
+  // bucket.
+  SharedBytes fuse(MessageKind kind, std::uint64_t step, std::size_t tensor, const Encoded& encoded,
+                   ByteView payload);
   void send(int to, const SharedBytes& bytes);
+  // Waits for one message; `what` ends the sentence where none comes.
+  void wait_for(const std::string& what);
 
   [[nodiscard]] const Job& job() const { return placement_->job; }
   [[nodiscard]] const Placement& placement() const { return *placement_; }
@@ -62,15 +76,31 @@ class Worker : public Communicator {
   [[nodiscard]] std::uint64_t pushed_step(std::size_t tensor) const {
     return progress_[tensor].pushed_step;
   }
+  // The step whose gradients are on their way, or were the last to be.
+  [[nodiscard]] std::uint64_t exchanged_step() const { return under_way_.step; }
   // "tensor 'NAME'", for sentences.
   [[nodiscard]] std::string name(std::size_t tensor) const;
 
   Counters counters_;
 
  private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
   struct Progress {
     std::uint64_t pushed_step = 0;   // of the last push
     std::uint64_t applied_step = 0;  // of the last change
+  };
+  // A push that is being put together.
+  struct OpenPush {
+    MessageWriter writer{MessageHeader{}};
+    std::size_t frames = 0;
+  };
+  // The exchange of the step that was pushed last.
+  struct UnderWay {
+    std::uint64_t step = 0;
+    TimePoint began;
+    TimePoint last_arrival;
+    std::size_t applied = 0;  // tensors
   };
 
   template <typename Task>
@@ -78,15 +108,27 @@ class Worker : public Communicator {
     return ending_the_job_on_failure(transport_, fmt::format("{}, step {}", me_, step_),
                                      std::forward<Task>(task));
   }
+  void check_values(std::size_t tensor, std::size_t given) const;
   void bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters);
+  void note_applied(std::uint64_t step);
   // Between computations, so that what others wait for goes on.
   void keep_what_has_arrived();
+  void sort_in(Received received);
+
+  [[nodiscard]] bool is_checked_before(std::uint64_t step) const {
+    return job().checksum_steps > 0 && (step - 1) % job().checksum_steps == 0 &&
+           replicas_agree_before(step);
+  }
+  void sum_up(std::size_t tensor, std::uint64_t step, std::span<const float> parameters);
 
   std::shared_ptr<const Placement> placement_;
   Transport& transport_;
   ThreadPool* pool_;
   std::string me_;
-  std::vector<Progress> progress_;  // by tensor
+  std::vector<Progress> progress_;     // by tensor
+  std::vector<OpenPush> open_pushes_;  // by bucket
+  UnderWay under_way_;
+  ReplicaCheck replicas_;
   Floats delta_;
   std::uint64_t step_ = 0;
   bool finished_ = false;

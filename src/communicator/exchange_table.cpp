@@ -1,0 +1,215 @@
+#include "exchange_table.h"
+
+#include <algorithm>
+#include <array>
+
+#include "all_gather.h"
+#include "errors.h"
+#include "parameter_server.h"
+#include "ring.h"
+#include "ring_aggregator.h"
+#include "ring_layout.h"
+#include "weight_average.h"
+
+namespace tersewire {
+namespace {
+
+constexpr std::uint64_t kMostChildren = 1 << 20;
+constexpr std::uint64_t kMostSteps = 1'000'000'000;
+
+void take_scaler_sharing(CodecText& text, const Job& /*job*/, ExchangeOptions& options) {
+  options.scaler_sharing = text.take_switch("scaler-sharing", options.scaler_sharing);
+}
+
+void take_fan_in(CodecText& text, const Job& /*job*/, ExchangeOptions& options) {
+  const auto fallback = static_cast<std::uint64_t>(options.fan_in);
+  options.fan_in = static_cast<int>(text.take_integer("fan-in", fallback, 2, kMostChildren));
+}
+
+void take_weight_average(CodecText& text, const Job& /*job*/, ExchangeOptions& options) {
+  options.average_every = text.take_integer("every", 1, 1, kMostSteps);
+  options.average_asynchronous = text.take_choice("mode", {"synchronous", "asynchronous"}) == 1;
+}
+
+void take_one_group(CodecText& /*text*/, const Job& job, ExchangeOptions& options) {
+  options.group = job.workers;
+}
+
+void take_groups(CodecText& text, const Job& job, ExchangeOptions& options) {
+  const int workers = std::max(job.workers, 1);
+  options.group = static_cast<int>(
+      text.take_integer("group", static_cast<std::uint64_t>(default_group(workers)), 1,
+                        static_cast<std::uint64_t>(workers)));
+  if (workers % options.group != 0) {
+    text.refuse("group", fmt::format("a number that divides the {} workers", workers),
+                std::to_string(options.group));
+  }
+  options.top = text.take_choice("top", {"ring", "tree"}) == 1 ? RingTop::kTree : RingTop::kRing;
+}
+
+// How many servers a job has that share so many parts of its tensors; one unless it says.
+int shared_by(const Job& job, std::size_t parts, std::string_view what) {
+  const int servers = job.servers.value_or(1);
+  const auto most = static_cast<int>(std::min<std::size_t>(parts, 1 << 30));
+  if (servers < 1 || servers > most) {
+    fail(ErrorCode::kInvalidArgument, "{} servers cannot share {} {}; use 1 to {} servers", servers,
+         most, what, most);
+  }
+  return servers;
+}
+
+int count_no_servers(const Job& job) {
+  if (job.servers.value_or(0) == 0) return 0;
+  fail(ErrorCode::kInvalidArgument, "exchange {} has no servers; leave their number out",
+       job.exchange);
+}
+
+int count_tensor_servers(const Job& job, const ExchangeOptions& /*options*/) {
+  if (job.servers == Job::kColocated) {
+    return static_cast<int>(
+        std::min(job.tensors.size(), static_cast<std::size_t>(std::max(job.workers, 0))));
+  }
+  return shared_by(job, job.tensors.size(), "tensors");
+}
+
+int count_aggregators(const Job& job, const ExchangeOptions& options) {
+  const int needed = static_cast<int>(make_tree(job.workers, options.fan_in).size()) - job.workers;
+  if (job.servers.value_or(needed) == needed) return needed;
+  fail(ErrorCode::kInvalidArgument,
+       "a tree over {} workers with fan-in={} has {} aggregators; leave their number out",
+       job.workers, options.fan_in, needed);
+}
+
+int count_ring_servers(const Job& job, const ExchangeOptions& options) {
+  if (options.top == RingTop::kRing) return count_no_servers(job);
+  return shared_by(job, static_cast<std::size_t>(options.group), "blocks of a bucket");
+}
+
+const std::vector<Exchange>& exchanges() {
+  static const std::vector<Exchange> all{
+      {.name = "parameter-server",
+       .workers_own_model = false,
+       .carries = Carries::kGradients,
+       .shards = true,
+       .count_servers = count_tensor_servers,
+       .make_worker = make_parameter_server_worker,
+       .run_server = run_parameter_server},
+      {.name = "gradient-server",
+       .workers_own_model = true,
+       .carries = Carries::kGradients,
+       .shards = true,
+       .parameters = {{"scaler-sharing", "off", "on, off",
+                       "agree on the scalers of terngrad first, and send sums exactly"}},
+       .take_options = take_scaler_sharing,
+       .count_servers = count_tensor_servers,
+       .make_worker = make_parameter_server_worker,
+       .run_server = run_parameter_server},
+      {.name = "aggregator-tree",
+       .workers_own_model = false,
+       .carries = Carries::kGradients,
+       .tree = true,
+       .parameters = {{"fan-in", "4", "2 to 2^20", "children of an aggregator, at most"}},
+       .take_options = take_fan_in,
+       .count_servers = count_aggregators,
+       .make_worker = make_parameter_server_worker,
+       .run_server = run_parameter_server},
+      {.name = "all-gather",
+       .workers_own_model = true,
+       .carries = Carries::kGradients,
+       .make_worker = make_all_gather_worker},
+      {.name = "ring",
+       .workers_own_model = true,
+       .carries = Carries::kSums,
+       .take_options = take_one_group,
+       .make_worker = make_ring_worker},
+      {.name = "hierarchical-ring",
+       .workers_own_model = true,
+       .carries = Carries::kSums,
+       .parameters = {{"group", "near the square root of the workers", "1 to the workers",
+                       "workers in each ring at the leaves; it must divide the workers"},
+                      {"top", "ring", "ring, tree",
+                       "what adds up the groups' sums: rings, or servers"}},
+       .take_options = take_groups,
+       .count_servers = count_ring_servers,
+       .make_worker = make_ring_worker,
+       .run_server = run_ring_aggregator},
+      {.name = "weight-average",
+       .workers_own_model = true,
+       .carries = Carries::kWeights,
+       .parameters = {{"every", "1", "1 to 1000000000", "steps between two averages"},
+                      {"mode", "synchronous", "synchronous, asynchronous",
+                       "with all others, or one at a time"}},
+       .take_options = take_weight_average,
+       .make_worker = make_weight_average_worker}};
+  return all;
+}
+
+// An error that is bounded for each value, or unbiased.
+bool fits_sums(CodecId codec) {
+  constexpr std::array kFit{CodecId::kFp32, CodecId::kFp16,       CodecId::kBf16,
+                            CodecId::kInt8, CodecId::kInceptionn, CodecId::kQsgd};
+  return std::ranges::find(kFit, codec) != kFit.end();
+}
+
+// An error that is bounded for each value, and small beside the values.
+bool fits_weights(CodecId codec) {
+  constexpr std::array kFit{CodecId::kFp32,    CodecId::kFp16,       CodecId::kBf16,
+                            CodecId::kInt8,    CodecId::kInceptionn, CodecId::kTruncate,
+                            CodecId::kOlandRaj};
+  return std::ranges::find(kFit, codec) != kFit.end();
+}
+
+void check_fits(CodecId codec, const Exchange& exchange) {
+  if (exchange.carries == Carries::kSums && !fits_sums(codec)) {
+    fail(ErrorCode::kInvalidArgument,
+         "codec {} does not fit exchange {}, where its error would grow with every hop; use fp32, "
+         "fp16, bf16, int8, inceptionn or qsgd, or another exchange",
+         codec_name(codec), exchange.name);
+  }
+  if (exchange.carries == Carries::kWeights && !fits_weights(codec)) {
+    fail(ErrorCode::kInvalidArgument,
+         "codec {} does not fit weights, each of which must arrive nearly as it is; use oland-raj, "
+         "int8, fp16, bf16, inceptionn, truncate or fp32, or another exchange",
+         codec_name(codec));
+  }
+}
+
+}  // namespace
+
+ChosenExchange choose_exchange(const Job& job) {
+  CodecText text(job.exchange, "exchange");
+  for (const Exchange& exchange : exchanges()) {
+    if (exchange.name != text.name()) continue;
+    ChosenExchange chosen{.exchange = exchange, .options = {}};
+    if (exchange.take_options != nullptr) exchange.take_options(text, job, chosen.options);
+    text.finish(exchange.parameters);
+    return chosen;
+  }
+  std::vector<std::string_view> names;
+  for (const Exchange& exchange : exchanges()) names.push_back(exchange.name);
+  fail(ErrorCode::kInvalidArgument, "there is no exchange '{}'; use {}", text.name(),
+       fmt::join(names, ", "));
+}
+
+int count_servers(const Job& job) {
+  const auto [exchange, options] = choose_exchange(job);
+  return exchange.count_servers == nullptr ? count_no_servers(job)
+                                           : exchange.count_servers(job, options);
+}
+
+bool is_colocated(const Job& job) {
+  return job.servers == Job::kColocated && choose_exchange(job).exchange.shards;
+}
+
+void check_push_codecs(const ChosenExchange& chosen,
+                       const std::vector<std::shared_ptr<const Codec>>& codecs) {
+  for (const auto& codec : codecs) check_fits(codec->id(), chosen.exchange);
+  const auto is_terngrad = [](const auto& codec) { return codec->id() == CodecId::kTernGrad; };
+  if (chosen.options.scaler_sharing && std::ranges::none_of(codecs, is_terngrad)) {
+    fail(ErrorCode::kInvalidArgument,
+         "scaler sharing is for tensors that are pushed with codec terngrad, and there are none; "
+         "use that codec, or scaler-sharing=off");
+  }
+}
+
+}  // namespace tersewire

@@ -1,0 +1,60 @@
+// The exchanges that there are: what each needs, which codecs fit it, and who makes its nodes.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "codec_text.h"
+#include "placement.h"
+#include "tersewire/communicator.h"
+
+namespace tersewire {
+
+// What an exchange does with what codecs lose.
+enum class Carries : std::uint8_t {
+  kGradients,  // each is encoded once, or keeps its error in a residual: any codec
+  kSums,    // partial sums, encoded again and again: what goes by its largest value, or sends few
+            // of its values, would lose more at each hop
+  kWeights  // each of which must arrive nearly as it is
+};
+
+struct Exchange {
+  std::string_view name;
+  bool workers_own_model;
+  Carries carries;
+  // Whether each server has a shard of the tensors to itself: it may go on without the slowest
+  // workers, and live on a worker's node.
+  bool shards = false;
+  bool tree = false;  // whether servers are aggregators, below a root
+  std::vector<CodecParameter> parameters = {};
+  // Takes those from the exchange's text.
+  void (*take_options)(CodecText& text, const Job& job, ExchangeOptions& options) = nullptr;
+  // The servers that a job has, as ranks; none: always 0. Throws where it cannot have as many as it
+  // says.
+  int (*count_servers)(const Job& job, const ExchangeOptions& options) = nullptr;
+  std::unique_ptr<Communicator> (*make_worker)(std::shared_ptr<const Placement>, Transport&,
+                                               const Update&, ThreadPool*);
+  Counters (*run_server)(std::shared_ptr<const Placement>, Transport&, const Update&,
+                         ThreadPool*) = nullptr;
+};
+
+// An exchange as a job's text says it.
+struct ChosenExchange {
+  const Exchange& exchange;
+  ExchangeOptions options;
+};
+
+// Throws kInvalidArgument for an exchange that does not exist, and for a parameter that it has not.
+ChosenExchange choose_exchange(const Job& job);
+
+// The servers as ranks: those of colocated ones are beyond the network's. Throws kInvalidArgument.
+int count_servers(const Job& job);
+
+bool is_colocated(const Job& job);
+
+// Throws kInvalidArgument where one of these codecs does not fit what the exchange carries.
+void check_push_codecs(const ChosenExchange& chosen,
+                       const std::vector<std::shared_ptr<const Codec>>& codecs);
+
+}  // namespace tersewire

@@ -1,0 +1,281 @@
+#include "colocated.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "errors.h"
+#include "tersewire/message.h"
+
+namespace tersewire {
+namespace {
+
+// How often the thread that receives looks whether it is to end.
+constexpr std::chrono::milliseconds kLook(10);
+
+// What has arrived for one of a node's two halves.
+class Inbox {
+ public:
+  void put(Incoming message) {
+    {
+      const std::lock_guard lock(mutex_);
+      messages_.push_back(std::move(message));
+    }
+    arrived_or_failed_.notify_one();
+  }
+  void put_failure(const std::exception_ptr& failure) {
+    {
+      const std::lock_guard lock(mutex_);
+      failure_ = failure;
+    }
+    arrived_or_failed_.notify_all();
+  }
+  std::optional<Incoming> take(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    arrived_or_failed_.wait_for(lock, timeout, [&] { return !messages_.empty() || failure_; });
+    if (failure_) std::rethrow_exception(failure_);
+    if (messages_.empty()) return std::nullopt;
+    Incoming message = std::move(messages_.front());
+    messages_.pop_front();
+    return message;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_or_failed_;
+  std::deque<Incoming> messages_;
+  std::exception_ptr failure_;
+};
+
+// Bytes of messages that crossed a node's link.
+struct Traffic {
+  std::atomic<std::uint64_t> sent{0};
+  std::atomic<std::uint64_t> received{0};
+};
+
+// A node's end of the network, shared by its worker and its server.
+class SharedEnd {
+ public:
+  SharedEnd(Transport& network, int servers, Traffic& traffic)
+      : network_(network),
+        servers_(servers),
+        traffic_(traffic),
+        receiving_([this] { receive_all(); }) {}
+  ~SharedEnd() { stop_receiving(); }
+  SharedEnd(const SharedEnd&) = delete;
+  SharedEnd& operator=(const SharedEnd&) = delete;
+
+  // What comes from now on is for whoever uses the network next.
+  void stop_receiving() {
+    stop_ = true;
+    if (receiving_.joinable()) receiving_.join();
+  }
+
+  [[nodiscard]] Transport& network() { return network_; }
+  [[nodiscard]] int workers() const { return network_.size(); }
+  [[nodiscard]] int ranks() const { return network_.size() + servers_; }
+  [[nodiscard]] Inbox& inbox(bool of_server) { return of_server ? to_server_ : to_worker_; }
+
+  void send(int from, int to, SharedBytes bytes) {
+    const bool to_a_server = to >= workers();
+    const int node = to_a_server ? to - workers() : to;
+    // What stays on the node never sees the network.
+    if (node == network_.rank()) {
+      return inbox(to_a_server).put({.from = from, .bytes = std::move(bytes)});
+    }
+    traffic_.sent += bytes->size();
+    network_.send(node, std::move(bytes));
+  }
+
+ private:
+  void receive_all();
+  void sort_in(Incoming message);
+
+  Transport& network_;
+  int servers_;
+  Traffic& traffic_;
+  Inbox to_worker_;
+  Inbox to_server_;
+  std::atomic<bool> stop_{false};
+  std::thread receiving_;
+};
+
+void SharedEnd::receive_all() {
+  try {
+    while (!stop_) {
+      if (auto message = network_.receive(kLook)) sort_in(std::move(*message));
+    }
+  } catch (...) {
+    to_worker_.put_failure(std::current_exception());
+    to_server_.put_failure(std::current_exception());
+  }
+}
+
+// By its kind, which says what its sender is as well.
+void SharedEnd::sort_in(Incoming message) {
+  traffic_.received += message.bytes->size();
+  switch (message_kind(*message.bytes)) {
+    case MessageKind::kPush:
+    case MessageKind::kDone:
+    case MessageKind::kOffer:
+      // Without a server here, the worker refuses it.
+      return (network_.rank() < servers_ ? to_server_ : to_worker_).put(std::move(message));
+    case MessageKind::kPull:
+    case MessageKind::kAgreement:
+      message.from += workers();
+      return to_worker_.put(std::move(message));
+    default:
+      return to_worker_.put(std::move(message));
+  }
+}
+
+// A sentence about ranks, to which it adds which node a server's is on.
+std::string with_nodes(const std::string& sentence, int workers) {
+  const std::string note =
+      fmt::format(" (rank {} and those above are the servers on nodes 0 and above)", workers);
+  return sentence.ends_with(note) ? sentence : sentence + note;
+}
+
+class Half final : public Transport {
+ public:
+  Half(SharedEnd& end, bool server) : end_(end), server_(server) {}
+
+  [[nodiscard]] int rank() const noexcept override {
+    return end_.network().rank() + (server_ ? end_.workers() : 0);
+  }
+  [[nodiscard]] int size() const noexcept override { return end_.ranks(); }
+  void send(int to, SharedBytes bytes) override { end_.send(rank(), to, std::move(bytes)); }
+  std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
+    return end_.inbox(server_).take(timeout);
+  }
+  void abort(const std::string& reason) noexcept override {
+    try {
+      end_.network().abort(with_nodes(reason, end_.workers()));
+    } catch (...) {
+      end_.network().abort(reason);  // no memory for more
+    }
+  }
+  // The node's, both halves'.
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override {
+    return end_.network().bytes_sent();
+  }
+  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
+    return end_.network().bytes_received();
+  }
+
+ private:
+  SharedEnd& end_;
+  bool server_;
+};
+
+class ColocatedWorker final : public Communicator {
+ public:
+  ColocatedWorker(Transport& network, const Shards& shards, const ColocatedTasks& tasks)
+      : values_(shards.values),
+        own_values_(own_values(network.rank(), shards)),
+        others_(static_cast<std::uint64_t>(network.size()) - 1),
+        end_(network, static_cast<int>(shards.of_servers.size()), traffic_),
+        worker_half_(end_, false),
+        server_half_(end_, true),
+        worker_(tasks.make_worker(worker_half_)) {
+    if (static_cast<std::size_t>(network.rank()) >= shards.of_servers.size()) return;
+    server_ = std::thread([this, run = tasks.run_server] {
+      try {
+        run(server_half_);
+      } catch (...) {
+        // It has ended the job, which the worker hears of.
+        server_failure_ = std::current_exception();
+      }
+    });
+  }
+  ~ColocatedWorker() override {
+    // A worker that has not finished ends the job, and its server with it.
+    worker_.reset();
+    if (server_.joinable()) server_.join();
+  }
+  ColocatedWorker(const ColocatedWorker&) = delete;
+  ColocatedWorker& operator=(const ColocatedWorker&) = delete;
+
+  std::uint64_t begin_step() override {
+    std::uint64_t step = 0;
+    run_worker([&] { step = worker_->begin_step(); });
+    return step;
+  }
+  void pull(std::size_t tensor, std::span<float> parameters) override {
+    run_worker([&] { worker_->pull(tensor, parameters); });
+  }
+  void push(std::size_t tensor, std::span<const float> gradient) override {
+    run_worker([&] { worker_->push(tensor, gradient); });
+  }
+  void finish(std::span<const std::span<float>> parameters) override {
+    run_worker([&] {
+      worker_->finish(parameters);
+      rethrow_servers_failure();
+    });
+    end_.stop_receiving();
+  }
+  [[nodiscard]] const Counters& counters() const noexcept override {
+    counters_ = worker_->counters();
+    counters_.pushed_bytes = traffic_.sent;
+    counters_.pulled_bytes = traffic_.received;
+    counters_.pushed_values = crossing(counters_.pushed_values);
+    counters_.pulled_values = crossing(counters_.pulled_values);
+    return counters_;
+  }
+
+ private:
+  // In its errors ranks are those of halves. Where the job was ended by this node's server, what
+  // that failed with says more.
+  void run_worker(const std::function<void()>& task) {
+    try {
+      try {
+        task();
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kAborted) rethrow_servers_failure();
+        throw;
+      }
+    } catch (const Error& error) {
+      throw Error(error.code(), with_nodes(error.what(), workers()));
+    }
+  }
+  // When the server has ended, as it has where the job is over.
+  void rethrow_servers_failure() {
+    if (server_.joinable()) server_.join();
+    if (server_failure_) std::rethrow_exception(server_failure_);
+  }
+  [[nodiscard]] int workers() const { return static_cast<int>(others_) + 1; }
+  static std::size_t own_values(int rank, const Shards& shards) {
+    const auto server = static_cast<std::size_t>(rank);
+    return server < shards.of_servers.size() ? shards.of_servers[server] : 0;
+  }
+  // Of the values that the worker pushes or pulls in so many steps, its server's do not cross the
+  // link, and those that its server takes from, or sends to, other workers do.
+  [[nodiscard]] std::uint64_t crossing(std::uint64_t of_worker) const {
+    if (values_ == 0) return 0;
+    return of_worker / values_ * (values_ - own_values_ + own_values_ * others_);
+  }
+
+  std::uint64_t values_;      // of all tensors
+  std::uint64_t own_values_;  // of those that this node serves
+  std::uint64_t others_;      // workers
+  Traffic traffic_;
+  mutable Counters counters_;
+  SharedEnd end_;
+  Half worker_half_;
+  Half server_half_;
+  std::unique_ptr<Communicator> worker_;
+  std::thread server_;
+  std::exception_ptr server_failure_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_colocated_worker(Transport& network, const Shards& shards,
+                                                    const ColocatedTasks& tasks) {
+  return std::make_unique<ColocatedWorker>(network, shards, tasks);
+}
+
+}  // namespace tersewire

@@ -1,0 +1,48 @@
+// What every worker of an exchange without servers sent of one tensor: held in encoded form until
+// everyone's is there, then averaged.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tersewire/message.h"
+#include "tersewire/thread_pool.h"
+#include "tersewire/transport.h"
+
+namespace tersewire {
+
+// One worker's, of one step.
+struct GatheredPart {
+  std::uint64_t step;
+  SharedBytes bytes;  // what `frame` points into
+  Frame frame;
+};
+
+// One thread at a time.
+class Gathered {
+ public:
+  // `name` is the tensor's, for sentences.
+  Gathered(std::string name, int workers)
+      : name_(std::move(name)), parts_(static_cast<std::size_t>(workers)) {}
+
+  // Throws kDataLoss where this worker has sent more than it can have had to send.
+  void hold(int from, GatheredPart part);
+
+  // Whether everyone's next part is here.
+  [[nodiscard]] bool complete() const;
+
+  // Takes everyone's next part and overwrites `mean` with their average, added up in the order of
+  // ranks, whatever the order of arrival, so that all workers come to the same bits. Throws
+  // kDataLoss, naming the worker, for a part that is malformed or not of this step; what `mean`
+  // holds is then undefined.
+  void average(std::uint64_t step, std::span<float> mean, ThreadPool* pool);
+
+ private:
+  std::string name_;
+  std::vector<std::deque<GatheredPart>> parts_;  // by rank
+};
+
+}  // namespace tersewire

@@ -1,0 +1,103 @@
+#include "local_steps.h"
+
+#include <algorithm>
+
+#include "node.h"
+
+namespace tersewire {
+namespace {
+
+struct Accumulated {
+  std::vector<float> sum;   // of gradients
+  std::uint64_t steps = 0;  // that it is the sum of
+};
+
+class LocalSteps final : public Communicator {
+ public:
+  LocalSteps(std::unique_ptr<Communicator> exchange, const Job& job, Transport& network)
+      : exchange_(std::move(exchange)),
+        network_(network),
+        local_steps_(static_cast<std::uint64_t>(job.local_steps)),
+        accumulated_(job.tensors.size()) {
+    for (std::size_t i = 0; i < accumulated_.size(); ++i) {
+      accumulated_[i].sum.resize(job.tensors[i].elems());
+    }
+  }
+
+  std::uint64_t begin_step() override;
+  void pull(std::size_t tensor, std::span<float> parameters) override;
+  void push(std::size_t tensor, std::span<const float> gradient) override;
+  void finish(std::span<const std::span<float>> parameters) override;
+  [[nodiscard]] const Counters& counters() const noexcept override { return exchange_->counters(); }
+
+ private:
+  void add(std::size_t tensor, std::span<const float> gradient);
+  void exchange_mean(std::size_t tensor);
+
+  std::unique_ptr<Communicator> exchange_;
+  Transport& network_;
+  std::uint64_t local_steps_;
+  std::vector<Accumulated> accumulated_;  // by tensor
+  std::uint64_t step_ = 0;
+  std::uint64_t last_of_round_ = 0;  // the step whose gradients complete what is exchanged
+};
+
+std::uint64_t LocalSteps::begin_step() {
+  if (step_ < last_of_round_) return ++step_;
+  last_of_round_ = exchange_->begin_step() * local_steps_;
+  return step_ = last_of_round_ - local_steps_ + 1;
+}
+
+void LocalSteps::pull(std::size_t tensor, std::span<float> parameters) {
+  if (step_ + local_steps_ == last_of_round_ + 1) exchange_->pull(tensor, parameters);
+}
+
+void LocalSteps::push(std::size_t tensor, std::span<const float> gradient) {
+  ending_the_job_on_failure(network_, fmt::format("worker {}, step {}", network_.rank(), step_),
+                            [&] { add(tensor, gradient); });
+  if (step_ == last_of_round_) exchange_mean(tensor);
+}
+
+void LocalSteps::add(std::size_t tensor, std::span<const float> gradient) {
+  if (tensor >= accumulated_.size()) {
+    fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {}", tensor,
+         accumulated_.size());
+  }
+  Accumulated& accumulated = accumulated_[tensor];
+  if (gradient.size() != accumulated.sum.size()) {
+    fail(ErrorCode::kInvalidArgument, "tensor number {} has {} values, and {} were pushed", tensor,
+         accumulated.sum.size(), gradient.size());
+  }
+  if (accumulated.steps + last_of_round_ + 1 != step_ + local_steps_) {
+    fail(ErrorCode::kFailedPrecondition, "tensor number {} must be pushed once in every step",
+         tensor);
+  }
+  if (accumulated.steps == 0) std::ranges::fill(accumulated.sum, 0.0F);
+  std::ranges::transform(accumulated.sum, gradient, accumulated.sum.begin(), std::plus<>());
+  ++accumulated.steps;
+}
+
+void LocalSteps::exchange_mean(std::size_t tensor) {
+  Accumulated& accumulated = accumulated_[tensor];
+  const float weight = 1.0F / static_cast<float>(accumulated.steps);
+  for (float& value : accumulated.sum) value *= weight;
+  exchange_->push(tensor, accumulated.sum);
+  accumulated.steps = 0;
+}
+
+// What the steps since the last exchange came to is exchanged too.
+void LocalSteps::finish(std::span<const std::span<float>> parameters) {
+  for (std::size_t tensor = accumulated_.size(); tensor-- > 0;) {
+    if (accumulated_[tensor].steps > 0) exchange_mean(tensor);
+  }
+  exchange_->finish(parameters);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> with_local_steps(std::unique_ptr<Communicator> exchange,
+                                               const Job& job, Transport& network) {
+  return std::make_unique<LocalSteps>(std::move(exchange), job, network);
+}
+
+}  // namespace tersewire

@@ -1,0 +1,16 @@
+// Infrequent communication (3LC, section 5.1, "2 local steps"): a communicator that adds up the
+// gradients of K steps and exchanges their mean through another one, which sees one step in K.
+#pragma once
+
+#include <memory>
+
+#include "tersewire/communicator.h"
+
+namespace tersewire {
+
+// Requires local_steps >= 1. Costs a copy of the gradients, and a pass over them per step.
+// `network` is that of the exchange.
+std::unique_ptr<Communicator> with_local_steps(std::unique_ptr<Communicator> exchange,
+                                               const Job& job, Transport& network);
+
+}  // namespace tersewire

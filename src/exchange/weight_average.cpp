@@ -1,0 +1,221 @@
+#include "weight_average.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gathered.h"
+#include "worker.h"
+
+namespace tersewire {
+namespace {
+
+// Weights for an average over all workers, and for one of two.
+constexpr MessageKind kForAll = MessageKind::kPush;
+constexpr MessageKind kForPartner = MessageKind::kPull;
+
+// Another worker's weights, which have not been averaged with ours yet.
+struct PartnerWeights {
+  int from;
+  SharedBytes bytes;  // what `frame` points into
+  Frame frame;
+};
+
+struct AveragedTensor {
+  std::unique_ptr<Encoder> encoder;
+  Gathered of_all;
+  std::vector<PartnerWeights> of_partners;  // the latest of each, in the order of arrival
+  Floats weights;                           // none before the first pull
+};
+
+class WeightAverageWorker final : public Worker {
+ public:
+  WeightAverageWorker(std::shared_ptr<const Placement> placed, Transport& transport, Update update,
+                      ThreadPool* threads)
+      : Worker(std::move(placed), transport, threads), update_(std::move(update)) {
+    for (std::size_t i = 0; i < job().tensors.size(); ++i) {
+      tensors_.push_back({placement().push_codecs[i]->make_encoder(
+                              job().tensors[i].elems(), encoder_context(job(), i, rank())),
+                          Gathered(name(i), job().workers),
+                          {},
+                          {}});
+    }
+  }
+
+ private:
+  void keep(Received received) override;
+  void see_initial(std::size_t tensor, std::span<const float> parameters) override;
+  void contribute(std::size_t tensor, std::span<const float> gradient) override;
+  [[nodiscard]] bool change_is_here(std::size_t tensor) const override {
+    return !averages_all(tensor, applied_step(tensor) + 1) || tensors_[tensor].of_all.complete();
+  }
+  void apply_change(std::size_t tensor, std::span<float> parameters) override;
+  void say_done() override;
+  [[nodiscard]] bool replicas_agree_before(std::uint64_t step) const override {
+    return step == 1 || (!asynchronous() && exchanges_after(step - 1));
+  }
+  // A run ends with one model.
+  [[nodiscard]] std::uint64_t closing_changes(std::size_t tensor) const override {
+    const std::uint64_t last = pushed_step(tensor);
+    return last > 0 && !averages_all(tensor, last) ? 1 : 0;
+  }
+
+  [[nodiscard]] bool asynchronous() const { return placement().options.average_asynchronous; }
+  [[nodiscard]] bool exchanges_after(std::uint64_t step) const {
+    return step % placement().options.average_every == 0;
+  }
+  // Whether a change is an average over all workers: those of every so many steps, and one that
+  // comes after the last step.
+  [[nodiscard]] bool averages_all(std::size_t tensor, std::uint64_t change) const {
+    return change > pushed_step(tensor) || (!asynchronous() && exchanges_after(change));
+  }
+  // Whom a worker sends to after a step: all others in turn, and so that each hears from one.
+  [[nodiscard]] int partner_of(int worker, std::uint64_t step) const {
+    const auto others = static_cast<std::uint64_t>(std::max(1, job().workers - 1));
+    const std::uint64_t turn = step / placement().options.average_every % others;
+    return (worker + 1 + static_cast<int>(turn)) % job().workers;
+  }
+
+  void observe(std::size_t tensor, std::span<const float> gradient);
+  SharedBytes encoded_weights(MessageKind kind, std::size_t tensor, std::uint64_t step);
+  void send_to_all(std::size_t tensor, std::uint64_t step);
+  void send_to_partner(std::size_t tensor);
+  void keep_partners(const Received& received, const Frame& frame);
+  void average_with_partners(std::size_t tensor);
+
+  Update update_;
+  std::vector<AveragedTensor> tensors_;
+  Bytes payload_;  // shared by all tensors: one is worked on at a time
+};
+
+void WeightAverageWorker::see_initial(std::size_t tensor, std::span<const float> parameters) {
+  Floats& weights = tensors_[tensor].weights;
+  if (weights.empty()) weights.assign(parameters.begin(), parameters.end());
+}
+
+void WeightAverageWorker::contribute(std::size_t tensor, std::span<const float> gradient) {
+  AveragedTensor& state = tensors_[tensor];
+  if (state.weights.size() != gradient.size()) {
+    fail(ErrorCode::kFailedPrecondition,
+         "{} must be pulled before its first gradient is pushed: its initial values are needed",
+         name(tensor));
+  }
+  apply_mean(update_, tensor, gradient, state.weights);
+  observe(tensor, gradient);
+  if (!exchanges_after(step())) return;
+  if (asynchronous()) {
+    send_to_partner(tensor);
+  } else {
+    send_to_all(tensor, step());
+  }
+}
+
+// A gradient that overflowed says nothing of the weights: the one before it stands.
+void WeightAverageWorker::observe(std::size_t tensor, std::span<const float> gradient) {
+  if (std::ranges::all_of(gradient, [](float value) { return std::isfinite(value); })) {
+    tensors_[tensor].encoder->observe_gradient(gradient);
+  }
+}
+
+// The message in which they travel, once all that travels in it is there.
+SharedBytes WeightAverageWorker::encoded_weights(MessageKind kind, std::size_t tensor,
+                                                 std::uint64_t step) {
+  payload_.clear();
+  AveragedTensor& state = tensors_[tensor];
+  const Encoded encoded = encode(*state.encoder, tensor, step, state.weights, payload_);
+  return fuse(kind, step, tensor, encoded, payload_);
+}
+
+void WeightAverageWorker::send_to_all(std::size_t tensor, std::uint64_t step) {
+  counters_.pushed_values +=
+      tensors_[tensor].weights.size() * static_cast<std::size_t>(job().workers - 1);
+  const SharedBytes bytes = encoded_weights(kForAll, tensor, step);
+  if (!bytes) return;
+  for (int other = 0; other < job().workers; ++other) {
+    if (other != rank()) send(other, bytes);
+  }
+  // Its own part of the average is what the others decode.
+  for (const Frame& frame : parse_message(*bytes).frames) {
+    tensors_[frame.tensor].of_all.hold(rank(), {step, bytes, frame});
+  }
+}
+
+void WeightAverageWorker::send_to_partner(std::size_t tensor) {
+  const int partner = partner_of(rank(), step());
+  if (partner == rank()) return;  // alone
+  counters_.pushed_values += tensors_[tensor].weights.size();
+  if (const SharedBytes bytes = encoded_weights(kForPartner, tensor, step())) send(partner, bytes);
+}
+
+void WeightAverageWorker::say_done() {
+  for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
+    if (closing_changes(tensor) > 0) send_to_all(tensor, pushed_step(tensor) + 1);
+  }
+}
+
+void WeightAverageWorker::keep(Received received) {
+  const MessageHeader& header = received.message.header;
+  if (header.kind != kForAll && header.kind != kForPartner) {
+    fail(ErrorCode::kDataLoss,
+         "message from rank {}: workers that average weights take nothing else", received.from);
+  }
+  counters_.pulled_bytes += received.bytes->size();
+  for (const Frame& frame : received.message.frames) {
+    if (frame.tensor >= tensors_.size()) {
+      fail(ErrorCode::kDataLoss, "weights from worker {}: there is no tensor number {}",
+           received.from, frame.tensor);
+    }
+    AveragedTensor& state = tensors_[frame.tensor];
+    counters_.pulled_values += state.encoder->elems();
+    if (header.kind == kForAll) {
+      state.of_all.hold(received.from, {header.step, received.bytes, frame});
+    } else {
+      keep_partners(received, frame);
+    }
+  }
+}
+
+void WeightAverageWorker::keep_partners(const Received& received, const Frame& frame) {
+  const std::uint64_t step = received.message.header.step;
+  if (!asynchronous() || !exchanges_after(step) || partner_of(received.from, step) != rank()) {
+    fail(ErrorCode::kDataLoss, "weights from worker {}: {} of step {} are not for worker {} alone",
+         received.from, name(frame.tensor), step, rank());
+  }
+  auto& held = tensors_[frame.tensor].of_partners;
+  std::erase_if(held, [&](const PartnerWeights& older) { return older.from == received.from; });
+  held.push_back({received.from, received.bytes, frame});
+}
+
+void WeightAverageWorker::apply_change(std::size_t tensor, std::span<float> parameters) {
+  AveragedTensor& state = tensors_[tensor];
+  const std::uint64_t change = applied_step(tensor) + 1;
+  const Stopwatch watch(counters_.decode_seconds, processor_seconds);
+  if (averages_all(tensor, change)) {
+    state.of_all.average(change, state.weights, pool());
+  } else {
+    average_with_partners(tensor);
+  }
+  std::ranges::copy(state.weights, parameters.begin());
+}
+
+void WeightAverageWorker::average_with_partners(std::size_t tensor) {
+  AveragedTensor& state = tensors_[tensor];
+  for (const PartnerWeights& partner : state.of_partners) {
+    for (float& weight : state.weights) weight *= 0.5F;
+    with_context(
+        [&] { return fmt::format("weights of {} from worker {}", name(tensor), partner.from); },
+        [&] {
+          decode_add(partner.frame.codec, partner.frame.payload, 0.5F, state.weights, pool());
+        });
+  }
+  state.of_partners.clear();
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_weight_average_worker(std::shared_ptr<const Placement> placement,
+                                                         Transport& transport, const Update& update,
+                                                         ThreadPool* pool) {
+  return std::make_unique<WeightAverageWorker>(std::move(placement), transport, update, pool);
+}
+
+}  // namespace tersewire
