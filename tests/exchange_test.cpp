@@ -10,13 +10,14 @@ namespace {
 struct Case {
   const char* exchange;
   int workers;
-  int servers;
+  std::optional<int> servers;
   const char* codec;
 };
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
+  const std::optional<int> servers = info.param.servers;
   std::string name = std::string(info.param.exchange) + "_" + std::to_string(info.param.workers) +
-                     "_" + std::to_string(info.param.servers) + "_" + info.param.codec;
+                     "_" + (servers ? std::to_string(*servers) : "needed") + "_" + info.param.codec;
   std::ranges::replace_if(
       name, [](char c) { return !std::isalnum(c); }, '_');
   return name;
@@ -36,30 +37,49 @@ TEST_P(ExchangeTest, ReplicasAreIdenticalAndEverythingPushedArrives) {
 
 TEST_P(ExchangeTest, ARunRepeatsToTheBit) { expect_a_run_repeats(job_of(GetParam())); }
 
-TEST_P(ExchangeTest, WhatIsSentArrives) {
-  const Outcome outcome = run_job(job_of(GetParam()));
-  std::uint64_t sent = 0;
-  std::uint64_t arrived = 0;
-  for (std::size_t rank = 0; rank < outcome.counters.size(); ++rank) {
-    const bool worker = rank < outcome.replicas.size();
-    const Counters& counters = outcome.counters[rank];
-    sent += worker ? counters.pushed_bytes : counters.pulled_bytes;
-    arrived += worker ? counters.pulled_bytes : counters.pushed_bytes;
+TEST_P(ExchangeTest, WhatIsSentArrivesAndIsCounted) {
+  const Job job = job_of(GetParam());
+  const Outcome outcome = run_job(job);
+  expect_no_errors(outcome);
+  const auto sum = [](const std::vector<std::uint64_t>& bytes) {
+    return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
+  };
+  // Nothing is left for whoever uses the network next.
+  EXPECT_EQ(sum(outcome.bytes_sent), sum(outcome.bytes_received));
+  EXPECT_EQ(sum(outcome.bytes_sent) > 0, outcome.counters.size() > 1);
+  for (std::size_t worker = 0; worker < outcome.replicas.size(); ++worker) {
+    EXPECT_EQ(outcome.counters[worker].pushed_bytes, outcome.bytes_sent[worker]);
+    EXPECT_EQ(outcome.counters[worker].pulled_bytes, outcome.bytes_received[worker]);
   }
-  EXPECT_EQ(sent, arrived);
-  EXPECT_EQ(sent > 0, GetParam().workers + GetParam().servers > 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, ExchangeTest,
-    testing::Values(Case{"gradient-server", 1, 1, "fp32"}, Case{"gradient-server", 2, 1, "3lc"},
-                    Case{"gradient-server", 3, 2, "3lc:s=1.75"},
-                    Case{"gradient-server", 5, 3, "fp32"}, Case{"gradient-server", 8, 1, "3lc"},
-                    Case{"all-gather", 1, 0, "3lc"}, Case{"all-gather", 2, 0, "fp32"},
-                    Case{"all-gather", 3, 0, "3lc:s=1.75"}, Case{"all-gather", 5, 0, "3lc"},
-                    Case{"all-gather", 8, 0, "3lc:s=1.5"}, Case{"ring", 1, 0, "fp32"},
-                    Case{"ring", 2, 0, "fp32"}, Case{"ring", 3, 0, "fp16:ef=on"},
-                    Case{"ring", 5, 0, "int8:ef=on"}, Case{"ring", 8, 0, "fp32"}),
+    testing::Values(
+        Case{"gradient-server", 1, 1, "fp32"}, Case{"gradient-server", 2, 1, "3lc"},
+        Case{"gradient-server", 3, 2, "3lc:s=1.75"}, Case{"gradient-server", 5, 3, "fp32"},
+        Case{"gradient-server", 8, 1, "3lc"}, Case{"all-gather", 1, 0, "3lc"},
+        Case{"all-gather", 2, 0, "fp32"}, Case{"all-gather", 3, 0, "3lc:s=1.75"},
+        Case{"all-gather", 5, 0, "3lc"}, Case{"all-gather", 8, 0, "3lc:s=1.5"},
+        Case{"ring", 1, 0, "fp32"}, Case{"ring", 2, 0, "fp32"}, Case{"ring", 3, 0, "fp16:ef=on"},
+        Case{"ring", 5, 0, "int8:ef=on"}, Case{"ring", 8, 0, "fp32"},
+        Case{"aggregator-tree:fan-in=2", 1, {}, "3lc"},
+        Case{"aggregator-tree:fan-in=2", 2, {}, "3lc"},
+        Case{"aggregator-tree:fan-in=2", 5, {}, "fp32"},
+        Case{"aggregator-tree:fan-in=2", 8, {}, "3lc"},
+        Case{"aggregator-tree:fan-in=3", 8, {}, "3lc:s=1.75"},
+        Case{"hierarchical-ring", 1, 0, "fp32"}, Case{"hierarchical-ring", 2, 0, "int8:ef=on"},
+        Case{"hierarchical-ring:group=3", 3, 0, "fp16:ef=on"},
+        Case{"hierarchical-ring:group=2", 4, 0, "int8:ef=on"},
+        Case{"hierarchical-ring:group=2", 6, 0, "inceptionn:bound=2^-14,ef=on"},
+        Case{"hierarchical-ring:group=3", 6, 0, "fp16:ef=on"},
+        Case{"hierarchical-ring:group=4", 8, 0, "int8:ef=on"},
+        Case{"hierarchical-ring", 9, 0, "bf16:ef=on"},
+        Case{"hierarchical-ring:top=tree", 1, 1, "fp32"},
+        Case{"hierarchical-ring:top=tree,group=1", 3, 1, "int8:ef=on"},
+        Case{"hierarchical-ring:top=tree,group=2", 4, 2, "int8:ef=on"},
+        Case{"hierarchical-ring:top=tree,group=3", 6, 1, "inceptionn:bound=2^-14,ef=on"},
+        Case{"hierarchical-ring:top=tree,group=4", 8, 2, "fp16:ef=on"}),
     name_of);
 
 TEST(AllGather, TheMeanIsThePlainMeanForFp32) {
@@ -79,7 +99,7 @@ TEST(AllGather, TheMeanIsThePlainMeanForFp32) {
 }
 
 void expect_refused(const Job& job, const char* word) {
-  const auto ends = make_in_process_network(job.workers + job.servers);
+  const auto ends = make_in_process_network(job.workers + job.servers.value_or(0));
   try {
     make_communicator(job, *ends[0], [](auto, auto, auto) {});
     FAIL() << "accepted";
@@ -106,7 +126,31 @@ TEST(Exchanges, JobsThatMakeNoSenseAreRefused) {
   expect_refused(job, "does not own the model");
   job = make_job(2, 0, "3lc");
   job.exchange = "ring";
-  expect_refused(job, "does not fit a ring");
+  expect_refused(job, "does not fit exchange ring");
+  job.exchange = "hierarchical-ring";
+  expect_refused(job, "does not fit exchange hierarchical-ring");
+}
+
+TEST(Exchanges, GroupsThatMakeNoSenseAreRefused) {
+  Job job = make_job(6, 0, "fp32");
+  job.exchange = "hierarchical-ring:group=4";
+  expect_refused(job, "a number that divides the 6 workers");
+  job.exchange = "hierarchical-ring:group=7";
+  expect_refused(job, "from 1 to 6");
+  job.exchange = "hierarchical-ring:top=star";
+  expect_refused(job, "ring, tree");
+  job.exchange = "ring:group=2";
+  expect_refused(job, "no parameters");
+  job.exchange = "hierarchical-ring:group=2,top=tree";
+  expect_refused(job, "use 1 to 2 servers");
+  job.servers = 3;
+  expect_refused(job, "use 1 to 2 servers");
+  job.servers = 1;
+  job.backup_workers = 1;
+  expect_refused(job, "backup");
+  job.backup_workers = 0;
+  job.exchange = "hierarchical-ring:group=2";
+  expect_refused(job, "has no servers");
 }
 
 TEST(Exchanges, AnOwnerWithoutAnUpdateIsRefused) {
@@ -119,9 +163,9 @@ TEST(Exchanges, AnOwnerWithoutAnUpdateIsRefused) {
 class PeerFailureTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(PeerFailureTest, AWorkerThatLeavesEndsTheJobEverywhere) {
-  const bool servers = std::string(GetParam()) == "gradient-server";
-  Job job = make_job(3, servers ? 1 : 0, "fp32");
+  Job job = make_job(4, 0, "fp32");
   job.exchange = GetParam();
+  job.servers.reset();
   const auto leave = [](int worker, std::uint64_t step) {
     if (worker == 1 && step == 3) throw std::runtime_error("out of memory");
   };
@@ -130,7 +174,9 @@ TEST_P(PeerFailureTest, AWorkerThatLeavesEndsTheJobEverywhere) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PeerFailureTest,
-                         testing::Values("gradient-server", "all-gather", "ring"));
+                         testing::Values("gradient-server", "all-gather", "ring",
+                                         "hierarchical-ring:group=2",
+                                         "hierarchical-ring:group=2,top=tree"));
 
 Bytes message(std::uint32_t sender, std::uint64_t step, std::uint32_t tensor, CodecId codec,
               ByteView payload, MessageKind kind = MessageKind::kPush) {
@@ -141,47 +187,6 @@ Bytes message(std::uint32_t sender, std::uint64_t step, std::uint32_t tensor, Co
               .description = std::nullopt,
               .payload = payload});
   return writer.take();
-}
-
-TEST(Ring, SumsAreThePlainSumsForFp32) {
-  // Three blocks that do not divide; the sum is added up from the worker after the block's maker
-  // on.
-  Job job = make_job(3, 0, "fp32");
-  job.exchange = "ring";
-  job.policy = "";
-  job.bucket_bytes = 1;  // every tensor by itself
-  const Outcome outcome = run_job(job, {.steps = 1, .before_step = {}, .gradient = {}});
-  expect_no_errors(outcome);
-  for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
-    const std::size_t elems = job.tensors[tensor].elems();
-    const std::size_t block = (elems + 2) / 3;
-    for (std::size_t i = 0; i < elems; ++i) {
-      float sum = 0;
-      for (int hop = 0; hop < 3; ++hop) {
-        const int worker = (static_cast<int>(i / block) + hop) % 3;
-        // A worker adds what came to its own.
-        const float own = gradient_value(worker, 1, tensor, i);
-        sum = hop == 0 ? own : own + sum;
-      }
-      ASSERT_EQ(outcome.replicas[0][tensor][i], -(sum * (1.0F / 3)));
-    }
-  }
-}
-
-TEST(Ring, SendsWhatItsFormulaSays) {
-  Job job = make_job(4, 0, "fp32");
-  job.exchange = "ring";
-  const Outcome outcome = run_job(job, {.steps = 2, .before_step = {}, .gradient = {}});
-  expect_no_errors(outcome);
-  std::size_t elems = 0;
-  for (const TensorInfo& tensor : job.tensors) elems += tensor.elems();
-  // One bucket, four blocks, six messages a step; a message costs 28 bytes and a frame at most 12.
-  const std::uint64_t values = 2ULL * 6 * ((elems + 3) / 4) * sizeof(float);
-  for (const Counters& counters : outcome.counters) {
-    EXPECT_LE(counters.pushed_bytes, values + 2 * 6 * (28 + 12));
-    EXPECT_GE(counters.pushed_bytes, 2ULL * 6 * (elems / 4 - 3) * sizeof(float));
-    EXPECT_EQ(counters.pushed_bytes > 0, true);
-  }
 }
 
 TEST(AllGather, RubbishFromAPeerEndsTheJobWithItsName) {

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,7 +21,7 @@ namespace tersewire {
 using namespace std::chrono_literals;
 using Model = std::vector<std::vector<float>>;
 
-inline Job make_job(int workers, int servers, const std::string& codec) {
+inline Job make_job(int workers, std::optional<int> servers, const std::string& codec) {
   Job job;
   job.tensors = {{"first.weight", {37, 11}, TensorKind::kDense},
                  {"first.bias", {11}, TensorKind::kBias},
@@ -29,6 +31,13 @@ inline Job make_job(int workers, int servers, const std::string& codec) {
   job.push_codec = job.pull_codec = codec;
   job.policy = "size<20:fp32";
   job.deadline = 20s;
+  return job;
+}
+
+// With as many servers as the exchange needs.
+inline Job job_for(const std::string& exchange, int workers, const std::string& codec) {
+  Job job = make_job(workers, {}, codec);
+  job.exchange = exchange;
   return job;
 }
 
@@ -63,6 +72,8 @@ struct Outcome {
   std::vector<Model> replicas;
   Model global;
   std::vector<Counters> counters;
+  std::vector<std::uint64_t> bytes_sent;  // by rank, as the transport counts them
+  std::vector<std::uint64_t> bytes_received;
   std::vector<std::string> errors;  // by rank, empty where it ended well
 };
 
@@ -84,13 +95,19 @@ inline Update descend(Model& global) {
   };
 }
 
+// The update of a worker's node: of its own model, or of the one that all servers share.
+inline Update update_of(const Job& job, int rank, Model& global, Model& own) {
+  if (!needs_update(job, rank)) return {};
+  return descend(workers_own_model(job) ? own : global);
+}
+
 inline void run_worker(const Job& job, Transport& transport, const Behaviour& behaviour,
                        Outcome& outcome, std::uint64_t last_step) {
   const auto rank = static_cast<std::size_t>(transport.rank());
   Model& replica = outcome.replicas[rank];
   Model own = zeros(job);
   const auto communicator =
-      make_communicator(job, transport, workers_own_model(job) ? descend(own) : Update());
+      make_communicator(job, transport, update_of(job, transport.rank(), outcome.global, own));
   for (auto step = communicator->begin_step(); step <= last_step;
        step = communicator->begin_step()) {
     if (behaviour.before_step) behaviour.before_step(transport.rank(), step);
@@ -105,31 +122,49 @@ inline void run_worker(const Job& job, Transport& transport, const Behaviour& be
   outcome.counters[rank] = communicator->counters();
 }
 
-inline Outcome run_job(const Job& job, const Behaviour& behaviour = {}) {
-  const auto ends = make_in_process_network(job.workers + job.servers);
+// Before anyone ran.
+inline Outcome empty_outcome(const Job& job) {
+  const auto nodes = static_cast<std::size_t>(job.workers + server_nodes(job));
   Outcome outcome;
-  const auto nodes = static_cast<std::size_t>(job.workers + job.servers);
   outcome.global = zeros(job);
   outcome.replicas.assign(static_cast<std::size_t>(job.workers), zeros(job));
   outcome.counters.resize(nodes);
   outcome.errors.resize(nodes);
+  return outcome;
+}
+
+// What the node of this rank does of a job.
+inline void run_node(const Job& job, Transport& end, const Behaviour& behaviour, Outcome& outcome) {
+  const auto rank = static_cast<std::size_t>(end.rank());
+  try {
+    if (rank < outcome.replicas.size()) {
+      run_worker(job, end, behaviour, outcome, behaviour.steps);
+    } else {
+      outcome.counters[rank] =
+          run_server(job, end, needs_update(job, end.rank()) ? descend(outcome.global) : Update());
+    }
+  } catch (const std::exception& error) {
+    outcome.errors[rank] = error.what();
+  }
+}
+
+inline Outcome run_job_over(const std::vector<std::unique_ptr<Transport>>& ends, const Job& job,
+                            const Behaviour& behaviour) {
+  Outcome outcome = empty_outcome(job);
   std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < nodes; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        if (rank < outcome.replicas.size()) {
-          run_worker(job, *ends[rank], behaviour, outcome, behaviour.steps);
-        } else {
-          outcome.counters[rank] = run_server(
-              job, *ends[rank], workers_own_model(job) ? Update() : descend(outcome.global));
-        }
-      } catch (const std::exception& error) {
-        outcome.errors[rank] = error.what();
-      }
-    });
+  for (const auto& end : ends) {
+    threads.emplace_back([&] { run_node(job, *end, behaviour, outcome); });
   }
   for (std::thread& thread : threads) thread.join();
+  for (const auto& end : ends) {
+    outcome.bytes_sent.push_back(end->bytes_sent());
+    outcome.bytes_received.push_back(end->bytes_received());
+  }
   return outcome;
+}
+
+inline Outcome run_job(const Job& job, const Behaviour& behaviour = {}) {
+  return run_job_over(make_in_process_network(job.workers + server_nodes(job)), job, behaviour);
 }
 
 inline void expect_no_errors(const Outcome& outcome) {

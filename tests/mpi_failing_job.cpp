@@ -1,5 +1,5 @@
-// A job of two workers and a server over mpi in which one rank fails; tests/mpi_failures_test.py
-// starts it. Usage: mpirun -n 3 mpi_failing_job HOW RANK
+// A job of three nodes over mpi in which one rank fails; tests/mpi_failures_test.py starts it.
+// Usage: mpirun -n 3 mpi_failing_job HOW RANK EXCHANGE
 //   die    RANK is killed
 //   stall  RANK is stopped, which nobody is told of
 //   abort  RANK ends the job with a sentence while another is busy and calls nothing
@@ -27,14 +27,24 @@ constexpr std::uint64_t kSteps = 1000000;
 struct Failure {
   std::string how;
   int rank;
+  std::string exchange;
 };
 
-Job make_job() {
+Job make_job(const std::string& exchange) {
   Job job;
   job.tensors = {{"weight", {1000}, TensorKind::kDense}};
-  job.workers = 2;
+  job.exchange = exchange;
+  job.push_codec = job.pull_codec = "int8";
   job.deadline = 2s;
+  job.workers = 2;
+  if (server_nodes(job) == 0) job.workers = 3;
   return job;
+}
+
+Update copy_the_mean() {
+  return [](std::size_t, std::span<const float> mean, std::span<float> delta) {
+    std::copy(mean.begin(), mean.end(), delta.begin());
+  };
 }
 
 void fail_as_told(const Failure& failure, Transport& end) {
@@ -57,8 +67,9 @@ void maybe_be_busy(const Failure& failure, Transport& end, std::uint64_t step) {
   std::this_thread::sleep_for(60s);
 }
 
-void run_worker(const Failure& failure, Transport& end) {
-  const auto communicator = make_communicator(make_job(), end);
+void run_worker(const Job& job, const Failure& failure, Transport& end) {
+  const auto communicator =
+      make_communicator(job, end, workers_own_model(job) ? copy_the_mean() : Update());
   std::vector<float> values(1000);
   const std::vector<float> gradient(1000, 1.0F);
   for (auto step = communicator->begin_step(); step < kSteps; step = communicator->begin_step()) {
@@ -70,12 +81,13 @@ void run_worker(const Failure& failure, Transport& end) {
 }
 
 void run_node(const Failure& failure, Transport& end) {
-  if (end.rank() < 2) return run_worker(failure, end);
+  const Job job = make_job(failure.exchange);
+  if (end.rank() < job.workers) return run_worker(job, failure, end);
   std::uint64_t step = 0;
-  run_server(make_job(), end,
-             [&](std::size_t, std::span<const float> mean, std::span<float> delta) {
+  run_server(job, end,
+             [&](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
                maybe_fail(failure, end, ++step);
-               std::copy(mean.begin(), mean.end(), delta.begin());
+               copy_the_mean()(tensor, mean, delta);
              });
 }
 
@@ -97,9 +109,9 @@ int run(const Failure& failure) {
 }  // namespace tersewire
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   try {
-    return tersewire::run({argv[1], std::atoi(argv[2])});
+    return tersewire::run({argv[1], std::atoi(argv[2]), argv[3]});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -47,11 +47,11 @@ def running(processes):
 
 
 class Failures(unittest.TestCase):
-    def start(self, how, rank):
+    def start(self, how, rank, exchange="parameter-server"):
         """What each rank ended with: {rank: (code, sentence)}."""
         start = time.monotonic()
         with mpi_launcher.environment() as variables:
-            with subprocess.Popen(mpi_launcher.command(3, JOB, how, rank), env=variables,
+            with subprocess.Popen(mpi_launcher.command(3, JOB, how, rank, exchange), env=variables,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True) as launcher:
                 try:
@@ -59,7 +59,7 @@ class Failures(unittest.TestCase):
                 except subprocess.TimeoutExpired:
                     launcher.kill()
                     output, errors = launcher.communicate()
-                    self.fail(f"{how} of rank {rank} hangs: {output}{errors}")
+                    self.fail(f"{how} of rank {rank}, {exchange}, hangs: {output}{errors}")
         self.assertNotEqual(launcher.returncode, 0, output)
         self.assertLess(time.monotonic() - start, BOUND_SECONDS, output)
         processes = [int(found) for found in re.findall(r"^\d pid (\d+)$", output, re.MULTILINE)]
@@ -69,15 +69,17 @@ class Failures(unittest.TestCase):
         return {int(rank): (int(code), sentence) for rank, code, sentence in found}
 
     def test_a_rank_that_is_killed(self):
-        for rank in [0, 2]:
-            with self.subTest(rank=rank):
+        for rank, exchange in [(0, "parameter-server"), (2, "parameter-server"), (1, "all-gather"),
+                               (2, "ring")]:
+            with self.subTest(rank=rank, exchange=exchange):
                 # The launcher ends the others, with or without their last words.
-                self.assertNotIn(rank, self.start("die", rank))
+                self.assertNotIn(rank, self.start("die", rank, exchange))
 
     def test_a_rank_that_is_stopped(self):
-        for rank in [1, 2]:
-            with self.subTest(rank=rank):
-                ended = self.start("stall", rank)
+        for rank, exchange in [(1, "parameter-server"), (2, "parameter-server"), (0, "all-gather"),
+                               (1, "ring")]:
+            with self.subTest(rank=rank, exchange=exchange):
+                ended = self.start("stall", rank, exchange)
                 self.assertEqual(set(ended), {0, 1, 2} - {rank})
                 self.assertIn(DEADLINE_EXCEEDED, [code for code, _ in ended.values()])
                 for code, sentence in ended.values():

@@ -1,10 +1,5 @@
-// The mpi transport, in as many processes as mpirun starts: the cases of every transport. All ranks
-// run the same tests in the same order over one network, which they join once.
-#include <gtest/gtest.h>
-
-#include <cstdio>
-
-#include "tersewire/transport.h"
+// The mpi transport, in as many processes as mpirun starts: the cases of every transport.
+#include "mpi_test_main.h"
 #include "transport_cases.h"
 
 namespace tersewire {
@@ -27,12 +22,9 @@ TEST(MpiTransport, IsJoinedOnce) {
   }
 }
 
-int run_tests() {
-  const auto end = join_mpi_network(60s);
+int run_tests(std::unique_ptr<Transport> end) {
   Rank rank(*end);
   me = &rank;
-  // One list of tests is enough; what fails is printed by every rank.
-  if (rank.number() != 0) testing::GTEST_FLAG(brief) = true;
   return RUN_ALL_TESTS();
 }
 
@@ -40,11 +32,5 @@ int run_tests() {
 }  // namespace tersewire
 
 int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  try {
-    return tersewire::run_tests();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  return tersewire::mpi_test_main(argc, argv, tersewire::run_tests);
 }

@@ -35,7 +35,8 @@ TEST_P(ParameterServerTest, ARunRepeatsToTheBit) {
 }
 
 TEST_P(ParameterServerTest, CountsEveryByteOnTheWire) {
-  const Job job = make_job(GetParam().workers, GetParam().servers, GetParam().codec);
+  Job job = make_job(GetParam().workers, GetParam().servers, GetParam().codec);
+  job.checksum_steps = 0;  // they go from workers to workers
   const Outcome outcome = run_job(job);
   std::uint64_t pushed = 0;
   std::uint64_t pulled = 0;
@@ -152,7 +153,8 @@ TEST(ParameterServer, SpreadsTensorsOverServersBySize) {
 TEST(ParameterServer, ATensorsDeltaComesBeforeTheOthersArePushed) {
   // One worker pushes the last tensor alone, as the backward pass does first, and pulls it in the
   // next step while the server has not seen the others: no barrier spans tensors.
-  const Job job = make_job(1, 1, "3lc");
+  Job job = make_job(1, 1, "3lc");
+  job.bucket_bytes = 1;  // each tensor by itself
   auto ends = make_in_process_network(2);
   Model global = zeros(job);
   std::thread server([&] { run_server(job, *ends[1], descend(global)); });
@@ -261,7 +263,9 @@ TEST(ParameterServer, BackupWorkersLetAStepAdvanceAndLoseNothing) {
 // A server played by hand, so that the test decides whose push is used.
 void answer(Transport& server, std::uint64_t step, std::uint32_t tensor, ByteView payload,
             CodecId codec, std::byte contributors) {
-  MessageWriter writer({.kind = MessageKind::kPull, .sender = 1, .step = step});
+  MessageWriter writer({.kind = MessageKind::kPull,
+                        .sender = static_cast<std::uint32_t>(server.rank()),
+                        .step = step});
   const Bytes bitmap{contributors};
   writer.add({.tensor = tensor,
               .codec = CodecId::kContributors,
@@ -281,11 +285,14 @@ TEST(ParameterServer, AnUnusedPushReturnsToItsSendersResidual) {
   job.tensors = {{"only", {64}, TensorKind::kDense}};
   job.push_codec = job.pull_codec = "3lc";
   job.policy = "";
-  auto ends = make_in_process_network(2);
+  job.workers = 2;
+  job.backup_workers = 1;
+  job.checksum_steps = 0;
+  auto ends = make_in_process_network(3);
   const auto communicator = make_communicator(job, *ends[0]);
   std::vector<float> parameters(64, 0.0F);
   const auto pushed_values = [&](std::uint64_t step) {
-    const auto incoming = ends[1]->receive(5s);
+    const auto incoming = ends[2]->receive(5s);
     const Message message = parse_message(*incoming->bytes);
     EXPECT_EQ(message.header.step, step);
     std::vector<float> values(64);
@@ -302,8 +309,8 @@ TEST(ParameterServer, AnUnusedPushReturnsToItsSendersResidual) {
   communicator->pull(0, parameters);
   communicator->push(0, gradient_1);
   const std::vector<float> first = pushed_values(1);
-  // The bitmap of a job of one worker that leaves it out: its push was not used.
-  answer(*ends[1], 1, 0, zero_delta, CodecId::kThreeLc, std::byte{0});
+  // The bitmap that names the other worker alone: this one's push was not used.
+  answer(*ends[2], 1, 0, zero_delta, CodecId::kThreeLc, std::byte{2});
 
   communicator->begin_step();
   communicator->pull(0, parameters);

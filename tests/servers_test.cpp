@@ -1,0 +1,298 @@
+// What servers can do beyond one parameter server for all: share the workers' nodes, stand in a
+// tree, and let workers agree on scalers. Where not said otherwise over threads as ranks.
+#include <algorithm>
+#include <map>
+
+#include "aggregator_tree.h"
+#include "exchange_test_support.h"
+
+namespace tersewire {
+namespace {
+
+Job colocated(const std::string& exchange, int workers, const std::string& codec) {
+  Job job = job_for(exchange, workers, codec);
+  job.servers = Job::kColocated;
+  return job;
+}
+
+class ColocatedTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(ColocatedTest, ComesToTheSameBitsAsServersApart) {
+  for (const int workers : {1, 2, 3, 5}) {
+    const Job together = colocated(GetParam(), workers, "3lc:s=1.5");
+    EXPECT_EQ(server_nodes(together), 0);
+    Job apart = together;
+    apart.servers = std::min<int>(workers, static_cast<int>(apart.tensors.size()));
+    const Outcome shared = run_job(together);
+    const Outcome separate = run_job(apart);
+    expect_no_errors(shared);
+    expect_no_errors(separate);
+    for (const Model& replica : shared.replicas) expect_equal_bits(replica, separate.replicas[0]);
+    expect_equal_bits(shared.global, separate.global);
+  }
+}
+
+TEST_P(ColocatedTest, EverythingPushedArrives) {
+  expect_everything_pushed_arrives(colocated(GetParam(), 3, "3lc"));
+}
+
+TEST_P(ColocatedTest, WhatStaysOnANodeIsNotSent) {
+  const Outcome alone = run_job(colocated(GetParam(), 1, "3lc"));
+  expect_no_errors(alone);
+  EXPECT_EQ(alone.bytes_sent[0], 0U);
+  const Outcome three = run_job(colocated(GetParam(), 3, "fp32"));
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+  for (std::size_t node = 0; node < 3; ++node) {
+    EXPECT_EQ(three.counters[node].pushed_bytes, three.bytes_sent[node]);
+    EXPECT_EQ(three.counters[node].pulled_bytes, three.bytes_received[node]);
+    EXPECT_NEAR(static_cast<double>(three.counters[node].pushed_bytes),
+                4.0 * static_cast<double>(three.counters[node].pushed_values), 1000);
+    sent += three.bytes_sent[node];
+    received += three.bytes_received[node];
+  }
+  EXPECT_GT(sent, 0U);
+  EXPECT_EQ(sent, received);
+}
+
+TEST_P(ColocatedTest, AWorkerThatLeavesEndsTheJobEverywhere) {
+  const auto leave = [](int worker, std::uint64_t step) {
+    if (worker == 1 && step == 3) throw std::runtime_error("out of memory");
+  };
+  const Outcome outcome =
+      run_job(colocated(GetParam(), 3, "3lc"), {.steps = 9, .before_step = leave, .gradient = {}});
+  for (const std::string& error : outcome.errors) EXPECT_NE(error, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Exchanges, ColocatedTest,
+                         testing::Values("parameter-server", "gradient-server"));
+
+TEST(Colocated, AServersFailureReachesItsOwnWorkerAndTheOthers) {
+  const Job job = colocated("parameter-server", 2, "fp32");
+  const auto ends = make_in_process_network(2);
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> nodes;
+  for (int node = 0; node < 2; ++node) {
+    nodes.emplace_back([&, node] {
+      const auto rank = static_cast<std::size_t>(node);
+      const Update fail_at_once = [](auto, auto, auto) {
+        throw std::runtime_error("disk is full");
+      };
+      Model replica = zeros(job);
+      try {
+        const auto worker = make_communicator(job, *ends[rank], fail_at_once);
+        worker->begin_step();
+        for (std::size_t i = 0; i < 3; ++i) worker->pull(i, replica[i]);
+        for (std::size_t i = 3; i-- > 0;) worker->push(i, gradient(job, node, 1, i));
+        worker->finish(spans(replica));
+      } catch (const std::exception& error) {
+        errors[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& node : nodes) node.join();
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("disk is full"), std::string::npos) << error;
+  }
+}
+
+TEST(Tree, HasAsManyLevelsAsItsFanInNeeds) {
+  const auto tree = make_tree(5, 2);
+  // Five workers; three aggregators above them; two above those; the root.
+  ASSERT_EQ(tree.size(), 5U + 3 + 2 + 1);
+  EXPECT_EQ(tree[0].parent, 5);
+  EXPECT_EQ(tree[4].parent, 7);
+  EXPECT_EQ(tree[7].children, 1);
+  EXPECT_EQ(tree[8].first_child, 5);
+  EXPECT_EQ(tree[9].first_child, 7);
+  EXPECT_EQ(tree[10].parent, -1);
+  EXPECT_EQ(tree[10].workers, 5);
+  EXPECT_EQ(make_tree(1, 2).size(), 2U);
+  EXPECT_EQ(make_tree(4, 4).size(), 5U);
+}
+
+TEST(Tree, AveragesAreThePlainOnesWhateverItsShape) {
+  for (const char* exchange :
+       {"aggregator-tree:fan-in=2", "aggregator-tree:fan-in=3", "aggregator-tree:fan-in=16"}) {
+    const Job job = job_for(exchange, 7, "fp32");
+    const Outcome outcome = run_job(job, {.steps = 1, .before_step = {}, .gradient = {}});
+    expect_no_errors(outcome);
+    for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
+      for (std::size_t i = 0; i < job.tensors[tensor].elems(); ++i) {
+        double mean = 0;
+        for (int worker = 0; worker < 7; ++worker) mean += gradient_value(worker, 1, tensor, i) / 7;
+        ASSERT_NEAR(outcome.replicas[0][tensor][i], -mean, 1e-6);
+      }
+    }
+  }
+}
+
+TEST(Tree, ItsNumberOfAggregatorsFollowsFromItsFanIn) {
+  Job job = job_for("aggregator-tree:fan-in=2", 8, "fp32");
+  EXPECT_EQ(server_nodes(job), 4 + 2 + 1);
+  EXPECT_FALSE(needs_update(job, 0));
+  EXPECT_FALSE(needs_update(job, 8));
+  EXPECT_TRUE(needs_update(job, 14));
+  EXPECT_EQ(tensor_servers(job), std::vector<int>(3, 14));
+  job.servers = 3;
+  EXPECT_THROW(server_nodes(job), Error);
+  job.exchange = "aggregator-tree:fan-in=1";
+  EXPECT_THROW(server_nodes(job), Error);
+}
+
+TEST(Tree, APullThatDoesNotBelongEndsTheJob) {
+  // Ranks 0 and 1 work, 2 and 3 would be their aggregators, were fan-in 1; with 3 workers and
+  // fan-in=2 rank 3 is the aggregator of 0 and 1, rank 5 the root.
+  const Job job = job_for("aggregator-tree:fan-in=2", 3, "fp32");
+  const auto ends = make_in_process_network(6);
+  MessageWriter early({.kind = MessageKind::kPull, .sender = 5, .step = 1});
+  const Bytes zeros_of_bias(11 * sizeof(float));
+  early.add({.tensor = 1,
+             .codec = CodecId::kFp32,
+             .not_finite = false,
+             .description = std::nullopt,
+             .payload = zeros_of_bias});
+  ends[5]->send(3, std::make_shared<const Bytes>(early.take()));
+  try {
+    run_server(job, *ends[3]);
+    FAIL() << "passed on what nobody had pushed for";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDataLoss) << error.what();
+  }
+}
+
+// Ternary sums are exact: the mean is that of the digits that a lone encoder makes under the
+// scalers that the workers agreed on.
+TEST(ScalerSharing, AveragesAreExactSumsOfDigits) {
+  constexpr int kWorkers = 3;
+  Job job = job_for("gradient-server:scaler-sharing=on", kWorkers, "terngrad");
+  job.servers = 2;
+  const Outcome outcome = run_job(job, {.steps = 1, .before_step = {}, .gradient = {}});
+  expect_no_errors(outcome);
+  for (const std::size_t tensor : {std::size_t{0}, std::size_t{2}}) {
+    const std::size_t elems = job.tensors[tensor].elems();
+    std::vector<std::unique_ptr<Encoder>> encoders;
+    float scaler = 0;
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      encoders.push_back(make_codec("terngrad")
+                             ->make_encoder(elems, {.seed = job.seed,
+                                                    .sender = static_cast<std::uint32_t>(worker),
+                                                    .tensor = static_cast<std::uint32_t>(tensor),
+                                                    .kind = TensorKind::kDense}));
+      const auto own = encoders.back()->local_scalers(gradient(job, worker, 1, tensor));
+      ASSERT_EQ(own.size(), 1U);
+      scaler = std::max(scaler, own[0]);
+    }
+    std::vector<std::int32_t> sums(elems, 0);
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      Bytes payload;
+      const Encoded encoded = encoders[static_cast<std::size_t>(worker)]->encode_under(
+          std::vector<float>{scaler}, gradient(job, worker, 1, tensor), 1, payload);
+      decode_levels_add(encoded.codec, payload, sums);
+    }
+    const float unit = scaler / kWorkers;
+    for (std::size_t i = 0; i < elems; ++i) {
+      ASSERT_EQ(outcome.replicas[1][tensor][i], -(static_cast<float>(sums[i]) * unit)) << i;
+    }
+  }
+}
+
+TEST(ScalerSharing, ATensorThatIsNotFiniteTravelsRawFromEveryWorker) {
+  Job job = job_for("gradient-server:scaler-sharing=on", 3, "terngrad");
+  const auto poison = [](int worker, std::uint64_t step, std::vector<float>& values) {
+    if (worker == 1 && step == 2 && values.size() == 1003) {
+      values[5] = std::numeric_limits<float>::infinity();
+    }
+  };
+  const Outcome outcome = run_job(job, {.steps = 3, .before_step = {}, .gradient = poison});
+  expect_no_errors(outcome);
+  for (int worker = 0; worker < 3; ++worker) {
+    const auto rank = static_cast<std::size_t>(worker);
+    EXPECT_EQ(outcome.replicas[rank][2][5], -std::numeric_limits<float>::infinity());
+    expect_equal_bits(outcome.replicas[0], outcome.replicas[rank]);
+  }
+  // Every worker's other values of that step arrived as they were.
+  const Outcome before = run_job(job, {.steps = 1, .before_step = {}, .gradient = {}});
+  const Outcome after = run_job(job, {.steps = 2, .before_step = {}, .gradient = poison});
+  for (std::size_t i = 10; i < 1003; ++i) {
+    double mean = 0;
+    for (int worker = 0; worker < 3; ++worker) mean += gradient_value(worker, 2, 2, i) / 3;
+    ASSERT_NEAR(after.replicas[0][2][i] - before.replicas[0][2][i], -mean, 1e-5);
+  }
+}
+
+TEST(ScalerSharing, ARunRepeatsToTheBit) {
+  Job job = job_for("gradient-server:scaler-sharing=on", 5, "terngrad:bucket=100");
+  job.servers = 2;
+  expect_a_run_repeats(job);
+  expect_a_run_repeats(colocated(job.exchange, 3, "terngrad"));
+}
+
+TEST(ScalerSharing, PullsShrinkToWhatTheLevelsTake) {
+  Job job = job_for("gradient-server:scaler-sharing=on", 4, "terngrad");
+  job.checksum_steps = 0;
+  job.policy = "";
+  const Outcome outcome = run_job(job);
+  expect_no_errors(outcome);
+  std::size_t elems = 0;
+  for (const TensorInfo& tensor : job.tensors) elems += tensor.elems();
+  // log2(9) bits a value, and some bytes a step for messages and agreements.
+  EXPECT_LT(outcome.counters[0].pulled_bytes, 5 * (elems * 34 / 80 + 300));
+}
+
+TEST(ScalerSharing, RubbishIsRefused) {
+  Job job = job_for("gradient-server:scaler-sharing=on", 2, "terngrad");
+  const auto offer = [](std::uint32_t sender, std::uint64_t step, std::uint32_t tensor,
+                        std::size_t scalers, MessageKind kind = MessageKind::kOffer) {
+    const std::vector<float> values(scalers, 1.0F);
+    MessageWriter writer({.kind = kind, .sender = sender, .step = step});
+    writer.add({.tensor = tensor,
+                .codec = CodecId::kFp32,
+                .not_finite = false,
+                .description = std::nullopt,
+                .payload = std::as_bytes(std::span(values))});
+    return std::make_shared<const Bytes>(writer.take());
+  };
+  const std::vector<std::vector<SharedBytes>> wrong = {
+      {offer(0, 2, 0, 1)},                     // a step too early
+      {offer(0, 1, 0, 1), offer(0, 1, 0, 1)},  // twice
+      {offer(0, 1, 9, 1)},                     // no such tensor
+      {offer(0, 1, 0, 1), offer(1, 1, 0, 2)},  // not as many as another worker's
+      {offer(0, 1, 0, 1, MessageKind::kAgreement)}};
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    const auto ends = make_in_process_network(3);
+    for (const SharedBytes& bytes : wrong[i]) {
+      const auto sender = parse_message(*bytes).header.sender;
+      ends[sender]->send(2, bytes);
+    }
+    try {
+      run_server(job, *ends[2]);
+      FAIL() << "case " << i << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDataLoss) << i << ": " << error.what();
+    }
+  }
+}
+
+void expect_refused(Job job, const char* word) {
+  try {
+    const auto ends = make_in_process_network(job.workers + 1);
+    make_communicator(job, *ends[0], [](auto, auto, auto) {});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+  }
+}
+
+TEST(ScalerSharing, IsForTernaryPushesAndAllWorkers) {
+  expect_refused(job_for("gradient-server:scaler-sharing=on", 2, "3lc"), "terngrad");
+  Job job = job_for("gradient-server:scaler-sharing=on", 2, "terngrad");
+  job.backup_workers = 1;
+  expect_refused(job, "backup");
+  expect_refused(job_for("gradient-server:scaler-sharing=maybe", 2, "terngrad"), "on");
+  expect_refused(job_for("parameter-server:scaler-sharing=on", 2, "terngrad"), "no parameters");
+}
+
+}  // namespace
+}  // namespace tersewire
