@@ -41,6 +41,13 @@ const char* advice(int error) {
 
 }  // namespace
 
+bool told_by_rank_0(const std::exception& failure) {
+  if (dynamic_cast<const WrongUsage*>(&failure) != nullptr) return true;
+  const auto* error = dynamic_cast<const Error*>(&failure);
+  return error != nullptr &&
+         (error->code() == ErrorCode::kAborted || error->code() == ErrorCode::kCancelled);
+}
+
 void fail_file(const std::string& path, const char* done, int error) {
   throw Error(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kResourceExhausted,
               fmt::format("{} cannot be {}: {}; {}", path, done,

@@ -35,6 +35,7 @@ void add_decode_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_codecs_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
+void add_bench_exchange_command(CLI::App& bench);
 void add_train_command(CLI::App& app);
 
 inline constexpr std::size_t kMaxThreads = 256;
@@ -56,6 +57,24 @@ class ToldElsewhere : public std::exception {
  private:
   bool wrong_usage_;
 };
+
+// --servers N|colocated and --local-steps K, as Job takes them.
+void add_servers_option(CLI::App& command, std::optional<int>& servers);
+void add_local_steps_option(CLI::App& command, int& local_steps);
+
+// What the library calls an invalid argument came from the command line.
+template <typename Task>
+auto as_usage(Task&& task) {
+  try {
+    return task();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInvalidArgument) throw WrongUsage(error.what());
+    throw;
+  }
+}
+
+// Of a job of several processes: whether that of rank 0 fails with the same sentence, and says it.
+bool told_by_rank_0(const std::exception& failure);
 
 // The codec that an argument names. Throws WrongUsage with the library's sentence.
 std::shared_ptr<const Codec> codec_argument(const std::string& text);

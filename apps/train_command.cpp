@@ -26,6 +26,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --data mnist/ --workers 10 --epochs 5 --model lenet
   tersewire train --push-codec 3lc:s=1.9 --pull-codec 3lc --backup-workers 1
   tersewire train --policy 'kind=bias:fp32; last:fp32; *:3lc:s=1.5'
+  tersewire train --exchange ring --codec int8      no servers: every worker keeps the model
   mpirun -n 5 tersewire train --transport mpi       a process a node: 4 workers, then 1 server
 
 A higher s sends less and learns later: with few steps, or at a learning rate near the edge of what
@@ -88,17 +89,6 @@ struct TrainFlags {
   std::string out;
   bool json = false;
 };
-
-// What the library calls an invalid argument came from the command line.
-template <typename Task>
-void as_usage(Task&& task) {
-  try {
-    task();
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kInvalidArgument) throw WrongUsage(error.what());
-    throw;
-  }
-}
 
 // Every step allocates and frees the same large tensors. By default each goes back to the system
 // and is mapped again, which costs a third of the time where several workers do it at once.
@@ -174,14 +164,6 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
   }
 }
 
-// Whether the process of rank 0 fails with the same sentence, and says it.
-bool told_by_rank_0(const std::exception& failure) {
-  if (dynamic_cast<const WrongUsage*>(&failure) != nullptr) return true;
-  const auto* error = dynamic_cast<const Error*>(&failure);
-  return error != nullptr &&
-         (error->code() == ErrorCode::kAborted || error->code() == ErrorCode::kCancelled);
-}
-
 void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given, bool epochs_given) {
   if (!push_codec_given) flags.config.push_codec = flags.codec;
   if (!pull_codec_given) flags.config.pull_codec = flags.codec;
@@ -217,19 +199,22 @@ void add_train_command(CLI::App& app) {
   option("--data", config.data,
          "embedded, or a directory with MNIST's IDX files, gzipped or plain");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
-  option("--servers", config.servers, "Parameter servers")->check(CLI::Range(1, 1024));
+  add_servers_option(*command, config.servers);
   option("--backup-workers", config.backup_workers,
          "Workers whose gradients a step need not wait for")
       ->check(CLI::Range(0, 1023));
+  add_local_steps_option(*command, config.local_steps);
   option("--codec", flags->codec, "Codec for both directions; see 'tersewire codecs'");
   CLI::Option* push = command->add_option("--push-codec", config.push_codec, "Codec for gradients");
   CLI::Option* pull =
-      command->add_option("--pull-codec", config.pull_codec, "Codec for model deltas");
+      command->add_option("--pull-codec", config.pull_codec, "Codec for what servers send");
   option(
       "--policy", config.policy,
       "Rules CONDITION:CODEC; ... that go before the codecs, or small, 3lc-paper, terngrad-paper, "
       "adacomp-paper");
-  option("--exchange", config.exchange, "Which node sends what to whom: parameter-server");
+  option("--exchange", config.exchange,
+         "Which node sends what to whom: parameter-server, gradient-server, aggregator-tree, "
+         "all-gather, ring or weight-average");
   option("--transport", config.transport,
          "What carries the bytes: in-process (threads), or mpi (processes that mpirun starts)");
   option("--deadline", config.deadline_seconds,

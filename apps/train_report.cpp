@@ -57,6 +57,12 @@ std::string seconds_text(double seconds) {
   return fmt::format("{:.2f} s", seconds);
 }
 
+// Those beside the workers, or that they live with them.
+nlohmann::json servers_json(const trainer::TrainConfig& config, int servers) {
+  if (config.servers == Job::kColocated) return "colocated";
+  return servers;
+}
+
 // Progress that nobody can read is no reason to fail.
 void tell(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
@@ -142,8 +148,9 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
   return {{"model", config.model},
           {"data", config.data},
           {"workers", config.workers},
-          {"servers", config.servers},
+          {"servers", servers_json(config, trainer::server_nodes(config))},
           {"backup_workers", config.backup_workers},
+          {"local_steps", config.local_steps},
           {"push_codec", config.push_codec},
           {"pull_codec", config.pull_codec},
           {"policy", config.policy},
@@ -165,18 +172,20 @@ TrainSummary::TrainSummary(const trainer::TrainConfig& config, const trainer::Tr
 
 double TrainSummary::modelled_step(double bits_per_second) const {
   const double bytes =
-      ratio(static_cast<double>(result_.busiest_server_bytes), static_cast<double>(result_.steps));
+      ratio(static_cast<double>(result_.busiest_node_bytes), static_cast<double>(result_.steps));
   return result_.compute_seconds + result_.codec_seconds + 8 * bytes / bits_per_second;
 }
 
 double TrainSummary::modelled_fp32_step(double bits_per_second) const {
-  const double bits =
-      kBitsPerFloat * 2 * static_cast<double>(result_.busiest_server_values) * config_.workers;
-  return result_.compute_seconds + bits / bits_per_second;
+  const double values =
+      ratio(static_cast<double>(result_.busiest_node_values), static_cast<double>(result_.steps));
+  return result_.compute_seconds + kBitsPerFloat * values / bits_per_second;
 }
 
 std::string TrainSummary::codec_text() const {
-  if (config_.push_codec == config_.pull_codec) return config_.push_codec;
+  if (!result_.servers_encode || config_.push_codec == config_.pull_codec) {
+    return config_.push_codec;
+  }
   return config_.push_codec + " / " + config_.pull_codec;
 }
 
@@ -187,15 +196,19 @@ nlohmann::json TrainSummary::json() const {
     modelled[name] = {{"step_seconds", modelled_step(rate)},
                       {"fp32_step_seconds", modelled_fp32_step(rate)}};
   }
+  nlohmann::json pull_codec;
+  if (result_.servers_encode) pull_codec = config_.pull_codec;
   return {{"test_accuracy", result_.test_accuracy},
+          {"measured_model", result_.workers_own_model ? "worker 0's replica" : "the servers'"},
           {"final_loss", result_.final_loss},
           {"steps", result_.steps},
           {"interrupted", interrupted_},
+          {"exchange", config_.exchange},
           {"workers", config_.workers},
-          {"servers", config_.servers},
+          {"servers", servers_json(config_, result_.servers)},
           {"values", result_.values},
           {"push_codec", config_.push_codec},
-          {"pull_codec", config_.pull_codec},
+          {"pull_codec", pull_codec},
           {"push_bits_per_value", bits_per_value(counters.pushed_bytes, counters.pushed_values)},
           {"pull_bits_per_value", bits_per_value(counters.pulled_bytes, counters.pulled_values)},
           {"push_bytes", counters.pushed_bytes},
@@ -220,8 +233,8 @@ std::string TrainSummary::table() const {
                        bits_per_value(bytes, values));
   };
   std::string text = fmt::format(
-      "\n{} steps of {} workers{}: test accuracy {:.2f} %, final loss {:.4f}, {:.1f} s\n\n",
-      result_.steps, config_.workers, interrupted_ ? " (interrupted)" : "",
+      "\n{} steps of {} workers, {}{}: test accuracy {:.2f} %, final loss {:.4f}, {:.1f} s\n\n",
+      result_.steps, config_.workers, config_.exchange, interrupted_ ? " (interrupted)" : "",
       100 * result_.test_accuracy, result_.final_loss, result_.seconds);
   text += fmt::format("{:<24}{:>14}{:>14}{:>10}\n", "", codec_text(), "fp32", "saved");
   text += traffic("pushed, all workers", counters.pushed_bytes, counters.pushed_values);
@@ -233,9 +246,12 @@ std::string TrainSummary::table() const {
                         seconds_text(ours), seconds_text(fp32), ratio(fp32, ours));
   }
   text += fmt::format(
-      "\nModelled: the busiest server's bytes through one link of that rate, after {} of\n"
+      "\nModelled: the busiest node's bytes through one link of that rate, after {} of\n"
       "measured computation a step (and {} for the codec); nothing overlapped.\n",
       seconds_text(result_.compute_seconds), seconds_text(result_.codec_seconds));
+  if (result_.workers_own_model) {
+    text += "Tested was the replica of worker 0, which those of all others equal.\n";
+  }
   if (counters.not_finite_tensors > 0) {
     text += fmt::format("{} tensors held a NaN or an infinity and travelled uncompressed.\n",
                         counters.not_finite_tensors);

@@ -53,7 +53,7 @@ class TrainSummary {
   [[nodiscard]] std::string table() const;
 
  private:
-  // Seconds a step would take if the busiest server's link had `bits_per_second`, and all that
+  // Seconds a step would take if the busiest node's link had `bits_per_second`, and all that
   // crosses it did so after the computation: no overlap.
   [[nodiscard]] double modelled_step(double bits_per_second) const;
   [[nodiscard]] double modelled_fp32_step(double bits_per_second) const;

@@ -532,7 +532,8 @@ class Usage(CommandLineTest):
 
 class Train(CommandLineTest):
     JOB = "--model mlp --workers 2 --batch 8 --codec 3lc:s=1.5".split()
-    KEYS = """test_accuracy final_loss steps workers push_bits_per_value pull_bits_per_value
+    RING = "--model mlp --workers 3 --batch 8 --codec int8 --exchange ring".split()
+    KEYS = """test_accuracy final_loss steps exchange workers servers push_bits_per_value pull_bits_per_value
         push_bytes pull_bytes compression_ratio step_seconds parameters_checksum""".split()
 
     def setUp(self):
@@ -540,8 +541,8 @@ class Train(CommandLineTest):
         if b"train" not in run("--help").stdout:
             self.skipTest("this build has no trainer")
 
-    def train(self, name, *arguments):
-        return run("train", *self.JOB, "--out", self.path(name), "--json", *arguments)
+    def train(self, name, *arguments, job=None):
+        return run("train", *(job or self.JOB), "--out", self.path(name), "--json", *arguments)
 
     def test_json_is_the_summary_alone(self):
         result = self.train("run", "--steps", "12")
@@ -582,7 +583,7 @@ class Train(CommandLineTest):
         self.assertEqual((process.returncode, summary["interrupted"]), (0, True))
         self.assertEqual(len(self.read("run/metrics.jsonl").splitlines()), summary["steps"])
 
-    def over_mpi(self, ranks, *arguments):
+    def over_mpi(self, ranks, *arguments, job=None):
         """The same over processes."""
         alone = self.train("alone", "--transport", "mpi")
         if b"no transport 'mpi'" in alone.stderr:
@@ -591,7 +592,7 @@ class Train(CommandLineTest):
         if not mpi_launcher.launcher():
             self.skipTest("there is no mpirun here")
         command = mpi_launcher.command(
-            ranks, PROGRAM, "train", *self.JOB, "--transport", "mpi", "--json", *arguments
+            ranks, PROGRAM, "train", *(job or self.JOB), "--transport", "mpi", "--json", *arguments
         )
         with mpi_launcher.environment() as variables:
             return subprocess.run(
@@ -604,27 +605,48 @@ class Train(CommandLineTest):
             )
 
     def test_processes_come_to_the_same_as_threads(self):
-        job = ("--steps", "12", "--servers", "2")
-        over_mpi = self.over_mpi(4, "--out", self.path("mpi"), *job)
-        self.assertEqual(over_mpi.returncode, 0, over_mpi)
-        self.assertEqual(over_mpi.stderr.count(b"step 12/12"), 1, over_mpi)
-        threads = json.loads(self.train("threads", *job).stdout)
-        summary = json.loads(over_mpi.stdout)
-        for key in ["parameters_checksum", "final_loss", "test_accuracy", "push_bytes"]:
-            self.assertEqual(summary[key], threads[key], key)
-        self.assertEqual(json.loads(self.read("mpi/summary.json")), summary)
-        self.assertEqual(os.listdir(self.directory).count("mpi"), 1)
+        cases = [
+            (4, [*self.JOB, "--servers", "2"]),
+            (3, [*self.JOB, "--exchange", "gradient-server"]),
+            (3, self.RING),
+            (2, [*self.JOB, "--servers", "colocated", "--local-steps", "4"]),
+        ]
+        for i, (ranks, job) in enumerate(cases):
+            with self.subTest(job=job):
+                name = f"mpi{i}"
+                steps = ("--steps", "12")
+                over_mpi = self.over_mpi(ranks, "--out", self.path(name), *steps, job=job)
+                self.assertEqual(over_mpi.returncode, 0, over_mpi)
+                self.assertEqual(over_mpi.stderr.count(b"step 12/12"), 1, over_mpi)
+                threads = json.loads(self.train(f"threads{i}", *steps, job=job).stdout)
+                summary = json.loads(over_mpi.stdout)
+                for key in ["parameters_checksum", "final_loss", "test_accuracy", "push_bytes"]:
+                    self.assertEqual(summary[key], threads[key], key)
+                self.assertEqual(json.loads(self.read(f"{name}/summary.json")), summary)
+                self.assertEqual(os.listdir(self.directory).count(name), 1)
+
+    def test_a_job_without_servers(self):
+        result = run("train", *self.RING, "--steps", "5", "--out", self.path("run"))
+        self.assertEqual(result.returncode, 0, result)
+        self.assertIn(b"5 steps of 3 workers, ring:", result.stdout)
+        self.assertIn(b"replica of worker 0", result.stdout)
+        self.assertNotIn(b"server", result.stdout)
+        summary = json.loads(self.read("run/summary.json"))
+        found = [summary[key] for key in ["exchange", "servers", "push_codec", "pull_codec"]]
+        self.assertEqual(found, ["ring", 0, "int8", None])
+        self.assertEqual(json.loads(self.read("run/config.json"))["servers"], 0)
 
     def test_what_all_processes_refuse_is_said_once(self):
         os.mkdir(self.path("full"))
         self.write("full/file", b"")
         cases = [
-            (2, 2, "2 workers and 1 servers need 3 processes, and 2 were started"),
-            (3, 1, "full exists and is not an empty directory"),
+            (2, 2, "2 workers and 1 servers need 3 processes, and 2 were started", self.JOB),
+            (2, 2, "3 workers need 3 processes, and 2 were started", self.RING),
+            (3, 1, "full exists and is not an empty directory", self.JOB),
         ]
-        for ranks, code, sentence in cases:
+        for ranks, code, sentence, job in cases:
             with self.subTest(sentence=sentence):
-                refused = self.over_mpi(ranks, "--out", self.path("full"))
+                refused = self.over_mpi(ranks, "--out", self.path("full"), job=job)
                 self.assertEqual(refused.returncode, code, refused)
                 self.assertEqual(refused.stderr.count(b"tersewire: "), 1, refused)
                 self.assertIn(sentence.encode(), refused.stderr)
@@ -646,6 +668,9 @@ class Train(CommandLineTest):
             (2, "no model", ("--model", "vgg")),
             (2, "9 servers", ("--servers", "9")),
             (2, "epochs", ("--epochs", "nan")),
+            (2, "parameter-server, gradient-server", ("--exchange", "relay")),
+            (2, "3lc does not fit", ("--exchange", "ring")),
+            (2, "no servers", ("--exchange", "all-gather", "--servers", "1")),
             (2, "negative", ("--seed", "-1")),
             (2, "momentum", ("--momentum", "nan")),
             (1, "embedded", ("--data", self.path("empty"))),

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
+#include <thread>
 
 #include "tersewire/error.h"
 #include "trainer/data/stroke_digits.h"
@@ -26,6 +28,17 @@ TrainConfig small_job() {
   config.batch = 8;
   return config;
 }
+
+TrainConfig small_job(const std::string& exchange, const std::string& codec) {
+  TrainConfig config = small_job();
+  config.exchange = exchange;
+  config.push_codec = config.pull_codec = codec;
+  return config;
+}
+
+// Those in which every worker owns the model.
+constexpr const char* kOwnedByWorkers[] = {"gradient-server", "all-gather", "ring",
+                                           "weight-average"};
 
 TEST(Train, LearnsWithEverythingCompressed) {
   TrainConfig config = small_job();
@@ -60,6 +73,142 @@ TEST(Train, ServersAndThreadsDoNotChangeTheModel) {
   EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, one);
 }
 
+TEST(Train, LearnsWhereWorkersOwnTheModel) {
+  for (const std::string exchange : kOwnedByWorkers) {
+    SCOPED_TRACE(exchange);
+    TrainConfig config = small_job(exchange, "int8");
+    config.workers = 3;
+    config.steps = 250;
+    const TrainResult result = train(config, small_data(), {});
+    EXPECT_EQ(result.steps, 250U);
+    EXPECT_TRUE(result.workers_own_model);
+    EXPECT_EQ(result.servers, exchange == "gradient-server" ? 1 : 0);
+    EXPECT_EQ(result.servers_encode, result.servers > 0);
+    EXPECT_GT(result.test_accuracy, 0.5);
+  }
+}
+
+TEST(Train, RepeatsToTheBitWhereWorkersOwnTheModel) {
+  for (const std::string exchange : kOwnedByWorkers) {
+    SCOPED_TRACE(exchange);
+    TrainConfig config = small_job(exchange, "inceptionn");
+    const TrainResult once = train(config, small_data(), {});
+    const TrainResult again = train(config, small_data(), {});
+    EXPECT_EQ(once.parameters_checksum, again.parameters_checksum);
+    EXPECT_EQ(once.final_loss, again.final_loss);
+    EXPECT_EQ(once.worker_counters.pushed_bytes, again.worker_counters.pushed_bytes);
+    config.seed = 2;
+    EXPECT_NE(train(config, small_data(), {}).parameters_checksum, once.parameters_checksum);
+  }
+}
+
+TEST(Train, WithoutCompressionAllExchangesComeToTheSameModel) {
+  const auto come_to = [](const std::string& exchange) {
+    TrainConfig config = small_job(exchange, "fp32");
+    config.workers = 3;
+    return train(config, small_data(), {});
+  };
+  const TrainResult servers_own = come_to("parameter-server");
+  EXPECT_FALSE(servers_own.workers_own_model);
+  for (const char* exchange : kOwnedByWorkers) {
+    SCOPED_TRACE(exchange);
+    const TrainResult result = come_to(exchange);
+    EXPECT_NEAR(result.final_loss, servers_own.final_loss, 1e-5 * servers_own.final_loss);
+    EXPECT_NEAR(result.test_accuracy, servers_own.test_accuracy, 0.01);
+  }
+  // Both add up in the order of ranks.
+  EXPECT_EQ(come_to("all-gather").parameters_checksum,
+            come_to("gradient-server").parameters_checksum);
+}
+
+TEST(Train, WhereServersLiveDoesNotChangeTheModel) {
+  TrainConfig config = small_job();
+  config.workers = 3;
+  const TrainResult beside = train(config, small_data(), {});
+  config.servers = Job::kColocated;
+  const TrainResult colocated = train(config, small_data(), {});
+  EXPECT_EQ(colocated.parameters_checksum, beside.parameters_checksum);
+  EXPECT_EQ(colocated.test_accuracy, beside.test_accuracy);
+  EXPECT_EQ(colocated.servers, 0);
+  EXPECT_TRUE(colocated.servers_encode);
+}
+
+TEST(Train, ATreeOwnsTheModelAtItsRoot) {
+  TrainConfig config = small_job("aggregator-tree:fan-in=2", "fp32");
+  config.workers = 3;
+  const TrainResult tree = train(config, small_data(), {});
+  EXPECT_GT(tree.servers, 1);
+  EXPECT_FALSE(tree.workers_own_model);
+  config.exchange = "parameter-server";
+  const TrainResult server = train(config, small_data(), {});
+  EXPECT_NEAR(tree.final_loss, server.final_loss, 1e-5 * server.final_loss);
+}
+
+TEST(Train, LocalStepsAreExchangedOnceInSoMany) {
+  TrainConfig config = small_job();
+  config.steps = 31;
+  config.local_steps = 4;
+  const TrainResult result = train(config, small_data(), {});
+  EXPECT_EQ(result.steps, 31U);
+  EXPECT_EQ(result.worker_counters.pushed_values, 8 * 2 * result.values);
+  EXPECT_EQ(result.worker_counters.pulled_values, 8 * 2 * result.values);
+}
+
+TEST(Train, OneWorkerNeedsNobody) {
+  for (const char* exchange : {"all-gather", "ring"}) {
+    TrainConfig config = small_job(exchange, "fp32");
+    config.workers = 1;
+    const TrainResult result = train(config, small_data(), {});
+    EXPECT_EQ(result.steps, 30U);
+    EXPECT_EQ(result.busiest_node_bytes, 0U);
+  }
+}
+
+TEST(Train, GradientServersDoNotChangeTheModel) {
+  TrainConfig config = small_job("gradient-server", "3lc");
+  const std::string one = train(config, small_data(), {}).parameters_checksum;
+  config.servers = 3;
+  EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, one);
+}
+
+TEST(Train, TheBusiestNodeIsAServerOrWithoutThemAWorker) {
+  const auto expect_part = [](const TrainResult& result, double part) {
+    const Counters& workers = result.worker_counters;
+    const double bytes = part * static_cast<double>(workers.pushed_bytes + workers.pulled_bytes);
+    EXPECT_NEAR(static_cast<double>(result.busiest_node_bytes), bytes, 0.01 * bytes);
+    const double values = part * static_cast<double>(workers.pushed_values + workers.pulled_values);
+    EXPECT_EQ(static_cast<double>(result.busiest_node_values), values);
+  };
+  expect_part(train(small_job(), small_data(), {}), 1);
+  expect_part(train(small_job("all-gather", "fp32"), small_data(), {}), 0.5);
+}
+
+TEST(Descent, AProposedStepIsTheOneThatWouldBeTaken) {
+  const TrainConfig config = small_job();
+  const auto moved = Network::make(config.model, config.seed);
+  const auto replica = Network::make(config.model, config.seed);
+  Descent taker(config, *moved);
+  Descent proposer(config, *replica);
+  const auto values = values_of(replica->parameters()[0]);
+  std::vector<float> gradient(values.size());
+  std::iota(gradient.begin(), gradient.end(), -100.0F);
+  for (float& value : gradient) value *= 1e-5F;
+  std::vector<float> taken(values.size());
+  std::vector<float> proposed(values.size());
+  for (int step = 0; step < 3; ++step) {
+    const std::vector<float> before(values.begin(), values.end());
+    taker.take_step(0, gradient, taken);
+    proposer.propose_step(0, gradient, proposed);
+    EXPECT_TRUE(std::ranges::equal(values, before));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NE(proposed[i], 0.0F);
+      ASSERT_NEAR(proposed[i], taken[i], 1e-6);
+      values[i] += proposed[i];
+      ASSERT_NEAR(values[i], values_of(moved->parameters()[0])[i], 1e-6);
+    }
+  }
+}
+
 TEST(Train, CommunicationOverlapsComputation) {
   std::vector<TraceEvent> events;
   TrainConfig config = small_job();
@@ -91,9 +240,8 @@ TEST(Train, CommunicationOverlapsComputation) {
   EXPECT_LT(at(TraceKind::kPulled, kLast), at(TraceKind::kBackwardBegin, 0));
 }
 
-TEST(Train, EndsWhenToldWithAllWorkersAtTheSameStep) {
+void expect_to_end_when_told(TrainConfig config) {
   std::atomic<bool> stop{false};
-  TrainConfig config = small_job();
   config.steps = 100000;
   std::uint64_t seen = 0;
   const TrainResult result = train(config, small_data(),
@@ -108,6 +256,44 @@ TEST(Train, EndsWhenToldWithAllWorkersAtTheSameStep) {
   EXPECT_GE(result.steps, 20U);
   EXPECT_LT(result.steps, 100U);
   EXPECT_EQ(result.worker_counters.pushed_values, 2 * result.steps * result.values);
+}
+
+TEST(Train, EndsWhenToldWithAllWorkersAtTheSameStep) {
+  expect_to_end_when_told(small_job());
+  for (const char* exchange : kOwnedByWorkers) {
+    SCOPED_TRACE(exchange);
+    expect_to_end_when_told(small_job(exchange, "fp32"));
+  }
+}
+
+// As several processes would: each node is told on its own to end.
+TEST(Train, AServerThatIsToldToEndEndsTheJob) {
+  for (const char* exchange : {"parameter-server", "gradient-server"}) {
+    SCOPED_TRACE(exchange);
+    TrainConfig config = small_job(exchange, "fp32");
+    config.steps = 3000;
+    auto ends = join_network(config);
+    const std::atomic<bool> stop{true};
+    std::vector<ErrorCode> codes(ends.size());
+    std::vector<std::thread> nodes;
+    for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+      nodes.emplace_back([&, rank, end = std::move(ends[rank])]() mutable {
+        std::vector<std::unique_ptr<Transport>> own;
+        own.push_back(std::move(end));
+        try {
+          train(config, small_data(),
+                {.on_step = {}, .on_event = {}, .stop = rank == 2 ? &stop : nullptr},
+                std::move(own));
+        } catch (const Error& error) {
+          codes[rank] = error.code();
+        }
+      });
+    }
+    for (std::thread& node : nodes) node.join();
+    EXPECT_EQ(codes[0], ErrorCode::kAborted);
+    EXPECT_EQ(codes[1], ErrorCode::kAborted);
+    EXPECT_EQ(codes[2], ErrorCode::kCancelled);
+  }
 }
 
 TEST(StopPoint, OneOfSeveralProcessesEndsTheJobInstead) {
@@ -153,10 +339,17 @@ void expect_refused(const std::function<void(TrainConfig&)>& change, const std::
 TEST(Train, JobsThatMakeNoSenseAreRefused) {
   expect_refused([](TrainConfig& c) { c.model = "perceptron"; }, "perceptron");
   expect_refused([](TrainConfig& c) { c.transport = "pigeon"; }, "pigeon");
-  expect_refused([](TrainConfig& c) { c.exchange = "ring"; }, "ring");
-  expect_refused([](TrainConfig& c) { c.exchange = "gradient-server"; }, "parameter-server");
+  expect_refused([](TrainConfig& c) { c.exchange = "relay"; }, "no exchange 'relay'");
+  expect_refused([](TrainConfig& c) { c.exchange = "ring"; }, "3lc does not fit");
+  expect_refused(
+      [](TrainConfig& c) {
+        c.exchange = "all-gather";
+        c.servers = 1;
+      },
+      "no servers");
   expect_refused([](TrainConfig& c) { c.push_codec = "3lc:s=3"; }, "s must be");
   expect_refused([](TrainConfig& c) { c.workers = 0; }, "at least 1 worker");
+  expect_refused([](TrainConfig& c) { c.servers = 0; }, "0 servers");
   expect_refused([](TrainConfig& c) { c.servers = 7; }, "7 servers");
   expect_refused([](TrainConfig& c) { c.steps = 0; }, "at least 1 step");
   expect_refused([](TrainConfig& c) { c.batch = 501; }, "batch");

@@ -27,17 +27,17 @@ std::uint64_t checksum_of(const std::vector<T>& values, std::uint64_t seed = 0) 
 }
 
 // What all nodes must be started with alike: not where each finds the data, nor its patience.
-std::uint64_t arguments_checksum(const TrainConfig& config) {
+std::uint64_t arguments_checksum(const TrainConfig& config, int servers) {
   std::ostringstream text;
   text << TERSEWIRE_VERSION << std::hexfloat;
   for (const std::string& name :
        {config.model, config.push_codec, config.pull_codec, config.policy, config.exchange}) {
     text << ' ' << name.size() << ' ' << name;
   }
-  text << ' ' << config.workers << ' ' << config.servers << ' ' << config.backup_workers << ' '
-       << config.steps << ' ' << config.batch << ' ' << config.learning_rate << ' '
-       << config.scale_learning_rate << ' ' << config.momentum << ' ' << config.weight_decay << ' '
-       << config.seed;
+  text << ' ' << config.workers << ' ' << servers << ' ' << config.local_steps << ' '
+       << config.backup_workers << ' ' << config.steps << ' ' << config.batch << ' '
+       << config.learning_rate << ' ' << config.scale_learning_rate << ' ' << config.momentum << ' '
+       << config.weight_decay << ' ' << config.seed;
   const std::string bytes = text.str();
   return XXH64(bytes.data(), bytes.size(), 0);
 }
@@ -100,27 +100,53 @@ void add(Counters& sum, const Counters& one) {
   sum.encode_seconds += one.encode_seconds;
   sum.decode_seconds += one.decode_seconds;
   sum.wait_seconds += one.wait_seconds;
+  sum.exchange_seconds += one.exchange_seconds;
 }
 
-std::uint64_t busiest_server_values(const Job& job, const std::vector<int>& owners) {
-  std::vector<std::uint64_t> values(static_cast<std::size_t>(job.workers + job.servers), 0);
-  for (std::size_t i = 0; i < owners.size(); ++i) {
-    values[static_cast<std::size_t>(owners[i])] += job.tensors[i].elems();
-  }
-  return *std::ranges::max_element(values);
+// Makes the result's busiest node this one if it is.
+void compare_busiest(TrainResult& result, const Counters& node) {
+  const std::uint64_t bytes = node.pushed_bytes + node.pulled_bytes;
+  if (bytes <= result.busiest_node_bytes) return;
+  result.busiest_node_bytes = bytes;
+  result.busiest_node_values = node.pushed_values + node.pulled_values;
 }
+
+// A server's end: an interrupt ends the job at the next message, wherever the model is.
+class ServerEnd final : public Transport {
+ public:
+  ServerEnd(Transport& end, const StopPoint& stop) : end_(end), stop_(stop) {}
+
+  [[nodiscard]] int rank() const noexcept override { return end_.rank(); }
+  [[nodiscard]] int size() const noexcept override { return end_.size(); }
+  void send(int to, SharedBytes bytes) override { end_.send(to, std::move(bytes)); }
+  std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
+    stop_.check();
+    return end_.receive(timeout);
+  }
+  void abort(const std::string& reason) noexcept override { end_.abort(reason); }
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return end_.bytes_sent(); }
+  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
+    return end_.bytes_received();
+  }
+
+ private:
+  Transport& end_;
+  const StopPoint& stop_;
+};
 
 }  // namespace
 
-Job job_of(const TrainConfig& config, const std::vector<Network::Parameter>& parameters) {
+Job job_of(const TrainConfig& config) {
   Job job;
-  for (const Network::Parameter& parameter : parameters) {
+  const auto network = Network::make(config.model, config.seed);
+  for (const Network::Parameter& parameter : network->parameters()) {
     job.tensors.push_back(
         {.name = parameter.name, .shape = parameter.shape, .kind = tensor_kind(parameter.kind)});
   }
   job.workers = config.workers;
   job.servers = config.servers;
   job.backup_workers = config.backup_workers;
+  job.local_steps = config.local_steps;
   job.exchange = config.exchange;
   job.push_codec = config.push_codec;
   job.pull_codec = config.pull_codec;
@@ -139,23 +165,38 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
       data_(data),
       hooks_(hooks),
       ends_(ends),
+      job_(job_of(config)),
+      owners_(tensor_servers(job_)),
       stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes()) {
-  const auto initial = Network::make(config.model, config.seed);
-  job_ = job_of(config, initial->parameters());
-  owners_ = tensor_servers(job_);
-  start_ = {.arguments = arguments_checksum(config),
+  auto initial = Network::make(config.model, config.seed);
+  start_ = {.arguments = arguments_checksum(config, server_nodes(job_)),
             .data = checksum_of(data.train.labels, checksum_of(data.train.pixels)),
             .model = checksum_of(checksums_of(initial->parameters()))};
+  if (!workers_own_model(job_)) make_servers_model(std::move(initial));
   for (const auto& end : ends_) {
     const int rank = end->rank();
-    if (!global_ && (rank == 0 || !is_worker(rank))) {
-      global_ = std::make_unique<GlobalModel>(config);
-    }
     if (!is_worker(rank)) continue;
     if (rank == 0) first_.emplace(*end);
     Transport& transport = rank == 0 ? static_cast<Transport&>(*first_) : *end;
-    workers_.push_back(std::make_unique<Worker>(config, job_, transport, data.train, stop_, hooks));
+    const bool serves = !workers_own_model(job_) && needs_update(job_, rank);
+    workers_.push_back(std::make_unique<Worker>(config, job_, transport, data.train, stop_, hooks,
+                                                serves ? servers_update() : Update()));
   }
+}
+
+void LocalNodes::make_servers_model(std::unique_ptr<Network> initial) {
+  const bool needed = std::ranges::any_of(
+      ends_, [&](const auto& end) { return end->rank() == 0 || has_server(end->rank()); });
+  if (!needed) return;
+  model_ = std::move(initial);
+  descent_.emplace(config_, *model_);
+}
+
+Update LocalNodes::servers_update() {
+  return [this](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
+    hold_library_threads();  // a colocated server's thread is the communicator's
+    descent_->take_step(tensor, mean, delta);
+  };
 }
 
 void LocalNodes::run() {
@@ -172,6 +213,7 @@ void LocalNodes::run() {
     }
   }
   run_all(tasks, *ends_.front());
+  if (first_ && workers_own_model(job_)) model_ = workers_.front()->take_network();
   workers_.clear();
 }
 
@@ -182,12 +224,8 @@ void LocalNodes::run_first(Worker& worker, SortingTransport& end) {
   worker_reports_.push_back(report_of(worker));
   const auto checksums = checksums_of(worker.network().parameters());
   for (int rank = 1; rank < nodes(); ++rank) {
-    const Incoming report = end.receive_report(rank, job_.deadline);
-    if (is_worker(rank)) {
-      take_worker(report, checksums);
-    } else {
-      take_server(report);
-    }
+    if (is_worker(rank)) take_worker(end.receive_report(rank, job_.deadline), checksums);
+    if (has_server(rank)) take_server(end.receive_report(rank, job_.deadline));
   }
 }
 
@@ -196,23 +234,37 @@ void LocalNodes::run_worker(Worker& worker, Transport& end) {
   worker.run();
   const auto checksums = checksums_of(worker.network().parameters());
   end.send(0, pack_report(report_of(worker), bytes_of(checksums)));
+  if (has_server(end.rank())) {
+    end.send(0, pack_report(ServerReport(), bytes_of(values_owned_by(end.rank()))));
+  }
 }
 
 void LocalNodes::run_one_server(Transport& end) {
   end.send(0, pack_report(start_));
+  ServerEnd stoppable(end, stop_);
   ServerReport report;
-  report.counters = run_server(
-      job_, end, [this](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
-        stop_.check();
-        global_->update(tensor, mean, delta);
-      });
-  std::vector<float> values;
+  report.counters =
+      run_server(job_, stoppable, needs_update(job_, end.rank()) ? servers_update() : Update());
+  end.send(0, pack_report(report, bytes_of(values_owned_by(end.rank()))));
+}
+
+// Those whose values a server has to tell: none where workers own the model.
+std::vector<std::size_t> LocalNodes::tensors_owned_by(int rank) const {
+  std::vector<std::size_t> tensors;
+  if (workers_own_model(job_)) return tensors;
   for (std::size_t i = 0; i < owners_.size(); ++i) {
-    if (owners_[i] != end.rank()) continue;
-    const auto tensor = values_of(global_->parameters()[i]);
+    if (owners_[i] == rank) tensors.push_back(i);
+  }
+  return tensors;
+}
+
+std::vector<float> LocalNodes::values_owned_by(int rank) const {
+  std::vector<float> values;
+  for (const std::size_t i : tensors_owned_by(rank)) {
+    const auto tensor = values_of(model_->parameters()[i]);
     values.insert(values.end(), tensor.begin(), tensor.end());
   }
-  end.send(0, pack_report(report, bytes_of(values)));
+  return values;
 }
 
 void LocalNodes::compare_start(const Incoming& message) const {
@@ -240,13 +292,12 @@ void LocalNodes::take_worker(const Incoming& message, const std::vector<std::uin
                                         job_.tensors[tensor].name + "'; please report this run");
 }
 
-// The values of a server's tensors; where it is in this process they are there already.
+// Where the server is in this process its values are there already.
 void LocalNodes::take_server(const Incoming& message) {
   std::vector<std::span<std::byte>> tensors;
   std::size_t bytes = 0;
-  for (std::size_t i = 0; i < owners_.size(); ++i) {
-    if (owners_[i] != message.from) continue;
-    tensors.push_back(std::as_writable_bytes(values_of(global_->parameters()[i])));
+  for (const std::size_t i : tensors_owned_by(message.from)) {
+    tensors.push_back(std::as_writable_bytes(values_of(model_->parameters()[i])));
     bytes += tensors.back().size();
   }
   ByteView values;
@@ -267,6 +318,7 @@ TrainResult LocalNodes::result() const {
   std::uint64_t worker_steps = 0;
   for (const WorkerReport& worker : worker_reports_) {
     add(result.worker_counters, worker.counters);
+    compare_busiest(result, worker.counters);
     cpu_seconds += worker.cpu_seconds;
     worker_steps += worker.steps;
     loss_sum += worker.loss_sum;
@@ -279,14 +331,13 @@ TrainResult LocalNodes::result() const {
     result.codec_seconds = (counters.encode_seconds + counters.decode_seconds) / n;
     result.compute_seconds = cpu_seconds / n - result.codec_seconds;
   }
-  for (const ServerReport& server : server_reports_) {
-    result.busiest_server_bytes = std::max(
-        result.busiest_server_bytes, server.counters.pushed_bytes + server.counters.pulled_bytes);
-  }
+  for (const ServerReport& server : server_reports_) compare_busiest(result, server.counters);
   for (const TensorInfo& tensor : job_.tensors) result.values += tensor.elems();
-  result.busiest_server_values = busiest_server_values(job_, owners_);
-  result.parameters_checksum = global_->checksum();
-  result.test_accuracy = global_->test_accuracy(data_.test);
+  result.servers = server_nodes(job_);
+  result.servers_encode = result.servers > 0 || !owners_.empty();
+  result.workers_own_model = workers_own_model(job_);
+  result.parameters_checksum = checksum_of(*model_);
+  result.test_accuracy = test_accuracy(*model_, data_.test);
   return result;
 }
 

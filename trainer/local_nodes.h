@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "trainer/global_model.h"
+#include "trainer/descent.h"
 #include "trainer/node_report.h"
 #include "trainer/train.h"
 #include "trainer/train_worker.h"
@@ -29,12 +29,21 @@ class LocalNodes {
   [[nodiscard]] TrainResult result() const;
 
  private:
-  [[nodiscard]] bool is_worker(int rank) const { return rank < config_.workers; }
-  [[nodiscard]] int nodes() const { return config_.workers + config_.servers; }
+  [[nodiscard]] bool is_worker(int rank) const { return rank < job_.workers; }
+  [[nodiscard]] int nodes() const { return job_.workers + server_nodes(job_); }
+
+  // Servers after the workers, and those that live on a worker's node and own its shard.
+  [[nodiscard]] bool has_server(int rank) const {
+    return !is_worker(rank) || !tensors_owned_by(rank).empty();
+  }
 
   void run_first(Worker& worker, SortingTransport& end);
   void run_worker(Worker& worker, Transport& end);
   void run_one_server(Transport& end);
+  void make_servers_model(std::unique_ptr<Network> initial);
+  [[nodiscard]] Update servers_update();
+  [[nodiscard]] std::vector<std::size_t> tensors_owned_by(int rank) const;
+  [[nodiscard]] std::vector<float> values_owned_by(int rank) const;
   void compare_start(const Incoming& message) const;
   void take_worker(const Incoming& message, const std::vector<std::uint64_t>& checksums);
   void take_server(const Incoming& message);
@@ -47,8 +56,10 @@ class LocalNodes {
   std::vector<int> owners_;  // of tensors
   StartReport start_;
   StopPoint stop_;
-  // In the processes of servers, and of rank 0, which measures what became of it.
-  std::unique_ptr<GlobalModel> global_;
+  // The servers', in their processes and at rank 0, which measures what became of it. Where workers
+  // own the model, worker 0's replica, after run().
+  std::unique_ptr<Network> model_;
+  std::optional<Descent> descent_;         // of the servers' model
   std::optional<SortingTransport> first_;  // rank 0's end
   std::vector<std::unique_ptr<Worker>> workers_;
 
@@ -58,7 +69,7 @@ class LocalNodes {
   double seconds_ = 0;
 };
 
-// The job as the library takes it, for this model.
-Job job_of(const TrainConfig& config, const std::vector<Network::Parameter>& parameters);
+// The job as the library takes it. Throws kInvalidArgument for a model that does not exist.
+Job job_of(const TrainConfig& config);
 
 }  // namespace tersewire::trainer

@@ -5,7 +5,6 @@
 #include <exception>
 
 #include "tersewire/error.h"
-#include "tersewire/policy.h"
 #include "trainer/local_nodes.h"
 
 namespace tersewire::trainer {
@@ -17,8 +16,6 @@ void check_numbers(const TrainConfig& config) {
   const auto refuse = [](const std::string& sentence) {
     throw Error(ErrorCode::kInvalidArgument, sentence);
   };
-  if (config.workers < 1) refuse("a job needs at least 1 worker");
-  if (config.servers < 1) refuse("a job needs at least 1 server");
   if (config.steps < 1) refuse("a job needs at least 1 step");
   if (!(config.momentum >= 0 && config.momentum < 1)) {
     refuse("the momentum must be from 0 to below 1");
@@ -47,15 +44,7 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
 
 void check(const TrainConfig& config, const DataSplits& data) {
   check_numbers(config);
-  const Job job = job_of(config, Network::make(config.model, config.seed)->parameters());
-  if (workers_own_model(job)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the trainer keeps the model at servers, and exchange " + config.exchange +
-                    " at workers; use parameter-server");
-  }
-  tensor_servers(job);
-  choose_codecs(config.policy, config.push_codec, job.tensors);
-  choose_codecs(config.policy, config.pull_codec, job.tensors);
+  server_nodes(config);
   for (const Dataset* images : {&data.train, &data.test}) {
     if (images->image_bytes() == Network::kPixels && images->height == images->width) continue;
     throw Error(ErrorCode::kInvalidArgument, "the images of '" + data.name + "' are " +
@@ -71,7 +60,7 @@ void check(const TrainConfig& config, const DataSplits& data) {
 std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) {
   std::vector<std::unique_ptr<Transport>> ends;
   if (config.transport == kInProcess) {
-    ends = make_in_process_network(config.workers + config.servers);
+    ends = make_in_process_network(config.workers + server_nodes(config));
   } else if (config.transport == kMpi) {
     ends.push_back(join_mpi_network(std::chrono::seconds(config.deadline_seconds)));
   } else {
@@ -81,14 +70,18 @@ std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) 
   return ends;
 }
 
+int server_nodes(const TrainConfig& config) { return server_nodes(job_of(config)); }
+
 void check_nodes(const TrainConfig& config, int nodes) {
-  const int needed = config.workers + config.servers;
+  const int servers = server_nodes(config);
+  const int needed = config.workers + servers;
   if (nodes == needed) return;
+  const std::string and_servers = servers > 0 ? " and " + std::to_string(servers) + " servers" : "";
   throw Error(ErrorCode::kInvalidArgument,
-              std::to_string(config.workers) + " workers and " + std::to_string(config.servers) +
-                  " servers need " + std::to_string(needed) + " processes, and " +
-                  std::to_string(nodes) + " were started; use 'mpirun -n " +
-                  std::to_string(needed) + "' or other numbers of them");
+              std::to_string(config.workers) + " workers" + and_servers + " need " +
+                  std::to_string(needed) + " processes, and " + std::to_string(nodes) +
+                  " were started; use 'mpirun -n " + std::to_string(needed) +
+                  "' or other numbers of them");
 }
 
 std::optional<TrainResult> train(const TrainConfig& config, const DataSplits& data,

@@ -22,7 +22,8 @@ struct TrainConfig {
   std::string model = "lenet";
   std::string data = "embedded";
   int workers = 4;
-  int servers = 1;
+  std::optional<int> servers;  // as Job::servers
+  int local_steps = 1;         // as Job::local_steps
   int backup_workers = 0;
   std::string push_codec = "3lc";
   std::string pull_codec = "3lc";
@@ -68,23 +69,31 @@ struct TrainHooks {
 };
 
 struct TrainResult {
-  std::uint64_t steps = 0;          // computed
-  std::uint64_t values = 0;         // in the model
-  double test_accuracy = 0;         // of the servers' model, 0 to 1
+  std::uint64_t steps = 0;     // computed
+  std::uint64_t values = 0;    // in the model
+  int servers = 0;             // nodes beside the workers
+  bool servers_encode = true;  // with the pull codec, which nobody else uses
+  // Whether the model measured is worker 0's replica, which all others equal, not the servers'.
+  bool workers_own_model = false;
+  double test_accuracy = 0;         // of the model, 0 to 1
   double final_loss = 0;            // mean over workers and their last 50 steps
   double seconds = 0;               // of training, without loading data and without the test
   double compute_seconds = 0;       // processor time of a worker's step without codecs, mean
   double codec_seconds = 0;         // encoding and decoding at a worker and step, mean
-  std::string parameters_checksum;  // XXH64 of the servers' model, in hex
+  std::string parameters_checksum;  // XXH64 of the model, in hex
   Counters worker_counters;         // summed over workers
-  // Of the server that most goes through, in both directions; and the values that it owns.
-  std::uint64_t busiest_server_bytes = 0;
-  std::uint64_t busiest_server_values = 0;
+  // Of the node that most goes through, server or worker, in both directions; and the values that
+  // these bytes stand for.
+  std::uint64_t busiest_node_bytes = 0;
+  std::uint64_t busiest_node_values = 0;
 };
 
 // Throws kInvalidArgument for a configuration that makes no sense with this data: what train()
 // would refuse before it starts.
 void check(const TrainConfig& config, const DataSplits& data);
+
+// The nodes beside the workers. Throws kInvalidArgument for a job that makes no sense.
+int server_nodes(const TrainConfig& config);
 
 // Throws kInvalidArgument where a network of `nodes` nodes is not what the job needs.
 void check_nodes(const TrainConfig& config, int nodes);

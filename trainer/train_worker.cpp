@@ -49,19 +49,31 @@ std::uint64_t StopPoint::last() const {
 }
 
 Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport, const Dataset& data,
-               StopPoint& stop, const TrainHooks& hooks)
-    : rank_(static_cast<std::size_t>(transport.rank())),
+               StopPoint& stop, const TrainHooks& hooks, const Update& of_server)
+    : job_(job),
+      transport_(transport),
+      rank_(static_cast<std::size_t>(transport.rank())),
       batch_(data),
       stop_(stop),
       hooks_(hooks),
       network_(Network::make(config.model, config.seed)),
       sampler_(data.size(), static_cast<std::size_t>(config.workers), rank_, config.batch,
                config.seed),
-      communicator_(make_communicator(job, transport)) {}
+      update_(workers_own_model(job) ? own_update(config) : of_server) {}
+
+// Nothing but pull() changes the replica, so that the update needs no model beside it.
+Update Worker::own_update(const TrainConfig& config) {
+  descent_.emplace(config, *network_);
+  return [this](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
+    descent_->propose_step(tensor, mean, delta);
+  };
+}
 
 void Worker::run() {
   start_ = Clock::now();
   const double cpu_start = thread_cpu_seconds();
+  // Not before: from here on nobody else receives at this end of the network.
+  communicator_ = make_communicator(job_, transport_, update_);
   for (step_ = communicator_->begin_step(); !stop_.passed(step_);
        step_ = communicator_->begin_step()) {
     take_step();

@@ -7,10 +7,12 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "trainer/global_model.h"
+#include "trainer/descent.h"
+#include "trainer/evaluation.h"
 
 namespace tersewire::trainer {
 
@@ -41,14 +43,17 @@ class StopPoint {
 
 class Worker {
  public:
-  // Everything given must outlive it.
+  // Everything given must outlive it. `of_server` is there where a server lives on this node that
+  // owns a part of the model.
   Worker(const TrainConfig& config, const Job& job, Transport& transport, const Dataset& data,
-         StopPoint& stop, const TrainHooks& hooks);
+         StopPoint& stop, const TrainHooks& hooks, const Update& of_server);
 
   // All steps, until the job has ended for this worker.
   void run();
 
   [[nodiscard]] const Network& network() const { return *network_; }
+  // The replica, after run(), when nothing else is asked any more.
+  [[nodiscard]] std::unique_ptr<Network> take_network() { return std::move(network_); }
   [[nodiscard]] const Counters& counters() const { return communicator_->counters(); }
   // Of the last steps.
   [[nodiscard]] const std::deque<double>& losses() const { return losses_; }
@@ -57,17 +62,22 @@ class Worker {
   [[nodiscard]] double cpu_seconds() const { return cpu_seconds_; }
 
  private:
+  [[nodiscard]] Update own_update(const TrainConfig& config);
   void trace(TraceKind kind, std::size_t tensor = 0) const;
   void pull(std::size_t first, std::size_t count);
   void push(std::size_t tensor, std::span<const float> gradient);
   void take_step();
 
+  const Job& job_;
+  Transport& transport_;
   std::size_t rank_;
   Batch batch_;
   StopPoint& stop_;
   const TrainHooks& hooks_;
   std::unique_ptr<Network> network_;
   BatchSampler sampler_;
+  std::optional<Descent> descent_;  // where workers own the model
+  Update update_;
   std::unique_ptr<Communicator> communicator_;
   std::vector<std::uint32_t> indices_;
   std::deque<double> losses_;

@@ -1,0 +1,38 @@
+// Options of every command that runs a job.
+#include <CLI/CLI.hpp>
+
+#include "apps/command.h"
+#include "tersewire/communicator.h"
+
+namespace tersewire::apps {
+namespace {
+
+constexpr int kMostServers = 1024;
+constexpr int kMostLocalSteps = 1 << 20;
+
+std::string servers_number(const std::string& text) {
+  if (text == "colocated") return std::to_string(Job::kColocated);
+  const std::string wrong = CLI::Range(0, kMostServers)(text);
+  if (wrong.empty()) return text;
+  throw CLI::ValidationError("--servers", wrong + ", and not colocated");
+}
+
+}  // namespace
+
+void add_servers_option(CLI::App& command, std::optional<int>& servers) {
+  command
+      .add_option("--servers", servers,
+                  "Servers (default: as many as the exchange needs), or colocated: one on every "
+                  "worker's node")
+      ->transform(servers_number);
+}
+
+void add_local_steps_option(CLI::App& command, int& local_steps) {
+  command
+      .add_option("--local-steps", local_steps,
+                  "Steps whose gradients a worker adds up before it sends their mean")
+      ->capture_default_str()
+      ->check(CLI::Range(1, kMostLocalSteps));
+}
+
+}  // namespace tersewire::apps
