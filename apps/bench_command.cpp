@@ -194,7 +194,8 @@ void run_bench_codecs(const BenchOptions& options) {
 void add_bench_command(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Measure what the library costs on this machine");
   bench->require_subcommand(1);
-  bench->footer("Examples:\n  tersewire bench codecs");
+  bench->footer("Examples:\n  tersewire bench codecs\n  tersewire bench exchange --model lenet");
+  add_bench_exchange_command(*bench);
   CLI::App* command = bench->add_subcommand(
       "codecs", "Encode, decode and decode_add against memcpy, by SIMD target and threads");
   command->footer(kExamples);

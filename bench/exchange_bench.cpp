@@ -1,0 +1,299 @@
+#include "bench/exchange_bench.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <type_traits>
+
+#include "bench/gradient_source.h"
+#include "bench/model_tensors.h"
+#include "bench/round_transport.h"
+#include "bench/waiting_worker.h"
+#include "tersewire/error.h"
+
+namespace tersewire::bench {
+namespace {
+
+constexpr const char* kInProcess = "in-process";
+constexpr const char* kMpi = "mpi";
+
+// What a node tells the others about a design; the measures are a worker's.
+struct NodeReport {
+  WorkerMeasures worker;
+  std::uint64_t sent_bytes = 0;
+  std::uint64_t peak_memory_bytes = 0;
+};
+
+std::string packed(const NodeReport& report) {
+  static_assert(std::is_trivially_copyable_v<NodeReport>);
+  std::string text(sizeof(report), '\0');
+  std::memcpy(text.data(), &report, sizeof(report));
+  return text;
+}
+
+NodeReport unpacked(const std::string& text) {
+  NodeReport report;
+  if (text.size() != sizeof(report)) {
+    throw Error(ErrorCode::kDataLoss,
+                "a node sent something else than the report that is due; start the same program on "
+                "every rank");
+  }
+  std::memcpy(&report, text.data(), sizeof(report));
+  return report;
+}
+
+std::vector<std::string> designs_of(const ExchangeBenchConfig& config) {
+  std::vector<std::string> designs;
+  if (config.baseline) designs.push_back(*config.baseline);
+  for (const std::string& codec : config.codecs) {
+    if (std::ranges::find(designs, codec) == designs.end()) designs.push_back(codec);
+  }
+  return designs;
+}
+
+// What all processes must be started with alike.
+std::string arguments_text(const ExchangeBenchConfig& config) {
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", config.model, config.scale,
+                     config.workers, config.servers.value_or(-1), config.backup_workers,
+                     config.local_steps, config.exchange, config.policy, config.compute_seconds,
+                     config.warm_up_steps, config.steps, config.seed,
+                     fmt::join(designs_of(config), " "));
+}
+
+// The largest resident set since forget_peak_memory(), or since the process started.
+std::uint64_t peak_memory_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    std::uint64_t kib = 0;
+    if (word == "VmHWM:" && status >> kib) return kib * 1024;
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+void forget_peak_memory() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+// Runs `node` for every end in a thread of its own and waits for all; one that throws ends the job
+// for the others. Throws what went wrong first; nodes that were merely told to stop come after.
+void run_nodes(const std::vector<std::unique_ptr<Transport>>& ends,
+               const std::function<void(Transport&)>& node) {
+  std::vector<std::exception_ptr> errors(ends.size());
+  const auto failed = [&](std::size_t i, const std::exception& error) {
+    errors[i] = std::current_exception();
+    ends.front()->abort(error.what());
+  };
+  std::vector<std::thread> threads;
+  try {
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          node(*ends[i]);
+        } catch (const std::exception& error) {
+          failed(i, error);
+        }
+      });
+    }
+  } catch (const std::system_error& error) {
+    failed(ends.size() - 1, error);
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto told_to_stop = [](const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      return e.code() == ErrorCode::kAborted;
+    } catch (...) {
+      return false;
+    }
+  };
+  std::erase(errors, nullptr);
+  if (errors.empty()) return;
+  const auto cause = std::ranges::find_if_not(errors, told_to_stop);
+  std::rethrow_exception(cause == errors.end() ? errors.front() : *cause);
+}
+
+// All designs, as one process runs them.
+class Bench {
+ public:
+  Bench(const ExchangeBenchConfig& config, std::span<const float> recorded)
+      : config_(config),
+        tensors_(model_tensors(config.model, config.scale)),
+        gradients_(recorded.empty() ? GradientSource(tensors_, config.seed)
+                                    : GradientSource(tensors_, config.seed, recorded)) {}
+
+  // One node's part. Rows are made by the process's first.
+  void run_node(Transport& end, bool first) {
+    RoundTransport transport(end);
+    compare(transport.meet(arguments_text(config_), config_.deadline));
+    for (const std::string& design : designs_of(config_)) {
+      if (first) forget_peak_memory();
+      const Job job = exchange_bench_job(config_, design);
+      const std::uint64_t sent_before = transport.bytes_sent();
+      NodeReport report;
+      if (transport.rank() < config_.workers) {
+        report.worker = WaitingWorker(worker_config(), job, gradients_, transport).run();
+      } else {
+        run_server(job, transport, update_of(job, transport.rank()));
+      }
+      report.sent_bytes = transport.bytes_sent() - sent_before;
+      report.peak_memory_bytes = peak_memory_bytes();
+      const auto told = transport.meet(packed(report), config_.deadline);
+      if (first) add_row(design, told);
+    }
+  }
+
+  [[nodiscard]] std::vector<ExchangeBenchRow> take_rows() { return std::move(rows_); }
+
+ private:
+  [[nodiscard]] WaitingWorkerConfig worker_config() const {
+    return {.compute_seconds = config_.compute_seconds,
+            .warm_up_steps = config_.warm_up_steps,
+            .steps = config_.steps};
+  }
+
+  void compare(const std::vector<std::string>& arguments) const {
+    for (std::size_t rank = 1; rank < arguments.size(); ++rank) {
+      if (arguments[rank] == arguments[0]) continue;
+      throw Error(
+          ErrorCode::kFailedPrecondition,
+          fmt::format("rank {} was started with other arguments than rank 0; give all ranks "
+                      "the same",
+                      rank));
+    }
+  }
+
+  void add_row(const std::string& design, const std::vector<std::string>& told);
+
+  const ExchangeBenchConfig& config_;
+  std::vector<TensorInfo> tensors_;
+  GradientSource gradients_;
+  std::vector<ExchangeBenchRow> rows_;
+};
+
+// The one place that says what overlap is.
+double overlap_of(double wait_seconds, double exchange_seconds) {
+  return exchange_seconds > 0 ? std::clamp(1 - wait_seconds / exchange_seconds, 0.0, 1.0) : 0;
+}
+
+void Bench::add_row(const std::string& design, const std::vector<std::string>& told) {
+  ExchangeBenchRow row{.codec = design};
+  WorkerMeasures sum;
+  // Of servers, the measures are 0.
+  for (const std::string& text : told) {
+    const NodeReport report = unpacked(text);
+    sum.push_bytes += report.worker.push_bytes;
+    sum.pull_bytes += report.worker.pull_bytes;
+    sum.codec_seconds += report.worker.codec_seconds;
+    sum.wait_seconds += report.worker.wait_seconds;
+    sum.exchange_seconds += report.worker.exchange_seconds;
+    row.total_sent_bytes += report.sent_bytes;
+    row.peak_memory_bytes = std::max(row.peak_memory_bytes, report.peak_memory_bytes);
+  }
+  row.push_bytes = sum.push_bytes / config_.workers;
+  row.pull_bytes = sum.pull_bytes / config_.workers;
+  row.codec_seconds = sum.codec_seconds / config_.workers;
+  row.overlap = overlap_of(sum.wait_seconds, sum.exchange_seconds);
+  row.step_seconds_median = unpacked(told.front()).worker.step_seconds_median;
+  if (config_.baseline) {
+    const double baseline =
+        rows_.empty() ? row.step_seconds_median : rows_.front().step_seconds_median;
+    row.speedup = baseline / row.step_seconds_median;
+    if (config_.compute_seconds > 0) row.ceiling = baseline / config_.compute_seconds;
+  }
+  rows_.push_back(std::move(row));
+}
+
+}  // namespace
+
+Job exchange_bench_job(const ExchangeBenchConfig& config, const std::string& codec) {
+  Job job;
+  job.tensors = model_tensors(config.model, config.scale);
+  job.workers = config.workers;
+  job.servers = config.servers;
+  job.backup_workers = config.backup_workers;
+  job.local_steps = config.local_steps;
+  job.exchange = config.exchange;
+  job.push_codec = codec;
+  job.pull_codec = codec;
+  job.policy = config.policy;
+  job.seed = config.seed;
+  job.deadline = config.deadline;
+  return job;
+}
+
+std::vector<std::unique_ptr<Transport>> join_exchange_bench(const ExchangeBenchConfig& config) {
+  std::vector<std::unique_ptr<Transport>> ends;
+  if (config.transport == kInProcess) {
+    const Job job = exchange_bench_job(config, "fp32");
+    return make_in_process_network(config.workers + server_nodes(job),
+                                   config.bits_per_second.value_or(0));
+  }
+  if (config.transport != kMpi) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no transport '{}'; use {} or {}",
+                                                         config.transport, kInProcess, kMpi));
+  }
+  if (config.bits_per_second) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "transport mpi goes at the rate of its network; limit that with lab/netlab, or use "
+                "transport in-process");
+  }
+  ends.push_back(join_mpi_network(config.deadline));
+  return ends;
+}
+
+void check_exchange_bench(const ExchangeBenchConfig& config, int nodes) {
+  const auto refuse = [](const std::string& sentence) {
+    throw Error(ErrorCode::kInvalidArgument, sentence);
+  };
+  if (config.steps < 1) refuse("a bench needs at least 1 step");
+  if (!(config.compute_seconds >= 0 && config.compute_seconds < 1e6)) {
+    refuse("a step's computation must take 0 seconds or more, and fewer than 10^6");
+  }
+  const auto steps_a_round = static_cast<std::uint64_t>(std::max(config.local_steps, 1));
+  if (config.steps % steps_a_round != 0 || config.warm_up_steps % steps_a_round != 0) {
+    refuse(
+        fmt::format("{} steps after {} are no whole rounds of {} local steps; use multiples of "
+                    "that",
+                    config.steps, config.warm_up_steps, config.local_steps));
+  }
+  if (designs_of(config).empty()) refuse("a bench needs at least one codec");
+  for (const std::string& design : designs_of(config)) {
+    const Job job = exchange_bench_job(config, design);
+    const int servers = server_nodes(job);
+    const int needed = config.workers + servers;
+    if (nodes != needed) {
+      refuse(
+          fmt::format("{} workers and {} servers of exchange {} need {} processes, and {} were "
+                      "started; use 'mpirun -n {}' or other numbers of them",
+                      config.workers, servers, config.exchange, needed, nodes, needed));
+    }
+    // Whatever else the library refuses, it refuses before the first message.
+    const auto probe = make_in_process_network(needed);
+    make_communicator(job, *probe.front(), update_of(job, 0));
+  }
+}
+
+std::vector<ExchangeBenchRow> bench_exchange(const ExchangeBenchConfig& config,
+                                             std::span<const float> recorded,
+                                             const std::vector<std::unique_ptr<Transport>>& ends) {
+  try {
+    check_exchange_bench(config, ends.front()->size());
+    Bench bench(config, recorded);
+    run_nodes(ends, [&](Transport& end) { bench.run_node(end, &end == ends.front().get()); });
+    return bench.take_rows();
+  } catch (const std::exception& error) {
+    ends.front()->abort(error.what());
+    throw;
+  }
+}
+
+}  // namespace tersewire::bench

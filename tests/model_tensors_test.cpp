@@ -1,0 +1,95 @@
+// The built-in networks have as many values as their papers and the usual implementations say.
+#include "bench/model_tensors.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+
+#include "tersewire/error.h"
+
+namespace tersewire::bench {
+namespace {
+
+std::size_t values_of(const std::vector<TensorInfo>& tensors) {
+  std::size_t values = 0;
+  for (const TensorInfo& tensor : tensors) values += tensor.elems();
+  return values;
+}
+
+TEST(ModelTensors, HaveAsManyValuesAsTheNetworks) {
+  const std::map<std::string, std::size_t> known = {
+      {"resnet110", 1'727'962},  // 1.7 M (He et al., table 6)
+      {"resnet50", 25'557'032},  // torchvision's
+      {"alexnet", 61'100'840},   // torchvision's
+      {"vgg16", 138'357'544},    // "138 million" (Simonyan and Zisserman, table 2)
+      {"googlenet", 6'998'552},  // Caffe's without its auxiliary classifiers
+      {"hdc", 1'149'010},        // 785 * 500 + 3 * 501 * 500 + 501 * 10
+      {"lenet", 431'080},        // Caffe's
+      {"lstm", 3'320'385}};      // the recorded gradients'
+  const auto names = model_names();
+  EXPECT_EQ(names.size(), known.size());
+  for (const std::string& name : names) {
+    EXPECT_EQ(values_of(model_tensors(name)), known.at(name)) << name;
+  }
+  // INCEPTIONN, table I: 233 MB.
+  EXPECT_EQ(known.at("alexnet") * sizeof(float) >> 20, 233U);
+}
+
+TEST(ModelTensors, AreNamedOnceAndSaidWhatTheyAre) {
+  for (const std::string& model : model_names()) {
+    std::set<std::string> names;
+    for (const TensorInfo& tensor : model_tensors(model)) {
+      EXPECT_TRUE(names.insert(tensor.name).second) << model << ' ' << tensor.name;
+      const bool weight = tensor.shape.size() > 1;
+      const bool vector = tensor.kind == TensorKind::kBias || tensor.kind == TensorKind::kNorm;
+      EXPECT_NE(weight, vector) << model << ' ' << tensor.name;
+    }
+  }
+}
+
+// Each layer's values fit those of the layers before it.
+TEST(ModelTensors, GoForward) {
+  const auto tensors = model_tensors("resnet110");
+  ASSERT_EQ(tensors.front().name, "conv1.weight");
+  EXPECT_EQ(tensors.front().shape, (std::vector<std::uint64_t>{16, 3, 3, 3}));
+  EXPECT_EQ(tensors.back().name, "fc.bias");
+  std::size_t layers = 0;
+  std::uint64_t channels = 3;
+  for (const TensorInfo& tensor : tensors) {
+    if (tensor.shape.size() < 2) continue;
+    ++layers;
+    EXPECT_EQ(tensor.shape[1], channels) << tensor.name;
+    channels = tensor.shape[0];
+  }
+  EXPECT_EQ(layers, 110U);
+}
+
+TEST(ModelTensors, AreScaledByTheirFirstDimension) {
+  const auto tensors = model_tensors("alexnet", 0.1);
+  EXPECT_EQ(tensors[0].shape, (std::vector<std::uint64_t>{7, 3, 11, 11}));
+  EXPECT_EQ(tensors.back().shape, std::vector<std::uint64_t>{100});
+  EXPECT_NEAR(static_cast<double>(values_of(tensors)), 6.11e6, 0.02e6);
+  for (const TensorInfo& tensor : model_tensors("lenet", 1e-9)) EXPECT_EQ(tensor.shape[0], 1U);
+}
+
+TEST(ModelTensors, RefuseWhatThereIsNot) {
+  const auto sentence = [](const char* model, double scale) {
+    try {
+      model_tensors(model, scale);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(sentence("vgg19", 1).find("resnet110, resnet50"), std::string::npos);
+  for (const double scale : {0.0, -1.0, 1.01, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_NE(sentence("lenet", scale), "") << scale;
+  }
+}
+
+}  // namespace
+}  // namespace tersewire::bench
