@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <utility>
@@ -182,6 +183,11 @@ double TrainSummary::modelled_fp32_step(double bits_per_second) const {
   return result_.compute_seconds + kBitsPerFloat * values / bits_per_second;
 }
 
+double TrainSummary::overlap() const {
+  const Counters& counters = result_.worker_counters;
+  return std::clamp(1 - ratio(counters.wait_seconds, counters.exchange_seconds), 0.0, 1.0);
+}
+
 std::string TrainSummary::codec_text() const {
   if (!result_.servers_encode || config_.push_codec == config_.pull_codec) {
     return config_.push_codec;
@@ -217,6 +223,7 @@ nlohmann::json TrainSummary::json() const {
           {"step_seconds", ratio(result_.seconds, static_cast<double>(result_.steps))},
           {"compute_seconds", result_.compute_seconds},
           {"codec_seconds", result_.codec_seconds},
+          {"overlap", overlap()},
           {"modelled", modelled},
           {"not_finite_tensors", counters.not_finite_tensors},
           {"unused_pushes", counters.unused_pushes},
@@ -249,6 +256,8 @@ std::string TrainSummary::table() const {
       "\nModelled: the busiest node's bytes through one link of that rate, after {} of\n"
       "measured computation a step (and {} for the codec); nothing overlapped.\n",
       seconds_text(result_.compute_seconds), seconds_text(result_.codec_seconds));
+  text += fmt::format("Of the time that exchanges took here, workers stood waiting for {:.0f} %.\n",
+                      100 * (1 - overlap()));
   if (result_.workers_own_model) {
     text += "Tested was the replica of worker 0, which those of all others equal.\n";
   }

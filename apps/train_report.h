@@ -57,6 +57,9 @@ class TrainSummary {
   // crosses it did so after the computation: no overlap.
   [[nodiscard]] double modelled_step(double bits_per_second) const;
   [[nodiscard]] double modelled_fp32_step(double bits_per_second) const;
+  // The share of exchanges, each from its first push to its last arrival, in which workers did not
+  // stand waiting: 0 to 1.
+  [[nodiscard]] double overlap() const;
   [[nodiscard]] std::string codec_text() const;
 
   trainer::TrainConfig config_;
