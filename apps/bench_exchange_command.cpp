@@ -20,7 +20,7 @@ using Network = std::vector<std::unique_ptr<Transport>>;
 constexpr const char* kExamples = R"(Examples:
   tersewire bench exchange --model lenet --workers 4 --codec 3lc:s=1.75
   tersewire bench exchange --model resnet110 --compute-ms 30 --codec 3lc --codec int8 --rate 100mbit
-  tersewire bench exchange --model alexnet --scale 0.1 --exchange ring --codec inceptionn:e=10
+  tersewire bench exchange --model alexnet --scale 0.1 --exchange ring --codec inceptionn:bound=2^-10
   sudo lab/netlab run --nodes 11 --rate 100mbit -- \
       tersewire bench exchange --transport mpi --workers 10 --compute-ms 30 --json
 Every codec is a design, for both directions, run one after the other over the same network, the
@@ -174,12 +174,8 @@ void add_bench_exchange_command(CLI::App& bench) {
   option("--model", config.model, fmt::format("{}", fmt::join(bench::model_names(), ", ")));
   option("--scale", config.scale, "Times so many values in every tensor, above 0 to 1");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
-  add_servers_option(*command, config.servers);
-  option("--backup-workers", config.backup_workers,
-         "Workers whose gradients a step need not wait for")
-      ->check(CLI::Range(0, 1023));
-  add_local_steps_option(*command, config.local_steps);
-  option("--exchange", config.exchange, "Which node sends what to whom (docs/exchanges.md)");
+  add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
+                       config.local_steps);
   option("--codec", config.codecs, "Codec for both directions; several are measured in turn");
   option("--baseline", flags->baseline, "Codec that speedups are over, or none");
   option("--policy", config.policy, "Rules that go before the codecs, as for 'tersewire train'");

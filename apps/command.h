@@ -58,9 +58,10 @@ class ToldElsewhere : public std::exception {
   bool wrong_usage_;
 };
 
-// --servers N|colocated and --local-steps K, as Job takes them.
-void add_servers_option(CLI::App& command, std::optional<int>& servers);
-void add_local_steps_option(CLI::App& command, int& local_steps);
+// --exchange TEXT, --servers N|colocated, --backup-workers N and --local-steps K, as Job takes
+// them.
+void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
+                          int& backup_workers, int& local_steps);
 
 // What the library calls an invalid argument came from the command line.
 template <typename Task>

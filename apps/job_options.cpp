@@ -8,6 +8,7 @@ namespace tersewire::apps {
 namespace {
 
 constexpr int kMostServers = 1024;
+constexpr int kMostBackupWorkers = 1023;
 constexpr int kMostLocalSteps = 1 << 20;
 
 std::string servers_number(const std::string& text) {
@@ -19,15 +20,24 @@ std::string servers_number(const std::string& text) {
 
 }  // namespace
 
-void add_servers_option(CLI::App& command, std::optional<int>& servers) {
+void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
+                          int& backup_workers, int& local_steps) {
+  command
+      .add_option("--exchange", exchange,
+                  "Which node sends what to whom: parameter-server, gradient-server, "
+                  "aggregator-tree, all-gather, ring, hierarchical-ring or weight-average "
+                  "(docs/exchanges.md)")
+      ->capture_default_str();
   command
       .add_option("--servers", servers,
                   "Servers (default: as many as the exchange needs), or colocated: one on every "
                   "worker's node")
       ->transform(servers_number);
-}
-
-void add_local_steps_option(CLI::App& command, int& local_steps) {
+  command
+      .add_option("--backup-workers", backup_workers,
+                  "Workers whose gradients a step need not wait for")
+      ->capture_default_str()
+      ->check(CLI::Range(0, kMostBackupWorkers));
   command
       .add_option("--local-steps", local_steps,
                   "Steps whose gradients a worker adds up before it sends their mean")

@@ -199,11 +199,8 @@ void add_train_command(CLI::App& app) {
   option("--data", config.data,
          "embedded, or a directory with MNIST's IDX files, gzipped or plain");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
-  add_servers_option(*command, config.servers);
-  option("--backup-workers", config.backup_workers,
-         "Workers whose gradients a step need not wait for")
-      ->check(CLI::Range(0, 1023));
-  add_local_steps_option(*command, config.local_steps);
+  add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
+                       config.local_steps);
   option("--codec", flags->codec, "Codec for both directions; see 'tersewire codecs'");
   CLI::Option* push = command->add_option("--push-codec", config.push_codec, "Codec for gradients");
   CLI::Option* pull =
@@ -212,9 +209,6 @@ void add_train_command(CLI::App& app) {
       "--policy", config.policy,
       "Rules CONDITION:CODEC; ... that go before the codecs, or small, 3lc-paper, terngrad-paper, "
       "adacomp-paper");
-  option("--exchange", config.exchange,
-         "Which node sends what to whom: parameter-server, gradient-server, aggregator-tree, "
-         "all-gather, ring or weight-average");
   option("--transport", config.transport,
          "What carries the bytes: in-process (threads), or mpi (processes that mpirun starts)");
   option("--deadline", config.deadline_seconds,
