@@ -99,11 +99,12 @@ void fuse_tensors(Placement& placement) {
 }
 
 std::shared_ptr<const Placement> place(const Job& job, const Transport& transport) {
-  const int nodes = job.workers + server_nodes(job);
+  const int servers = server_nodes(job);
+  const int nodes = job.workers + servers;
   if (transport.size() != nodes) {
     fail(ErrorCode::kInvalidArgument,
          "{} workers and {} servers need a network of {} nodes, and this one has {}", job.workers,
-         server_nodes(job), nodes, transport.size());
+         servers, nodes, transport.size());
   }
   const ChosenExchange chosen = choose_exchange(job);
   auto placement = std::make_shared<Placement>();

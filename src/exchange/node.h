@@ -95,6 +95,15 @@ inline Received receive_before(Transport& transport, std::chrono::milliseconds d
   return parse_incoming(std::move(*incoming));
 }
 
+// What an encoder made of a tensor, or of what goes by such a number.
+inline Frame frame_of(std::size_t tensor, const Encoded& encoded, ByteView payload) {
+  return {.tensor = static_cast<std::uint32_t>(tensor),
+          .codec = encoded.codec,
+          .not_finite = encoded.not_finite,
+          .description = std::nullopt,
+          .payload = payload};
+}
+
 inline SharedBytes shared(MessageWriter& writer) {
   return std::make_shared<const Bytes>(writer.take());
 }

@@ -39,7 +39,7 @@ class ParameterServer {
   void average(std::size_t tensor);
   bool encode_levels(std::size_t tensor);
   void encode_result(std::size_t tensor, std::span<const float> values);
-  void add_frame(std::size_t tensor, const Frame& frame);
+  void add_frame(std::size_t tensor, const Encoded& encoded);
   void send_open_message();
   void send_up(const SharedBytes& bytes);
   void send_down(const SharedBytes& bytes);
@@ -291,11 +291,7 @@ bool ParameterServer::encode_levels(std::size_t tensor) {
   const Stopwatch watch(counters_.encode_seconds, processor_seconds);
   append_levels(levels_, static_cast<std::uint32_t>(job_.workers), agreed.scalers,
                 agreed.bucket_elems, true, payload_);
-  add_frame(tensor, {.tensor = static_cast<std::uint32_t>(tensor),
-                     .codec = CodecId::kLevels,
-                     .not_finite = false,
-                     .description = std::nullopt,
-                     .payload = payload_});
+  add_frame(tensor, {.codec = CodecId::kLevels});
   return true;
 }
 
@@ -309,11 +305,7 @@ void ParameterServer::encode_result(std::size_t tensor, std::span<const float> v
         [&] { return state.encoder->encode(values, state.step, payload_, pool_); });
   }
   counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
-  add_frame(tensor, {.tensor = static_cast<std::uint32_t>(tensor),
-                     .codec = encoded.codec,
-                     .not_finite = encoded.not_finite,
-                     .description = std::nullopt,
-                     .payload = payload_});
+  add_frame(tensor, encoded);
 }
 
 Bytes ParameterServer::contributors(const ServerTensor& state) const {
@@ -324,20 +316,16 @@ Bytes ParameterServer::contributors(const ServerTensor& state) const {
   return bitmap;
 }
 
-void ParameterServer::add_frame(std::size_t tensor, const Frame& frame) {
+// What `payload_` holds joins the message of all results.
+void ParameterServer::add_frame(std::size_t tensor, const Encoded& encoded) {
   const ServerTensor& state = tensors_[tensor];
   if (open_frames_ == 0) {
     open_.clear(header(is_root() ? MessageKind::kPull : MessageKind::kPush, state.step));
   }
   if (state.arrived < node_.children) {
-    const Bytes bitmap = contributors(state);
-    open_.add({.tensor = frame.tensor,
-               .codec = CodecId::kContributors,
-               .not_finite = false,
-               .description = std::nullopt,
-               .payload = bitmap});
+    open_.add(frame_of(tensor, {.codec = CodecId::kContributors}, contributors(state)));
   }
-  open_.add(frame);
+  open_.add(frame_of(tensor, encoded, payload_));
   ++open_frames_;
   open_values_ += state.encoder->elems();
 }

@@ -169,11 +169,7 @@ void RingWorker::send_sum(std::size_t number, const RingTask& task) {
   payload_.clear();
   const Encoded encoded = encode(*bucket.encoders[piece], layout_.buckets()[number].tensors.front(),
                                  bucket.step, values(number, task.pieces), payload_);
-  const Frame frame{.tensor = layout_.id_of(number, piece),
-                    .codec = encoded.codec,
-                    .not_finite = encoded.not_finite,
-                    .description = std::nullopt,
-                    .payload = payload_};
+  const Frame frame = frame_of(layout_.id_of(number, piece), encoded, payload_);
   send_frames(task.peer, MessageKind::kPush, bucket.step, {&frame, 1});
 }
 
@@ -184,11 +180,7 @@ void RingWorker::complete(std::size_t number, std::size_t piece) {
   const Encoded encoded = encode(*bucket.encoders[piece], layout_.buckets()[number].tensors.front(),
                                  bucket.step, sum, *bytes);
   bucket.held[piece] = {.bytes = bytes,
-                        .frame = {.tensor = layout_.id_of(number, piece),
-                                  .codec = encoded.codec,
-                                  .not_finite = encoded.not_finite,
-                                  .description = std::nullopt,
-                                  .payload = *bytes}};
+                        .frame = frame_of(layout_.id_of(number, piece), encoded, *bytes)};
   // Everyone else gets what these bytes say, and so does their maker.
   const Stopwatch watch(counters_.decode_seconds, processor_seconds);
   decode(encoded.codec, *bytes, sum, pool());

@@ -194,11 +194,7 @@ void RingAggregator::send_sum(std::uint32_t id) {
   MessageWriter writer({.kind = MessageKind::kPull,
                         .sender = static_cast<std::uint32_t>(transport_.rank()),
                         .step = block.step});
-  writer.add({.tensor = id,
-              .codec = encoded.codec,
-              .not_finite = encoded.not_finite,
-              .description = std::nullopt,
-              .payload = payload_});
+  writer.add(frame_of(id, encoded, payload_));
   // Compressed once: the same bytes go to every group.
   const SharedBytes bytes = shared(writer);
   for (std::size_t group = 0; group < layout_.groups(); ++group) {

@@ -19,11 +19,8 @@ SharedBytes scalers_message(const MessageHeader& header, const Scalers& scalers)
   MessageWriter writer(header);
   for (std::size_t tensor = 0; tensor < scalers.size(); ++tensor) {
     if (scalers[tensor].empty()) continue;
-    writer.add({.tensor = static_cast<std::uint32_t>(tensor),
-                .codec = CodecId::kFp32,
-                .not_finite = false,
-                .description = std::nullopt,
-                .payload = std::as_bytes(std::span(scalers[tensor]))});
+    writer.add(
+        frame_of(tensor, {.codec = CodecId::kFp32}, std::as_bytes(std::span(scalers[tensor]))));
   }
   return shared(writer);
 }

@@ -167,11 +167,7 @@ SharedBytes Worker::fuse(MessageKind kind, std::uint64_t step, std::size_t tenso
   if (push.frames == 0) {
     push.writer.clear({.kind = kind, .sender = static_cast<std::uint32_t>(rank()), .step = step});
   }
-  push.writer.add({.tensor = static_cast<std::uint32_t>(tensor),
-                   .codec = encoded.codec,
-                   .not_finite = encoded.not_finite,
-                   .description = std::nullopt,
-                   .payload = payload});
+  push.writer.add(frame_of(tensor, encoded, payload));
   if (++push.frames < placement_->buckets[bucket].size()) return nullptr;
   push.frames = 0;
   return shared(push.writer);
