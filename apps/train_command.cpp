@@ -152,7 +152,7 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
   as_usage([&] {
     if (epochs_given) {
       config.steps = trainer::steps_for_epochs(
-          flags.epochs, data.train.size(), static_cast<std::size_t>(config.workers), config.batch);
+          flags.epochs, data.train->size(), static_cast<std::size_t>(config.workers), config.batch);
     }
     trainer::check(config, data);
   });

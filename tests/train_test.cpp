@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tersewire/error.h"
+#include "trainer/data/image_samples.h"
 #include "trainer/data/stroke_digits.h"
 #include "trainer/train_worker.h"
 
@@ -15,8 +16,9 @@ namespace tersewire::trainer {
 namespace {
 
 const DataSplits& small_data() {
-  static const DataSplits data{generate_stroke_digits(1, 0, 1000),
-                               generate_stroke_digits(1, 5000, 300), "small"};
+  static const DataSplits data{std::make_shared<ImageSamples>(generate_stroke_digits(1, 0, 1000)),
+                               std::make_shared<ImageSamples>(generate_stroke_digits(1, 5000, 300)),
+                               "small"};
   return data;
 }
 
@@ -361,11 +363,11 @@ TEST(Train, JobsThatMakeNoSenseAreRefused) {
 
 TEST(Train, ImagesOfAnotherSizeAreRefused) {
   for (const int side : {14, 27, 29, 32}) {
-    DataSplits data = small_data();
-    for (Dataset* images : {&data.train, &data.test}) {
-      images->height = images->width = side;
-      images->pixels.resize(images->size() * images->image_bytes());
-    }
+    Dataset images = generate_stroke_digits(1, 0, 1000);
+    images.height = images.width = side;
+    images.pixels.resize(images.size() * images.image_bytes());
+    const auto samples = std::make_shared<ImageSamples>(images);
+    const DataSplits data{samples, samples, "small"};
     try {
       train(small_job(), data, {});
       ADD_FAILURE() << "accepted " << side;

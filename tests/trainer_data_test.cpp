@@ -20,6 +20,7 @@
 #include "tersewire/error.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/idx_file.h"
+#include "trainer/data/image_samples.h"
 #include "trainer/data/stroke_digits.h"
 
 namespace tersewire::trainer {
@@ -83,6 +84,11 @@ std::uint64_t fnv1a(const Dataset& data) {
 }
 
 // A directory of its own for each test.
+// The images behind samples.
+const Dataset& images_of(const std::shared_ptr<const Samples>& samples) {
+  return dynamic_cast<const ImageSamples&>(*samples).images();
+}
+
 class DataFiles : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -218,21 +224,21 @@ TEST_F(DataFiles, DirectoryLoads) {
   write_good_set();
   const DataSplits splits = load_data(dir_.string(), 1);
   EXPECT_EQ(splits.name, dir_.string());
-  EXPECT_EQ(splits.train.size(), 3U);
-  EXPECT_EQ(splits.train.classes, 10);
-  EXPECT_EQ(splits.train.height, 2);
-  EXPECT_EQ(splits.train.width, 3);
-  EXPECT_EQ(splits.train.image_bytes(), 6U);
-  EXPECT_EQ(splits.train.pixels, counting(18));
-  EXPECT_EQ(splits.train.labels, (ByteVector{9, 0, 4}));
-  EXPECT_EQ(splits.test.pixels, counting(12));
-  EXPECT_EQ(splits.test.labels, (ByteVector{1, 2}));
+  EXPECT_EQ(splits.train->size(), 3U);
+  EXPECT_EQ(images_of(splits.train).classes, 10);
+  EXPECT_EQ(images_of(splits.train).height, 2);
+  EXPECT_EQ(images_of(splits.train).width, 3);
+  EXPECT_EQ(images_of(splits.train).image_bytes(), 6U);
+  EXPECT_EQ(images_of(splits.train).pixels, counting(18));
+  EXPECT_EQ(images_of(splits.train).labels, (ByteVector{9, 0, 4}));
+  EXPECT_EQ(images_of(splits.test).pixels, counting(12));
+  EXPECT_EQ(images_of(splits.test).labels, (ByteVector{1, 2}));
 }
 
 TEST_F(DataFiles, PlainFileIsPreferred) {
   write_good_set();
   write("t10k-labels-idx1-ubyte", idx({2}, {7, 8}));
-  EXPECT_EQ(load_data(dir_.string(), 1).test.labels, (ByteVector{7, 8}));
+  EXPECT_EQ(images_of(load_data(dir_.string(), 1).test).labels, (ByteVector{7, 8}));
 }
 
 TEST_F(DataFiles, DirectoryWithoutDataSaysWhatIsExpected) {
@@ -361,13 +367,15 @@ TEST(StrokeDigits, ImagesHoldInkOnDarkGround) {
 TEST(LoadData, EmbeddedSetsAreTheGeneratedOnes) {
   const DataSplits splits = load_data("embedded", 3);
   EXPECT_EQ(splits.name, "embedded");
-  ASSERT_EQ(splits.train.size(), kEmbeddedTrainImages);
-  ASSERT_EQ(splits.test.size(), kEmbeddedTestImages);
+  ASSERT_EQ(splits.train->size(), kEmbeddedTrainImages);
+  ASSERT_EQ(splits.test->size(), kEmbeddedTestImages);
   const Dataset first = generate_stroke_digits(3, 0, 5);
-  EXPECT_TRUE(std::equal(first.pixels.begin(), first.pixels.end(), splits.train.pixels.begin()));
+  EXPECT_TRUE(
+      std::equal(first.pixels.begin(), first.pixels.end(), images_of(splits.train).pixels.begin()));
   // The test's images are the ones after the training's, so that none is in both.
   const Dataset next = generate_stroke_digits(3, kEmbeddedTrainImages, 5);
-  EXPECT_TRUE(std::equal(next.pixels.begin(), next.pixels.end(), splits.test.pixels.begin()));
+  EXPECT_TRUE(
+      std::equal(next.pixels.begin(), next.pixels.end(), images_of(splits.test).pixels.begin()));
 }
 
 TEST(ShardOf, ShardsAreDisjointAndCoverEverything) {

@@ -12,10 +12,6 @@ namespace {
 
 constexpr std::size_t kTestBatch = 500;
 
-// MNIST's mean and deviation, which the embedded images are near enough to.
-constexpr float kPixelMean = 0.1307F;
-constexpr float kPixelDeviation = 0.3081F;
-
 }  // namespace
 
 std::vector<std::uint64_t> checksums_of(const std::vector<Network::Parameter>& parameters) {
@@ -39,31 +35,19 @@ std::string checksum_of(const Network& network) {
   return hex;
 }
 
-double test_accuracy(Network& network, const Dataset& test) {
-  Batch batch(test);
+double test_accuracy(Network& network, const Samples& test) {
+  BatchMaker batches(test, 0, 0);
   std::vector<std::uint32_t> indices;
   std::size_t right = 0;
+  std::size_t labels = 0;
   for (std::size_t first = 0; first < test.size(); first += kTestBatch) {
     indices.resize(std::min(kTestBatch, test.size() - first));
     std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(first));
-    right += network.count_right(batch.gather(indices));
+    const Batch& batch = batches.make(indices, first / kTestBatch);
+    right += network.count_right(batch);
+    labels += batch.label_count;
   }
-  return static_cast<double>(right) / static_cast<double>(test.size());
-}
-
-const Images& Batch::gather(std::span<const std::uint32_t> indices) {
-  pixels_.clear();
-  labels_.clear();
-  for (const std::uint32_t index : indices) {
-    const auto image =
-        std::span(data_.pixels).subspan(index * data_.image_bytes(), data_.image_bytes());
-    for (const std::uint8_t pixel : image) {
-      pixels_.push_back((static_cast<float>(pixel) / 255.0F - kPixelMean) / kPixelDeviation);
-    }
-    labels_.push_back(data_.labels[index]);
-  }
-  images_ = {pixels_.data(), labels_.data(), indices.size()};
-  return images_;
+  return static_cast<double>(right) / static_cast<double>(labels);
 }
 
 }  // namespace tersewire::trainer

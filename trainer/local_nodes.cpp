@@ -170,7 +170,7 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
       stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes()) {
   auto initial = Network::make(config.model, config.seed);
   start_ = {.arguments = arguments_checksum(config, server_nodes(job_)),
-            .data = checksum_of(data.train.labels, checksum_of(data.train.pixels)),
+            .data = data.train->checksum(),
             .model = checksum_of(checksums_of(initial->parameters()))};
   if (!workers_own_model(job_)) make_servers_model(std::move(initial));
   for (const auto& end : ends_) {
@@ -179,7 +179,7 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
     if (rank == 0) first_.emplace(*end);
     Transport& transport = rank == 0 ? static_cast<Transport&>(*first_) : *end;
     const bool serves = !workers_own_model(job_) && needs_update(job_, rank);
-    workers_.push_back(std::make_unique<Worker>(config, job_, transport, data.train, stop_, hooks,
+    workers_.push_back(std::make_unique<Worker>(config, job_, transport, *data.train, stop_, hooks,
                                                 serves ? servers_update() : Update()));
   }
 }
@@ -337,7 +337,7 @@ TrainResult LocalNodes::result() const {
   result.servers_encode = result.servers > 0 || !owners_.empty();
   result.workers_own_model = workers_own_model(job_);
   result.parameters_checksum = checksum_of(*model_);
-  result.test_accuracy = test_accuracy(*model_, data_.test);
+  result.test_accuracy = test_accuracy(*model_, *data_.test);
   return result;
 }
 

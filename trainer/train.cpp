@@ -28,6 +28,26 @@ void check_numbers(const TrainConfig& config) {
   }
 }
 
+std::string text_of(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t side : shape) text += (text.empty() ? "" : " x ") + std::to_string(side);
+  return text;
+}
+
+void check_fit(const TrainConfig& config, const DataSplits& data) {
+  const auto network = Network::make(config.model, config.seed);
+  const SampleKind& takes = network->takes();
+  for (const auto& samples : {data.train, data.test}) {
+    const SampleKind& given = samples->kind();
+    if (given == takes) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                "model " + config.model + " takes samples of " + text_of(takes.shape) + " in " +
+                    std::to_string(takes.classes) + " classes, and those of '" + data.name +
+                    "' are " + text_of(given.shape) + " in " + std::to_string(given.classes) +
+                    "; use other data or another model");
+  }
+}
+
 }  // namespace
 
 std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t workers,
@@ -45,16 +65,10 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
 void check(const TrainConfig& config, const DataSplits& data) {
   check_numbers(config);
   server_nodes(config);
-  for (const Dataset* images : {&data.train, &data.test}) {
-    if (images->image_bytes() == Network::kPixels && images->height == images->width) continue;
-    throw Error(ErrorCode::kInvalidArgument, "the images of '" + data.name + "' are " +
-                                                 std::to_string(images->height) + " x " +
-                                                 std::to_string(images->width) + ", and model " +
-                                                 config.model + " takes 28 x 28; use such images");
-  }
+  check_fit(config, data);
   // The last worker's shard is the smallest.
   const auto workers = static_cast<std::size_t>(config.workers);
-  BatchSampler(data.train.size(), workers, workers - 1, config.batch, config.seed);
+  BatchSampler(data.train->size(), workers, workers - 1, config.batch, config.seed);
 }
 
 std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) {

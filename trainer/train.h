@@ -13,7 +13,7 @@
 
 #include "tersewire/communicator.h"
 #include "tersewire/transport.h"
-#include "trainer/data/dataset.h"
+#include "trainer/data/samples.h"
 
 namespace tersewire::trainer {
 

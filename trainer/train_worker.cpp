@@ -48,12 +48,12 @@ std::uint64_t StopPoint::last() const {
   return last_;
 }
 
-Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport, const Dataset& data,
+Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport, const Samples& data,
                StopPoint& stop, const TrainHooks& hooks, const Update& of_server)
     : job_(job),
       transport_(transport),
       rank_(static_cast<std::size_t>(transport.rank())),
-      batch_(data),
+      batches_(data, config.seed, rank_),
       stop_(stop),
       hooks_(hooks),
       network_(Network::make(config.model, config.seed)),
@@ -102,9 +102,10 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
 }
 
 void Worker::take_step() {
+  const std::uint64_t number = sampler_.batches();
   sampler_.next(indices_);
   const auto outcome = network_->step(
-      batch_.gather(indices_),
+      batches_.make(indices_, number),
       {.before_layer = [this](std::size_t first, std::size_t count) { pull(first, count); },
        .backward_begins = [this] { trace(TraceKind::kBackwardBegin); },
        .on_gradient =

@@ -45,7 +45,7 @@ class Worker {
  public:
   // Everything given must outlive it. `of_server` is there where a server lives on this node that
   // owns a part of the model.
-  Worker(const TrainConfig& config, const Job& job, Transport& transport, const Dataset& data,
+  Worker(const TrainConfig& config, const Job& job, Transport& transport, const Samples& data,
          StopPoint& stop, const TrainHooks& hooks, const Update& of_server);
 
   // All steps, until the job has ended for this worker.
@@ -71,7 +71,7 @@ class Worker {
   const Job& job_;
   Transport& transport_;
   std::size_t rank_;
-  Batch batch_;
+  BatchMaker batches_;
   StopPoint& stop_;
   const TrainHooks& hooks_;
   std::unique_ptr<Network> network_;

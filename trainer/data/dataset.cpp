@@ -11,6 +11,8 @@
 
 #include "tersewire/error.h"
 #include "trainer/data/idx_file.h"
+#include "trainer/data/image_samples.h"
+#include "trainer/data/samples.h"
 #include "trainer/data/stroke_digits.h"
 
 namespace tersewire::trainer {
@@ -96,23 +98,27 @@ Dataset load_pair(const std::string& directory, const char* images_name, const c
   return data;
 }
 
+DataSplits splits_of(Dataset train, Dataset test, const std::string& name) {
+  return {.train = std::make_shared<ImageSamples>(std::move(train)),
+          .test = std::make_shared<ImageSamples>(std::move(test)),
+          .name = name};
+}
+
 DataSplits load_directory(const std::string& directory) {
-  DataSplits splits;
-  splits.name = directory;
-  splits.train = load_pair(directory, kMnistFiles[0], kMnistFiles[1]);
-  splits.test = load_pair(directory, kMnistFiles[2], kMnistFiles[3]);
-  if (splits.train.height != splits.test.height || splits.train.width != splits.test.width) {
+  Dataset train = load_pair(directory, kMnistFiles[0], kMnistFiles[1]);
+  Dataset test = load_pair(directory, kMnistFiles[2], kMnistFiles[3]);
+  if (train.height != test.height || train.width != test.width) {
     refuse(directory,
            "the images for training and for the test differ in size; fetch all four "
            "files from one place");
   }
-  return splits;
+  return splits_of(std::move(train), std::move(test), directory);
 }
 
 DataSplits make_embedded(std::uint64_t seed) {
-  return {.train = generate_stroke_digits(seed, 0, kEmbeddedTrainImages),
-          .test = generate_stroke_digits(seed, kEmbeddedTrainImages, kEmbeddedTestImages),
-          .name = "embedded"};
+  return splits_of(generate_stroke_digits(seed, 0, kEmbeddedTrainImages),
+                   generate_stroke_digits(seed, kEmbeddedTrainImages, kEmbeddedTestImages),
+                   "embedded");
 }
 
 // Fisher and Yates's, written out: std::shuffle may differ between libraries.

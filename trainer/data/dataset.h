@@ -29,25 +29,9 @@ struct Dataset {
   }
 };
 
-// What a training job uses: images to learn from, and others to measure what was learned.
-struct DataSplits {
-  Dataset train;
-  Dataset test;
-  std::string name;  // for people: "embedded", or the directory
-};
-
 // How many images of the embedded set are for training, and how many for the test.
 inline constexpr std::size_t kEmbeddedTrainImages = 20000;
 inline constexpr std::size_t kEmbeddedTestImages = 4000;
-
-// Loads, or generates, a data set of ten classes.
-//   source  "embedded": the generated set (stroke_digits.h), which needs no file; otherwise a
-//           directory with MNIST's four IDX files, plain or gzipped (a plain one is preferred)
-//   seed    which embedded set; a directory's content does not depend on it
-// Images of train and test have the same size. Throws kNotFound where the directory or one of its
-// files is missing, kDataLoss where a file is malformed or files do not fit together.
-// Any thread. Cost: "embedded" a quarter of a second, MNIST half of one.
-DataSplits load_data(const std::string& source, std::uint64_t seed);
 
 // A run of positions in the shuffled training set.
 struct Shard {

@@ -16,14 +16,15 @@ torch::Tensor wrapped(const float* values, c10::IntArrayRef shape) {
   return torch::from_blob(const_cast<float*>(values), shape, torch::kFloat32);
 }
 
-torch::Tensor images_of(const Images& batch) {
-  return wrapped(batch.pixels,
-                 {static_cast<std::int64_t>(batch.n), 1, Model::kInputSide, Model::kInputSide});
+torch::Tensor inputs_of(const Batch& batch) {
+  std::vector<std::int64_t> shape = batch.shape;
+  shape.insert(shape.begin(), static_cast<std::int64_t>(batch.samples));
+  return wrapped(batch.values, shape);
 }
 
-torch::Tensor labels_of(const Images& batch) {
+torch::Tensor labels_of(const Batch& batch) {
   return torch::from_blob(const_cast<std::int64_t*>(batch.labels),
-                          {static_cast<std::int64_t>(batch.n)}, torch::kInt64);
+                          {static_cast<std::int64_t>(batch.label_count)}, torch::kInt64);
 }
 
 std::size_t right_of(const torch::Tensor& scores, const torch::Tensor& labels) {
@@ -49,10 +50,12 @@ class TorchNetwork final : public Network {
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
 
-  StepOutcome step(const Images& batch, const Hooks& hooks) override {
+  const SampleKind& takes() const override { return takes_; }
+
+  StepOutcome step(const Batch& batch, const Hooks& hooks) override {
     hooks_ = &hooks;
     const torch::Tensor labels = labels_of(batch);
-    const torch::Tensor scores = model_->forward(images_of(batch), hooks.before_layer);
+    const torch::Tensor scores = model_->forward(inputs_of(batch), hooks.before_layer);
     const torch::Tensor loss = torch::nn::functional::cross_entropy(scores, labels);
     if (hooks.backward_begins) hooks.backward_begins();
     loss.backward();
@@ -61,9 +64,9 @@ class TorchNetwork final : public Network {
     return {loss.item<double>(), right_of(scores, labels)};
   }
 
-  std::size_t count_right(const Images& images) override {
+  std::size_t count_right(const Batch& batch) override {
     const torch::NoGradGuard no_grad;
-    return right_of(model_->forward(images_of(images)), labels_of(images));
+    return right_of(model_->forward(inputs_of(batch)), labels_of(batch));
   }
 
  private:
@@ -75,6 +78,7 @@ class TorchNetwork final : public Network {
   }
 
   std::unique_ptr<Model> model_;
+  SampleKind takes_{{1, Model::kInputSide, Model::kInputSide}, Model::kClasses, false};
   std::vector<Parameter> parameters_;
   const Hooks* hooks_ = nullptr;
 };

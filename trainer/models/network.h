@@ -11,19 +11,12 @@
 #include <string>
 #include <vector>
 
-namespace tersewire::trainer {
+#include "trainer/batch.h"
 
-// Images and their classes: n of each, an image being Network::kPixels normalized floats.
-struct Images {
-  const float* pixels;
-  const std::int64_t* labels;
-  std::size_t n;
-};
+namespace tersewire::trainer {
 
 class Network {
  public:
-  static constexpr std::size_t kPixels = 784;
-
   // One tensor of the model. `values` stays where it is for the network's life.
   struct Parameter {
     std::string name;  // "conv1.weight"
@@ -45,7 +38,7 @@ class Network {
 
   struct StepOutcome {
     double loss;        // cross entropy, mean over the batch
-    std::size_t right;  // images classified rightly
+    std::size_t right;  // labels found
   };
 
   // See make_model() (models.h); throws kInvalidArgument for an unknown name.
@@ -55,11 +48,14 @@ class Network {
   // In the order of the forward pass.
   [[nodiscard]] virtual const std::vector<Parameter>& parameters() const = 0;
 
-  // Forward and backward pass of a batch. Changes no parameter.
-  virtual StepOutcome step(const Images& batch, const Hooks& hooks) = 0;
+  // What samples it takes.
+  [[nodiscard]] virtual const SampleKind& takes() const = 0;
 
-  // How many images are classified rightly; the forward pass alone.
-  virtual std::size_t count_right(const Images& images) = 0;
+  // Forward and backward pass of a batch. Changes no parameter.
+  virtual StepOutcome step(const Batch& batch, const Hooks& hooks) = 0;
+
+  // How many labels of a batch it finds; the forward pass alone.
+  virtual std::size_t count_right(const Batch& batch) = 0;
 };
 
 // libtorch's SGD with momentum and weight decay, for one tensor.
