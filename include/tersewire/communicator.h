@@ -50,7 +50,8 @@ struct Job {
   // one, and are dropped where it does not.
   int backup_workers = 0;
   // Tensors that go the same way travel together, as buckets of at least so many bytes of
-  // gradients, in the order of the backward pass.
+  // gradients, in the order of the backward pass. A worker pushes 8 of them ahead of the slowest at
+  // most: that, from each worker, is what a node must be able to hold.
   std::size_t bucket_bytes = std::size_t{1} << 20;
   // Infrequent communication (3LC, section 5.1): each worker adds up the gradients of so many steps
   // and exchanges their mean. The model changes once in so many steps.
@@ -97,7 +98,8 @@ class Communicator {
   // delta.
   virtual void pull(std::size_t tensor, std::span<float> parameters) = 0;
 
-  // Encodes the gradient, starts sending it and returns.
+  // Encodes the gradient, starts sending it and returns; waits first where too much of what this
+  // worker pushed is unanswered. Workers push tensors in the same order.
   virtual void push(std::size_t tensor, std::span<const float> gradient) = 0;
 
   // Tells the servers that this worker is done, waits for the deltas of the last step and adds

@@ -128,7 +128,9 @@ void RingWorker::contribute(std::size_t tensor, std::span<const float> gradient)
   bucket.pushed = 0;
   bucket.step = step();
   bucket.tasks_done = 0;
+  const std::uint64_t pushed_before = counters_.pushed_bytes;
   go_on(place.bucket);
+  expect_answer(tensor, step(), counters_.pushed_bytes - pushed_before);
 }
 
 // As far as what has arrived allows.

@@ -148,7 +148,9 @@ void WeightAverageWorker::send_to_partner(std::size_t tensor) {
 
 void WeightAverageWorker::say_done() {
   for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
-    if (closing_changes(tensor) > 0) send_to_all(tensor, pushed_step(tensor) + 1);
+    if (closing_changes(tensor) == 0) continue;
+    wait_for_room();
+    send_to_all(tensor, pushed_step(tensor) + 1);
   }
 }
 

@@ -1,6 +1,13 @@
 #include "worker.h"
 
 namespace tersewire {
+namespace {
+
+// What a worker may have pushed without an answer, in buckets' bytes. Enough to keep a link busy
+// while answers travel: 8 MiB are 67 ms at 1 Gbit/s.
+constexpr std::size_t kWindowBuckets = 8;
+
+}  // namespace
 
 Worker::Worker(std::shared_ptr<const Placement> placement, Transport& transport, ThreadPool* pool)
     : placement_(std::move(placement)),
@@ -47,6 +54,7 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
       const TimePoint now = std::chrono::steady_clock::now();
       under_way_ = {.step = step_, .began = now, .last_arrival = now, .applied = 0};
     }
+    wait_for_room();
     contribute(tensor, gradient);
     progress.pushed_step = step_;
     keep_what_has_arrived();
@@ -170,7 +178,32 @@ SharedBytes Worker::fuse(MessageKind kind, std::uint64_t step, std::size_t tenso
   push.writer.add(frame_of(tensor, encoded, payload));
   if (++push.frames < placement_->buckets[bucket].size()) return nullptr;
   push.frames = 0;
-  return shared(push.writer);
+  const SharedBytes bytes = shared(push.writer);
+  expect_answer(tensor, step, bytes->size());
+  return bytes;
+}
+
+void Worker::expect_answer(std::size_t tensor, std::uint64_t step, std::size_t bytes) {
+  unanswered_.push_back({.tensor = tensor, .step = step, .bytes = bytes});
+  unanswered_bytes_ += bytes;
+}
+
+bool Worker::is_answered(const Pushed& bucket) const {
+  return applied_step(bucket.tensor) >= bucket.step || change_is_here(bucket.tensor);
+}
+
+void Worker::wait_for_room() {
+  while (!unanswered_.empty()) {
+    const Pushed& oldest = unanswered_.front();
+    if (is_answered(oldest)) {
+      unanswered_bytes_ -= oldest.bytes;
+      unanswered_.pop_front();
+    } else if (unanswered_bytes_ >= kWindowBuckets * job().bucket_bytes) {
+      wait_for("an answer to the push of " + name(oldest.tensor));
+    } else {
+      return;
+    }
+  }
 }
 
 void Worker::send(int to, const SharedBytes& bytes) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -62,6 +63,11 @@ class Worker : public Communicator {
   SharedBytes fuse(MessageKind kind, std::uint64_t step, std::size_t tensor, const Encoded& encoded,
                    ByteView payload);
   void send(int to, const SharedBytes& bytes);
+  // Others hold so many bytes that end with this tensor until they have answered by a change of it.
+  void expect_answer(std::size_t tensor, std::uint64_t step, std::size_t bytes);
+  // Waits until little enough of what this worker pushed is unanswered, so that others need not
+  // hold more of it while they wait for somebody slower.
+  void wait_for_room();
   // Waits for one message; `what` ends the sentence where none comes.
   void wait_for(const std::string& what);
 
@@ -103,6 +109,13 @@ class Worker : public Communicator {
     std::size_t applied = 0;  // tensors
   };
 
+  // A bucket that was pushed.
+  struct Pushed {
+    std::size_t tensor;  // its last
+    std::uint64_t step;
+    std::size_t bytes;
+  };
+
   template <typename Task>
   decltype(auto) guarded(Task&& task) {
     return ending_the_job_on_failure(transport_, fmt::format("{}, step {}", me_, step_),
@@ -111,6 +124,8 @@ class Worker : public Communicator {
   void check_values(std::size_t tensor, std::size_t given) const;
   void bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters);
   void note_applied(std::uint64_t step);
+  // Whether the change that a push led to has arrived.
+  [[nodiscard]] bool is_answered(const Pushed& bucket) const;
   // Between computations, so that what others wait for goes on.
   void keep_what_has_arrived();
   void sort_in(Received received);
@@ -127,6 +142,8 @@ class Worker : public Communicator {
   std::string me_;
   std::vector<Progress> progress_;     // by tensor
   std::vector<OpenPush> open_pushes_;  // by bucket
+  std::deque<Pushed> unanswered_;
+  std::size_t unanswered_bytes_ = 0;
   UnderWay under_way_;
   ReplicaCheck replicas_;
   Floats delta_;
