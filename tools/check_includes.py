@@ -40,7 +40,7 @@ SEES = {
 FOREIGN = {
     r"hwy/.*": ["src/kernels"],
     r"fmt/.*": ["src", "trainer", "apps"],
-    r"xxhash\.h": ["src/wire", "trainer"],
+    r"xxhash\.h": ["src/wire", "trainer", "apps"],
     r"zlib\.h": ["trainer"],
     r"(torch|ATen|c10|caffe2)/.*": ["trainer", "python"],
     r"(pybind11/.*|Python\.h)": ["python"],
