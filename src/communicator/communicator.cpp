@@ -172,7 +172,9 @@ bool needs_update(const Job& job, int rank) {
 }
 
 std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& transport,
-                                                const Update& update, ThreadPool* pool) {
+                                                const Update& update, ThreadPool* pool,
+                                                const NodeState* resume) {
+  if (resume != nullptr) fail(ErrorCode::kUnimplemented, "states are not loaded yet");
   return ending_the_job_on_failure(transport, fmt::format("worker {}", transport.rank()), [&] {
     auto placement = place(job, transport);
     if (transport.rank() >= job.workers) {
@@ -188,7 +190,9 @@ std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& trans
   });
 }
 
-Counters run_server(const Job& job, Transport& transport, const Update& update, ThreadPool* pool) {
+Counters run_server(const Job& job, Transport& transport, const Update& update, ThreadPool* pool,
+                    const NodeState* resume, const SaveState& save) {
+  if (resume != nullptr || save) fail(ErrorCode::kUnimplemented, "states are not saved yet");
   const auto placement =
       ending_the_job_on_failure(transport, fmt::format("server {}", transport.rank()), [&] {
         auto placed = place(job, transport);
@@ -200,6 +204,10 @@ Counters run_server(const Job& job, Transport& transport, const Update& update, 
         return placed;
       });
   return serve(placement, transport, update, pool);
+}
+
+std::vector<NodeState> redistribute(std::span<const NodeState>, const Job&, const Job&) {
+  fail(ErrorCode::kUnimplemented, "states are not redistributed yet");
 }
 
 std::vector<int> tensor_servers(const Job& job) {

@@ -217,6 +217,7 @@ class ColocatedWorker final : public Communicator {
     });
     end_.stop_receiving();
   }
+  NodeState state() override { fail(ErrorCode::kUnimplemented, "states are not saved yet"); }
   [[nodiscard]] const Counters& counters() const noexcept override {
     counters_ = worker_->counters();
     counters_.pushed_bytes = traffic_.sent;

@@ -28,6 +28,7 @@ class LocalSteps final : public Communicator {
   void pull(std::size_t tensor, std::span<float> parameters) override;
   void push(std::size_t tensor, std::span<const float> gradient) override;
   void finish(std::span<const std::span<float>> parameters) override;
+  NodeState state() override { fail(ErrorCode::kUnimplemented, "states are not saved yet"); }
   [[nodiscard]] const Counters& counters() const noexcept override { return exchange_->counters(); }
 
  private:

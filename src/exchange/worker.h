@@ -24,6 +24,7 @@ class Worker : public Communicator {
   void pull(std::size_t tensor, std::span<float> parameters) final;
   void push(std::size_t tensor, std::span<const float> gradient) final;
   void finish(std::span<const std::span<float>> parameters) final;
+  NodeState state() override { fail(ErrorCode::kUnimplemented, "states are not saved yet"); }
   [[nodiscard]] const Counters& counters() const noexcept final { return counters_; }
 
  protected:
