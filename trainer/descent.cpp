@@ -21,7 +21,9 @@ Descent::Descent(const TrainConfig& config, const Network& network)
       parameters_(network.parameters()),
       taken_(parameters_.size(), 0) {
   for (const Network::Parameter& parameter : parameters_) {
-    optimizers_.push_back(Optimizer::make(parameter, config.momentum, config.weight_decay));
+    optimizers_.push_back(
+        Optimizer::make({.momentum = config.momentum, .weight_decay = config.weight_decay},
+                        parameter.values, parameter.elems));
   }
 }
 
@@ -45,7 +47,8 @@ void Descent::propose_step(std::size_t tensor, std::span<const float> gradient,
 void Descent::advance(std::size_t tensor, std::span<const float> gradient,
                       std::span<float> before) {
   std::ranges::copy(values_of(parameters_[tensor]), before.begin());
-  optimizers_[tensor]->step(gradient.data(), rate_at(taken_[tensor]++));
+  const std::uint64_t taken = taken_[tensor]++;
+  optimizers_[tensor]->step(gradient.data(), rate_at(taken), taken);
 }
 
 double Descent::rate_at(std::uint64_t step) const {

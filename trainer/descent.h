@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/models/network.h"
+#include "trainer/models/optimizer.h"
 #include "trainer/train.h"
 
 namespace tersewire::trainer {
