@@ -27,6 +27,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --push-codec 3lc:s=1.9 --pull-codec 3lc --backup-workers 1
   tersewire train --policy 'kind=bias:fp32; last:fp32; *:3lc:s=1.5'
   tersewire train --exchange ring --codec int8      no servers: every worker keeps the model
+  tersewire train --optimizer adam --lr 0.001 --schedule polynomial --ema 0.999
   mpirun -n 5 tersewire train --transport mpi       a process a node: 4 workers, then 1 server
 
 A higher s sends less and learns later: with few steps, or at a learning rate near the edge of what
@@ -220,11 +221,21 @@ void add_train_command(CLI::App& app) {
       command->add_option("--epochs", flags->epochs, "Passes over the data, instead of --steps")
           ->excludes(steps);
   option("--batch", config.batch, "Images a worker and step")->check(CLI::Range(1, 1 << 20));
-  option("--lr", config.learning_rate, "Learning rate at the start, of the whole job");
+  option("--lr", config.learning_rate, "Learning rate of the whole job, before it falls");
   command->add_flag("--scale-lr", config.scale_learning_rate,
                     "Multiply the learning rate by the number of workers");
-  option("--momentum", config.momentum, "Momentum, from 0 to below 1");
+  option("--schedule", config.schedule,
+         "How the learning rate falls: constant, cosine, polynomial, step or exponential, with "
+         "parameters (docs/training.md)");
+  option("--warm-up", config.warm_up_steps,
+         "Steps in which the learning rate rises from that of one worker")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
+  option("--optimizer", config.optimizer, "sgd, or adam, as adam:beta1=0.9,beta2=0.999,eps=1e-8");
+  option("--momentum", config.momentum, "Momentum of sgd, from 0 to below 1");
   option("--weight-decay", config.weight_decay, "Weight decay");
+  option("--l1", config.l1, "Factor of the values' signs that are added to the gradients");
+  option("--ema", config.ema,
+         "Test the exponential moving average of the parameters with this decay; 0: the last");
   option("--seed", config.seed, "Of the weights, the order of the data and the embedded images")
       ->check([](const std::string& text) {
         return text.starts_with('-') ? "must not be negative" : "";

@@ -162,8 +162,13 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"batch", config.batch},
           {"lr", config.learning_rate},
           {"scale_lr", config.scale_learning_rate},
+          {"schedule", config.schedule},
+          {"warm_up_steps", config.warm_up_steps},
+          {"optimizer", config.optimizer},
           {"momentum", config.momentum},
           {"weight_decay", config.weight_decay},
+          {"l1", config.l1},
+          {"ema", config.ema},
           {"seed", config.seed}};
 }
 
@@ -206,6 +211,7 @@ nlohmann::json TrainSummary::json() const {
   if (result_.servers_encode) pull_codec = config_.pull_codec;
   return {{"test_accuracy", result_.test_accuracy},
           {"measured_model", result_.workers_own_model ? "worker 0's replica" : "the servers'"},
+          {"measured_values", config_.ema > 0 ? "their moving average" : "the last"},
           {"final_loss", result_.final_loss},
           {"steps", result_.steps},
           {"interrupted", interrupted_},
@@ -260,6 +266,10 @@ std::string TrainSummary::table() const {
                       100 * (1 - overlap()));
   if (result_.workers_own_model) {
     text += "Tested was the replica of worker 0, which those of all others equal.\n";
+  }
+  if (config_.ema > 0) {
+    text +=
+        fmt::format("Tested was the moving average of the parameters (decay {}).\n", config_.ema);
   }
   if (counters.not_finite_tensors > 0) {
     text += fmt::format("{} tensors held a NaN or an infinity and travelled uncompressed.\n",

@@ -30,14 +30,15 @@ std::uint64_t checksum_of(const std::vector<T>& values, std::uint64_t seed = 0) 
 std::uint64_t arguments_checksum(const TrainConfig& config, int servers) {
   std::ostringstream text;
   text << TERSEWIRE_VERSION << std::hexfloat;
-  for (const std::string& name :
-       {config.model, config.push_codec, config.pull_codec, config.policy, config.exchange}) {
+  for (const std::string& name : {config.model, config.push_codec, config.pull_codec, config.policy,
+                                  config.exchange, config.optimizer, config.schedule}) {
     text << ' ' << name.size() << ' ' << name;
   }
   text << ' ' << config.workers << ' ' << servers << ' ' << config.local_steps << ' '
        << config.backup_workers << ' ' << config.steps << ' ' << config.batch << ' '
        << config.learning_rate << ' ' << config.scale_learning_rate << ' ' << config.momentum << ' '
-       << config.weight_decay << ' ' << config.seed;
+       << config.weight_decay << ' ' << config.l1 << ' ' << config.warm_up_steps << ' '
+       << config.ema << ' ' << config.seed;
   const std::string bytes = text.str();
   return XXH64(bytes.data(), bytes.size(), 0);
 }
@@ -213,7 +214,10 @@ void LocalNodes::run() {
     }
   }
   run_all(tasks, *ends_.front());
-  if (first_ && workers_own_model(job_)) model_ = workers_.front()->take_network();
+  if (first_ && workers_own_model(job_)) {
+    descent_.emplace(workers_.front()->take_descent());
+    model_ = workers_.front()->take_network();
+  }
   workers_.clear();
 }
 
@@ -235,7 +239,7 @@ void LocalNodes::run_worker(Worker& worker, Transport& end) {
   const auto checksums = checksums_of(worker.network().parameters());
   end.send(0, pack_report(report_of(worker), bytes_of(checksums)));
   if (has_server(end.rank())) {
-    end.send(0, pack_report(ServerReport(), bytes_of(values_owned_by(end.rank()))));
+    end.send(0, pack_report(ServerReport(), bytes_of(told_by(end.rank()))));
   }
 }
 
@@ -245,10 +249,10 @@ void LocalNodes::run_one_server(Transport& end) {
   ServerReport report;
   report.counters =
       run_server(job_, stoppable, needs_update(job_, end.rank()) ? servers_update() : Update());
-  end.send(0, pack_report(report, bytes_of(values_owned_by(end.rank()))));
+  end.send(0, pack_report(report, bytes_of(told_by(end.rank()))));
 }
 
-// Those whose values a server has to tell: none where workers own the model.
+// Those that a server has to tell about: none where workers own the model.
 std::vector<std::size_t> LocalNodes::tensors_owned_by(int rank) const {
   std::vector<std::size_t> tensors;
   if (workers_own_model(job_)) return tensors;
@@ -258,11 +262,19 @@ std::vector<std::size_t> LocalNodes::tensors_owned_by(int rank) const {
   return tensors;
 }
 
-std::vector<float> LocalNodes::values_owned_by(int rank) const {
-  std::vector<float> values;
+std::vector<std::span<float>> LocalNodes::memory_owned_by(int rank) {
+  std::vector<std::span<float>> memory;
   for (const std::size_t i : tensors_owned_by(rank)) {
-    const auto tensor = values_of(model_->parameters()[i]);
-    values.insert(values.end(), tensor.begin(), tensor.end());
+    memory.push_back(values_of(model_->parameters()[i]));
+    memory.push_back(descent_->average(i));
+  }
+  return memory;
+}
+
+std::vector<float> LocalNodes::told_by(int rank) {
+  std::vector<float> values;
+  for (const std::span<float> part : memory_owned_by(rank)) {
+    values.insert(values.end(), part.begin(), part.end());
   }
   return values;
 }
@@ -294,21 +306,26 @@ void LocalNodes::take_worker(const Incoming& message, const std::vector<std::uin
 
 // Where the server is in this process its values are there already.
 void LocalNodes::take_server(const Incoming& message) {
-  std::vector<std::span<std::byte>> tensors;
+  const std::vector<std::span<float>> memory = memory_owned_by(message.from);
   std::size_t bytes = 0;
-  for (const std::size_t i : tensors_owned_by(message.from)) {
-    tensors.push_back(std::as_writable_bytes(values_of(model_->parameters()[i])));
-    bytes += tensors.back().size();
-  }
+  for (const std::span<float> part : memory) bytes += part.size_bytes();
   ByteView values;
   server_reports_.push_back(parse_report<ServerReport>(message, bytes, &values));
-  for (const std::span<std::byte> tensor : tensors) {
-    std::ranges::copy(values.first(tensor.size()), tensor.begin());
-    values = values.subspan(tensor.size());
+  for (const std::span<float> part : memory) {
+    std::ranges::copy(values.first(part.size_bytes()), std::as_writable_bytes(part).begin());
+    values = values.subspan(part.size_bytes());
   }
 }
 
-TrainResult LocalNodes::result() const {
+double LocalNodes::measured_accuracy() {
+  if (config_.ema == 0) return test_accuracy(*model_, *data_.test);
+  descent_->swap_averages();
+  const double accuracy = test_accuracy(*model_, *data_.test);
+  descent_->swap_averages();
+  return accuracy;
+}
+
+TrainResult LocalNodes::result() {
   TrainResult result;
   result.seconds = seconds_;
   result.steps = stop_.last();
@@ -337,7 +354,7 @@ TrainResult LocalNodes::result() const {
   result.servers_encode = result.servers > 0 || !owners_.empty();
   result.workers_own_model = workers_own_model(job_);
   result.parameters_checksum = checksum_of(*model_);
-  result.test_accuracy = test_accuracy(*model_, *data_.test);
+  result.test_accuracy = measured_accuracy();
   return result;
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "trainer/descent.h"
@@ -26,7 +27,7 @@ class LocalNodes {
   void run();
 
   // What the job came to. Requires rank 0 to be here, and run().
-  [[nodiscard]] TrainResult result() const;
+  [[nodiscard]] TrainResult result();
 
  private:
   [[nodiscard]] bool is_worker(int rank) const { return rank < job_.workers; }
@@ -43,10 +44,14 @@ class LocalNodes {
   void make_servers_model(std::unique_ptr<Network> initial);
   [[nodiscard]] Update servers_update();
   [[nodiscard]] std::vector<std::size_t> tensors_owned_by(int rank) const;
-  [[nodiscard]] std::vector<float> values_owned_by(int rank) const;
+  // Of each tensor that a server owns its values, then their moving average where one is kept.
+  [[nodiscard]] std::vector<std::span<float>> memory_owned_by(int rank);
+  // What such a server tells rank 0: the contents of that.
+  [[nodiscard]] std::vector<float> told_by(int rank);
   void compare_start(const Incoming& message) const;
   void take_worker(const Incoming& message, const std::vector<std::uint64_t>& checksums);
   void take_server(const Incoming& message);
+  [[nodiscard]] double measured_accuracy();
 
   const TrainConfig& config_;
   const DataSplits& data_;
@@ -59,7 +64,7 @@ class LocalNodes {
   // The servers', in their processes and at rank 0, which measures what became of it. Where workers
   // own the model, worker 0's replica, after run().
   std::unique_ptr<Network> model_;
-  std::optional<Descent> descent_;         // of the servers' model
+  std::optional<Descent> descent_;         // what moves it
   std::optional<SortingTransport> first_;  // rank 0's end
   std::vector<std::unique_ptr<Worker>> workers_;
 

@@ -5,28 +5,13 @@
 #include <exception>
 
 #include "tersewire/error.h"
+#include "trainer/descent.h"
 #include "trainer/local_nodes.h"
 
 namespace tersewire::trainer {
 namespace {
 
 constexpr const char* kMpi = "mpi";
-
-void check_numbers(const TrainConfig& config) {
-  const auto refuse = [](const std::string& sentence) {
-    throw Error(ErrorCode::kInvalidArgument, sentence);
-  };
-  if (config.steps < 1) refuse("a job needs at least 1 step");
-  if (!(config.momentum >= 0 && config.momentum < 1)) {
-    refuse("the momentum must be from 0 to below 1");
-  }
-  if (!(config.weight_decay >= 0) || !std::isfinite(config.weight_decay)) {
-    refuse("the weight decay must be a finite number not below 0");
-  }
-  if (!(config.learning_rate > 0) || !std::isfinite(config.learning_rate)) {
-    refuse("the learning rate must be a finite number above 0");
-  }
-}
 
 std::string text_of(const std::vector<std::int64_t>& shape) {
   std::string text;
@@ -63,8 +48,11 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
 }
 
 void check(const TrainConfig& config, const DataSplits& data) {
-  check_numbers(config);
+  if (config.steps < 1) {
+    throw Error(ErrorCode::kInvalidArgument, "a job needs at least 1 step");
+  }
   server_nodes(config);
+  check_descent(config);
   check_fit(config, data);
   // The last worker's shard is the smallest.
   const auto workers = static_cast<std::size_t>(config.workers);

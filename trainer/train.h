@@ -34,10 +34,18 @@ struct TrainConfig {
   std::uint64_t deadline_seconds = 120;
   std::uint64_t steps = 1000;
   std::size_t batch = 16;            // images a worker and step
-  double learning_rate = 0.01;       // the global one, where the cosine starts
+  double learning_rate = 0.01;       // the global one, which the schedule takes parts of
   bool scale_learning_rate = false;  // multiply it by the number of workers
-  double momentum = 0.9;
-  double weight_decay = 1e-4;
+  std::string schedule = "cosine";   // see Schedule
+  std::uint64_t warm_up_steps = 0;
+  // sgd, or adam with beta1, beta2 and eps as parameters (adam:beta1=0.9).
+  std::string optimizer = "sgd";
+  double momentum = 0.9;       // of sgd
+  double weight_decay = 1e-4;  // so much of each value is added to its gradient
+  double l1 = 0;               // and this times the value's sign
+  // The decay of the exponential moving average of the parameters that is tested; 0: the
+  // parameters themselves are.
+  double ema = 0;
   std::uint64_t seed = 1;
 };
 
@@ -75,7 +83,7 @@ struct TrainResult {
   bool servers_encode = true;  // with the pull codec, which nobody else uses
   // Whether the model measured is worker 0's replica, which all others equal, not the servers'.
   bool workers_own_model = false;
-  double test_accuracy = 0;         // of the model, 0 to 1
+  double test_accuracy = 0;         // of the model, or of its moving average; 0 to 1
   double final_loss = 0;            // mean over workers and their last 50 steps
   double seconds = 0;               // of training, without loading data and without the test
   double compute_seconds = 0;       // processor time of a worker's step without codecs, mean

@@ -54,6 +54,8 @@ class Worker {
   [[nodiscard]] const Network& network() const { return *network_; }
   // The replica, after run(), when nothing else is asked any more.
   [[nodiscard]] std::unique_ptr<Network> take_network() { return std::move(network_); }
+  // The same of what moves it, where workers own the model.
+  [[nodiscard]] Descent take_descent() { return std::move(*descent_); }
   [[nodiscard]] const Counters& counters() const { return communicator_->counters(); }
   // Of the last steps.
   [[nodiscard]] const std::deque<double>& losses() const { return losses_; }

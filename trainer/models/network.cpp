@@ -83,33 +83,10 @@ class TorchNetwork final : public Network {
   const Hooks* hooks_ = nullptr;
 };
 
-class TorchOptimizer final : public Optimizer {
- public:
-  TorchOptimizer(const Network::Parameter& parameter, double momentum, double weight_decay)
-      : value_(wrapped(parameter.values, {static_cast<std::int64_t>(parameter.elems)})),
-        sgd_({value_}, torch::optim::SGDOptions(1).momentum(momentum).weight_decay(weight_decay)) {}
-
-  void step(const float* gradient, double learning_rate) override {
-    value_.mutable_grad() = wrapped(gradient, value_.sizes());
-    static_cast<torch::optim::SGDOptions&>(sgd_.param_groups()[0].options()).lr(learning_rate);
-    sgd_.step();
-    value_.mutable_grad().reset();
-  }
-
- private:
-  torch::Tensor value_;
-  torch::optim::SGD sgd_;
-};
-
 }  // namespace
 
 std::unique_ptr<Network> Network::make(const std::string& name, std::uint64_t seed) {
   return std::make_unique<TorchNetwork>(name, seed);
-}
-
-std::unique_ptr<Optimizer> Optimizer::make(const Network::Parameter& parameter, double momentum,
-                                           double weight_decay) {
-  return std::make_unique<TorchOptimizer>(parameter, momentum, weight_decay);
 }
 
 void hold_library_threads() {

@@ -1,7 +1,7 @@
 // A model to train, without a word of libtorch: what the training loop sees of it.
 //
-// A Network and an Optimizer belong to one thread at a time; several threads may each use their
-// own once hold_library_threads() has been called.
+// A Network belongs to one thread at a time; several threads may each use their own once
+// hold_library_threads() has been called.
 #pragma once
 
 #include <cstddef>
@@ -56,17 +56,6 @@ class Network {
 
   // How many labels of a batch it finds; the forward pass alone.
   virtual std::size_t count_right(const Batch& batch) = 0;
-};
-
-// libtorch's SGD with momentum and weight decay, for one tensor.
-class Optimizer {
- public:
-  static std::unique_ptr<Optimizer> make(const Network::Parameter& parameter, double momentum,
-                                         double weight_decay);
-  virtual ~Optimizer() = default;
-
-  // Changes the parameter's values by one step. `gradient` has as many elements.
-  virtual void step(const float* gradient, double learning_rate) = 0;
 };
 
 // Holds the threads that libtorch and its BLAS would start to one, so that workers do not fight.
