@@ -16,6 +16,10 @@
 namespace tersewire::trainer {
 namespace {
 
+// Of a checkpoint: the group of what servers own, and the fact that says which data it was.
+constexpr const char* kServer = "server";
+constexpr const char* kDataFact = "data";
+
 template <typename T>
 ByteView bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
@@ -27,7 +31,8 @@ std::uint64_t checksum_of(const std::vector<T>& values, std::uint64_t seed = 0) 
 }
 
 // What all nodes must be started with alike: not where each finds the data, nor its patience.
-std::uint64_t arguments_checksum(const TrainConfig& config, int servers) {
+std::uint64_t arguments_checksum(const TrainConfig& config, int servers,
+                                 std::uint64_t resumed_after) {
   std::ostringstream text;
   text << TERSEWIRE_VERSION << std::hexfloat;
   for (const std::string& name : {config.model, config.push_codec, config.pull_codec, config.policy,
@@ -38,7 +43,8 @@ std::uint64_t arguments_checksum(const TrainConfig& config, int servers) {
        << config.backup_workers << ' ' << config.steps << ' ' << config.batch << ' '
        << config.learning_rate << ' ' << config.scale_learning_rate << ' ' << config.momentum << ' '
        << config.weight_decay << ' ' << config.l1 << ' ' << config.warm_up_steps << ' '
-       << config.ema << ' ' << config.seed;
+       << config.ema << ' ' << config.seed << ' ' << config.checkpoint_steps << ' '
+       << resumed_after;
   const std::string bytes = text.str();
   return XXH64(bytes.data(), bytes.size(), 0);
 }
@@ -148,6 +154,7 @@ Job job_of(const TrainConfig& config) {
   job.servers = config.servers;
   job.backup_workers = config.backup_workers;
   job.local_steps = config.local_steps;
+  job.state_steps = config.checkpoint_steps;
   job.exchange = config.exchange;
   job.push_codec = config.push_codec;
   job.pull_codec = config.pull_codec;
@@ -161,18 +168,23 @@ Job job_of(const TrainConfig& config) {
 }
 
 LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks,
-                       const std::vector<std::unique_ptr<Transport>>& ends)
+                       const std::vector<std::unique_ptr<Transport>>& ends,
+                       const JobCheckpoint* resume)
     : config_(config),
       data_(data),
       hooks_(hooks),
       ends_(ends),
       job_(job_of(config)),
       owners_(tensor_servers(job_)),
+      resume_(resume == nullptr ? std::nullopt
+                                : std::optional<CheckpointReader>(std::in_place, *resume, job_)),
       stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes()) {
   auto initial = Network::make(config.model, config.seed);
-  start_ = {.arguments = arguments_checksum(config, server_nodes(job_)),
-            .data = data.train->checksum(),
-            .model = checksum_of(checksums_of(initial->parameters()))};
+  start_ = {
+      .arguments = arguments_checksum(config, server_nodes(job_), resume_ ? resume_->step() : 0),
+      .data = data.train->checksum(),
+      .model = checksum_of(checksums_of(initial->parameters()))};
+  check_data_of_checkpoint();
   if (!workers_own_model(job_)) make_servers_model(std::move(initial));
   for (const auto& end : ends_) {
     const int rank = end->rank();
@@ -180,8 +192,10 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
     if (rank == 0) first_.emplace(*end);
     Transport& transport = rank == 0 ? static_cast<Transport&>(*first_) : *end;
     const bool serves = !workers_own_model(job_) && needs_update(job_, rank);
-    workers_.push_back(std::make_unique<Worker>(config, job_, transport, *data.train, stop_, hooks,
-                                                serves ? servers_update() : Update()));
+    workers_.push_back(std::make_unique<Worker>(
+        config, job_, transport, *data.train, stop_, hooks, serves ? servers_update() : Update(),
+        [this, rank](CheckpointWriter& checkpoint) { add_server(rank, checkpoint); },
+        resume_ ? &*resume_ : nullptr));
   }
 }
 
@@ -191,6 +205,33 @@ void LocalNodes::make_servers_model(std::unique_ptr<Network> initial) {
   if (!needed) return;
   model_ = std::move(initial);
   descent_.emplace(config_, *model_);
+  if (!resume_) return;
+  resume_->read_parameters(kServer, 0, model_->parameters());
+  for (std::size_t i = 0; i < job_.tensors.size(); ++i) resume_->read_descent(*descent_, i, 0);
+}
+
+void LocalNodes::check_data_of_checkpoint() const {
+  if (!resume_ || resume_->fact(0, kDataFact) == std::to_string(start_.data)) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "the checkpoint was made with other data than '" + data_.name +
+                  "'; resume with the data that the run began with");
+}
+
+void LocalNodes::add_server(int rank, CheckpointWriter& checkpoint) const {
+  if (rank == 0) checkpoint.add_fact(kDataFact, std::to_string(start_.data));
+  for (const std::size_t i : tensors_owned_by(rank)) {
+    checkpoint.add(kServer, i, values_of(model_->parameters()[i]));
+    checkpoint.add_descent(*descent_, i);
+  }
+}
+
+// By the server's thread, at a moment when none of its tensors is being changed.
+void LocalNodes::save_server(const NodeState& state, int rank) const {
+  if (!hooks_.on_checkpoint) return;
+  CheckpointWriter checkpoint(rank, state.step, job_.tensors);
+  checkpoint.add_exchange(state);
+  add_server(rank, checkpoint);
+  hooks_.on_checkpoint(checkpoint.take());
 }
 
 Update LocalNodes::servers_update() {
@@ -247,8 +288,11 @@ void LocalNodes::run_one_server(Transport& end) {
   end.send(0, pack_report(start_));
   ServerEnd stoppable(end, stop_);
   ServerReport report;
+  const int rank = end.rank();
   report.counters =
-      run_server(job_, stoppable, needs_update(job_, end.rank()) ? servers_update() : Update());
+      run_server(job_, stoppable, needs_update(job_, rank) ? servers_update() : Update(), nullptr,
+                 resume_ ? &resume_->exchange_of(rank) : nullptr,
+                 [this, rank](const NodeState& state) { save_server(state, rank); });
   end.send(0, pack_report(report, bytes_of(told_by(end.rank()))));
 }
 
@@ -329,6 +373,7 @@ TrainResult LocalNodes::result() {
   TrainResult result;
   result.seconds = seconds_;
   result.steps = stop_.last();
+  result.resumed_after = resume_ ? resume_->step() : 0;
   double cpu_seconds = 0;
   double loss_sum = 0;
   std::uint64_t losses = 0;

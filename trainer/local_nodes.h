@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer/checkpoint_pieces.h"
 #include "trainer/descent.h"
 #include "trainer/node_report.h"
 #include "trainer/train.h"
@@ -21,7 +22,8 @@ class LocalNodes {
   // For a configuration that has been checked. Everything given must outlive it; the ends are in
   // the order of ranks.
   LocalNodes(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks,
-             const std::vector<std::unique_ptr<Transport>>& ends);
+             const std::vector<std::unique_ptr<Transport>>& ends,
+             const JobCheckpoint* resume = nullptr);
 
   // The whole job; throws what went wrong first. The ends are not used after it.
   void run();
@@ -41,8 +43,12 @@ class LocalNodes {
   void run_first(Worker& worker, SortingTransport& end);
   void run_worker(Worker& worker, Transport& end);
   void run_one_server(Transport& end);
+  void check_data_of_checkpoint() const;
   void make_servers_model(std::unique_ptr<Network> initial);
   [[nodiscard]] Update servers_update();
+  // What a server of this rank owns.
+  void add_server(int rank, CheckpointWriter& checkpoint) const;
+  void save_server(const NodeState& state, int rank) const;
   [[nodiscard]] std::vector<std::size_t> tensors_owned_by(int rank) const;
   // Of each tensor that a server owns its values, then their moving average where one is kept.
   [[nodiscard]] std::vector<std::span<float>> memory_owned_by(int rank);
@@ -60,6 +66,7 @@ class LocalNodes {
   Job job_;
   std::vector<int> owners_;  // of tensors
   StartReport start_;
+  std::optional<CheckpointReader> resume_;  // where the job goes on from a checkpoint
   StopPoint stop_;
   // The servers', in their processes and at rank 0, which measures what became of it. Where workers
   // own the model, worker 0's replica, after run().

@@ -88,13 +88,14 @@ void check_nodes(const TrainConfig& config, int nodes) {
 
 std::optional<TrainResult> train(const TrainConfig& config, const DataSplits& data,
                                  const TrainHooks& hooks,
-                                 std::vector<std::unique_ptr<Transport>> ends) {
+                                 std::vector<std::unique_ptr<Transport>> ends,
+                                 const JobCheckpoint* resume) {
   std::unique_ptr<LocalNodes> nodes;
   try {
     check_nodes(config, ends.front()->size());
     check(config, data);
     hold_library_threads();
-    nodes = std::make_unique<LocalNodes>(config, data, hooks, ends);
+    nodes = std::make_unique<LocalNodes>(config, data, hooks, ends, resume);
     nodes->run();
   } catch (const std::exception& error) {
     ends.front()->abort(error.what());
@@ -107,8 +108,9 @@ std::optional<TrainResult> train(const TrainConfig& config, const DataSplits& da
   return nodes->result();
 }
 
-TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks) {
-  return *train(config, data, hooks, join_network(config));
+TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks,
+                  const JobCheckpoint* resume) {
+  return *train(config, data, hooks, join_network(config), resume);
 }
 
 }  // namespace tersewire::trainer

@@ -13,6 +13,7 @@
 
 #include "tersewire/communicator.h"
 #include "tersewire/transport.h"
+#include "trainer/checkpoint.h"
 #include "trainer/data/samples.h"
 
 namespace tersewire::trainer {
@@ -47,9 +48,10 @@ struct TrainConfig {
   // parameters themselves are.
   double ema = 0;
   std::uint64_t seed = 1;
+  std::uint64_t checkpoint_steps = 0;  // as Job::state_steps
 };
 
-// One worker's step, as it ends. Bytes and values count from the start of the run.
+// One worker's step, as it ends. Bytes, values and seconds count from the start of train().
 struct StepReport {
   std::uint64_t step = 0;
   double loss = 0;
@@ -71,16 +73,21 @@ struct TrainHooks {
   std::function<void(const StepReport&)> on_step;
   // Called by worker 0's thread.
   std::function<void(const TraceEvent&)> on_event;
+  // Called by the thread of each node here after every checkpoint_steps steps. All nodes' together
+  // are a JobCheckpoint; a node that calls it knows that every other has returned from its call for
+  // the checkpoint before.
+  std::function<void(NodeCheckpoint)> on_checkpoint;
   // Set it to end the run after the steps that are under way; may be null. A job of several
   // processes ends with kCancelled instead.
   const std::atomic<bool>* stop = nullptr;
 };
 
 struct TrainResult {
-  std::uint64_t steps = 0;     // computed
-  std::uint64_t values = 0;    // in the model
-  int servers = 0;             // nodes beside the workers
-  bool servers_encode = true;  // with the pull codec, which nobody else uses
+  std::uint64_t steps = 0;          // computed, those before a resumption included
+  std::uint64_t resumed_after = 0;  // steps; what is counted and timed began there
+  std::uint64_t values = 0;         // in the model
+  int servers = 0;                  // nodes beside the workers
+  bool servers_encode = true;       // with the pull codec, which nobody else uses
   // Whether the model measured is worker 0's replica, which all others equal, not the servers'.
   bool workers_own_model = false;
   double test_accuracy = 0;         // of the model, or of its moving average; 0 to 1
@@ -118,12 +125,20 @@ std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config);
 // there are no backup workers. Throws Error for a configuration that makes no sense, where nodes
 // were started with different arguments or data, and where workers end with different parameters;
 // the job is then over on every node, and nothing of it is left running here.
+//
+// With `resume` the job goes on after that checkpoint's last step. Where workers and servers are as
+// many as then, it ends as it would have without an interruption, to the bit; else residuals are
+// spread over the nodes there are (tersewire/state.h), and each worker goes on in its new shard of
+// the data at the batch of that number. Throws kFailedPrecondition where the checkpoint is of
+// another model, optimizer or data set.
 std::optional<TrainResult> train(const TrainConfig& config, const DataSplits& data,
                                  const TrainHooks& hooks,
-                                 std::vector<std::unique_ptr<Transport>> ends);
+                                 std::vector<std::unique_ptr<Transport>> ends,
+                                 const JobCheckpoint* resume = nullptr);
 
 // The same where all nodes are threads of this process.
-TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks);
+TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks,
+                  const JobCheckpoint* resume = nullptr);
 
 // Steps in which each of `workers` workers sees its shard `epochs` times.
 std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t workers,
