@@ -285,6 +285,42 @@ TEST(Train, TheMovingAverageIsTestedWhereverItIsKept) {
   }
 }
 
+// The sentence with which rank 0 ends where the others were started with `others`.
+std::string disagreement(const TrainConfig& config, const TrainConfig& others) {
+  auto ends = join_network(config);
+  std::string sentence;
+  std::vector<std::thread> nodes;
+  for (auto& end : ends) {
+    nodes.emplace_back([&, end = std::move(end)]() mutable {
+      const bool is_first = end->rank() == 0;
+      std::vector<std::unique_ptr<Transport>> own;
+      own.push_back(std::move(end));
+      try {
+        train(is_first ? config : others, small_data(), {}, std::move(own));
+      } catch (const Error& error) {
+        if (is_first) sentence = error.what();
+      }
+    });
+  }
+  for (std::thread& node : nodes) node.join();
+  return sentence;
+}
+
+TEST(Train, NodesMustAgreeOnTheDescent) {
+  const TrainConfig config = small_job("all-gather", "fp32");
+  const std::function<void(TrainConfig&)> changes[] = {
+      [](TrainConfig& c) { c.optimizer = "adam"; }, [](TrainConfig& c) { c.schedule = "step"; },
+      [](TrainConfig& c) { c.warm_up_steps = 5; },  [](TrainConfig& c) { c.l1 = 1e-3; },
+      [](TrainConfig& c) { c.ema = 0.5; },
+  };
+  for (const auto& change : changes) {
+    TrainConfig others = config;
+    change(others);
+    const std::string sentence = disagreement(config, others);
+    EXPECT_NE(sentence.find("other arguments"), std::string::npos) << sentence;
+  }
+}
+
 TEST(Train, CommunicationOverlapsComputation) {
   std::vector<TraceEvent> events;
   TrainConfig config = small_job();
