@@ -40,6 +40,7 @@ class LocalNodes {
   void run_first(Worker& worker, SortingTransport& end);
   void run_worker(Worker& worker, Transport& end);
   void run_one_server(Transport& end);
+  void take_first_workers();
   void make_servers_model(std::unique_ptr<Network> initial);
   [[nodiscard]] Update servers_update();
   [[nodiscard]] std::vector<std::size_t> tensors_owned_by(int rank) const;
@@ -56,8 +57,8 @@ class LocalNodes {
   std::vector<int> owners_;  // of tensors
   StartReport start_;
   StopPoint stop_;
-  // The servers', in their processes and at rank 0, which measures what became of it. Where workers
-  // own the model, worker 0's replica, after run().
+  // The servers', in their processes and at rank 0, which measures what became of it, by worker 0's
+  // statistics of batch normalization. Where workers own the model, its replica, after run().
   std::unique_ptr<Network> model_;
   std::optional<Descent> descent_;         // of the servers' model
   std::optional<SortingTransport> first_;  // rank 0's end
