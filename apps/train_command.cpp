@@ -14,6 +14,7 @@
 #include "apps/command.h"
 #include "apps/run_directory.h"
 #include "apps/train_report.h"
+#include "trainer/models/models.h"
 #include "trainer/train.h"
 
 namespace tersewire::apps {
@@ -196,7 +197,9 @@ void add_train_command(CLI::App& app) {
   const auto option = [&](const char* name, auto& value, const char* help) {
     return command->add_option(name, value, help)->capture_default_str();
   };
-  option("--model", config.model, "mlp (784-392-50-10) or lenet");
+  option("--model", config.model, trainer::model_names().c_str());
+  command->add_option("--dropout", config.dropout,
+                      "The part of the values that dropout takes out, in place of the model's own");
   option("--data", config.data,
          "embedded, or a directory with MNIST's IDX files, gzipped or plain");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));

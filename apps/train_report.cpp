@@ -147,6 +147,7 @@ nlohmann::json metrics_json(const trainer::StepReport& report) {
 
 nlohmann::json config_json(const trainer::TrainConfig& config) {
   return {{"model", config.model},
+          {"dropout", config.dropout ? nlohmann::json(*config.dropout) : nlohmann::json()},
           {"data", config.data},
           {"workers", config.workers},
           {"servers", servers_json(config, trainer::server_nodes(config))},

@@ -187,8 +187,8 @@ TEST(Train, TheBusiestNodeIsAServerOrWithoutThemAWorker) {
 
 TEST(Descent, AProposedStepIsTheOneThatWouldBeTaken) {
   const TrainConfig config = small_job();
-  const auto moved = Network::make(config.model, config.seed);
-  const auto replica = Network::make(config.model, config.seed);
+  const auto moved = Network::make(config.model, 0, config.seed);
+  const auto replica = Network::make(config.model, 0, config.seed);
   Descent taker(config, *moved);
   Descent proposer(config, *replica);
   const auto values = values_of(replica->parameters()[0]);

@@ -43,7 +43,7 @@ std::uint64_t arguments_checksum(const TrainConfig& config, int servers,
        << config.backup_workers << ' ' << config.steps << ' ' << config.batch << ' '
        << config.learning_rate << ' ' << config.scale_learning_rate << ' ' << config.momentum << ' '
        << config.weight_decay << ' ' << config.l1 << ' ' << config.warm_up_steps << ' '
-       << config.ema << ' ' << config.seed << ' ' << config.checkpoint_steps << ' '
+       << config.ema << ' ' << config.dropout.value_or(-1) << ' ' << config.seed << ' ' << config.checkpoint_steps << ' '
        << resumed_after;
   const std::string bytes = text.str();
   return XXH64(bytes.data(), bytes.size(), 0);
@@ -145,8 +145,7 @@ class ServerEnd final : public Transport {
 
 Job job_of(const TrainConfig& config) {
   Job job;
-  const auto network = Network::make(config.model, config.seed);
-  for (const Network::Parameter& parameter : network->parameters()) {
+  for (const auto& parameter : Network::tensors(config.model, config.classes, config.dropout)) {
     job.tensors.push_back(
         {.name = parameter.name, .shape = parameter.shape, .kind = tensor_kind(parameter.kind)});
   }
@@ -179,7 +178,7 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
       resume_(resume == nullptr ? std::nullopt
                                 : std::optional<CheckpointReader>(std::in_place, *resume, job_)),
       stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes()) {
-  auto initial = Network::make(config.model, config.seed);
+  auto initial = Network::make(config.model, config.classes, config.seed, config.dropout);
   start_ = {
       .arguments = arguments_checksum(config, server_nodes(job_), resume_ ? resume_->step() : 0),
       .data = data.train->checksum(),
@@ -255,11 +254,23 @@ void LocalNodes::run() {
     }
   }
   run_all(tasks, *ends_.front());
-  if (first_ && workers_own_model(job_)) {
-    descent_.emplace(workers_.front()->take_descent());
-    model_ = workers_.front()->take_network();
-  }
+  if (first_) take_first_workers();
   workers_.clear();
+}
+
+// One worker owns the statistics of batch normalization, which no exchange carries (Goyal et al.
+// 2017): worker 0.
+void LocalNodes::take_first_workers() {
+  auto network = workers_.front()->take_network();
+  if (workers_own_model(job_)) {
+    descent_.emplace(workers_.front()->take_descent());
+    model_ = std::move(network);
+    return;
+  }
+  for (std::size_t i = 0; i < network->statistics().size(); ++i) {
+    std::ranges::copy(values_of(network->statistics()[i]),
+                      values_of(model_->statistics()[i]).begin());
+  }
 }
 
 void LocalNodes::run_first(Worker& worker, SortingTransport& end) {

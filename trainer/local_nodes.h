@@ -44,6 +44,7 @@ class LocalNodes {
   void run_worker(Worker& worker, Transport& end);
   void run_one_server(Transport& end);
   void check_data_of_checkpoint() const;
+  void take_first_workers();
   void make_servers_model(std::unique_ptr<Network> initial);
   [[nodiscard]] Update servers_update();
   // What a server of this rank owns.
@@ -68,8 +69,8 @@ class LocalNodes {
   StartReport start_;
   std::optional<CheckpointReader> resume_;  // where the job goes on from a checkpoint
   StopPoint stop_;
-  // The servers', in their processes and at rank 0, which measures what became of it. Where workers
-  // own the model, worker 0's replica, after run().
+  // The servers', in their processes and at rank 0, which measures what became of it, by worker 0's
+  // statistics of batch normalization. Where workers own the model, its replica, after run().
   std::unique_ptr<Network> model_;
   std::optional<Descent> descent_;         // what moves it
   std::optional<SortingTransport> first_;  // rank 0's end

@@ -1,5 +1,6 @@
 #include "trainer/train.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <exception>
@@ -7,29 +8,39 @@
 #include "tersewire/error.h"
 #include "trainer/descent.h"
 #include "trainer/local_nodes.h"
+#include "trainer/models/models.h"
 
 namespace tersewire::trainer {
 namespace {
 
 constexpr const char* kMpi = "mpi";
 
-std::string text_of(const std::vector<std::int64_t>& shape) {
+std::string text_of(const SampleKind& kind) {
+  if (kind.text) return "text of " + std::to_string(kind.classes) + " different characters";
   std::string text;
-  for (const std::int64_t side : shape) text += (text.empty() ? "" : " x ") + std::to_string(side);
-  return text;
+  for (const std::int64_t side : kind.shape) {
+    text += (text.empty() ? "" : " x ") + std::to_string(side);
+  }
+  return text + " in " + std::to_string(kind.classes) + " classes";
 }
 
+// The samples that the model takes with this data, whose classes it tells apart.
+SampleKind taken(const TrainConfig& config, const SampleKind& data) {
+  SampleKind takes = std::ranges::find(models(), config.model, &ModelInfo::name)->takes;
+  if (takes.text && data.text) takes.shape = data.shape;
+  takes.classes = config.classes > 0 ? config.classes : data.classes;
+  return takes;
+}
+
+// Requires a model that exists.
 void check_fit(const TrainConfig& config, const DataSplits& data) {
-  const auto network = Network::make(config.model, config.seed);
-  const SampleKind& takes = network->takes();
+  const SampleKind takes = taken(config, data.train->kind());
   for (const auto& samples : {data.train, data.test}) {
-    const SampleKind& given = samples->kind();
-    if (given == takes) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                "model " + config.model + " takes samples of " + text_of(takes.shape) + " in " +
-                    std::to_string(takes.classes) + " classes, and those of '" + data.name +
-                    "' are " + text_of(given.shape) + " in " + std::to_string(given.classes) +
-                    "; use other data or another model");
+    if (samples->kind() == takes) continue;
+    throw Error(ErrorCode::kInvalidArgument, "model " + config.model + " takes samples of " +
+                                                 text_of(takes) + ", and those of '" + data.name +
+                                                 "' are " + text_of(samples->kind()) +
+                                                 "; use other data or another model");
   }
 }
 
@@ -90,12 +101,14 @@ std::optional<TrainResult> train(const TrainConfig& config, const DataSplits& da
                                  const TrainHooks& hooks,
                                  std::vector<std::unique_ptr<Transport>> ends,
                                  const JobCheckpoint* resume) {
+  TrainConfig fitted = config;
+  fitted.classes = data.train->kind().classes;
   std::unique_ptr<LocalNodes> nodes;
   try {
     check_nodes(config, ends.front()->size());
     check(config, data);
     hold_library_threads();
-    nodes = std::make_unique<LocalNodes>(config, data, hooks, ends, resume);
+    nodes = std::make_unique<LocalNodes>(fitted, data, hooks, ends, resume);
     nodes->run();
   } catch (const std::exception& error) {
     ends.front()->abort(error.what());

@@ -21,6 +21,8 @@ namespace tersewire::trainer {
 // What a job is. Defaults are those of `tersewire train`.
 struct TrainConfig {
   std::string model = "lenet";
+  int classes = 0;                // that the model tells apart; 0: as many as the data has
+  std::optional<double> dropout;  // in place of the model's own ratio
   std::string data = "embedded";
   int workers = 4;
   std::optional<int> servers;  // as Job::servers

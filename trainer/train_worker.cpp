@@ -58,7 +58,7 @@ Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport, 
       batches_(data, config.seed, rank_),
       stop_(stop),
       hooks_(hooks),
-      network_(Network::make(config.model, config.seed)),
+      network_(Network::make(config.model, config.classes, config.seed, config.dropout)),
       sampler_(data.size(), static_cast<std::size_t>(config.workers), rank_, config.batch,
                config.seed),
       update_(workers_own_model(job) ? own_update(config) : of_server),
@@ -147,14 +147,16 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
 void Worker::take_step() {
   const std::uint64_t number = sampler_.batches();
   sampler_.next(indices_);
+  const Batch& batch = batches_.make(indices_, number);
   const auto outcome = network_->step(
-      batches_.make(indices_, number),
+      batch,
       {.before_layer = [this](std::size_t first, std::size_t count) { pull(first, count); },
        .backward_begins = [this] { trace(TraceKind::kBackwardBegin); },
        .on_gradient =
            [this](std::size_t i, const float* gradient, std::size_t elems) {
              push(i, {gradient, elems});
-           }});
+           }},
+      (static_cast<std::uint64_t>(rank_) << 40U) + number);
   trace(TraceKind::kBackwardEnd);
   ++steps_;
   losses_.push_back(outcome.loss);
@@ -163,7 +165,7 @@ void Worker::take_step() {
   hooks_.on_step(
       {.step = step_,
        .loss = outcome.loss,
-       .accuracy = static_cast<double>(outcome.right) / static_cast<double>(indices_.size()),
+       .accuracy = static_cast<double>(outcome.right) / static_cast<double>(batch.label_count),
        .seconds = seconds_since(start_),
        .counters = communicator_->counters()});
 }
