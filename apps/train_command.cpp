@@ -148,7 +148,8 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
   for (const std::string& codec : {flags.codec, config.push_codec, config.pull_codec}) {
     codec_argument(codec);
   }
-  const trainer::DataSplits data = trainer::load_data(config.data, config.seed);
+  const trainer::DataSplits data =
+      as_usage([&] { return trainer::load_data(config.data, config.seed, config.augment); });
   as_usage([&] {
     if (epochs_given) {
       config.steps = trainer::steps_for_epochs(
@@ -197,7 +198,11 @@ void add_train_command(CLI::App& app) {
   };
   option("--model", config.model, "mlp (784-392-50-10) or lenet");
   option("--data", config.data,
-         "embedded, or a directory with MNIST's IDX files, gzipped or plain");
+         "embedded, or a directory with MNIST's IDX files, gzipped or plain, or CIFAR-10's binary "
+         "version");
+  option("--augment", config.augment,
+         "How images are varied: none, crop-flip (4 pixels of padding, as ResNet's) or cifarnet "
+         "(24 x 24, contrast)");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
   add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
                        config.local_steps);

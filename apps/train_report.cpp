@@ -148,6 +148,7 @@ nlohmann::json metrics_json(const trainer::StepReport& report) {
 nlohmann::json config_json(const trainer::TrainConfig& config) {
   return {{"model", config.model},
           {"data", config.data},
+          {"augment", config.augment},
           {"workers", config.workers},
           {"servers", servers_json(config, trainer::server_nodes(config))},
           {"backup_workers", config.backup_workers},

@@ -30,8 +30,8 @@ std::uint64_t checksum_of(const std::vector<T>& values, std::uint64_t seed = 0) 
 std::uint64_t arguments_checksum(const TrainConfig& config, int servers) {
   std::ostringstream text;
   text << TERSEWIRE_VERSION << std::hexfloat;
-  for (const std::string& name :
-       {config.model, config.push_codec, config.pull_codec, config.policy, config.exchange}) {
+  for (const std::string& name : {config.model, config.augment, config.push_codec,
+                                  config.pull_codec, config.policy, config.exchange}) {
     text << ' ' << name.size() << ' ' << name;
   }
   text << ' ' << config.workers << ' ' << servers << ' ' << config.local_steps << ' '

@@ -21,6 +21,7 @@ namespace tersewire::trainer {
 struct TrainConfig {
   std::string model = "lenet";
   std::string data = "embedded";
+  std::string augment = "none";  // as load_data() takes it
   int workers = 4;
   std::optional<int> servers;  // as Job::servers
   int local_steps = 1;         // as Job::local_steps

@@ -45,13 +45,17 @@ struct DataSplits {
 };
 
 // Loads, or generates, a data set.
-//   source  "embedded": the generated digits (stroke_digits.h), which need no file; otherwise a
-//           directory with MNIST's four IDX files, plain or gzipped (a plain one is preferred)
-//   seed    which embedded set; a directory's content does not depend on it
+//   source   "embedded": the generated digits (stroke_digits.h), which need no file; otherwise a
+//            directory with MNIST's four IDX files, plain or gzipped (a plain one is preferred), or
+//            with the six files of CIFAR-10's binary version
+//   seed     which embedded set; a directory's content does not depend on it
+//   augment  how the images to learn from are varied: none, crop-flip or cifarnet (augmentation.h)
 // Throws kNotFound where the directory or one of its files is missing, kDataLoss where a file is
-// malformed or files do not fit together. Any thread. Cost: "embedded" a quarter of a second, MNIST
-// half of one.
-DataSplits load_data(const std::string& source, std::uint64_t seed);
+// malformed or files do not fit together, kInvalidArgument for an augmentation that does not exist
+// or does not fit. Any thread. Cost: "embedded" a quarter of a second, MNIST half of one, CIFAR-10
+// a quarter.
+DataSplits load_data(const std::string& source, std::uint64_t seed,
+                     const std::string& augment = "none");
 
 // Makes batches of samples, keeping its memory from one to the next. One thread at a time.
 class BatchMaker {
