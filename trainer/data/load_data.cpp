@@ -7,10 +7,12 @@
 #include "trainer/data/augmentation.h"
 #include "trainer/data/cifar10.h"
 #include "trainer/data/data_files.h"
+#include "trainer/data/embedded_text.h"
 #include "trainer/data/image_samples.h"
 #include "trainer/data/mnist.h"
 #include "trainer/data/samples.h"
 #include "trainer/data/stroke_digits.h"
+#include "trainer/data/text_samples.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -18,25 +20,45 @@ namespace {
 struct Request {
   const std::string& source;
   std::uint64_t seed;
-  Augmentation augmentation;
+  const std::string& augment;
 };
 
 DataSplits load_embedded(const Request& request) {
   return splits_of(generate_stroke_digits(request.seed, 0, kEmbeddedTrainImages),
                    generate_stroke_digits(request.seed, kEmbeddedTrainImages, kEmbeddedTestImages),
-                   kMnistNormalization, request.augmentation, request.source);
+                   kMnistNormalization, augmentation_of(request.augment), request.source);
 }
 
 DataSplits load_mnist(const Request& request) {
   Mnist data = read_mnist(request.source);
   return splits_of(std::move(data.train), std::move(data.test), kMnistNormalization,
-                   request.augmentation, request.source);
+                   augmentation_of(request.augment), request.source);
 }
 
 DataSplits load_cifar10(const Request& request) {
   Cifar10 data = read_cifar10(request.source);
   return splits_of(std::move(data.train), std::move(data.test), kCifar10Normalization,
-                   request.augmentation, request.source);
+                   augmentation_of(request.augment), request.source);
+}
+
+void check_text_is_not_varied(const Request& request) {
+  augmentation_of(request.augment);
+  if (request.augment == "none") return;
+  throw Error(ErrorCode::kInvalidArgument, "the augmentation " + request.augment +
+                                               " varies images and '" + request.source +
+                                               "' is text; use --augment none");
+}
+
+DataSplits load_embedded_text(const Request& request) {
+  check_text_is_not_varied(request);
+  const std::string text = generate_text(request.seed, kEmbeddedTextBytes);
+  return split_text({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()},
+                    request.source);
+}
+
+DataSplits load_text(const Request& request) {
+  check_text_is_not_varied(request);
+  return split_text(read_file(request.source, kMaxTextBytes), request.source);
 }
 
 // One of a kind's files is enough to know it by: what is missing its reader says.
@@ -53,21 +75,23 @@ bool holds_cifar10(const std::string& directory) {
 
 [[noreturn]] void refuse_source(const std::string& source) {
   const std::string what =
-      is_directory(source) ? " holds no data set that is known" : " is no directory";
+      is_directory(source) ? " holds no data set that is known" : " is neither directory nor file";
   throw Error(ErrorCode::kNotFound,
               source + what +
                   ": looked for MNIST's four files (train-images-idx3-ubyte, ...) and CIFAR-10's "
                   "six (data_batch_1.bin, ..., test_batch.bin); give a directory with one of "
-                  "these, or use --data embedded, which needs no file");
+                  "these, a file of text, or --data embedded or embedded-text, which need no file");
 }
 
 }  // namespace
 
 DataSplits load_data(const std::string& source, std::uint64_t seed, const std::string& augment) {
-  const Request request{source, seed, augmentation_of(augment)};
+  const Request request{source, seed, augment};
   if (source == "embedded") return load_embedded(request);
+  if (source == "embedded-text") return load_embedded_text(request);
   if (holds_mnist(source)) return load_mnist(request);
   if (holds_cifar10(source)) return load_cifar10(request);
+  if (is_file(source)) return load_text(request);
   refuse_source(source);
 }
 
