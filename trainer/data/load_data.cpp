@@ -8,6 +8,7 @@
 #include "trainer/data/cifar10.h"
 #include "trainer/data/data_files.h"
 #include "trainer/data/embedded_text.h"
+#include "trainer/data/image_folder.h"
 #include "trainer/data/image_samples.h"
 #include "trainer/data/mnist.h"
 #include "trainer/data/samples.h"
@@ -21,6 +22,7 @@ struct Request {
   const std::string& source;
   std::uint64_t seed;
   const std::string& augment;
+  const std::vector<std::int64_t>& takes;
 };
 
 DataSplits load_embedded(const Request& request) {
@@ -78,19 +80,24 @@ bool holds_cifar10(const std::string& directory) {
       is_directory(source) ? " holds no data set that is known" : " is neither directory nor file";
   throw Error(ErrorCode::kNotFound,
               source + what +
-                  ": looked for MNIST's four files (train-images-idx3-ubyte, ...) and CIFAR-10's "
-                  "six (data_batch_1.bin, ..., test_batch.bin); give a directory with one of "
-                  "these, a file of text, or --data embedded or embedded-text, which need no file");
+                  ": looked for MNIST's four files (train-images-idx3-ubyte, ...), CIFAR-10's six "
+                  "(data_batch_1.bin, ..., test_batch.bin) and images in train/CLASS/; give a "
+                  "directory with one of these, a file of text, or --data embedded or "
+                  "embedded-text, which need no file");
 }
 
 }  // namespace
 
-DataSplits load_data(const std::string& source, std::uint64_t seed, const std::string& augment) {
-  const Request request{source, seed, augment};
+DataSplits load_data(const std::string& source, std::uint64_t seed, const std::string& augment,
+                     const std::vector<std::int64_t>& takes) {
+  const Request request{source, seed, augment, takes};
   if (source == "embedded") return load_embedded(request);
   if (source == "embedded-text") return load_embedded_text(request);
   if (holds_mnist(source)) return load_mnist(request);
   if (holds_cifar10(source)) return load_cifar10(request);
+  if (holds_image_folder(source)) {
+    return load_image_folder(source, takes, augmentation_of(augment));
+  }
   if (is_file(source)) return load_text(request);
   refuse_source(source);
 }
