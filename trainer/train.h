@@ -89,6 +89,10 @@ struct TrainResult {
   std::uint64_t busiest_node_values = 0;
 };
 
+// The job's data, as its model takes it. Throws like the load_data() of samples.h, and
+// kInvalidArgument for a model that does not exist.
+DataSplits load_data(const TrainConfig& config);
+
 // Throws kInvalidArgument for a configuration that makes no sense with this data: what train()
 // would refuse before it starts.
 void check(const TrainConfig& config, const DataSplits& data);
