@@ -150,7 +150,7 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
   for (const std::string& codec : {flags.codec, config.push_codec, config.pull_codec}) {
     codec_argument(codec);
   }
-  const trainer::DataSplits data = trainer::load_data(config.data, config.seed);
+  const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
   as_usage([&] {
     if (epochs_given) {
       config.steps = trainer::steps_for_epochs(
@@ -200,8 +200,12 @@ void add_train_command(CLI::App& app) {
   option("--model", config.model, trainer::model_names().c_str());
   command->add_option("--dropout", config.dropout,
                       "The part of the values that dropout takes out, in place of the model's own");
-  option("--data", config.data,
-         "embedded, or a directory with MNIST's IDX files, gzipped or plain");
+  option(
+      "--data", config.data,
+      "embedded, embedded-text, a file of text, or a directory with MNIST's IDX files, CIFAR-10's "
+      "binary version or images by class (docs/data.md)");
+  option("--augment", config.augment,
+         "How images to learn from are varied: none, crop-flip (as ResNet's) or cifarnet");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
   add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
                        config.local_steps);

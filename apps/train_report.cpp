@@ -149,6 +149,7 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
   return {{"model", config.model},
           {"dropout", config.dropout ? nlohmann::json(*config.dropout) : nlohmann::json()},
           {"data", config.data},
+          {"augment", config.augment},
           {"workers", config.workers},
           {"servers", servers_json(config, trainer::server_nodes(config))},
           {"backup_workers", config.backup_workers},

@@ -41,7 +41,7 @@ FOREIGN = {
     r"hwy/.*": ["src/kernels"],
     r"fmt/.*": ["src", "trainer", "apps"],
     r"xxhash\.h": ["src/wire", "trainer", "apps"],
-    r"zlib\.h": ["trainer"],
+    r"(png|turbojpeg|zlib)\.h": ["trainer"],
     r"(torch|ATen|c10|caffe2)/.*": ["trainer", "python"],
     r"(pybind11/.*|Python\.h)": ["python"],
     r"(mpi\.h|mpi/.*)": ["src/transport/mpi"],

@@ -6,7 +6,7 @@ set -eu
 packages="
   g++ cmake make ninja-build python3
   libhwy-dev libfmt-dev libxxhash-dev
-  libtorch-dev libopenblas0-pthread zlib1g-dev
+  libtorch-dev libopenblas0-pthread zlib1g-dev libturbojpeg0-dev libpng-dev
   libopenmpi-dev openmpi-bin
   libcli11-dev nlohmann-json3-dev
   libgtest-dev librandom123-dev

@@ -35,16 +35,17 @@ std::uint64_t arguments_checksum(const TrainConfig& config, int servers,
                                  std::uint64_t resumed_after) {
   std::ostringstream text;
   text << TERSEWIRE_VERSION << std::hexfloat;
-  for (const std::string& name : {config.model, config.push_codec, config.pull_codec, config.policy,
-                                  config.exchange, config.optimizer, config.schedule}) {
+  for (const std::string& name :
+       {config.model, config.augment, config.push_codec, config.pull_codec, config.policy,
+        config.exchange, config.optimizer, config.schedule}) {
     text << ' ' << name.size() << ' ' << name;
   }
   text << ' ' << config.workers << ' ' << servers << ' ' << config.local_steps << ' '
        << config.backup_workers << ' ' << config.steps << ' ' << config.batch << ' '
        << config.learning_rate << ' ' << config.scale_learning_rate << ' ' << config.momentum << ' '
        << config.weight_decay << ' ' << config.l1 << ' ' << config.warm_up_steps << ' '
-       << config.ema << ' ' << config.dropout.value_or(-1) << ' ' << config.seed << ' ' << config.checkpoint_steps << ' '
-       << resumed_after;
+       << config.ema << ' ' << config.dropout.value_or(-1) << ' ' << config.seed << ' '
+       << config.checkpoint_steps << ' ' << resumed_after;
   const std::string bytes = text.str();
   return XXH64(bytes.data(), bytes.size(), 0);
 }

@@ -58,6 +58,11 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
   return static_cast<std::uint64_t>(steps);
 }
 
+DataSplits load_data(const TrainConfig& config) {
+  const auto network = Network::make(config.model, config.seed);
+  return load_data(config.data, config.seed, config.augment, network->takes().shape);
+}
+
 void check(const TrainConfig& config, const DataSplits& data) {
   if (config.steps < 1) {
     throw Error(ErrorCode::kInvalidArgument, "a job needs at least 1 step");

@@ -24,6 +24,7 @@ struct TrainConfig {
   int classes = 0;                // that the model tells apart; 0: as many as the data has
   std::optional<double> dropout;  // in place of the model's own ratio
   std::string data = "embedded";
+  std::string augment = "none";  // as load_data() takes it
   int workers = 4;
   std::optional<int> servers;  // as Job::servers
   int local_steps = 1;         // as Job::local_steps
@@ -104,6 +105,10 @@ struct TrainResult {
   std::uint64_t busiest_node_bytes = 0;
   std::uint64_t busiest_node_values = 0;
 };
+
+// The job's data, as its model takes it. Throws like the load_data() of samples.h, and
+// kInvalidArgument for a model that does not exist.
+DataSplits load_data(const TrainConfig& config);
 
 // Throws kInvalidArgument for a configuration that makes no sense with this data: what train()
 // would refuse before it starts.
