@@ -536,7 +536,7 @@ class Program(DataTest):
         result = self.data_get(*arguments)
         self.assertEqual(result.returncode, 0, result)
         self.assertEqual(self.read("input.txt"), content)
-        self.assertIn(f"tersewire train --data {self.directory}", result.stdout)
+        self.assertIn(f"tersewire train --data {self.directory}/input.txt\n", result.stdout)
         self.assertIn("1.1 of 1.1 MB", result.stderr.splitlines()[-1])
         self.assertLessEqual(len(result.stderr.splitlines()), 11)
         again = self.data_get(*arguments)
