@@ -47,6 +47,7 @@ FOREIGN = {
     r"(mpi\.h|mpi/.*)": ["src/transport/mpi"],
     r"(grpc|grpcpp|google/protobuf)/.*|.*\.pb\.h": ["src/transport/grpc"],
     r"(CLI|nlohmann)/.*": ["apps"],
+    r"(curl|openssl)/.*|archive(_entry)?\.h": ["apps"],
     # POSIX and the C library beyond the standard.
     r"(fcntl|malloc|unistd|signal|poll|netdb|pthread|sched|time)\.h|(sys|netinet|arpa)/[a-z]+\.h":
         ["src", "trainer", "apps"],
