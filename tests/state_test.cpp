@@ -209,6 +209,17 @@ TEST_P(EveryExchange, AStateHoldsWhatCodecsKeep) {
   });
 }
 
+TEST(HierarchicalRing, ResumesWithBlocksOfSeveralPieces) {
+  for (const char* top : {"ring", "tree"}) {
+    for (const char* codec : {"int8:ef=on", "qsgd:levels=127"}) {
+      Job job = suite_job(kTestedExchanges[8], codec, 6);
+      job.exchange = "hierarchical-ring:group=3,top=" + std::string(top);
+      job.state_steps = 2;
+      expect_resumed_equals_uninterrupted(job, 2, 4);
+    }
+  }
+}
+
 // ---- Other numbers of workers and servers.
 
 struct Sums {
@@ -320,6 +331,18 @@ TEST_P(EveryExchange, OtherServersTakeOverTheSum) {
       expect_sums_are_kept(from, to, 2);
     });
   }
+}
+
+TEST_P(EveryExchange, TensorsMayHaveCodecsWithAndWithoutAResidual) {
+  with_jobs({4}, [](Job job, const StateCodec& codec) {
+    if (!codec.residual) return;
+    job.policy = "size<20:fp32";
+    expect_resumed_equals_uninterrupted(job, 2, 4);
+    const RunResult run = run_until(2, job, {2});
+    EXPECT_TRUE(run.cuts.at(2).states[0].pushed[1].empty());
+    EXPECT_EQ(run.cuts.at(2).states[0].pushed[2].size(), 31);
+    expect_sums_are_kept(job, job, 2);
+  });
 }
 
 TEST(Redistribute, SumsToTheBitWhereFloatsHoldThem) {
