@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 PROGRAM = None
 RECIPES = None  # the folder of the source
@@ -141,8 +142,10 @@ class Own(RecipeTest):
     JOB = "# A comment.\n\n; Another.\n  model=mlp \r\nworkers = 2\nbatch = 8\ncodec = int8\n"
 
     def config_of(self, recipe, *arguments):
-        """What config.json says of a run on embedded data."""
-        config, summary = self.run_of("--recipe", recipe, "--data", "embedded", *arguments)
+        """What config.json says of a run on a few images."""
+        if not (self.directory / "mnist").exists():
+            make_data_sets(self.directory)
+        config, summary = self.run_of("--recipe", recipe, "--data", "mnist", *arguments)
         self.assertEqual((config["recipe"], summary["recipe"]), (str(recipe), str(recipe)))
         return config
 
@@ -160,9 +163,9 @@ class Own(RecipeTest):
         self.assertEqual([config["push_codec"], config["pull_codec"]], ["bf16", "3lc"])
 
     def test_the_command_line_wins_over_what_it_excludes(self):
-        # An epoch is 20,000 / 2 / 5,000 = 2 steps.
-        own = self.own(self.JOB.replace("batch = 8", "batch = 5000") + "steps = 5\n")
-        self.assertEqual(self.config_of(own, "--epochs", 0.5)["steps"], 1)
+        # An epoch is 128 / 2 / 8 = 8 steps.
+        own = self.own(self.JOB + "steps = 5\n")
+        self.assertEqual(self.config_of(own, "--epochs", 0.25)["steps"], 2)
         own = self.own(self.JOB + "epochs = 5\n")
         self.assertEqual(self.config_of(own, "--steps", 1)["steps"], 1)
 
@@ -175,7 +178,7 @@ class Own(RecipeTest):
 
     def test_refused(self):
         cases = [
-            ("wokers = 2\n", "own.ini, line 1", "'wokers'", "'workers'"),
+            ("wokers = 2\n", "own0.ini, line 1", "'wokers'", "'workers'"),
             ("\n# One.\nlerning-rate = 2\n", "line 3", "'lerning-rate'", "did you mean"),
             ("out = here\n", "'out'"),
             ("json = true\n", "'json'"),
@@ -193,15 +196,18 @@ class Own(RecipeTest):
             ("servers = some\n", "line 1", "--servers", "some"),
             ("lr\n", "line 1", "'lr' is no setting", "KEY = VALUE"),
             ("[train]\nlr = 1\n", "line 1", "'[train]' is no setting"),
-            ("exchange = ring\ncodec = 3lc\n", "own.ini", "3lc does not fit"),
-            ("codec = 3lc:s=2\n", "own.ini", "3lc:s=2"),
-            ("momentum = 1\n", "own.ini", "momentum"),
-            ("exchange = all-gather\nservers = 1\n", "own.ini", "no servers"),
+            ("exchange = ring\ncodec = 3lc\n", ".ini: ", "3lc does not fit"),
+            ("codec = 3lc:s=2\n", ".ini: ", "3lc:s=2"),
+            ("momentum = 1\n", ".ini: ", "momentum"),
+            ("exchange = all-gather\nservers = 1\n", ".ini: ", "no servers"),
         ]
-        for text, *words in cases:
+        files = [self.own(text, f"own{i}.ini") for i, (text, *_) in enumerate(cases)]
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            results = pool.map(lambda path: self.train("--recipe", path), files)
+        for (text, *words), result in zip(cases, results):
             with self.subTest(text=text):
-                self.assert_refused(self.train("--recipe", self.own(text)), 2, *words)
-        self.assertEqual(os.listdir(self.directory), ["own.ini"])
+                self.assert_refused(result, 2, *words)
+        self.assertTrue(all(name.endswith(".ini") for name in os.listdir(self.directory)))
 
     def test_a_line_that_the_command_line_overrides_must_be_right_all_the_same(self):
         own = self.own("steps = 2\nepochs = 2\n")
