@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
@@ -15,9 +14,11 @@
 #include <optional>
 
 #include "apps/command.h"
+#include "apps/data_get.h"
 #include "apps/recipe.h"
 #include "apps/run_directory.h"
 #include "apps/train_report.h"
+#include "trainer/models/models.h"
 #include "trainer/train.h"
 
 namespace tersewire::apps {
@@ -31,6 +32,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --push-codec 3lc:s=1.9 --pull-codec 3lc --backup-workers 1
   tersewire train --policy 'kind=bias:fp32; last:fp32; *:3lc:s=1.5'
   tersewire train --exchange ring --codec int8      no servers: every worker keeps the model
+  tersewire train --optimizer adam --lr 0.001 --schedule polynomial --ema 0.999
   mpirun -n 5 tersewire train --transport mpi       a process a node: 4 workers, then 1 server
   tersewire train --list-recipes                    experiments of the papers, under a name
   tersewire train --recipe terngrad-lenet --codec fp32   one of them, and what to change in it
@@ -164,7 +166,7 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
   for (const std::string& codec : {flags.codec, config.push_codec, config.pull_codec}) {
     codec_argument(codec);
   }
-  const trainer::DataSplits data = trainer::load_data(config.data, config.seed);
+  const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
   as_usage([&] {
     if (epochs_given) {
       config.steps = trainer::steps_for_epochs(
@@ -180,12 +182,11 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
   }
 }
 
-// Where `tersewire data get` puts its sets: a path that begins with their name.
-constexpr std::array<std::string_view, 3> kDataSets{"mnist", "cifar10", "tinyshakespeare"};
-
-void check_data_is_there(const std::string& path) {
+// `tersewire data get` puts its sets into directories of their names.
+void check_data_was_got(const std::string& path) {
   const std::string name = path.substr(0, path.find('/'));
-  if (std::ranges::find(kDataSets, name) == kDataSets.end() || std::filesystem::exists(path)) {
+  if (std::ranges::find(known_data_sets(), name, &DataSet::name) == known_data_sets().end() ||
+      std::filesystem::exists(path)) {
     return;
   }
   throw Error(ErrorCode::kNotFound,
@@ -197,7 +198,7 @@ void check_data_is_there(const std::string& path) {
 void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given, bool epochs_given) {
   if (!push_codec_given) flags.config.push_codec = flags.codec;
   if (!pull_codec_given) flags.config.pull_codec = flags.codec;
-  check_data_is_there(flags.config.data);
+  check_data_was_got(flags.config.data);
   keep_freed_memory();
   end_on_signals();
   Network network;
@@ -242,9 +243,15 @@ void add_train_command(CLI::App& app) {
       "Settings by name (--list-recipes), or from a file of your own, named with a "
       "slash or .ini; what else is given goes before them (docs/training.md)");
   command->add_flag("--list-recipes", flags->list_recipes, "Show the recipes, and do nothing else");
-  option("--model", config.model, "mlp (784-392-50-10) or lenet");
-  option("--data", config.data,
-         "embedded, or a directory with MNIST's IDX files, gzipped or plain");
+  option("--model", config.model, trainer::model_names().c_str());
+  command->add_option("--dropout", config.dropout,
+                      "The part of the values that dropout takes out, in place of the model's own");
+  option(
+      "--data", config.data,
+      "embedded, embedded-text, a file of text, or a directory with MNIST's IDX files, CIFAR-10's "
+      "binary version or images by class (docs/data.md)");
+  option("--augment", config.augment,
+         "How images to learn from are varied: none, crop-flip (as ResNet's) or cifarnet");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
   add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
                        config.local_steps);
@@ -268,11 +275,21 @@ void add_train_command(CLI::App& app) {
       command->add_option("--epochs", flags->epochs, "Passes over the data, instead of --steps")
           ->excludes(steps);
   option("--batch", config.batch, "Images a worker and step")->check(CLI::Range(1, 1 << 20));
-  option("--lr", config.learning_rate, "Learning rate at the start, of the whole job");
+  option("--lr", config.learning_rate, "Learning rate of the whole job, before it falls");
   command->add_flag("--scale-lr", config.scale_learning_rate,
                     "Multiply the learning rate by the number of workers");
-  option("--momentum", config.momentum, "Momentum, from 0 to below 1");
+  option("--schedule", config.schedule,
+         "How the learning rate falls: constant, cosine, polynomial, step or exponential, with "
+         "parameters (docs/training.md)");
+  option("--warm-up", config.warm_up_steps,
+         "Steps in which the learning rate rises from that of one worker")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
+  option("--optimizer", config.optimizer, "sgd, or adam, as adam:beta1=0.9,beta2=0.999,eps=1e-8");
+  option("--momentum", config.momentum, "Momentum of sgd, from 0 to below 1");
   option("--weight-decay", config.weight_decay, "Weight decay");
+  option("--l1", config.l1, "Factor of the values' signs that are added to the gradients");
+  option("--ema", config.ema,
+         "Test the exponential moving average of the parameters with this decay; 0: the last");
   option("--seed", config.seed, "Of the weights, the order of the data and the embedded images")
       ->check([](const std::string& text) {
         return text.starts_with('-') ? "must not be negative" : "";

@@ -10,7 +10,15 @@
 namespace tersewire::trainer {
 namespace {
 
+// Samples at a time, fewer where they are large: activations take many times a sample's memory.
 constexpr std::size_t kTestBatch = 500;
+constexpr std::size_t kTestBatchValues = kTestBatch * 3 * 32 * 32;
+
+std::size_t test_batch(const SampleKind& kind) {
+  std::size_t values = kind.text ? static_cast<std::size_t>(kind.classes) : 1;
+  for (const std::int64_t side : kind.shape) values *= static_cast<std::size_t>(side);
+  return std::clamp(kTestBatchValues / values, std::size_t{1}, kTestBatch);
+}
 
 }  // namespace
 
@@ -37,13 +45,14 @@ std::string checksum_of(const Network& network) {
 
 double test_accuracy(Network& network, const Samples& test) {
   BatchMaker batches(test, 0, 0);
+  const std::size_t at_once = test_batch(test.kind());
   std::vector<std::uint32_t> indices;
   std::size_t right = 0;
   std::size_t labels = 0;
-  for (std::size_t first = 0; first < test.size(); first += kTestBatch) {
-    indices.resize(std::min(kTestBatch, test.size() - first));
+  for (std::size_t first = 0; first < test.size(); first += at_once) {
+    indices.resize(std::min(at_once, test.size() - first));
     std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(first));
-    const Batch& batch = batches.make(indices, first / kTestBatch);
+    const Batch& batch = batches.make(indices, first / at_once);
     right += network.count_right(batch);
     labels += batch.label_count;
   }

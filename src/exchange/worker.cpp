@@ -26,6 +26,34 @@ std::string Worker::name(std::size_t tensor) const {
   return fmt::format("tensor '{}'", job().tensors.at(tensor).name);
 }
 
+void Worker::resume(const NodeState& state) {
+  try {
+    const auto parts = residuals();
+    load_residuals(job(), state.pushed, parts);
+  } catch (...) {
+    finished_ = true;  // the job ends with this error instead
+    throw;
+  }
+  step_ = step_before_first_ = under_way_.step = exchanges_in(job(), state);
+  std::ranges::fill(progress_, Progress{.pushed_step = step_, .applied_step = step_});
+  skip_to(step_);
+}
+
+NodeState Worker::state() {
+  check_has_states(job(), placement().options);
+  for (std::size_t i = 0; i < progress_.size(); ++i) {
+    if (progress_[i].applied_step + 1 == step_ && progress_[i].pushed_step < step_) continue;
+    fail(ErrorCode::kFailedPrecondition,
+         "{} is not between its pull and its push of step {}; take the state when every tensor has "
+         "been pulled in a step, and none has been pushed",
+         name(i), step_);
+  }
+  NodeState state = empty_state(job(), step_ - 1);
+  const auto parts = residuals();
+  state.pushed = save_residuals(job(), parts);
+  return state;
+}
+
 std::uint64_t Worker::begin_step() {
   return guarded([&] {
     keep_what_has_arrived();
@@ -35,7 +63,7 @@ std::uint64_t Worker::begin_step() {
 
 void Worker::pull(std::size_t tensor, std::span<float> parameters) {
   guarded([&] {
-    if (step_ == 0)
+    if (step_ == step_before_first_)
       fail(ErrorCode::kFailedPrecondition, "begin a step before {} is pulled", name(tensor));
     bring_to(tensor, step_ - 1, parameters);
     if (is_checked_before(step_)) sum_up(tensor, step_, parameters);
@@ -122,7 +150,7 @@ void Worker::check_values(std::size_t tensor, std::size_t given) const {
 void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters) {
   check_values(tensor, parameters.size());
   Progress& progress = progress_[tensor];
-  if (progress.applied_step == 0) see_initial(tensor, parameters);
+  if (progress.applied_step == step_before_first_) see_initial(tensor, parameters);
   while (progress.applied_step < step) {
     if (change_is_here(tensor)) {
       apply_change(tensor, parameters);

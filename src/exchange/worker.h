@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "node.h"
+#include "node_state.h"
 #include "placement.h"
 #include "replica_check.h"
 #include "tersewire/communicator.h"
@@ -21,10 +22,15 @@ class Worker : public Communicator {
   Worker(std::shared_ptr<const Placement> placement, Transport& transport, ThreadPool* pool);
   ~Worker() override;
 
+  // Before the first step: goes on after a state whose lists have been checked. Throws
+  // kInvalidArgument where its residuals are not this worker's; its maker then ends the job.
+  void resume(const NodeState& state);
+
   std::uint64_t begin_step() final;
   void pull(std::size_t tensor, std::span<float> parameters) final;
   void push(std::size_t tensor, std::span<const float> gradient) final;
   void finish(std::span<const std::span<float>> parameters) final;
+  NodeState state() final;
   [[nodiscard]] const Counters& counters() const noexcept final { return counters_; }
 
  protected:
@@ -37,6 +43,11 @@ class Worker : public Communicator {
   [[nodiscard]] virtual bool change_is_here(std::size_t tensor) const = 0;
   // ... and then, applied.
   virtual void apply_change(std::size_t tensor, std::span<float> parameters) = 0;
+
+  // What the encoders keep.
+  [[nodiscard]] virtual std::vector<ResidualPart> residuals() = 0;
+  // Takes it that all of the steps up to this one is over.
+  virtual void skip_to(std::uint64_t /*step*/) {}
 
   // A tensor's initial values, once or more, before its first push and its first change.
   virtual void see_initial(std::size_t /*tensor*/, std::span<const float> /*parameters*/) {}
@@ -76,6 +87,8 @@ class Worker : public Communicator {
   [[nodiscard]] int rank() const { return transport_.rank(); }
   [[nodiscard]] ThreadPool* pool() const { return pool_; }
   [[nodiscard]] std::uint64_t step() const { return step_; }
+  // The one that this worker has resumed after, or 0.
+  [[nodiscard]] std::uint64_t step_before_first() const { return step_before_first_; }
   [[nodiscard]] std::uint64_t applied_step(std::size_t tensor) const {
     return progress_[tensor].applied_step;
   }
@@ -131,8 +144,8 @@ class Worker : public Communicator {
   void sort_in(Received received);
 
   [[nodiscard]] bool is_checked_before(std::uint64_t step) const {
-    return job().checksum_steps > 0 && (step - 1) % job().checksum_steps == 0 &&
-           replicas_agree_before(step);
+    if (job().checksum_steps == 0 || !replicas_agree_before(step)) return false;
+    return (step - 1) % job().checksum_steps == 0 || step == step_before_first_ + 1;
   }
   void sum_up(std::size_t tensor, std::uint64_t step, std::span<const float> parameters);
 
@@ -147,6 +160,7 @@ class Worker : public Communicator {
   UnderWay under_way_;
   ReplicaCheck replicas_;
   Floats delta_;
+  std::uint64_t step_before_first_ = 0;
   std::uint64_t step_ = 0;
   bool finished_ = false;
 };

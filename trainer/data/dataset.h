@@ -12,20 +12,23 @@
 
 namespace tersewire::trainer {
 
-// Greyscale images of one size with a class each. Image i is the height * width bytes from
-// pixels[i * height * width] on, row by row, 0 the background's end of the scale and 255 the ink's;
-// its class is labels[i], less than `classes`.
+// Images of one size with a class each. Image i is the image_bytes() from
+// pixels[i * image_bytes()] on: a plane a channel (grey, or red, green and blue), each row by row.
+// Of MNIST and its like, 0 is the background's end of the scale and 255 the ink's. Its class is
+// labels[i], less than `classes`.
 struct Dataset {
-  int classes = 0;
+  int classes = 0;  // 2^16 at most
+  int channels = 1;
   int height = 0;  // pixels
   int width = 0;   // pixels
   std::vector<std::uint8_t> pixels;
-  std::vector<std::uint8_t> labels;
+  std::vector<std::uint16_t> labels;
 
   [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
   // Bytes of one image.
   [[nodiscard]] std::size_t image_bytes() const noexcept {
-    return static_cast<std::size_t>(height) * static_cast<std::size_t>(width);
+    return static_cast<std::size_t>(channels) * static_cast<std::size_t>(height) *
+           static_cast<std::size_t>(width);
   }
 };
 

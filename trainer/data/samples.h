@@ -45,13 +45,27 @@ struct DataSplits {
 };
 
 // Loads, or generates, a data set.
-//   source  "embedded": the generated digits (stroke_digits.h), which need no file; otherwise a
-//           directory with MNIST's four IDX files, plain or gzipped (a plain one is preferred)
-//   seed    which embedded set; a directory's content does not depend on it
-// Throws kNotFound where the directory or one of its files is missing, kDataLoss where a file is
-// malformed or files do not fit together. Any thread. Cost: "embedded" a quarter of a second, MNIST
-// half of one.
-DataSplits load_data(const std::string& source, std::uint64_t seed);
+//   source   "embedded": the generated digits (stroke_digits.h); "embedded-text": the generated
+//   text
+//            (embedded_text.h); a directory with MNIST's four IDX files, plain or gzipped, with the
+//            six files of CIFAR-10's binary version, or with images by class (image_folder.h); any
+//            other file is text (text_samples.h)
+//   seed     which embedded set; a file's content does not depend on it
+//   augment  how the images to learn from are varied: none, crop-flip or cifarnet (augmentation.h)
+//   takes    the shape of a sample for the network that will use them, which matters to a directory
+//            of images by class alone; may be empty
+// Throws kNotFound where the source or one of its files is missing, kDataLoss where a file is
+// malformed or files do not fit together, kInvalidArgument for an augmentation that does not exist
+// or does not fit, kUnimplemented for images that this build cannot decode. Any thread. Cost: MNIST
+// half a second, CIFAR-10 a third, the others less; images by class a minute a million of them, to
+// list, and where they are held in memory also to decode.
+//
+// To add a kind: a class derived from Samples, or a Dataset for ImageSamples where it is images of
+// one size; a reader that checks every byte before it believes it, with its fuzz target; and in
+// load_data.cpp how it is recognised, what loads it, and its words in the refusal.
+DataSplits load_data(const std::string& source, std::uint64_t seed,
+                     const std::string& augment = "none",
+                     const std::vector<std::int64_t>& takes = {});
 
 // Makes batches of samples, keeping its memory from one to the next. One thread at a time.
 class BatchMaker {
