@@ -3,15 +3,19 @@
 #include <malloc.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "apps/command.h"
+#include "apps/data_get.h"
+#include "apps/recipe.h"
 #include "apps/run_directory.h"
 #include "apps/train_report.h"
 #include "trainer/models/models.h"
@@ -30,6 +34,8 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --exchange ring --codec int8      no servers: every worker keeps the model
   tersewire train --optimizer adam --lr 0.001 --schedule polynomial --ema 0.999
   mpirun -n 5 tersewire train --transport mpi       a process a node: 4 workers, then 1 server
+  tersewire train --list-recipes                    experiments of the papers, under a name
+  tersewire train --recipe terngrad-lenet --codec fp32   one of them, and what to change in it
 
 A higher s sends less and learns later: with few steps, or at a learning rate near the edge of what
 fp32 survives, prefer s=1.)";
@@ -86,6 +92,8 @@ class MetricsWriter {
 
 struct TrainFlags {
   trainer::TrainConfig config;
+  std::string recipe;
+  bool list_recipes = false;
   std::string codec = "3lc";
   double epochs = 0;
   std::string out;
@@ -100,6 +108,12 @@ void keep_freed_memory() {
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
+// The name of the recipe goes on record with what came of it.
+nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
+  if (!recipe.empty()) record["recipe"] = recipe;
+  return record;
+}
+
 // What was measured is shown and written, each even where the other fails.
 void tell(const TrainFlags& flags, const TrainSummary& summary, const RunDirectory& directory,
           std::optional<Error> failure) {
@@ -110,12 +124,14 @@ void tell(const TrainFlags& flags, const TrainSummary& summary, const RunDirecto
       if (!failure) failure = error;
     }
   };
+  const nlohmann::json record = with_recipe(summary.json(), flags.recipe);
   attempt([&] {
-    print(flags.json
-              ? json_text(summary.json()) + "\n"
-              : fmt::format("{}\nThe run is in {}\n", summary.table(), directory.path().string()));
+    print(flags.json ? json_text(record) + "\n"
+                     : fmt::format("{}\nThe run{} is in {}\n", summary.table(),
+                                   flags.recipe.empty() ? "" : " of recipe " + flags.recipe,
+                                   directory.path().string()));
   });
-  attempt([&] { directory.write_json("summary.json", summary.json()); });
+  attempt([&] { directory.write_json("summary.json", record); });
   if (failure) throw *failure;
 }
 
@@ -126,7 +142,7 @@ void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Ne
   const trainer::TrainConfig& config = flags.config;
   RunDirectory directory =
       flags.out.empty() ? RunDirectory::fresh(config.model) : RunDirectory(flags.out);
-  directory.write_json("config.json", config_json(config));
+  directory.write_json("config.json", with_recipe(config_json(config), flags.recipe));
   TrainProgress progress(config.steps);
   MetricsWriter metrics(directory);
   const auto result = trainer::train(config, data,
@@ -166,9 +182,23 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
   }
 }
 
+// `tersewire data get` puts its sets into directories of their names.
+void check_data_was_got(const std::string& path) {
+  const std::string name = path.substr(0, path.find('/'));
+  if (std::ranges::find(known_data_sets(), name, &DataSet::name) == known_data_sets().end() ||
+      std::filesystem::exists(path)) {
+    return;
+  }
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("there is no {} in this directory; run 'tersewire data get {}', or say "
+                          "where it is with --data",
+                          path, name));
+}
+
 void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given, bool epochs_given) {
   if (!push_codec_given) flags.config.push_codec = flags.codec;
   if (!pull_codec_given) flags.config.pull_codec = flags.codec;
+  check_data_was_got(flags.config.data);
   keep_freed_memory();
   end_on_signals();
   Network network;
@@ -185,6 +215,17 @@ void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given, b
   }
 }
 
+// What a recipe holds may make no sense, by itself or beside the command line.
+template <typename Task>
+void with_recipe_named(const std::string& recipe, Task&& task) {
+  try {
+    task();
+  } catch (const WrongUsage& error) {
+    if (recipe.empty()) throw;
+    throw WrongUsage(fmt::format("recipe {}: {}", recipe, error.what()));
+  }
+}
+
 }  // namespace
 
 void add_train_command(CLI::App& app) {
@@ -197,6 +238,11 @@ void add_train_command(CLI::App& app) {
   const auto option = [&](const char* name, auto& value, const char* help) {
     return command->add_option(name, value, help)->capture_default_str();
   };
+  CLI::Option* recipe = command->add_option(
+      "--recipe", flags->recipe,
+      "Settings by name (--list-recipes), or from a file of your own, named with a "
+      "slash or .ini; what else is given goes before them (docs/training.md)");
+  command->add_flag("--list-recipes", flags->list_recipes, "Show the recipes, and do nothing else");
   option("--model", config.model, trainer::model_names().c_str());
   command->add_option("--dropout", config.dropout,
                       "The part of the values that dropout takes out, in place of the model's own");
@@ -209,11 +255,12 @@ void add_train_command(CLI::App& app) {
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
   add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
                        config.local_steps);
-  option("--codec", flags->codec, "Codec for both directions; see 'tersewire codecs'");
+  CLI::Option* codec =
+      option("--codec", flags->codec, "Codec for both directions; see 'tersewire codecs'");
   CLI::Option* push = command->add_option("--push-codec", config.push_codec, "Codec for gradients");
   CLI::Option* pull =
       command->add_option("--pull-codec", config.pull_codec, "Codec for what servers send");
-  option(
+  CLI::Option* policy = option(
       "--policy", config.policy,
       "Rules CONDITION:CODEC; ... that go before the codecs, or small, 3lc-paper, terngrad-paper, "
       "adacomp-paper");
@@ -249,8 +296,21 @@ void add_train_command(CLI::App& app) {
       });
   command->add_option("--out", flags->out, "Directory for the run (default: a new one in runs/)");
   command->add_flag("--json", flags->json, "Print the summary alone, as JSON, on stdout");
-  command->callback([flags, push, pull, epochs] {
-    run_train(*flags, push->count() > 0, pull->count() > 0, epochs->count() > 0);
+  for (const char* not_for_recipes : {"--recipe", "--list-recipes", "--out", "--json"}) {
+    command->get_option(not_for_recipes)->configurable(false);
+  }
+  command->callback([flags, command, recipe, codec, push, pull, policy, epochs] {
+    if (flags->list_recipes) return print(recipe_list());
+    if (recipe->count() > 0) {
+      // A codec on the command line is for everything, whatever the recipe had for a part.
+      const bool codec_given = codec->count() > 0;
+      apply_recipe(find_recipe(flags->recipe), *command,
+                   codec_given ? std::set<const CLI::Option*>{push, pull, policy}
+                               : std::set<const CLI::Option*>{});
+    }
+    with_recipe_named(flags->recipe, [&] {
+      run_train(*flags, push->count() > 0, pull->count() > 0, epochs->count() > 0);
+    });
   });
 }
 
