@@ -12,11 +12,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
+#include "apps/checkpoint_directory.h"
 #include "apps/command.h"
 #include "apps/data_get.h"
 #include "apps/recipe.h"
 #include "apps/run_directory.h"
+#include "apps/settings.h"
+#include "apps/tensor_file.h"
 #include "apps/train_report.h"
 #include "trainer/models/models.h"
 #include "trainer/train.h"
@@ -36,6 +40,8 @@ constexpr const char* kExamples = R"(Examples:
   mpirun -n 5 tersewire train --transport mpi       a process a node: 4 workers, then 1 server
   tersewire train --list-recipes                    experiments of the papers, under a name
   tersewire train --recipe terngrad-lenet --codec fp32   one of them, and what to change in it
+  tersewire train --out long --checkpoint-steps 100      saves what it would lose in a restart
+  tersewire train --resume long                          goes on from the last checkpoint
 
 A higher s sends less and learns later: with few steps, or at a learning rate near the edge of what
 fp32 survives, prefer s=1.)";
@@ -72,12 +78,13 @@ void end_on_signals() {
 // was measured is still shown.
 class MetricsWriter {
  public:
-  explicit MetricsWriter(RunDirectory& directory) : directory_(directory) {}
+  explicit MetricsWriter(RunDirectory& directory)
+      : directory_(directory), before_(directory.last_metrics()) {}
 
   void add(const trainer::StepReport& report) {
     if (failure_) return;
     try {
-      directory_.add_metrics(metrics_json(report));
+      directory_.add_metrics(since_the_start(metrics_json(report)));
     } catch (const Error& error) {
       failure_ = error;
       interrupted = true;
@@ -86,9 +93,24 @@ class MetricsWriter {
   [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
 
  private:
+  // A resumed run counts on from where it broke off.
+  [[nodiscard]] nlohmann::json since_the_start(nlohmann::json line) const {
+    if (!before_.is_object()) return line;
+    const auto add = [&]<typename Number>(const char* name, Number zero) {
+      line[name] = line[name].template get<Number>() + before_.value(name, zero);
+    };
+    add("seconds", 0.0);
+    for (const char* bytes : {"push_bytes", "pull_bytes"}) add(bytes, std::uint64_t{0});
+    return line;
+  }
+
   RunDirectory& directory_;
+  nlohmann::json before_;
   std::optional<Error> failure_;
 };
+
+// The setting of a checkpoint that names the recipe: no option has this name.
+constexpr const char* kRecipe = "recipe of the run";
 
 struct TrainFlags {
   trainer::TrainConfig config;
@@ -98,6 +120,9 @@ struct TrainFlags {
   double epochs = 0;
   std::string out;
   bool json = false;
+  std::string resume;                                 // the directory of a run that goes on
+  std::optional<CheckpointDirectory::Found> resumed;  // where it does
+  Settings settings;
 };
 
 // Every step allocates and frees the same large tensors. By default each goes back to the system
@@ -137,24 +162,67 @@ void tell(const TrainFlags& flags, const TrainSummary& summary, const RunDirecto
 
 using Network = std::vector<std::unique_ptr<Transport>>;
 
+// What the checkpoints of this run say of it.
+CheckpointJob checkpoint_job(const TrainFlags& flags) {
+  const trainer::TrainConfig& config = flags.config;
+  CheckpointJob job{.nodes = config.workers + trainer::server_nodes(config),
+                    .workers = config.workers,
+                    .servers = config.servers,
+                    .settings = flags.settings};
+  job.settings.erase("epochs");
+  job.settings["steps"] = std::to_string(config.steps);
+  if (!flags.recipe.empty()) job.settings[kRecipe] = flags.recipe;
+  return job;
+}
+
+// Writes the checkpoints of this process's nodes, and lets signals end the run.
+trainer::TrainHooks hooks_of(const TrainFlags& flags, const std::filesystem::path& run) {
+  return {
+      .on_step = {},
+      .on_event = {},
+      .on_checkpoint =
+          [directory = CheckpointDirectory(run), job = checkpoint_job(flags)](
+              trainer::NodeCheckpoint checkpoint) { directory.save(job, std::move(checkpoint)); },
+      .stop = &interrupted};
+}
+
+const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags) {
+  return flags.resumed ? &flags.resumed->checkpoint : nullptr;
+}
+
+RunDirectory directory_of(const TrainFlags& flags) {
+  if (flags.resumed) {
+    const std::uint64_t step = flags.resumed->checkpoint.step();
+    CheckpointDirectory(flags.resume).remove_after(step);
+    return RunDirectory::resumed(flags.resume, step);
+  }
+  return flags.out.empty() ? RunDirectory::fresh(flags.config.model) : RunDirectory(flags.out);
+}
+
+void write_model(const RunDirectory& directory, const trainer::TrainResult& result) {
+  TensorFile file;
+  for (const auto& [name, array] : result.model) file.arrays[name] = {array.shape, array.values};
+  NewFile written((directory.path() / "model.safetensors").string());
+  written.write(tensor_file_bytes(file));
+  written.finish();
+  written.publish();
+}
+
 // The process of rank 0, which is the one that tells.
 void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network) {
   const trainer::TrainConfig& config = flags.config;
-  RunDirectory directory =
-      flags.out.empty() ? RunDirectory::fresh(config.model) : RunDirectory(flags.out);
+  RunDirectory directory = directory_of(flags);
   directory.write_json("config.json", with_recipe(config_json(config), flags.recipe));
   TrainProgress progress(config.steps);
   MetricsWriter metrics(directory);
-  const auto result = trainer::train(config, data,
-                                     {.on_step =
-                                          [&](const trainer::StepReport& report) {
-                                            progress.show(report);
-                                            metrics.add(report);
-                                          },
-                                      .on_event = {},
-                                      .stop = &interrupted},
-                                     std::move(network));
+  trainer::TrainHooks hooks = hooks_of(flags, directory.path());
+  hooks.on_step = [&](const trainer::StepReport& report) {
+    progress.show(report);
+    metrics.add(report);
+  };
+  const auto result = trainer::train(config, data, hooks, std::move(network), resumed_from(flags));
   progress.finish();
+  write_model(directory, *result);
   tell(flags, TrainSummary(config, *result, interrupted && result->steps < config.steps), directory,
        metrics.failure());
 }
@@ -177,9 +245,35 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
   if (tells) {
     train_and_tell(flags, data, network);
   } else {
-    trainer::train(config, data, {.on_step = {}, .on_event = {}, .stop = &interrupted},
-                   std::move(network));
+    trainer::train(config, data, hooks_of(flags, flags.resumed ? flags.resume : flags.out),
+                   std::move(network), resumed_from(flags));
   }
+}
+
+// What a run that goes on may have otherwise than before.
+const std::set<std::string> kChangeable{"workers",  "servers", "transport",
+                                        "deadline", "data",    "checkpoint-steps"};
+
+// Finds the last checkpoint, and takes its settings.
+void resume(TrainFlags& flags, CLI::App& command) {
+  flags.resumed = CheckpointDirectory(flags.resume).newest();
+  for (const std::string& sentence : flags.resumed->passed_over) {
+    fmt::print(stderr, "passed over a checkpoint: {}\n", sentence);
+  }
+  Settings settings = flags.resumed->job.settings;
+  if (const auto recipe = settings.extract(kRecipe)) flags.recipe = recipe.mapped();
+  apply_settings(settings, command, kChangeable);
+}
+
+// Every process must know where to.
+void check_out(const TrainFlags& flags) {
+  if (flags.config.checkpoint_steps == 0 || flags.config.transport == "in-process" ||
+      flags.resumed || !flags.out.empty()) {
+    return;
+  }
+  throw WrongUsage(
+      "checkpoints of several processes need a directory that all of them see; name "
+      "it with --out");
 }
 
 // `tersewire data get` puts its sets into directories of their names.
@@ -198,6 +292,7 @@ void check_data_was_got(const std::string& path) {
 void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given, bool epochs_given) {
   if (!push_codec_given) flags.config.push_codec = flags.codec;
   if (!pull_codec_given) flags.config.pull_codec = flags.codec;
+  check_out(flags);
   check_data_was_got(flags.config.data);
   keep_freed_memory();
   end_on_signals();
@@ -294,13 +389,26 @@ void add_train_command(CLI::App& app) {
       ->check([](const std::string& text) {
         return text.starts_with('-') ? "must not be negative" : "";
       });
-  command->add_option("--out", flags->out, "Directory for the run (default: a new one in runs/)");
+  CLI::Option* out = command->add_option("--out", flags->out,
+                                         "Directory for the run (default: a new one in runs/)");
+  option("--checkpoint-steps", config.checkpoint_steps,
+         "Steps after each of which the run saves what it would lose in a restart; 0: never")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
+  CLI::Option* resumed =
+      command
+          ->add_option("--resume", flags->resume,
+                       "Directory of a run that goes on from its last checkpoint, with its own "
+                       "settings; --workers, --servers and --transport may be others")
+          ->excludes(out)
+          ->excludes(recipe);
   command->add_flag("--json", flags->json, "Print the summary alone, as JSON, on stdout");
-  for (const char* not_for_recipes : {"--recipe", "--list-recipes", "--out", "--json"}) {
+  for (const char* not_for_recipes :
+       {"--recipe", "--list-recipes", "--out", "--json", "--resume"}) {
     command->get_option(not_for_recipes)->configurable(false);
   }
-  command->callback([flags, command, recipe, codec, push, pull, policy, epochs] {
+  command->callback([flags, command, recipe, codec, push, pull, policy, epochs, resumed] {
     if (flags->list_recipes) return print(recipe_list());
+    if (resumed->count() > 0) resume(*flags, *command);
     if (recipe->count() > 0) {
       // A codec on the command line is for everything, whatever the recipe had for a part.
       const bool codec_given = codec->count() > 0;
@@ -308,6 +416,7 @@ void add_train_command(CLI::App& app) {
                    codec_given ? std::set<const CLI::Option*>{push, pull, policy}
                                : std::set<const CLI::Option*>{});
     }
+    flags->settings = settings_of(*command);
     with_recipe_named(flags->recipe, [&] {
       run_train(*flags, push->count() > 0, pull->count() > 0, epochs->count() > 0);
     });
