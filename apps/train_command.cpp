@@ -46,6 +46,17 @@ constexpr const char* kExamples = R"(Examples:
 A higher s sends less and learns later: with few steps, or at a learning rate near the edge of what
 fp32 survives, prefer s=1.)";
 
+std::string models_text() {
+  std::string text = "\n\nModels, the samples they take, and who trains them:";
+  for (const trainer::ModelInfo& model : trainer::models()) {
+    text += fmt::format(
+        "\n  {:<11}{:<15}{}", model.name,
+        model.takes.text ? "text" : fmt::format("{}", fmt::join(model.takes.shape, " x ")),
+        model.description);
+  }
+  return text;
+}
+
 std::atomic<bool> interrupted{false};
 std::atomic<std::int64_t> interrupted_at{0};  // seconds
 
@@ -327,7 +338,7 @@ void add_train_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "train",
       "Train a network with several workers, all traffic compressed, and show what it saved");
-  command->footer(kExamples);
+  command->footer(kExamples + models_text());
   auto flags = std::make_shared<TrainFlags>();
   trainer::TrainConfig& config = flags->config;
   const auto option = [&](const char* name, auto& value, const char* help) {
@@ -338,7 +349,7 @@ void add_train_command(CLI::App& app) {
       "Settings by name (--list-recipes), or from a file of your own, named with a "
       "slash or .ini; what else is given goes before them (docs/training.md)");
   command->add_flag("--list-recipes", flags->list_recipes, "Show the recipes, and do nothing else");
-  option("--model", config.model, trainer::model_names().c_str());
+  option("--model", config.model, "Network, one of those listed below");
   command->add_option("--dropout", config.dropout,
                       "The part of the values that dropout takes out, in place of the model's own");
   option(
