@@ -35,9 +35,9 @@ std::uint64_t arguments_checksum(const TrainConfig& config, int servers) {
     text << ' ' << name.size() << ' ' << name;
   }
   text << ' ' << config.workers << ' ' << servers << ' ' << config.local_steps << ' '
-       << config.backup_workers << ' ' << config.steps << ' ' << config.batch << ' '
-       << config.learning_rate << ' ' << config.scale_learning_rate << ' ' << config.momentum << ' '
-       << config.weight_decay << ' ' << config.seed;
+       << config.backup_workers << ' ' << config.raw_from_all << ' ' << config.steps << ' '
+       << config.batch << ' ' << config.learning_rate << ' ' << config.scale_learning_rate << ' '
+       << config.momentum << ' ' << config.weight_decay << ' ' << config.seed;
   const std::string bytes = text.str();
   return XXH64(bytes.data(), bytes.size(), 0);
 }
@@ -147,6 +147,7 @@ Job job_of(const TrainConfig& config) {
   job.servers = config.servers;
   job.backup_workers = config.backup_workers;
   job.local_steps = config.local_steps;
+  job.raw_from_all = config.raw_from_all;
   job.exchange = config.exchange;
   job.push_codec = config.push_codec;
   job.pull_codec = config.pull_codec;

@@ -9,6 +9,7 @@
 #include "local_steps.h"
 #include "node.h"
 #include "placement.h"
+#include "ring_layout.h"
 #include "tersewire/policy.h"
 
 namespace tersewire {
@@ -45,6 +46,34 @@ void check_backup_workers(const Job& job) {
   }
 }
 
+// Whether workers can agree on what travels raw.
+void check_raw_from_all(const Job& job) {
+  if (!job.raw_from_all) return;
+  if (job.backup_workers > 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "raw from all means that workers agree on every step, and with {} backup workers some are "
+         "not waited for; use 0 backup workers, or leave raw from all out",
+         job.backup_workers);
+  }
+  const auto [exchange, options] = choose_exchange(job);
+  if (options.average_asynchronous) {
+    fail(ErrorCode::kInvalidArgument,
+         "raw from all means that workers agree on every step, and with exchange {} they wait for "
+         "nobody; use mode=synchronous, or leave raw from all out",
+         job.exchange);
+  }
+  if (!options.scaler_sharing) return;
+  // With scalers workers agree on what is not finite, and on nothing where there are none.
+  for (const auto& codec : choose_codecs(job.policy, job.push_codec, job.tensors)) {
+    if (codec->id() == CodecId::kTernGrad || codec->id() == CodecId::kFp32) continue;
+    fail(
+        ErrorCode::kInvalidArgument,
+        "raw from all is agreed on with the scalers of terngrad, and codec {} has none; push every "
+        "tensor with terngrad or fp32, or use scaler-sharing=off",
+        codec_name(codec->id()));
+  }
+}
+
 void check_job(const Job& job) {
   check_tensors(job);
   if (job.workers < 1) {
@@ -60,6 +89,7 @@ void check_job(const Job& job) {
          job.deadline.count());
   }
   check_backup_workers(job);
+  check_raw_from_all(job);
   check_push_codecs(choose_exchange(job), choose_codecs(job.policy, job.push_codec, job.tensors));
   choose_codecs(job.policy, job.pull_codec, job.tensors);
 }
@@ -85,10 +115,16 @@ std::vector<int> owners_of(const Job& job) {
   return {};
 }
 
-// Tensors that have the same owner go the same way.
-void fuse_tensors(Placement& placement) {
+// Tensors that have the same owner go the same way; those that are added up in one have the same
+// codecs.
+std::vector<std::uint64_t> ways_of(const Placement& placement, const Exchange& exchange) {
+  if (exchange.carries == Carries::kSums) return ring_ways(placement);
   std::vector<std::uint64_t> ways(placement.job.tensors.size(), 0);
   std::ranges::copy(placement.owners, ways.begin());
+  return ways;
+}
+
+void fuse_tensors(Placement& placement, const std::vector<std::uint64_t>& ways) {
   placement.buckets = make_buckets(placement.job, ways);
   placement.bucket_of.resize(ways.size());
   for (std::size_t bucket = 0; bucket < placement.buckets.size(); ++bucket) {
@@ -115,7 +151,7 @@ std::shared_ptr<const Placement> place(const Job& job, const Transport& transpor
   placement->pull_codecs = choose_codecs(job.policy, job.pull_codec, job.tensors);
   placement->owners = owners_of(job);
   if (chosen.exchange.tree) placement->tree = make_tree(job.workers, chosen.options.fan_in);
-  fuse_tensors(*placement);
+  fuse_tensors(*placement, ways_of(*placement, chosen.exchange));
   return placement;
 }
 

@@ -9,6 +9,7 @@
 
 #include "node.h"
 #include "placement.h"
+#include "raw_agreement.h"
 #include "replica_check.h"
 #include "tersewire/communicator.h"
 
@@ -29,8 +30,13 @@ class Worker : public Communicator {
  protected:
   // Sorts in a message that has arrived, checking that it is one that its sender may send.
   virtual void keep(Received received) = 0;
-  // Begins the exchange of this worker's gradient of the current step.
-  virtual void contribute(std::size_t tensor, std::span<const float> gradient) = 0;
+  // Takes this worker's gradient of the current step.
+  virtual void take_gradient(std::size_t tensor, std::span<const float> gradient) {
+    submit(tensor, step_, gradient);
+  }
+  // Begins the exchange of values of this step, which submit() was given.
+  virtual void contribute(std::size_t tensor, std::uint64_t step,
+                          std::span<const float> values) = 0;
   // The next change of this tensor's parameters, of the step after applied_step(): whether all that
   // it needs has arrived ...
   [[nodiscard]] virtual bool change_is_here(std::size_t tensor) const = 0;
@@ -49,6 +55,9 @@ class Worker : public Communicator {
   // been applied. After finish() they always are.
   [[nodiscard]] virtual bool replicas_agree_before(std::uint64_t /*step*/) const { return true; }
 
+  // Has values of this step contributed: at once, or, with Job::raw_from_all, a copy of them, when
+  // workers have agreed on what travels raw.
+  void submit(std::size_t tensor, std::uint64_t step, std::span<const float> values);
   // Turns the mean gradient into a change of the parameters, where workers own the model.
   void apply_mean(const Update& update, std::size_t tensor, std::span<const float> mean,
                   std::span<float> parameters);
@@ -62,6 +71,10 @@ class Worker : public Communicator {
   SharedBytes fuse(MessageKind kind, std::uint64_t step, std::size_t tensor, const Encoded& encoded,
                    ByteView payload);
   void send(int to, const SharedBytes& bytes);
+  // Whether a tensor that is not finite on some worker travels as it is in this step.
+  [[nodiscard]] bool travels_raw(std::size_t tensor, std::uint64_t step) const {
+    return held_ && held_->travels_raw(tensor, step);
+  }
   // Waits for one message; `what` ends the sentence where none comes.
   void wait_for(const std::string& what);
 
@@ -114,6 +127,9 @@ class Worker : public Communicator {
   // Between computations, so that what others wait for goes on.
   void keep_what_has_arrived();
   void sort_in(Received received);
+  void take_finiteness(int from, const Message& message);
+  void release(const Message& verdict);
+  void wait_for_verdicts();
 
   [[nodiscard]] bool is_checked_before(std::uint64_t step) const {
     return job().checksum_steps > 0 && (step - 1) % job().checksum_steps == 0 &&
@@ -129,6 +145,9 @@ class Worker : public Communicator {
   std::vector<OpenPush> open_pushes_;  // by bucket
   UnderWay under_way_;
   ReplicaCheck replicas_;
+  // Where workers agree on what travels raw.
+  std::optional<HeldPushes> held_;
+  std::optional<FinitenessCount> count_;  // worker 0's
   Floats delta_;
   std::uint64_t step_ = 0;
   bool finished_ = false;
