@@ -9,6 +9,8 @@
 namespace tersewire {
 namespace {
 
+// Two aggregators of a tree, and groups of a ring, with two of them each.
+constexpr int kWorkers = 4;
 constexpr std::uint64_t kSteps = 6;
 constexpr std::uint64_t kRawStep = 3;
 constexpr int kRawWorker = 1;
@@ -85,8 +87,7 @@ std::string compressing_codec(Sends sends) {
 }
 
 Job raw_job(const TestedExchange& exchange) {
-  const int workers = exchange.workers_divide_by == 1 ? 3 : 4;
-  Job job = suite_job(exchange, compressing_codec(exchange.sends), workers);
+  Job job = suite_job(exchange, compressing_codec(exchange.sends), kWorkers);
   job.bucket_bytes = 100;
   // Rings do not fuse different kinds where servers are their top.
   for (TensorInfo& tensor : job.tensors) tensor.kind = TensorKind::kDense;
