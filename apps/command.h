@@ -34,6 +34,7 @@ void add_encode_command(CLI::App& app);
 void add_decode_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_codecs_command(CLI::App& app);
+void add_data_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_bench_exchange_command(CLI::App& bench);
 void add_train_command(CLI::App& app);

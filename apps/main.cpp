@@ -46,6 +46,7 @@ void add_commands(CLI::App& app) {
   add_decode_command(app);
   add_inspect_command(app);
   add_codecs_command(app);
+  add_data_command(app);
   add_bench_command(app);
 #ifdef TERSEWIRE_TRAIN_COMMAND
   add_train_command(app);

@@ -14,6 +14,7 @@
 #include "apps/command.h"
 #include "apps/run_directory.h"
 #include "apps/train_report.h"
+#include "trainer/models/models.h"
 #include "trainer/train.h"
 
 namespace tersewire::apps {
@@ -27,6 +28,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --push-codec 3lc:s=1.9 --pull-codec 3lc --backup-workers 1
   tersewire train --policy 'kind=bias:fp32; last:fp32; *:3lc:s=1.5'
   tersewire train --exchange ring --codec int8      no servers: every worker keeps the model
+  tersewire train --optimizer adam --lr 0.001 --schedule polynomial --ema 0.999
   mpirun -n 5 tersewire train --transport mpi       a process a node: 4 workers, then 1 server
 
 A higher s sends less and learns later: with few steps, or at a learning rate near the edge of what
@@ -148,11 +150,11 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
   for (const std::string& codec : {flags.codec, config.push_codec, config.pull_codec}) {
     codec_argument(codec);
   }
-  const trainer::DataSplits data = trainer::load_data(config.data, config.seed);
+  const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
   as_usage([&] {
     if (epochs_given) {
       config.steps = trainer::steps_for_epochs(
-          flags.epochs, data.train.size(), static_cast<std::size_t>(config.workers), config.batch);
+          flags.epochs, data.train->size(), static_cast<std::size_t>(config.workers), config.batch);
     }
     trainer::check(config, data);
   });
@@ -195,9 +197,15 @@ void add_train_command(CLI::App& app) {
   const auto option = [&](const char* name, auto& value, const char* help) {
     return command->add_option(name, value, help)->capture_default_str();
   };
-  option("--model", config.model, "mlp (784-392-50-10) or lenet");
-  option("--data", config.data,
-         "embedded, or a directory with MNIST's IDX files, gzipped or plain");
+  option("--model", config.model, trainer::model_names().c_str());
+  command->add_option("--dropout", config.dropout,
+                      "The part of the values that dropout takes out, in place of the model's own");
+  option(
+      "--data", config.data,
+      "embedded, embedded-text, a file of text, or a directory with MNIST's IDX files, CIFAR-10's "
+      "binary version or images by class (docs/data.md)");
+  option("--augment", config.augment,
+         "How images to learn from are varied: none, crop-flip (as ResNet's) or cifarnet");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
   add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
                        config.local_steps, config.raw_from_all);
@@ -220,11 +228,21 @@ void add_train_command(CLI::App& app) {
       command->add_option("--epochs", flags->epochs, "Passes over the data, instead of --steps")
           ->excludes(steps);
   option("--batch", config.batch, "Images a worker and step")->check(CLI::Range(1, 1 << 20));
-  option("--lr", config.learning_rate, "Learning rate at the start, of the whole job");
+  option("--lr", config.learning_rate, "Learning rate of the whole job, before it falls");
   command->add_flag("--scale-lr", config.scale_learning_rate,
                     "Multiply the learning rate by the number of workers");
-  option("--momentum", config.momentum, "Momentum, from 0 to below 1");
+  option("--schedule", config.schedule,
+         "How the learning rate falls: constant, cosine, polynomial, step or exponential, with "
+         "parameters (docs/training.md)");
+  option("--warm-up", config.warm_up_steps,
+         "Steps in which the learning rate rises from that of one worker")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
+  option("--optimizer", config.optimizer, "sgd, or adam, as adam:beta1=0.9,beta2=0.999,eps=1e-8");
+  option("--momentum", config.momentum, "Momentum of sgd, from 0 to below 1");
   option("--weight-decay", config.weight_decay, "Weight decay");
+  option("--l1", config.l1, "Factor of the values' signs that are added to the gradients");
+  option("--ema", config.ema,
+         "Test the exponential moving average of the parameters with this decay; 0: the last");
   option("--seed", config.seed, "Of the weights, the order of the data and the embedded images")
       ->check([](const std::string& text) {
         return text.starts_with('-') ? "must not be negative" : "";

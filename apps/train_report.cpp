@@ -1,12 +1,9 @@
 #include "apps/train_report.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <utility>
 
 namespace tersewire::apps {
@@ -14,9 +11,6 @@ namespace {
 
 constexpr double kBitsPerFloat = 32;
 constexpr double kBytesPerFloat = 4;
-constexpr std::uint64_t kPlainLines = 10;
-constexpr auto kRedrawEvery = std::chrono::milliseconds(200);
-constexpr int kBarCells = 20;
 
 constexpr std::array<std::pair<const char*, double>, 3> kLinks{
     {{"10 Mbit/s", 1e7}, {"100 Mbit/s", 1e8}, {"1 Gbit/s", 1e9}}};
@@ -31,17 +25,6 @@ double compression_ratio(const Counters& counters) {
   return ratio(
       kBytesPerFloat * static_cast<double>(counters.pushed_values + counters.pulled_values),
       static_cast<double>(counters.pushed_bytes + counters.pulled_bytes));
-}
-
-std::string bar(std::uint64_t step, std::uint64_t steps) {
-  const auto cells =
-      static_cast<int>(ratio(static_cast<double>(step), static_cast<double>(steps)) * kBarCells);
-  return fmt::format("[{:<{}}]", std::string(static_cast<std::size_t>(cells), '='), kBarCells);
-}
-
-std::string clock_text(double seconds) {
-  const auto whole = static_cast<long>(seconds);
-  return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
 std::string bytes_text(double bytes) {
@@ -64,41 +47,7 @@ nlohmann::json servers_json(const trainer::TrainConfig& config, int servers) {
   return servers;
 }
 
-// Progress that nobody can read is no reason to fail.
-void tell(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::fflush(stderr);
-}
-
-// To the terminal's width: a line that wraps could not be redrawn.
-std::string clipped(std::string line) {
-  winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 &&
-      line.size() >= size.ws_col) {
-    line.resize(size.ws_col - 1U);
-  }
-  return line;
-}
-
 }  // namespace
-
-TrainProgress::TrainProgress(std::uint64_t steps)
-    : steps_(steps), terminal_(isatty(STDERR_FILENO) != 0) {}
-
-bool TrainProgress::is_due(const trainer::StepReport& report) {
-  if (report.step == steps_) return true;
-  if (!terminal_) {
-    // Not at multiples alone: with backup workers steps may be skipped.
-    const std::uint64_t every = std::max<std::uint64_t>(1, steps_ / kPlainLines);
-    if (report.step < next_line_ + every) return false;
-    next_line_ = report.step / every * every;
-    return true;
-  }
-  const auto now = std::chrono::steady_clock::now();
-  if (now - shown_ < kRedrawEvery) return false;
-  shown_ = now;
-  return true;
-}
 
 void TrainProgress::smooth(const trainer::StepReport& report) {
   // A batch is a small sample: the mean of the last few dozen says more.
@@ -109,7 +58,7 @@ void TrainProgress::smooth(const trainer::StepReport& report) {
 
 void TrainProgress::show(const trainer::StepReport& report) {
   smooth(report);
-  if (!is_due(report)) return;
+  if (!line_.is_due(report.step)) return;
   const Counters& counters = report.counters;
   const double left = ratio(report.seconds, static_cast<double>(report.step)) *
                       static_cast<double>(steps_ - std::min(steps_, report.step));
@@ -120,17 +69,7 @@ void TrainProgress::show(const trainer::StepReport& report) {
       bits_per_value(counters.pushed_bytes, counters.pushed_values),
       bits_per_value(counters.pulled_bytes, counters.pulled_values), compression_ratio(counters),
       clock_text(left));
-  if (terminal_) {
-    tell("\r\x1b[K" + clipped(bar(report.step, steps_) + " " + line));
-    line_open_ = true;
-  } else {
-    tell(line + "\n");
-  }
-}
-
-void TrainProgress::finish() {
-  if (line_open_) tell("\n");
-  line_open_ = false;
+  line_.show(report.step, line);
 }
 
 nlohmann::json metrics_json(const trainer::StepReport& report) {
@@ -147,7 +86,9 @@ nlohmann::json metrics_json(const trainer::StepReport& report) {
 
 nlohmann::json config_json(const trainer::TrainConfig& config) {
   return {{"model", config.model},
+          {"dropout", config.dropout ? nlohmann::json(*config.dropout) : nlohmann::json()},
           {"data", config.data},
+          {"augment", config.augment},
           {"workers", config.workers},
           {"servers", servers_json(config, trainer::server_nodes(config))},
           {"backup_workers", config.backup_workers},
@@ -163,8 +104,13 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"batch", config.batch},
           {"lr", config.learning_rate},
           {"scale_lr", config.scale_learning_rate},
+          {"schedule", config.schedule},
+          {"warm_up_steps", config.warm_up_steps},
+          {"optimizer", config.optimizer},
           {"momentum", config.momentum},
           {"weight_decay", config.weight_decay},
+          {"l1", config.l1},
+          {"ema", config.ema},
           {"seed", config.seed}};
 }
 
@@ -207,6 +153,7 @@ nlohmann::json TrainSummary::json() const {
   if (result_.servers_encode) pull_codec = config_.pull_codec;
   return {{"test_accuracy", result_.test_accuracy},
           {"measured_model", result_.workers_own_model ? "worker 0's replica" : "the servers'"},
+          {"measured_values", config_.ema > 0 ? "their moving average" : "the last"},
           {"final_loss", result_.final_loss},
           {"steps", result_.steps},
           {"interrupted", interrupted_},
@@ -261,6 +208,10 @@ std::string TrainSummary::table() const {
                       100 * (1 - overlap()));
   if (result_.workers_own_model) {
     text += "Tested was the replica of worker 0, which those of all others equal.\n";
+  }
+  if (config_.ema > 0) {
+    text +=
+        fmt::format("Tested was the moving average of the parameters (decay {}).\n", config_.ema);
   }
   if (counters.not_finite_tensors > 0) {
     text += fmt::format("{} tensors held a NaN or an infinity and travelled uncompressed.\n",

@@ -1,37 +1,29 @@
 // What `tersewire train` tells: progress while it runs, and at the end a table or JSON.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "apps/progress_line.h"
 #include "trainer/train.h"
 
 namespace tersewire::apps {
 
-// Progress on stderr: a bar that redraws itself on a terminal, else a plain line now and then. What
-// cannot be written is left out. One thread at a time.
+// Progress on stderr. One thread at a time.
 class TrainProgress {
  public:
-  explicit TrainProgress(std::uint64_t steps);
-  ~TrainProgress() { finish(); }
-  TrainProgress(const TrainProgress&) = delete;
-  TrainProgress& operator=(const TrainProgress&) = delete;
+  explicit TrainProgress(std::uint64_t steps) : steps_(steps), line_(steps) {}
 
   void show(const trainer::StepReport& report);
   // Ends the bar's line.
-  void finish();
+  void finish() { line_.finish(); }
 
  private:
-  [[nodiscard]] bool is_due(const trainer::StepReport& report);
   void smooth(const trainer::StepReport& report);
 
   std::uint64_t steps_;
-  bool terminal_;
-  bool line_open_ = false;
-  std::uint64_t next_line_ = 0;
-  std::chrono::steady_clock::time_point shown_{};
+  ProgressLine line_;
   double loss_ = 0;
   double accuracy_ = 0;
   std::uint64_t seen_ = 0;

@@ -578,6 +578,16 @@ class Train(CommandLineTest):
         refused = self.train("none", "--raw-from-all", "--backup-workers", "1")
         self.assert_refused(refused, 2, "use 0 backup workers")
 
+    def test_the_moving_average_is_what_was_tested(self):
+        result = run("train", *self.JOB, "--steps", "12", "--ema", "0.9", "--out", self.path("run"))
+        self.assertIn(b"moving average of the parameters (decay 0.9)", result.stdout)
+        self.assertEqual(json.loads(self.read("run/config.json"))["ema"], 0.9)
+        averaged = json.loads(self.read("run/summary.json"))
+        self.assertEqual(averaged["measured_values"], "their moving average")
+        plain = json.loads(self.train("plain", "--steps", "12").stdout)
+        self.assertEqual(plain["measured_values"], "the last")
+        self.assertEqual(plain["parameters_checksum"], averaged["parameters_checksum"])
+
     def test_an_interrupt_ends_with_what_was_measured(self):
         command = [PROGRAM, "train", *self.JOB, "--steps", "1000000", "--json", "--out"]
         with subprocess.Popen(
@@ -617,7 +627,7 @@ class Train(CommandLineTest):
 
     def test_processes_come_to_the_same_as_threads(self):
         cases = [
-            (4, [*self.JOB, "--servers", "2"]),
+            (4, [*self.JOB, "--servers", "2", "--optimizer", "adam", "--ema", "0.9"]),
             (3, [*self.JOB, "--exchange", "gradient-server"]),
             (3, self.RING),
             (2, [*self.JOB, "--servers", "colocated", "--local-steps", "4"]),
@@ -684,6 +694,9 @@ class Train(CommandLineTest):
             (2, "no servers", ("--exchange", "all-gather", "--servers", "1")),
             (2, "negative", ("--seed", "-1")),
             (2, "momentum", ("--momentum", "nan")),
+            (2, "there are constant, cosine", ("--schedule", "linear")),
+            (2, "sgd and adam", ("--optimizer", "rmsprop")),
+            (2, "warm-up of 2 steps", ("--warm-up", "2")),
             (1, "embedded", ("--data", self.path("empty"))),
             (1, "full", ("--out", self.path("full"))),
             (1, "in.npy", ("--out", self.write("in.npy", b""))),

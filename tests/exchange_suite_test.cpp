@@ -237,9 +237,11 @@ Messages twice(const Messages& sent, std::mt19937& /*random*/) {
   return {sent.back(), sent.back()};
 }
 
-// Of the first half: the last ones may be the same, for others.
+// Not one that is the same, for others.
 Messages an_old_one(const Messages& sent, std::mt19937& random) {
-  return {sent[random() % (sent.size() / 2)]};
+  Messages others = sent;
+  std::erase_if(others, [&](const SharedBytes& bytes) { return *bytes == *sent.back(); });
+  return {others[random() % others.size()]};
 }
 
 struct Rubbish {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tersewire/error.h"
+#include "trainer/data/image_samples.h"
 #include "trainer/data/stroke_digits.h"
 #include "trainer/train_worker.h"
 
@@ -15,8 +16,9 @@ namespace tersewire::trainer {
 namespace {
 
 const DataSplits& small_data() {
-  static const DataSplits data{generate_stroke_digits(1, 0, 1000),
-                               generate_stroke_digits(1, 5000, 300), "small"};
+  static const DataSplits data{std::make_shared<ImageSamples>(generate_stroke_digits(1, 0, 1000)),
+                               std::make_shared<ImageSamples>(generate_stroke_digits(1, 5000, 300)),
+                               "small"};
   return data;
 }
 
@@ -185,8 +187,8 @@ TEST(Train, TheBusiestNodeIsAServerOrWithoutThemAWorker) {
 
 TEST(Descent, AProposedStepIsTheOneThatWouldBeTaken) {
   const TrainConfig config = small_job();
-  const auto moved = Network::make(config.model, config.seed);
-  const auto replica = Network::make(config.model, config.seed);
+  const auto moved = Network::make(config.model, 0, config.seed);
+  const auto replica = Network::make(config.model, 0, config.seed);
   Descent taker(config, *moved);
   Descent proposer(config, *replica);
   const auto values = values_of(replica->parameters()[0]);
@@ -206,6 +208,116 @@ TEST(Descent, AProposedStepIsTheOneThatWouldBeTaken) {
       values[i] += proposed[i];
       ASSERT_NEAR(values[i], values_of(moved->parameters()[0])[i], 1e-6);
     }
+  }
+}
+
+TEST(Train, EveryOptimizerLowersTheLossAndRepeatsToTheBit) {
+  for (const auto& [optimizer, rate] : {std::pair("sgd", 0.05), std::pair("adam", 0.002)}) {
+    SCOPED_TRACE(optimizer);
+    TrainConfig config = small_job();
+    config.optimizer = optimizer;
+    config.learning_rate = rate;
+    config.schedule = "polynomial";
+    config.warm_up_steps = 10;
+    config.l1 = 1e-5;
+    config.steps = 120;
+    double first_loss = 0;
+    const TrainResult once = train(config, small_data(),
+                                   {.on_step =
+                                        [&](const StepReport& report) {
+                                          if (report.step == 1) first_loss = report.loss;
+                                        },
+                                    .on_event = {},
+                                    .stop = nullptr});
+    EXPECT_LT(once.final_loss, 0.7 * first_loss);
+    EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, once.parameters_checksum);
+  }
+}
+
+TEST(Train, EachSettingOfTheDescentChangesTheModel) {
+  const std::string plain = train(small_job(), small_data(), {}).parameters_checksum;
+  const std::function<void(TrainConfig&)> changes[] = {
+      [](TrainConfig& c) { c.optimizer = "adam"; },
+      [](TrainConfig& c) { c.schedule = "step"; },
+      [](TrainConfig& c) { c.warm_up_steps = 5; },
+      [](TrainConfig& c) { c.l1 = 1e-3; },
+  };
+  for (const auto& change : changes) {
+    TrainConfig config = small_job();
+    change(config);
+    EXPECT_NE(train(config, small_data(), {}).parameters_checksum, plain);
+  }
+}
+
+// Each node on its own, as several processes would: what rank 0 knows of the others was sent to it.
+TrainResult train_apart(const TrainConfig& config) {
+  auto ends = join_network(config);
+  std::optional<TrainResult> result;
+  std::vector<std::thread> nodes;
+  for (auto& end : ends) {
+    nodes.emplace_back([&, end = std::move(end)]() mutable {
+      const bool is_first = end->rank() == 0;
+      std::vector<std::unique_ptr<Transport>> own;
+      own.push_back(std::move(end));
+      auto ended = train(config, small_data(), {}, std::move(own));
+      if (is_first) result = std::move(ended);
+    });
+  }
+  for (std::thread& node : nodes) node.join();
+  return *result;
+}
+
+TEST(Train, TheMovingAverageIsTestedWhereverItIsKept) {
+  for (const char* exchange : {"parameter-server", "all-gather"}) {
+    SCOPED_TRACE(exchange);
+    TrainConfig config = small_job(exchange, "fp32");
+    if (exchange == std::string("parameter-server")) config.servers = 2;
+    config.steps = 60;
+    const TrainResult plain = train(config, small_data(), {});
+    config.ema = 0.97;
+    const TrainResult averaged = train(config, small_data(), {});
+    EXPECT_EQ(averaged.parameters_checksum, plain.parameters_checksum);
+    EXPECT_NE(averaged.test_accuracy, plain.test_accuracy);
+    EXPECT_GT(averaged.test_accuracy, 0.15);
+    const TrainResult apart = train_apart(config);
+    EXPECT_EQ(apart.parameters_checksum, averaged.parameters_checksum);
+    EXPECT_EQ(apart.test_accuracy, averaged.test_accuracy);
+  }
+}
+
+// The sentence with which rank 0 ends where the others were started with `others`.
+std::string disagreement(const TrainConfig& config, const TrainConfig& others) {
+  auto ends = join_network(config);
+  std::string sentence;
+  std::vector<std::thread> nodes;
+  for (auto& end : ends) {
+    nodes.emplace_back([&, end = std::move(end)]() mutable {
+      const bool is_first = end->rank() == 0;
+      std::vector<std::unique_ptr<Transport>> own;
+      own.push_back(std::move(end));
+      try {
+        train(is_first ? config : others, small_data(), {}, std::move(own));
+      } catch (const Error& error) {
+        if (is_first) sentence = error.what();
+      }
+    });
+  }
+  for (std::thread& node : nodes) node.join();
+  return sentence;
+}
+
+TEST(Train, NodesMustAgreeOnTheDescent) {
+  const TrainConfig config = small_job("all-gather", "fp32");
+  const std::function<void(TrainConfig&)> changes[] = {
+      [](TrainConfig& c) { c.optimizer = "adam"; }, [](TrainConfig& c) { c.schedule = "step"; },
+      [](TrainConfig& c) { c.warm_up_steps = 5; },  [](TrainConfig& c) { c.l1 = 1e-3; },
+      [](TrainConfig& c) { c.ema = 0.5; },
+  };
+  for (const auto& change : changes) {
+    TrainConfig others = config;
+    change(others);
+    const std::string sentence = disagreement(config, others);
+    EXPECT_NE(sentence.find("other arguments"), std::string::npos) << sentence;
   }
 }
 
@@ -356,16 +468,21 @@ TEST(Train, JobsThatMakeNoSenseAreRefused) {
   expect_refused([](TrainConfig& c) { c.learning_rate = 0; }, "learning rate");
   expect_refused([](TrainConfig& c) { c.momentum = 1; }, "momentum");
   expect_refused([](TrainConfig& c) { c.weight_decay = -1; }, "weight decay");
+  expect_refused([](TrainConfig& c) { c.l1 = -1; }, "l1");
+  expect_refused([](TrainConfig& c) { c.ema = 1; }, "moving average");
+  expect_refused([](TrainConfig& c) { c.schedule = "cosin"; }, "no schedule 'cosin'");
+  expect_refused([](TrainConfig& c) { c.optimizer = "adam:beta3=1"; }, "beta1, beta2 and eps");
+  expect_refused([](TrainConfig& c) { c.warm_up_steps = 31; }, "warm-up of 31 steps");
   expect_refused([](TrainConfig& c) { c.policy = "kind=conv:fp32"; }, "matches none");
 }
 
 TEST(Train, ImagesOfAnotherSizeAreRefused) {
   for (const int side : {14, 27, 29, 32}) {
-    DataSplits data = small_data();
-    for (Dataset* images : {&data.train, &data.test}) {
-      images->height = images->width = side;
-      images->pixels.resize(images->size() * images->image_bytes());
-    }
+    Dataset images = generate_stroke_digits(1, 0, 1000);
+    images.height = images.width = side;
+    images.pixels.resize(images.size() * images.image_bytes());
+    const auto samples = std::make_shared<ImageSamples>(images);
+    const DataSplits data{samples, samples, "small"};
     try {
       train(small_job(), data, {});
       ADD_FAILURE() << "accepted " << side;

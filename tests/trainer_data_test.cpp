@@ -1,7 +1,6 @@
 // The trainer's data: IDX files, the embedded digits, shards and batches.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -10,34 +9,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <numeric>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "tersewire/error.h"
+#include "data_test_support.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/idx_file.h"
 #include "trainer/data/stroke_digits.h"
 
 namespace tersewire::trainer {
 namespace {
-
-using ByteVector = std::vector<std::uint8_t>;
-
-// Expects an Error of this code whose sentence holds `part`.
-void expect_error(ErrorCode code, const std::string& part, const std::function<void()>& call) {
-  try {
-    call();
-    ADD_FAILURE() << "no error; expected one about: " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-        << "'" << error.what() << "' does not say: " << part;
-  }
-}
 
 void append_u32(ByteVector& bytes, std::uint32_t value) {
   for (int shift = 24; shift >= 0; shift -= 8) {
@@ -49,12 +32,6 @@ ByteVector idx(const std::vector<std::uint32_t>& dims, const ByteVector& payload
   ByteVector bytes = {0, 0, 8, static_cast<std::uint8_t>(dims.size())};
   for (const std::uint32_t dim : dims) append_u32(bytes, dim);
   bytes.insert(bytes.end(), payload.begin(), payload.end());
-  return bytes;
-}
-
-ByteVector counting(std::size_t count) {
-  ByteVector bytes(count);
-  std::iota(bytes.begin(), bytes.end(), std::uint8_t{0});
   return bytes;
 }
 
@@ -76,32 +53,14 @@ ByteVector gzipped(const ByteVector& bytes, const std::filesystem::path& scratch
 
 std::uint64_t fnv1a(const Dataset& data) {
   std::uint64_t hash = 0xCBF29CE484222325U;
-  const auto add = [&hash](std::uint8_t byte) { hash = (hash ^ byte) * 0x100000001B3U; };
+  const auto add = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001B3U; };
   std::ranges::for_each(data.pixels, add);
   std::ranges::for_each(data.labels, add);
   return hash;
 }
 
-// A directory of its own for each test.
-class DataFiles : public ::testing::Test {
+class MnistFiles : public DataFiles {
  protected:
-  void SetUp() override {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    dir_ = std::filesystem::path(::testing::TempDir()) /
-           ("tersewire_data_" + std::to_string(::getpid()) + "_" + info->name());
-    std::filesystem::create_directories(dir_);
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
-  std::string write(const std::string& name, const ByteVector& bytes) {
-    const std::filesystem::path path = dir_ / name;
-    std::ofstream out(path, std::ios::binary | std::ios::trunc);
-    out.write(reinterpret_cast<const char*>(bytes.data()),
-              static_cast<std::streamsize>(bytes.size()));
-    EXPECT_TRUE(out.good());
-    return path.string();
-  }
-
   std::string write_gz(const std::string& name, const ByteVector& bytes) {
     return write(name, gzipped(bytes, dir_ / "scratch"));
   }
@@ -113,12 +72,6 @@ class DataFiles : public ::testing::Test {
     write_gz("t10k-images-idx3-ubyte.gz", idx({2, 2, 3}, counting(12)));
     write_gz("t10k-labels-idx1-ubyte.gz", idx({2}, {1, 2}));
   }
-
-  void expect_load_error(ErrorCode code, const std::string& part) {
-    expect_error(code, part, [&] { load_data(dir_.string(), 1); });
-  }
-
-  std::filesystem::path dir_;
 };
 
 TEST(ParseIdx, ReadsDimensionsAndBytes) {
@@ -173,7 +126,7 @@ TEST(ParseIdx, AllocatesForDataAndNotForClaims) {
   EXPECT_LT(peak_kib() - before, 64 * 1024);
 }
 
-TEST_F(DataFiles, PlainAndGzippedFilesReadTheSame) {
+TEST_F(MnistFiles, PlainAndGzippedFilesReadTheSame) {
   const ByteVector bytes = idx({300, 28, 28}, counting(300 * 784));
   const IdxArray plain = read_idx_file(write("plain", bytes));
   const IdxArray zipped = read_idx_file(write_gz("zipped.gz", bytes));
@@ -183,16 +136,16 @@ TEST_F(DataFiles, PlainAndGzippedFilesReadTheSame) {
   EXPECT_EQ(zipped.bytes, plain.bytes);
 }
 
-TEST_F(DataFiles, MissingFileIsNamed) {
+TEST_F(MnistFiles, MissingFileIsNamed) {
   const std::string path = (dir_ / "nothing").string();
   expect_error(ErrorCode::kNotFound, path + " cannot be opened", [&] { read_idx_file(path); });
 }
 
-TEST_F(DataFiles, DirectoryInPlaceOfAFileIsRefused) {
+TEST_F(MnistFiles, DirectoryInPlaceOfAFileIsRefused) {
   expect_error(ErrorCode::kDataLoss, "cannot be read", [&] { read_idx_file(dir_.string()); });
 }
 
-TEST_F(DataFiles, EveryTruncatedGzipIsRefused) {
+TEST_F(MnistFiles, EveryTruncatedGzipIsRefused) {
   const ByteVector whole = gzipped(idx({4, 4}, counting(16)), dir_ / "scratch");
   for (std::size_t length = 0; length < whole.size(); ++length) {
     const ByteVector cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
@@ -201,68 +154,88 @@ TEST_F(DataFiles, EveryTruncatedGzipIsRefused) {
   }
 }
 
-TEST_F(DataFiles, DamagedGzipIsRefused) {
+TEST_F(MnistFiles, DamagedGzipIsRefused) {
   ByteVector bytes = gzipped(idx({4, 4}, counting(16)), dir_ / "scratch");
   bytes[bytes.size() - 8] ^= 1;  // the checksum
   const std::string path = write("damaged.gz", bytes);
   expect_error(ErrorCode::kDataLoss, "cannot be read", [&] { read_idx_file(path); });
 }
 
-TEST_F(DataFiles, LeftOverBytesInAGzipAreRefused) {
+TEST_F(MnistFiles, LeftOverBytesInAGzipAreRefused) {
   const std::string path = write_gz("long.gz", idx({2}, {1, 2, 3}));
   expect_error(ErrorCode::kDataLoss, path + ", offset 10: bytes follow",
                [&] { read_idx_file(path); });
 }
 
-TEST_F(DataFiles, DirectoryLoads) {
+TEST_F(MnistFiles, DirectoryLoads) {
   write_good_set();
   const DataSplits splits = load_data(dir_.string(), 1);
   EXPECT_EQ(splits.name, dir_.string());
-  EXPECT_EQ(splits.train.size(), 3U);
-  EXPECT_EQ(splits.train.classes, 10);
-  EXPECT_EQ(splits.train.height, 2);
-  EXPECT_EQ(splits.train.width, 3);
-  EXPECT_EQ(splits.train.image_bytes(), 6U);
-  EXPECT_EQ(splits.train.pixels, counting(18));
-  EXPECT_EQ(splits.train.labels, (ByteVector{9, 0, 4}));
-  EXPECT_EQ(splits.test.pixels, counting(12));
-  EXPECT_EQ(splits.test.labels, (ByteVector{1, 2}));
+  EXPECT_EQ(splits.train->size(), 3U);
+  EXPECT_EQ(images_of(splits.train).classes, 10);
+  EXPECT_EQ(images_of(splits.train).height, 2);
+  EXPECT_EQ(images_of(splits.train).width, 3);
+  EXPECT_EQ(images_of(splits.train).image_bytes(), 6U);
+  EXPECT_EQ(images_of(splits.train).pixels, counting(18));
+  EXPECT_EQ(images_of(splits.train).labels, (Labels{9, 0, 4}));
+  EXPECT_EQ(images_of(splits.test).pixels, counting(12));
+  EXPECT_EQ(images_of(splits.test).labels, (Labels{1, 2}));
 }
 
-TEST_F(DataFiles, PlainFileIsPreferred) {
+TEST_F(MnistFiles, PlainFileIsPreferred) {
   write_good_set();
   write("t10k-labels-idx1-ubyte", idx({2}, {7, 8}));
-  EXPECT_EQ(load_data(dir_.string(), 1).test.labels, (ByteVector{7, 8}));
+  EXPECT_EQ(images_of(load_data(dir_.string(), 1).test).labels, (Labels{7, 8}));
 }
 
-TEST_F(DataFiles, DirectoryWithoutDataSaysWhatIsExpected) {
-  for (const char* part : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
-                           "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "--data embedded"}) {
+TEST_F(MnistFiles, DirectoryWithoutDataSaysWhatIsExpected) {
+  for (const char* part :
+       {"holds no data set", "train-images-idx3-ubyte", "data_batch_1.bin", "--data embedded"}) {
     expect_load_error(ErrorCode::kNotFound, part);
   }
   expect_error(ErrorCode::kNotFound, "--data embedded",
                [&] { load_data((dir_ / "nowhere").string(), 1); });
 }
 
-TEST_F(DataFiles, OneMissingFileIsNamed) {
+TEST_F(MnistFiles, OneMissingFileIsNamed) {
   write_good_set();
   std::filesystem::remove(dir_ / "t10k-labels-idx1-ubyte.gz");
   expect_load_error(ErrorCode::kNotFound, "t10k-labels-idx1-ubyte is missing");
+  for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                           "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
+    expect_load_error(ErrorCode::kNotFound, name);
+  }
 }
 
-TEST_F(DataFiles, LabelOutOfRangeIsRefused) {
+TEST_F(MnistFiles, ValuesAreNormalized) {
+  write_good_set();
+  write("train-images-idx3-ubyte", idx({3, 1, 2}, {0, 255, 0, 0, 51, 102}));
+  write("t10k-images-idx3-ubyte", idx({2, 1, 2}, {0, 0, 0, 0}));
+  const DataSplits splits = load_data(dir_.string(), 1);
+  BatchMaker batches(*splits.train, 1, 0);
+  const std::vector<std::uint32_t> indices = {2, 0};
+  const Batch& batch = batches.make(indices, 0);
+  EXPECT_EQ(batch.shape, (std::vector<std::int64_t>{1, 1, 2}));
+  EXPECT_EQ(std::vector<float>(batch.values, batch.values + 4),
+            (std::vector<float>{(0.2F - 0.1307F) / 0.3081F, (0.4F - 0.1307F) / 0.3081F,
+                                -0.1307F / 0.3081F, (1 - 0.1307F) / 0.3081F}));
+  EXPECT_EQ(batch.labels[0], 4);
+  EXPECT_EQ(batch.labels[1], 9);
+}
+
+TEST_F(MnistFiles, LabelOutOfRangeIsRefused) {
   write_good_set();
   write("train-labels-idx1-ubyte", idx({3}, {9, 10, 4}));
   expect_load_error(ErrorCode::kDataLoss, "label 1 is 10");
 }
 
-TEST_F(DataFiles, CountsThatDifferAreRefused) {
+TEST_F(MnistFiles, CountsThatDifferAreRefused) {
   write_good_set();
   write("train-labels-idx1-ubyte", idx({2}, {9, 0}));
   expect_load_error(ErrorCode::kDataLoss, "2 labels do not fit the 3 images");
 }
 
-TEST_F(DataFiles, MixedUpFilesAreRefused) {
+TEST_F(MnistFiles, MixedUpFilesAreRefused) {
   write_good_set();
   write("train-images-idx3-ubyte", idx({3}, {9, 0, 4}));
   expect_load_error(ErrorCode::kDataLoss, "images have 3 dimensions and this file has 1");
@@ -271,13 +244,13 @@ TEST_F(DataFiles, MixedUpFilesAreRefused) {
   expect_load_error(ErrorCode::kDataLoss, "labels have 1 dimensions and this file has 3");
 }
 
-TEST_F(DataFiles, SizesThatDifferBetweenTrainAndTestAreRefused) {
+TEST_F(MnistFiles, SizesThatDifferBetweenTrainAndTestAreRefused) {
   write_good_set();
   write("t10k-images-idx3-ubyte", idx({2, 3, 3}, counting(18)));
   expect_load_error(ErrorCode::kDataLoss, "differ in size");
 }
 
-TEST_F(DataFiles, HugeSidesAreRefused) {
+TEST_F(MnistFiles, HugeSidesAreRefused) {
   write_good_set();
   write("train-images-idx3-ubyte", idx({1, 1, 4097}, counting(4097)));
   expect_load_error(ErrorCode::kDataLoss, "more than 4096 pixels a side");
@@ -316,7 +289,7 @@ TEST(StrokeDigits, FirstImagesAreKnown) {
   EXPECT_EQ(data.height, 28);
   EXPECT_EQ(data.width, 28);
   EXPECT_EQ(data.classes, 10);
-  EXPECT_EQ(data.labels, (ByteVector{7, 9, 6, 8, 3, 0, 2, 4, 1, 5, 3, 9, 8, 0, 7, 5}));
+  EXPECT_EQ(data.labels, (Labels{7, 9, 6, 8, 3, 0, 2, 4, 1, 5, 3, 9, 8, 0, 7, 5}));
   EXPECT_EQ(fnv1a(data), 0xDE562B3021D86129U);
 }
 
@@ -344,7 +317,7 @@ TEST(StrokeDigits, ClassesAreBalanced) {
   const Dataset data = generate_stroke_digits(9, 20, 500);
   for (std::size_t block = 0; block < 50; ++block) {
     const auto first = data.labels.begin() + static_cast<std::ptrdiff_t>(10 * block);
-    EXPECT_EQ(std::set<std::uint8_t>(first, first + 10).size(), 10U) << "block " << block;
+    EXPECT_EQ(std::set<std::uint16_t>(first, first + 10).size(), 10U) << "block " << block;
   }
 }
 
@@ -361,13 +334,15 @@ TEST(StrokeDigits, ImagesHoldInkOnDarkGround) {
 TEST(LoadData, EmbeddedSetsAreTheGeneratedOnes) {
   const DataSplits splits = load_data("embedded", 3);
   EXPECT_EQ(splits.name, "embedded");
-  ASSERT_EQ(splits.train.size(), kEmbeddedTrainImages);
-  ASSERT_EQ(splits.test.size(), kEmbeddedTestImages);
+  ASSERT_EQ(splits.train->size(), kEmbeddedTrainImages);
+  ASSERT_EQ(splits.test->size(), kEmbeddedTestImages);
   const Dataset first = generate_stroke_digits(3, 0, 5);
-  EXPECT_TRUE(std::equal(first.pixels.begin(), first.pixels.end(), splits.train.pixels.begin()));
+  EXPECT_TRUE(
+      std::equal(first.pixels.begin(), first.pixels.end(), images_of(splits.train).pixels.begin()));
   // The test's images are the ones after the training's, so that none is in both.
   const Dataset next = generate_stroke_digits(3, kEmbeddedTrainImages, 5);
-  EXPECT_TRUE(std::equal(next.pixels.begin(), next.pixels.end(), splits.test.pixels.begin()));
+  EXPECT_TRUE(
+      std::equal(next.pixels.begin(), next.pixels.end(), images_of(splits.test).pixels.begin()));
 }
 
 TEST(ShardOf, ShardsAreDisjointAndCoverEverything) {

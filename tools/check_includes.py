@@ -40,13 +40,14 @@ SEES = {
 FOREIGN = {
     r"hwy/.*": ["src/kernels"],
     r"fmt/.*": ["src", "trainer", "apps"],
-    r"xxhash\.h": ["src/wire", "trainer"],
-    r"zlib\.h": ["trainer"],
+    r"xxhash\.h": ["src/wire", "trainer", "apps"],
+    r"(png|turbojpeg|zlib)\.h": ["trainer"],
     r"(torch|ATen|c10|caffe2)/.*": ["trainer", "python"],
     r"(pybind11/.*|Python\.h)": ["python"],
     r"(mpi\.h|mpi/.*)": ["src/transport/mpi"],
     r"(grpc|grpcpp|google/protobuf)/.*|.*\.pb\.h": ["src/transport/grpc"],
     r"(CLI|nlohmann)/.*": ["apps"],
+    r"(curl|openssl)/.*|archive(_entry)?\.h": ["apps"],
     # POSIX and the C library beyond the standard.
     r"(fcntl|malloc|unistd|signal|poll|netdb|pthread|sched|time)\.h|(sys|netinet|arpa)/[a-z]+\.h":
         ["src", "trainer", "apps"],

@@ -6,9 +6,10 @@ set -eu
 packages="
   g++ cmake make ninja-build python3
   libhwy-dev libfmt-dev libxxhash-dev
-  libtorch-dev libopenblas0-pthread zlib1g-dev
+  libtorch-dev libopenblas0-pthread zlib1g-dev libturbojpeg0-dev libpng-dev
   libopenmpi-dev openmpi-bin
   libcli11-dev nlohmann-json3-dev
+  libcurl4-openssl-dev ca-certificates libssl-dev libarchive-dev
   libgtest-dev librandom123-dev
   libsnappy-dev liblz4-dev libzstd-dev libzfp-dev
   iproute2 nftables"

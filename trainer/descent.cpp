@@ -2,26 +2,94 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <utility>
 
+#include "tersewire/error.h"
 #include "trainer/evaluation.h"
+#include "trainer/setting_text.h"
 
 namespace tersewire::trainer {
 namespace {
 
-// The cosine ends at this fraction of where it starts (3LC section 4.3: from 0.1 to 0.001).
-constexpr double kFinalRateFraction = 0.01;
+constexpr const char* kAverage = "average";
+
+void require(bool holds, const char* sentence) {
+  if (!holds) throw Error(ErrorCode::kInvalidArgument, sentence);
+}
+
+void check_numbers(const TrainConfig& config) {
+  const auto is_penalty = [](double factor) { return factor >= 0 && std::isfinite(factor); };
+  require(config.learning_rate > 0 && std::isfinite(config.learning_rate),
+          "the learning rate must be a finite number above 0");
+  require(config.momentum >= 0 && config.momentum < 1, "the momentum must be from 0 to below 1");
+  require(is_penalty(config.weight_decay), "the weight decay must be a finite number not below 0");
+  require(is_penalty(config.l1), "the factor of l1 must be a finite number not below 0");
+  require(config.ema >= 0 && config.ema < 1,
+          "the decay of the moving average must be from 0 to below 1");
+}
+
+OptimizerSettings optimizer_settings(const TrainConfig& config) {
+  check_numbers(config);
+  OptimizerSettings settings;
+  settings.momentum = config.momentum;
+  settings.weight_decay = config.weight_decay;
+  settings.l1 = config.l1;
+  SettingText text(config.optimizer, "optimizer");
+  if (text.name() == "adam") {
+    settings.kind = OptimizerSettings::Kind::kAdam;
+    settings.beta1 = text.take_number("beta1", settings.beta1, 0, 1);
+    settings.beta2 = text.take_number("beta2", settings.beta2, 0, 1);
+    settings.eps = text.take_number("eps", settings.eps, 0, 1);
+    text.finish({"beta1", "beta2", "eps"});
+  } else if (text.name() == "sgd") {
+    text.finish({});
+  } else {
+    text.refuse_name("sgd and adam");
+  }
+  return settings;
+}
+
+// Local steps end with a whole round.
+Schedule schedule_of(const TrainConfig& config) {
+  const auto round = static_cast<std::uint64_t>(config.local_steps);
+  const std::uint64_t steps = ((config.steps - 1) / round + 1) * round;
+  return {config.schedule,
+          {.steps = steps, .warm_up = config.warm_up_steps, .workers = config.workers}};
+}
+
+template <typename Value>
+std::string names_of(const std::map<std::string, Value>& buffers) {
+  std::string names;
+  for (const auto& [name, values] : buffers) names += (names.empty() ? "" : ", ") + name;
+  return names.empty() ? "nothing" : names;
+}
 
 }  // namespace
 
+void check_descent(const TrainConfig& config) {
+  optimizer_settings(config);
+  schedule_of(config);
+}
+
 Descent::Descent(const TrainConfig& config, const Network& network)
-    : steps_((config.steps - 1) / static_cast<std::uint64_t>(config.local_steps) + 1),
-      rate_(config.learning_rate * (config.scale_learning_rate ? config.workers : 1)),
+    : rate_(config.learning_rate * (config.scale_learning_rate ? config.workers : 1)),
+      schedule_(schedule_of(config)),
+      steps_between_(static_cast<std::uint64_t>(config.local_steps)),
+      ema_(config.ema),
       parameters_(network.parameters()),
-      taken_(parameters_.size(), 0) {
-  for (const Network::Parameter& parameter : parameters_) {
-    optimizers_.push_back(Optimizer::make(parameter, config.momentum, config.weight_decay));
+      averages_(parameters_.size()),
+      taken_(parameters_.size(), 0),
+      buffers_(parameters_.size()) {
+  const OptimizerSettings settings = optimizer_settings(config);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const std::span<float> values = values_of(parameters_[i]);
+    optimizers_.push_back(Optimizer::make(settings, values.data(), values.size()));
+    for (const Optimizer::Buffer& buffer : optimizers_[i]->buffers()) {
+      buffers_[i].emplace(buffer.name, std::span(buffer.values, values.size()));
+    }
+    if (ema_ == 0) continue;
+    averages_[i].assign(values.begin(), values.end());
+    buffers_[i].emplace(kAverage, averages_[i]);
   }
 }
 
@@ -45,13 +113,56 @@ void Descent::propose_step(std::size_t tensor, std::span<const float> gradient,
 void Descent::advance(std::size_t tensor, std::span<const float> gradient,
                       std::span<float> before) {
   std::ranges::copy(values_of(parameters_[tensor]), before.begin());
-  optimizers_[tensor]->step(gradient.data(), rate_at(taken_[tensor]++));
+  const std::uint64_t taken = taken_[tensor]++;
+  const double rate = rate_ * schedule_.at(taken * steps_between_);
+  optimizers_[tensor]->step(gradient.data(), rate, taken);
+  update_average(tensor);
 }
 
-double Descent::rate_at(std::uint64_t step) const {
-  const double done = static_cast<double>(step) / static_cast<double>(steps_);
-  const double cosine = (1 + std::cos(std::numbers::pi * done)) / 2;
-  return rate_ * (kFinalRateFraction + (1 - kFinalRateFraction) * cosine);
+void Descent::update_average(std::size_t tensor) {
+  if (ema_ == 0) return;
+  const auto taken = static_cast<double>(taken_[tensor]);
+  const auto part = static_cast<float>(1 - std::min(ema_, (1 + taken) / (10 + taken)));
+  const std::span<const float> values = values_of(parameters_[tensor]);
+  std::vector<float>& average = averages_[tensor];
+  for (std::size_t i = 0; i < average.size(); ++i) average[i] += part * (values[i] - average[i]);
+}
+
+std::span<float> Descent::average(std::size_t tensor) { return averages_[tensor]; }
+
+void Descent::swap_averages() {
+  for (std::size_t i = 0; i < averages_.size(); ++i) {
+    std::ranges::swap_ranges(averages_[i], values_of(parameters_[i]));
+  }
+}
+
+TensorDescentState Descent::state(std::size_t tensor) const {
+  TensorDescentState state{.steps = taken_[tensor], .buffers = {}};
+  for (const auto& [name, values] : buffers_[tensor]) {
+    state.buffers.emplace(name, std::vector<float>(values.begin(), values.end()));
+  }
+  return state;
+}
+
+void Descent::resume(std::size_t tensor, const TensorDescentState& saved) {
+  const auto& buffers = buffers_[tensor];
+  const Network::Parameter& parameter = parameters_[tensor];
+  const auto refuse = [&](const std::string& sentence) {
+    throw Error(ErrorCode::kFailedPrecondition, "tensor '" + parameter.name + "': " + sentence);
+  };
+  if (names_of(saved.buffers) != names_of(buffers)) {
+    refuse("saved was " + names_of(saved.buffers) + ", needed is " + names_of(buffers) +
+           "; resume with the optimizer and the moving average that were saved");
+  }
+  for (const auto& [name, values] : saved.buffers) {
+    if (values.size() == parameter.elems) continue;
+    refuse("saved were " + std::to_string(values.size()) + " values of " + name + ", and it has " +
+           std::to_string(parameter.elems) + "; resume with the model that was saved");
+  }
+  taken_[tensor] = saved.steps;
+  for (const auto& [name, values] : saved.buffers) {
+    std::ranges::copy(values, buffers.at(name).begin());
+  }
 }
 
 }  // namespace tersewire::trainer

@@ -10,11 +10,15 @@
 namespace tersewire::trainer {
 namespace {
 
+// Samples at a time, fewer where they are large: activations take many times a sample's memory.
 constexpr std::size_t kTestBatch = 500;
+constexpr std::size_t kTestBatchValues = kTestBatch * 3 * 32 * 32;
 
-// MNIST's mean and deviation, which the embedded images are near enough to.
-constexpr float kPixelMean = 0.1307F;
-constexpr float kPixelDeviation = 0.3081F;
+std::size_t test_batch(const SampleKind& kind) {
+  std::size_t values = kind.text ? static_cast<std::size_t>(kind.classes) : 1;
+  for (const std::int64_t side : kind.shape) values *= static_cast<std::size_t>(side);
+  return std::clamp(kTestBatchValues / values, std::size_t{1}, kTestBatch);
+}
 
 }  // namespace
 
@@ -39,31 +43,20 @@ std::string checksum_of(const Network& network) {
   return hex;
 }
 
-double test_accuracy(Network& network, const Dataset& test) {
-  Batch batch(test);
+double test_accuracy(Network& network, const Samples& test) {
+  BatchMaker batches(test, 0, 0);
+  const std::size_t at_once = test_batch(test.kind());
   std::vector<std::uint32_t> indices;
   std::size_t right = 0;
-  for (std::size_t first = 0; first < test.size(); first += kTestBatch) {
-    indices.resize(std::min(kTestBatch, test.size() - first));
+  std::size_t labels = 0;
+  for (std::size_t first = 0; first < test.size(); first += at_once) {
+    indices.resize(std::min(at_once, test.size() - first));
     std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(first));
-    right += network.count_right(batch.gather(indices));
+    const Batch& batch = batches.make(indices, first / at_once);
+    right += network.count_right(batch);
+    labels += batch.label_count;
   }
-  return static_cast<double>(right) / static_cast<double>(test.size());
-}
-
-const Images& Batch::gather(std::span<const std::uint32_t> indices) {
-  pixels_.clear();
-  labels_.clear();
-  for (const std::uint32_t index : indices) {
-    const auto image =
-        std::span(data_.pixels).subspan(index * data_.image_bytes(), data_.image_bytes());
-    for (const std::uint8_t pixel : image) {
-      pixels_.push_back((static_cast<float>(pixel) / 255.0F - kPixelMean) / kPixelDeviation);
-    }
-    labels_.push_back(data_.labels[index]);
-  }
-  images_ = {pixels_.data(), labels_.data(), indices.size()};
-  return images_;
+  return static_cast<double>(right) / static_cast<double>(labels);
 }
 
 }  // namespace tersewire::trainer

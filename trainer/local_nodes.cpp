@@ -16,6 +16,10 @@
 namespace tersewire::trainer {
 namespace {
 
+// Of a checkpoint: the group of what servers own, and the fact that says which data it was.
+constexpr const char* kServer = "server";
+constexpr const char* kDataFact = "data";
+
 template <typename T>
 ByteView bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
@@ -27,17 +31,21 @@ std::uint64_t checksum_of(const std::vector<T>& values, std::uint64_t seed = 0) 
 }
 
 // What all nodes must be started with alike: not where each finds the data, nor its patience.
-std::uint64_t arguments_checksum(const TrainConfig& config, int servers) {
+std::uint64_t arguments_checksum(const TrainConfig& config, int servers,
+                                 std::uint64_t resumed_after) {
   std::ostringstream text;
   text << TERSEWIRE_VERSION << std::hexfloat;
   for (const std::string& name :
-       {config.model, config.push_codec, config.pull_codec, config.policy, config.exchange}) {
+       {config.model, config.augment, config.push_codec, config.pull_codec, config.policy,
+        config.exchange, config.optimizer, config.schedule}) {
     text << ' ' << name.size() << ' ' << name;
   }
   text << ' ' << config.workers << ' ' << servers << ' ' << config.local_steps << ' '
        << config.backup_workers << ' ' << config.raw_from_all << ' ' << config.steps << ' '
        << config.batch << ' ' << config.learning_rate << ' ' << config.scale_learning_rate << ' '
-       << config.momentum << ' ' << config.weight_decay << ' ' << config.seed;
+       << config.momentum << ' ' << config.weight_decay << ' ' << config.l1 << ' '
+       << config.warm_up_steps << ' ' << config.ema << ' ' << config.dropout.value_or(-1) << ' '
+       << config.seed << ' ' << config.checkpoint_steps << ' ' << resumed_after;
   const std::string bytes = text.str();
   return XXH64(bytes.data(), bytes.size(), 0);
 }
@@ -138,8 +146,7 @@ class ServerEnd final : public Transport {
 
 Job job_of(const TrainConfig& config) {
   Job job;
-  const auto network = Network::make(config.model, config.seed);
-  for (const Network::Parameter& parameter : network->parameters()) {
+  for (const auto& parameter : Network::tensors(config.model, config.classes, config.dropout)) {
     job.tensors.push_back(
         {.name = parameter.name, .shape = parameter.shape, .kind = tensor_kind(parameter.kind)});
   }
@@ -148,6 +155,7 @@ Job job_of(const TrainConfig& config) {
   job.backup_workers = config.backup_workers;
   job.local_steps = config.local_steps;
   job.raw_from_all = config.raw_from_all;
+  job.state_steps = config.checkpoint_steps;
   job.exchange = config.exchange;
   job.push_codec = config.push_codec;
   job.pull_codec = config.pull_codec;
@@ -161,18 +169,23 @@ Job job_of(const TrainConfig& config) {
 }
 
 LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks,
-                       const std::vector<std::unique_ptr<Transport>>& ends)
+                       const std::vector<std::unique_ptr<Transport>>& ends,
+                       const JobCheckpoint* resume)
     : config_(config),
       data_(data),
       hooks_(hooks),
       ends_(ends),
       job_(job_of(config)),
       owners_(tensor_servers(job_)),
+      resume_(resume == nullptr ? std::nullopt
+                                : std::optional<CheckpointReader>(std::in_place, *resume, job_)),
       stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes()) {
-  auto initial = Network::make(config.model, config.seed);
-  start_ = {.arguments = arguments_checksum(config, server_nodes(job_)),
-            .data = checksum_of(data.train.labels, checksum_of(data.train.pixels)),
-            .model = checksum_of(checksums_of(initial->parameters()))};
+  auto initial = Network::make(config.model, config.classes, config.seed, config.dropout);
+  start_ = {
+      .arguments = arguments_checksum(config, server_nodes(job_), resume_ ? resume_->step() : 0),
+      .data = data.train->checksum(),
+      .model = checksum_of(checksums_of(initial->parameters()))};
+  check_data_of_checkpoint();
   if (!workers_own_model(job_)) make_servers_model(std::move(initial));
   for (const auto& end : ends_) {
     const int rank = end->rank();
@@ -180,8 +193,10 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
     if (rank == 0) first_.emplace(*end);
     Transport& transport = rank == 0 ? static_cast<Transport&>(*first_) : *end;
     const bool serves = !workers_own_model(job_) && needs_update(job_, rank);
-    workers_.push_back(std::make_unique<Worker>(config, job_, transport, data.train, stop_, hooks,
-                                                serves ? servers_update() : Update()));
+    workers_.push_back(std::make_unique<Worker>(
+        config, job_, transport, *data.train, stop_, hooks, serves ? servers_update() : Update(),
+        [this, rank](CheckpointWriter& checkpoint) { add_server(rank, checkpoint); },
+        resume_ ? &*resume_ : nullptr));
   }
 }
 
@@ -191,6 +206,33 @@ void LocalNodes::make_servers_model(std::unique_ptr<Network> initial) {
   if (!needed) return;
   model_ = std::move(initial);
   descent_.emplace(config_, *model_);
+  if (!resume_) return;
+  resume_->read_parameters(kServer, 0, model_->parameters());
+  for (std::size_t i = 0; i < job_.tensors.size(); ++i) resume_->read_descent(*descent_, i, 0);
+}
+
+void LocalNodes::check_data_of_checkpoint() const {
+  if (!resume_ || resume_->fact(0, kDataFact) == std::to_string(start_.data)) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "the checkpoint was made with other data than '" + data_.name +
+                  "'; resume with the data that the run began with");
+}
+
+void LocalNodes::add_server(int rank, CheckpointWriter& checkpoint) const {
+  if (rank == 0) checkpoint.add_fact(kDataFact, std::to_string(start_.data));
+  for (const std::size_t i : tensors_owned_by(rank)) {
+    checkpoint.add(kServer, i, values_of(model_->parameters()[i]));
+    checkpoint.add_descent(*descent_, i);
+  }
+}
+
+// By the server's thread, at a moment when none of its tensors is being changed.
+void LocalNodes::save_server(const NodeState& state, int rank) const {
+  if (!hooks_.on_checkpoint) return;
+  CheckpointWriter checkpoint(rank, state.step, job_.tensors);
+  checkpoint.add_exchange(state);
+  add_server(rank, checkpoint);
+  hooks_.on_checkpoint(checkpoint.take());
 }
 
 Update LocalNodes::servers_update() {
@@ -214,8 +256,23 @@ void LocalNodes::run() {
     }
   }
   run_all(tasks, *ends_.front());
-  if (first_ && workers_own_model(job_)) model_ = workers_.front()->take_network();
+  if (first_) take_first_workers();
   workers_.clear();
+}
+
+// One worker owns the statistics of batch normalization, which no exchange carries (Goyal et al.
+// 2017): worker 0.
+void LocalNodes::take_first_workers() {
+  auto network = workers_.front()->take_network();
+  if (workers_own_model(job_)) {
+    descent_.emplace(workers_.front()->take_descent());
+    model_ = std::move(network);
+    return;
+  }
+  for (std::size_t i = 0; i < network->statistics().size(); ++i) {
+    std::ranges::copy(values_of(network->statistics()[i]),
+                      values_of(model_->statistics()[i]).begin());
+  }
 }
 
 void LocalNodes::run_first(Worker& worker, SortingTransport& end) {
@@ -236,7 +293,7 @@ void LocalNodes::run_worker(Worker& worker, Transport& end) {
   const auto checksums = checksums_of(worker.network().parameters());
   end.send(0, pack_report(report_of(worker), bytes_of(checksums)));
   if (has_server(end.rank())) {
-    end.send(0, pack_report(ServerReport(), bytes_of(values_owned_by(end.rank()))));
+    end.send(0, pack_report(ServerReport(), bytes_of(told_by(end.rank()))));
   }
 }
 
@@ -244,12 +301,15 @@ void LocalNodes::run_one_server(Transport& end) {
   end.send(0, pack_report(start_));
   ServerEnd stoppable(end, stop_);
   ServerReport report;
+  const int rank = end.rank();
   report.counters =
-      run_server(job_, stoppable, needs_update(job_, end.rank()) ? servers_update() : Update());
-  end.send(0, pack_report(report, bytes_of(values_owned_by(end.rank()))));
+      run_server(job_, stoppable, needs_update(job_, rank) ? servers_update() : Update(), nullptr,
+                 resume_ ? &resume_->exchange_of(rank) : nullptr,
+                 [this, rank](const NodeState& state) { save_server(state, rank); });
+  end.send(0, pack_report(report, bytes_of(told_by(end.rank()))));
 }
 
-// Those whose values a server has to tell: none where workers own the model.
+// Those that a server has to tell about: none where workers own the model.
 std::vector<std::size_t> LocalNodes::tensors_owned_by(int rank) const {
   std::vector<std::size_t> tensors;
   if (workers_own_model(job_)) return tensors;
@@ -259,11 +319,19 @@ std::vector<std::size_t> LocalNodes::tensors_owned_by(int rank) const {
   return tensors;
 }
 
-std::vector<float> LocalNodes::values_owned_by(int rank) const {
-  std::vector<float> values;
+std::vector<std::span<float>> LocalNodes::memory_owned_by(int rank) {
+  std::vector<std::span<float>> memory;
   for (const std::size_t i : tensors_owned_by(rank)) {
-    const auto tensor = values_of(model_->parameters()[i]);
-    values.insert(values.end(), tensor.begin(), tensor.end());
+    memory.push_back(values_of(model_->parameters()[i]));
+    memory.push_back(descent_->average(i));
+  }
+  return memory;
+}
+
+std::vector<float> LocalNodes::told_by(int rank) {
+  std::vector<float> values;
+  for (const std::span<float> part : memory_owned_by(rank)) {
+    values.insert(values.end(), part.begin(), part.end());
   }
   return values;
 }
@@ -295,24 +363,30 @@ void LocalNodes::take_worker(const Incoming& message, const std::vector<std::uin
 
 // Where the server is in this process its values are there already.
 void LocalNodes::take_server(const Incoming& message) {
-  std::vector<std::span<std::byte>> tensors;
+  const std::vector<std::span<float>> memory = memory_owned_by(message.from);
   std::size_t bytes = 0;
-  for (const std::size_t i : tensors_owned_by(message.from)) {
-    tensors.push_back(std::as_writable_bytes(values_of(model_->parameters()[i])));
-    bytes += tensors.back().size();
-  }
+  for (const std::span<float> part : memory) bytes += part.size_bytes();
   ByteView values;
   server_reports_.push_back(parse_report<ServerReport>(message, bytes, &values));
-  for (const std::span<std::byte> tensor : tensors) {
-    std::ranges::copy(values.first(tensor.size()), tensor.begin());
-    values = values.subspan(tensor.size());
+  for (const std::span<float> part : memory) {
+    std::ranges::copy(values.first(part.size_bytes()), std::as_writable_bytes(part).begin());
+    values = values.subspan(part.size_bytes());
   }
 }
 
-TrainResult LocalNodes::result() const {
+double LocalNodes::measured_accuracy() {
+  if (config_.ema == 0) return test_accuracy(*model_, *data_.test);
+  descent_->swap_averages();
+  const double accuracy = test_accuracy(*model_, *data_.test);
+  descent_->swap_averages();
+  return accuracy;
+}
+
+TrainResult LocalNodes::result() {
   TrainResult result;
   result.seconds = seconds_;
   result.steps = stop_.last();
+  result.resumed_after = resume_ ? resume_->step() : 0;
   double cpu_seconds = 0;
   double loss_sum = 0;
   std::uint64_t losses = 0;
@@ -338,7 +412,7 @@ TrainResult LocalNodes::result() const {
   result.servers_encode = result.servers > 0 || !owners_.empty();
   result.workers_own_model = workers_own_model(job_);
   result.parameters_checksum = checksum_of(*model_);
-  result.test_accuracy = test_accuracy(*model_, data_.test);
+  result.test_accuracy = measured_accuracy();
   return result;
 }
 

@@ -4,8 +4,10 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "trainer/checkpoint_pieces.h"
 #include "trainer/descent.h"
 #include "trainer/node_report.h"
 #include "trainer/train.h"
@@ -20,13 +22,14 @@ class LocalNodes {
   // For a configuration that has been checked. Everything given must outlive it; the ends are in
   // the order of ranks.
   LocalNodes(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks,
-             const std::vector<std::unique_ptr<Transport>>& ends);
+             const std::vector<std::unique_ptr<Transport>>& ends,
+             const JobCheckpoint* resume = nullptr);
 
   // The whole job; throws what went wrong first. The ends are not used after it.
   void run();
 
   // What the job came to. Requires rank 0 to be here, and run().
-  [[nodiscard]] TrainResult result() const;
+  [[nodiscard]] TrainResult result();
 
  private:
   [[nodiscard]] bool is_worker(int rank) const { return rank < job_.workers; }
@@ -40,13 +43,22 @@ class LocalNodes {
   void run_first(Worker& worker, SortingTransport& end);
   void run_worker(Worker& worker, Transport& end);
   void run_one_server(Transport& end);
+  void check_data_of_checkpoint() const;
+  void take_first_workers();
   void make_servers_model(std::unique_ptr<Network> initial);
   [[nodiscard]] Update servers_update();
+  // What a server of this rank owns.
+  void add_server(int rank, CheckpointWriter& checkpoint) const;
+  void save_server(const NodeState& state, int rank) const;
   [[nodiscard]] std::vector<std::size_t> tensors_owned_by(int rank) const;
-  [[nodiscard]] std::vector<float> values_owned_by(int rank) const;
+  // Of each tensor that a server owns its values, then their moving average where one is kept.
+  [[nodiscard]] std::vector<std::span<float>> memory_owned_by(int rank);
+  // What such a server tells rank 0: the contents of that.
+  [[nodiscard]] std::vector<float> told_by(int rank);
   void compare_start(const Incoming& message) const;
   void take_worker(const Incoming& message, const std::vector<std::uint64_t>& checksums);
   void take_server(const Incoming& message);
+  [[nodiscard]] double measured_accuracy();
 
   const TrainConfig& config_;
   const DataSplits& data_;
@@ -55,11 +67,12 @@ class LocalNodes {
   Job job_;
   std::vector<int> owners_;  // of tensors
   StartReport start_;
+  std::optional<CheckpointReader> resume_;  // where the job goes on from a checkpoint
   StopPoint stop_;
-  // The servers', in their processes and at rank 0, which measures what became of it. Where workers
-  // own the model, worker 0's replica, after run().
+  // The servers', in their processes and at rank 0, which measures what became of it, by worker 0's
+  // statistics of batch normalization. Where workers own the model, its replica, after run().
   std::unique_ptr<Network> model_;
-  std::optional<Descent> descent_;         // of the servers' model
+  std::optional<Descent> descent_;         // what moves it
   std::optional<SortingTransport> first_;  // rank 0's end
   std::vector<std::unique_ptr<Worker>> workers_;
 

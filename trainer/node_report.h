@@ -37,7 +37,8 @@ struct WorkerReport {
   std::uint64_t losses = 0;
 };
 
-// A server's end; the values of its tensors follow, in the order of tensors.
+// A server's end; its tensors follow in their order, the values of each and, where one is kept,
+// their moving average.
 struct ServerReport {
   static constexpr std::uint64_t kKind = 0x3152565245535254;  // "TRSERVR1"
 

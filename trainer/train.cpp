@@ -1,30 +1,46 @@
 #include "trainer/train.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <exception>
 
 #include "tersewire/error.h"
+#include "trainer/descent.h"
 #include "trainer/local_nodes.h"
+#include "trainer/models/models.h"
 
 namespace tersewire::trainer {
 namespace {
 
 constexpr const char* kMpi = "mpi";
 
-void check_numbers(const TrainConfig& config) {
-  const auto refuse = [](const std::string& sentence) {
-    throw Error(ErrorCode::kInvalidArgument, sentence);
-  };
-  if (config.steps < 1) refuse("a job needs at least 1 step");
-  if (!(config.momentum >= 0 && config.momentum < 1)) {
-    refuse("the momentum must be from 0 to below 1");
+std::string text_of(const SampleKind& kind) {
+  if (kind.text) return "text of " + std::to_string(kind.classes) + " different characters";
+  std::string text;
+  for (const std::int64_t side : kind.shape) {
+    text += (text.empty() ? "" : " x ") + std::to_string(side);
   }
-  if (!(config.weight_decay >= 0) || !std::isfinite(config.weight_decay)) {
-    refuse("the weight decay must be a finite number not below 0");
-  }
-  if (!(config.learning_rate > 0) || !std::isfinite(config.learning_rate)) {
-    refuse("the learning rate must be a finite number above 0");
+  return text + " in " + std::to_string(kind.classes) + " classes";
+}
+
+// The samples that the model takes with this data, whose classes it tells apart.
+SampleKind taken(const TrainConfig& config, const SampleKind& data) {
+  SampleKind takes = std::ranges::find(models(), config.model, &ModelInfo::name)->takes;
+  if (takes.text && data.text) takes.shape = data.shape;
+  takes.classes = config.classes > 0 ? config.classes : data.classes;
+  return takes;
+}
+
+// Requires a model that exists.
+void check_fit(const TrainConfig& config, const DataSplits& data) {
+  const SampleKind takes = taken(config, data.train->kind());
+  for (const auto& samples : {data.train, data.test}) {
+    if (samples->kind() == takes) continue;
+    throw Error(ErrorCode::kInvalidArgument, "model " + config.model + " takes samples of " +
+                                                 text_of(takes) + ", and those of '" + data.name +
+                                                 "' are " + text_of(samples->kind()) +
+                                                 "; use other data or another model");
   }
 }
 
@@ -42,19 +58,21 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
   return static_cast<std::uint64_t>(steps);
 }
 
+DataSplits load_data(const TrainConfig& config) {
+  const auto network = Network::make(config.model, config.seed);
+  return load_data(config.data, config.seed, config.augment, network->takes().shape);
+}
+
 void check(const TrainConfig& config, const DataSplits& data) {
-  check_numbers(config);
-  server_nodes(config);
-  for (const Dataset* images : {&data.train, &data.test}) {
-    if (images->image_bytes() == Network::kPixels && images->height == images->width) continue;
-    throw Error(ErrorCode::kInvalidArgument, "the images of '" + data.name + "' are " +
-                                                 std::to_string(images->height) + " x " +
-                                                 std::to_string(images->width) + ", and model " +
-                                                 config.model + " takes 28 x 28; use such images");
+  if (config.steps < 1) {
+    throw Error(ErrorCode::kInvalidArgument, "a job needs at least 1 step");
   }
+  server_nodes(config);
+  check_descent(config);
+  check_fit(config, data);
   // The last worker's shard is the smallest.
   const auto workers = static_cast<std::size_t>(config.workers);
-  BatchSampler(data.train.size(), workers, workers - 1, config.batch, config.seed);
+  BatchSampler(data.train->size(), workers, workers - 1, config.batch, config.seed);
 }
 
 std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) {
@@ -86,13 +104,16 @@ void check_nodes(const TrainConfig& config, int nodes) {
 
 std::optional<TrainResult> train(const TrainConfig& config, const DataSplits& data,
                                  const TrainHooks& hooks,
-                                 std::vector<std::unique_ptr<Transport>> ends) {
+                                 std::vector<std::unique_ptr<Transport>> ends,
+                                 const JobCheckpoint* resume) {
+  TrainConfig fitted = config;
+  fitted.classes = data.train->kind().classes;
   std::unique_ptr<LocalNodes> nodes;
   try {
     check_nodes(config, ends.front()->size());
     check(config, data);
     hold_library_threads();
-    nodes = std::make_unique<LocalNodes>(config, data, hooks, ends);
+    nodes = std::make_unique<LocalNodes>(fitted, data, hooks, ends, resume);
     nodes->run();
   } catch (const std::exception& error) {
     ends.front()->abort(error.what());
@@ -105,8 +126,9 @@ std::optional<TrainResult> train(const TrainConfig& config, const DataSplits& da
   return nodes->result();
 }
 
-TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks) {
-  return *train(config, data, hooks, join_network(config));
+TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks,
+                  const JobCheckpoint* resume) {
+  return *train(config, data, hooks, join_network(config), resume);
 }
 
 }  // namespace tersewire::trainer

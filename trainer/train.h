@@ -13,14 +13,18 @@
 
 #include "tersewire/communicator.h"
 #include "tersewire/transport.h"
-#include "trainer/data/dataset.h"
+#include "trainer/checkpoint.h"
+#include "trainer/data/samples.h"
 
 namespace tersewire::trainer {
 
 // What a job is. Defaults are those of `tersewire train`.
 struct TrainConfig {
   std::string model = "lenet";
+  int classes = 0;                // that the model tells apart; 0: as many as the data has
+  std::optional<double> dropout;  // in place of the model's own ratio
   std::string data = "embedded";
+  std::string augment = "none";  // as load_data() takes it
   int workers = 4;
   std::optional<int> servers;  // as Job::servers
   int local_steps = 1;         // as Job::local_steps
@@ -35,14 +39,23 @@ struct TrainConfig {
   std::uint64_t deadline_seconds = 120;
   std::uint64_t steps = 1000;
   std::size_t batch = 16;            // images a worker and step
-  double learning_rate = 0.01;       // the global one, where the cosine starts
+  double learning_rate = 0.01;       // the global one, which the schedule takes parts of
   bool scale_learning_rate = false;  // multiply it by the number of workers
-  double momentum = 0.9;
-  double weight_decay = 1e-4;
+  std::string schedule = "cosine";   // see Schedule
+  std::uint64_t warm_up_steps = 0;
+  // sgd, or adam with beta1, beta2 and eps as parameters (adam:beta1=0.9).
+  std::string optimizer = "sgd";
+  double momentum = 0.9;       // of sgd
+  double weight_decay = 1e-4;  // so much of each value is added to its gradient
+  double l1 = 0;               // and this times the value's sign
+  // The decay of the exponential moving average of the parameters that is tested; 0: the
+  // parameters themselves are.
+  double ema = 0;
   std::uint64_t seed = 1;
+  std::uint64_t checkpoint_steps = 0;  // as Job::state_steps
 };
 
-// One worker's step, as it ends. Bytes and values count from the start of the run.
+// One worker's step, as it ends. Bytes, values and seconds count from the start of train().
 struct StepReport {
   std::uint64_t step = 0;
   double loss = 0;
@@ -64,19 +77,24 @@ struct TrainHooks {
   std::function<void(const StepReport&)> on_step;
   // Called by worker 0's thread.
   std::function<void(const TraceEvent&)> on_event;
+  // Called by the thread of each node here after every checkpoint_steps steps. All nodes' together
+  // are a JobCheckpoint; a node that calls it knows that every other has returned from its call for
+  // the checkpoint before.
+  std::function<void(NodeCheckpoint)> on_checkpoint;
   // Set it to end the run after the steps that are under way; may be null. A job of several
   // processes ends with kCancelled instead.
   const std::atomic<bool>* stop = nullptr;
 };
 
 struct TrainResult {
-  std::uint64_t steps = 0;     // computed
-  std::uint64_t values = 0;    // in the model
-  int servers = 0;             // nodes beside the workers
-  bool servers_encode = true;  // with the pull codec, which nobody else uses
+  std::uint64_t steps = 0;          // computed, those before a resumption included
+  std::uint64_t resumed_after = 0;  // steps; what is counted and timed began there
+  std::uint64_t values = 0;         // in the model
+  int servers = 0;                  // nodes beside the workers
+  bool servers_encode = true;       // with the pull codec, which nobody else uses
   // Whether the model measured is worker 0's replica, which all others equal, not the servers'.
   bool workers_own_model = false;
-  double test_accuracy = 0;         // of the model, 0 to 1
+  double test_accuracy = 0;         // of the model, or of its moving average; 0 to 1
   double final_loss = 0;            // mean over workers and their last 50 steps
   double seconds = 0;               // of training, without loading data and without the test
   double compute_seconds = 0;       // processor time of a worker's step without codecs, mean
@@ -88,6 +106,10 @@ struct TrainResult {
   std::uint64_t busiest_node_bytes = 0;
   std::uint64_t busiest_node_values = 0;
 };
+
+// The job's data, as its model takes it. Throws like the load_data() of samples.h, and
+// kInvalidArgument for a model that does not exist.
+DataSplits load_data(const TrainConfig& config);
 
 // Throws kInvalidArgument for a configuration that makes no sense with this data: what train()
 // would refuse before it starts.
@@ -111,12 +133,20 @@ std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config);
 // there are no backup workers. Throws Error for a configuration that makes no sense, where nodes
 // were started with different arguments or data, and where workers end with different parameters;
 // the job is then over on every node, and nothing of it is left running here.
+//
+// With `resume` the job goes on after that checkpoint's last step. Where workers and servers are as
+// many as then, it ends as it would have without an interruption, to the bit; else residuals are
+// spread over the nodes there are (tersewire/state.h), and each worker goes on in its new shard of
+// the data at the batch of that number. Throws kFailedPrecondition where the checkpoint is of
+// another model, optimizer or data set.
 std::optional<TrainResult> train(const TrainConfig& config, const DataSplits& data,
                                  const TrainHooks& hooks,
-                                 std::vector<std::unique_ptr<Transport>> ends);
+                                 std::vector<std::unique_ptr<Transport>> ends,
+                                 const JobCheckpoint* resume = nullptr);
 
 // The same where all nodes are threads of this process.
-TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks);
+TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks,
+                  const JobCheckpoint* resume = nullptr);
 
 // Steps in which each of `workers` workers sees its shard `epochs` times.
 std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t workers,

@@ -48,18 +48,58 @@ std::uint64_t StopPoint::last() const {
   return last_;
 }
 
-Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport, const Dataset& data,
-               StopPoint& stop, const TrainHooks& hooks, const Update& of_server)
-    : job_(job),
+Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport, const Samples& data,
+               StopPoint& stop, const TrainHooks& hooks, const Update& of_server,
+               AddServer add_server, const CheckpointReader* resume)
+    : config_(config),
+      job_(job),
       transport_(transport),
       rank_(static_cast<std::size_t>(transport.rank())),
-      batch_(data),
+      batches_(data, config.seed, rank_),
       stop_(stop),
       hooks_(hooks),
-      network_(Network::make(config.model, config.seed)),
+      network_(Network::make(config.model, config.classes, config.seed, config.dropout)),
       sampler_(data.size(), static_cast<std::size_t>(config.workers), rank_, config.batch,
                config.seed),
-      update_(workers_own_model(job) ? own_update(config) : of_server) {}
+      update_(workers_own_model(job) ? own_update(config) : of_server),
+      add_server_(std::move(add_server)),
+      resume_(resume) {
+  if (resume_ != nullptr) go_on_from_checkpoint();
+}
+
+void Worker::go_on_from_checkpoint() {
+  const int rank = transport_.rank();
+  resume_->read_parameters("model", rank, network_->parameters());
+  resume_->read_parameters("statistics", rank, network_->statistics());
+  for (std::size_t i = 0; descent_ && i < job_.tensors.size(); ++i) {
+    resume_->read_descent(*descent_, i, rank);
+  }
+  sampler_.seek(resume_->step());
+  losses_ = doubles_in(resume_->fact(rank, "losses"));
+}
+
+// Of exchanges without one model for all, every worker's counts.
+bool Worker::has_a_model_of_its_own() const { return job_.exchange.starts_with("weight-average"); }
+
+void Worker::save_if_due() {
+  const std::uint64_t done = step_ - 1;
+  const std::uint64_t begun = resume_ != nullptr ? resume_->step() : 0;
+  if (job_.state_steps == 0 || done % job_.state_steps != 0 || done <= begun) return;
+  if (!hooks_.on_checkpoint) return;
+  pull(0, job_.tensors.size());
+  CheckpointWriter checkpoint(transport_.rank(), done, job_.tensors);
+  checkpoint.add_exchange(communicator_->state());
+  if (rank_ == 0 || has_a_model_of_its_own()) {
+    checkpoint.add_parameters("model", network_->parameters());
+    for (std::size_t i = 0; descent_ && i < job_.tensors.size(); ++i) {
+      checkpoint.add_descent(*descent_, i);
+    }
+  }
+  if (rank_ == 0) checkpoint.add_parameters("statistics", network_->statistics());
+  if (add_server_) add_server_(checkpoint);
+  checkpoint.add_fact("losses", text_of(losses_));
+  hooks_.on_checkpoint(checkpoint.take());
+}
 
 // Nothing but pull() changes the replica, so that the update needs no model beside it.
 Update Worker::own_update(const TrainConfig& config) {
@@ -73,9 +113,12 @@ void Worker::run() {
   start_ = Clock::now();
   const double cpu_start = thread_cpu_seconds();
   // Not before: from here on nobody else receives at this end of the network.
-  communicator_ = make_communicator(job_, transport_, update_);
+  communicator_ =
+      make_communicator(job_, transport_, update_, nullptr,
+                        resume_ != nullptr ? &resume_->exchange_of(transport_.rank()) : nullptr);
   for (step_ = communicator_->begin_step(); !stop_.passed(step_);
        step_ = communicator_->begin_step()) {
+    save_if_due();
     take_step();
   }
   std::vector<std::span<float>> parameters;
@@ -102,15 +145,18 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
 }
 
 void Worker::take_step() {
+  const std::uint64_t number = sampler_.batches();
   sampler_.next(indices_);
+  const Batch& batch = batches_.make(indices_, number);
   const auto outcome = network_->step(
-      batch_.gather(indices_),
+      batch,
       {.before_layer = [this](std::size_t first, std::size_t count) { pull(first, count); },
        .backward_begins = [this] { trace(TraceKind::kBackwardBegin); },
        .on_gradient =
            [this](std::size_t i, const float* gradient, std::size_t elems) {
              push(i, {gradient, elems});
-           }});
+           }},
+      (static_cast<std::uint64_t>(rank_) << 40U) + number);
   trace(TraceKind::kBackwardEnd);
   ++steps_;
   losses_.push_back(outcome.loss);
@@ -119,7 +165,7 @@ void Worker::take_step() {
   hooks_.on_step(
       {.step = step_,
        .loss = outcome.loss,
-       .accuracy = static_cast<double>(outcome.right) / static_cast<double>(indices_.size()),
+       .accuracy = static_cast<double>(outcome.right) / static_cast<double>(batch.label_count),
        .seconds = seconds_since(start_),
        .counters = communicator_->counters()});
 }

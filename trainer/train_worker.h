@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer/checkpoint_pieces.h"
 #include "trainer/descent.h"
 #include "trainer/evaluation.h"
 
@@ -43,10 +44,14 @@ class StopPoint {
 
 class Worker {
  public:
+  // What of a node's server goes into a checkpoint.
+  using AddServer = std::function<void(CheckpointWriter&)>;
+
   // Everything given must outlive it. `of_server` is there where a server lives on this node that
-  // owns a part of the model.
-  Worker(const TrainConfig& config, const Job& job, Transport& transport, const Dataset& data,
-         StopPoint& stop, const TrainHooks& hooks, const Update& of_server);
+  // owns a part of the model, `resume` where the job goes on from a checkpoint.
+  Worker(const TrainConfig& config, const Job& job, Transport& transport, const Samples& data,
+         StopPoint& stop, const TrainHooks& hooks, const Update& of_server, AddServer add_server,
+         const CheckpointReader* resume);
 
   // All steps, until the job has ended for this worker.
   void run();
@@ -54,6 +59,8 @@ class Worker {
   [[nodiscard]] const Network& network() const { return *network_; }
   // The replica, after run(), when nothing else is asked any more.
   [[nodiscard]] std::unique_ptr<Network> take_network() { return std::move(network_); }
+  // The same of what moves it, where workers own the model.
+  [[nodiscard]] Descent take_descent() { return std::move(*descent_); }
   [[nodiscard]] const Counters& counters() const { return communicator_->counters(); }
   // Of the last steps.
   [[nodiscard]] const std::deque<double>& losses() const { return losses_; }
@@ -66,18 +73,24 @@ class Worker {
   void trace(TraceKind kind, std::size_t tensor = 0) const;
   void pull(std::size_t first, std::size_t count);
   void push(std::size_t tensor, std::span<const float> gradient);
+  void go_on_from_checkpoint();
+  [[nodiscard]] bool has_a_model_of_its_own() const;
+  void save_if_due();
   void take_step();
 
+  const TrainConfig& config_;
   const Job& job_;
   Transport& transport_;
   std::size_t rank_;
-  Batch batch_;
+  BatchMaker batches_;
   StopPoint& stop_;
   const TrainHooks& hooks_;
   std::unique_ptr<Network> network_;
   BatchSampler sampler_;
   std::optional<Descent> descent_;  // where workers own the model
   Update update_;
+  AddServer add_server_;
+  const CheckpointReader* resume_;
   std::unique_ptr<Communicator> communicator_;
   std::vector<std::uint32_t> indices_;
   std::deque<double> losses_;

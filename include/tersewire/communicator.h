@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tersewire/state.h"
 #include "tersewire/tensor.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/transport.h"
@@ -50,7 +51,8 @@ struct Job {
   // one, and are dropped where it does not.
   int backup_workers = 0;
   // Tensors that go the same way travel together, as buckets of at least so many bytes of
-  // gradients, in the order of the backward pass.
+  // gradients, in the order of the backward pass. A worker pushes 8 of them ahead of the slowest at
+  // most: that, from each worker, is what a node must be able to hold.
   std::size_t bucket_bytes = std::size_t{1} << 20;
   // Infrequent communication (3LC, section 5.1): each worker adds up the gradients of so many steps
   // and exchanges their mean. The model changes once in so many steps.
@@ -63,6 +65,11 @@ struct Job {
   // Once in so many exchanges, from the first on, and at the end, workers compare checksums of
   // their parameters, and a job whose replicas have drifted apart ends. 0: never.
   std::uint64_t checksum_steps = 100;
+  // Once in so many steps servers save their state (run_server()), so that with that of the workers
+  // after the same step (Communicator::state()) the job can be resumed; a multiple of local_steps.
+  // 0: never. Not with backup workers nor with weight-average:mode=asynchronous, where steps of
+  // different workers overlap and no state of all nodes fits together.
+  std::uint64_t state_steps = 0;
   // A node that waits this long for a message ends the job.
   std::chrono::milliseconds deadline = std::chrono::seconds(120);
 };
@@ -103,13 +110,23 @@ class Communicator {
   // delta.
   virtual void pull(std::size_t tensor, std::span<float> parameters) = 0;
 
-  // Encodes the gradient, starts sending it and returns. With Job::raw_from_all a copy waits for
-  // the other workers first, and is sent in this or a later call; begin_step() waits for the rest.
+  // Encodes the gradient, starts sending it and returns; waits first where too much of what this
+  // worker pushed is unanswered. With Job::raw_from_all a copy waits for the other workers, and is
+  // sent in this or a later call; begin_step() waits for the rest. Workers push tensors in the same
+  // order.
   virtual void push(std::size_t tensor, std::span<const float> gradient) = 0;
 
   // Tells the servers that this worker is done, waits for the deltas of the last step and adds
   // them: `parameters[i]` is tensor i, as for pull().
   virtual void finish(std::span<const std::span<float>> parameters) = 0;
+
+  // What this node would lose in a restart, after the last step before the one begun. Every tensor
+  // must have been pulled since begin_step(), and none pushed. Where the node has a colocated
+  // server, its state is in it, and that step (with Job::local_steps: the last that was exchanged)
+  // must be one that Job::state_steps divides, and one of this communicator. Throws
+  // kFailedPrecondition where something is not so, and kInvalidArgument for a job that has no
+  // states; the job goes on all the same. Cost: a copy of the residuals.
+  virtual NodeState state() = 0;
 
   [[nodiscard]] virtual const Counters& counters() const noexcept = 0;
 };
@@ -137,11 +154,17 @@ bool needs_update(const Job& job, int rank);
 
 // Makes the worker whose rank is transport.rank(). `update` is there where needs_update() says so,
 // and is called in pull() and finish(), by weight-average in push(), or by the thread of a server
-// on this node. `transport` and `pool` (optional threads for large tensors) must outlive it. Throws
-// kInvalidArgument for a job that makes no sense.
+// on this node. `transport` and `pool` (optional threads for large tensors) must outlive it.
+//
+// `resume`, where there is one, is what state() returned on the node of this rank: the communicator
+// goes on after that step, and every other node must too. begin_step() then returns the step after
+// it, and parameters hold what they held when the state was taken. Needed during the call alone.
+//
+// Throws kInvalidArgument for a job that makes no sense, and for a state that is not this node's.
 std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& transport,
                                                 const Update& update = {},
-                                                ThreadPool* pool = nullptr);
+                                                ThreadPool* pool = nullptr,
+                                                const NodeState* resume = nullptr);
 
 // A network may carry one job after another, where every node has ended the first before any begins
 // the next: let them tell each other.
@@ -149,9 +172,15 @@ std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& trans
 // Runs the server whose rank is transport.rank() until every worker is done: averages the gradients
 // of each of its tensors, in the order of ranks, calls `update` (where needs_update() says so),
 // encodes the result once and sends the same bytes to every worker. Throws like Communicator;
-// whatever `update` throws ends the job.
+// whatever `update` or `save` throws ends the job.
+//
+// `save` gets the server's state after each step that Job::state_steps divides, once all of its
+// tensors are past that step and before any is past the next: no worker has pulled all of the step
+// before `save` has returned on the servers of its tensors. `resume` is such a state, of the node
+// of this rank; as for make_communicator().
 Counters run_server(const Job& job, Transport& transport, const Update& update = {},
-                    ThreadPool* pool = nullptr);
+                    ThreadPool* pool = nullptr, const NodeState* resume = nullptr,
+                    const SaveState& save = {});
 
 // The rank on whose node the server lives that owns each tensor; empty where no server owns a whole
 // one.

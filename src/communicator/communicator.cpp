@@ -8,8 +8,8 @@
 #include "exchange_table.h"
 #include "local_steps.h"
 #include "node.h"
-#include "placement.h"
-#include "ring_layout.h"
+#include "place_job.h"
+#include "state_check.h"
 #include "tersewire/policy.h"
 
 namespace tersewire {
@@ -74,6 +74,16 @@ void check_raw_from_all(const Job& job) {
   }
 }
 
+void check_state_steps(const Job& job) {
+  if (job.state_steps == 0) return;
+  check_has_states(job, choose_exchange(job).options);
+  if (job.state_steps % static_cast<std::uint64_t>(job.local_steps) == 0) return;
+  fail(ErrorCode::kInvalidArgument,
+       "states are to be saved every {} steps, and gradients exchanged every {}; use a multiple of "
+       "that",
+       job.state_steps, job.local_steps);
+}
+
 void check_job(const Job& job) {
   check_tensors(job);
   if (job.workers < 1) {
@@ -90,6 +100,7 @@ void check_job(const Job& job) {
   }
   check_backup_workers(job);
   check_raw_from_all(job);
+  check_state_steps(job);
   check_push_codecs(choose_exchange(job), choose_codecs(job.policy, job.push_codec, job.tensors));
   choose_codecs(job.policy, job.pull_codec, job.tensors);
 }
@@ -106,35 +117,9 @@ void check_update(const Job& job, int rank, const Update& update) {
   }
 }
 
-// By tensor; empty where no server owns a whole one.
-std::vector<int> owners_of(const Job& job) {
-  const Exchange& exchange = choose_exchange(job).exchange;
-  const int servers = count_servers(job);
-  if (exchange.shards) return place_tensors(job, servers);
-  if (exchange.tree) return std::vector<int>(job.tensors.size(), job.workers + servers - 1);
-  return {};
-}
-
-// Tensors that have the same owner go the same way; those that are added up in one have the same
-// codecs.
-std::vector<std::uint64_t> ways_of(const Placement& placement, const Exchange& exchange) {
-  if (exchange.carries == Carries::kSums) return ring_ways(placement);
-  std::vector<std::uint64_t> ways(placement.job.tensors.size(), 0);
-  std::ranges::copy(placement.owners, ways.begin());
-  return ways;
-}
-
-void fuse_tensors(Placement& placement, const std::vector<std::uint64_t>& ways) {
-  placement.buckets = make_buckets(placement.job, ways);
-  placement.bucket_of.resize(ways.size());
-  for (std::size_t bucket = 0; bucket < placement.buckets.size(); ++bucket) {
-    for (const std::size_t tensor : placement.buckets[bucket]) {
-      placement.bucket_of[tensor] = bucket;
-    }
-  }
-}
-
+// As place_job(), for a network that has the job's nodes.
 std::shared_ptr<const Placement> place(const Job& job, const Transport& transport) {
+  auto placement = place_job(job);
   const int servers = server_nodes(job);
   const int nodes = job.workers + servers;
   if (transport.size() != nodes) {
@@ -142,34 +127,34 @@ std::shared_ptr<const Placement> place(const Job& job, const Transport& transpor
          "{} workers and {} servers need a network of {} nodes, and this one has {}", job.workers,
          servers, nodes, transport.size());
   }
-  const ChosenExchange chosen = choose_exchange(job);
-  auto placement = std::make_shared<Placement>();
-  placement->job = job;
-  placement->options = chosen.options;
-  placement->servers = count_servers(job);
-  placement->push_codecs = choose_codecs(job.policy, job.push_codec, job.tensors);
-  placement->pull_codecs = choose_codecs(job.policy, job.pull_codec, job.tensors);
-  placement->owners = owners_of(job);
-  if (chosen.exchange.tree) placement->tree = make_tree(job.workers, chosen.options.fan_in);
-  fuse_tensors(*placement, ways_of(*placement, chosen.exchange));
   return placement;
 }
 
-Counters serve(const std::shared_ptr<const Placement>& placement, Transport& transport,
-               const Update& update, ThreadPool* pool) {
-  return ending_the_job_on_failure(transport, fmt::format("server {}", transport.rank()), [&] {
-    const Update pass_on = [](std::size_t, std::span<const float> mean, std::span<float> delta) {
-      std::ranges::copy(mean, delta.begin());
-    };
-    return choose_exchange(placement->job)
-        .exchange.run_server(placement, transport, update ? update : pass_on, pool);
-  });
+std::unique_ptr<Worker> make_worker(const std::shared_ptr<const Placement>& placement,
+                                    Transport& transport, const Update& update, ThreadPool* pool,
+                                    const NodeState* resume) {
+  auto worker =
+      choose_exchange(placement->job).exchange.make_worker(placement, transport, update, pool);
+  if (resume != nullptr) worker->resume(*resume);
+  return worker;
+}
+
+std::unique_ptr<Server> make_server(const std::shared_ptr<const Placement>& placement,
+                                    Transport& transport, const Update& update, ThreadPool* pool,
+                                    const NodeState* resume) {
+  const Update pass_on = [](std::size_t, std::span<const float> mean, std::span<float> delta) {
+    std::ranges::copy(mean, delta.begin());
+  };
+  auto server = choose_exchange(placement->job)
+                    .exchange.make_server(placement, transport, update ? update : pass_on, pool);
+  if (resume != nullptr) server->resume(*resume);
+  return server;
 }
 
 // The update is the server's where servers own the model.
 std::unique_ptr<Communicator> make_colocated(const std::shared_ptr<const Placement>& placement,
                                              Transport& transport, const Update& update,
-                                             ThreadPool* pool) {
+                                             ThreadPool* pool, const NodeState* resume) {
   const Exchange& exchange = choose_exchange(placement->job).exchange;
   const Update at_worker = exchange.workers_own_model ? update : Update();
   const Update at_server = exchange.workers_own_model ? Update() : update;
@@ -185,10 +170,9 @@ std::unique_ptr<Communicator> make_colocated(const std::shared_ptr<const Placeme
   return make_colocated_worker(
       transport, shards,
       {.make_worker =
-           [=, &exchange](Transport& half) {
-             return exchange.make_worker(placement, half, at_worker, pool);
-           },
-       .run_server = [=](Transport& half) { serve(placement, half, at_server, pool); }});
+           [=](Transport& half) { return make_worker(placement, half, at_worker, pool, resume); },
+       .make_server =
+           [=](Transport& half) { return make_server(placement, half, at_server, pool, resume); }});
 }
 
 }  // namespace
@@ -208,34 +192,41 @@ bool needs_update(const Job& job, int rank) {
 }
 
 std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& transport,
-                                                const Update& update, ThreadPool* pool) {
+                                                const Update& update, ThreadPool* pool,
+                                                const NodeState* resume) {
   return ending_the_job_on_failure(transport, fmt::format("worker {}", transport.rank()), [&] {
-    auto placement = place(job, transport);
+    const auto placement = place(job, transport);
     if (transport.rank() >= job.workers) {
       fail(ErrorCode::kInvalidArgument, "rank {} is a server; call run_server() there",
            transport.rank());
     }
     check_update(job, transport.rank(), update);
-    auto worker = is_colocated(job) ? make_colocated(placement, transport, update, pool)
-                                    : choose_exchange(job).exchange.make_worker(
-                                          placement, transport, update, pool);
+    if (resume != nullptr) check_state(*placement, transport.rank(), *resume);
+    std::unique_ptr<Communicator> worker;
+    if (is_colocated(job)) {
+      worker = make_colocated(placement, transport, update, pool, resume);
+    } else {
+      worker = make_worker(placement, transport, update, pool, resume);
+    }
     return job.local_steps == 1 ? std::move(worker)
-                                : with_local_steps(std::move(worker), job, transport);
+                                : with_local_steps(std::move(worker), job, transport, resume);
   });
 }
 
-Counters run_server(const Job& job, Transport& transport, const Update& update, ThreadPool* pool) {
-  const auto placement =
+Counters run_server(const Job& job, Transport& transport, const Update& update, ThreadPool* pool,
+                    const NodeState* resume, const SaveState& save) {
+  const auto server =
       ending_the_job_on_failure(transport, fmt::format("server {}", transport.rank()), [&] {
-        auto placed = place(job, transport);
+        const auto placement = place(job, transport);
         if (transport.rank() < job.workers) {
           fail(ErrorCode::kInvalidArgument, "rank {} is a worker; call make_communicator() there",
                transport.rank());
         }
         check_update(job, transport.rank(), update);
-        return placed;
+        if (resume != nullptr) check_state(*placement, transport.rank(), *resume);
+        return make_server(placement, transport, update, pool, resume);
       });
-  return serve(placement, transport, update, pool);
+  return serve(*server, transport, save);
 }
 
 std::vector<int> tensor_servers(const Job& job) {

@@ -7,7 +7,9 @@
 
 #include "codec_text.h"
 #include "placement.h"
+#include "server.h"
 #include "tersewire/communicator.h"
+#include "worker.h"
 
 namespace tersewire {
 
@@ -33,10 +35,10 @@ struct Exchange {
   // The servers that a job has, as ranks; none: always 0. Throws where it cannot have as many as it
   // says.
   int (*count_servers)(const Job& job, const ExchangeOptions& options) = nullptr;
-  std::unique_ptr<Communicator> (*make_worker)(std::shared_ptr<const Placement>, Transport&,
-                                               const Update&, ThreadPool*);
-  Counters (*run_server)(std::shared_ptr<const Placement>, Transport&, const Update&,
-                         ThreadPool*) = nullptr;
+  std::unique_ptr<Worker> (*make_worker)(std::shared_ptr<const Placement>, Transport&,
+                                         const Update&, ThreadPool*);
+  std::unique_ptr<Server> (*make_server)(std::shared_ptr<const Placement>, Transport&,
+                                         const Update&, ThreadPool*) = nullptr;
 };
 
 // An exchange as a job's text says it.

@@ -1,7 +1,6 @@
 #include "all_gather.h"
 
 #include "gathered.h"
-#include "worker.h"
 
 namespace tersewire {
 namespace {
@@ -30,6 +29,7 @@ class AllGatherWorker final : public Worker {
     return tensors_[tensor].gradients.complete();
   }
   void apply_change(std::size_t tensor, std::span<float> parameters) override;
+  [[nodiscard]] std::vector<ResidualPart> residuals() override { return residuals_of(tensors_); }
 
   Update update_;
   std::vector<GatheredTensor> tensors_;
@@ -82,9 +82,9 @@ void AllGatherWorker::apply_change(std::size_t tensor, std::span<float> paramete
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_all_gather_worker(std::shared_ptr<const Placement> placement,
-                                                     Transport& transport, const Update& update,
-                                                     ThreadPool* pool) {
+std::unique_ptr<Worker> make_all_gather_worker(std::shared_ptr<const Placement> placement,
+                                               Transport& transport, const Update& update,
+                                               ThreadPool* pool) {
   return std::make_unique<AllGatherWorker>(std::move(placement), transport, update, pool);
 }
 

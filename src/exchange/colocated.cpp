@@ -179,22 +179,16 @@ class ColocatedWorker final : public Communicator {
         others_(static_cast<std::uint64_t>(network.size()) - 1),
         end_(network, static_cast<int>(shards.of_servers.size()), traffic_),
         worker_half_(end_, false),
-        server_half_(end_, true),
-        worker_(tasks.make_worker(worker_half_)) {
-    if (static_cast<std::size_t>(network.rank()) >= shards.of_servers.size()) return;
-    server_ = std::thread([this, run = tasks.run_server] {
-      try {
-        run(server_half_);
-      } catch (...) {
-        // It has ended the job, which the worker hears of.
-        server_failure_ = std::current_exception();
-      }
-    });
+        server_half_(end_, true) {
+    const bool serves = static_cast<std::size_t>(network.rank()) < shards.of_servers.size();
+    if (serves) server_ = tasks.make_server(server_half_);
+    worker_ = tasks.make_worker(worker_half_);
+    if (serves) serving_ = std::thread([this] { run_server(); });
   }
   ~ColocatedWorker() override {
     // A worker that has not finished ends the job, and its server with it.
     worker_.reset();
-    if (server_.joinable()) server_.join();
+    if (serving_.joinable()) serving_.join();
   }
   ColocatedWorker(const ColocatedWorker&) = delete;
   ColocatedWorker& operator=(const ColocatedWorker&) = delete;
@@ -217,6 +211,7 @@ class ColocatedWorker final : public Communicator {
     });
     end_.stop_receiving();
   }
+  NodeState state() override;
   [[nodiscard]] const Counters& counters() const noexcept override {
     counters_ = worker_->counters();
     counters_.pushed_bytes = traffic_.sent;
@@ -227,6 +222,17 @@ class ColocatedWorker final : public Communicator {
   }
 
  private:
+  void run_server() {
+    try {
+      serve(*server_, server_half_, [this](NodeState state) {
+        const std::lock_guard lock(saved_mutex_);
+        saved_ = std::move(state);
+      });
+    } catch (...) {
+      // It has ended the job, which the worker hears of.
+      server_failure_ = std::current_exception();
+    }
+  }
   // In its errors ranks are those of halves. Where the job was ended by this node's server, what
   // that failed with says more.
   void run_worker(const std::function<void()>& task) {
@@ -243,7 +249,7 @@ class ColocatedWorker final : public Communicator {
   }
   // When the server has ended, as it has where the job is over.
   void rethrow_servers_failure() {
-    if (server_.joinable()) server_.join();
+    if (serving_.joinable()) serving_.join();
     if (server_failure_) std::rethrow_exception(server_failure_);
   }
   [[nodiscard]] int workers() const { return static_cast<int>(others_) + 1; }
@@ -266,10 +272,29 @@ class ColocatedWorker final : public Communicator {
   SharedEnd end_;
   Half worker_half_;
   Half server_half_;
+  std::unique_ptr<Server> server_;  // null: the node has none
   std::unique_ptr<Communicator> worker_;
-  std::thread server_;
+  std::mutex saved_mutex_;
+  std::optional<NodeState> saved_;  // the server's latest
+  std::thread serving_;
   std::exception_ptr server_failure_;
 };
+
+// The server saved it before it sent the last of what the worker has pulled, and saves no other
+// before the worker has pushed again.
+NodeState ColocatedWorker::state() {
+  NodeState state = worker_->state();
+  if (!server_) return state;
+  const std::lock_guard lock(saved_mutex_);
+  if (!saved_ || saved_->step != state.step) {
+    fail(ErrorCode::kFailedPrecondition,
+         "this node's server has not saved its state after step {}; take the state after a step "
+         "that Job::state_steps divides, and not before the first one",
+         state.step);
+  }
+  state.pulled = saved_->pulled;
+  return state;
+}
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "server.h"
 #include "tersewire/communicator.h"
 
 namespace tersewire {
@@ -15,7 +16,7 @@ namespace tersewire {
 // server, that over the other half.
 struct ColocatedTasks {
   std::function<std::unique_ptr<Communicator>(Transport&)> make_worker;
-  std::function<void(Transport&)> run_server;
+  std::function<std::unique_ptr<Server>(Transport&)> make_server;
 };
 
 // How the values of all tensors are spread over the servers.

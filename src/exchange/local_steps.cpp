@@ -24,13 +24,20 @@ class LocalSteps final : public Communicator {
     }
   }
 
+  void resume(const NodeState& state);
+
   std::uint64_t begin_step() override;
   void pull(std::size_t tensor, std::span<float> parameters) override;
   void push(std::size_t tensor, std::span<const float> gradient) override;
   void finish(std::span<const std::span<float>> parameters) override;
+  NodeState state() override;
   [[nodiscard]] const Counters& counters() const noexcept override { return exchange_->counters(); }
 
  private:
+  // Those of this round that were begun before the current one.
+  [[nodiscard]] std::uint64_t steps_before() const {
+    return step_ + local_steps_ - last_of_round_ - 1;
+  }
   void add(std::size_t tensor, std::span<const float> gradient);
   void exchange_mean(std::size_t tensor);
 
@@ -42,14 +49,42 @@ class LocalSteps final : public Communicator {
   std::uint64_t last_of_round_ = 0;  // the step whose gradients complete what is exchanged
 };
 
+void LocalSteps::resume(const NodeState& state) {
+  step_ = last_of_round_ = state.step;
+  const std::uint64_t steps = step_ % local_steps_;
+  if (steps == 0) return;
+  last_of_round_ = exchange_->begin_step() * local_steps_;
+  for (std::size_t i = 0; i < accumulated_.size(); ++i) {
+    accumulated_[i] = {.sum = state.accumulated[i], .steps = steps};
+  }
+}
+
+NodeState LocalSteps::state() {
+  for (std::size_t i = 0; i < accumulated_.size(); ++i) {
+    if (step_ > 0 && accumulated_[i].steps == steps_before()) continue;
+    fail(ErrorCode::kFailedPrecondition,
+         "tensor number {} has been pushed in step {}, or that has not begun; take the state when "
+         "every tensor has been pulled in a step, and none has been pushed",
+         i, step_);
+  }
+  NodeState state = exchange_->state();
+  state.step = step_ - 1;
+  if (steps_before() == 0) return state;
+  for (std::size_t i = 0; i < accumulated_.size(); ++i) {
+    state.accumulated[i] = accumulated_[i].sum;
+  }
+  return state;
+}
+
 std::uint64_t LocalSteps::begin_step() {
   if (step_ < last_of_round_) return ++step_;
   last_of_round_ = exchange_->begin_step() * local_steps_;
   return step_ = last_of_round_ - local_steps_ + 1;
 }
 
+// Within a round there is nothing new, but whoever resumes there has not seen the parameters yet.
 void LocalSteps::pull(std::size_t tensor, std::span<float> parameters) {
-  if (step_ + local_steps_ == last_of_round_ + 1) exchange_->pull(tensor, parameters);
+  exchange_->pull(tensor, parameters);
 }
 
 void LocalSteps::push(std::size_t tensor, std::span<const float> gradient) {
@@ -68,7 +103,7 @@ void LocalSteps::add(std::size_t tensor, std::span<const float> gradient) {
     fail(ErrorCode::kInvalidArgument, "tensor number {} has {} values, and {} were pushed", tensor,
          accumulated.sum.size(), gradient.size());
   }
-  if (accumulated.steps + last_of_round_ + 1 != step_ + local_steps_) {
+  if (accumulated.steps != steps_before()) {
     fail(ErrorCode::kFailedPrecondition, "tensor number {} must be pushed once in every step",
          tensor);
   }
@@ -96,8 +131,11 @@ void LocalSteps::finish(std::span<const std::span<float>> parameters) {
 }  // namespace
 
 std::unique_ptr<Communicator> with_local_steps(std::unique_ptr<Communicator> exchange,
-                                               const Job& job, Transport& network) {
-  return std::make_unique<LocalSteps>(std::move(exchange), job, network);
+                                               const Job& job, Transport& network,
+                                               const NodeState* resume) {
+  auto communicator = std::make_unique<LocalSteps>(std::move(exchange), job, network);
+  if (resume != nullptr) communicator->resume(*resume);
+  return communicator;
 }
 
 }  // namespace tersewire

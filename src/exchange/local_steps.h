@@ -9,8 +9,10 @@
 namespace tersewire {
 
 // Requires local_steps >= 1. Costs a copy of the gradients, and a pass over them per step.
-// `network` is that of the exchange.
+// `network` is that of the exchange, which has resumed after the same state where there is one; its
+// lists have been checked.
 std::unique_ptr<Communicator> with_local_steps(std::unique_ptr<Communicator> exchange,
-                                               const Job& job, Transport& network);
+                                               const Job& job, Transport& network,
+                                               const NodeState* resume);
 
 }  // namespace tersewire

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "node.h"
+#include "node_state.h"
 #include "raw_agreement.h"
 #include "scaler_agreement.h"
 
@@ -24,15 +24,17 @@ struct ServerTensor {
 };
 
 // A server of all workers, or an aggregator of a tree: its children are workers, or aggregators.
-class ParameterServer {
+class ParameterServer final : public Server {
  public:
-  ParameterServer(std::shared_ptr<const Placement> placement, Transport& transport,
-                  const Update& update, ThreadPool* pool);
+  ParameterServer(std::shared_ptr<const Placement> placed, Transport& transport, Update update,
+                  ThreadPool* pool);
 
-  Counters run();
+  void resume(const NodeState& state) override;
+  Counters run(const SaveState& save) override;
 
  private:
   void take(Received received);
+  void save_after(std::uint64_t step);
   void take_push(const Received& received, const Frame& frame);
   void take_offer(const Received& received);
   void pass_down(const Received& received);
@@ -67,7 +69,8 @@ class ParameterServer {
   std::shared_ptr<const Placement> placement_;
   const Job& job_;
   Transport& transport_;
-  const Update& update_;
+  Update update_;
+  SaveState save_;
   ThreadPool* pool_;
   TreeNode node_;
   std::vector<ServerTensor> tensors_;  // by number; only this server's have an encoder
@@ -91,12 +94,12 @@ TreeNode place_of(const Placement& placement, int rank) {
   return {.parent = -1, .first_child = 0, .children = workers, .workers = workers};
 }
 
-ParameterServer::ParameterServer(std::shared_ptr<const Placement> placement, Transport& transport,
-                                 const Update& update, ThreadPool* pool)
-    : placement_(std::move(placement)),
+ParameterServer::ParameterServer(std::shared_ptr<const Placement> placed, Transport& transport,
+                                 Update update, ThreadPool* pool)
+    : placement_(std::move(placed)),
       job_(placement_->job),
       transport_(transport),
-      update_(update),
+      update_(std::move(update)),
       pool_(pool),
       node_(place_of(*placement_, transport.rank())),
       tensors_(job_.tensors.size()),
@@ -111,7 +114,25 @@ ParameterServer::ParameterServer(std::shared_ptr<const Placement> placement, Tra
   }
 }
 
-Counters ParameterServer::run() {
+void ParameterServer::resume(const NodeState& state) {
+  load_residuals(job_, is_root() ? state.pulled : state.pushed, residuals_of(tensors_));
+  const std::uint64_t step = exchanges_in(job_, state);
+  for (ServerTensor& tensor : tensors_) {
+    tensor.step = step + 1;
+    tensor.passed_down = step;
+  }
+  agreement_.skip_to(step);
+}
+
+void ParameterServer::save_after(std::uint64_t step) {
+  if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, tensors_)) return;
+  NodeState state = empty_state(job_, step);
+  (is_root() ? state.pulled : state.pushed) = save_residuals(job_, residuals_of(tensors_));
+  save_(std::move(state));
+}
+
+Counters ParameterServer::run(const SaveState& save) {
+  save_ = save;
   while (!is_over()) {
     Received received = [&] {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
@@ -241,7 +262,7 @@ void ParameterServer::advance(std::size_t tensor) {
   }
   std::ranges::fill(state.pushes, Push{});
   state.arrived = 0;
-  ++state.step;
+  save_after(state.step++);
 }
 
 float ParameterServer::weight_of(std::size_t child) const {
@@ -369,9 +390,10 @@ void ParameterServer::send_down(const SharedBytes& bytes) {
 
 }  // namespace
 
-Counters run_parameter_server(std::shared_ptr<const Placement> placement, Transport& transport,
-                              const Update& update, ThreadPool* pool) {
-  return ParameterServer(std::move(placement), transport, update, pool).run();
+std::unique_ptr<Server> make_parameter_server(std::shared_ptr<const Placement> placement,
+                                              Transport& transport, const Update& update,
+                                              ThreadPool* pool) {
+  return std::make_unique<ParameterServer>(std::move(placement), transport, update, pool);
 }
 
 }  // namespace tersewire

@@ -16,17 +16,19 @@
 #include <memory>
 
 #include "placement.h"
-#include "tersewire/communicator.h"
+#include "server.h"
+#include "worker.h"
 
 namespace tersewire {
 
 // Both as make_communicator() and run_server() say, for a job that has been checked. The caller
 // ends the job where they throw. A worker without an update adds what it pulls to its parameters;
 // only the root of a tree calls `update`.
-std::unique_ptr<Communicator> make_parameter_server_worker(
-    std::shared_ptr<const Placement> placement, Transport& transport, const Update& update,
-    ThreadPool* pool);
-Counters run_parameter_server(std::shared_ptr<const Placement> placement, Transport& transport,
-                              const Update& update, ThreadPool* pool);
+std::unique_ptr<Worker> make_parameter_server_worker(std::shared_ptr<const Placement> placement,
+                                                     Transport& transport, const Update& update,
+                                                     ThreadPool* pool);
+std::unique_ptr<Server> make_parameter_server(std::shared_ptr<const Placement> placement,
+                                              Transport& transport, const Update& update,
+                                              ThreadPool* pool);
 
 }  // namespace tersewire

@@ -51,6 +51,7 @@ class ParameterServerWorker final : public Worker {
     return job().backup_workers > 0 ? std::max(step(), newest_delta_) + 1 : step() + 1;
   }
   void say_done() override;
+  [[nodiscard]] std::vector<ResidualPart> residuals() override { return residuals_of(tensors_); }
 
   // Where the pushes of a tensor go, and its pulls come from.
   [[nodiscard]] int server_of(std::size_t tensor) const {
@@ -223,9 +224,9 @@ void ParameterServerWorker::settle_push(std::size_t tensor, const Delta& delta) 
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_parameter_server_worker(
-    std::shared_ptr<const Placement> placement, Transport& transport, const Update& update,
-    ThreadPool* pool) {
+std::unique_ptr<Worker> make_parameter_server_worker(std::shared_ptr<const Placement> placement,
+                                                     Transport& transport, const Update& update,
+                                                     ThreadPool* pool) {
   return std::make_unique<ParameterServerWorker>(std::move(placement), transport, update, pool);
 }
 

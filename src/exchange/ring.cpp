@@ -5,7 +5,6 @@
 
 #include "ring_layout.h"
 #include "ring_schedule.h"
-#include "worker.h"
 
 namespace tersewire {
 namespace {
@@ -17,7 +16,7 @@ struct Source {
 };
 
 struct Inbox {
-  std::uint64_t arrived = 0;     // messages since the job began
+  std::uint64_t arrived = 0;     // messages since this worker began
   std::deque<Received> waiting;  // those whose turn has not come
 };
 
@@ -51,6 +50,10 @@ class RingWorker final : public Worker {
   }
   void apply_change(std::size_t tensor, std::span<float> parameters) override;
   void say_done() override;
+  [[nodiscard]] std::vector<ResidualPart> residuals() override;
+  void skip_to(std::uint64_t step) override {
+    for (Bucket& bucket : buckets_) bucket.step = step;
+  }
 
   [[nodiscard]] Bucket make_bucket(std::size_t number) const;
   [[nodiscard]] std::size_t source_of(int peer) const;
@@ -112,7 +115,7 @@ Bucket RingWorker::make_bucket(std::size_t number) const {
   bucket.values.resize(layout_.buckets()[number].elems);
   bucket.encoders.resize(layout_.pieces());
   for (const RingTask& task : schedule_) {
-    if (task.action != RingAction::kSendSum && task.action != RingAction::kComplete) continue;
+    if (!encodes(task)) continue;
     bucket.encoders[task.pieces.first] =
         layout_.make_encoder(placement().push_codecs, number, task.pieces, rank());
   }
@@ -131,7 +134,9 @@ void RingWorker::contribute(std::size_t tensor, std::uint64_t step,
   bucket.pushed = 0;
   bucket.step = step;
   bucket.tasks_done = 0;
+  const std::uint64_t pushed_before = counters_.pushed_bytes;
   go_on(place.bucket);
+  expect_answer(tensor, step, counters_.pushed_bytes - pushed_before);
 }
 
 // As far as what has arrived allows.
@@ -254,7 +259,8 @@ void RingWorker::check_is_next(std::size_t number, std::size_t source,
   const std::uint64_t before = bucket.inboxes[source].arrived;
   const MessageHeader& header = received.message.header;
   // A peer is at most one step ahead: the one after that needs this worker's part.
-  if (header.step != before / expected.size() + 1 || header.step > bucket.step + 1) {
+  if (header.step != step_before_first() + before / expected.size() + 1 ||
+      header.step > bucket.step + 1) {
     fail(ErrorCode::kDataLoss, "message from rank {}: the {} came for step {} in step {}",
          received.from, layout_.name(number), header.step, bucket.step);
   }
@@ -323,6 +329,18 @@ void RingWorker::apply_change(std::size_t tensor, std::span<float> parameters) {
   apply_mean(update_, tensor, mean_, parameters);
 }
 
+std::vector<ResidualPart> RingWorker::residuals() {
+  std::vector<ResidualPart> parts;
+  for (std::size_t number = 0; number < buckets_.size(); ++number) {
+    for (const RingTask& task : schedule_) {
+      if (!encodes(task)) continue;
+      layout_.add_parts(number, task.pieces,
+                        buckets_[number].encoders[task.pieces.first]->residual(), parts);
+    }
+  }
+  return parts;
+}
+
 // The servers' last step: what they add up for it may still be on its way to them.
 void RingWorker::say_done() {
   for (int server = 0; server < placement().servers; ++server) {
@@ -332,9 +350,9 @@ void RingWorker::say_done() {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_ring_worker(std::shared_ptr<const Placement> placement,
-                                               Transport& transport, const Update& update,
-                                               ThreadPool* pool) {
+std::unique_ptr<Worker> make_ring_worker(std::shared_ptr<const Placement> placement,
+                                         Transport& transport, const Update& update,
+                                         ThreadPool* pool) {
   return std::make_unique<RingWorker>(std::move(placement), transport, update, pool);
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "node.h"
+#include "node_state.h"
 #include "raw_agreement.h"
 #include "ring_layout.h"
 
@@ -23,12 +23,13 @@ struct Block {
   std::uint64_t step = 1;  // the one that sums are collected for
 };
 
-class RingAggregator {
+class RingAggregator final : public Server {
  public:
   RingAggregator(std::shared_ptr<const Placement> placement, Transport& transport,
                  ThreadPool* pool);
 
-  Counters run();
+  void resume(const NodeState& state) override;
+  Counters run(const SaveState& save) override;
 
  private:
   void take(const Received& received);
@@ -39,7 +40,10 @@ class RingAggregator {
 
   void advance(std::uint32_t id);
   void add_up(std::uint32_t id);
-  void send_sum(std::uint32_t id);
+  SharedBytes encoded_sum(std::uint32_t id);
+  void send(std::uint32_t id, const SharedBytes& sum);
+  void save_after(std::uint64_t step);
+  [[nodiscard]] std::vector<ResidualPart> residuals() const;
 
   // The rank of the worker that has its group's sum of this block.
   [[nodiscard]] std::size_t holder(std::size_t group, std::uint32_t id) const {
@@ -55,6 +59,7 @@ class RingAggregator {
   const Job& job_;
   Transport& transport_;
   ThreadPool* pool_;
+  SaveState save_;
   std::vector<Block> blocks_;  // by number on the wire; only this server's have an encoder
   std::vector<bool> done_;     // by worker
   std::optional<std::uint64_t> last_step_;
@@ -84,7 +89,30 @@ RingAggregator::RingAggregator(std::shared_ptr<const Placement> placement, Trans
   }
 }
 
-Counters RingAggregator::run() {
+std::vector<ResidualPart> RingAggregator::residuals() const {
+  std::vector<ResidualPart> parts;
+  for (std::uint32_t id = 0; id < blocks_.size(); ++id) {
+    if (!blocks_[id].encoder) continue;
+    layout_.add_parts(id / layout_.pieces(), layout_.block(id % layout_.pieces()),
+                      blocks_[id].encoder->residual(), parts);
+  }
+  return parts;
+}
+
+void RingAggregator::resume(const NodeState& state) {
+  load_residuals(job_, state.pulled, residuals());
+  for (Block& block : blocks_) block.step = exchanges_in(job_, state) + 1;
+}
+
+void RingAggregator::save_after(std::uint64_t step) {
+  if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, blocks_)) return;
+  NodeState state = empty_state(job_, step);
+  state.pulled = save_residuals(job_, residuals());
+  save_(std::move(state));
+}
+
+Counters RingAggregator::run(const SaveState& save) {
+  save_ = save;
   while (!is_finished()) {
     const Received received = [&] {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
@@ -161,11 +189,12 @@ std::uint32_t RingAggregator::own_block(const Received& received) const {
 
 void RingAggregator::advance(std::uint32_t id) {
   add_up(id);
-  send_sum(id);
+  const SharedBytes sum = encoded_sum(id);
   Block& block = blocks_[id];
   std::ranges::fill(block.sums, GroupSum{});
   block.arrived = 0;
-  ++block.step;
+  save_after(block.step++);
+  send(id, sum);
 }
 
 // In the order of groups, whatever the order of arrival, so that a run repeats to the bit.
@@ -181,7 +210,7 @@ void RingAggregator::add_up(std::uint32_t id) {
   }
 }
 
-void RingAggregator::send_sum(std::uint32_t id) {
+SharedBytes RingAggregator::encoded_sum(std::uint32_t id) {
   const Block& block = blocks_[id];
   // A sum of what travels raw does so too.
   const bool raw =
@@ -202,20 +231,24 @@ void RingAggregator::send_sum(std::uint32_t id) {
                         .sender = static_cast<std::uint32_t>(transport_.rank()),
                         .step = block.step});
   writer.add(frame_of(id, encoded, payload_));
-  // Compressed once: the same bytes go to every group.
-  const SharedBytes bytes = shared(writer);
+  return shared(writer);
+}
+
+// Compressed once: the same bytes go to every group.
+void RingAggregator::send(std::uint32_t id, const SharedBytes& sum) {
   for (std::size_t group = 0; group < layout_.groups(); ++group) {
-    counters_.pulled_bytes += bytes->size();
-    counters_.pulled_values += block.encoder->elems();
-    transport_.send(static_cast<int>(holder(group, id)), bytes);
+    counters_.pulled_bytes += sum->size();
+    counters_.pulled_values += blocks_[id].encoder->elems();
+    transport_.send(static_cast<int>(holder(group, id)), sum);
   }
 }
 
 }  // namespace
 
-Counters run_ring_aggregator(std::shared_ptr<const Placement> placement, Transport& transport,
-                             const Update& /*update*/, ThreadPool* pool) {
-  return RingAggregator(std::move(placement), transport, pool).run();
+std::unique_ptr<Server> make_ring_aggregator(std::shared_ptr<const Placement> placement,
+                                             Transport& transport, const Update& /*update*/,
+                                             ThreadPool* pool) {
+  return std::make_unique<RingAggregator>(std::move(placement), transport, pool);
 }
 
 }  // namespace tersewire

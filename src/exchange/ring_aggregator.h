@@ -7,13 +7,14 @@
 #include <memory>
 
 #include "placement.h"
-#include "tersewire/communicator.h"
+#include "server.h"
 
 namespace tersewire {
 
 // As run_server() says, for a job that has been checked; the update is not called. The caller ends
 // the job where it throws.
-Counters run_ring_aggregator(std::shared_ptr<const Placement> placement, Transport& transport,
-                             const Update& update, ThreadPool* pool);
+std::unique_ptr<Server> make_ring_aggregator(std::shared_ptr<const Placement> placement,
+                                             Transport& transport, const Update& update,
+                                             ThreadPool* pool);
 
 }  // namespace tersewire

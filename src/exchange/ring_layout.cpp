@@ -66,6 +66,31 @@ Extent RingLayout::extent(std::size_t bucket, PieceRange pieces) const {
   return {.begin = begin, .elems = begin_of(bucket, pieces.first + pieces.count) - begin};
 }
 
+std::vector<TensorPart> RingLayout::tensor_parts(std::size_t bucket, PieceRange pieces) const {
+  const Extent within = extent(bucket, pieces);
+  std::vector<TensorPart> parts;
+  for (const std::size_t tensor : buckets_[bucket].tensors) {
+    const std::size_t offset = places_[tensor].offset;
+    const std::size_t elems = placement_->job.tensors[tensor].elems();
+    const std::size_t begin = std::max(within.begin, offset);
+    const std::size_t end = std::min(within.begin + within.elems, offset + elems);
+    if (begin >= end) continue;
+    parts.push_back({.tensor = tensor,
+                     .begin = begin - offset,
+                     .offset = begin - within.begin,
+                     .elems = end - begin});
+  }
+  return parts;
+}
+
+void RingLayout::add_parts(std::size_t bucket, PieceRange pieces, std::span<float> residual,
+                           std::vector<ResidualPart>& parts) const {
+  if (residual.empty()) return;
+  for (const TensorPart& part : tensor_parts(bucket, pieces)) {
+    parts.push_back({part.tensor, part.begin, residual.subspan(part.offset, part.elems)});
+  }
+}
+
 std::string RingLayout::name(std::size_t bucket) const {
   return fmt::format("bucket that begins with tensor '{}'",
                      placement_->job.tensors[buckets_[bucket].tensors.front()].name);

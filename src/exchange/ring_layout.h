@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "node_state.h"
 #include "placement.h"
 #include "tersewire/codec.h"
 
@@ -35,6 +36,14 @@ struct PieceRange {
 struct Extent {
   std::size_t begin;
   std::size_t elems;
+};
+
+// A tensor's part of some pieces.
+struct TensorPart {
+  std::size_t tensor;
+  std::size_t begin;   // within the tensor
+  std::size_t offset;  // within the pieces
+  std::size_t elems;   // at least 1
 };
 
 struct RingBucket {
@@ -64,6 +73,10 @@ class RingLayout {
   [[nodiscard]] const std::vector<RingBucket>& buckets() const { return buckets_; }
   [[nodiscard]] Place place(std::size_t tensor) const { return places_[tensor]; }
   [[nodiscard]] Extent extent(std::size_t bucket, PieceRange pieces) const;
+  [[nodiscard]] std::vector<TensorPart> tensor_parts(std::size_t bucket, PieceRange pieces) const;
+  // The same with the residual of an encoder of these pieces, where it keeps one.
+  void add_parts(std::size_t bucket, PieceRange pieces, std::span<float> residual,
+                 std::vector<ResidualPart>& parts) const;
   // A piece's number on the wire; a block goes by its first piece's.
   [[nodiscard]] std::uint32_t id_of(std::size_t bucket, std::size_t piece) const {
     return static_cast<std::uint32_t>(bucket * pieces() + piece);

@@ -28,7 +28,11 @@ inline bool receives(const RingTask& task) {
   return task.action == RingAction::kAddSum || task.action == RingAction::kTakeComplete;
 }
 
-// For the worker of this rank. No two of its tasks that encode have a value in common.
+inline bool encodes(const RingTask& task) {
+  return task.action == RingAction::kSendSum || task.action == RingAction::kComplete;
+}
+
+// For the worker of this rank. Of its tasks that encode, each value is in one.
 std::vector<RingTask> make_ring_schedule(const RingLayout& layout, int rank);
 
 }  // namespace tersewire

@@ -24,6 +24,9 @@ class ScalerAgreement {
  public:
   explicit ScalerAgreement(int workers) : offered_(static_cast<std::size_t>(workers), false) {}
 
+  // Takes it that all of the steps up to this one is over.
+  void skip_to(std::uint64_t step) { step_ = step + 1; }
+
   // Takes a worker's offer for `tensors` tensors; null until all workers' are in, then the
   // agreement, from `sender`. Throws kDataLoss for an offer that does not belong here.
   SharedBytes take(const Received& offer, std::size_t tensors, int sender);

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "gathered.h"
-#include "worker.h"
 
 namespace tersewire {
 namespace {
@@ -51,6 +50,7 @@ class WeightAverageWorker final : public Worker {
   }
   void apply_change(std::size_t tensor, std::span<float> parameters) override;
   void say_done() override;
+  [[nodiscard]] std::vector<ResidualPart> residuals() override { return residuals_of(tensors_); }
   [[nodiscard]] bool replicas_agree_before(std::uint64_t step) const override {
     return step == 1 || (!asynchronous() && exchanges_after(step - 1));
   }
@@ -153,6 +153,7 @@ void WeightAverageWorker::send_to_partner(std::size_t tensor) {
 void WeightAverageWorker::say_done() {
   for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
     if (closing_changes(tensor) == 0) continue;
+    wait_for_room();
     submit(tensor, pushed_step(tensor) + 1, tensors_[tensor].weights);
   }
 }
@@ -217,9 +218,9 @@ void WeightAverageWorker::average_with_partners(std::size_t tensor) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_weight_average_worker(std::shared_ptr<const Placement> placement,
-                                                         Transport& transport, const Update& update,
-                                                         ThreadPool* pool) {
+std::unique_ptr<Worker> make_weight_average_worker(std::shared_ptr<const Placement> placement,
+                                                   Transport& transport, const Update& update,
+                                                   ThreadPool* pool) {
   return std::make_unique<WeightAverageWorker>(std::move(placement), transport, update, pool);
 }
 

@@ -12,14 +12,14 @@
 #include <memory>
 
 #include "placement.h"
-#include "tersewire/communicator.h"
+#include "worker.h"
 
 namespace tersewire {
 
 // As make_communicator() says, for a job that has been checked. The caller ends the job where it
 // throws.
-std::unique_ptr<Communicator> make_weight_average_worker(std::shared_ptr<const Placement> placement,
-                                                         Transport& transport, const Update& update,
-                                                         ThreadPool* pool);
+std::unique_ptr<Worker> make_weight_average_worker(std::shared_ptr<const Placement> placement,
+                                                   Transport& transport, const Update& update,
+                                                   ThreadPool* pool);
 
 }  // namespace tersewire

@@ -1,6 +1,13 @@
 #include "worker.h"
 
 namespace tersewire {
+namespace {
+
+// What a worker may have pushed without an answer, in buckets' bytes. Enough to keep a link busy
+// while answers travel: 8 MiB are 67 ms at 1 Gbit/s.
+constexpr std::size_t kWindowBuckets = 8;
+
+}  // namespace
 
 Worker::Worker(std::shared_ptr<const Placement> placement, Transport& transport, ThreadPool* pool)
     : placement_(std::move(placement)),
@@ -24,6 +31,34 @@ std::string Worker::name(std::size_t tensor) const {
   return fmt::format("tensor '{}'", job().tensors.at(tensor).name);
 }
 
+void Worker::resume(const NodeState& state) {
+  try {
+    const auto parts = residuals();
+    load_residuals(job(), state.pushed, parts);
+  } catch (...) {
+    finished_ = true;  // the job ends with this error instead
+    throw;
+  }
+  step_ = step_before_first_ = under_way_.step = exchanges_in(job(), state);
+  std::ranges::fill(progress_, Progress{.pushed_step = step_, .applied_step = step_});
+  skip_to(step_);
+}
+
+NodeState Worker::state() {
+  check_has_states(job(), placement().options);
+  for (std::size_t i = 0; i < progress_.size(); ++i) {
+    if (progress_[i].applied_step + 1 == step_ && progress_[i].pushed_step < step_) continue;
+    fail(ErrorCode::kFailedPrecondition,
+         "{} is not between its pull and its push of step {}; take the state when every tensor has "
+         "been pulled in a step, and none has been pushed",
+         name(i), step_);
+  }
+  NodeState state = empty_state(job(), step_ - 1);
+  const auto parts = residuals();
+  state.pushed = save_residuals(job(), parts);
+  return state;
+}
+
 std::uint64_t Worker::begin_step() {
   return guarded([&] {
     keep_what_has_arrived();
@@ -34,7 +69,7 @@ std::uint64_t Worker::begin_step() {
 
 void Worker::pull(std::size_t tensor, std::span<float> parameters) {
   guarded([&] {
-    if (step_ == 0)
+    if (step_ == step_before_first_)
       fail(ErrorCode::kFailedPrecondition, "begin a step before {} is pulled", name(tensor));
     bring_to(tensor, step_ - 1, parameters);
     if (is_checked_before(step_)) sum_up(tensor, step_, parameters);
@@ -53,6 +88,7 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
       const TimePoint now = std::chrono::steady_clock::now();
       under_way_ = {.step = step_, .began = now, .last_arrival = now, .applied = 0};
     }
+    wait_for_room();
     take_gradient(tensor, gradient);
     progress.pushed_step = step_;
     keep_what_has_arrived();
@@ -158,7 +194,7 @@ void Worker::check_values(std::size_t tensor, std::size_t given) const {
 void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters) {
   check_values(tensor, parameters.size());
   Progress& progress = progress_[tensor];
-  if (progress.applied_step == 0) see_initial(tensor, parameters);
+  if (progress.applied_step == step_before_first_) see_initial(tensor, parameters);
   while (progress.applied_step < step) {
     if (change_is_here(tensor)) {
       apply_change(tensor, parameters);
@@ -217,7 +253,32 @@ SharedBytes Worker::fuse(MessageKind kind, std::uint64_t step, std::size_t tenso
   push.writer.add(frame_of(tensor, encoded, payload));
   if (++push.frames < placement_->buckets[bucket].size()) return nullptr;
   push.frames = 0;
-  return shared(push.writer);
+  const SharedBytes bytes = shared(push.writer);
+  expect_answer(tensor, step, bytes->size());
+  return bytes;
+}
+
+void Worker::expect_answer(std::size_t tensor, std::uint64_t step, std::size_t bytes) {
+  unanswered_.push_back({.tensor = tensor, .step = step, .bytes = bytes});
+  unanswered_bytes_ += bytes;
+}
+
+bool Worker::is_answered(const Pushed& bucket) const {
+  return applied_step(bucket.tensor) >= bucket.step || change_is_here(bucket.tensor);
+}
+
+void Worker::wait_for_room() {
+  while (!unanswered_.empty()) {
+    const Pushed& oldest = unanswered_.front();
+    if (is_answered(oldest)) {
+      unanswered_bytes_ -= oldest.bytes;
+      unanswered_.pop_front();
+    } else if (unanswered_bytes_ >= kWindowBuckets * job().bucket_bytes) {
+      wait_for("an answer to the push of " + name(oldest.tensor));
+    } else {
+      return;
+    }
+  }
 }
 
 void Worker::send(int to, const SharedBytes& bytes) {

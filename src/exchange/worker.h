@@ -3,11 +3,13 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "node.h"
+#include "node_state.h"
 #include "placement.h"
 #include "raw_agreement.h"
 #include "replica_check.h"
@@ -21,10 +23,15 @@ class Worker : public Communicator {
   Worker(std::shared_ptr<const Placement> placement, Transport& transport, ThreadPool* pool);
   ~Worker() override;
 
+  // Before the first step: goes on after a state whose lists have been checked. Throws
+  // kInvalidArgument where its residuals are not this worker's; its maker then ends the job.
+  void resume(const NodeState& state);
+
   std::uint64_t begin_step() final;
   void pull(std::size_t tensor, std::span<float> parameters) final;
   void push(std::size_t tensor, std::span<const float> gradient) final;
   void finish(std::span<const std::span<float>> parameters) final;
+  NodeState state() final;
   [[nodiscard]] const Counters& counters() const noexcept final { return counters_; }
 
  protected:
@@ -42,6 +49,11 @@ class Worker : public Communicator {
   [[nodiscard]] virtual bool change_is_here(std::size_t tensor) const = 0;
   // ... and then, applied.
   virtual void apply_change(std::size_t tensor, std::span<float> parameters) = 0;
+
+  // What the encoders keep.
+  [[nodiscard]] virtual std::vector<ResidualPart> residuals() = 0;
+  // Takes it that all of the steps up to this one is over.
+  virtual void skip_to(std::uint64_t /*step*/) {}
 
   // A tensor's initial values, once or more, before its first push and its first change.
   virtual void see_initial(std::size_t /*tensor*/, std::span<const float> /*parameters*/) {}
@@ -75,6 +87,11 @@ class Worker : public Communicator {
   [[nodiscard]] bool travels_raw(std::size_t tensor, std::uint64_t step) const {
     return held_ && held_->travels_raw(tensor, step);
   }
+  // Others hold so many bytes that end with this tensor until they have answered by a change of it.
+  void expect_answer(std::size_t tensor, std::uint64_t step, std::size_t bytes);
+  // Waits until little enough of what this worker pushed is unanswered, so that others need not
+  // hold more of it while they wait for somebody slower.
+  void wait_for_room();
   // Waits for one message; `what` ends the sentence where none comes.
   void wait_for(const std::string& what);
 
@@ -83,6 +100,8 @@ class Worker : public Communicator {
   [[nodiscard]] int rank() const { return transport_.rank(); }
   [[nodiscard]] ThreadPool* pool() const { return pool_; }
   [[nodiscard]] std::uint64_t step() const { return step_; }
+  // The one that this worker has resumed after, or 0.
+  [[nodiscard]] std::uint64_t step_before_first() const { return step_before_first_; }
   [[nodiscard]] std::uint64_t applied_step(std::size_t tensor) const {
     return progress_[tensor].applied_step;
   }
@@ -116,6 +135,13 @@ class Worker : public Communicator {
     std::size_t applied = 0;  // tensors
   };
 
+  // A bucket that was pushed.
+  struct Pushed {
+    std::size_t tensor;  // its last
+    std::uint64_t step;
+    std::size_t bytes;
+  };
+
   template <typename Task>
   decltype(auto) guarded(Task&& task) {
     return ending_the_job_on_failure(transport_, fmt::format("{}, step {}", me_, step_),
@@ -124,6 +150,8 @@ class Worker : public Communicator {
   void check_values(std::size_t tensor, std::size_t given) const;
   void bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters);
   void note_applied(std::uint64_t step);
+  // Whether the change that a push led to has arrived.
+  [[nodiscard]] bool is_answered(const Pushed& bucket) const;
   // Between computations, so that what others wait for goes on.
   void keep_what_has_arrived();
   void sort_in(Received received);
@@ -132,8 +160,8 @@ class Worker : public Communicator {
   void wait_for_verdicts();
 
   [[nodiscard]] bool is_checked_before(std::uint64_t step) const {
-    return job().checksum_steps > 0 && (step - 1) % job().checksum_steps == 0 &&
-           replicas_agree_before(step);
+    if (job().checksum_steps == 0 || !replicas_agree_before(step)) return false;
+    return (step - 1) % job().checksum_steps == 0 || step == step_before_first_ + 1;
   }
   void sum_up(std::size_t tensor, std::uint64_t step, std::span<const float> parameters);
 
@@ -143,12 +171,15 @@ class Worker : public Communicator {
   std::string me_;
   std::vector<Progress> progress_;     // by tensor
   std::vector<OpenPush> open_pushes_;  // by bucket
+  std::deque<Pushed> unanswered_;
+  std::size_t unanswered_bytes_ = 0;
   UnderWay under_way_;
   ReplicaCheck replicas_;
   // Where workers agree on what travels raw.
   std::optional<HeldPushes> held_;
   std::optional<FinitenessCount> count_;  // worker 0's
   Floats delta_;
+  std::uint64_t step_before_first_ = 0;
   std::uint64_t step_ = 0;
   bool finished_ = false;
 };

@@ -1,119 +1,19 @@
 #include "trainer/data/dataset.h"
 
 #include <algorithm>
-#include <array>
-#include <filesystem>
 #include <limits>
 #include <numeric>
 #include <span>
-#include <system_error>
 #include <utility>
 
 #include "tersewire/error.h"
-#include "trainer/data/idx_file.h"
-#include "trainer/data/stroke_digits.h"
 
 namespace tersewire::trainer {
 namespace {
 
-constexpr int kMnistClasses = 10;
-constexpr std::uint32_t kMaxSide = 4096;
-
 // Domains of CounterRandom: what the sampler draws must not repeat what draws the images.
 constexpr std::uint64_t kSplitDomain = 0x73706C6974;  // "split"
 constexpr std::uint64_t kEpochDomain = 0x65706F6368;  // "epoch"
-
-constexpr std::array<const char*, 4> kMnistFiles = {
-    "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte"};
-
-bool is_file(const std::filesystem::path& path) {
-  std::error_code ignored;  // what cannot be looked at is not there
-  return std::filesystem::is_regular_file(path, ignored);
-}
-
-std::string find_file(const std::string& directory, const std::string& name) {
-  const std::filesystem::path plain = std::filesystem::path(directory) / name;
-  if (is_file(plain)) return plain.string();
-  const std::string zipped = plain.string() + ".gz";
-  if (is_file(zipped)) return zipped;
-  std::string expected;
-  for (const char* file : kMnistFiles)
-    expected += (expected.empty() ? "" : ", ") + std::string(file);
-  throw Error(ErrorCode::kNotFound,
-              plain.string() +
-                  " is missing, and so is its .gz: give a directory with the four files " +
-                  expected + ", plain or gzipped, or use --data embedded, which needs none");
-}
-
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw Error(ErrorCode::kDataLoss, path + ": " + what);
-}
-
-void check_rank(const std::string& path, const IdxArray& array, std::size_t rank,
-                const std::string& content) {
-  if (array.dims.size() == rank) return;
-  refuse(path, content + " have " + std::to_string(rank) + " dimensions and this file has " +
-                   std::to_string(array.dims.size()) + "; check that the files are not mixed up");
-}
-
-void take_images(const std::string& path, IdxArray array, Dataset& data) {
-  check_rank(path, array, 3, "images");
-  if (array.dims[1] > kMaxSide || array.dims[2] > kMaxSide) {
-    refuse(path, "an image has more than " + std::to_string(kMaxSide) +
-                     " pixels a side; give smaller ones");
-  }
-  data.height = static_cast<int>(array.dims[1]);
-  data.width = static_cast<int>(array.dims[2]);
-  data.pixels = std::move(array.bytes);
-}
-
-void take_labels(const std::string& path, IdxArray array, Dataset& data) {
-  check_rank(path, array, 1, "labels");
-  const auto wrong =
-      std::ranges::find_if(array.bytes, [](std::uint8_t label) { return label >= kMnistClasses; });
-  if (wrong != array.bytes.end()) {
-    refuse(path, "label " + std::to_string(wrong - array.bytes.begin()) + " is " +
-                     std::to_string(*wrong) +
-                     " and there are only the classes 0 to 9; give labels "
-                     "of ten classes");
-  }
-  data.classes = kMnistClasses;
-  data.labels = std::move(array.bytes);
-}
-
-Dataset load_pair(const std::string& directory, const char* images_name, const char* labels_name) {
-  const std::string images = find_file(directory, images_name);
-  const std::string labels = find_file(directory, labels_name);
-  Dataset data;
-  take_images(images, read_idx_file(images), data);
-  take_labels(labels, read_idx_file(labels), data);
-  const std::size_t count = data.pixels.size() / data.image_bytes();
-  if (count != data.size()) {
-    refuse(labels, std::to_string(data.size()) + " labels do not fit the " + std::to_string(count) +
-                       " images of " + images + "; fetch both files again");
-  }
-  return data;
-}
-
-DataSplits load_directory(const std::string& directory) {
-  DataSplits splits;
-  splits.name = directory;
-  splits.train = load_pair(directory, kMnistFiles[0], kMnistFiles[1]);
-  splits.test = load_pair(directory, kMnistFiles[2], kMnistFiles[3]);
-  if (splits.train.height != splits.test.height || splits.train.width != splits.test.width) {
-    refuse(directory,
-           "the images for training and for the test differ in size; fetch all four "
-           "files from one place");
-  }
-  return splits;
-}
-
-DataSplits make_embedded(std::uint64_t seed) {
-  return {.train = generate_stroke_digits(seed, 0, kEmbeddedTrainImages),
-          .test = generate_stroke_digits(seed, kEmbeddedTrainImages, kEmbeddedTestImages),
-          .name = "embedded"};
-}
 
 // Fisher and Yates's, written out: std::shuffle may differ between libraries.
 void shuffle(std::span<std::uint32_t> values, CounterRandom random) {
@@ -140,10 +40,6 @@ std::vector<std::uint32_t> shard_images(std::size_t images, std::size_t workers,
 }
 
 }  // namespace
-
-DataSplits load_data(const std::string& source, std::uint64_t seed) {
-  return source == "embedded" ? make_embedded(seed) : load_directory(source);
-}
 
 Shard shard_of(std::size_t images, std::size_t workers, std::size_t worker) {
   if (worker >= workers) {

@@ -12,42 +12,29 @@
 
 namespace tersewire::trainer {
 
-// Greyscale images of one size with a class each. Image i is the height * width bytes from
-// pixels[i * height * width] on, row by row, 0 the background's end of the scale and 255 the ink's;
-// its class is labels[i], less than `classes`.
+// Images of one size with a class each. Image i is the image_bytes() from
+// pixels[i * image_bytes()] on: a plane a channel (grey, or red, green and blue), each row by row.
+// Of MNIST and its like, 0 is the background's end of the scale and 255 the ink's. Its class is
+// labels[i], less than `classes`.
 struct Dataset {
-  int classes = 0;
+  int classes = 0;  // 2^16 at most
+  int channels = 1;
   int height = 0;  // pixels
   int width = 0;   // pixels
   std::vector<std::uint8_t> pixels;
-  std::vector<std::uint8_t> labels;
+  std::vector<std::uint16_t> labels;
 
   [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
   // Bytes of one image.
   [[nodiscard]] std::size_t image_bytes() const noexcept {
-    return static_cast<std::size_t>(height) * static_cast<std::size_t>(width);
+    return static_cast<std::size_t>(channels) * static_cast<std::size_t>(height) *
+           static_cast<std::size_t>(width);
   }
-};
-
-// What a training job uses: images to learn from, and others to measure what was learned.
-struct DataSplits {
-  Dataset train;
-  Dataset test;
-  std::string name;  // for people: "embedded", or the directory
 };
 
 // How many images of the embedded set are for training, and how many for the test.
 inline constexpr std::size_t kEmbeddedTrainImages = 20000;
 inline constexpr std::size_t kEmbeddedTestImages = 4000;
-
-// Loads, or generates, a data set of ten classes.
-//   source  "embedded": the generated set (stroke_digits.h), which needs no file; otherwise a
-//           directory with MNIST's four IDX files, plain or gzipped (a plain one is preferred)
-//   seed    which embedded set; a directory's content does not depend on it
-// Images of train and test have the same size. Throws kNotFound where the directory or one of its
-// files is missing, kDataLoss where a file is malformed or files do not fit together.
-// Any thread. Cost: "embedded" a quarter of a second, MNIST half of one.
-DataSplits load_data(const std::string& source, std::uint64_t seed);
 
 // A run of positions in the shuffled training set.
 struct Shard {

@@ -377,7 +377,7 @@ Dataset generate_stroke_digits(std::uint64_t seed, std::size_t first_index, std:
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t index = first_index + i;
     const int digit = class_of(seed, index);
-    data.labels[i] = static_cast<std::uint8_t>(digit);
+    data.labels[i] = static_cast<std::uint16_t>(digit);
     draw_image(digit, CounterRandom(seed, kImageDomain, index),
                std::span(data.pixels).subspan(i * kPixels, kPixels));
   }

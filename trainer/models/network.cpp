@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-#include "trainer/models/models.h"
+#include "trainer/models/model.h"
 
 // OpenBLAS keeps threads of its own that libtorch's setting does not reach. Weak: another BLAS may
 // be in its place.
@@ -16,31 +16,41 @@ torch::Tensor wrapped(const float* values, c10::IntArrayRef shape) {
   return torch::from_blob(const_cast<float*>(values), shape, torch::kFloat32);
 }
 
-torch::Tensor images_of(const Images& batch) {
-  return wrapped(batch.pixels,
-                 {static_cast<std::int64_t>(batch.n), 1, Model::kInputSide, Model::kInputSide});
+torch::Tensor inputs_of(const Batch& batch) {
+  std::vector<std::int64_t> shape = batch.shape;
+  shape.insert(shape.begin(), static_cast<std::int64_t>(batch.samples));
+  if (batch.tokens == nullptr) return wrapped(batch.values, shape);
+  return torch::from_blob(const_cast<std::int64_t*>(batch.tokens), shape, torch::kInt64);
 }
 
-torch::Tensor labels_of(const Images& batch) {
+torch::Tensor labels_of(const Batch& batch) {
   return torch::from_blob(const_cast<std::int64_t*>(batch.labels),
-                          {static_cast<std::int64_t>(batch.n)}, torch::kInt64);
+                          {static_cast<std::int64_t>(batch.label_count)}, torch::kInt64);
 }
 
 std::size_t right_of(const torch::Tensor& scores, const torch::Tensor& labels) {
   return static_cast<std::size_t>(scores.argmax(1).eq(labels).sum().item<std::int64_t>());
 }
 
+std::vector<Network::Parameter> listed(const std::vector<Parameter>& tensors) {
+  std::vector<Network::Parameter> list;
+  for (const Parameter& tensor : tensors) {
+    const auto sizes = tensor.value.sizes();
+    list.push_back({tensor.name,
+                    tensor.kind,
+                    {sizes.begin(), sizes.end()},
+                    tensor.value.is_meta() ? nullptr : tensor.value.data_ptr<float>(),
+                    static_cast<std::size_t>(tensor.value.numel())});
+  }
+  return list;
+}
+
 class TorchNetwork final : public Network {
  public:
-  TorchNetwork(const std::string& name, std::uint64_t seed) : model_(make_model(name, seed)) {
-    for (const auto& parameter : model_->parameters()) {
-      const auto sizes = parameter.value.sizes();
-      parameters_.push_back({parameter.name,
-                             parameter.kind,
-                             {sizes.begin(), sizes.end()},
-                             parameter.value.data_ptr<float>(),
-                             static_cast<std::size_t>(parameter.value.numel())});
-    }
+  explicit TorchNetwork(std::unique_ptr<Model> model)
+      : model_(std::move(model)),
+        parameters_(listed(model_->parameters())),
+        statistics_(listed(model_->statistics())) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       model_->parameters()[i].value.register_hook(
           [this, i](const torch::Tensor& gradient) { hand_out(i, gradient); });
@@ -49,10 +59,15 @@ class TorchNetwork final : public Network {
 
   const std::vector<Parameter>& parameters() const override { return parameters_; }
 
-  StepOutcome step(const Images& batch, const Hooks& hooks) override {
+  const std::vector<Parameter>& statistics() const override { return statistics_; }
+
+  const SampleKind& takes() const override { return model_->takes(); }
+
+  StepOutcome step(const Batch& batch, const Hooks& hooks, std::uint64_t draws) override {
     hooks_ = &hooks;
     const torch::Tensor labels = labels_of(batch);
-    const torch::Tensor scores = model_->forward(images_of(batch), hooks.before_layer);
+    const torch::Tensor scores =
+        model_->forward(inputs_of(batch), {hooks.before_layer, /*training=*/true, draws});
     const torch::Tensor loss = torch::nn::functional::cross_entropy(scores, labels);
     if (hooks.backward_begins) hooks.backward_begins();
     loss.backward();
@@ -61,9 +76,9 @@ class TorchNetwork final : public Network {
     return {loss.item<double>(), right_of(scores, labels)};
   }
 
-  std::size_t count_right(const Images& images) override {
+  std::size_t count_right(const Batch& batch) override {
     const torch::NoGradGuard no_grad;
-    return right_of(model_->forward(images_of(images)), labels_of(images));
+    return right_of(model_->forward(inputs_of(batch)), labels_of(batch));
   }
 
  private:
@@ -76,36 +91,20 @@ class TorchNetwork final : public Network {
 
   std::unique_ptr<Model> model_;
   std::vector<Parameter> parameters_;
+  std::vector<Parameter> statistics_;
   const Hooks* hooks_ = nullptr;
-};
-
-class TorchOptimizer final : public Optimizer {
- public:
-  TorchOptimizer(const Network::Parameter& parameter, double momentum, double weight_decay)
-      : value_(wrapped(parameter.values, {static_cast<std::int64_t>(parameter.elems)})),
-        sgd_({value_}, torch::optim::SGDOptions(1).momentum(momentum).weight_decay(weight_decay)) {}
-
-  void step(const float* gradient, double learning_rate) override {
-    value_.mutable_grad() = wrapped(gradient, value_.sizes());
-    static_cast<torch::optim::SGDOptions&>(sgd_.param_groups()[0].options()).lr(learning_rate);
-    sgd_.step();
-    value_.mutable_grad().reset();
-  }
-
- private:
-  torch::Tensor value_;
-  torch::optim::SGD sgd_;
 };
 
 }  // namespace
 
-std::unique_ptr<Network> Network::make(const std::string& name, std::uint64_t seed) {
-  return std::make_unique<TorchNetwork>(name, seed);
+std::unique_ptr<Network> Network::make(const std::string& name, int classes, std::uint64_t seed,
+                                       std::optional<double> dropout) {
+  return std::make_unique<TorchNetwork>(Model::make(name, {classes, seed, dropout}));
 }
 
-std::unique_ptr<Optimizer> Optimizer::make(const Network::Parameter& parameter, double momentum,
-                                           double weight_decay) {
-  return std::make_unique<TorchOptimizer>(parameter, momentum, weight_decay);
+std::vector<Network::Parameter> Network::tensors(const std::string& name, int classes,
+                                                 std::optional<double> dropout) {
+  return listed(Model::make(name, {classes, {}, dropout})->parameters());
 }
 
 void hold_library_threads() {

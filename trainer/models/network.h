@@ -1,33 +1,27 @@
 // A model to train, without a word of libtorch: what the training loop sees of it.
 //
-// A Network and an Optimizer belong to one thread at a time; several threads may each use their
-// own once hold_library_threads() has been called.
+// A Network belongs to one thread at a time; several threads may each use their own once
+// hold_library_threads() has been called.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-namespace tersewire::trainer {
+#include "trainer/batch.h"
 
-// Images and their classes: n of each, an image being Network::kPixels normalized floats.
-struct Images {
-  const float* pixels;
-  const std::int64_t* labels;
-  std::size_t n;
-};
+namespace tersewire::trainer {
 
 class Network {
  public:
-  static constexpr std::size_t kPixels = 784;
-
   // One tensor of the model. `values` stays where it is for the network's life.
   struct Parameter {
     std::string name;  // "conv1.weight"
-    std::string kind;  // "conv", "dense" or "bias"
+    std::string kind;  // one that tensor_kind() knows (tersewire/tensor.h)
     std::vector<std::uint64_t> shape;
     float* values;
     std::size_t elems;
@@ -45,32 +39,41 @@ class Network {
 
   struct StepOutcome {
     double loss;        // cross entropy, mean over the batch
-    std::size_t right;  // images classified rightly
+    std::size_t right;  // labels found
   };
 
-  // See make_model() (models.h); throws kInvalidArgument for an unknown name.
-  static std::unique_ptr<Network> make(const std::string& name, std::uint64_t seed);
+  // Makes one of models() (models.h).
+  //   classes  that it tells apart (of text, different characters); 0: as many as by default
+  //   seed     of the weights and of dropout; the weights are the same bits on every machine
+  //   dropout  the part of the values that dropout takes out, in place of the model's own
+  // Throws kInvalidArgument for an unknown name, and for a ratio that is not from 0 to below 1 or
+  // that the model has no use for.
+  static std::unique_ptr<Network> make(const std::string& name, int classes, std::uint64_t seed,
+                                       std::optional<double> dropout = {});
+
+  // The parameters() of such a network, without memory (values are null): its tensors alone. Cheap
+  // for any model. Throws like make().
+  static std::vector<Parameter> tensors(const std::string& name, int classes,
+                                        std::optional<double> dropout = {});
+
   virtual ~Network() = default;
 
   // In the order of the forward pass.
   [[nodiscard]] virtual const std::vector<Parameter>& parameters() const = 0;
 
-  // Forward and backward pass of a batch. Changes no parameter.
-  virtual StepOutcome step(const Images& batch, const Hooks& hooks) = 0;
+  // The running means and variances of batch normalization, which step() updates and count_right()
+  // goes by. They are not learned, and no exchange carries them.
+  [[nodiscard]] virtual const std::vector<Parameter>& statistics() const = 0;
 
-  // How many images are classified rightly; the forward pass alone.
-  virtual std::size_t count_right(const Images& images) = 0;
-};
+  // What samples it takes; with an empty shape text of any length.
+  [[nodiscard]] virtual const SampleKind& takes() const = 0;
 
-// libtorch's SGD with momentum and weight decay, for one tensor.
-class Optimizer {
- public:
-  static std::unique_ptr<Optimizer> make(const Network::Parameter& parameter, double momentum,
-                                         double weight_decay);
-  virtual ~Optimizer() = default;
+  // Forward and backward pass of a batch. Changes no parameter. Dropout repeats where `draws` does:
+  // give every worker and step another.
+  virtual StepOutcome step(const Batch& batch, const Hooks& hooks, std::uint64_t draws) = 0;
 
-  // Changes the parameter's values by one step. `gradient` has as many elements.
-  virtual void step(const float* gradient, double learning_rate) = 0;
+  // How many labels of a batch it finds; the forward pass alone, without dropout.
+  virtual std::size_t count_right(const Batch& batch) = 0;
 };
 
 // Holds the threads that libtorch and its BLAS would start to one, so that workers do not fight.

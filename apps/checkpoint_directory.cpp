@@ -1,0 +1,206 @@
+#include "apps/checkpoint_directory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "apps/command.h"
+#include "apps/tensor_file.h"
+
+namespace tersewire::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kDirectoryPrefix = "step-";
+// The number of this format; another one is not read.
+constexpr const char* kVersion = "1";
+constexpr std::size_t kKept = 2;
+
+// Facts of every file beside those of the trainer.
+constexpr const char* kVersionFact = "tersewire_checkpoint";
+constexpr const char* kMadeBy = "made_by";
+constexpr const char* kRank = "rank";
+constexpr const char* kNodes = "nodes";
+constexpr const char* kStep = "step";
+constexpr const char* kWorkers = "workers";
+constexpr const char* kServers = "servers";
+constexpr const char* kSettings = "settings";
+
+std::string file_of(int rank) { return fmt::format("node-{}.safetensors", rank); }
+
+std::string text_in(const TensorFile& file, const char* name) {
+  const auto found = file.facts.find(name);
+  if (found != file.facts.end()) return found->second;
+  throw Error(ErrorCode::kDataLoss,
+              fmt::format("it does not say its '{}'; it is no checkpoint of this program", name));
+}
+
+template <typename Number>
+Number number_in(const TensorFile& file, const char* name) {
+  const std::string text = text_in(file, name);
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return number;
+  throw Error(ErrorCode::kDataLoss,
+              fmt::format("its '{}' is '{}' and no number; use another copy", name, text));
+}
+
+Settings settings_in(const TensorFile& file) {
+  Settings settings;
+  const auto json = nlohmann::json::parse(text_in(file, kSettings), nullptr, false);
+  for (const auto& [name, value] : json.items()) {
+    if (!value.is_string()) break;
+    settings[name] = value.get<std::string>();
+  }
+  if (!json.is_object() || settings.size() != json.size()) {
+    throw Error(ErrorCode::kDataLoss, "its settings are no texts by name; use another copy");
+  }
+  return settings;
+}
+
+CheckpointJob job_in(const TensorFile& file) {
+  const std::string version = text_in(file, kVersionFact);
+  if (version != kVersion) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("the checkpoint is of version {}, made by {}, and this program reads "
+                            "version {}; resume with the one that made it",
+                            version, text_in(file, kMadeBy), kVersion));
+  }
+  CheckpointJob job{.nodes = number_in<int>(file, kNodes),
+                    .workers = number_in<int>(file, kWorkers),
+                    .servers = {},
+                    .settings = settings_in(file)};
+  if (file.facts.contains(kServers)) job.servers = number_in<int>(file, kServers);
+  if (job.workers < 1 || job.nodes < job.workers) {
+    throw Error(ErrorCode::kDataLoss,
+                fmt::format("{} workers among {} nodes make no job", job.workers, job.nodes));
+  }
+  return job;
+}
+
+TensorFile read_tensor_file(const fs::path& path) {
+  return with_file(path.string(),
+                   [&] { return parse_tensor_file(read_file(path.string()), true); });
+}
+
+trainer::NodeCheckpoint node_in(TensorFile file) {
+  trainer::NodeCheckpoint node;
+  node.rank = number_in<int>(file, kRank);
+  node.step = number_in<std::uint64_t>(file, kStep);
+  node.facts = std::move(file.facts);
+  for (auto& [name, array] : file.arrays) {
+    node.arrays[name] = {std::move(array.shape), std::move(array.values)};
+  }
+  return node;
+}
+
+}  // namespace
+
+fs::path CheckpointDirectory::directory_of(std::uint64_t step) const {
+  return path_ / fmt::format("{}{}", kDirectoryPrefix, step);
+}
+
+std::vector<std::uint64_t> CheckpointDirectory::steps() const {
+  std::vector<std::uint64_t> steps;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kDirectoryPrefix)) continue;
+    std::uint64_t step = 0;
+    const char* end = name.data() + name.size();
+    const auto read = std::from_chars(name.data() + kDirectoryPrefix.size(), end, step);
+    if (read.ec == std::errc() && read.ptr == end) steps.push_back(step);
+  }
+  std::ranges::sort(steps, std::greater<>());
+  return steps;
+}
+
+void CheckpointDirectory::save(const CheckpointJob& job, trainer::NodeCheckpoint checkpoint) const {
+  TensorFile file{.facts = std::move(checkpoint.facts), .arrays = {}};
+  file.facts[kVersionFact] = kVersion;
+  file.facts[kMadeBy] = "tersewire " TERSEWIRE_VERSION;
+  file.facts[kRank] = std::to_string(checkpoint.rank);
+  file.facts[kNodes] = std::to_string(job.nodes);
+  file.facts[kStep] = std::to_string(checkpoint.step);
+  file.facts[kWorkers] = std::to_string(job.workers);
+  if (job.servers) file.facts[kServers] = std::to_string(*job.servers);
+  file.facts[kSettings] = json_text(nlohmann::json(job.settings), -1);
+  for (auto& [name, array] : checkpoint.arrays) {
+    file.arrays[name] = {std::move(array.shape), std::move(array.values)};
+  }
+  const fs::path directory = directory_of(checkpoint.step);
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) fail_file(directory.string(), "made", error.value());
+  NewFile written((directory / file_of(checkpoint.rank)).string());
+  written.write(tensor_file_bytes(file));
+  written.finish();
+  written.publish();
+
+  std::size_t kept = 0;
+  for (const std::uint64_t step : steps()) {
+    const fs::path own = directory_of(step) / file_of(checkpoint.rank);
+    if (!fs::exists(own, error) || ++kept <= kKept) continue;
+    fs::remove(own, error);
+    fs::remove(directory_of(step), error);  // by the last one: it is empty then
+  }
+}
+
+CheckpointDirectory::Found CheckpointDirectory::read(std::uint64_t step) const {
+  const fs::path directory = directory_of(step);
+  Found found;
+  for (int rank = 0; rank == 0 || rank < found.job.nodes; ++rank) {
+    const fs::path path = directory / file_of(rank);
+    TensorFile file = read_tensor_file(path);
+    with_file(path.string(), [&] {
+      const CheckpointJob job = job_in(file);
+      if (rank == 0) found.job = job;
+      trainer::NodeCheckpoint node = node_in(std::move(file));
+      if (node.rank == rank && node.step == step && job.nodes == found.job.nodes &&
+          job.settings == found.job.settings) {
+        found.checkpoint.nodes.push_back(std::move(node));
+        return;
+      }
+      throw Error(ErrorCode::kDataLoss,
+                  "it is of another node, step or job than its name says; use another copy");
+    });
+  }
+  found.checkpoint.workers = found.job.workers;
+  found.checkpoint.servers = found.job.servers;
+  return found;
+}
+
+CheckpointDirectory::Found CheckpointDirectory::newest() const {
+  std::vector<std::string> passed_over;
+  for (const std::uint64_t step : steps()) {
+    try {
+      Found found = read(step);
+      found.passed_over = std::move(passed_over);
+      return found;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kFailedPrecondition) throw;
+      passed_over.emplace_back(error.what());
+    }
+  }
+  const std::string why = passed_over.empty() ? "" : ": " + passed_over.front();
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("there is no whole checkpoint in {}{}; give the directory of a run that "
+                          "was started with --checkpoint-steps",
+                          path_.string(), why));
+}
+
+void CheckpointDirectory::remove_after(std::uint64_t step) const {
+  std::error_code error;
+  for (const std::uint64_t newer : steps()) {
+    if (newer <= step) continue;
+    fs::remove_all(directory_of(newer), error);
+    if (error) fail_file(directory_of(newer).string(), "removed", error.value());
+  }
+}
+
+}  // namespace tersewire::apps

@@ -1,0 +1,56 @@
+// The checkpoints of a run: RUN/checkpoints/step-NUMBER/node-RANK.safetensors, a file for each node
+// of the job. A checkpoint counts once all of them are there and whole.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint.h"
+
+namespace tersewire::apps {
+
+// What the command line, a recipe or a default said of a job, by option without its dashes.
+using Settings = std::map<std::string, std::string>;
+
+// What every file of a checkpoint says of the job that made it.
+struct CheckpointJob {
+  int nodes = 0;
+  int workers = 0;
+  std::optional<int> servers;
+  Settings settings;
+};
+
+// Every function throws an Error that names the file where something cannot be read or written.
+class CheckpointDirectory {
+ public:
+  explicit CheckpointDirectory(const std::filesystem::path& run) : path_(run / "checkpoints") {}
+
+  // Writes one node's file, whole or not at all, and removes its files but for the last two: when a
+  // node writes one, every other has written the one before. Threads of different nodes.
+  void save(const CheckpointJob& job, trainer::NodeCheckpoint checkpoint) const;
+
+  struct Found {
+    CheckpointJob job;
+    trainer::JobCheckpoint checkpoint;
+    // Why newer ones do not count, a sentence each.
+    std::vector<std::string> passed_over;
+  };
+  // The newest that counts. Throws kNotFound where there is none, kFailedPrecondition for one of
+  // another version.
+  [[nodiscard]] Found newest() const;
+
+  // Removes what is newer than `step`: a run that goes on from there comes to those steps again.
+  void remove_after(std::uint64_t step) const;
+
+ private:
+  // Of the steps that have a directory, from the newest on.
+  [[nodiscard]] std::vector<std::uint64_t> steps() const;
+  [[nodiscard]] std::filesystem::path directory_of(std::uint64_t step) const;
+  [[nodiscard]] Found read(std::uint64_t step) const;
+
+  std::filesystem::path path_;
+};
+
+}  // namespace tersewire::apps

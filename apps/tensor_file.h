@@ -1,0 +1,40 @@
+// Named arrays and facts about them in one file, in the safetensors format, which Python's package
+// of that name opens: 8 bytes with the length of a JSON text, that text, and the values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tersewire/bytes.h"
+
+namespace tersewire {
+
+struct TensorFile {
+  struct Array {
+    std::vector<std::uint64_t> shape;
+    std::vector<float> values;  // as many as the shape says
+
+    bool operator==(const Array&) const = default;
+  };
+
+  // What the format calls metadata: texts by name.
+  std::map<std::string, std::string> facts;
+  std::map<std::string, Array> arrays;
+
+  bool operator==(const TensorFile&) const = default;
+};
+
+// The file's bytes. Among the facts will be "xxh64", a checksum of the whole file with zeros in its
+// place. Requires shapes that fit. Cost: one copy of the values.
+Bytes tensor_file_bytes(const TensorFile& file);
+
+// Reads such a file, of anyone's making: "xxh64" is compared where it is there and is no fact then.
+// Lengths are checked before anything is allocated. Throws kDataLoss for bytes that are malformed,
+// damaged or cut off, and kUnimplemented for arrays of another type than 32-bit floats. Cost: one
+// copy of the values.
+//   with_checksum  refuses a file that has none, too
+TensorFile parse_tensor_file(ByteView bytes, bool with_checksum = false);
+
+}  // namespace tersewire

@@ -1,0 +1,18 @@
+// From a job, which names what it wants, to a placement, in which everything is chosen.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "placement.h"
+#include "tersewire/communicator.h"
+
+namespace tersewire {
+
+// Throws kInvalidArgument for a job that makes no sense.
+std::shared_ptr<const Placement> place_job(const Job& job);
+
+// The server that owns each tensor, as a rank; empty where no server owns a whole one.
+std::vector<int> owners_of(const Job& job);
+
+}  // namespace tersewire

@@ -1,0 +1,159 @@
+#include <algorithm>
+
+#include "errors.h"
+#include "exchange_table.h"
+#include "place_job.h"
+#include "ring_layout.h"
+#include "state_check.h"
+
+namespace tersewire {
+namespace {
+
+std::size_t nodes_of(const Job& job) {
+  return static_cast<std::size_t>(job.workers + server_nodes(job));
+}
+
+void check_jobs(const Placement& from, const Placement& to) {
+  const ChosenExchange old_exchange = choose_exchange(from.job);
+  const ChosenExchange new_exchange = choose_exchange(to.job);
+  if (&old_exchange.exchange != &new_exchange.exchange || from.options.top != to.options.top) {
+    fail(
+        ErrorCode::kInvalidArgument,
+        "the states are of a job with exchange {}, and cannot go on with {}; use the same exchange",
+        from.job.exchange, to.job.exchange);
+  }
+  if (from.job.local_steps != to.job.local_steps) {
+    fail(ErrorCode::kInvalidArgument,
+         "the states are of a job with {} local steps, and cannot go on with {}; use as many",
+         from.job.local_steps, to.job.local_steps);
+  }
+  const auto same = [](const TensorInfo& a, const TensorInfo& b) {
+    return a.name == b.name && a.shape == b.shape;
+  };
+  if (!std::ranges::equal(from.job.tensors, to.job.tensors, same)) {
+    fail(ErrorCode::kInvalidArgument,
+         "the states are of a job with other tensors; resume with the same model");
+  }
+}
+
+void check_states(const Placement& from, std::span<const NodeState> nodes) {
+  if (nodes.size() != nodes_of(from.job)) {
+    fail(ErrorCode::kInvalidArgument, "a job of {} nodes has as many states, and {} were given",
+         nodes_of(from.job), nodes.size());
+  }
+  const std::uint64_t step = nodes.front().step;
+  const std::uint64_t exchanged = empty_state(from.job, exchanges_in(from.job, nodes.front())).step;
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    check_state(from, static_cast<int>(rank), nodes[rank]);
+    const bool worker = rank < static_cast<std::size_t>(from.job.workers);
+    const std::uint64_t expected = worker ? step : exchanged;
+    if (nodes[rank].step == expected) continue;
+    fail(ErrorCode::kInvalidArgument,
+         "the state of rank {} is of step {}, and that of rank 0 of step {}; take all after the "
+         "same step",
+         rank, nodes[rank].step, step);
+  }
+}
+
+void add(const TensorValues& values, TensorValues& sums) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    sums[i].resize(std::max(sums[i].size(), values[i].size()), 0.0F);
+    for (std::size_t j = 0; j < values[i].size(); ++j) sums[i][j] += values[i][j];
+  }
+}
+
+// The workers whose gradients a node sends on: its own, or those below an aggregator.
+std::vector<std::size_t> workers_below(const Placement& placement, std::size_t rank) {
+  if (rank < static_cast<std::size_t>(placement.job.workers)) return {rank};
+  std::vector<std::size_t> workers;
+  if (placement.tree.empty()) return workers;
+  const TreeNode& node = placement.tree[rank];
+  for (int child = 0; child < node.children; ++child) {
+    const auto below = workers_below(placement, static_cast<std::size_t>(node.first_child + child));
+    workers.insert(workers.end(), below.begin(), below.end());
+  }
+  return workers;
+}
+
+// Of every tensor that one of the states has values of, all of these have: 0 where they had none.
+void fill_gaps(std::span<NodeState> states, TensorValues NodeState::*list,
+               const std::vector<std::size_t>& elems) {
+  for (NodeState& state : states) {
+    for (std::size_t i = 0; i < elems.size(); ++i) (state.*list)[i].resize(elems[i], 0.0F);
+  }
+}
+
+// How many values of each tensor some node has.
+std::vector<std::size_t> lengths(std::span<const NodeState> states, TensorValues NodeState::*list) {
+  std::vector<std::size_t> elems((states.front().*list).size(), 0);
+  for (const NodeState& state : states) {
+    for (std::size_t i = 0; i < elems.size(); ++i) {
+      elems[i] = std::max(elems[i], (state.*list)[i].size());
+    }
+  }
+  return elems;
+}
+
+void give_to_workers(const Placement& from, std::span<const NodeState> nodes,
+                     std::span<NodeState> workers) {
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    for (const std::size_t worker : workers_below(from, rank)) {
+      add(nodes[rank].pushed, workers[worker % workers.size()].pushed);
+    }
+    if (rank >= static_cast<std::size_t>(from.job.workers)) continue;
+    add(nodes[rank].accumulated, workers[rank % workers.size()].accumulated);
+  }
+  fill_gaps(workers, &NodeState::accumulated, lengths(nodes, &NodeState::accumulated));
+}
+
+// Servers above the groups of a ring share every tensor.
+void give_blocks(const std::shared_ptr<const Placement>& to, const TensorValues& sums,
+                 std::span<NodeState> states) {
+  const RingLayout layout(to);
+  for (std::size_t bucket = 0; bucket < layout.buckets().size(); ++bucket) {
+    for (std::size_t block = 0; block < layout.group(); ++block) {
+      NodeState& server = states[static_cast<std::size_t>(layout.server_of(block))];
+      for (const TensorPart& part : layout.tensor_parts(bucket, layout.block(block))) {
+        const std::vector<float>& sum = sums[part.tensor];
+        if (sum.empty()) continue;
+        std::vector<float>& values = server.pulled[part.tensor];
+        values.resize(sum.size(), 0.0F);
+        std::ranges::copy(std::span(sum).subspan(part.begin, part.elems),
+                          values.begin() + static_cast<std::ptrdiff_t>(part.begin));
+      }
+    }
+  }
+}
+
+void give_to_servers(const std::shared_ptr<const Placement>& to, TensorValues sums,
+                     std::span<NodeState> states) {
+  if (to->options.top == RingTop::kTree) return give_blocks(to, sums, states);
+  const std::vector<int> owners = tensor_servers(to->job);
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    states[static_cast<std::size_t>(owners[i])].pulled[i] = std::move(sums[i]);
+  }
+}
+
+}  // namespace
+
+std::vector<NodeState> redistribute(std::span<const NodeState> nodes, const Job& from,
+                                    const Job& to) {
+  const auto old_placement = place_job(from);
+  const auto placement = place_job(to);
+  check_jobs(*old_placement, *placement);
+  check_states(*old_placement, nodes);
+  const NodeState nothing = empty_state(to, exchanges_in(from, nodes.front()));
+  std::vector<NodeState> states(nodes_of(to), nothing);
+  const std::span workers = std::span(states).first(static_cast<std::size_t>(to.workers));
+  for (NodeState& worker : workers) worker.step = nodes.front().step;
+  give_to_workers(*old_placement, nodes, workers);
+  // All but the root of a tree send sums, and keep what these lose.
+  fill_gaps(placement->tree.empty() ? workers : std::span(states).first(states.size() - 1),
+            &NodeState::pushed, lengths(nodes, &NodeState::pushed));
+  TensorValues results(to.tensors.size());
+  for (const NodeState& node : nodes) add(node.pulled, results);
+  give_to_servers(placement, std::move(results), states);
+  return states;
+}
+
+}  // namespace tersewire

@@ -1,0 +1,29 @@
+// What runs on a node beside the workers, or beside the worker of its node (colocated.h).
+#pragma once
+
+#include "node.h"
+#include "tersewire/communicator.h"
+#include "tersewire/state.h"
+
+namespace tersewire {
+
+class Server {
+ public:
+  virtual ~Server() = default;
+
+  // Before run(): goes on after a state whose lists have been checked. Throws kInvalidArgument
+  // where its residuals are not this server's.
+  virtual void resume(const NodeState& state) = 0;
+
+  // Until every worker is done; `save` as run_server() says. The caller ends the job where it
+  // throws.
+  virtual Counters run(const SaveState& save) = 0;
+};
+
+// Runs it, and ends the job where it fails.
+inline Counters serve(Server& server, Transport& transport, const SaveState& save) {
+  return ending_the_job_on_failure(transport, fmt::format("server {}", transport.rank()),
+                                   [&] { return server.run(save); });
+}
+
+}  // namespace tersewire

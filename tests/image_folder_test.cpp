@@ -1,0 +1,311 @@
+// Image files, directories of them by class, and photographs cut to size.
+#include "trainer/data/image_folder.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <set>
+
+#include "data_test_support.h"
+#include "trainer/data/data_files.h"
+
+namespace tersewire::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+ByteVector stored(const std::string& name) {
+  const fs::path corpus = fs::path(__FILE__).parent_path() / "../fuzz/corpus/image_file";
+  return read_file((corpus / name).string(), 1 << 20);
+}
+
+void append_u32(ByteVector& bytes, std::uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    bytes.push_back(static_cast<std::uint8_t>(value >> shift));
+  }
+}
+
+void append_chunk(ByteVector& file, std::string_view type, const ByteVector& payload) {
+  append_u32(file, static_cast<std::uint32_t>(payload.size()));
+  const std::size_t from = file.size();
+  file.insert(file.end(), type.begin(), type.end());
+  file.insert(file.end(), payload.begin(), payload.end());
+  append_u32(file, static_cast<std::uint32_t>(
+                       crc32(0, file.data() + from, static_cast<uInt>(file.size() - from))));
+}
+
+// A PNG file of red, green and blue bytes, pixel by pixel.
+ByteVector png(std::uint32_t width, std::uint32_t height, const ByteVector& pixels) {
+  ByteVector rows;
+  for (std::uint32_t y = 0; y < height; ++y) {
+    rows.push_back(0);  // not filtered
+    const auto row = pixels.begin() + static_cast<std::ptrdiff_t>(std::size_t{3} * width * y);
+    rows.insert(rows.end(), row, row + static_cast<std::ptrdiff_t>(3 * width));
+  }
+  uLongf bytes = compressBound(rows.size());
+  ByteVector compressed(bytes);
+  EXPECT_EQ(compress(compressed.data(), &bytes, rows.data(), rows.size()), Z_OK);
+  compressed.resize(bytes);
+  ByteVector header;
+  append_u32(header, width);
+  append_u32(header, height);
+  header.insert(header.end(), {8, 2, 0, 0, 0});
+  ByteVector file = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
+  append_chunk(file, "IHDR", header);
+  append_chunk(file, "IDAT", compressed);
+  append_chunk(file, "IEND", {});
+  return file;
+}
+
+// All of one colour.
+ByteVector plain_png(std::uint32_t width, std::uint32_t height, std::uint8_t grey) {
+  return png(width, height, ByteVector(std::size_t{3} * width * height, grey));
+}
+
+class Images : public DataFiles {
+ protected:
+  void SetUp() override {
+    if (!can_decode_images()) GTEST_SKIP() << "this build cannot decode images";
+    DataFiles::SetUp();
+  }
+
+  // Two classes, three images for training and two for the test, of 4 x 2.
+  void write_good_set() {
+    write("train/cat/2.png", plain_png(4, 2, 20));
+    write("train/cat/10.PNG", plain_png(4, 2, 10));
+    write("train/ape/x.png", plain_png(4, 2, 30));
+    write("test/cat/a.png", plain_png(4, 2, 40));
+    write("test/ape/a.png", plain_png(4, 2, 50));
+    write("train/cat/notes.txt", {'h', 'i'});
+    write("train/readme.txt", {'h', 'i'});
+  }
+
+  DataSplits load(const std::vector<std::int64_t>& takes = {},
+                  const std::string& augment = "none") {
+    return load_data(dir_.string(), 1, augment, takes);
+  }
+};
+
+TEST_F(Images, PngsDecodeToPlanes) {
+  const ByteVector pixels = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18};
+  const PixelImage image = decode_image(png(3, 2, pixels), 3, "x");
+  EXPECT_EQ(image.channels, 3);
+  EXPECT_EQ(image.height, 2);
+  EXPECT_EQ(image.width, 3);
+  EXPECT_EQ(image.pixels,
+            (ByteVector{1, 4, 7, 10, 13, 16, 2, 5, 8, 11, 14, 17, 3, 6, 9, 12, 15, 18}));
+}
+
+// Of 16 x 8 pixels, the left half of one colour and the right of another; a decoder's rounding and
+// JPEG's losses aside.
+void expect_halves(const PixelImage& image, const ByteVector& left, const ByteVector& right,
+                   int tolerance) {
+  ASSERT_EQ(image.height, 8);
+  ASSERT_EQ(image.width, 16);
+  ASSERT_EQ(image.channels, static_cast<int>(left.size()));
+  for (std::size_t channel = 0; channel < left.size(); ++channel) {
+    for (std::size_t at = 0; at < 128; ++at) {
+      const int expected = at % 16 < 8 ? left[channel] : right[channel];
+      ASSERT_NEAR(image.pixels[128 * channel + at], expected, tolerance)
+          << "channel " << channel << ", pixel " << at;
+    }
+  }
+}
+
+TEST_F(Images, EveryKindOfFileDecodes) {
+  const ByteVector red = {200, 40, 40};
+  const ByteVector blue = {30, 60, 180};
+  expect_halves(decode_image(stored("two_colours.png"), 3, "x"), red, blue, 0);
+  expect_halves(decode_image(stored("two_colours.jpg"), 3, "x"), red, blue, 6);
+  expect_halves(decode_image(stored("progressive.jpg"), 3, "x"), red, blue, 6);
+  expect_halves(decode_image(stored("print.jpg"), 3, "x"), red, blue, 6);
+  expect_halves(decode_image(stored("grey.jpg"), 3, "x"), {88, 88, 88}, {65, 65, 65}, 4);
+  expect_halves(decode_image(stored("grey.jpg"), 1, "x"), {88}, {65}, 4);
+  expect_halves(decode_image(stored("two_colours.jpg"), 1, "x"), {88}, {65}, 4);
+  EXPECT_EQ(decode_image(stored("sixteen_bits.png"), 1, "x").pixels.size(), 6U);
+  // On black, half of the light is left; what that is in bytes the PNG's gamma says.
+  const PixelImage half = decode_image(stored("half_transparent.png"), 3, "x");
+  EXPECT_GT(half.pixels[0], 100);
+  EXPECT_LT(half.pixels[0], 160);
+}
+
+TEST_F(Images, WhatIsNoImageIsRefused) {
+  const auto refused = [](const std::string& name, const std::string& part, int channels = 3) {
+    expect_error(ErrorCode::kDataLoss, name + ": " + part,
+                 [&] { decode_image(stored(name), channels, name); });
+  };
+  refused("empty", "this is neither");
+  refused("other", "this is neither");
+  refused("cut.jpg", "the JPEG cannot be decoded");
+  refused("header_alone.jpg", "the JPEG cannot be decoded");
+  refused("cut.png", "the PNG cannot be decoded");
+  refused("huge.jpg", "an image of 65000 x 65000 pixels is more");
+  refused("huge.png", "an image of 60000 x 60000 pixels is more");
+  refused("print.jpg", "a JPEG in colours of print", 1);
+}
+
+TEST_F(Images, EveryTruncationIsRefusedOrDecodesWhole) {
+  for (const char* name : {"two_colours.jpg", "two_colours.png"}) {
+    const ByteVector whole = stored(name);
+    // The last bytes only say that this is the end.
+    for (std::size_t bytes = 0; bytes + 16 < whole.size(); ++bytes) {
+      EXPECT_THROW(decode_image(std::span(whole).first(bytes), 3, name), Error) << bytes;
+    }
+  }
+}
+
+TEST_F(Images, FolderLoadsInTheOrderOfNames) {
+  write_good_set();
+  const DataSplits splits = load();
+  EXPECT_EQ(splits.name, dir_.string());
+  EXPECT_EQ(splits.train->kind(), (SampleKind{{3, 2, 4}, 2, false}));
+  EXPECT_EQ(splits.test->kind(), splits.train->kind());
+  const Dataset& train = images_of(splits.train);
+  EXPECT_EQ(train.labels, (Labels{0, 1, 1}));
+  EXPECT_EQ(train.pixels[0], 30);
+  EXPECT_EQ(train.pixels[24], 10);
+  EXPECT_EQ(train.pixels[48], 20);
+  EXPECT_EQ(images_of(splits.test).labels, (Labels{0, 1}));
+}
+
+TEST_F(Images, ValIsTheTestWhereThereIsNoOther) {
+  write_good_set();
+  fs::rename(dir_ / "test", dir_ / "val");
+  EXPECT_EQ(load().test->size(), 2U);
+  fs::remove_all(dir_ / "val");
+  expect_load_error(ErrorCode::kNotFound, "/val: put the images to test with");
+}
+
+TEST_F(Images, GreyNetworksGetOneChannel) {
+  write_good_set();
+  const DataSplits splits = load({1, 28, 28});
+  EXPECT_EQ(splits.train->kind(), (SampleKind{{1, 2, 4}, 2, false}));
+  EXPECT_EQ(images_of(splits.train).pixels[0], 30);
+}
+
+TEST_F(Images, ImagesOfMixedSizesAreRefused) {
+  write_good_set();
+  write("train/cat/3.png", plain_png(2, 4, 0));
+  expect_load_error(ErrorCode::kDataLoss,
+                    "train/cat/3.png: it has 2 x 4 pixels and the images before it 4 x 2");
+  fs::remove(dir_ / "train/cat/3.png");
+  write("test/cat/b.png", plain_png(4, 3, 0));
+  expect_load_error(ErrorCode::kDataLoss, "test/cat/b.png: it has 4 x 3 pixels");
+}
+
+TEST_F(Images, ADamagedFileIsNamed) {
+  write_good_set();
+  write("test/ape/b.jpg", stored("cut.jpg"));
+  expect_load_error(ErrorCode::kDataLoss, "test/ape/b.jpg: the JPEG cannot be decoded");
+}
+
+TEST_F(Images, ClassesAreChecked) {
+  write_good_set();
+  write("test/dog/a.png", plain_png(4, 2, 0));
+  expect_load_error(ErrorCode::kDataLoss, "test/dog: there is no such class");
+  fs::remove_all(dir_ / "test/dog");
+  fs::create_directories(dir_ / "train/bee");
+  expect_load_error(ErrorCode::kDataLoss, "train/bee: no .jpg, .jpeg or .png");
+  fs::remove_all(dir_ / "train/bee");
+  fs::remove_all(dir_ / "train/ape");
+  expect_load_error(ErrorCode::kDataLoss, "train: it holds 1 directories");
+  fs::remove_all(dir_ / "train/cat");
+  expect_load_error(ErrorCode::kDataLoss, "train: it holds 0 directories");
+}
+
+TEST_F(Images, AnEmptyTestIsRefused) {
+  write_good_set();
+  fs::remove_all(dir_ / "test/cat");
+  fs::remove_all(dir_ / "test/ape");
+  expect_load_error(ErrorCode::kDataLoss, "test: no class is in it");
+}
+
+TEST_F(Images, AFileThatCannotBeReadIsNamed) {
+  write_good_set();
+  const std::string path = (dir_ / "train/cat/2.png").string();
+  fs::resize_file(path, kMaxImageFileBytes + 1);
+  expect_load_error(ErrorCode::kDataLoss, path + ": it has 67108865 bytes");
+  expect_error(ErrorCode::kNotFound, "nowhere.png cannot be opened",
+               [&] { read_image({.path = (dir_ / "nowhere.png").string()}, 3); });
+}
+
+// Values of one photograph.
+std::vector<float> shown(const Samples& samples, std::uint64_t number = 0) {
+  BatchMaker batches(samples, 1, 0);
+  const std::uint32_t index = 0;
+  const Batch& batch = batches.make({&index, 1}, number);
+  return {batch.values, batch.values + 3 * kPhotoSide * kPhotoSide};
+}
+
+TEST_F(Images, PhotographsOfAnySizeAreCutOut) {
+  write_good_set();
+  write("train/ape/x.png", plain_png(300, 100, 51));
+  write("train/cat/2.png", stored("two_colours.jpg"));  // whatever it is called
+  const DataSplits splits = load({3, 224, 224});
+  EXPECT_EQ(splits.train->kind(), (SampleKind{{3, 224, 224}, 2, false}));
+  EXPECT_EQ(splits.train->size(), 3U);
+  const std::vector<float> values = shown(*splits.train);
+  const PixelValues normalized(kImageNetNormalization);
+  EXPECT_EQ(values.front(), normalized(0, 51));
+  EXPECT_EQ(values.back(), normalized(2, 51));
+  EXPECT_EQ(shown(*splits.train, 1), values);
+}
+
+TEST_F(Images, PhotographsAreCroppedAnywhereAndMirrored) {
+  write_good_set();
+  // Brightness tells the column.
+  ByteVector pixels;
+  for (int i = 0; i < 256 * 256; ++i) pixels.insert(pixels.end(), 3, static_cast<std::uint8_t>(i));
+  write("train/ape/x.png", png(256, 256, pixels));
+  const DataSplits splits = load({3, 224, 224}, "crop-flip");
+  const PixelValues normalized(kImageNetNormalization);
+  std::set<int> offsets;
+  int mirrored = 0;
+  constexpr int kDraws = 60;
+  for (std::uint64_t number = 0; number < kDraws; ++number) {
+    const std::vector<float> values = shown(*splits.train, number);
+    const bool is_mirrored = values[0] > values[223];
+    const float first = std::min(values[0], values[223]);
+    int offset = 0;
+    while (normalized(0, static_cast<std::uint8_t>(offset)) < first) ++offset;
+    EXPECT_EQ(normalized(0, static_cast<std::uint8_t>(offset + 223)),
+              std::max(values[0], values[223]));
+    offsets.insert(offset);
+    mirrored += is_mirrored ? 1 : 0;
+  }
+  EXPECT_GT(offsets.size(), 20U);
+  EXPECT_LE(*offsets.rbegin(), 32);
+  EXPECT_NEAR(mirrored, kDraws / 2, 5 * 4);
+  EXPECT_EQ(shown(*splits.train, 7), shown(*splits.train, 7));
+  expect_error(ErrorCode::kInvalidArgument, "not for photographs", [&] {
+    load({3, 224, 224}, "cifarnet");
+  });
+}
+
+TEST_F(Images, APhotographThatIsTooLongIsRefused) {
+  write_good_set();
+  write("train/ape/x.png", plain_png(330, 10, 51));
+  const DataSplits splits = load({3, 224, 224});
+  expect_error(ErrorCode::kDataLoss, "x.png: an image of 330 x 10 pixels is more than 32 times",
+               [&] { shown(*splits.train); });
+}
+
+TEST(Resized, IsAMeanWeightedByATriangle) {
+  const PixelImage image{.channels = 1, .height = 1, .width = 4, .pixels = {0, 100, 200, 40}};
+  EXPECT_EQ(resized(image, 1, 4).pixels, image.pixels);
+  // Each pixel reaches two to either side of its centre, at 0.5 and 2.5:
+  // (0.75 * 0 + 0.75 * 100 + 0.25 * 200) / 1.75, (0.25 * 100 + 0.75 * 200 + 0.75 * 40) / 1.75.
+  EXPECT_EQ(resized(image, 1, 2).pixels, (ByteVector{71, 117}));
+  // Made larger, values between neighbours; beyond the border there is nothing to mix with.
+  EXPECT_EQ(resized(image, 1, 8).pixels, (ByteVector{0, 25, 75, 125, 175, 160, 80, 40}));
+  // Both ways, plane by plane.
+  const PixelImage two{.channels = 2, .height = 2, .width = 2, .pixels = {0, 4, 8, 12, 9, 9, 9, 9}};
+  EXPECT_EQ(resized(two, 1, 1).pixels, (ByteVector{6, 9}));
+  const PixelImage back = resized(two, 3, 5);
+  EXPECT_EQ(back.height, 3);
+  EXPECT_EQ(back.width, 5);
+  EXPECT_EQ(back.pixels.size(), 30U);
+}
+
+}  // namespace
+}  // namespace tersewire::trainer

@@ -1,0 +1,40 @@
+// What a training job would lose in a restart, node by node: saved by each after the same step, and
+// given back to a job that goes on from there.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tersewire::trainer {
+
+// One node's. Arrays are named GROUP/TENSOR:
+//   model               a worker's replica. Worker 0's, and all workers' where they may differ
+//   statistics          worker 0's, of batch normalization
+//   server              the values of a tensor that a server owns
+//   momentum, ...       what the optimizer keeps, and "average", where the model is owned
+//   pushed, pulled, accumulated    as in NodeState
+struct NodeCheckpoint {
+  struct Array {
+    std::vector<std::uint64_t> shape;
+    std::vector<float> values;
+  };
+
+  int rank = 0;
+  std::uint64_t step = 0;                    // the last that is in it
+  std::map<std::string, std::string> facts;  // what is no array, as texts
+  std::map<std::string, Array> arrays;
+};
+
+// A whole job's.
+struct JobCheckpoint {
+  int workers = 0;
+  std::optional<int> servers;         // as Job::servers
+  std::vector<NodeCheckpoint> nodes;  // by rank
+
+  [[nodiscard]] std::uint64_t step() const { return nodes.front().step; }
+};
+
+}  // namespace tersewire::trainer

@@ -1,0 +1,72 @@
+// A node's checkpoint, put together from what lives on the node and taken apart again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tersewire/communicator.h"
+#include "trainer/checkpoint.h"
+#include "trainer/descent.h"
+#include "trainer/models/network.h"
+
+namespace tersewire::trainer {
+
+// Puts a node's arrays together.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(int rank, std::uint64_t step, const std::vector<TensorInfo>& tensors)
+      : tensors_(tensors) {
+    checkpoint_.rank = rank;
+    checkpoint_.step = step;
+  }
+
+  void add(const std::string& group, std::size_t tensor, std::span<const float> values);
+  void add_parameters(const std::string& group, const std::vector<Network::Parameter>& parameters);
+  void add_descent(const Descent& descent, std::size_t tensor);
+  void add_exchange(const NodeState& state);
+  void add_fact(const std::string& name, const std::string& text);
+
+  [[nodiscard]] NodeCheckpoint take() { return std::move(checkpoint_); }
+
+ private:
+  const std::vector<TensorInfo>& tensors_;
+  NodeCheckpoint checkpoint_;
+};
+
+// Numbers as a fact, and back to the bit. Throws kDataLoss for another text.
+std::string text_of(const std::deque<double>& numbers);
+std::deque<double> doubles_in(const std::string& text);
+
+// Finds in a job's checkpoint what a node of the job that goes on needs. Functions throw
+// kFailedPrecondition, naming the tensor, where something is missing or of another size.
+class CheckpointReader {
+ public:
+  // For a node of `job`, whose tensors and codecs are those of the job that made the checkpoint,
+  // and whose numbers of workers and servers may be others. Both must outlive it.
+  CheckpointReader(const JobCheckpoint& checkpoint, const Job& job);
+
+  [[nodiscard]] std::uint64_t step() const { return checkpoint_.step(); }
+
+  // The residuals of the node of this rank.
+  [[nodiscard]] const NodeState& exchange_of(int rank) const;
+  // Of a worker; others' stand for one that has none of its own.
+  void read_parameters(const std::string& group, int worker,
+                       const std::vector<Network::Parameter>& parameters) const;
+  // Of the tensor that a server owned, or that `worker` or another had.
+  void read_descent(Descent& descent, std::size_t tensor, int worker) const;
+  // What the node of this rank said; empty where it was not in the job.
+  [[nodiscard]] std::string fact(int rank, const std::string& name) const;
+
+ private:
+  [[nodiscard]] const NodeCheckpoint::Array* find(const std::string& name, int worker) const;
+
+  const JobCheckpoint& checkpoint_;
+  const Job& job_;
+  std::vector<NodeState> exchange_;  // by rank of the job that goes on
+};
+
+}  // namespace tersewire::trainer

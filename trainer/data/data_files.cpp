@@ -1,0 +1,44 @@
+#include "trainer/data/data_files.h"
+
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "tersewire/error.h"
+
+namespace tersewire::trainer {
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+bool is_directory(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
+std::vector<std::uint8_t> read_file(const std::string& path, std::uint64_t max_bytes) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file) {
+    throw Error(ErrorCode::kNotFound,
+                path + " cannot be opened: check that it exists and that you may read it");
+  }
+  if (size > max_bytes) {
+    refuse_file(path, "it has " + std::to_string(size) +
+                          " bytes and no file of its kind more than " + std::to_string(max_bytes) +
+                          "; give a smaller one");
+  }
+  std::vector<std::uint8_t> bytes(size);
+  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
+  if (!file) refuse_file(path, "it cannot be read to its end; check the disk, or fetch it again");
+  return bytes;
+}
+
+void refuse_file(const std::string& path, const std::string& what) {
+  throw Error(ErrorCode::kDataLoss, path + ": " + what);
+}
+
+}  // namespace tersewire::trainer

@@ -1,0 +1,105 @@
+// The kinds of data sets there are, and which of them a directory or file is.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "tersewire/error.h"
+#include "trainer/data/augmentation.h"
+#include "trainer/data/cifar10.h"
+#include "trainer/data/data_files.h"
+#include "trainer/data/embedded_text.h"
+#include "trainer/data/image_folder.h"
+#include "trainer/data/image_samples.h"
+#include "trainer/data/mnist.h"
+#include "trainer/data/samples.h"
+#include "trainer/data/stroke_digits.h"
+#include "trainer/data/text_samples.h"
+
+namespace tersewire::trainer {
+namespace {
+
+struct Request {
+  const std::string& source;
+  std::uint64_t seed;
+  const std::string& augment;
+  const std::vector<std::int64_t>& takes;
+};
+
+DataSplits load_embedded(const Request& request) {
+  return splits_of(generate_stroke_digits(request.seed, 0, kEmbeddedTrainImages),
+                   generate_stroke_digits(request.seed, kEmbeddedTrainImages, kEmbeddedTestImages),
+                   kMnistNormalization, augmentation_of(request.augment), request.source);
+}
+
+DataSplits load_mnist(const Request& request) {
+  Mnist data = read_mnist(request.source);
+  return splits_of(std::move(data.train), std::move(data.test), kMnistNormalization,
+                   augmentation_of(request.augment), request.source);
+}
+
+DataSplits load_cifar10(const Request& request) {
+  Cifar10 data = read_cifar10(request.source);
+  return splits_of(std::move(data.train), std::move(data.test), kCifar10Normalization,
+                   augmentation_of(request.augment), request.source);
+}
+
+void check_text_is_not_varied(const Request& request) {
+  augmentation_of(request.augment);
+  if (request.augment == "none") return;
+  throw Error(ErrorCode::kInvalidArgument, "the augmentation " + request.augment +
+                                               " varies images and '" + request.source +
+                                               "' is text; use --augment none");
+}
+
+DataSplits load_embedded_text(const Request& request) {
+  check_text_is_not_varied(request);
+  const std::string text = generate_text(request.seed, kEmbeddedTextBytes);
+  return split_text({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()},
+                    request.source);
+}
+
+DataSplits load_text(const Request& request) {
+  check_text_is_not_varied(request);
+  return split_text(read_file(request.source, kMaxTextBytes), request.source);
+}
+
+// One of a kind's files is enough to know it by: what is missing its reader says.
+bool holds_mnist(const std::string& directory) {
+  return std::ranges::any_of(kMnistFiles, [&](const std::string& name) {
+    return is_file(directory + "/" + name) || is_file(directory + "/" + name + ".gz");
+  });
+}
+
+bool holds_cifar10(const std::string& directory) {
+  return std::ranges::any_of(kCifar10Files,
+                             [&](const char* name) { return is_file(directory + "/" + name); });
+}
+
+[[noreturn]] void refuse_source(const std::string& source) {
+  const std::string what =
+      is_directory(source) ? " holds no data set that is known" : " is neither directory nor file";
+  throw Error(ErrorCode::kNotFound,
+              source + what +
+                  ": looked for MNIST's four files (train-images-idx3-ubyte, ...), CIFAR-10's six "
+                  "(data_batch_1.bin, ..., test_batch.bin) and images in train/CLASS/; give a "
+                  "directory with one of these, a file of text, or --data embedded or "
+                  "embedded-text, which need no file");
+}
+
+}  // namespace
+
+DataSplits load_data(const std::string& source, std::uint64_t seed, const std::string& augment,
+                     const std::vector<std::int64_t>& takes) {
+  const Request request{source, seed, augment, takes};
+  if (source == "embedded") return load_embedded(request);
+  if (source == "embedded-text") return load_embedded_text(request);
+  if (holds_mnist(source)) return load_mnist(request);
+  if (holds_cifar10(source)) return load_cifar10(request);
+  if (holds_image_folder(source)) {
+    return load_image_folder(source, takes, augmentation_of(augment));
+  }
+  if (is_file(source)) return load_text(request);
+  refuse_source(source);
+}
+
+}  // namespace tersewire::trainer

@@ -1,0 +1,98 @@
+#include "trainer/models/optimizer.h"
+
+#include <torch/torch.h>
+
+#include <tuple>
+#include <utility>
+
+namespace tersewire::trainer {
+namespace {
+
+// libtorch asks for a pointer that it could write through.
+torch::Tensor wrapped(const float* values, std::int64_t elems) {
+  return torch::from_blob(const_cast<float*>(values), {elems}, torch::kFloat32);
+}
+
+// What the optimizers share. Each makes libtorch's state for the parameter at once, which libtorch
+// would leave for the first step: so it is there to be written when a run is resumed.
+template <typename Optim, typename Options, typename State>
+class TorchOptimizer : public Optimizer {
+ public:
+  TorchOptimizer(const Options& options, double l1, float* values, std::size_t elems)
+      : value_(wrapped(values, static_cast<std::int64_t>(elems))),
+        l1_(l1),
+        optim_({value_}, options) {
+    auto state = std::make_unique<State>();
+    state_ = state.get();
+    optim_.state()[c10::guts::to_string(value_.unsafeGetTensorImpl())] = std::move(state);
+  }
+
+  void step(const float* gradient, double learning_rate, std::uint64_t taken) override {
+    begin_step(taken);
+    const torch::Tensor given = wrapped(gradient, value_.numel());
+    value_.mutable_grad() = l1_ > 0 ? torch::add(given, value_.sign(), l1_) : given;
+    optim_.param_groups()[0].options().set_lr(learning_rate);
+    optim_.step();
+    value_.mutable_grad().reset();
+  }
+
+  [[nodiscard]] const std::vector<Buffer>& buffers() const override { return buffers_; }
+
+ protected:
+  virtual void begin_step(std::uint64_t /*taken*/) {}
+
+  torch::Tensor new_buffer(const char* name) {
+    torch::Tensor buffer = torch::zeros_like(value_);
+    buffers_.push_back({name, buffer.data_ptr<float>()});
+    return buffer;
+  }
+  [[nodiscard]] State& state() { return *state_; }
+
+ private:
+  torch::Tensor value_;
+  double l1_;
+  Optim optim_;
+  State* state_;  // optim_'s, of the only parameter
+  std::vector<Buffer> buffers_;
+};
+
+class Sgd final : public TorchOptimizer<torch::optim::SGD, torch::optim::SGDOptions,
+                                        torch::optim::SGDParamState> {
+ public:
+  Sgd(const OptimizerSettings& settings, float* values, std::size_t elems)
+      : TorchOptimizer(torch::optim::SGDOptions(1)
+                           .momentum(settings.momentum)
+                           .weight_decay(settings.weight_decay),
+                       settings.l1, values, elems) {
+    if (settings.momentum > 0) state().momentum_buffer(new_buffer("momentum"));
+  }
+};
+
+class Adam final : public TorchOptimizer<torch::optim::Adam, torch::optim::AdamOptions,
+                                         torch::optim::AdamParamState> {
+ public:
+  Adam(const OptimizerSettings& settings, float* values, std::size_t elems)
+      : TorchOptimizer(torch::optim::AdamOptions(1)
+                           .betas(std::make_tuple(settings.beta1, settings.beta2))
+                           .eps(settings.eps)
+                           .weight_decay(settings.weight_decay),
+                       settings.l1, values, elems) {
+    state().exp_avg(new_buffer("exp_avg"));
+    state().exp_avg_sq(new_buffer("exp_avg_sq"));
+  }
+
+ private:
+  void begin_step(std::uint64_t taken) override { state().step(static_cast<std::int64_t>(taken)); }
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> Optimizer::make(const OptimizerSettings& settings, float* values,
+                                           std::size_t elems) {
+  if (settings.kind == OptimizerSettings::Kind::kAdam) {
+    return std::make_unique<Adam>(settings, values, elems);
+  }
+  return std::make_unique<Sgd>(settings, values, elems);
+}
+
+}  // namespace tersewire::trainer
