@@ -59,10 +59,10 @@ class ToldElsewhere : public std::exception {
   bool wrong_usage_;
 };
 
-// --exchange TEXT, --servers N|colocated, --backup-workers N and --local-steps K, as Job takes
-// them.
+// --exchange TEXT, --servers N|colocated, --backup-workers N, --local-steps K and --raw-from-all,
+// as Job takes them.
 void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
-                          int& backup_workers, int& local_steps);
+                          int& backup_workers, int& local_steps, bool& raw_from_all);
 
 // What the library calls an invalid argument came from the command line.
 template <typename Task>

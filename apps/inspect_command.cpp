@@ -37,6 +37,8 @@ const char* kind_name(MessageKind kind) {
       return "agreement";
     case MessageKind::kChecksum:
       return "checksum";
+    case MessageKind::kFiniteness:
+      return "finiteness";
   }
   return "unknown";
 }

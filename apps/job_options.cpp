@@ -21,7 +21,7 @@ std::string servers_number(const std::string& text) {
 }  // namespace
 
 void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
-                          int& backup_workers, int& local_steps) {
+                          int& backup_workers, int& local_steps, bool& raw_from_all) {
   command
       .add_option("--exchange", exchange,
                   "Which node sends what to whom: parameter-server, gradient-server, "
@@ -43,6 +43,8 @@ void add_exchange_options(CLI::App& command, std::string& exchange, std::optiona
                   "Steps whose gradients a worker adds up before it sends their mean")
       ->capture_default_str()
       ->check(CLI::Range(1, kMostLocalSteps));
+  command.add_flag("--raw-from-all", raw_from_all,
+                   "Send a tensor that is not finite on one worker uncompressed from every worker");
 }
 
 }  // namespace tersewire::apps

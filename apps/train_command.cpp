@@ -360,7 +360,7 @@ void add_train_command(CLI::App& app) {
          "How images to learn from are varied: none, crop-flip (as ResNet's) or cifarnet");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
   add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
-                       config.local_steps);
+                       config.local_steps, config.raw_from_all);
   CLI::Option* codec =
       option("--codec", flags->codec, "Codec for both directions; see 'tersewire codecs'");
   CLI::Option* push = command->add_option("--push-codec", config.push_codec, "Codec for gradients");

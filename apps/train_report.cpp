@@ -93,6 +93,7 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"servers", servers_json(config, trainer::server_nodes(config))},
           {"backup_workers", config.backup_workers},
           {"local_steps", config.local_steps},
+          {"raw_from_all", config.raw_from_all},
           {"push_codec", config.push_codec},
           {"pull_codec", config.pull_codec},
           {"policy", config.policy},

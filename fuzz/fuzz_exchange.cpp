@@ -1,9 +1,9 @@
 // One node of a job whose peers send whatever they like: well-formed messages, with contents, in an
 // order and of steps of the fuzzer's choice.
 //
-// Input: one byte that chooses exchange and node, one that chooses the codec, then messages: bytes
-// of sender, kind, step and number of frames, and for each frame bytes of tensor, codec, flags (bit
-// 0: not finite) and payload length, and the payload.
+// Input: one byte that chooses exchange and node, one that chooses the codec and, with bit 7, raw
+// from all, then messages: bytes of sender, kind, step and number of frames, and for each frame
+// bytes of tensor, codec, flags (bit 0: not finite) and payload length, and the payload.
 #include <array>
 #include <memory>
 #include <vector>
@@ -40,14 +40,16 @@ constexpr std::array kNodes{Node{"parameter-server", 0},
 
 constexpr std::array kCodecs{"fp32", "3lc", "terngrad", "int8", "topk"};
 
-Job job_of(const Node& node, std::uint8_t codec) {
+Job job_of(const Node& node, std::uint8_t choices) {
+  constexpr std::uint8_t kRawFromAll = 0x80;
   Job job;
   job.tensors = {{"weight", {7, 5}, TensorKind::kDense}, {"bias", {3}, TensorKind::kBias}};
   job.workers = kWorkers;
   job.exchange = node.exchange;
-  job.push_codec = job.pull_codec = kCodecs[codec % kCodecs.size()];
+  job.push_codec = job.pull_codec = kCodecs[choices % kRawFromAll % kCodecs.size()];
   job.policy = "";
   job.bucket_bytes = 64;
+  job.raw_from_all = (choices & kRawFromAll) != 0;
   job.checksum_steps = 2;
   job.deadline = std::chrono::milliseconds(1);
   return job;
@@ -107,7 +109,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Node& node = kNodes[input.take<std::uint8_t>() % kNodes.size()];
   const Job job = job_of(node, input.take<std::uint8_t>());
   int nodes = 0;
-  // A codec that does not fit the exchange.
+  // A codec, or raw from all, that does not fit the exchange.
   if (!succeeds([&] { nodes = job.workers + server_nodes(job); })) return 0;
   const auto ends = make_in_process_network(nodes);
   for (std::size_t sent = 0; sent < kMostMessages; ++sent) {

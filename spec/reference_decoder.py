@@ -24,7 +24,7 @@ from reference.codecs import FP32, OLAND_RAJ
 from reference.cursor import LARGEST_PAYLOAD, Cursor, NeedsMore, Rejected, TooLarge
 from reference.xxh64 import xxh64
 
-PUSH, PULL, FILE, STATE, DONE, OFFER, AGREEMENT, CHECKSUM = 1, 2, 3, 4, 5, 6, 7, 8
+PUSH, PULL, FILE, STATE, DONE, OFFER, AGREEMENT, CHECKSUM, FINITENESS = 1, 2, 3, 4, 5, 6, 7, 8, 9
 KIND_NAMES = {
     PUSH: "push",
     PULL: "pull",
@@ -34,6 +34,7 @@ KIND_NAMES = {
     OFFER: "offer",
     AGREEMENT: "agreement",
     CHECKSUM: "checksum",
+    FINITENESS: "finiteness",
 }
 
 CONTRIBUTORS = 0
@@ -176,6 +177,8 @@ def check_kind_rules(message):
         check_scalers(message)
     if message.kind == CHECKSUM:
         check_checksum(message)
+    if message.kind == FINITENESS:
+        check_finiteness(message)
 
 
 def check_plain_fp32(frame):
@@ -208,6 +211,16 @@ def check_checksum(message):
         raise Rejected(frame.offset, "The tensor number in a checksum message is not 0")
     if len(frame.payload) != 8:
         raise Rejected(frame.payload_offset, "A checksum does not have 8 bytes")
+
+
+def check_finiteness(message):
+    """How many words are due, and which bits are reserved, the bucket says."""
+    if len(message.frames) != 1:
+        raise Rejected(16, f"A finiteness message has {len(message.frames)} frames and not one")
+    frame = message.frames[0]
+    check_plain_fp32(frame)
+    if not frame.payload or len(frame.payload) % 4:
+        raise Rejected(frame.payload_offset, "The payload does not hold one or more words")
 
 
 def check_single_described_frame(message):

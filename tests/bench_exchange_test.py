@@ -24,8 +24,8 @@ PROGRAM = None
 NETLAB_FOLDER = None
 
 FIELDS = {
-    "model", "exchange", "local_steps", "codec", "transport", "bits_per_second", "workers", "warm_up_steps",
-    "steps", "step_seconds_median", "push_bytes", "pull_bytes", "codec_seconds", "compute_seconds",
+    "model", "exchange", "local_steps", "raw_from_all", "codec", "transport", "bits_per_second",
+    "workers", "warm_up_steps", "steps", "step_seconds_median", "push_bytes", "pull_bytes", "codec_seconds", "compute_seconds",
     "overlap", "speedup", "ceiling", "total_sent_bytes", "peak_memory_bytes",
 }
 LENET_BYTES = 4 * 431080

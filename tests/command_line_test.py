@@ -569,6 +569,15 @@ class Train(CommandLineTest):
         again = json.loads(self.train("again", "--steps", "12").stdout)
         self.assertEqual(again["parameters_checksum"], summary["parameters_checksum"])
 
+    def test_raw_from_all(self):
+        plain = json.loads(self.train("plain", "--steps", "6").stdout)
+        raw = json.loads(self.train("raw", "--steps", "6", "--raw-from-all").stdout)
+        self.assertEqual(raw["parameters_checksum"], plain["parameters_checksum"])
+        self.assertGreater(raw["push_bytes"], plain["push_bytes"])  # what workers tell each other
+        self.assertTrue(json.loads(self.read("raw/config.json"))["raw_from_all"])
+        refused = self.train("none", "--raw-from-all", "--backup-workers", "1")
+        self.assert_refused(refused, 2, "use 0 backup workers")
+
     def test_the_moving_average_is_what_was_tested(self):
         result = run("train", *self.JOB, "--steps", "12", "--ema", "0.9", "--out", self.path("run"))
         self.assertIn(b"moving average of the parameters (decay 0.9)", result.stdout)

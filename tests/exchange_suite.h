@@ -22,6 +22,7 @@ struct TestedExchange {
   // How many times a codec's largest error for one gradient the mean may be off.
   double (*errors)(int workers);
   int workers_divide_by = 1;
+  bool raw_from_all = false;
 };
 
 // What is compressed on its way to a server or worker, and on the way back too.
@@ -46,6 +47,8 @@ inline const std::vector<TestedExchange> kTestedExchanges{
     {"hierarchical-ring:group=2", std::nullopt, Sends::kSums, errors_of_hops, 2},
     {"hierarchical-ring:group=2,top=tree", 2, Sends::kSums, errors_of_hops, 2},
     {"weight-average", std::nullopt, Sends::kWeights, errors_of_weights},
+    {"parameter-server", 2, Sends::kGradients, two_errors, 1, true},
+    {"ring", std::nullopt, Sends::kSums, errors_of_hops, 1, true},
 };
 
 enum class Check {
@@ -94,13 +97,15 @@ inline bool fits(const TestedExchange& exchange, const TestedCodec& codec) {
 
 // Names a test's parameter where it fails.
 inline void PrintTo(const TestedExchange& exchange, std::ostream* out) {
-  *out << exchange.text << (exchange.servers == Job::kColocated ? ", colocated" : "");
+  *out << exchange.text << (exchange.servers == Job::kColocated ? ", colocated" : "")
+       << (exchange.raw_from_all ? ", raw from all" : "");
 }
 
 // The name of a test with such a parameter.
 inline std::string exchange_name(const testing::TestParamInfo<TestedExchange>& info) {
   std::string name = info.param.text;
   if (info.param.servers == Job::kColocated) name += "_colocated";
+  if (info.param.raw_from_all) name += "_raw_from_all";
   std::ranges::replace_if(
       name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
@@ -117,6 +122,7 @@ inline Job suite_job(const TestedExchange& exchange, const std::string& codec, i
   job.servers = exchange.servers;
   job.push_codec = job.pull_codec = codec;
   job.policy = "";
+  job.raw_from_all = exchange.raw_from_all;
   job.bucket_bytes = 200;
   job.deadline = 20s;
   return job;

@@ -87,6 +87,23 @@ TEST(Message, RefusesToDescribeWhatTheFormatCannotHold) {
   EXPECT_EQ(parse_message(writer.finish()).frames.size(), 1U);
 }
 
+TEST(Message, FinitenessIsABitForEachTensorOfABucket) {
+  std::vector<bool> not_finite(33, false);
+  not_finite[1] = not_finite[8] = not_finite[32] = true;
+  const Bytes bytes = finiteness_message(3, 258, 5, not_finite);
+  const Bytes frame = bytes_of({5, 1, 0, 8, 2, 1, 0, 0, 1, 0, 0, 0});
+  ASSERT_EQ(bytes.size(), kMessageOverheadBytes + frame.size());
+  EXPECT_EQ(std::memcmp(bytes.data() + kMessageOverheadBytes, frame.data(), frame.size()), 0);
+
+  const Message message = parse_message(bytes);
+  EXPECT_EQ(message.header.kind, MessageKind::kFiniteness);
+  EXPECT_EQ(finiteness_in(message, 33), not_finite);
+  EXPECT_EQ(finiteness_in(message, 64).size(), 64U);
+  for (const std::size_t tensors : {0, 1, 32, 65}) {
+    EXPECT_THROW(finiteness_in(message, tensors), Error) << tensors << " tensors";
+  }
+}
+
 TEST(Message, EveryFlippedBitAndEveryCutIsNoticed) {
   const Bytes good = one_push();
   for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {

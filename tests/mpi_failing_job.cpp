@@ -1,5 +1,5 @@
-// A job of three nodes over mpi in which one rank fails; tests/mpi_failures_test.py starts it.
-// Usage: mpirun -n 3 mpi_failing_job HOW RANK EXCHANGE
+// A job over mpi in which one rank fails; tests/mpi_failures_test.py starts it.
+// Usage: mpirun -n NODES mpi_failing_job HOW RANK EXCHANGE WORKERS
 //   die    RANK is killed
 //   stall  RANK is stopped, which nobody is told of
 //   abort  RANK ends the job with a sentence while another is busy and calls nothing
@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "faulty_transports.h"
 #include "tersewire/tersewire.h"
 
 namespace tersewire {
@@ -22,22 +23,21 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kFailingStep = 3;
+constexpr int kFailingMessage = 7;  // of a server
 constexpr std::uint64_t kSteps = 1000000;
 
 struct Failure {
   std::string how;
   int rank;
-  std::string exchange;
 };
 
-Job make_job(const std::string& exchange) {
+Job make_job(const std::string& exchange, int workers) {
   Job job;
   job.tensors = {{"weight", {1000}, TensorKind::kDense}};
   job.exchange = exchange;
+  job.workers = workers;
   job.push_codec = job.pull_codec = "int8";
   job.deadline = 2s;
-  job.workers = 2;
-  if (server_nodes(job) == 0) job.workers = 3;
   return job;
 }
 
@@ -67,9 +67,8 @@ void maybe_be_busy(const Failure& failure, Transport& end, std::uint64_t step) {
   std::this_thread::sleep_for(60s);
 }
 
-void run_worker(const Job& job, const Failure& failure, Transport& end) {
-  const auto communicator =
-      make_communicator(job, end, workers_own_model(job) ? copy_the_mean() : Update());
+void run_worker(const Job& job, const Failure& failure, Transport& end, const Update& update) {
+  const auto communicator = make_communicator(job, end, update);
   std::vector<float> values(1000);
   const std::vector<float> gradient(1000, 1.0F);
   for (auto step = communicator->begin_step(); step < kSteps; step = communicator->begin_step()) {
@@ -80,23 +79,41 @@ void run_worker(const Job& job, const Failure& failure, Transport& end) {
   }
 }
 
-void run_node(const Failure& failure, Transport& end) {
-  const Job job = make_job(failure.exchange);
-  if (end.rank() < job.workers) return run_worker(job, failure, end);
-  std::uint64_t step = 0;
-  run_server(job, end,
-             [&](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
-               maybe_fail(failure, end, ++step);
-               copy_the_mean()(tensor, mean, delta);
-             });
+// A server's end, which fails when so many messages have come.
+class FailingEnd final : public PassingTransport {
+ public:
+  FailingEnd(std::unique_ptr<Transport> inner, Failure failure)
+      : PassingTransport(std::move(inner)), failure_(std::move(failure)) {}
+
+  std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
+    auto incoming = PassingTransport::receive(timeout);
+    if (incoming && ++messages_ == kFailingMessage) fail_as_told(failure_, *this);
+    return incoming;
+  }
+
+ private:
+  Failure failure_;
+  int messages_ = 0;
+};
+
+void run_node(const Job& job, const Failure& failure, Transport& end) {
+  const Update update = needs_update(job, end.rank()) ? copy_the_mean() : Update();
+  if (end.rank() < job.workers) return run_worker(job, failure, end, update);
+  run_server(job, end, update);
 }
 
-int run(const Failure& failure) {
-  const auto end = join_mpi_network(60s);
+std::unique_ptr<Transport> join(const Job& job, const Failure& failure) {
+  auto end = join_mpi_network(60s);
+  if (end->rank() < job.workers || end->rank() != failure.rank) return end;
+  return std::make_unique<FailingEnd>(std::move(end), failure);
+}
+
+int run(const Job& job, const Failure& failure) {
+  const auto end = join(job, failure);
   std::printf("%d pid %d\n", end->rank(), getpid());
   std::fflush(stdout);
   try {
-    run_node(failure, *end);
+    run_node(job, failure, *end);
   } catch (const Error& error) {
     end->abort(error.what());
     std::printf("%d code %d: %s\n", end->rank(), static_cast<int>(error.code()), error.what());
@@ -109,9 +126,10 @@ int run(const Failure& failure) {
 }  // namespace tersewire
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 5) return 2;
   try {
-    return tersewire::run({argv[1], std::atoi(argv[2]), argv[3]});
+    return tersewire::run(tersewire::make_job(argv[3], std::atoi(argv[4])),
+                          {argv[1], std::atoi(argv[2])});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -6,6 +6,7 @@ usage: mpi_failures_test.py PATH_OF_MPI_FAILING_JOB
 Every rank has to end in bounded time, with a sentence where it still can, and leave no process.
 """
 
+import concurrent.futures
 import os
 import re
 import subprocess
@@ -25,6 +26,19 @@ RESOURCE_EXHAUSTED = 8
 # Starting and ending take a second or two; the job's deadline is two seconds, and leaving after a
 # failure takes at most two more. What hangs takes for ever.
 BOUND_SECONDS = 30
+# Jobs spend their time waiting for deadlines and launchers, so that two of them fit.
+JOBS_AT_ONCE = 2
+
+# Of each exchange: workers, and nodes in all; those from the number of workers on are servers.
+NODES = {
+    "parameter-server": (2, 3),
+    "aggregator-tree:fan-in=2": (3, 6),  # two aggregators below the root
+    "all-gather": (3, 3),
+    "ring": (3, 3),
+    "hierarchical-ring:group=2": (4, 4),
+    "hierarchical-ring:group=2,top=tree": (4, 5),
+    "weight-average": (3, 3),
+}
 
 
 def runs(process):
@@ -50,10 +64,12 @@ class Failures(unittest.TestCase):
     def start(self, how, rank, exchange="parameter-server"):
         """What each rank ended with: {rank: (code, sentence)}."""
         start = time.monotonic()
+        workers, nodes = NODES[exchange]
+        command = mpi_launcher.command(nodes, JOB, how, rank, exchange, workers)
         with mpi_launcher.environment() as variables:
-            with subprocess.Popen(mpi_launcher.command(3, JOB, how, rank, exchange), env=variables,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True) as launcher:
+            with subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True) as launcher:
                 try:
                     output, errors = launcher.communicate(timeout=2 * BOUND_SECONDS)
                 except subprocess.TimeoutExpired:
@@ -63,24 +79,53 @@ class Failures(unittest.TestCase):
         self.assertNotEqual(launcher.returncode, 0, output)
         self.assertLess(time.monotonic() - start, BOUND_SECONDS, output)
         processes = [int(found) for found in re.findall(r"^\d pid (\d+)$", output, re.MULTILINE)]
-        self.assertEqual(len(processes), 3, output + errors)
+        self.assertEqual(len(processes), nodes, output + errors)
         self.assertEqual(running(processes), [], output)
         found = re.findall(r"^(\d) code (\d+): (.*)$", output, re.MULTILINE)
         return {int(rank): (int(code), sentence) for rank, code, sentence in found}
 
+    def start_all(self, how, cases):
+        """Each of `cases`, (exchange, rank), with a function that waits for its start()."""
+        with concurrent.futures.ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
+            jobs = [pool.submit(self.start, how, rank, exchange) for exchange, rank in cases]
+            for (exchange, rank), job in zip(cases, jobs):
+                yield exchange, rank, job.result
+
     def test_a_rank_that_is_killed(self):
-        for rank, exchange in [(0, "parameter-server"), (2, "parameter-server"), (1, "all-gather"),
-                               (2, "ring")]:
-            with self.subTest(rank=rank, exchange=exchange):
+        cases = [
+            ("parameter-server", 0),
+            ("parameter-server", 2),
+            ("aggregator-tree:fan-in=2", 1),
+            ("aggregator-tree:fan-in=2", 3),
+            ("all-gather", 1),
+            ("ring", 2),
+            ("hierarchical-ring:group=2", 3),
+            ("hierarchical-ring:group=2,top=tree", 1),
+            ("hierarchical-ring:group=2,top=tree", 4),
+            ("weight-average", 1),
+        ]
+        for exchange, rank, outcome in self.start_all("die", cases):
+            with self.subTest(exchange=exchange, rank=rank):
                 # The launcher ends the others, with or without their last words.
-                self.assertNotIn(rank, self.start("die", rank, exchange))
+                self.assertNotIn(rank, outcome())
 
     def test_a_rank_that_is_stopped(self):
-        for rank, exchange in [(1, "parameter-server"), (2, "parameter-server"), (0, "all-gather"),
-                               (1, "ring")]:
-            with self.subTest(rank=rank, exchange=exchange):
-                ended = self.start("stall", rank, exchange)
-                self.assertEqual(set(ended), {0, 1, 2} - {rank})
+        cases = [
+            ("parameter-server", 1),
+            ("parameter-server", 2),
+            ("aggregator-tree:fan-in=2", 2),
+            ("aggregator-tree:fan-in=2", 4),
+            ("all-gather", 0),
+            ("ring", 1),
+            ("hierarchical-ring:group=2", 0),
+            ("hierarchical-ring:group=2,top=tree", 2),
+            ("hierarchical-ring:group=2,top=tree", 4),
+            ("weight-average", 2),
+        ]
+        for exchange, rank, outcome in self.start_all("stall", cases):
+            with self.subTest(exchange=exchange, rank=rank):
+                ended = outcome()
+                self.assertEqual(set(ended), set(range(NODES[exchange][1])) - {rank})
                 self.assertIn(DEADLINE_EXCEEDED, [code for code, _ in ended.values()])
                 for code, sentence in ended.values():
                     self.assertIn(code, [DEADLINE_EXCEEDED, ABORTED])

@@ -41,11 +41,11 @@ std::uint64_t arguments_checksum(const TrainConfig& config, int servers,
     text << ' ' << name.size() << ' ' << name;
   }
   text << ' ' << config.workers << ' ' << servers << ' ' << config.local_steps << ' '
-       << config.backup_workers << ' ' << config.steps << ' ' << config.batch << ' '
-       << config.learning_rate << ' ' << config.scale_learning_rate << ' ' << config.momentum << ' '
-       << config.weight_decay << ' ' << config.l1 << ' ' << config.warm_up_steps << ' '
-       << config.ema << ' ' << config.dropout.value_or(-1) << ' ' << config.seed << ' '
-       << config.checkpoint_steps << ' ' << resumed_after;
+       << config.backup_workers << ' ' << config.raw_from_all << ' ' << config.steps << ' '
+       << config.batch << ' ' << config.learning_rate << ' ' << config.scale_learning_rate << ' '
+       << config.momentum << ' ' << config.weight_decay << ' ' << config.l1 << ' '
+       << config.warm_up_steps << ' ' << config.ema << ' ' << config.dropout.value_or(-1) << ' '
+       << config.seed << ' ' << config.checkpoint_steps << ' ' << resumed_after;
   const std::string bytes = text.str();
   return XXH64(bytes.data(), bytes.size(), 0);
 }
@@ -154,6 +154,7 @@ Job job_of(const TrainConfig& config) {
   job.servers = config.servers;
   job.backup_workers = config.backup_workers;
   job.local_steps = config.local_steps;
+  job.raw_from_all = config.raw_from_all;
   job.state_steps = config.checkpoint_steps;
   job.exchange = config.exchange;
   job.push_codec = config.push_codec;

@@ -30,6 +30,7 @@ struct TrainConfig {
   std::optional<int> servers;  // as Job::servers
   int local_steps = 1;         // as Job::local_steps
   int backup_workers = 0;
+  bool raw_from_all = false;  // as Job::raw_from_all
   std::string push_codec = "3lc";
   std::string pull_codec = "3lc";
   std::string policy = "small";

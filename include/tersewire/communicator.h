@@ -57,6 +57,11 @@ struct Job {
   // Infrequent communication (3LC, section 5.1): each worker adds up the gradients of so many steps
   // and exchanges their mean. The model changes once in so many steps.
   int local_steps = 1;
+  // Whether a tensor that is not finite on one worker travels as it is from every worker in that
+  // step, rather than from that one alone. Workers agree on it before each bucket is encoded, which
+  // costs two small messages a worker and bucket, the time of a round trip, and a copy of the
+  // gradients. Not for jobs with backup workers, nor for weight-average:mode=asynchronous.
+  bool raw_from_all = false;
   // Once in so many exchanges, from the first on, and at the end, workers compare checksums of
   // their parameters, and a job whose replicas have drifted apart ends. 0: never.
   std::uint64_t checksum_steps = 100;
@@ -75,9 +80,10 @@ struct Counters {
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_values = 0;  // values that those bytes stand for
   std::uint64_t pulled_values = 0;
-  std::uint64_t not_finite_tensors = 0;  // sent uncompressed because of a NaN or an infinity
-  std::uint64_t unused_pushes = 0;       // arrived too late and went back to the residual
-  double encode_seconds = 0;             // processor time of the calling thread
+  // Sent uncompressed because of a NaN or an infinity, another worker's with Job::raw_from_all.
+  std::uint64_t not_finite_tensors = 0;
+  std::uint64_t unused_pushes = 0;  // arrived too late and went back to the residual
+  double encode_seconds = 0;        // processor time of the calling thread
   double decode_seconds = 0;
   double wait_seconds = 0;      // on the clock, in pull() for what had not arrived
   double exchange_seconds = 0;  // on the clock, from a step's first push until all had arrived
@@ -106,7 +112,9 @@ class Communicator {
   virtual void pull(std::size_t tensor, std::span<float> parameters) = 0;
 
   // Encodes the gradient, starts sending it and returns; waits first where too much of what this
-  // worker pushed is unanswered. Workers push tensors in the same order.
+  // worker pushed is unanswered. With Job::raw_from_all a copy waits for the other workers, and is
+  // sent in this or a later call; begin_step() waits for the rest. Workers push tensors in the same
+  // order.
   virtual void push(std::size_t tensor, std::span<const float> gradient) = 0;
 
   // Tells the servers that this worker is done, waits for the deltas of the last step and adds

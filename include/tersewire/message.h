@@ -23,7 +23,8 @@ enum class MessageKind : std::uint8_t {
   kDone = 5,
   kOffer = 6,      // a worker's own scalers
   kAgreement = 7,  // those that all workers encode under
-  kChecksum = 8    // of a worker's parameters
+  kChecksum = 8,   // of a worker's parameters
+  kFiniteness = 9  // which tensors of a bucket are not finite
 };
 enum class ElementType : std::uint8_t { kFloat32 = 1, kFloat64 = 2 };
 
@@ -95,6 +96,14 @@ std::uint64_t checksum_in(const Message& message);
 
 // What one tensor contributes to such a checksum: they add up modulo 2^64.
 std::uint64_t tensor_checksum(std::uint32_t tensor, std::span<const float> values) noexcept;
+
+// The message of kind finiteness for a bucket of tensors, at least one of them, numbered as in its
+// job: `not_finite` says of each, in the bucket's order, whether it is not finite.
+Bytes finiteness_message(std::uint32_t sender, std::uint64_t step, std::uint32_t bucket,
+                         const std::vector<bool>& not_finite);
+// What such a message says of a bucket of so many tensors. Throws kDataLoss where it speaks of more
+// or fewer.
+std::vector<bool> finiteness_in(const Message& message, std::size_t tensors);
 
 // Checks a contributors frame's payload in a job of so many workers: its length, its reserved bits,
 // and that it leaves somebody out. Throws kDataLoss.

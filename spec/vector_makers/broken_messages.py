@@ -12,6 +12,7 @@ from reference_decoder import (
     CONTRIBUTORS,
     DONE,
     FILE,
+    FINITENESS,
     FLAG_DESCRIBED,
     FLAG_NOT_FINITE,
     KIND_NAMES,
@@ -41,6 +42,7 @@ def rejected(out):
     rejected_kinds(out)
     rejected_scalers(out)
     rejected_sums(out)
+    rejected_finiteness(out)
     rejected_late(out)
 
 
@@ -61,7 +63,7 @@ def rejected_headers(out):
         out.add(f"magic-{name}", sealed(header(magic), []), "The magic is wrong.")
     for version in (0, 2, 255):
         out.add(f"version-{version}", sealed(header(version=version), []), "The version is not 1.")
-    for kind in (0, 9, 255):
+    for kind in (0, 10, 255):
         out.add(f"kind-{kind}", sealed(header(kind=kind), []), "The kind is reserved.")
 
 
@@ -391,6 +393,22 @@ def rejected_sums(out):
     }
     for name, (frames, reason) in cases.items():
         out.add(f"parameters-checksum-{name}", message(CHECKSUM, 1, 5, frames), reason)
+
+
+def rejected_finiteness(out):
+    word = frame(2, FP32, bytes(4))
+    cases = {
+        "none": ([], "There is no frame."),
+        "two": ([word, word], "There are two frames."),
+        "empty": ([frame(2, FP32, b"")], "There is no word."),
+        "cut": ([frame(2, FP32, bytes(7))], "The second word is cut off."),
+        "described": ([DESCRIBED_FRAME], "The frame is described."),
+        "not-finite": ([frame(2, FP32, bytes(4), flags=FLAG_NOT_FINITE)], "The frame is marked."),
+        "3lc": ([frame(2, THREE_LC, payload_3lc([2]))], "The frame is not fp32."),
+        "contributors": ([frame(2, CONTRIBUTORS, b"\x05")], "The frame is a contributors frame."),
+    }
+    for name, (frames, reason) in cases.items():
+        out.add(f"finiteness-{name}", message(FINITENESS, 1, 5, frames), reason)
 
 
 def rejected_kinds(out):

@@ -10,6 +10,7 @@ from reference_decoder import (
     CHECKSUM,
     DONE,
     FILE,
+    FINITENESS,
     FLAG_NOT_FINITE,
     OFFER,
     PULL,
@@ -40,6 +41,12 @@ def accepted_agreements():
         accepted_message("offer", OFFER, offer, 2, 9)
         | accepted_message("agreement", AGREEMENT, offer, 3, 9)
         | accepted_message("checksum", CHECKSUM, [fp32_part(0, bytes(range(8)))], 4, 101)
+        # Tensors 0 and 9 of a bucket of at most 32; none, and the last, of one of 33 to 64.
+        | accepted_message("finiteness", FINITENESS, [fp32_part(2, bytes([1, 2, 0, 0]))], 3, 7)
+        | accepted_message("finiteness-none", FINITENESS, [fp32_part(300, bytes(8))], 0, 7)
+        | accepted_message(
+            "finiteness-last", FINITENESS, [fp32_part(0, bytes(7) + b"\x80")], 0, 2**64 - 1
+        )
     )
 
 

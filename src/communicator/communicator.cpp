@@ -46,6 +46,34 @@ void check_backup_workers(const Job& job) {
   }
 }
 
+// Whether workers can agree on what travels raw.
+void check_raw_from_all(const Job& job) {
+  if (!job.raw_from_all) return;
+  if (job.backup_workers > 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "raw from all means that workers agree on every step, and with {} backup workers some are "
+         "not waited for; use 0 backup workers, or leave raw from all out",
+         job.backup_workers);
+  }
+  const auto [exchange, options] = choose_exchange(job);
+  if (options.average_asynchronous) {
+    fail(ErrorCode::kInvalidArgument,
+         "raw from all means that workers agree on every step, and with exchange {} they wait for "
+         "nobody; use mode=synchronous, or leave raw from all out",
+         job.exchange);
+  }
+  if (!options.scaler_sharing) return;
+  // With scalers workers agree on what is not finite, and on nothing where there are none.
+  for (const auto& codec : choose_codecs(job.policy, job.push_codec, job.tensors)) {
+    if (codec->id() == CodecId::kTernGrad || codec->id() == CodecId::kFp32) continue;
+    fail(
+        ErrorCode::kInvalidArgument,
+        "raw from all is agreed on with the scalers of terngrad, and codec {} has none; push every "
+        "tensor with terngrad or fp32, or use scaler-sharing=off",
+        codec_name(codec->id()));
+  }
+}
+
 void check_state_steps(const Job& job) {
   if (job.state_steps == 0) return;
   check_has_states(job, choose_exchange(job).options);
@@ -71,6 +99,7 @@ void check_job(const Job& job) {
          job.deadline.count());
   }
   check_backup_workers(job);
+  check_raw_from_all(job);
   check_state_steps(job);
   check_push_codecs(choose_exchange(job), choose_codecs(job.policy, job.push_codec, job.tensors));
   choose_codecs(job.policy, job.pull_codec, job.tensors);

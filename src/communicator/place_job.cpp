@@ -3,15 +3,22 @@
 #include <algorithm>
 
 #include "exchange_table.h"
+#include "ring_layout.h"
 #include "tersewire/policy.h"
 
 namespace tersewire {
 namespace {
 
-// Tensors that have the same owner go the same way.
-void fuse_tensors(Placement& placement) {
+// Tensors that have the same owner go the same way; those that are added up in one have the same
+// codecs.
+std::vector<std::uint64_t> ways_of(const Placement& placement, const Exchange& exchange) {
+  if (exchange.carries == Carries::kSums) return ring_ways(placement);
   std::vector<std::uint64_t> ways(placement.job.tensors.size(), 0);
   std::ranges::copy(placement.owners, ways.begin());
+  return ways;
+}
+
+void fuse_tensors(Placement& placement, const std::vector<std::uint64_t>& ways) {
   placement.buckets = make_buckets(placement.job, ways);
   placement.bucket_of.resize(ways.size());
   for (std::size_t bucket = 0; bucket < placement.buckets.size(); ++bucket) {
@@ -42,7 +49,7 @@ std::shared_ptr<const Placement> place_job(const Job& job) {
   placement->pull_codecs = choose_codecs(job.policy, job.pull_codec, job.tensors);
   placement->owners = owners_of(job);
   if (chosen.exchange.tree) placement->tree = make_tree(job.workers, chosen.options.fan_in);
-  fuse_tensors(*placement);
+  fuse_tensors(*placement, ways_of(*placement, chosen.exchange));
   return placement;
 }
 

@@ -24,7 +24,7 @@ class AllGatherWorker final : public Worker {
 
  private:
   void keep(Received received) override;
-  void contribute(std::size_t tensor, std::span<const float> gradient) override;
+  void contribute(std::size_t tensor, std::uint64_t step, std::span<const float> gradient) override;
   [[nodiscard]] bool change_is_here(std::size_t tensor) const override {
     return tensors_[tensor].gradients.complete();
   }
@@ -38,18 +38,19 @@ class AllGatherWorker final : public Worker {
   Bytes payload_;
 };
 
-void AllGatherWorker::contribute(std::size_t tensor, std::span<const float> gradient) {
+void AllGatherWorker::contribute(std::size_t tensor, std::uint64_t step,
+                                 std::span<const float> gradient) {
   payload_.clear();
-  const Encoded encoded = encode(*tensors_[tensor].encoder, tensor, step(), gradient, payload_);
+  const Encoded encoded = encode(*tensors_[tensor].encoder, tensor, step, gradient, payload_);
   counters_.pushed_values += gradient.size() * static_cast<std::size_t>(job().workers - 1);
-  const SharedBytes bytes = fuse(MessageKind::kPush, step(), tensor, encoded, payload_);
+  const SharedBytes bytes = fuse(MessageKind::kPush, step, tensor, encoded, payload_);
   if (!bytes) return;
   for (int other = 0; other < job().workers; ++other) {
     if (other != rank()) send(other, bytes);
   }
   // Its own part of the mean is what the others decode.
   for (const Frame& frame : parse_message(*bytes).frames) {
-    tensors_[frame.tensor].gradients.hold(rank(), {step(), bytes, frame});
+    tensors_[frame.tensor].gradients.hold(rank(), {step, bytes, frame});
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "node_state.h"
+#include "raw_agreement.h"
 #include "scaler_agreement.h"
 
 namespace tersewire {
@@ -48,6 +49,7 @@ class ParameterServer final : public Server {
   void check_nothing_is_open() const;
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] Bytes contributors(const ServerTensor& state) const;
+  [[nodiscard]] bool passes_on_raw(const ServerTensor& state) const;
 
   [[nodiscard]] bool is_root() const { return node_.parent < 0; }
   [[nodiscard]] int quorum() const { return node_.children - job_.backup_workers; }
@@ -323,10 +325,20 @@ void ParameterServer::encode_result(std::size_t tensor, std::span<const float> v
     const Stopwatch watch(counters_.encode_seconds, processor_seconds);
     encoded = with_context(
         [&] { return fmt::format("{} of {}", is_root() ? "delta" : "mean", name(tensor)); },
-        [&] { return state.encoder->encode(values, state.step, payload_, pool_); });
+        [&] {
+          return passes_on_raw(state)
+                     ? encode_raw(*state.encoder, values, state.step, payload_, pool_)
+                     : state.encoder->encode(values, state.step, payload_, pool_);
+        });
   }
   counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
   add_frame(tensor, encoded);
+}
+
+// A mean of what travels raw does so too. What an update makes of one is another tensor.
+bool ParameterServer::passes_on_raw(const ServerTensor& state) const {
+  return !is_root() &&
+         std::ranges::any_of(state.pushes, [](const Push& push) { return push.frame.not_finite; });
 }
 
 Bytes ParameterServer::contributors(const ServerTensor& state) const {

@@ -42,7 +42,7 @@ class ParameterServerWorker final : public Worker {
 
  private:
   void keep(Received received) override;
-  void contribute(std::size_t tensor, std::span<const float> gradient) override;
+  void contribute(std::size_t tensor, std::uint64_t step, std::span<const float> gradient) override;
   [[nodiscard]] bool change_is_here(std::size_t tensor) const override {
     return !tensors_[tensor].deltas.empty();
   }
@@ -80,11 +80,12 @@ class ParameterServerWorker final : public Worker {
   std::uint64_t newest_delta_ = 0;
 };
 
-void ParameterServerWorker::contribute(std::size_t tensor, std::span<const float> gradient) {
+void ParameterServerWorker::contribute(std::size_t tensor, std::uint64_t step,
+                                       std::span<const float> gradient) {
   counters_.pushed_values += gradient.size();
   if (placement().options.scaler_sharing) return offer(tensor, gradient);
   payload_.clear();
-  send_push(tensor, encode(*tensors_[tensor].encoder, tensor, step(), gradient, payload_));
+  send_push(tensor, encode(*tensors_[tensor].encoder, tensor, step, gradient, payload_));
 }
 
 void ParameterServerWorker::send_push(std::size_t tensor, const Encoded& encoded) {

@@ -43,7 +43,7 @@ class RingWorker final : public Worker {
 
  private:
   void keep(Received received) override;
-  void contribute(std::size_t tensor, std::span<const float> gradient) override;
+  void contribute(std::size_t tensor, std::uint64_t step, std::span<const float> gradient) override;
   [[nodiscard]] bool change_is_here(std::size_t tensor) const override {
     const Bucket& bucket = buckets_[layout_.place(tensor).bucket];
     return bucket.step == applied_step(tensor) + 1 && bucket.tasks_done == schedule_.size();
@@ -65,6 +65,8 @@ class RingWorker final : public Worker {
   bool perform(std::size_t number, const RingTask& task);
   void send_sum(std::size_t number, const RingTask& task);
   void complete(std::size_t number, std::size_t piece);
+  Encoded encode_piece(std::size_t number, std::size_t piece, std::span<const float> sum,
+                       Bytes& out);
   void send_complete(std::size_t number, const RingTask& task);
   bool receive(std::size_t number, const RingTask& task);
   void decode_frame(std::size_t number, const RingTask& task, PieceRange pieces,
@@ -123,17 +125,18 @@ Bucket RingWorker::make_bucket(std::size_t number) const {
   return bucket;
 }
 
-void RingWorker::contribute(std::size_t tensor, std::span<const float> gradient) {
+void RingWorker::contribute(std::size_t tensor, std::uint64_t step,
+                            std::span<const float> gradient) {
   const RingLayout::Place place = layout_.place(tensor);
   Bucket& bucket = buckets_[place.bucket];
   std::ranges::copy(gradient, bucket.values.begin() + static_cast<std::ptrdiff_t>(place.offset));
   if (++bucket.pushed < layout_.buckets()[place.bucket].tensors.size()) return;
   bucket.pushed = 0;
-  bucket.step = step();
+  bucket.step = step;
   bucket.tasks_done = 0;
   const std::uint64_t pushed_before = counters_.pushed_bytes;
   go_on(place.bucket);
-  expect_answer(tensor, step(), counters_.pushed_bytes - pushed_before);
+  expect_answer(tensor, step, counters_.pushed_bytes - pushed_before);
 }
 
 // As far as what has arrived allows.
@@ -172,18 +175,27 @@ void RingWorker::send_sum(std::size_t number, const RingTask& task) {
   const std::size_t piece = task.pieces.first;
   counters_.pushed_values += values(number, task.pieces).size();
   payload_.clear();
-  const Encoded encoded = encode(*bucket.encoders[piece], layout_.buckets()[number].tensors.front(),
-                                 bucket.step, values(number, task.pieces), payload_);
+  const Encoded encoded = encode_piece(number, piece, values(number, task.pieces), payload_);
   const Frame frame = frame_of(layout_.id_of(number, piece), encoded, payload_);
   send_frames(task.peer, MessageKind::kPush, bucket.step, {&frame, 1});
+}
+
+// As a part of the bucket's first tensor, or of the first that travels raw: all do then.
+Encoded RingWorker::encode_piece(std::size_t number, std::size_t piece, std::span<const float> sum,
+                                 Bytes& out) {
+  const Bucket& bucket = buckets_[number];
+  const auto& tensors = layout_.buckets()[number].tensors;
+  const auto raw = std::ranges::find_if(
+      tensors, [&](std::size_t tensor) { return travels_raw(tensor, bucket.step); });
+  return encode(*bucket.encoders[piece], raw == tensors.end() ? tensors.front() : *raw, bucket.step,
+                sum, out);
 }
 
 void RingWorker::complete(std::size_t number, std::size_t piece) {
   Bucket& bucket = buckets_[number];
   const std::span<float> sum = values(number, {.first = piece, .count = 1});
   const auto bytes = std::make_shared<Bytes>();
-  const Encoded encoded = encode(*bucket.encoders[piece], layout_.buckets()[number].tensors.front(),
-                                 bucket.step, sum, *bytes);
+  const Encoded encoded = encode_piece(number, piece, sum, *bytes);
   bucket.held[piece] = {.bytes = bytes,
                         .frame = frame_of(layout_.id_of(number, piece), encoded, *bytes)};
   // Everyone else gets what these bytes say, and so does their maker.

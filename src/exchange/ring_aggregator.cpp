@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "node_state.h"
+#include "raw_agreement.h"
 #include "ring_layout.h"
 
 namespace tersewire {
@@ -211,13 +212,19 @@ void RingAggregator::add_up(std::uint32_t id) {
 
 SharedBytes RingAggregator::encoded_sum(std::uint32_t id) {
   const Block& block = blocks_[id];
+  // A sum of what travels raw does so too.
+  const bool raw =
+      std::ranges::any_of(block.sums, [](const GroupSum& sum) { return sum.frame.not_finite; });
   payload_.clear();
   Encoded encoded;
   {
     const Stopwatch watch(counters_.encode_seconds, processor_seconds);
     encoded =
         with_context([&] { return "sum of " + name(id); },
-                     [&] { return block.encoder->encode(sum_, block.step, payload_, pool_); });
+                     [&] {
+                       return raw ? encode_raw(*block.encoder, sum_, block.step, payload_, pool_)
+                                  : block.encoder->encode(sum_, block.step, payload_, pool_);
+                     });
   }
   counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
   MessageWriter writer({.kind = MessageKind::kPull,

@@ -10,7 +10,24 @@ namespace {
 // The length of all parts but the last where `elems` values are cut into so many.
 std::size_t part_elems(std::size_t elems, std::size_t parts) { return (elems + parts - 1) / parts; }
 
+bool same_codecs(const Placement& placement, std::size_t a, std::size_t b) {
+  const auto& push = placement.push_codecs;
+  const auto& pull = placement.pull_codecs;  // of servers alone
+  const auto& tensors = placement.job.tensors;
+  // Codecs for sums go by values alone; a server's may go by the tensor's kind.
+  return push[a] == push[b] && (placement.options.top == RingTop::kRing ||
+                                (pull[a] == pull[b] && tensors[a].kind == tensors[b].kind));
+}
+
 }  // namespace
+
+std::vector<std::uint64_t> ring_ways(const Placement& placement) {
+  std::vector<std::uint64_t> ways(placement.job.tensors.size(), 0);
+  for (std::size_t tensor = 0; tensor < ways.size(); ++tensor) {
+    while (!same_codecs(placement, ways[tensor], tensor)) ++ways[tensor];
+  }
+  return ways;
+}
 
 int default_group(int workers) {
   int groups = 1;
@@ -25,33 +42,14 @@ RingLayout::RingLayout(std::shared_ptr<const Placement> placement)
       group_(static_cast<std::size_t>(placement_->options.group)),
       groups_(static_cast<std::size_t>(placement_->job.workers) / group_),
       places_(placement_->job.tensors.size()) {
-  cut_into_buckets();
-}
-
-void RingLayout::cut_into_buckets() {
-  const Job& job = placement_->job;
-  // Of tensors with the same codecs: the number of the first such.
-  std::vector<std::uint64_t> keys(job.tensors.size());
-  for (std::size_t tensor = 0; tensor < keys.size(); ++tensor) {
-    while (!same_codecs(keys[tensor], tensor)) ++keys[tensor];
-  }
-  for (std::vector<std::size_t>& tensors : make_buckets(job, keys)) {
-    RingBucket& bucket = buckets_.emplace_back();
+  for (const std::vector<std::size_t>& tensors : placement_->buckets) {
+    RingBucket bucket{.tensors = tensors};
     for (const std::size_t tensor : tensors) {
-      places_[tensor] = {.bucket = buckets_.size() - 1, .offset = bucket.elems};
-      bucket.elems += job.tensors[tensor].elems();
+      places_[tensor] = {.bucket = buckets_.size(), .offset = bucket.elems};
+      bucket.elems += placement_->job.tensors[tensor].elems();
     }
-    bucket.tensors = std::move(tensors);
+    buckets_.push_back(std::move(bucket));
   }
-}
-
-bool RingLayout::same_codecs(std::size_t a, std::size_t b) const {
-  const auto& push = placement_->push_codecs;
-  const auto& pull = placement_->pull_codecs;  // of servers alone
-  const auto& tensors = placement_->job.tensors;
-  // Codecs for sums go by values alone; a server's may go by the tensor's kind.
-  return push[a] == push[b] &&
-         (!is_tree() || (pull[a] == pull[b] && tensors[a].kind == tensors[b].kind));
 }
 
 std::size_t RingLayout::begin_of(std::size_t bucket, std::size_t piece) const {

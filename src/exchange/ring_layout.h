@@ -18,6 +18,9 @@
 
 namespace tersewire {
 
+// What make_buckets() goes by: of tensors with the same codecs, the number of the first such.
+std::vector<std::uint64_t> ring_ways(const Placement& placement);
+
 // The members of a group where a job of so many workers does not say: as few hops as there can be,
 // and of the two such numbers the one with less traffic between groups. That is the smallest
 // divisor that is not below the square root.
@@ -90,8 +93,6 @@ class RingLayout {
       PieceRange pieces, int rank) const;
 
  private:
-  void cut_into_buckets();
-  [[nodiscard]] bool same_codecs(std::size_t a, std::size_t b) const;
   [[nodiscard]] std::size_t begin_of(std::size_t bucket, std::size_t piece) const;
 
   std::shared_ptr<const Placement> placement_;

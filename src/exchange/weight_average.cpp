@@ -43,7 +43,8 @@ class WeightAverageWorker final : public Worker {
  private:
   void keep(Received received) override;
   void see_initial(std::size_t tensor, std::span<const float> parameters) override;
-  void contribute(std::size_t tensor, std::span<const float> gradient) override;
+  void take_gradient(std::size_t tensor, std::span<const float> gradient) override;
+  void contribute(std::size_t tensor, std::uint64_t step, std::span<const float> weights) override;
   [[nodiscard]] bool change_is_here(std::size_t tensor) const override {
     return !averages_all(tensor, applied_step(tensor) + 1) || tensors_[tensor].of_all.complete();
   }
@@ -76,8 +77,8 @@ class WeightAverageWorker final : public Worker {
   }
 
   void observe(std::size_t tensor, std::span<const float> gradient);
-  SharedBytes encoded_weights(MessageKind kind, std::size_t tensor, std::uint64_t step);
-  void send_to_all(std::size_t tensor, std::uint64_t step);
+  SharedBytes encoded_weights(MessageKind kind, std::size_t tensor, std::uint64_t step,
+                              std::span<const float> weights);
   void send_to_partner(std::size_t tensor);
   void keep_partners(const Received& received, const Frame& frame);
   void average_with_partners(std::size_t tensor);
@@ -92,7 +93,7 @@ void WeightAverageWorker::see_initial(std::size_t tensor, std::span<const float>
   if (weights.empty()) weights.assign(parameters.begin(), parameters.end());
 }
 
-void WeightAverageWorker::contribute(std::size_t tensor, std::span<const float> gradient) {
+void WeightAverageWorker::take_gradient(std::size_t tensor, std::span<const float> gradient) {
   AveragedTensor& state = tensors_[tensor];
   if (state.weights.size() != gradient.size()) {
     fail(ErrorCode::kFailedPrecondition,
@@ -105,7 +106,7 @@ void WeightAverageWorker::contribute(std::size_t tensor, std::span<const float> 
   if (asynchronous()) {
     send_to_partner(tensor);
   } else {
-    send_to_all(tensor, step());
+    submit(tensor, step(), state.weights);
   }
 }
 
@@ -118,17 +119,18 @@ void WeightAverageWorker::observe(std::size_t tensor, std::span<const float> gra
 
 // The message in which they travel, once all that travels in it is there.
 SharedBytes WeightAverageWorker::encoded_weights(MessageKind kind, std::size_t tensor,
-                                                 std::uint64_t step) {
+                                                 std::uint64_t step,
+                                                 std::span<const float> weights) {
   payload_.clear();
-  AveragedTensor& state = tensors_[tensor];
-  const Encoded encoded = encode(*state.encoder, tensor, step, state.weights, payload_);
+  const Encoded encoded = encode(*tensors_[tensor].encoder, tensor, step, weights, payload_);
   return fuse(kind, step, tensor, encoded, payload_);
 }
 
-void WeightAverageWorker::send_to_all(std::size_t tensor, std::uint64_t step) {
-  counters_.pushed_values +=
-      tensors_[tensor].weights.size() * static_cast<std::size_t>(job().workers - 1);
-  const SharedBytes bytes = encoded_weights(kForAll, tensor, step);
+// To all others.
+void WeightAverageWorker::contribute(std::size_t tensor, std::uint64_t step,
+                                     std::span<const float> weights) {
+  counters_.pushed_values += weights.size() * static_cast<std::size_t>(job().workers - 1);
+  const SharedBytes bytes = encoded_weights(kForAll, tensor, step, weights);
   if (!bytes) return;
   for (int other = 0; other < job().workers; ++other) {
     if (other != rank()) send(other, bytes);
@@ -142,15 +144,17 @@ void WeightAverageWorker::send_to_all(std::size_t tensor, std::uint64_t step) {
 void WeightAverageWorker::send_to_partner(std::size_t tensor) {
   const int partner = partner_of(rank(), step());
   if (partner == rank()) return;  // alone
-  counters_.pushed_values += tensors_[tensor].weights.size();
-  if (const SharedBytes bytes = encoded_weights(kForPartner, tensor, step())) send(partner, bytes);
+  const Floats& weights = tensors_[tensor].weights;
+  counters_.pushed_values += weights.size();
+  const SharedBytes bytes = encoded_weights(kForPartner, tensor, step(), weights);
+  if (bytes) send(partner, bytes);
 }
 
 void WeightAverageWorker::say_done() {
   for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
     if (closing_changes(tensor) == 0) continue;
     wait_for_room();
-    send_to_all(tensor, pushed_step(tensor) + 1);
+    submit(tensor, pushed_step(tensor) + 1, tensors_[tensor].weights);
   }
 }
 

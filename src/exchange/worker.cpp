@@ -16,7 +16,12 @@ Worker::Worker(std::shared_ptr<const Placement> placement, Transport& transport,
       me_(fmt::format("worker {}", transport.rank())),
       progress_(placement_->job.tensors.size()),
       open_pushes_(placement_->buckets.size()),
-      replicas_(progress_.size(), placement_->job.workers) {}
+      replicas_(progress_.size(), placement_->job.workers) {
+  // Where workers share scalers they agree on this too, as infinite ones.
+  if (!job().raw_from_all || placement_->options.scaler_sharing) return;
+  held_.emplace(placement_);
+  if (rank() == 0) count_.emplace(placement_);
+}
 
 Worker::~Worker() {
   if (!finished_) transport_.abort(me_ + " left the job before it was finished");
@@ -57,6 +62,7 @@ NodeState Worker::state() {
 std::uint64_t Worker::begin_step() {
   return guarded([&] {
     keep_what_has_arrived();
+    wait_for_verdicts();
     return step_ = next_step();
   });
 }
@@ -83,10 +89,43 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
       under_way_ = {.step = step_, .began = now, .last_arrival = now, .applied = 0};
     }
     wait_for_room();
-    contribute(tensor, gradient);
+    take_gradient(tensor, gradient);
     progress.pushed_step = step_;
     keep_what_has_arrived();
   });
+}
+
+void Worker::submit(std::size_t tensor, std::uint64_t step, std::span<const float> values) {
+  if (!held_) return contribute(tensor, step, values);
+  const SharedBytes said = held_->hold(rank(), tensor, step, values);
+  if (!said) return;
+  if (rank() == 0) return take_finiteness(0, parse_message(*said));
+  send(0, said);
+}
+
+void Worker::take_finiteness(int from, const Message& message) {
+  if (!held_ || (rank() != 0 && from != 0)) {
+    fail(ErrorCode::kDataLoss, "message from rank {}: what is finite there is not for worker {}",
+         from, rank());
+  }
+  if (rank() != 0) return release(message);
+  const SharedBytes verdict = count_->take(from, message);
+  if (!verdict) return;
+  for (int other = 1; other < job().workers; ++other) send(other, verdict);
+  release(parse_message(*verdict));
+}
+
+void Worker::release(const Message& verdict) {
+  for (const HeldPushes::Push& push : held_->release(verdict)) {
+    contribute(push.tensor, verdict.header.step, push.values);
+  }
+}
+
+// What was pushed is on its way then.
+void Worker::wait_for_verdicts() {
+  while (held_ && held_->awaits_verdict()) {
+    wait_for("what workers agree on of tensors that are not finite");
+  }
 }
 
 void Worker::keep_what_has_arrived() {
@@ -109,6 +148,10 @@ void Worker::sort_in(Received received) {
     }
     fail(ErrorCode::kDataLoss, "message from rank {}: checksums go to worker 0", received.from);
   }
+  if (header.kind == MessageKind::kFiniteness) {
+    counters_.pulled_bytes += received.bytes->size();
+    return take_finiteness(received.from, received.message);
+  }
   if (header.step == under_way_.step) under_way_.last_arrival = received.arrived;
   keep(std::move(received));
 }
@@ -119,6 +162,7 @@ void Worker::finish(std::span<const std::span<float>> parameters) {
       fail(ErrorCode::kInvalidArgument, "the job has {} tensors, and {} were given to finish",
            progress_.size(), parameters.size());
     }
+    wait_for_verdicts();
     say_done();
     // A step that was begun and not computed has no change to wait for.
     const std::uint64_t last = under_way_.step == step_ ? step_ : step_ - 1;
@@ -189,6 +233,9 @@ Encoded Worker::encode(Encoder& encoder, std::size_t tensor, std::uint64_t step,
   const Encoded encoded =
       with_context([&] { return name(tensor); },
                    [&] {
+                     if (travels_raw(tensor, step)) {
+                       return encode_raw(encoder, values, step, out, pool_);
+                     }
                      return agreed.empty() ? encoder.encode(values, step, out, pool_)
                                            : encoder.encode_under(agreed, values, step, out, pool_);
                    });

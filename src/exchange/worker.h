@@ -11,6 +11,7 @@
 #include "node.h"
 #include "node_state.h"
 #include "placement.h"
+#include "raw_agreement.h"
 #include "replica_check.h"
 #include "tersewire/communicator.h"
 
@@ -36,8 +37,13 @@ class Worker : public Communicator {
  protected:
   // Sorts in a message that has arrived, checking that it is one that its sender may send.
   virtual void keep(Received received) = 0;
-  // Begins the exchange of this worker's gradient of the current step.
-  virtual void contribute(std::size_t tensor, std::span<const float> gradient) = 0;
+  // Takes this worker's gradient of the current step.
+  virtual void take_gradient(std::size_t tensor, std::span<const float> gradient) {
+    submit(tensor, step_, gradient);
+  }
+  // Begins the exchange of values of this step, which submit() was given.
+  virtual void contribute(std::size_t tensor, std::uint64_t step,
+                          std::span<const float> values) = 0;
   // The next change of this tensor's parameters, of the step after applied_step(): whether all that
   // it needs has arrived ...
   [[nodiscard]] virtual bool change_is_here(std::size_t tensor) const = 0;
@@ -61,6 +67,9 @@ class Worker : public Communicator {
   // been applied. After finish() they always are.
   [[nodiscard]] virtual bool replicas_agree_before(std::uint64_t /*step*/) const { return true; }
 
+  // Has values of this step contributed: at once, or, with Job::raw_from_all, a copy of them, when
+  // workers have agreed on what travels raw.
+  void submit(std::size_t tensor, std::uint64_t step, std::span<const float> values);
   // Turns the mean gradient into a change of the parameters, where workers own the model.
   void apply_mean(const Update& update, std::size_t tensor, std::span<const float> mean,
                   std::span<float> parameters);
@@ -74,6 +83,10 @@ class Worker : public Communicator {
   SharedBytes fuse(MessageKind kind, std::uint64_t step, std::size_t tensor, const Encoded& encoded,
                    ByteView payload);
   void send(int to, const SharedBytes& bytes);
+  // Whether a tensor that is not finite on some worker travels as it is in this step.
+  [[nodiscard]] bool travels_raw(std::size_t tensor, std::uint64_t step) const {
+    return held_ && held_->travels_raw(tensor, step);
+  }
   // Others hold so many bytes that end with this tensor until they have answered by a change of it.
   void expect_answer(std::size_t tensor, std::uint64_t step, std::size_t bytes);
   // Waits until little enough of what this worker pushed is unanswered, so that others need not
@@ -142,6 +155,9 @@ class Worker : public Communicator {
   // Between computations, so that what others wait for goes on.
   void keep_what_has_arrived();
   void sort_in(Received received);
+  void take_finiteness(int from, const Message& message);
+  void release(const Message& verdict);
+  void wait_for_verdicts();
 
   [[nodiscard]] bool is_checked_before(std::uint64_t step) const {
     if (job().checksum_steps == 0 || !replicas_agree_before(step)) return false;
@@ -159,6 +175,9 @@ class Worker : public Communicator {
   std::size_t unanswered_bytes_ = 0;
   UnderWay under_way_;
   ReplicaCheck replicas_;
+  // Where workers agree on what travels raw.
+  std::optional<HeldPushes> held_;
+  std::optional<FinitenessCount> count_;  // worker 0's
   Floats delta_;
   std::uint64_t step_before_first_ = 0;
   std::uint64_t step_ = 0;

@@ -28,6 +28,7 @@ constexpr std::uint8_t kReservedBits = 0x3C;
 
 constexpr std::uint64_t kMaxPayloadBytes = (std::uint64_t{1} << 35) - 1;
 constexpr std::size_t kMaxRank = 32;
+constexpr std::size_t kWordBits = 32;  // of a finiteness message
 
 std::uint64_t checksum(ByteView message) {
   XXH64_state_t state;
@@ -161,11 +162,16 @@ void check_kind(const Message& message) {
        frames.front().payload.size() != sizeof(std::uint64_t))) {
     fail(ErrorCode::kDataLoss, "a checksum message must hold one plain frame of 8 bytes");
   }
+  if (header.kind == MessageKind::kFiniteness &&
+      (frames.size() != 1 || !is_plain_fp32(frames.front()) || frames.front().payload.empty() ||
+       frames.front().payload.size() % sizeof(std::uint32_t) != 0)) {
+    fail(ErrorCode::kDataLoss, "a finiteness message must hold one plain frame of 32-bit words");
+  }
 }
 
 bool holds_one_frame(MessageKind kind) {
   return kind == MessageKind::kFile || kind == MessageKind::kState || kind == MessageKind::kDone ||
-         kind == MessageKind::kChecksum;
+         kind == MessageKind::kChecksum || kind == MessageKind::kFiniteness;
 }
 
 MessageHeader read_header(ByteReader& reader, ByteView bytes) {
@@ -188,7 +194,7 @@ MessageHeader read_header(ByteReader& reader, ByteView bytes) {
          bytes.size());
   }
   if (kind < static_cast<std::uint8_t>(MessageKind::kPush) ||
-      kind > static_cast<std::uint8_t>(MessageKind::kChecksum)) {
+      kind > static_cast<std::uint8_t>(MessageKind::kFiniteness)) {
     fail(ErrorCode::kDataLoss, "message kind {} means nothing", kind);
   }
   header.kind = static_cast<MessageKind>(kind);
@@ -314,6 +320,41 @@ std::uint64_t checksum_in(const Message& message) {
 
 std::uint64_t tensor_checksum(std::uint32_t tensor, std::span<const float> values) noexcept {
   return XXH64(values.data(), values.size_bytes(), tensor);
+}
+
+Bytes finiteness_message(std::uint32_t sender, std::uint64_t step, std::uint32_t bucket,
+                         const std::vector<bool>& not_finite) {
+  std::vector<std::uint32_t> words((not_finite.size() + kWordBits - 1) / kWordBits, 0);
+  for (std::size_t i = 0; i < not_finite.size(); ++i) {
+    if (not_finite[i]) words[i / kWordBits] |= std::uint32_t{1} << (i % kWordBits);
+  }
+  MessageWriter writer({.kind = MessageKind::kFiniteness, .sender = sender, .step = step});
+  writer.add({.tensor = bucket,
+              .codec = CodecId::kFp32,
+              .not_finite = false,
+              .description = std::nullopt,
+              .payload = std::as_bytes(std::span(words))});
+  return writer.take();
+}
+
+std::vector<bool> finiteness_in(const Message& message, std::size_t tensors) {
+  const ByteView payload = message.frames.at(0).payload;
+  std::vector<std::uint32_t> words((tensors + kWordBits - 1) / kWordBits);
+  if (payload.size() != words.size() * sizeof(std::uint32_t)) {
+    fail(ErrorCode::kDataLoss, "{} bytes do not say which of {} tensors are finite", payload.size(),
+         tensors);
+  }
+  std::memcpy(words.data(), payload.data(), payload.size());
+  std::vector<bool> not_finite(tensors);
+  for (std::size_t i = 0; i < words.size() * kWordBits; ++i) {
+    if ((words[i / kWordBits] >> (i % kWordBits) & 1) == 0) continue;
+    if (i >= tensors) {
+      fail(ErrorCode::kDataLoss, "tensor {} of a bucket that has {} is said not to be finite", i,
+           tensors);
+    }
+    not_finite[i] = true;
+  }
+  return not_finite;
 }
 
 void check_contributors(ByteView bitmap, std::size_t workers) {

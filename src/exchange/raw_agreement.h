@@ -1,0 +1,91 @@
+// Job::raw_from_all: before a bucket is encoded, every worker tells worker 0 which of its tensors
+// are not finite there, and worker 0, when all have, tells everyone which are not finite anywhere:
+// those travel as they are from all (spec/wire-format.md, "finiteness").
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "placement.h"
+#include "tersewire/message.h"
+
+namespace tersewire {
+
+// What travels of values that are not finite here or elsewhere: they themselves, which leaves the
+// residual as it was. Where they are finite their codec is not asked whether it rejects others.
+Encoded encode_raw(Encoder& encoder, std::span<const float> values, std::uint64_t step, Bytes& out,
+                   ThreadPool* pool);
+
+// Every worker's side: what was pushed, until workers have agreed on its bucket.
+class HeldPushes {
+ public:
+  struct Push {
+    std::size_t tensor;
+    Floats values;
+  };
+
+  explicit HeldPushes(std::shared_ptr<const Placement> placement);
+
+  // Copies a tensor's values for this step. What it returns, once its bucket is complete, is the
+  // message that says which of the bucket's tensors are not finite; null before.
+  SharedBytes hold(int rank, std::size_t tensor, std::uint64_t step, std::span<const float> values);
+
+  // Takes what worker 0 says of a bucket, and returns its pushes, as they came; they are valid
+  // until the next of their tensors is held. Throws kDataLoss for what this worker does not wait
+  // for.
+  std::span<const Push> release(const Message& verdict);
+
+  // Whether a bucket is complete and not agreed on.
+  [[nodiscard]] bool awaits_verdict() const { return awaited_ > 0; }
+  // Whether a tensor is one that travels as it is in this step.
+  [[nodiscard]] bool travels_raw(std::size_t tensor, std::uint64_t step) const {
+    return raw_step_[tensor] == step;
+  }
+
+ private:
+  struct Bucket {
+    std::vector<Push> pushes;  // room for all; they keep their memory from step to step
+    std::size_t held = 0;      // of them, in this step
+    std::vector<bool> not_finite;
+    std::uint64_t step = 0;
+    bool awaits_verdict = false;
+  };
+
+  [[nodiscard]] std::size_t place_of(std::size_t tensor) const;
+  void check_is_awaited(std::size_t number, const Message& verdict) const;
+
+  std::shared_ptr<const Placement> placement_;
+  std::vector<Bucket> buckets_;
+  std::size_t awaited_ = 0;              // buckets
+  std::vector<std::uint64_t> raw_step_;  // by tensor: the last step in which it travels as it is
+};
+
+// Worker 0's side: what all workers say.
+class FinitenessCount {
+ public:
+  explicit FinitenessCount(std::shared_ptr<const Placement> placement);
+
+  // Takes what a worker says of a bucket, worker 0 itself too; null until all have, then worker 0's
+  // verdict. Throws kDataLoss, naming the worker, for what does not belong here.
+  SharedBytes take(int from, const Message& said);
+
+ private:
+  struct Said {
+    std::uint64_t step;
+    std::vector<bool> not_finite;
+  };
+  struct Bucket {
+    std::vector<std::optional<Said>> said;  // by worker
+    std::size_t workers = 0;                // that have
+  };
+
+  SharedBytes verdict(std::size_t number);
+
+  std::shared_ptr<const Placement> placement_;
+  std::vector<Bucket> buckets_;
+};
+
+}  // namespace tersewire
