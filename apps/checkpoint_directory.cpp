@@ -84,8 +84,8 @@ CheckpointJob job_in(const TensorFile& file) {
 }
 
 TensorFile read_tensor_file(const fs::path& path) {
-  return with_file(path.string(),
-                   [&] { return parse_tensor_file(read_file(path.string()), true); });
+  const Bytes bytes = read_file(path.string());
+  return with_file(path.string(), [&] { return parse_tensor_file(bytes, true); });
 }
 
 trainer::NodeCheckpoint node_in(TensorFile file) {

@@ -1,0 +1,211 @@
+// A job that goes on from a checkpoint ends as one that was never interrupted.
+#include "trainer/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "tersewire/error.h"
+#include "trainer/data/image_samples.h"
+#include "trainer/data/stroke_digits.h"
+#include "trainer/train.h"
+
+namespace tersewire::trainer {
+namespace {
+
+constexpr std::uint64_t kSteps = 24;
+constexpr std::uint64_t kBetween = 6;
+
+const DataSplits& small_data() {
+  static const DataSplits data{std::make_shared<ImageSamples>(generate_stroke_digits(1, 0, 600)),
+                               std::make_shared<ImageSamples>(generate_stroke_digits(1, 600, 100)),
+                               "small"};
+  return data;
+}
+
+TrainConfig small_job(const std::string& exchange, const std::string& codec) {
+  TrainConfig config;
+  config.model = "mlp";
+  config.workers = 3;
+  config.steps = kSteps;
+  config.batch = 4;
+  config.exchange = exchange;
+  config.push_codec = config.pull_codec = codec;
+  config.policy = "small";
+  config.checkpoint_steps = kBetween;
+  return config;
+}
+
+// A job's checkpoints, by step.
+class Checkpoints {
+ public:
+  explicit Checkpoints(const TrainConfig& config) : config_(config) {}
+
+  TrainHooks hooks() {
+    TrainHooks hooks;
+    hooks.on_checkpoint = [this](NodeCheckpoint node) {
+      const std::lock_guard lock(mutex_);
+      const std::uint64_t step = node.step;
+      nodes_[step].push_back(std::move(node));
+    };
+    return hooks;
+  }
+
+  JobCheckpoint after(std::uint64_t step) {
+    JobCheckpoint checkpoint{
+        .workers = config_.workers, .servers = config_.servers, .nodes = nodes_.at(step)};
+    std::ranges::sort(checkpoint.nodes, {}, &NodeCheckpoint::rank);
+    return checkpoint;
+  }
+
+ private:
+  TrainConfig config_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::vector<NodeCheckpoint>> nodes_;
+};
+
+void expect_same(const TrainResult& resumed, const TrainResult& whole) {
+  EXPECT_EQ(resumed.parameters_checksum, whole.parameters_checksum);
+  EXPECT_EQ(resumed.final_loss, whole.final_loss);
+  EXPECT_EQ(resumed.test_accuracy, whole.test_accuracy);
+  EXPECT_EQ(resumed.steps, whole.steps);
+}
+
+struct System {
+  const char* name;
+  TrainConfig config;
+};
+
+std::vector<System> systems() {
+  std::vector<System> systems{
+      {"three_lc", small_job("parameter-server", "3lc:s=1.75")},
+      {"three_lc_on_servers_of_workers", small_job("parameter-server", "3lc:s=1.75")},
+      {"terngrad", small_job("gradient-server:scaler-sharing=on", "terngrad")},
+      {"inceptionn", small_job("ring", "inceptionn:bound=2^-10,ef=on")},
+      {"inceptionn_tree", small_job("aggregator-tree:fan-in=2", "3lc")},
+      {"adacomp", small_job("all-gather", "adacomp")},
+      {"oland_raj", small_job("weight-average:every=4", "oland-raj:ef=on")},
+      {"local_steps_and_adam", small_job("parameter-server", "topk")}};
+  systems[1].config.servers = Job::kColocated;
+  systems.back().config.local_steps = 2;
+  systems.back().config.optimizer = "adam";
+  systems.back().config.learning_rate = 0.001;
+  systems.back().config.ema = 0.9;
+  return systems;
+}
+
+class EverySystem : public testing::TestWithParam<System> {};
+
+TEST_P(EverySystem, GoesOnToTheBit) {
+  const TrainConfig& config = GetParam().config;
+  Checkpoints saved(config);
+  const TrainResult whole = train(config, small_data(), saved.hooks());
+  for (const std::uint64_t step : {kBetween, 3 * kBetween}) {
+    SCOPED_TRACE(testing::Message() << "after step " << step);
+    const JobCheckpoint checkpoint = saved.after(step);
+    Checkpoints again(config);
+    const TrainResult resumed = train(config, small_data(), again.hooks(), &checkpoint);
+    expect_same(resumed, whole);
+    EXPECT_EQ(resumed.resumed_after, step);
+    if (step == 3 * kBetween) continue;
+    // What it saves later is what was saved then.
+    const JobCheckpoint later = saved.after(3 * kBetween);
+    const JobCheckpoint later_again = again.after(3 * kBetween);
+    ASSERT_EQ(later.nodes.size(), later_again.nodes.size());
+    for (std::size_t i = 0; i < later.nodes.size(); ++i) {
+      for (const auto& [name, array] : later.nodes[i].arrays) {
+        ASSERT_EQ(array.values, later_again.nodes[i].arrays.at(name).values) << name;
+      }
+      EXPECT_EQ(later.nodes[i].facts, later_again.nodes[i].facts);
+    }
+  }
+}
+
+TEST_P(EverySystem, GoesOnWithAnotherNumberOfWorkers) {
+  TrainConfig config = GetParam().config;
+  Checkpoints saved(config);
+  train(config, small_data(), saved.hooks());
+  const JobCheckpoint checkpoint = saved.after(kBetween);
+  for (const int workers : {2, 4}) {
+    config.workers = workers;
+    const TrainResult resumed = train(config, small_data(), {}, &checkpoint);
+    EXPECT_EQ(resumed.steps, kSteps);
+    EXPECT_GT(resumed.test_accuracy, 0.0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EverySystem, testing::ValuesIn(systems()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class Refusals : public testing::Test {
+ protected:
+  void SetUp() override {
+    Checkpoints saved(config_);
+    train(config_, small_data(), saved.hooks());
+    checkpoint_ = saved.after(kBetween);
+  }
+  void expect_refused(const TrainConfig& config, const DataSplits& data, const std::string& part) {
+    try {
+      train(config, data, {}, &checkpoint_);
+      ADD_FAILURE() << "accepted; expected " << part;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+
+  TrainConfig config_ = small_job("parameter-server", "3lc");
+  JobCheckpoint checkpoint_;
+};
+
+TEST_F(Refusals, AnotherModel) {
+  config_.model = "lenet";
+  expect_refused(config_, small_data(), "with the model that it was made of");
+}
+
+TEST_F(Refusals, AnotherOptimizer) {
+  config_.optimizer = "adam";
+  expect_refused(config_, small_data(), "exp_avg");
+}
+
+TEST_F(Refusals, AnotherDataSet) {
+  const DataSplits other{std::make_shared<ImageSamples>(generate_stroke_digits(2, 0, 600)),
+                         small_data().test, "other"};
+  expect_refused(config_, other, "other data than 'other'");
+}
+
+TEST_F(Refusals, ACodecThatKeepsNothing) {
+  config_.push_codec = "fp32";
+  expect_refused(config_, small_data(), "residual");
+}
+
+TEST_F(Refusals, AMissingArray) {
+  for (auto& node : checkpoint_.nodes) node.arrays.erase("momentum/fc2.weight");
+  expect_refused(config_, small_data(), "'momentum/fc2.weight'");
+}
+
+TEST_F(Refusals, AResidualThatIsNotThere) {
+  checkpoint_.nodes[1].arrays.erase("pushed/fc1.weight");
+  expect_refused(config_, small_data(), "fc1.weight");
+}
+
+TEST_F(Refusals, AnArrayOfAnotherSize) {
+  checkpoint_.nodes[0].arrays["model/fc1.bias"].values.pop_back();
+  expect_refused(config_, small_data(), "'model/fc1.bias' has 391 values");
+}
+
+TEST_F(Refusals, NumbersThatAreNone) {
+  checkpoint_.nodes[2].facts["losses"] = "1.5 oops";
+  expect_refused(config_, small_data(), "no numbers");
+}
+
+TEST(Checkpoints, NeedAMultipleOfLocalSteps) {
+  TrainConfig config = small_job("parameter-server", "3lc");
+  config.local_steps = 4;
+  EXPECT_THROW(train(config, small_data(), {}), Error);
+}
+
+}  // namespace
+}  // namespace tersewire::trainer

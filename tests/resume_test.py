@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Runs that break off, and go on from their last checkpoint.
+
+usage: resume_test.py PATH_TO_TERSEWIRE
+
+Set MPIEXEC to try it over processes as well.
+"""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "spec"))
+
+import mpi_launcher
+from reference.xxh64 import xxh64
+
+PROGRAM = None
+
+STEPS = 160
+EVERY = 20
+JOB = ["--model", "mlp", "--workers", "2", "--steps", str(STEPS), "--batch", "8",
+       "--codec", "3lc:s=1.5", "--checkpoint-steps", str(EVERY)]  # fmt: skip
+
+
+def train(*arguments, launcher=(), preexec_fn=None):
+    with mpi_launcher.environment() as variables:
+        return subprocess.run(
+            [*launcher, PROGRAM, "train", *map(str, arguments)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            timeout=120, preexec_fn=preexec_fn, check=False, env=variables,
+        )  # fmt: skip
+
+
+def outcome(finished):
+    """What must not depend on interruptions."""
+    summary = json.loads(finished.stdout)
+    return {key: summary[key] for key in ("parameters_checksum", "final_loss", "test_accuracy")}
+
+
+def command_lines():
+    """Of all processes."""
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
+                yield file.read()
+        except OSError:
+            pass  # it has ended
+
+
+def lines_of(run):
+    with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def header_of(path):
+    """Of a safetensors file, as its specification says."""
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        return json.loads(file.read(length)), os.path.getsize(path) - 8 - length
+
+
+def rewrite(path, before, after):
+    """Replaces a piece of a file's header by one as long, as another program would have it."""
+    with open(path, "rb") as file:
+        data = file.read()
+    assert data.count(before) == 1 and len(before) == len(after)
+    data = data.replace(before, after)
+    key = b'"xxh64":"'
+    place = data.index(key) + len(key)
+    zeroed = data[:place] + b"0" * 16 + data[place + 16 :]
+    checksum = f"{xxh64(zeroed):016x}".encode()
+    with open(path, "wb") as file:
+        file.write(data[:place] + checksum + data[place + 16 :])
+
+
+class Resume(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.mkdtemp()
+        cls.whole = os.path.join(cls.scratch, "whole")
+        finished = train(*JOB, "--out", cls.whole, "--json")
+        assert finished.returncode == 0, finished.stderr.decode()
+        cls.expected = outcome(finished)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.scratch)
+
+    def copy_of_whole(self):
+        """A run as the whole one left it, which still has its last checkpoints."""
+        run = tempfile.mkdtemp(dir=self.scratch)
+        shutil.copytree(self.whole, run, dirs_exist_ok=True)
+        return run
+
+    def kill_after(self, lines, run, launcher=()):
+        """Starts the job and kills it without warning once it has taken so many steps."""
+        with mpi_launcher.environment() as variables:
+            self.start_and_kill(lines, run, launcher, variables)
+
+    def start_and_kill(self, lines, run, launcher, variables):
+        transport = ["--transport", "mpi", "--deadline", "5"] if launcher else []
+        process = subprocess.Popen(
+            [*launcher, PROGRAM, "train", *JOB, "--out", run, *transport],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True, env=variables,
+        )  # fmt: skip
+        metrics = os.path.join(run, "metrics.jsonl")
+        end = time.monotonic() + 60
+        while time.monotonic() < end and process.poll() is None:
+            if os.path.exists(metrics) and len(open(metrics, "rb").readlines()) >= lines:
+                break
+            time.sleep(0.002)
+        self.assertIsNone(process.poll(), "the run ended before it was to be killed")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        # What a launcher started ends when it is gone, a moment later.
+        while time.monotonic() < end and any(run in line for line in command_lines()):
+            time.sleep(0.05)
+
+    def assert_refused(self, finished, code, *parts):
+        self.assertEqual(finished.returncode, code, finished.stderr.decode())
+        message = finished.stderr.decode().splitlines()[-1]
+        for part in parts:
+            self.assertIn(part, message)
+
+    def test_killed_at_any_moment_it_ends_as_if_it_had_not_been(self):
+        for lines in (EVERY + 3, 2 * EVERY, 3 * EVERY + 1, 5 * EVERY + 7):
+            with self.subTest(steps=lines):
+                run = tempfile.mkdtemp(dir=self.scratch)
+                self.kill_after(lines, run)
+                resumed = train("--resume", run, "--json")
+                self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
+                self.assertEqual(outcome(resumed), self.expected)
+                self.assertEqual([line["step"] for line in lines_of(run)],
+                                 list(range(1, STEPS + 1)))  # fmt: skip
+                for key in ("seconds", "push_bytes", "pull_bytes"):
+                    values = [line[key] for line in lines_of(run)]
+                    self.assertEqual(values, sorted(values), key)
+
+    def test_a_torn_checkpoint_is_passed_over(self):
+        run = self.copy_of_whole()
+        last = os.path.join(run, "checkpoints", f"step-{STEPS - EVERY}")
+        with open(os.path.join(last, "node-1.safetensors"), "r+b") as file:
+            file.truncate(os.path.getsize(file.name) - 100)
+        resumed = train("--resume", run, "--json")
+        self.assertIn("passed over a checkpoint", resumed.stderr.decode())
+        self.assertIn("node-1.safetensors", resumed.stderr.decode())
+        self.assertEqual(outcome(resumed), self.expected)
+        self.assertEqual(json.loads(resumed.stdout)["resumed_after"], STEPS - 2 * EVERY)
+
+    def test_a_damaged_or_missing_file_is_as_good_as_torn(self):
+        run = self.copy_of_whole()
+        last = os.path.join(run, "checkpoints", f"step-{STEPS - EVERY}")
+        with open(os.path.join(last, "node-0.safetensors"), "r+b") as file:
+            file.seek(-5, os.SEEK_END)
+            byte = file.read(1)
+            file.seek(-5, os.SEEK_END)
+            file.write(bytes([byte[0] ^ 1]))
+        before = os.path.join(run, "checkpoints", f"step-{STEPS - 2 * EVERY}")
+        os.remove(os.path.join(before, "node-2.safetensors"))
+        self.assert_refused(train("--resume", run), 1, "no whole checkpoint", "checksum")
+
+    def test_only_two_checkpoints_are_kept(self):
+        self.assertEqual(
+            sorted(os.listdir(os.path.join(self.whole, "checkpoints"))),
+            sorted(f"step-{step}" for step in (STEPS - 2 * EVERY, STEPS - EVERY)),
+        )
+
+    def test_with_another_number_of_workers(self):
+        run = self.copy_of_whole()
+        resumed = train("--resume", run, "--workers", 3, "--json")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
+        self.assertEqual(json.loads(resumed.stdout)["workers"], 3)
+
+    def test_files_are_safetensors(self):
+        header, values = header_of(os.path.join(self.whole, "model.safetensors"))
+        header.pop("__metadata__")
+        self.assertEqual(header["fc1.weight"]["shape"], [392, 784])
+        self.assertEqual(len(header), 6)
+        self.assertEqual(max(entry["data_offsets"][1] for entry in header.values()), values)
+
+    def test_what_does_not_fit_is_refused(self):
+        run = self.copy_of_whole()
+        empty = tempfile.mkdtemp(dir=self.scratch)
+        for code, parts, arguments in (
+            (1, ("no whole checkpoint", "--checkpoint-steps"), ("--resume", empty)),
+            (1, ("no whole checkpoint",), ("--resume", os.path.join(empty, "nowhere"))),
+            (2, ("--codec 3lc:s=1.5", "--codec int8"), ("--resume", run, "--codec", "int8")),
+            (2, ("--model mlp", "--model lenet"), ("--resume", run, "--model", "lenet")),
+            (2, ("no --epochs",), ("--resume", run, "--epochs", "2")),
+            (1, ("out",), ("--resume", run, "--out", empty)),
+            (1, ("recipe",), ("--resume", run, "--recipe", "3lc-resnet20")),
+            (2, ("--out",), (*JOB, "--transport", "mpi")),
+            (2, ("multiple",), (*JOB, "--local-steps", "3")),
+            (2, ("backup",), (*JOB, "--backup-workers", "1")),
+        ):
+            with self.subTest(arguments=arguments):
+                finished = train(*arguments)
+                self.assertNotEqual(finished.returncode, 0)
+                message = finished.stderr.decode().strip()
+                for part in parts:
+                    self.assertIn(part, message)
+
+    def test_another_version_is_refused(self):
+        run = self.copy_of_whole()
+        last = os.path.join(run, "checkpoints", f"step-{STEPS - EVERY}")
+        rewrite(os.path.join(last, "node-0.safetensors"),
+                b'"tersewire_checkpoint":"1"', b'"tersewire_checkpoint":"2"')  # fmt: skip
+        self.assert_refused(train("--resume", run), 1, "version 2", "tersewire 0.", "version 1")
+
+    def test_settings_that_no_option_has_are_refused(self):
+        run = self.copy_of_whole()
+        last = os.path.join(run, "checkpoints", f"step-{STEPS - EVERY}")
+        for rank in range(3):
+            rewrite(os.path.join(last, f"node-{rank}.safetensors"),
+                    b'\\"momentum\\"', b'\\"momentun\\"')  # fmt: skip
+        self.assert_refused(train("--resume", run), 1, "'momentun'")
+
+    def test_a_full_disk_loses_nothing(self):
+        run = os.path.join(self.scratch, "full")
+        # Room for metrics, and for no checkpoint.
+        limit = 100_000
+        failed = train(*JOB, "--out", run, preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_FSIZE, (limit, limit)))  # fmt: skip
+        self.assert_refused(failed, 1, "node-", "safetensors")
+        self.assertEqual(len(lines_of(run)), EVERY)
+        left = [name for _, _, names in os.walk(run) for name in names]
+        self.assertEqual(sorted(left), ["config.json", "metrics.jsonl"])
+
+    def test_over_processes_and_from_one_transport_to_the_other(self):
+        if "MPIEXEC" not in os.environ:
+            self.skipTest("no MPIEXEC in the environment")
+        launcher = mpi_launcher.command(3)
+        run = tempfile.mkdtemp(dir=self.scratch)
+        self.kill_after(2 * EVERY + 5, run, launcher)
+        resumed = train("--resume", run, "--json", launcher=launcher)
+        self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
+        self.assertEqual(outcome(resumed), self.expected)
+        run = self.copy_of_whole()
+        moved = train("--resume", run, "--transport", "mpi", "--json", launcher=launcher)
+        self.assertEqual(moved.returncode, 0, moved.stderr.decode())
+        self.assertEqual(outcome(moved), self.expected)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
