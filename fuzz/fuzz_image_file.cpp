@@ -16,7 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             "sides are within the limits");
     const std::size_t plane =
         static_cast<std::size_t>(image->height) * static_cast<std::size_t>(image->width);
-    require(plane <= kMaxImagePixels && image->pixels.size() == plane * image->channels,
+    require(plane <= kMaxImagePixels &&
+                image->pixels.size() == plane * static_cast<std::size_t>(channels),
             "every channel has its plane");
   }
   return 0;

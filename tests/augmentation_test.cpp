@@ -97,7 +97,7 @@ TEST(CropFlip, ReachesEveryOffsetAndMirrorsHalfTheTime) {
     EXPECT_LE(std::abs(place.second), kPaddingPixels);
     EXPECT_NEAR(count, 100, 50);  // five standard deviations
   }
-  EXPECT_NEAR(mirrored, kDraws / 2, 5 * 45);
+  EXPECT_NEAR(mirrored, 0.5 * kDraws, 5 * 45);
 }
 
 TEST(CropFlip, IsTheImageMovedAndMirroredOverPaddingThatIsNormalizedZero) {
@@ -112,8 +112,9 @@ TEST(CropFlip, IsTheImageMovedAndMirroredOverPaddingThatIsNormalizedZero) {
       const int row = i % 1024 / 32 + place.top;
       const int column = (place.mirrored ? 31 - i % 32 : i % 32) + place.left;
       const bool inside = row >= 0 && row < 32 && column >= 0 && column < 32;
-      const auto at = static_cast<std::size_t>(1024 * channel + 32 * row + column);
-      ASSERT_EQ(values[static_cast<std::size_t>(i)], inside ? normalized(channel, pixels[at]) : 0)
+      const int at = 1024 * channel + 32 * row + column;
+      ASSERT_EQ(values[static_cast<std::size_t>(i)],
+                inside ? normalized(channel, pixels[static_cast<std::size_t>(at)]) : 0)
           << "stream " << stream << ", value " << i;
     }
   }
@@ -186,7 +187,7 @@ TEST(CifarNet, ReachesEveryOffsetAndMirrorsHalfTheTime) {
   EXPECT_EQ(places.size(), 81U);
   EXPECT_EQ(*places.begin(), (std::pair<long, long>{0, 0}));
   EXPECT_EQ(*places.rbegin(), (std::pair<long, long>{8, 8}));
-  EXPECT_NEAR(mirrored, kDraws / 2, 5 * 32);
+  EXPECT_NEAR(mirrored, 0.5 * kDraws, 5 * 32);
 }
 
 TEST(CifarNet, TestShowsTheCentre) {
@@ -227,8 +228,8 @@ std::vector<double> defined(const ByteVector& pixels, int top, int left, bool mi
     double sum = 0;
     for (int i = 0; i < 576; ++i) {
       const int column = left + (mirrored ? 23 - i % 24 : i % 24);
-      values.push_back(
-          pixels[static_cast<std::size_t>(1024 * channel + 32 * (top + i / 24) + column)]);
+      const int at = 1024 * channel + 32 * (top + i / 24) + column;
+      values.push_back(pixels[static_cast<std::size_t>(at)]);
       sum += values.back();
     }
     for (std::size_t i = begin; i < values.size(); ++i) {
@@ -301,7 +302,7 @@ ImageSamples noisy_samples(View view) {
                  .width = 32,
                  .pixels = {},
                  .labels = {0, 1, 2, 3, 4, 5, 6, 7}};
-  images.pixels.resize(8U * 3072);
+  images.pixels.resize(std::size_t{8} * 3072);
   CounterRandom draws(4, 2, 0);
   for (std::uint8_t& pixel : images.pixels) pixel = static_cast<std::uint8_t>(draws.below(256));
   return ImageSamples(images, kCifar10Normalization, view);

@@ -40,7 +40,7 @@ ByteVector png(std::uint32_t width, std::uint32_t height, const ByteVector& pixe
   for (std::uint32_t y = 0; y < height; ++y) {
     rows.push_back(0);  // not filtered
     const auto row = pixels.begin() + static_cast<std::ptrdiff_t>(std::size_t{3} * width * y);
-    rows.insert(rows.end(), row, row + static_cast<std::ptrdiff_t>(3 * width));
+    rows.insert(rows.end(), row, row + std::ptrdiff_t{3} * width);
   }
   uLongf bytes = compressBound(rows.size());
   ByteVector compressed(bytes);
@@ -243,7 +243,7 @@ std::vector<float> shown(const Samples& samples, std::uint64_t number = 0) {
   BatchMaker batches(samples, 1, 0);
   const std::uint32_t index = 0;
   const Batch& batch = batches.make({&index, 1}, number);
-  return {batch.values, batch.values + 3 * kPhotoSide * kPhotoSide};
+  return {batch.values, batch.values + std::ptrdiff_t{3} * kPhotoSide * kPhotoSide};
 }
 
 TEST_F(Images, PhotographsOfAnySizeAreCutOut) {
@@ -284,7 +284,7 @@ TEST_F(Images, PhotographsAreCroppedAnywhereAndMirrored) {
   }
   EXPECT_GT(offsets.size(), 20U);
   EXPECT_LE(*offsets.rbegin(), 32);
-  EXPECT_NEAR(mirrored, kDraws / 2, 5 * 4);
+  EXPECT_NEAR(mirrored, 0.5 * kDraws, 5 * 4);
   EXPECT_EQ(shown(*splits.train, 7), shown(*splits.train, 7));
   expect_error(ErrorCode::kInvalidArgument, "not for photographs", [&] {
     load({3, 224, 224}, "cifarnet");

@@ -78,8 +78,8 @@ TEST(SplitText, LastTenthIsTheTestAndPiecesFollowOneAnother) {
   };
   for (const std::uint32_t i : {0U, 1U, 34U}) {
     const Piece piece = piece_of(*splits.train, i);
-    EXPECT_EQ(text_of(piece.tokens), text.substr(50 * i, 50));
-    EXPECT_EQ(text_of(piece.labels), text.substr(50 * i + 1, 50));
+    EXPECT_EQ(text_of(piece.tokens), text.substr(std::size_t{50} * i, 50));
+    EXPECT_EQ(text_of(piece.labels), text.substr(std::size_t{50} * i + 1, 50));
   }
   EXPECT_EQ(text_of(piece_of(*splits.test, 2).labels), text.substr(1800 + 101, 50));
 }

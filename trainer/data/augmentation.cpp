@@ -16,7 +16,7 @@ constexpr Normalization kAsBytes{{0, 0, 0}, {1.0F / 255, 1.0F / 255, 1.0F / 255}
 
 // Uniform among the places where a crop of `crop` pixels fits into `side`.
 int random_offset(int side, int crop, CounterRandom& draws) {
-  return static_cast<int>(draws.below(static_cast<std::uint64_t>(side - crop + 1)));
+  return static_cast<int>(draws.below(static_cast<std::uint64_t>(side - crop) + 1));
 }
 
 Crop whole(const Image& image) {

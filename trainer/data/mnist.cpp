@@ -16,9 +16,9 @@ constexpr int kClasses = 10;
 constexpr std::uint32_t kMaxSide = 4096;
 
 std::string find_file(const std::string& directory, const std::string& name) {
-  const std::string plain = path_in(directory, name);
+  std::string plain = path_in(directory, name);
   if (is_file(plain)) return plain;
-  const std::string zipped = plain + ".gz";
+  std::string zipped = plain + ".gz";
   if (is_file(zipped)) return zipped;
   std::string expected;
   for (const char* file : kMnistFiles)

@@ -66,7 +66,7 @@ void append_resized_plane(const std::uint8_t* plane, int from_width, const std::
   for (const Taps& taps : rows) {
     for (std::size_t x = 0; x < width; ++x) {
       const float value = weighted(taps, narrowed.data() + x, static_cast<std::ptrdiff_t>(width));
-      pixels.push_back(static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F) + 0.5F));
+      pixels.push_back(static_cast<std::uint8_t>(std::lround(std::clamp(value, 0.0F, 255.0F))));
     }
   }
 }
