@@ -19,10 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 PROGRAM = None
 RECIPES = None  # the folder of the source
 
-# Settings that config.json has under another name.
-RECORDED_AS = {"codec": "push_codec", "warm-up": "warm_up_steps"}
-
-
 def settings_of(path):
     lines = [line for line in path.read_text().splitlines() if line and line[0] not in "#;"]
     return {key.strip(): value.strip() for key, value in (line.split("=", 1) for line in lines)}
@@ -127,13 +123,14 @@ class BuiltIn(RecipeTest):
         for path in self.recipes():
             with self.subTest(recipe=path.name):
                 # One sample a worker: a step of a large model takes long.
-                config, summary = self.run_of("--recipe", path.stem, "--steps", 1, "--batch", 1)
+                shorter = ("--steps", 1, "--warm-up", 1, "--batch", 1)
+                config, summary = self.run_of("--recipe", path.stem, *shorter)
                 self.assertEqual((config["recipe"], summary["recipe"]), (path.stem, path.stem))
                 self.assertEqual((config["steps"], config["batch"]), (1, 1))
                 for key, value in settings_of(path).items():
-                    if key in ["steps", "epochs", "batch"]:
+                    if key in ["steps", "epochs", "warm-up", "batch"]:
                         continue
-                    found = config[RECORDED_AS.get(key, key.replace("-", "_"))]
+                    found = config["push_codec" if key == "codec" else key.replace("-", "_")]
                     is_text = isinstance(found, str)
                     self.assertEqual(found, value if is_text else json.loads(value), key)
 
