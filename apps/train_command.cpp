@@ -4,10 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
-#include <csignal>
 #include <cstdint>
-#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,6 +14,8 @@
 #include "apps/checkpoint_directory.h"
 #include "apps/command.h"
 #include "apps/data_get.h"
+#include "apps/interrupt.h"
+#include "apps/metrics_writer.h"
 #include "apps/recipe.h"
 #include "apps/run_directory.h"
 #include "apps/settings.h"
@@ -57,69 +56,6 @@ std::string models_text() {
   return text;
 }
 
-std::atomic<bool> interrupted{false};
-std::atomic<std::int64_t> interrupted_at{0};  // seconds
-
-// The first signal ends the run after the steps under way. A later one ends the program, but not
-// one that comes at once: some senders signal a process and then its group.
-void on_signal(int signal) {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  if (!interrupted.exchange(true)) {
-    interrupted_at = now.tv_sec;
-  } else if (now.tv_sec > interrupted_at + 1) {
-    std::signal(signal, SIG_DFL);
-    std::raise(signal);
-  }
-}
-
-// A signal that whoever started the program wants ignored stays ignored.
-void end_on_signals() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction action {};
-    sigaction(signal, nullptr, &action);
-    if (action.sa_handler == SIG_IGN) continue;
-    action.sa_handler = on_signal;
-    action.sa_flags = SA_RESTART;
-    sigaction(signal, &action, nullptr);
-  }
-}
-
-// Writes metrics as they come. Where that fails the run ends after the steps under way, and what
-// was measured is still shown.
-class MetricsWriter {
- public:
-  explicit MetricsWriter(RunDirectory& directory)
-      : directory_(directory), before_(directory.last_metrics()) {}
-
-  void add(const trainer::StepReport& report) {
-    if (failure_) return;
-    try {
-      directory_.add_metrics(since_the_start(metrics_json(report)));
-    } catch (const Error& error) {
-      failure_ = error;
-      interrupted = true;
-    }
-  }
-  [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
-
- private:
-  // A resumed run counts on from where it broke off.
-  [[nodiscard]] nlohmann::json since_the_start(nlohmann::json line) const {
-    if (!before_.is_object()) return line;
-    const auto add = [&]<typename Number>(const char* name, Number zero) {
-      line[name] = line[name].template get<Number>() + before_.value(name, zero);
-    };
-    add("seconds", 0.0);
-    for (const char* bytes : {"push_bytes", "pull_bytes"}) add(bytes, std::uint64_t{0});
-    return line;
-  }
-
-  RunDirectory& directory_;
-  nlohmann::json before_;
-  std::optional<Error> failure_;
-};
-
 // The setting of a checkpoint that names the recipe: no option has this name.
 constexpr const char* kRecipe = "recipe of the run";
 
@@ -150,9 +86,20 @@ nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
   return record;
 }
 
+void write_model(const RunDirectory& directory, const trainer::TrainResult& result) {
+  TensorFile file;
+  for (const auto& [name, array] : result.model) file.arrays[name] = {array.shape, array.values};
+  NewFile written((directory.path() / "model.safetensors").string());
+  written.write(tensor_file_bytes(file));
+  written.finish();
+  written.publish();
+}
+
 // What was measured is shown and written, each even where the other fails.
-void tell(const TrainFlags& flags, const TrainSummary& summary, const RunDirectory& directory,
-          std::optional<Error> failure) {
+void tell(const TrainFlags& flags, const trainer::TrainResult& result,
+          const RunDirectory& directory, std::optional<Error> failure) {
+  const TrainSummary summary(flags.config, result,
+                             interrupted && result.steps < flags.config.steps);
   const auto attempt = [&](const auto& task) {
     try {
       task();
@@ -168,6 +115,7 @@ void tell(const TrainFlags& flags, const TrainSummary& summary, const RunDirecto
                                    directory.path().string()));
   });
   attempt([&] { directory.write_json("summary.json", record); });
+  attempt([&] { write_model(directory, result); });
   if (failure) throw *failure;
 }
 
@@ -203,20 +151,14 @@ const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags) {
 
 RunDirectory directory_of(const TrainFlags& flags) {
   if (flags.resumed) {
+    for (const std::string& sentence : flags.resumed->passed_over) {
+      fmt::print(stderr, "passed over a checkpoint: {}\n", sentence);
+    }
     const std::uint64_t step = flags.resumed->checkpoint.step();
     CheckpointDirectory(flags.resume).remove_after(step);
     return RunDirectory::resumed(flags.resume, step);
   }
   return flags.out.empty() ? RunDirectory::fresh(flags.config.model) : RunDirectory(flags.out);
-}
-
-void write_model(const RunDirectory& directory, const trainer::TrainResult& result) {
-  TensorFile file;
-  for (const auto& [name, array] : result.model) file.arrays[name] = {array.shape, array.values};
-  NewFile written((directory.path() / "model.safetensors").string());
-  written.write(tensor_file_bytes(file));
-  written.finish();
-  written.publish();
 }
 
 // The process of rank 0, which is the one that tells.
@@ -233,9 +175,7 @@ void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Ne
   };
   const auto result = trainer::train(config, data, hooks, std::move(network), resumed_from(flags));
   progress.finish();
-  write_model(directory, *result);
-  tell(flags, TrainSummary(config, *result, interrupted && result->steps < config.steps), directory,
-       metrics.failure());
+  tell(flags, *result, directory, metrics.failure());
 }
 
 void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
@@ -268,9 +208,6 @@ const std::set<std::string> kChangeable{"workers",  "servers", "transport",
 // Finds the last checkpoint, and takes its settings.
 void resume(TrainFlags& flags, CLI::App& command) {
   flags.resumed = CheckpointDirectory(flags.resume).newest();
-  for (const std::string& sentence : flags.resumed->passed_over) {
-    fmt::print(stderr, "passed over a checkpoint: {}\n", sentence);
-  }
   Settings settings = flags.resumed->job.settings;
   if (const auto recipe = settings.extract(kRecipe)) flags.recipe = recipe.mapped();
   apply_settings(settings, command, kChangeable);

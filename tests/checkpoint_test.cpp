@@ -138,7 +138,7 @@ TEST_P(EverySystem, GoesOnWithAnotherNumberOfWorkers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EverySystem, testing::ValuesIn(systems()),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& test) { return std::string(test.param.name); });
 
 class Refusals : public testing::Test {
  protected:

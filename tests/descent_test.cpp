@@ -216,7 +216,7 @@ TrainConfig plain_config() {
 // A model and what moves one tensor of it.
 struct Mover {
   explicit Mover(const TrainConfig& config, std::uint64_t seed = 1)
-      : network(Network::make(config.model, seed)), descent(config, *network) {}
+      : network(Network::make(config.model, 0, seed)), descent(config, *network) {}
 
   [[nodiscard]] std::span<float> values() const { return values_of(network->parameters()[kBias]); }
 

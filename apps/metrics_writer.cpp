@@ -1,0 +1,40 @@
+#include "apps/metrics_writer.h"
+
+#include <cstdint>
+
+#include "apps/interrupt.h"
+#include "apps/train_report.h"
+
+namespace tersewire::apps {
+namespace {
+
+// Makes a number of a line count on from the one before.
+template <typename Number>
+void add_to(nlohmann::json& line, const nlohmann::json& before, const char* name) {
+  const auto found = before.find(name);
+  if (found == before.end() || !found->is_number()) return;
+  line[name] = line[name].get<Number>() + found->get<Number>();
+}
+
+}  // namespace
+
+void MetricsWriter::add(const trainer::StepReport& report) {
+  if (failure_) return;
+  try {
+    directory_.add_metrics(since_the_start(metrics_json(report)));
+  } catch (const Error& error) {
+    failure_ = error;
+    interrupted = true;
+  }
+}
+
+nlohmann::json MetricsWriter::since_the_start(nlohmann::json line) const {
+  if (!before_.is_object()) return line;
+  add_to<double>(line, before_, "seconds");
+  for (const char* bytes : {"push_bytes", "pull_bytes"}) {
+    add_to<std::uint64_t>(line, before_, bytes);
+  }
+  return line;
+}
+
+}  // namespace tersewire::apps
