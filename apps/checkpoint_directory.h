@@ -3,16 +3,14 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "apps/settings.h"
 #include "trainer/checkpoint.h"
 
 namespace tersewire::apps {
-
-// What the command line, a recipe or a default said of a job, by option without its dashes.
-using Settings = std::map<std::string, std::string>;
 
 // What every file of a checkpoint says of the job that made it.
 struct CheckpointJob {

@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "apps/command.h"
+#include "apps/nearest.h"
 
 namespace tersewire::apps {
 namespace {
@@ -31,14 +32,29 @@ void complain(std::string sentence) {
   std::fwrite(sentence.data(), 1, sentence.size(), stderr);
 }
 
+// For an option that the command does not have.
+std::string suggestion(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const std::string& argument : command.remaining()) {
+    if (!argument.starts_with("--")) continue;
+    const std::string wrong = argument.substr(0, argument.find('='));
+    return fmt::format("; did you mean {}?", nearest(wrong, names));
+  }
+  return "";
+}
+
 std::string usage_sentence(const CLI::App& app, std::string what) {
   while (!what.empty() && (what.back() == '.' || what.back() == '\n')) what.pop_back();
-  std::string command = "tersewire";
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    command += " " + at->get_name();
+  std::string name = "tersewire";
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    name += " " + command->get_name();
   }
-  return fmt::format("{}; see '{} --help'", what, command);
+  return fmt::format("{}{}; see '{} --help'", what, suggestion(*command), name);
 }
 
 void add_commands(CLI::App& app) {

@@ -36,6 +36,30 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
   if (!metrics_) fail_file((path_ / kMetrics).string(), "written", errno);
 }
 
+RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
+  RunDirectory directory;
+  directory.path_ = std::move(path);
+  const std::string metrics = (directory.path_ / kMetrics).string();
+  std::string kept;
+  std::ifstream lines(metrics);
+  for (std::string text; std::getline(lines, text);) {
+    nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
+    const auto number = line.is_object() ? line.find("step") : line.end();
+    // The last line may be cut off.
+    if (!line.is_object() || number == line.end() || !number->is_number_unsigned()) continue;
+    if (number->get<std::uint64_t>() > step) continue;
+    kept += text + "\n";
+    directory.last_metrics_ = std::move(line);
+  }
+  NewFile file(metrics);
+  file.write(std::as_bytes(std::span(kept)));
+  file.finish();
+  file.publish();
+  directory.metrics_.open(metrics, std::ios::app);
+  if (!directory.metrics_) fail_file(metrics, "written", errno);
+  return directory;
+}
+
 void RunDirectory::write_json(const char* name, const nlohmann::json& content) const {
   const std::string text = json_text(content) + "\n";
   NewFile file((path_ / name).string());

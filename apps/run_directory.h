@@ -12,6 +12,9 @@ class RunDirectory {
  public:
   // Makes the directory; throws kFailedPrecondition where it exists and holds something.
   explicit RunDirectory(std::filesystem::path path);
+  // That of a run which goes on after `step`: what metrics.jsonl says of later steps is dropped.
+  // Throws kNotFound where there is none.
+  static RunDirectory resumed(std::filesystem::path path, std::uint64_t step);
   // Makes runs/MODEL-DATE-TIME, with a number behind it where that is taken.
   static RunDirectory fresh(const std::string& model);
 
@@ -20,10 +23,15 @@ class RunDirectory {
   void write_json(const char* name, const nlohmann::json& content) const;
   // Appends a line to metrics.jsonl.
   void add_metrics(const nlohmann::json& line);
+  // The last line that a resumed run's holds; null where there is none.
+  [[nodiscard]] const nlohmann::json& last_metrics() const { return last_metrics_; }
 
  private:
+  RunDirectory() = default;
+
   std::filesystem::path path_;
   std::ofstream metrics_;
+  nlohmann::json last_metrics_;
 };
 
 }  // namespace tersewire::apps

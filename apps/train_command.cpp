@@ -3,16 +3,24 @@
 #include <malloc.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
+#include "apps/checkpoint_directory.h"
 #include "apps/command.h"
+#include "apps/data_get.h"
+#include "apps/recipe.h"
 #include "apps/run_directory.h"
+#include "apps/settings.h"
+#include "apps/tensor_file.h"
 #include "apps/train_report.h"
 #include "trainer/models/models.h"
 #include "trainer/train.h"
@@ -30,9 +38,24 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --exchange ring --codec int8      no servers: every worker keeps the model
   tersewire train --optimizer adam --lr 0.001 --schedule polynomial --ema 0.999
   mpirun -n 5 tersewire train --transport mpi       a process a node: 4 workers, then 1 server
+  tersewire train --list-recipes                    experiments of the papers, under a name
+  tersewire train --recipe terngrad-lenet --codec fp32   one of them, and what to change in it
+  tersewire train --out long --checkpoint-steps 100      saves what it would lose in a restart
+  tersewire train --resume long                          goes on from the last checkpoint
 
 A higher s sends less and learns later: with few steps, or at a learning rate near the edge of what
 fp32 survives, prefer s=1.)";
+
+std::string models_text() {
+  std::string text = "\n\nModels, the samples they take, and who trains them:";
+  for (const trainer::ModelInfo& model : trainer::models()) {
+    text += fmt::format(
+        "\n  {:<11}{:<15}{}", model.name,
+        model.takes.text ? "text" : fmt::format("{}", fmt::join(model.takes.shape, " x ")),
+        model.description);
+  }
+  return text;
+}
 
 std::atomic<bool> interrupted{false};
 std::atomic<std::int64_t> interrupted_at{0};  // seconds
@@ -66,12 +89,13 @@ void end_on_signals() {
 // was measured is still shown.
 class MetricsWriter {
  public:
-  explicit MetricsWriter(RunDirectory& directory) : directory_(directory) {}
+  explicit MetricsWriter(RunDirectory& directory)
+      : directory_(directory), before_(directory.last_metrics()) {}
 
   void add(const trainer::StepReport& report) {
     if (failure_) return;
     try {
-      directory_.add_metrics(metrics_json(report));
+      directory_.add_metrics(since_the_start(metrics_json(report)));
     } catch (const Error& error) {
       failure_ = error;
       interrupted = true;
@@ -80,16 +104,36 @@ class MetricsWriter {
   [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
 
  private:
+  // A resumed run counts on from where it broke off.
+  [[nodiscard]] nlohmann::json since_the_start(nlohmann::json line) const {
+    if (!before_.is_object()) return line;
+    const auto add = [&]<typename Number>(const char* name, Number zero) {
+      line[name] = line[name].template get<Number>() + before_.value(name, zero);
+    };
+    add("seconds", 0.0);
+    for (const char* bytes : {"push_bytes", "pull_bytes"}) add(bytes, std::uint64_t{0});
+    return line;
+  }
+
   RunDirectory& directory_;
+  nlohmann::json before_;
   std::optional<Error> failure_;
 };
 
+// The setting of a checkpoint that names the recipe: no option has this name.
+constexpr const char* kRecipe = "recipe of the run";
+
 struct TrainFlags {
   trainer::TrainConfig config;
+  std::string recipe;
+  bool list_recipes = false;
   std::string codec = "3lc";
   double epochs = 0;
   std::string out;
   bool json = false;
+  std::string resume;                                 // the directory of a run that goes on
+  std::optional<CheckpointDirectory::Found> resumed;  // where it does
+  Settings settings;
 };
 
 // Every step allocates and frees the same large tensors. By default each goes back to the system
@@ -98,6 +142,12 @@ void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
+}
+
+// The name of the recipe goes on record with what came of it.
+nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
+  if (!recipe.empty()) record["recipe"] = recipe;
+  return record;
 }
 
 // What was measured is shown and written, each even where the other fails.
@@ -110,35 +160,80 @@ void tell(const TrainFlags& flags, const TrainSummary& summary, const RunDirecto
       if (!failure) failure = error;
     }
   };
+  const nlohmann::json record = with_recipe(summary.json(), flags.recipe);
   attempt([&] {
-    print(flags.json
-              ? json_text(summary.json()) + "\n"
-              : fmt::format("{}\nThe run is in {}\n", summary.table(), directory.path().string()));
+    print(flags.json ? json_text(record) + "\n"
+                     : fmt::format("{}\nThe run{} is in {}\n", summary.table(),
+                                   flags.recipe.empty() ? "" : " of recipe " + flags.recipe,
+                                   directory.path().string()));
   });
-  attempt([&] { directory.write_json("summary.json", summary.json()); });
+  attempt([&] { directory.write_json("summary.json", record); });
   if (failure) throw *failure;
 }
 
 using Network = std::vector<std::unique_ptr<Transport>>;
 
+// What the checkpoints of this run say of it.
+CheckpointJob checkpoint_job(const TrainFlags& flags) {
+  const trainer::TrainConfig& config = flags.config;
+  CheckpointJob job{.nodes = config.workers + trainer::server_nodes(config),
+                    .workers = config.workers,
+                    .servers = config.servers,
+                    .settings = flags.settings};
+  job.settings.erase("epochs");
+  job.settings["steps"] = std::to_string(config.steps);
+  if (!flags.recipe.empty()) job.settings[kRecipe] = flags.recipe;
+  return job;
+}
+
+// Writes the checkpoints of this process's nodes, and lets signals end the run.
+trainer::TrainHooks hooks_of(const TrainFlags& flags, const std::filesystem::path& run) {
+  return {
+      .on_step = {},
+      .on_event = {},
+      .on_checkpoint =
+          [directory = CheckpointDirectory(run), job = checkpoint_job(flags)](
+              trainer::NodeCheckpoint checkpoint) { directory.save(job, std::move(checkpoint)); },
+      .stop = &interrupted};
+}
+
+const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags) {
+  return flags.resumed ? &flags.resumed->checkpoint : nullptr;
+}
+
+RunDirectory directory_of(const TrainFlags& flags) {
+  if (flags.resumed) {
+    const std::uint64_t step = flags.resumed->checkpoint.step();
+    CheckpointDirectory(flags.resume).remove_after(step);
+    return RunDirectory::resumed(flags.resume, step);
+  }
+  return flags.out.empty() ? RunDirectory::fresh(flags.config.model) : RunDirectory(flags.out);
+}
+
+void write_model(const RunDirectory& directory, const trainer::TrainResult& result) {
+  TensorFile file;
+  for (const auto& [name, array] : result.model) file.arrays[name] = {array.shape, array.values};
+  NewFile written((directory.path() / "model.safetensors").string());
+  written.write(tensor_file_bytes(file));
+  written.finish();
+  written.publish();
+}
+
 // The process of rank 0, which is the one that tells.
 void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network) {
   const trainer::TrainConfig& config = flags.config;
-  RunDirectory directory =
-      flags.out.empty() ? RunDirectory::fresh(config.model) : RunDirectory(flags.out);
-  directory.write_json("config.json", config_json(config));
+  RunDirectory directory = directory_of(flags);
+  directory.write_json("config.json", with_recipe(config_json(config), flags.recipe));
   TrainProgress progress(config.steps);
   MetricsWriter metrics(directory);
-  const auto result = trainer::train(config, data,
-                                     {.on_step =
-                                          [&](const trainer::StepReport& report) {
-                                            progress.show(report);
-                                            metrics.add(report);
-                                          },
-                                      .on_event = {},
-                                      .stop = &interrupted},
-                                     std::move(network));
+  trainer::TrainHooks hooks = hooks_of(flags, directory.path());
+  hooks.on_step = [&](const trainer::StepReport& report) {
+    progress.show(report);
+    metrics.add(report);
+  };
+  const auto result = trainer::train(config, data, hooks, std::move(network), resumed_from(flags));
   progress.finish();
+  write_model(directory, *result);
   tell(flags, TrainSummary(config, *result, interrupted && result->steps < config.steps), directory,
        metrics.failure());
 }
@@ -161,14 +256,55 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
   if (tells) {
     train_and_tell(flags, data, network);
   } else {
-    trainer::train(config, data, {.on_step = {}, .on_event = {}, .stop = &interrupted},
-                   std::move(network));
+    trainer::train(config, data, hooks_of(flags, flags.resumed ? flags.resume : flags.out),
+                   std::move(network), resumed_from(flags));
   }
+}
+
+// What a run that goes on may have otherwise than before.
+const std::set<std::string> kChangeable{"workers",  "servers", "transport",
+                                        "deadline", "data",    "checkpoint-steps"};
+
+// Finds the last checkpoint, and takes its settings.
+void resume(TrainFlags& flags, CLI::App& command) {
+  flags.resumed = CheckpointDirectory(flags.resume).newest();
+  for (const std::string& sentence : flags.resumed->passed_over) {
+    fmt::print(stderr, "passed over a checkpoint: {}\n", sentence);
+  }
+  Settings settings = flags.resumed->job.settings;
+  if (const auto recipe = settings.extract(kRecipe)) flags.recipe = recipe.mapped();
+  apply_settings(settings, command, kChangeable);
+}
+
+// Every process must know where to.
+void check_out(const TrainFlags& flags) {
+  if (flags.config.checkpoint_steps == 0 || flags.config.transport == "in-process" ||
+      flags.resumed || !flags.out.empty()) {
+    return;
+  }
+  throw WrongUsage(
+      "checkpoints of several processes need a directory that all of them see; name "
+      "it with --out");
+}
+
+// `tersewire data get` puts its sets into directories of their names.
+void check_data_was_got(const std::string& path) {
+  const std::string name = path.substr(0, path.find('/'));
+  if (std::ranges::find(known_data_sets(), name, &DataSet::name) == known_data_sets().end() ||
+      std::filesystem::exists(path)) {
+    return;
+  }
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("there is no {} in this directory; run 'tersewire data get {}', or say "
+                          "where it is with --data",
+                          path, name));
 }
 
 void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given, bool epochs_given) {
   if (!push_codec_given) flags.config.push_codec = flags.codec;
   if (!pull_codec_given) flags.config.pull_codec = flags.codec;
+  check_out(flags);
+  check_data_was_got(flags.config.data);
   keep_freed_memory();
   end_on_signals();
   Network network;
@@ -185,19 +321,35 @@ void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given, b
   }
 }
 
+// What a recipe holds may make no sense, by itself or beside the command line.
+template <typename Task>
+void with_recipe_named(const std::string& recipe, Task&& task) {
+  try {
+    task();
+  } catch (const WrongUsage& error) {
+    if (recipe.empty()) throw;
+    throw WrongUsage(fmt::format("recipe {}: {}", recipe, error.what()));
+  }
+}
+
 }  // namespace
 
 void add_train_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "train",
       "Train a network with several workers, all traffic compressed, and show what it saved");
-  command->footer(kExamples);
+  command->footer(kExamples + models_text());
   auto flags = std::make_shared<TrainFlags>();
   trainer::TrainConfig& config = flags->config;
   const auto option = [&](const char* name, auto& value, const char* help) {
     return command->add_option(name, value, help)->capture_default_str();
   };
-  option("--model", config.model, trainer::model_names().c_str());
+  CLI::Option* recipe = command->add_option(
+      "--recipe", flags->recipe,
+      "Settings by name (--list-recipes), or from a file of your own, named with a "
+      "slash or .ini; what else is given goes before them (docs/training.md)");
+  command->add_flag("--list-recipes", flags->list_recipes, "Show the recipes, and do nothing else");
+  option("--model", config.model, "Network, one of those listed below");
   command->add_option("--dropout", config.dropout,
                       "The part of the values that dropout takes out, in place of the model's own");
   option(
@@ -209,11 +361,12 @@ void add_train_command(CLI::App& app) {
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
   add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
                        config.local_steps, config.raw_from_all);
-  option("--codec", flags->codec, "Codec for both directions; see 'tersewire codecs'");
+  CLI::Option* codec =
+      option("--codec", flags->codec, "Codec for both directions; see 'tersewire codecs'");
   CLI::Option* push = command->add_option("--push-codec", config.push_codec, "Codec for gradients");
   CLI::Option* pull =
       command->add_option("--pull-codec", config.pull_codec, "Codec for what servers send");
-  option(
+  CLI::Option* policy = option(
       "--policy", config.policy,
       "Rules CONDITION:CODEC; ... that go before the codecs, or small, 3lc-paper, terngrad-paper, "
       "adacomp-paper");
@@ -247,10 +400,37 @@ void add_train_command(CLI::App& app) {
       ->check([](const std::string& text) {
         return text.starts_with('-') ? "must not be negative" : "";
       });
-  command->add_option("--out", flags->out, "Directory for the run (default: a new one in runs/)");
+  CLI::Option* out = command->add_option("--out", flags->out,
+                                         "Directory for the run (default: a new one in runs/)");
+  option("--checkpoint-steps", config.checkpoint_steps,
+         "Steps after each of which the run saves what it would lose in a restart; 0: never")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
+  CLI::Option* resumed =
+      command
+          ->add_option("--resume", flags->resume,
+                       "Directory of a run that goes on from its last checkpoint, with its own "
+                       "settings; --workers, --servers and --transport may be others")
+          ->excludes(out)
+          ->excludes(recipe);
   command->add_flag("--json", flags->json, "Print the summary alone, as JSON, on stdout");
-  command->callback([flags, push, pull, epochs] {
-    run_train(*flags, push->count() > 0, pull->count() > 0, epochs->count() > 0);
+  for (const char* not_for_recipes :
+       {"--recipe", "--list-recipes", "--out", "--json", "--resume"}) {
+    command->get_option(not_for_recipes)->configurable(false);
+  }
+  command->callback([flags, command, recipe, codec, push, pull, policy, epochs, resumed] {
+    if (flags->list_recipes) return print(recipe_list());
+    if (resumed->count() > 0) resume(*flags, *command);
+    if (recipe->count() > 0) {
+      // A codec on the command line is for everything, whatever the recipe had for a part.
+      const bool codec_given = codec->count() > 0;
+      apply_recipe(find_recipe(flags->recipe), *command,
+                   codec_given ? std::set<const CLI::Option*>{push, pull, policy}
+                               : std::set<const CLI::Option*>{});
+    }
+    flags->settings = settings_of(*command);
+    with_recipe_named(flags->recipe, [&] {
+      run_train(*flags, push->count() > 0, pull->count() > 0, epochs->count() > 0);
+    });
   });
 }
 

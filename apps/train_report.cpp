@@ -119,14 +119,12 @@ TrainSummary::TrainSummary(const trainer::TrainConfig& config, const trainer::Tr
     : config_(config), result_(result), interrupted_(interrupted) {}
 
 double TrainSummary::modelled_step(double bits_per_second) const {
-  const double bytes =
-      ratio(static_cast<double>(result_.busiest_node_bytes), static_cast<double>(result_.steps));
+  const double bytes = ratio(static_cast<double>(result_.busiest_node_bytes), measured_steps());
   return result_.compute_seconds + result_.codec_seconds + 8 * bytes / bits_per_second;
 }
 
 double TrainSummary::modelled_fp32_step(double bits_per_second) const {
-  const double values =
-      ratio(static_cast<double>(result_.busiest_node_values), static_cast<double>(result_.steps));
+  const double values = ratio(static_cast<double>(result_.busiest_node_values), measured_steps());
   return result_.compute_seconds + kBitsPerFloat * values / bits_per_second;
 }
 
@@ -151,7 +149,8 @@ nlohmann::json TrainSummary::json() const {
   }
   nlohmann::json pull_codec;
   if (result_.servers_encode) pull_codec = config_.pull_codec;
-  return {{"test_accuracy", result_.test_accuracy},
+  return {{"resumed_after", result_.resumed_after},
+          {"test_accuracy", result_.test_accuracy},
           {"measured_model", result_.workers_own_model ? "worker 0's replica" : "the servers'"},
           {"measured_values", config_.ema > 0 ? "their moving average" : "the last"},
           {"final_loss", result_.final_loss},
@@ -168,7 +167,7 @@ nlohmann::json TrainSummary::json() const {
           {"push_bytes", counters.pushed_bytes},
           {"pull_bytes", counters.pulled_bytes},
           {"compression_ratio", compression_ratio(counters)},
-          {"step_seconds", ratio(result_.seconds, static_cast<double>(result_.steps))},
+          {"step_seconds", ratio(result_.seconds, measured_steps())},
           {"compute_seconds", result_.compute_seconds},
           {"codec_seconds", result_.codec_seconds},
           {"overlap", overlap()},

@@ -45,6 +45,10 @@ class TrainSummary {
   [[nodiscard]] std::string table() const;
 
  private:
+  // Those that were counted and timed.
+  [[nodiscard]] double measured_steps() const {
+    return static_cast<double>(result_.steps - result_.resumed_after);
+  }
   // Seconds a step would take if the busiest node's link had `bits_per_second`, and all that
   // crosses it did so after the computation: no overlap.
   [[nodiscard]] double modelled_step(double bits_per_second) const;

@@ -218,6 +218,50 @@ TEST(CifarNet, ContrastIsOneFactorForAllChannels) {
   EXPECT_NEAR(most, 1.8, 0.15);
 }
 
+// The definition, in double precision, for a crop and a factor that are given.
+std::vector<double> defined(const ByteVector& pixels, int top, int left, bool mirrored,
+                            double factor) {
+  std::vector<double> values;
+  for (int channel = 0; channel < 3; ++channel) {
+    const std::size_t begin = values.size();
+    double sum = 0;
+    for (int i = 0; i < 576; ++i) {
+      const int column = left + (mirrored ? 23 - i % 24 : i % 24);
+      values.push_back(
+          pixels[static_cast<std::size_t>(1024 * channel + 32 * (top + i / 24) + column)]);
+      sum += values.back();
+    }
+    for (std::size_t i = begin; i < values.size(); ++i) {
+      values[i] = (values[i] - sum / 576) * factor + sum / 576;
+    }
+  }
+  double sum = 0;
+  double squares = 0;
+  for (const double value : values) {
+    sum += value;
+    squares += value * value;
+  }
+  const double mean = sum / 1728;
+  for (double& value : values) value = (value - mean) / std::sqrt(squares / 1728 - mean * mean);
+  return values;
+}
+
+TEST(CifarNet, ValuesAreThoseOfTheDefinition) {
+  const ByteVector pixels = noise();
+  for (std::uint64_t stream = 0; stream < 20; ++stream) {
+    CounterRandom draws(5, 1, stream);
+    const auto top = static_cast<int>(draws.below(9));
+    const auto left = static_cast<int>(draws.below(9));
+    const bool mirrored = draws.below(2) == 1;
+    const auto expected = defined(pixels, top, left, mirrored, draws.uniform(0.2F, 1.8F));
+    const Floats values = shown(View::kCifarNet, pixels, stream);
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], expected[i], 1e-4) << i;
+  }
+  const auto expected = defined(pixels, 4, 4, false, 1);
+  const Floats values = shown(View::kCifarNetCentre, pixels, 0);
+  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], expected[i], 1e-4) << i;
+}
+
 // Why brightness is not varied.
 TEST(CifarNet, BrightnessMakesNoDifference) {
   ByteVector brighter = noise();

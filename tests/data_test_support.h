@@ -51,7 +51,7 @@ inline const Dataset& images_of(const std::shared_ptr<const Samples>& samples) {
 inline std::filesystem::path shared_data() {
   const char* given = std::getenv("TERSEWIRE_DATA");
   if (given != nullptr) return given;
-  return std::filesystem::path(__FILE__).parent_path() / "../../shared/data";
+  return std::filesystem::path(TERSEWIRE_SOURCE_DIR) / "../shared/data";
 }
 
 // A directory of its own for each test.

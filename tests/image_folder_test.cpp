@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 ByteVector stored(const std::string& name) {
-  const fs::path corpus = fs::path(__FILE__).parent_path() / "../fuzz/corpus/image_file";
+  const fs::path corpus = fs::path(TERSEWIRE_SOURCE_DIR) / "fuzz/corpus/image_file";
   return read_file((corpus / name).string(), 1 << 20);
 }
 
@@ -62,13 +62,8 @@ ByteVector plain_png(std::uint32_t width, std::uint32_t height, std::uint8_t gre
   return png(width, height, ByteVector(std::size_t{3} * width * height, grey));
 }
 
-class Images : public DataFiles {
+class ImageFolders : public DataFiles {
  protected:
-  void SetUp() override {
-    if (!can_decode_images()) GTEST_SKIP() << "this build cannot decode images";
-    DataFiles::SetUp();
-  }
-
   // Two classes, three images for training and two for the test, of 4 x 2.
   void write_good_set() {
     write("train/cat/2.png", plain_png(4, 2, 20));
@@ -85,6 +80,20 @@ class Images : public DataFiles {
     return load_data(dir_.string(), 1, augment, takes);
   }
 };
+
+class Images : public ImageFolders {
+ protected:
+  void SetUp() override {
+    if (!can_decode_images()) GTEST_SKIP() << "this build cannot decode images";
+    ImageFolders::SetUp();
+  }
+};
+
+TEST_F(ImageFolders, AreRefusedByABuildThatCannotDecode) {
+  if (can_decode_images()) GTEST_SKIP() << "this build can decode images";
+  write_good_set();
+  expect_load_error(ErrorCode::kUnimplemented, "this build cannot decode images");
+}
 
 TEST_F(Images, PngsDecodeToPlanes) {
   const ByteVector pixels = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18};
@@ -199,7 +208,7 @@ TEST_F(Images, ADamagedFileIsNamed) {
   expect_load_error(ErrorCode::kDataLoss, "test/ape/b.jpg: the JPEG cannot be decoded");
 }
 
-TEST_F(Images, ClassesAreChecked) {
+TEST_F(ImageFolders, ClassesAreChecked) {
   write_good_set();
   write("test/dog/a.png", plain_png(4, 2, 0));
   expect_load_error(ErrorCode::kDataLoss, "test/dog: there is no such class");
@@ -213,7 +222,7 @@ TEST_F(Images, ClassesAreChecked) {
   expect_load_error(ErrorCode::kDataLoss, "train: it holds 0 directories");
 }
 
-TEST_F(Images, AnEmptyTestIsRefused) {
+TEST_F(ImageFolders, AnEmptyTestIsRefused) {
   write_good_set();
   fs::remove_all(dir_ / "test/cat");
   fs::remove_all(dir_ / "test/ape");

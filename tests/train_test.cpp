@@ -185,6 +185,53 @@ TEST(Train, TheBusiestNodeIsAServerOrWithoutThemAWorker) {
   expect_part(train(small_job("all-gather", "fp32"), small_data(), {}), 0.5);
 }
 
+// Ten bright and dark images, each a class, with noise: for networks that take images of CIFAR's
+// size.
+class ShadedImages final : public Samples {
+ public:
+  explicit ShadedImages(std::size_t size) : size_(size) {}
+
+  [[nodiscard]] const SampleKind& kind() const noexcept override { return kind_; }
+  [[nodiscard]] std::size_t size() const noexcept override { return size_; }
+  void append(std::size_t index, CounterRandom& /*draws*/, BatchMemory& batch) const override {
+    CounterRandom noise(1, 2, index);
+    const auto label = static_cast<std::int64_t>(index % 10);
+    for (int i = 0; i < 3 * 32 * 32; ++i) {
+      batch.values.push_back(static_cast<float>(label) + noise.uniform());
+    }
+    batch.labels.push_back(label);
+  }
+  [[nodiscard]] std::uint64_t checksum() const override { return size_; }
+
+ private:
+  std::size_t size_;
+  SampleKind kind_{.shape = {3, 32, 32}, .classes = 10};
+};
+
+// The servers' model never sees a batch: it is tested with worker 0's running statistics. With
+// those that every network starts with it finds one class in ten.
+TEST(Train, ServersModelIsTestedWithAWorkersStatistics) {
+  const auto images = std::make_shared<ShadedImages>(200);
+  TrainConfig config = small_job("parameter-server", "fp32");
+  config.model = "resnet20";
+  config.steps = 40;
+  config.learning_rate = 0.05;
+  const TrainResult result = train(config, {images, images, "shades"}, {});
+  EXPECT_FALSE(result.workers_own_model);
+  EXPECT_GT(result.test_accuracy, 0.5);
+}
+
+TEST(Train, ModelTellsAsManyClassesApartAsTheDataHas) {
+  Dataset digits = generate_stroke_digits(1, 0, 1000);
+  digits.classes = 12;
+  const auto images = std::make_shared<ImageSamples>(digits);
+  TrainConfig config = small_job();
+  config.steps = 1;
+  // Two more rows of weights, and two biases.
+  EXPECT_EQ(train(config, {images, images, "twelve"}, {}).values,
+            train(config, small_data(), {}).values + 2 * 51);
+}
+
 TEST(Descent, AProposedStepIsTheOneThatWouldBeTaken) {
   const TrainConfig config = small_job();
   const auto moved = Network::make(config.model, 0, config.seed);

@@ -228,7 +228,8 @@ void LocalNodes::add_server(int rank, CheckpointWriter& checkpoint) const {
 
 // By the server's thread, at a moment when none of its tensors is being changed.
 void LocalNodes::save_server(const NodeState& state, int rank) const {
-  if (!hooks_.on_checkpoint) return;
+  // After the last step workers save nothing.
+  if (!hooks_.on_checkpoint || state.step >= stop_.last()) return;
   CheckpointWriter checkpoint(rank, state.step, job_.tensors);
   checkpoint.add_exchange(state);
   add_server(rank, checkpoint);
@@ -413,6 +414,12 @@ TrainResult LocalNodes::result() {
   result.workers_own_model = workers_own_model(job_);
   result.parameters_checksum = checksum_of(*model_);
   result.test_accuracy = measured_accuracy();
+  for (const auto* tensors : {&model_->parameters(), &model_->statistics()}) {
+    for (const Network::Parameter& tensor : *tensors) {
+      const auto values = values_of(tensor);
+      result.model[tensor.name] = {tensor.shape, {values.begin(), values.end()}};
+    }
+  }
   return result;
 }
 

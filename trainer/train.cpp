@@ -24,9 +24,14 @@ std::string text_of(const SampleKind& kind) {
   return text + " in " + std::to_string(kind.classes) + " classes";
 }
 
+// Requires a model that exists.
+const SampleKind& takes_of(const TrainConfig& config) {
+  return std::ranges::find(models(), config.model, &ModelInfo::name)->takes;
+}
+
 // The samples that the model takes with this data, whose classes it tells apart.
 SampleKind taken(const TrainConfig& config, const SampleKind& data) {
-  SampleKind takes = std::ranges::find(models(), config.model, &ModelInfo::name)->takes;
+  SampleKind takes = takes_of(config);
   if (takes.text && data.text) takes.shape = data.shape;
   takes.classes = config.classes > 0 ? config.classes : data.classes;
   return takes;
@@ -59,8 +64,8 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
 }
 
 DataSplits load_data(const TrainConfig& config) {
-  const auto network = Network::make(config.model, config.seed);
-  return load_data(config.data, config.seed, config.augment, network->takes().shape);
+  Network::tensors(config.model, config.classes, config.dropout);  // refuses an unknown model
+  return load_data(config.data, config.seed, config.augment, takes_of(config).shape);
 }
 
 void check(const TrainConfig& config, const DataSplits& data) {

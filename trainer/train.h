@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -100,7 +101,9 @@ struct TrainResult {
   double compute_seconds = 0;       // processor time of a worker's step without codecs, mean
   double codec_seconds = 0;         // encoding and decoding at a worker and step, mean
   std::string parameters_checksum;  // XXH64 of the model, in hex
-  Counters worker_counters;         // summed over workers
+  // The model's parameters and statistics, by name.
+  std::map<std::string, NodeCheckpoint::Array> model;
+  Counters worker_counters;  // summed over workers
   // Of the node that most goes through, server or worker, in both directions; and the values that
   // these bytes stand for.
   std::uint64_t busiest_node_bytes = 0;

@@ -106,7 +106,8 @@ class Communicator {
 
   // Brings `parameters`, which hold what the last pull() of this tensor left there (before the
   // first: the initial model, the same on every node), up to date with the step begun: waits for
-  // this tensor's model deltas alone, decodes them and adds them. Cost: one pass where there is a
+  // this tensor's model deltas alone, decodes them and adds them. Called again in the same step, it
+  // changes nothing. Cost: one pass where there is a
   // delta.
   virtual void pull(std::size_t tensor, std::span<float> parameters) = 0;
 

@@ -47,7 +47,7 @@ void append_records(std::span<const std::uint8_t> data, const std::string& name,
 }
 
 std::string find_file(const std::string& directory, const char* name) {
-  std::string path = directory + "/" + name;
+  std::string path = path_in(directory, name);
   if (is_file(path)) return path;
   throw Error(ErrorCode::kNotFound,
               path +

@@ -18,6 +18,10 @@ bool is_directory(const std::string& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
+std::string path_in(const std::string& directory, const std::string& name) {
+  return (std::filesystem::path(directory) / name).string();
+}
+
 std::vector<std::uint8_t> read_file(const std::string& path, std::uint64_t max_bytes) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);

@@ -12,6 +12,9 @@ namespace tersewire::trainer {
 bool is_file(const std::string& path);
 bool is_directory(const std::string& path);
 
+// "DIRECTORY/NAME", with one slash.
+std::string path_in(const std::string& directory, const std::string& name);
+
 // A whole file. Throws kNotFound where it cannot be opened, kDataLoss where it has more than
 // `max_bytes` or ends before its size. Cost: one pass; memory only after the size was checked.
 std::vector<std::uint8_t> read_file(const std::string& path, std::uint64_t max_bytes);

@@ -33,7 +33,8 @@ struct PixelImage {
 bool can_decode_images() noexcept;
 
 // Decodes a whole JPEG or PNG file, which its first bytes tell, whatever it is called. What is
-// transparent is shown on black. The same bytes give the same pixels on every machine.
+// transparent is shown on black. The same bytes give the same pixels wherever the libraries are the
+// same.
 //   channels  1 makes it grey, 3 makes it red, green and blue, whatever the file has
 //   name      what the sentence of an error calls the file
 // Throws kDataLoss for another format, for what is damaged or ends early, and for more than the

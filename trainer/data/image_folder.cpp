@@ -78,10 +78,10 @@ std::vector<LabelledFile> list_part(const std::string& directory,
   for (const std::string& name : classes_in(directory)) {
     const auto found = std::ranges::lower_bound(classes, name);
     if (found == classes.end() || *found != name) {
-      refuse_file(directory + "/" + name,
+      refuse_file(path_in(directory, name),
                   "there is no such class to learn from; fetch the data again");
     }
-    append_files(directory + "/" + name, static_cast<std::uint16_t>(found - classes.begin()),
+    append_files(path_in(directory, name), static_cast<std::uint16_t>(found - classes.begin()),
                  files);
   }
   if (files.empty()) refuse_file(directory, "no class is in it; fetch the data again");
@@ -89,11 +89,12 @@ std::vector<LabelledFile> list_part(const std::string& directory,
 }
 
 std::string find_test(const std::string& directory) {
-  for (const char* name : {"/test", "/val"}) {
-    if (is_directory(directory + name)) return directory + name;
+  for (const char* name : {"test", "val"}) {
+    if (is_directory(path_in(directory, name))) return path_in(directory, name);
   }
-  throw Error(ErrorCode::kNotFound, directory + "/test is missing, and so is " + directory +
-                                        "/val: put the images to test with into one of them, in a "
+  throw Error(ErrorCode::kNotFound, path_in(directory, "test") + " is missing, and so is " +
+                                        path_in(directory, "val") +
+                                        ": put the images to test with into one of them, in a "
                                         "directory a class");
 }
 
@@ -129,13 +130,15 @@ void read_images(const std::vector<LabelledFile>& files, Dataset& images) {
 
 }  // namespace
 
-bool holds_image_folder(const std::string& directory) { return is_directory(directory + "/train"); }
+bool holds_image_folder(const std::string& directory) {
+  return is_directory(path_in(directory, "train"));
+}
 
 ImageFolder list_image_folder(const std::string& directory) {
   ImageFolder folder;
-  folder.classes = classes_in(directory + "/train");
-  check_classes(directory + "/train", folder.classes);
-  folder.train = list_part(directory + "/train", folder.classes);
+  folder.classes = classes_in(path_in(directory, "train"));
+  check_classes(path_in(directory, "train"), folder.classes);
+  folder.train = list_part(path_in(directory, "train"), folder.classes);
   folder.test = list_part(find_test(directory), folder.classes);
   return folder;
 }

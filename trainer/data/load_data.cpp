@@ -66,13 +66,13 @@ DataSplits load_text(const Request& request) {
 // One of a kind's files is enough to know it by: what is missing its reader says.
 bool holds_mnist(const std::string& directory) {
   return std::ranges::any_of(kMnistFiles, [&](const std::string& name) {
-    return is_file(directory + "/" + name) || is_file(directory + "/" + name + ".gz");
+    return is_file(path_in(directory, name)) || is_file(path_in(directory, name) + ".gz");
   });
 }
 
 bool holds_cifar10(const std::string& directory) {
   return std::ranges::any_of(kCifar10Files,
-                             [&](const char* name) { return is_file(directory + "/" + name); });
+                             [&](const char* name) { return is_file(path_in(directory, name)); });
 }
 
 [[noreturn]] void refuse_source(const std::string& source) {

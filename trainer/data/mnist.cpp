@@ -16,7 +16,7 @@ constexpr int kClasses = 10;
 constexpr std::uint32_t kMaxSide = 4096;
 
 std::string find_file(const std::string& directory, const std::string& name) {
-  const std::string plain = directory + "/" + name;
+  const std::string plain = path_in(directory, name);
   if (is_file(plain)) return plain;
   const std::string zipped = plain + ".gz";
   if (is_file(zipped)) return zipped;
