@@ -46,9 +46,9 @@ inline const std::vector<TestedExchange> kTestedExchanges{
     {"ring", std::nullopt, Sends::kSums, errors_of_hops},
     {"hierarchical-ring:group=2", std::nullopt, Sends::kSums, errors_of_hops, 2},
     {"hierarchical-ring:group=2,top=tree", 2, Sends::kSums, errors_of_hops, 2},
-    {"weight-average", std::nullopt, Sends::kWeights, errors_of_weights},
     {"parameter-server", 2, Sends::kGradients, two_errors, 1, true},
     {"ring", std::nullopt, Sends::kSums, errors_of_hops, 1, true},
+    {"weight-average", std::nullopt, Sends::kWeights, errors_of_weights},
 };
 
 enum class Check {

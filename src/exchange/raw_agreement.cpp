@@ -134,8 +134,8 @@ SharedBytes FinitenessCount::verdict(std::size_t number) {
     const Said& said = *bucket.said[worker];
     if (said.step != anywhere.step) {
       fail(ErrorCode::kDataLoss,
-           "message from rank {}: it says what is finite of bucket {} in step {}, and this is step "
-           "{}",
+           "message from rank {}: what is finite of bucket {} came for step {} while step {} is "
+           "open",
            worker, number, said.step, anywhere.step);
     }
     for (std::size_t i = 0; i < said.not_finite.size(); ++i) {
