@@ -48,6 +48,15 @@ def outcome(finished):
     return {key: summary[key] for key in ("parameters_checksum", "final_loss", "test_accuracy")}
 
 
+def count_lines(path):
+    """Of a file that may not be there yet."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
 def command_lines():
     """Of all processes."""
     for process in filter(str.isdigit, os.listdir("/proc")):
@@ -118,7 +127,7 @@ class Resume(unittest.TestCase):
         metrics = os.path.join(run, "metrics.jsonl")
         end = time.monotonic() + 60
         while time.monotonic() < end and process.poll() is None:
-            if os.path.exists(metrics) and len(open(metrics, "rb").readlines()) >= lines:
+            if count_lines(metrics) >= lines:
                 break
             time.sleep(0.002)
         self.assertIsNone(process.poll(), "the run ended before it was to be killed")

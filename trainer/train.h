@@ -81,7 +81,7 @@ struct TrainHooks {
   // Called by the thread of each node here after every checkpoint_steps steps. All nodes' together
   // are a JobCheckpoint; a node that calls it knows that every other has returned from its call for
   // the checkpoint before.
-  std::function<void(NodeCheckpoint)> on_checkpoint;
+  std::function<void(NodeCheckpoint)> on_checkpoint = {};
   // Set it to end the run after the steps that are under way; may be null. A job of several
   // processes ends with kCancelled instead.
   const std::atomic<bool>* stop = nullptr;
