@@ -48,6 +48,7 @@ class RecipeTest(unittest.TestCase):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         self.directory = pathlib.Path(directory.name)
+        self.runs = 0
 
     def train(self, *arguments):
         return subprocess.run(
@@ -66,14 +67,13 @@ class RecipeTest(unittest.TestCase):
 
     def run_of(self, *arguments):
         """What config.json and summary.json say of a run."""
-        run = self.directory / "run"
+        self.runs += 1
+        run = self.directory / f"run{self.runs}"
         result = self.train(*arguments, "--out", run, "--json")
         self.assertEqual(result.returncode, 0, result)
         config = json.loads((run / "config.json").read_text())
         summary = json.loads(result.stdout)
         self.assertEqual(summary, json.loads((run / "summary.json").read_text()))
-        for name in ["config.json", "metrics.jsonl", "summary.json"]:
-            (run / name).unlink()
         return config, summary
 
     def assert_refused(self, result, code, *words):
