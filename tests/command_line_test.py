@@ -560,7 +560,8 @@ class Train(CommandLineTest):
     def test_a_run_leaves_its_record(self):
         summary = json.loads(self.train("run", "--steps", "12").stdout)
         self.assertEqual(
-            sorted(os.listdir(self.path("run"))), ["config.json", "metrics.jsonl", "summary.json"]
+            sorted(os.listdir(self.path("run"))),
+            ["config.json", "metrics.jsonl", "model.safetensors", "summary.json"],
         )
         self.assertEqual(json.loads(self.read("run/config.json"))["push_codec"], "3lc:s=1.5")
         lines = self.read("run/metrics.jsonl").splitlines()
