@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -19,7 +20,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kDirectoryPrefix = "step-";
 // The number of this format; another one is not read.
 constexpr const char* kVersion = "1";
-constexpr std::size_t kKept = 2;
+// A node that writes one knows that every other is at most one behind, and in a tree two.
+constexpr std::size_t kKept = 3;
 
 // Facts of every file beside those of the trainer.
 constexpr const char* kVersionFact = "tersewire_checkpoint";
@@ -30,6 +32,14 @@ constexpr const char* kStep = "step";
 constexpr const char* kWorkers = "workers";
 constexpr const char* kServers = "servers";
 constexpr const char* kSettings = "settings";
+
+// Those in which the processes of a job may differ.
+constexpr std::array<const char*, 3> kOfAProcess{"data", "deadline", "transport"};
+
+Settings of_the_job(Settings settings) {
+  for (const char* name : kOfAProcess) settings.erase(name);
+  return settings;
+}
 
 std::string file_of(int rank) { return fmt::format("node-{}.safetensors", rank); }
 
@@ -146,6 +156,8 @@ void CheckpointDirectory::save(const CheckpointJob& job, trainer::NodeCheckpoint
   for (const std::uint64_t step : steps()) {
     const fs::path own = directory_of(step) / file_of(checkpoint.rank);
     if (!fs::exists(own, error) || ++kept <= kKept) continue;
+    // Rank 0 clears up what nodes left behind that a resumed job no longer has.
+    if (checkpoint.rank == 0) fs::remove_all(directory_of(step), error);
     fs::remove(own, error);
     fs::remove(directory_of(step), error);  // by the last one: it is empty then
   }
@@ -162,7 +174,7 @@ CheckpointDirectory::Found CheckpointDirectory::read(std::uint64_t step) const {
       if (rank == 0) found.job = job;
       trainer::NodeCheckpoint node = node_in(std::move(file));
       if (node.rank == rank && node.step == step && job.nodes == found.job.nodes &&
-          job.settings == found.job.settings) {
+          of_the_job(job.settings) == of_the_job(found.job.settings)) {
         found.checkpoint.nodes.push_back(std::move(node));
         return;
       }
@@ -190,7 +202,7 @@ CheckpointDirectory::Found CheckpointDirectory::newest() const {
   const std::string why = passed_over.empty() ? "" : ": " + passed_over.front();
   throw Error(ErrorCode::kNotFound,
               fmt::format("there is no whole checkpoint in {}{}; give the directory of a run that "
-                          "was started with --checkpoint-steps",
+                          "was started with --checkpoint-steps N and went beyond step N",
                           path_.string(), why));
 }
 

@@ -25,8 +25,9 @@ class CheckpointDirectory {
  public:
   explicit CheckpointDirectory(const std::filesystem::path& run) : path_(run / "checkpoints") {}
 
-  // Writes one node's file, whole or not at all, and removes its files but for the last two: when a
-  // node writes one, every other has written the one before. Threads of different nodes.
+  // Writes one node's file, whole or not at all, and removes its files but for the last three: when
+  // a node writes one, every other has written the one before (in a tree, the one before that).
+  // Threads of different nodes.
   void save(const CheckpointJob& job, trainer::NodeCheckpoint checkpoint) const;
 
   struct Found {

@@ -11,10 +11,10 @@ constexpr int kMostServers = 1024;
 constexpr int kMostBackupWorkers = 1023;
 constexpr int kMostLocalSteps = 1 << 20;
 
-std::string servers_number(const std::string& text) {
-  if (text == "colocated") return std::to_string(Job::kColocated);
+int servers_number(const std::string& text) {
+  if (text == "colocated") return Job::kColocated;
   const std::string wrong = CLI::Range(0, kMostServers)(text);
-  if (wrong.empty()) return text;
+  if (wrong.empty()) return std::stoi(text);
   throw CLI::ValidationError("--servers", wrong + ", and not colocated");
 }
 
@@ -28,11 +28,9 @@ void add_exchange_options(CLI::App& command, std::string& exchange, std::optiona
                   "aggregator-tree, all-gather, ring, hierarchical-ring or weight-average "
                   "(docs/exchanges.md)")
       ->capture_default_str();
-  command
-      .add_option("--servers", servers,
-                  "Servers (default: as many as the exchange needs), or colocated: one on every "
-                  "worker's node")
-      ->transform(servers_number);
+  command.add_option_function<std::string>(
+      "--servers", [&servers](const std::string& text) { servers = servers_number(text); },
+      "Servers (default: as many as the exchange needs), or colocated: one on every worker's node");
   command
       .add_option("--backup-workers", backup_workers,
                   "Workers whose gradients a step need not wait for")

@@ -1,7 +1,10 @@
 #include "apps/run_directory.h"
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <ctime>
@@ -32,13 +35,27 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
                 fmt::format("cannot make the directory {}: {}; choose another --out",
                             path_.string(), error.message()));
   }
+  lock();
   metrics_.open(path_ / kMetrics);
   if (!metrics_) fail_file((path_ / kMetrics).string(), "written", errno);
+}
+
+// Where the file system knows no locks there is none.
+void RunDirectory::lock() const {
+  const int descriptor = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail_file(path_.string(), "read", errno);
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor);
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("another process is working on the run in {}; wait until it has ended",
+                            path_.string()));
+  }
 }
 
 RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
   RunDirectory directory;
   directory.path_ = std::move(path);
+  directory.lock();
   const std::string metrics = (directory.path_ / kMetrics).string();
   std::string kept;
   std::ifstream lines(metrics);

@@ -28,6 +28,8 @@ class RunDirectory {
 
  private:
   RunDirectory() = default;
+  // Throws kFailedPrecondition where another process works in it. Held until this one ends.
+  void lock() const;
 
   std::filesystem::path path_;
   std::ofstream metrics_;

@@ -128,7 +128,6 @@ CheckpointJob checkpoint_job(const TrainFlags& flags) {
                     .workers = config.workers,
                     .servers = config.servers,
                     .settings = flags.settings};
-  job.settings.erase("epochs");
   job.settings["steps"] = std::to_string(config.steps);
   if (!flags.recipe.empty()) job.settings[kRecipe] = flags.recipe;
   return job;
@@ -155,8 +154,9 @@ RunDirectory directory_of(const TrainFlags& flags) {
       fmt::print(stderr, "passed over a checkpoint: {}\n", sentence);
     }
     const std::uint64_t step = flags.resumed->checkpoint.step();
+    RunDirectory directory = RunDirectory::resumed(flags.resume, step);
     CheckpointDirectory(flags.resume).remove_after(step);
-    return RunDirectory::resumed(flags.resume, step);
+    return directory;
   }
   return flags.out.empty() ? RunDirectory::fresh(flags.config.model) : RunDirectory(flags.out);
 }
@@ -166,7 +166,7 @@ void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Ne
   const trainer::TrainConfig& config = flags.config;
   RunDirectory directory = directory_of(flags);
   directory.write_json("config.json", with_recipe(config_json(config), flags.recipe));
-  TrainProgress progress(config.steps);
+  TrainProgress progress(config.steps, flags.resumed ? flags.resumed->checkpoint.step() : 0);
   MetricsWriter metrics(directory);
   trainer::TrainHooks hooks = hooks_of(flags, directory.path());
   hooks.on_step = [&](const trainer::StepReport& report) {
@@ -207,6 +207,7 @@ const std::set<std::string> kChangeable{"workers",  "servers", "transport",
 
 // Finds the last checkpoint, and takes its settings.
 void resume(TrainFlags& flags, CLI::App& command) {
+  if (flags.resume.empty()) throw WrongUsage("--resume needs the directory of a run");
   flags.resumed = CheckpointDirectory(flags.resume).newest();
   Settings settings = flags.resumed->job.settings;
   if (const auto recipe = settings.extract(kRecipe)) flags.recipe = recipe.mapped();
@@ -237,7 +238,7 @@ void check_data_was_got(const std::string& path) {
                           path, name));
 }
 
-void run_train(TrainFlags flags, bool push_codec_given, bool pull_codec_given, bool epochs_given) {
+void run_train(TrainFlags& flags, bool push_codec_given, bool pull_codec_given, bool epochs_given) {
   if (!push_codec_given) flags.config.push_codec = flags.codec;
   if (!pull_codec_given) flags.config.pull_codec = flags.codec;
   check_out(flags);
@@ -267,6 +268,27 @@ void with_recipe_named(const std::string& recipe, Task&& task) {
     if (recipe.empty()) throw;
     throw WrongUsage(fmt::format("recipe {}: {}", recipe, error.what()));
   }
+}
+
+void add_descent_options(CLI::App& command, trainer::TrainConfig& config) {
+  const auto option = [&](const char* name, auto& value, const char* help) {
+    return command.add_option(name, value, help)->capture_default_str();
+  };
+  option("--lr", config.learning_rate, "Learning rate of the whole job, before it falls");
+  command.add_flag("--scale-lr", config.scale_learning_rate,
+                   "Multiply the learning rate by the number of workers");
+  option("--schedule", config.schedule,
+         "How the learning rate falls: constant, cosine, polynomial, step or exponential, with "
+         "parameters (docs/training.md)");
+  option("--warm-up", config.warm_up_steps,
+         "Steps in which the learning rate rises from that of one worker")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
+  option("--optimizer", config.optimizer, "sgd, or adam, as adam:beta1=0.9,beta2=0.999,eps=1e-8");
+  option("--momentum", config.momentum, "Momentum of sgd, from 0 to below 1");
+  option("--weight-decay", config.weight_decay, "Weight decay");
+  option("--l1", config.l1, "Factor of the values' signs that are added to the gradients");
+  option("--ema", config.ema,
+         "Test the exponential moving average of the parameters with this decay; 0: the last");
 }
 
 }  // namespace
@@ -318,21 +340,7 @@ void add_train_command(CLI::App& app) {
       command->add_option("--epochs", flags->epochs, "Passes over the data, instead of --steps")
           ->excludes(steps);
   option("--batch", config.batch, "Images a worker and step")->check(CLI::Range(1, 1 << 20));
-  option("--lr", config.learning_rate, "Learning rate of the whole job, before it falls");
-  command->add_flag("--scale-lr", config.scale_learning_rate,
-                    "Multiply the learning rate by the number of workers");
-  option("--schedule", config.schedule,
-         "How the learning rate falls: constant, cosine, polynomial, step or exponential, with "
-         "parameters (docs/training.md)");
-  option("--warm-up", config.warm_up_steps,
-         "Steps in which the learning rate rises from that of one worker")
-      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
-  option("--optimizer", config.optimizer, "sgd, or adam, as adam:beta1=0.9,beta2=0.999,eps=1e-8");
-  option("--momentum", config.momentum, "Momentum of sgd, from 0 to below 1");
-  option("--weight-decay", config.weight_decay, "Weight decay");
-  option("--l1", config.l1, "Factor of the values' signs that are added to the gradients");
-  option("--ema", config.ema,
-         "Test the exponential moving average of the parameters with this decay; 0: the last");
+  add_descent_options(*command, config);
   option("--seed", config.seed, "Of the weights, the order of the data and the embedded images")
       ->check([](const std::string& text) {
         return text.starts_with('-') ? "must not be negative" : "";
@@ -366,7 +374,9 @@ void add_train_command(CLI::App& app) {
     }
     flags->settings = settings_of(*command);
     with_recipe_named(flags->recipe, [&] {
-      run_train(*flags, push->count() > 0, pull->count() > 0, epochs->count() > 0);
+      // A resumed run has its number of steps already, whatever data and workers it has now.
+      run_train(*flags, push->count() > 0, pull->count() > 0,
+                epochs->count() > 0 && !flags->resumed);
     });
   });
 }

@@ -60,7 +60,7 @@ void TrainProgress::show(const trainer::StepReport& report) {
   smooth(report);
   if (!line_.is_due(report.step)) return;
   const Counters& counters = report.counters;
-  const double left = ratio(report.seconds, static_cast<double>(report.step)) *
+  const double left = ratio(report.seconds, static_cast<double>(report.step - before_)) *
                       static_cast<double>(steps_ - std::min(steps_, report.step));
   const std::string line = fmt::format(
       "step {}/{}  loss {:.3f}  accuracy {:.1f} %  pushed {:.3f} and pulled {:.3f} bits a value  "
@@ -101,6 +101,7 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"transport", config.transport},
           {"deadline_seconds", config.deadline_seconds},
           {"steps", config.steps},
+          {"checkpoint_steps", config.checkpoint_steps},
           {"batch", config.batch},
           {"lr", config.learning_rate},
           {"scale_lr", config.scale_learning_rate},
@@ -186,10 +187,16 @@ std::string TrainSummary::table() const {
                        ratio(fp32_bytes, static_cast<double>(bytes)),
                        bits_per_value(bytes, values));
   };
+  const std::string resumed =
+      result_.resumed_after > 0
+          ? fmt::format(" (resumed after step {}, from where on all is counted)",
+                        result_.resumed_after)
+          : "";
   std::string text = fmt::format(
-      "\n{} steps of {} workers, {}{}: test accuracy {:.2f} %, final loss {:.4f}, {:.1f} s\n\n",
-      result_.steps, config_.workers, config_.exchange, interrupted_ ? " (interrupted)" : "",
-      100 * result_.test_accuracy, result_.final_loss, result_.seconds);
+      "\n{} steps of {} workers, {}{}{}: test accuracy {:.2f} %, final loss {:.4f}, {:.1f} s\n\n",
+      result_.steps, config_.workers, config_.exchange, resumed,
+      interrupted_ ? " (interrupted)" : "", 100 * result_.test_accuracy, result_.final_loss,
+      result_.seconds);
   text += fmt::format("{:<24}{:>14}{:>14}{:>10}\n", "", codec_text(), "fp32", "saved");
   text += traffic("pushed, all workers", counters.pushed_bytes, counters.pushed_values);
   text += traffic("pulled, all workers", counters.pulled_bytes, counters.pulled_values);

@@ -13,7 +13,9 @@ namespace tersewire::apps {
 // Progress on stderr. One thread at a time.
 class TrainProgress {
  public:
-  explicit TrainProgress(std::uint64_t steps) : steps_(steps), line_(steps) {}
+  // `before`: steps that a resumed run does not take again.
+  TrainProgress(std::uint64_t steps, std::uint64_t before)
+      : steps_(steps), before_(before), line_(steps) {}
 
   void show(const trainer::StepReport& report);
   // Ends the bar's line.
@@ -23,6 +25,7 @@ class TrainProgress {
   void smooth(const trainer::StepReport& report);
 
   std::uint64_t steps_;
+  std::uint64_t before_;
   ProgressLine line_;
   double loss_ = 0;
   double accuracy_ = 0;

@@ -87,7 +87,7 @@ std::vector<System> systems() {
       {"inceptionn", small_job("ring", "inceptionn:bound=2^-10,ef=on")},
       {"inceptionn_tree", small_job("aggregator-tree:fan-in=2", "3lc")},
       {"adacomp", small_job("all-gather", "adacomp")},
-      {"oland_raj", small_job("weight-average:every=4", "oland-raj:ef=on")},
+      {"oland_raj", small_job("weight-average:every=3", "oland-raj:ef=on")},
       {"local_steps_and_adam", small_job("parameter-server", "topk")}};
   systems[1].config.servers = Job::kColocated;
   systems.back().config.local_steps = 2;

@@ -6,6 +6,7 @@ usage: resume_test.py PATH_TO_TERSEWIRE
 Set MPIEXEC to try it over processes as well.
 """
 
+import fcntl
 import json
 import os
 import resource
@@ -178,13 +179,40 @@ class Resume(unittest.TestCase):
             file.write(bytes([byte[0] ^ 1]))
         before = os.path.join(run, "checkpoints", f"step-{STEPS - 2 * EVERY}")
         os.remove(os.path.join(before, "node-2.safetensors"))
+        shutil.rmtree(os.path.join(run, "checkpoints", f"step-{STEPS - 3 * EVERY}"))
         self.assert_refused(train("--resume", run), 1, "no whole checkpoint", "checksum")
 
-    def test_only_two_checkpoints_are_kept(self):
+    def test_the_last_three_checkpoints_are_kept(self):
         self.assertEqual(
             sorted(os.listdir(os.path.join(self.whole, "checkpoints"))),
-            sorted(f"step-{step}" for step in (STEPS - 2 * EVERY, STEPS - EVERY)),
+            sorted(f"step-{step}" for step in (STEPS - 3 * EVERY, STEPS - 2 * EVERY, STEPS - EVERY)),
         )
+
+    def test_what_options_say_in_their_own_way_comes_back(self):
+        """A server's place, an empty text, a flag, epochs: all but what a run may have otherwise."""
+        arguments = ["--model", "mlp", "--workers", "2", "--epochs", "0.04", "--batch", "16",
+                     "--servers", "colocated", "--policy", "", "--scale-lr", "--lr", "0.010",
+                     "--codec", "fp16", "--checkpoint-steps", "10"]  # fmt: skip
+        run = os.path.join(self.scratch, "odd")
+        whole = train(*arguments, "--out", run, "--json")
+        self.assertEqual(whole.returncode, 0, whole.stderr.decode())
+        for again in ((), ("--lr", "0.01", "--epochs", "0.040", "--policy", "")):
+            resumed = train("--resume", run, *again, "--json")
+            self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
+            self.assertEqual(outcome(resumed), outcome(whole))
+            with open(os.path.join(run, "config.json"), encoding="utf-8") as file:
+                config = json.load(file)
+            self.assertEqual((config["policy"], config["servers"]), ("", "colocated"))
+
+    def test_two_processes_do_not_work_on_one_run(self):
+        run = self.copy_of_whole()
+        holder = os.open(run, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        before = sorted(os.listdir(os.path.join(run, "checkpoints")))
+        self.assert_refused(train("--resume", run), 1, "another process")
+        self.assertEqual(sorted(os.listdir(os.path.join(run, "checkpoints"))), before)
+        os.close(holder)
+        self.assertEqual(train("--resume", run).returncode, 0)
 
     def test_with_another_number_of_workers(self):
         run = self.copy_of_whole()
@@ -205,8 +233,11 @@ class Resume(unittest.TestCase):
         for code, parts, arguments in (
             (1, ("no whole checkpoint", "--checkpoint-steps"), ("--resume", empty)),
             (1, ("no whole checkpoint",), ("--resume", os.path.join(empty, "nowhere"))),
-            (2, ("--codec 3lc:s=1.5", "--codec int8"), ("--resume", run, "--codec", "int8")),
-            (2, ("--model mlp", "--model lenet"), ("--resume", run, "--model", "lenet")),
+            (2, ("--codec '3lc:s=1.5'", "--codec 'int8'"), ("--resume", run, "--codec", "int8")),
+            (2, ("--model 'mlp'", "--model 'lenet'"), ("--resume", run, "--model", "lenet")),
+            (2, ("directory of a run",), ("--resume", "")),
+            (2, ("averaged every 30",), ("--model", "mlp", "--codec", "fp32", "--exchange",
+                                         "weight-average:every=30", "--checkpoint-steps", "20")),
             (2, ("no --epochs",), ("--resume", run, "--epochs", "2")),
             (1, ("out",), ("--resume", run, "--out", empty)),
             (1, ("recipe",), ("--resume", run, "--recipe", "3lc-resnet20")),

@@ -662,7 +662,7 @@ TEST(WeightAverage, ResumesBetweenTwoAverages) {
   for (const char* codec : {"fp32", "oland-raj:bits=8,ef=on"}) {
     Job job = suite_job(kTestedExchanges.back(), codec, 3);
     job.exchange = "weight-average:every=3";
-    job.state_steps = 1;
+    job.state_steps = 3;
     for (const std::uint64_t cut : {2, 3, 4}) expect_resumed_equals_uninterrupted(job, cut, 8);
   }
 }

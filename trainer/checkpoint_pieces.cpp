@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
+#include <cstdlib>
 #include <utility>
 
 #include "tersewire/error.h"
@@ -56,6 +56,11 @@ std::vector<NodeState> states_for(const JobCheckpoint& checkpoint, const Job& jo
   Job made_by = job;
   made_by.workers = checkpoint.workers;
   made_by.servers = checkpoint.servers;
+  const int nodes = made_by.workers + server_nodes(made_by);
+  if (std::ssize(states) != nodes) {
+    refuse("the checkpoint is of " + std::to_string(states.size()) + " nodes, and its job has " +
+           std::to_string(nodes) + "; resume with the exchange that it was made with");
+  }
   // Who has the same place goes on with what it had.
   if (made_by.workers == job.workers && server_nodes(made_by) == server_nodes(job) &&
       tensor_servers(made_by) == tensor_servers(job)) {
@@ -104,10 +109,13 @@ std::string text_of(const std::deque<double>& numbers) {
 }
 
 std::deque<double> doubles_in(const std::string& text) {
-  std::istringstream words(text);
   std::deque<double> numbers;
-  for (double number = 0; words >> number;) numbers.push_back(number);
-  if (words.eof()) return numbers;
+  const char* at = text.c_str();
+  for (char* end = nullptr; *at != '\0'; at = end) {
+    numbers.push_back(std::strtod(at, &end));  // reads infinities and NaN, too
+    if (end == at) break;
+  }
+  if (*at == '\0') return numbers;
   throw Error(ErrorCode::kDataLoss,
               "the checkpoint's '" + text + "' are no numbers; use another copy of it");
 }

@@ -51,8 +51,9 @@ struct Job {
   // one, and are dropped where it does not.
   int backup_workers = 0;
   // Tensors that go the same way travel together, as buckets of at least so many bytes of
-  // gradients, in the order of the backward pass. A worker pushes 8 of them ahead of the slowest at
-  // most: that, from each worker, is what a node must be able to hold.
+  // gradients, in the order of the backward pass. A worker pushes as many bytes as 8 of
+  // them ahead of the slowest, or one longer tensor: that, and a message more, from each worker is
+  // what a node must be able to hold.
   std::size_t bucket_bytes = std::size_t{1} << 20;
   // Infrequent communication (3LC, section 5.1): each worker adds up the gradients of so many steps
   // and exchanges their mean. The model changes once in so many steps.
@@ -66,7 +67,8 @@ struct Job {
   // their parameters, and a job whose replicas have drifted apart ends. 0: never.
   std::uint64_t checksum_steps = 100;
   // Once in so many steps servers save their state (run_server()), so that with that of the workers
-  // after the same step (Communicator::state()) the job can be resumed; a multiple of local_steps.
+  // after the same step (Communicator::state()) the job can be resumed; a multiple of local_steps,
+  // and of weight-average's `every`.
   // 0: never. Not with backup workers nor with weight-average:mode=asynchronous, where steps of
   // different workers overlap and no state of all nodes fits together.
   std::uint64_t state_steps = 0;

@@ -76,12 +76,22 @@ void check_raw_from_all(const Job& job) {
 
 void check_state_steps(const Job& job) {
   if (job.state_steps == 0) return;
-  check_has_states(job, choose_exchange(job).options);
-  if (job.state_steps % static_cast<std::uint64_t>(job.local_steps) == 0) return;
-  fail(ErrorCode::kInvalidArgument,
-       "states are to be saved every {} steps, and gradients exchanged every {}; use a multiple of "
-       "that",
-       job.state_steps, job.local_steps);
+  const ExchangeOptions options = choose_exchange(job).options;
+  check_has_states(job, options);
+  const auto local_steps = static_cast<std::uint64_t>(job.local_steps);
+  if (job.state_steps % local_steps != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "states are to be saved every {} steps, and gradients exchanged every {}; save them at a "
+         "multiple of that",
+         job.state_steps, local_steps);
+  }
+  // Between averages workers do not wait for each other, and would be at different states.
+  if (job.state_steps % (options.average_every * local_steps) != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "states are to be saved every {} steps, and weights averaged every {}; save them at a "
+         "multiple of that",
+         job.state_steps, options.average_every * local_steps);
+  }
 }
 
 void check_job(const Job& job) {

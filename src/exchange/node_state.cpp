@@ -58,7 +58,7 @@ void check_has_states(const Job& job, const ExchangeOptions& options) {
   if (job.backup_workers == 0 && !options.average_asynchronous) return;
   fail(ErrorCode::kInvalidArgument,
        "{} has no state of all nodes after the same step, since workers do not wait for each "
-       "other; use {}, or state_steps of 0 and no state",
+       "other; use {}, or save no states",
        job.backup_workers > 0 ? "a job with backup workers" : "asynchronous averaging",
        job.backup_workers > 0 ? "0 backup workers" : "mode=synchronous");
 }

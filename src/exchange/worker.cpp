@@ -3,7 +3,8 @@
 namespace tersewire {
 namespace {
 
-// What a worker may have pushed without an answer, in buckets' bytes. Enough to keep a link busy
+// What a worker may have pushed without an answer, in buckets' bytes, or a message where that is
+// longer. Enough to keep a link busy
 // while answers travel: 8 MiB are 67 ms at 1 Gbit/s.
 constexpr std::size_t kWindowBuckets = 8;
 
@@ -273,7 +274,7 @@ void Worker::wait_for_room() {
     if (is_answered(oldest)) {
       unanswered_bytes_ -= oldest.bytes;
       unanswered_.pop_front();
-    } else if (unanswered_bytes_ >= kWindowBuckets * job().bucket_bytes) {
+    } else if (unanswered_.size() > 1 && unanswered_bytes_ >= kWindowBuckets * job().bucket_bytes) {
       wait_for("an answer to the push of " + name(oldest.tensor));
     } else {
       return;

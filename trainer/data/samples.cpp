@@ -11,8 +11,10 @@ const Batch& BatchMaker::make(std::span<const std::uint32_t> indices, std::uint6
   memory_.values.clear();
   memory_.tokens.clear();
   memory_.labels.clear();
+  const std::uint64_t of_batch =
+      CounterRandom(seed_, kAugmentDomain, worker_ << 40 | number).bits();
   for (std::size_t i = 0; i < indices.size(); ++i) {
-    CounterRandom draws(seed_, kAugmentDomain, worker_ << 40 | number << 16 | i);
+    CounterRandom draws(of_batch, kAugmentDomain, i);
     samples_.append(indices[i], draws, memory_);
   }
   batch_ = {.samples = indices.size(),

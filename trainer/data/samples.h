@@ -75,7 +75,7 @@ class BatchMaker {
       : samples_(samples), seed_(seed), worker_(worker) {}
 
   // The samples with these indices. The same `number` repeats the same augmentation. Requires
-  // worker and number below 2^24, indices.size() below 2^16. Valid until the next call.
+  // worker below 2^24 and number below 2^40. Valid until the next call.
   const Batch& make(std::span<const std::uint32_t> indices, std::uint64_t number);
 
  private:
