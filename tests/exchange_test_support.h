@@ -175,7 +175,7 @@ inline void expect_equal_bits(const Model& a, const Model& b) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) {
     ASSERT_EQ(a[i].size(), b[i].size());
-    EXPECT_EQ(std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)), 0)
+    EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(a[i])), std::as_bytes(std::span(b[i]))))
         << "tensor " << i;
   }
 }
