@@ -113,30 +113,34 @@ class Resume(unittest.TestCase):
         shutil.copytree(self.whole, run, dirs_exist_ok=True)
         return run
 
-    def kill_after(self, lines, run, launcher=()):
-        """Starts the job and kills it without warning once it has taken so many steps."""
+    def killed_after(self, lines, launcher=()):
+        """A run that was killed without warning once it had taken so many steps."""
         with mpi_launcher.environment() as variables:
-            self.start_and_kill(lines, run, launcher, variables)
+            for _ in range(5):
+                run = tempfile.mkdtemp(dir=self.scratch)
+                if self.start_and_kill(lines, run, launcher, variables):
+                    return run
+        self.fail("the run always ended before it was killed")
 
     def start_and_kill(self, lines, run, launcher, variables):
-        transport = ["--transport", "mpi", "--deadline", "5"] if launcher else []
+        transport = ["--transport", "mpi", "--deadline", "30"] if launcher else []
         process = subprocess.Popen(
             [*launcher, PROGRAM, "train", *JOB, "--out", run, *transport],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True, env=variables,
         )  # fmt: skip
         metrics = os.path.join(run, "metrics.jsonl")
-        end = time.monotonic() + 60
-        while time.monotonic() < end and process.poll() is None:
-            if count_lines(metrics) >= lines:
-                break
+        while count_lines(metrics) < lines and process.poll() is None:
             time.sleep(0.002)
-        self.assertIsNone(process.poll(), "the run ended before it was to be killed")
-        os.killpg(process.pid, signal.SIGKILL)
+        killed = process.poll() is None
+        if killed:
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         # What a launcher started ends when it is gone, a moment later.
+        end = time.monotonic() + 60
         while time.monotonic() < end and any(run in line for line in command_lines()):
             time.sleep(0.05)
+        return killed
 
     def assert_refused(self, finished, code, *parts):
         self.assertEqual(finished.returncode, code, finished.stderr.decode())
@@ -147,8 +151,7 @@ class Resume(unittest.TestCase):
     def test_killed_at_any_moment_it_ends_as_if_it_had_not_been(self):
         for lines in (EVERY + 3, 2 * EVERY, 3 * EVERY + 1, 5 * EVERY + 7):
             with self.subTest(steps=lines):
-                run = tempfile.mkdtemp(dir=self.scratch)
-                self.kill_after(lines, run)
+                run = self.killed_after(lines)
                 resumed = train("--resume", run, "--json")
                 self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
                 self.assertEqual(outcome(resumed), self.expected)
@@ -282,8 +285,7 @@ class Resume(unittest.TestCase):
         if "MPIEXEC" not in os.environ:
             self.skipTest("no MPIEXEC in the environment")
         launcher = mpi_launcher.command(3)
-        run = tempfile.mkdtemp(dir=self.scratch)
-        self.kill_after(2 * EVERY + 5, run, launcher)
+        run = self.killed_after(2 * EVERY + 5, launcher)
         resumed = train("--resume", run, "--json", launcher=launcher)
         self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
         self.assertEqual(outcome(resumed), self.expected)
