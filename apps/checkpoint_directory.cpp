@@ -147,10 +147,7 @@ void CheckpointDirectory::save(const CheckpointJob& job, trainer::NodeCheckpoint
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) fail_file(directory.string(), "made", error.value());
-  NewFile written((directory / file_of(checkpoint.rank)).string());
-  written.write(tensor_file_bytes(file));
-  written.finish();
-  written.publish();
+  write_new_file((directory / file_of(checkpoint.rank)).string(), tensor_file_bytes(file));
 
   std::size_t kept = 0;
   for (const std::uint64_t step : steps()) {

@@ -227,6 +227,13 @@ void NewFile::publish() {
   sync_directory_of(target_, path_);
 }
 
+void write_new_file(const std::string& path, ByteView bytes) {
+  NewFile file(path);
+  file.write(bytes);
+  file.finish();
+  file.publish();
+}
+
 std::string json_text(const nlohmann::json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -148,6 +148,9 @@ class NewFile {
   int descriptor_ = -1;
 };
 
+// The whole of a NewFile.
+void write_new_file(const std::string& path, ByteView bytes);
+
 // JSON for people (indent 2) or on one line (-1); what is not UTF-8, as a path may be, is replaced.
 std::string json_text(const nlohmann::json& json, int indent = 2);
 

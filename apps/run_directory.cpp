@@ -68,10 +68,7 @@ RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
     kept += text + "\n";
     directory.last_metrics_ = std::move(line);
   }
-  NewFile file(metrics);
-  file.write(std::as_bytes(std::span(kept)));
-  file.finish();
-  file.publish();
+  write_new_file(metrics, std::as_bytes(std::span(kept)));
   directory.metrics_.open(metrics, std::ios::app);
   if (!directory.metrics_) fail_file(metrics, "written", errno);
   return directory;
@@ -79,10 +76,7 @@ RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
 
 void RunDirectory::write_json(const char* name, const nlohmann::json& content) const {
   const std::string text = json_text(content) + "\n";
-  NewFile file((path_ / name).string());
-  file.write(std::as_bytes(std::span(text)));
-  file.finish();
-  file.publish();
+  write_new_file((path_ / name).string(), std::as_bytes(std::span(text)));
 }
 
 void RunDirectory::add_metrics(const nlohmann::json& line) {

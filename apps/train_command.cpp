@@ -89,10 +89,7 @@ nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
 void write_model(const RunDirectory& directory, const trainer::TrainResult& result) {
   TensorFile file;
   for (const auto& [name, array] : result.model) file.arrays[name] = {array.shape, array.values};
-  NewFile written((directory.path() / "model.safetensors").string());
-  written.write(tensor_file_bytes(file));
-  written.finish();
-  written.publish();
+  write_new_file((directory.path() / "model.safetensors").string(), tensor_file_bytes(file));
 }
 
 // What was measured is shown and written, each even where the other fails.

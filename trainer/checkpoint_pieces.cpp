@@ -26,12 +26,6 @@ std::string key_of(const std::string& group, const std::string& tensor) {
   throw Error(ErrorCode::kFailedPrecondition, sentence);
 }
 
-void check_size(const std::string& name, std::size_t there, std::size_t needed) {
-  if (there == needed) return;
-  refuse("the checkpoint's '" + name + "' has " + std::to_string(there) + " values and " +
-         std::to_string(needed) + " are needed; resume with the model that it was made of");
-}
-
 Lists lists_in(const NodeCheckpoint& node, const std::string& group,
                const std::vector<TensorInfo>& tensors) {
   Lists lists(tensors.size());
@@ -71,6 +65,11 @@ std::vector<NodeState> states_for(const JobCheckpoint& checkpoint, const Job& jo
 
 }  // namespace
 
+NodeCheckpoint::Array array_of(const Network::Parameter& parameter) {
+  const auto values = values_of(parameter);
+  return {parameter.shape, {values.begin(), values.end()}};
+}
+
 void CheckpointWriter::add(const std::string& group, std::size_t tensor,
                            std::span<const float> values) {
   const TensorInfo& info = tensors_[tensor];
@@ -80,9 +79,7 @@ void CheckpointWriter::add(const std::string& group, std::size_t tensor,
 void CheckpointWriter::add_parameters(const std::string& group,
                                       const std::vector<Network::Parameter>& parameters) {
   for (const Network::Parameter& parameter : parameters) {
-    const auto values = values_of(parameter);
-    checkpoint_.arrays[key_of(group, parameter.name)] = {parameter.shape,
-                                                         {values.begin(), values.end()}};
+    checkpoint_.arrays[key_of(group, parameter.name)] = array_of(parameter);
   }
 }
 
@@ -127,42 +124,36 @@ const NodeState& CheckpointReader::exchange_of(int rank) const {
   return exchange_[static_cast<std::size_t>(rank)];
 }
 
-// That worker's or, where it has none, the first that there is.
-const NodeCheckpoint::Array* CheckpointReader::find(const std::string& name, int worker) const {
+const std::vector<float>& CheckpointReader::values(const std::string& name, std::size_t elems,
+                                                   int worker, const char* noun) const {
   const auto first = static_cast<std::size_t>(worker % checkpoint_.workers);
   for (std::size_t i = 0; i < checkpoint_.nodes.size(); ++i) {
     const auto& arrays = checkpoint_.nodes[i == 0 ? first : i == first ? 0 : i].arrays;
     const auto found = arrays.find(name);
-    if (found != arrays.end()) return &found->second;
+    if (found == arrays.end()) continue;
+    const std::vector<float>& values = found->second.values;
+    if (values.size() == elems) return values;
+    refuse("the checkpoint's '" + name + "' has " + std::to_string(values.size()) + " values and " +
+           std::to_string(elems) + " are needed; resume with the model that it was made of");
   }
-  return nullptr;
+  refuse("the checkpoint has no '" + name + "'; resume with the " + noun);
 }
 
 void CheckpointReader::read_parameters(const std::string& group, int worker,
                                        const std::vector<Network::Parameter>& parameters) const {
   for (const Network::Parameter& parameter : parameters) {
-    const std::string name = key_of(group, parameter.name);
-    const NodeCheckpoint::Array* array = find(name, worker);
-    if (array == nullptr) {
-      refuse("the checkpoint has no '" + name + "'; resume with the model that it was made of");
-    }
-    check_size(name, array->values.size(), parameter.elems);
-    std::ranges::copy(array->values, parameter.values);
+    std::ranges::copy(
+        values(key_of(group, parameter.name), parameter.elems, worker, "model that it was made of"),
+        parameter.values);
   }
 }
 
 void CheckpointReader::read_descent(Descent& descent, std::size_t tensor, int worker) const {
   TensorDescentState state = descent.state(tensor);
   state.steps = step() / static_cast<std::uint64_t>(job_.local_steps);
-  for (auto& [group, values] : state.buffers) {
-    const std::string name = key_of(group, job_.tensors[tensor].name);
-    const NodeCheckpoint::Array* array = find(name, worker);
-    if (array == nullptr) {
-      refuse("the checkpoint has no '" + name +
-             "'; resume with the optimizer that it was made with");
-    }
-    check_size(name, array->values.size(), values.size());
-    values = array->values;
+  for (auto& [group, buffer] : state.buffers) {
+    buffer = values(key_of(group, job_.tensors[tensor].name), buffer.size(), worker,
+                    "optimizer that it was made with");
   }
   descent.resume(tensor, state);
 }

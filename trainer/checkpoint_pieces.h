@@ -15,6 +15,9 @@
 
 namespace tersewire::trainer {
 
+// A copy.
+NodeCheckpoint::Array array_of(const Network::Parameter& parameter);
+
 // Puts a node's arrays together.
 class CheckpointWriter {
  public:
@@ -62,7 +65,10 @@ class CheckpointReader {
   [[nodiscard]] std::string fact(int rank, const std::string& name) const;
 
  private:
-  [[nodiscard]] const NodeCheckpoint::Array* find(const std::string& name, int worker) const;
+  // That worker's or, where it has none, the first that there is. `noun`: what of the job must be
+  // as it was.
+  [[nodiscard]] const std::vector<float>& values(const std::string& name, std::size_t elems,
+                                                 int worker, const char* noun) const;
 
   const JobCheckpoint& checkpoint_;
   const Job& job_;

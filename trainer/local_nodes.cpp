@@ -415,10 +415,7 @@ TrainResult LocalNodes::result() {
   result.parameters_checksum = checksum_of(*model_);
   result.test_accuracy = measured_accuracy();
   for (const auto* tensors : {&model_->parameters(), &model_->statistics()}) {
-    for (const Network::Parameter& tensor : *tensors) {
-      const auto values = values_of(tensor);
-      result.model[tensor.name] = {tensor.shape, {values.begin(), values.end()}};
-    }
+    for (const Network::Parameter& tensor : *tensors) result.model[tensor.name] = array_of(tensor);
   }
   return result;
 }

@@ -4,8 +4,7 @@ namespace tersewire {
 namespace {
 
 // What a worker may have pushed without an answer, in buckets' bytes, or a message where that is
-// longer. Enough to keep a link busy
-// while answers travel: 8 MiB are 67 ms at 1 Gbit/s.
+// longer. Enough to keep a link busy while answers travel: 8 MiB are 67 ms at 1 Gbit/s.
 constexpr std::size_t kWindowBuckets = 8;
 
 }  // namespace
