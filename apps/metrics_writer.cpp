@@ -30,9 +30,11 @@ void MetricsWriter::add(const trainer::StepReport& report) {
 
 nlohmann::json MetricsWriter::since_the_start(nlohmann::json line) const {
   if (!before_.is_object()) return line;
-  add_to<double>(line, before_, "seconds");
-  for (const char* bytes : {"push_bytes", "pull_bytes"}) {
-    add_to<std::uint64_t>(line, before_, bytes);
+  for (const char* seconds : {"seconds", "codec_seconds", "wait_seconds"}) {
+    add_to<double>(line, before_, seconds);
+  }
+  for (const char* count : {"push_bytes", "pull_bytes", "not_finite_tensors"}) {
+    add_to<std::uint64_t>(line, before_, count);
   }
   return line;
 }

@@ -199,8 +199,8 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
 }
 
 // What a run that goes on may have otherwise than before.
-const std::set<std::string> kChangeable{"workers",  "servers", "transport",
-                                        "deadline", "data",    "checkpoint-steps"};
+const std::set<std::string> kChangeable{"workers", "servers",          "transport",    "deadline",
+                                        "data",    "checkpoint-steps", "observe-steps"};
 
 // Finds the last checkpoint, and takes its settings.
 void resume(TrainFlags& flags, CLI::App& command) {
@@ -346,6 +346,9 @@ void add_train_command(CLI::App& app) {
                                          "Directory for the run (default: a new one in runs/)");
   option("--checkpoint-steps", config.checkpoint_steps,
          "Steps after each of which the run saves what it would lose in a restart; 0: never")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
+  option("--observe-steps", config.observe_steps,
+         "Steps between observations of test accuracy, codecs, residuals and gradients; 0: none")
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
   CLI::Option* resumed =
       command

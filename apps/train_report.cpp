@@ -81,7 +81,10 @@ nlohmann::json metrics_json(const trainer::StepReport& report) {
           {"push_bytes", counters.pushed_bytes},
           {"pull_bytes", counters.pulled_bytes},
           {"push_bits_per_value", bits_per_value(counters.pushed_bytes, counters.pushed_values)},
-          {"pull_bits_per_value", bits_per_value(counters.pulled_bytes, counters.pulled_values)}};
+          {"pull_bits_per_value", bits_per_value(counters.pulled_bytes, counters.pulled_values)},
+          {"codec_seconds", counters.encode_seconds + counters.decode_seconds},
+          {"wait_seconds", counters.wait_seconds},
+          {"not_finite_tensors", counters.not_finite_tensors}};
 }
 
 nlohmann::json config_json(const trainer::TrainConfig& config) {
@@ -102,6 +105,7 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"deadline_seconds", config.deadline_seconds},
           {"steps", config.steps},
           {"checkpoint_steps", config.checkpoint_steps},
+          {"observe_steps", config.observe_steps},
           {"batch", config.batch},
           {"lr", config.learning_rate},
           {"scale_lr", config.scale_learning_rate},
@@ -119,9 +123,13 @@ TrainSummary::TrainSummary(const trainer::TrainConfig& config, const trainer::Tr
                            bool interrupted)
     : config_(config), result_(result), interrupted_(interrupted) {}
 
+double TrainSummary::busiest_bytes_a_step() const {
+  return ratio(static_cast<double>(result_.busiest_node_bytes), measured_steps());
+}
+
 double TrainSummary::modelled_step(double bits_per_second) const {
-  const double bytes = ratio(static_cast<double>(result_.busiest_node_bytes), measured_steps());
-  return result_.compute_seconds + result_.codec_seconds + 8 * bytes / bits_per_second;
+  return result_.compute_seconds + result_.codec_seconds +
+         8 * busiest_bytes_a_step() / bits_per_second;
 }
 
 double TrainSummary::modelled_fp32_step(double bits_per_second) const {
@@ -171,6 +179,8 @@ nlohmann::json TrainSummary::json() const {
           {"step_seconds", ratio(result_.seconds, measured_steps())},
           {"compute_seconds", result_.compute_seconds},
           {"codec_seconds", result_.codec_seconds},
+          {"wait_seconds", ratio(counters.wait_seconds, measured_steps() * config_.workers)},
+          {"busiest_node_bytes", busiest_bytes_a_step()},
           {"overlap", overlap()},
           {"modelled", modelled},
           {"not_finite_tensors", counters.not_finite_tensors},

@@ -52,6 +52,7 @@ class TrainSummary {
   [[nodiscard]] double measured_steps() const {
     return static_cast<double>(result_.steps - result_.resumed_after);
   }
+  [[nodiscard]] double busiest_bytes_a_step() const;
   // Seconds a step would take if the busiest node's link had `bits_per_second`, and all that
   // crosses it did so after the computation: no overlap.
   [[nodiscard]] double modelled_step(double bits_per_second) const;

@@ -16,6 +16,7 @@
 #include "tersewire/transport.h"
 #include "trainer/checkpoint.h"
 #include "trainer/data/samples.h"
+#include "trainer/observation.h"
 
 namespace tersewire::trainer {
 
@@ -54,6 +55,7 @@ struct TrainConfig {
   double ema = 0;
   std::uint64_t seed = 1;
   std::uint64_t checkpoint_steps = 0;  // as Job::state_steps
+  std::uint64_t observe_steps = 0;     // steps between observations; 0: none
 };
 
 // One worker's step, as it ends. Bytes, values and seconds count from the start of train().
@@ -78,6 +80,9 @@ struct TrainHooks {
   std::function<void(const StepReport&)> on_step;
   // Called by worker 0's thread.
   std::function<void(const TraceEvent&)> on_event;
+  // Called by worker 0's thread in the first step and then in each that comes observe_steps later.
+  // Observing changes nothing that the job computes.
+  std::function<void(const Observation&)> on_observation = {};
   // Called by the thread of each node here after every checkpoint_steps steps. All nodes' together
   // are a JobCheckpoint; a node that calls it knows that every other has returned from its call for
   // the checkpoint before.
