@@ -87,7 +87,7 @@ nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
 }
 
 void write_model(const RunDirectory& directory, const trainer::TrainResult& result) {
-  TensorFile file;
+  TensorFile file{.facts = {{"made_by", "tersewire " TERSEWIRE_VERSION}}, .arrays = {}};
   for (const auto& [name, array] : result.model) file.arrays[name] = {array.shape, array.values};
   write_new_file((directory.path() / "model.safetensors").string(), tensor_file_bytes(file));
 }
