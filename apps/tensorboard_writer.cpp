@@ -2,11 +2,11 @@
 #include <apps/tensorboard.pb.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "apps/command.h"
 #include "apps/event_file.h"
@@ -32,29 +32,32 @@ void add_scalar(Summary& summary, const std::string& tag, double value) {
   scalar->set_simple_value(static_cast<float>(value));
 }
 
-// Sums are those of values in the middles of their bins.
+// From the first bin that holds something to the last: a reader takes the edges of these for least
+// and greatest. Sums are those of values in the middles of their bins.
 void add_histogram(Summary& summary, const std::string& tag, double limit,
                    const trainer::Histograms::Counts& counts) {
+  const auto holds = [](std::uint64_t count) { return count > 0; };
+  const auto first = std::ranges::find_if(counts, holds);
+  const auto last = std::find_if(counts.rbegin(), counts.rend(), holds).base();
+  if (first == counts.end() || limit == 0) return;  // bins without values, or without a width
+  const double width = 2 * limit / static_cast<double>(counts.size());
+  const auto edge = [&](auto bin) {
+    return width * static_cast<double>(bin - counts.begin()) - limit;
+  };
   Summary::Value* value = summary.add_value();
   value->set_tag(tag);
-  tensorboard::HistogramProto* histogram = value->mutable_histo();
-  const double width = 2 * limit / static_cast<double>(counts.size());
-  double sum = 0;
-  double squares = 0;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    const auto count = static_cast<double>(counts[i]);
-    const double middle = width * (static_cast<double>(i) + 0.5) - limit;
-    sum += count * middle;
-    squares += count * middle * middle;
-    histogram->add_bucket_limit(width * static_cast<double>(i + 1) - limit);
-    histogram->add_bucket(count);
+  tensorboard::HistogramProto& histogram = *value->mutable_histo();
+  histogram.set_min(edge(first));
+  histogram.set_max(edge(last));
+  for (auto bin = first; bin != last; ++bin) {
+    const auto count = static_cast<double>(*bin);
+    const double middle = edge(bin) + width / 2;
+    histogram.add_bucket_limit(edge(bin + 1));
+    histogram.add_bucket(count);
+    histogram.set_num(histogram.num() + count);
+    histogram.set_sum(histogram.sum() + count * middle);
+    histogram.set_sum_squares(histogram.sum_squares() + count * middle * middle);
   }
-  histogram->set_min(-limit);
-  histogram->set_max(limit);
-  histogram->set_num(
-      static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0})));
-  histogram->set_sum(sum);
-  histogram->set_sum_squares(squares);
 }
 
 // Shown as Markdown, in which indented lines are code: nothing in them means anything.
@@ -132,7 +135,6 @@ class TensorboardWriter final : public StepListener {
     add_scalar(summary, "residual_norm/all", std::sqrt(squares));
     for (const trainer::TensorObservation& tensor : observation.tensors) {
       const trainer::Histograms& histograms = tensor.histograms;
-      if (!(histograms.limit > 0)) continue;  // bins without width show nothing
       add_histogram(summary, "gradient/" + tensor.name, histograms.limit, histograms.gradient);
       add_histogram(summary, "decoded/" + tensor.name, histograms.limit, histograms.decoded);
     }

@@ -17,7 +17,7 @@ namespace {
 
 trainer::Histograms histograms(double limit) {
   trainer::Histograms made{.limit = limit};
-  for (std::size_t i = 0; i < trainer::Histograms::kBins; ++i) {
+  for (std::size_t i = 5; i < trainer::Histograms::kBins - 2; ++i) {
     made.gradient[i] = i;
     made.decoded[i] = 2 * i;
   }
