@@ -191,9 +191,9 @@ void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Ne
     for (const auto& listener : listeners) listener->on_step(report);
   };
   hooks.on_observation = [&](const trainer::Observation& observation) {
+    metrics.add(observation);
     for (const auto& listener : listeners) listener->on_observation(observation);
   };
-  hooks.on_observation = [&](const trainer::Observation& observation) { metrics.add(observation); };
   const auto result = trainer::train(config, data, hooks, std::move(network), resumed_from(flags));
   progress.finish();
   tell(flags, *result, directory, metrics.failure());

@@ -176,18 +176,29 @@ def step_of(event):
     return int(event.get("step", [0])[0])
 
 
-def scalars_in(events):
-    """{tag: {step: value}}"""
+def values_in(events, field):
+    """{tag: {step: value}} of those that have the field."""
     found = {}
     for event in events:
         for summary in event.get("summary", []):
             for value in summary["value"]:
-                if "simple_value" in value:
+                if field in value:
                     steps = found.setdefault(value["tag"][0], {})
                     assert step_of(event) not in steps, "twice"
-                    # Printed with as many digits as tell it from others.
-                    steps[step_of(event)] = as_float(value["simple_value"][0])
+                    steps[step_of(event)] = value[field][0]
     return found
+
+
+def scalars_in(events):
+    # Printed with as many digits as tell one from others.
+    return {
+        tag: {step: as_float(value) for step, value in steps.items()}
+        for tag, steps in values_in(events, "simple_value").items()
+    }
+
+
+def histograms_in(events):
+    return values_in(events, "histo")
 
 
 def run(*command, preexec_fn=None):
@@ -252,12 +263,9 @@ class TensorboardTest(unittest.TestCase):
     def test_histograms(self):
         self.drive()
         found = {}
-        for event in events_in(self.files()[0]):
-            for summary in event.get("summary", []):
-                for value in summary["value"]:
-                    if "histo" in value:
-                        self.assertEqual(step_of(event), 2)
-                        found[value["tag"][0]] = value["histo"][0]
+        for tag, steps in histograms_in(events_in(self.files()[0])).items():
+            ((step, found[tag]),) = steps.items()
+            self.assertEqual(step, 2)
         # Where nothing but zeros was seen there are no bins to show.
         self.assertEqual(
             sorted(found), ["decoded/b", "decoded/c1.weight", "gradient/b", "gradient/c1.weight"]
@@ -293,7 +301,6 @@ class TensorboardTest(unittest.TestCase):
         self.assertEqual(json.loads("\n".join(lines)), {"policy": "*:3lc\n|a|"})
 
     def test_a_run(self):
-        # What a run observes is there only where it observes.
         summary = self.train("--model", "mlp", "--workers", 2, "--steps", 5, "--batch", 4,
                              "--observe-steps", 2, "--out", self.out)  # fmt: skip
         (path,) = self.files()
@@ -306,7 +313,7 @@ class TensorboardTest(unittest.TestCase):
             self.assertEqual(json.loads(text), json.load(file))
         with open(os.path.join(self.out, "metrics.jsonl"), encoding="utf-8") as file:
             lines = [json.loads(line) for line in file]
-        found = scalars_in(events)
+        found, histograms = scalars_in(events), histograms_in(events)
         before = dict.fromkeys(lines[0], 0)
         for line in lines:
             step = line["step"]
@@ -322,12 +329,25 @@ class TensorboardTest(unittest.TestCase):
             self.assertAlmostEqual(found["bits_per_value/push"][step], bits, delta=1e-6)
             before = line
         self.assertEqual(sorted(found["loss"]), [1, 2, 3, 4, 5])
-        observed = {}
-        if os.path.exists(os.path.join(self.out, "observations.jsonl")):
-            with open(os.path.join(self.out, "observations.jsonl"), encoding="utf-8") as file:
-                for line in map(json.loads, file):
-                    observed[line["step"]] = as_float(line["test_accuracy"])
-        self.assertEqual(found.get("accuracy/test", {}), observed)
+        with open(os.path.join(self.out, "observations.jsonl"), encoding="utf-8") as file:
+            observations = {line["step"]: line for line in map(json.loads, file)}
+        self.assertEqual(sorted(observations), [1, 3, 5])
+        for step, line in observations.items():
+            self.assertEqual(found["accuracy/test"][step], as_float(line["test_accuracy"]))
+            for kind in ("dense", "bias"):
+                tensors = [tensor for tensor in line["tensors"] if tensor["kind"] == kind]
+                values = sum(tensor["values"] for tensor in tensors)
+                bits = 8 * sum(tensor["encoded_bytes"] for tensor in tensors) / values
+                norm = sum(t["values"] * t["residual_rms"] ** 2 for t in tensors) ** 0.5
+                error = sum(t["values"] * t["relative_error"] for t in tensors) / values
+                self.assertAlmostEqual(found[f"observed_bits_per_value/{kind}"][step], bits, 5)
+                self.assertAlmostEqual(found[f"residual_norm/{kind}"][step], norm, 5)
+                self.assertAlmostEqual(found[f"relative_error/{kind}"][step], error, 5)
+            for tensor in line["tensors"]:
+                for which in ("gradient", "decoded"):
+                    counts = sum(tensor["histogram"][which])
+                    histogram = histograms[f"{which}/{tensor['name']}"][step]
+                    self.assertEqual(histogram["num"], [counts])
 
     def test_a_run_that_goes_on(self):
         self.train("--model", "mlp", "--workers", 2, "--steps", 5, "--batch", 4, "--out", self.out,
