@@ -174,7 +174,7 @@ std::string config_text(const Json& config) {
   std::string text;
   if (config.contains("recipe")) text += line("recipe", of("recipe"));
   text += line("job",
-               fmt::format("{} on {}, {} workers, {} servers, {} over {}", of("model"), of("data"),
+               fmt::format("{} on {}; workers {}, servers {}; {} over {}", of("model"), of("data"),
                            of("workers"), of("servers"), of("exchange"), of("transport")));
   text += line("codecs", fmt::format("push {}, pull {}, policy {}", of("push_codec"),
                                      of("pull_codec"), of("policy")));

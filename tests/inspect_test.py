@@ -83,12 +83,18 @@ class InspectTest(unittest.TestCase):
             file.write(content)
         return path
 
-    def inspect(self, path):
-        """What it says as JSON, and to people."""
-        described, told = run("inspect", "--json", path), run("inspect", path)
-        self.assertEqual((described.returncode, told.returncode), (0, 0), described.stderr)
-        self.assertRegex(told.stdout, rb"\A[^\x00-\x09\x0b-\x1f\x7f]+\Z")
-        return json.loads(described.stdout), told.stdout.decode()
+    def described(self, path):
+        """What it says as JSON."""
+        result = run("inspect", "--json", path)
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        return json.loads(result.stdout)
+
+    def told(self, path):
+        """What it says to people."""
+        result = run("inspect", path)
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        self.assertRegex(result.stdout, rb"\A[^\x00-\x09\x0b-\x1f\x7f]+\Z")
+        return result.stdout.decode()
 
     def assert_refused(self, path, *parts):
         result = run("inspect", path)
@@ -100,7 +106,7 @@ class InspectTest(unittest.TestCase):
 
 class Runs(InspectTest):
     def test_whole(self):
-        described, told = self.inspect(self.whole)
+        described, told = self.described(self.whole), self.told(self.whole)
         self.assertEqual(described["kind"], "run")
         self.assertEqual((described["state"], described["last_step"]), ("finished", 5))
         self.assertEqual(described["summary"], self.summary)
@@ -112,7 +118,7 @@ class Runs(InspectTest):
         self.assertTrue(described["model"]["whole"])
         self.assertEqual(described["model"]["values"], self.summary["values"])
         self.assertIsNone(described["observations"])
-        for part in ("finished, step 5 of 5", "mlp on embedded, 2 workers", "step 2: whole"):
+        for part in ("finished, step 5 of 5", "mlp on embedded; workers 2, servers 1", "step 2: whole"):
             self.assertIn(part, told)
 
     def test_cut_off(self):
@@ -120,7 +126,7 @@ class Runs(InspectTest):
         os.remove(os.path.join(path, "summary.json"))
         with open(os.path.join(path, "metrics.jsonl"), "r+b") as file:
             file.truncate(file.seek(0, os.SEEK_END) - 9)
-        described, told = self.inspect(path)
+        described, told = self.described(path), self.told(path)
         self.assertEqual((described["state"], described["last_step"]), ("cut off", 4))
         self.assertEqual(described["metrics"]["unreadable_lines"], 1)
         self.assertIsNone(described["summary"])
@@ -130,15 +136,15 @@ class Runs(InspectTest):
         path = self.copy()
         with open(os.path.join(path, "metrics.jsonl"), "a", encoding="utf-8") as file:
             file.write('{"step":6,"loss":1.0}\n')
-        self.assertEqual(self.inspect(path)[0]["state"], "cut off")
+        self.assertEqual(self.described(path)["state"], "cut off")
 
     def test_running(self):
         path = self.copy()
         holder = os.open(path, os.O_RDONLY)
         fcntl.flock(holder, fcntl.LOCK_EX)
-        self.assertEqual(self.inspect(path)[0]["state"], "running")
+        self.assertEqual(self.described(path)["state"], "running")
         os.close(holder)
-        self.assertEqual(self.inspect(path)[0]["state"], "finished")
+        self.assertEqual(self.described(path)["state"], "finished")
 
     def test_observations(self):
         path = self.copy()
@@ -147,7 +153,7 @@ class Runs(InspectTest):
                 line = {"step": step, "test_accuracy": accuracy, "tensors": [{"name": "a"}] * 3}
                 file.write(json.dumps(line) + "\n")
             file.write('{"step":7,')
-        described, told = self.inspect(path)
+        described, told = self.described(path), self.told(path)
         self.assertEqual(
             described["observations"],
             {"count": 3, "first_step": 1, "last_step": 5, "first_test_accuracy": 0.1,
@@ -166,7 +172,7 @@ class Runs(InspectTest):
         os.rename(os.path.join(path, "checkpoints/step-2"), os.path.join(path, "checkpoints/step-3"))
         with open(os.path.join(path, "model.safetensors"), "r+b") as model:
             model.truncate(1000)
-        described, told = self.inspect(path)
+        described, told = self.described(path), self.told(path)
         why = {checkpoint["step"]: checkpoint["why_not"] for checkpoint in described["checkpoints"]}
         self.assertEqual(sorted(why), [3, 4, 9])
         self.assertIn("no node's file", why[9])
@@ -178,7 +184,7 @@ class Runs(InspectTest):
     def test_a_checkpoint_under_another_name_does_not_count(self):
         path = self.copy()
         os.rename(os.path.join(path, "checkpoints/step-2"), os.path.join(path, "checkpoints/step-3"))
-        found = {c["step"]: c["whole"] for c in self.inspect(path)[0]["checkpoints"]}
+        found = {c["step"]: c["whole"] for c in self.described(path)["checkpoints"]}
         self.assertEqual(found, {4: True, 3: False})
 
     def test_hostile_texts(self):
@@ -189,12 +195,12 @@ class Runs(InspectTest):
             self.assert_refused(path, "config.json")
         with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as file:
             json.dump({"model": "\x1b[2J" + "x" * 1000, "workers": {"a": [1]}, "lr": None}, file)
-        self.assertIn("?[2Jxxx", self.inspect(path)[1])
+        self.assertIn("?[2Jxxx", self.told(path))
         os.remove(os.path.join(path, "config.json"))
         with open(os.path.join(path, "metrics.jsonl"), "wb") as file:
             file.write(b'{"step":-1}\n{"step":"1"}\n3\n' + b"[" * 100000 + b'\n{"step":2}\n\xff\n')
         os.remove(os.path.join(path, "summary.json"))
-        described, _ = self.inspect(path)
+        described = self.described(path)
         self.assertEqual((described["last_step"], described["config"]), (2, None))
         self.assertEqual(described["metrics"]["unreadable_lines"], 5)
 
@@ -202,7 +208,7 @@ class Runs(InspectTest):
 class Checkpoints(InspectTest):
     def test_whole(self):
         path = self.copy("checkpoints", "step-4")
-        described, told = self.inspect(path)
+        described, told = self.described(path), self.told(path)
         self.assertEqual((described["kind"], described["step"]), ("checkpoint", 4))
         self.assertTrue(described["whole"])
         self.assertEqual(described["settings"]["codec"], "3lc")
@@ -224,12 +230,12 @@ class Checkpoints(InspectTest):
     def test_not_whole(self):
         path = self.copy("checkpoints", "step-4")
         os.remove(os.path.join(path, "node-1.safetensors"))
-        described, told = self.inspect(path)
+        described, told = self.described(path), self.told(path)
         self.assertFalse(described["whole"])
         self.assertIn("no file of node 1", described["why_not"])
         self.assertIn("no file of node 1", told)
         shutil.copy(os.path.join(path, "node-0.safetensors"), os.path.join(path, "node-1.safetensors"))
-        self.assertIn("another node", self.inspect(path)[0]["why_not"])
+        self.assertIn("another node", self.described(path)["why_not"])
 
     def test_claims_of_many_nodes(self):
         path = tempfile.mkdtemp(dir=self.scratch)
@@ -237,7 +243,7 @@ class Checkpoints(InspectTest):
                  "step": "1", "workers": "1", "settings": "{}"}  # fmt: skip
         with open(os.path.join(path, "node-0.safetensors"), "wb") as file:
             file.write(tensor_file({"model/a": ([1], [2.0])}, facts))
-        described, _ = self.inspect(path)
+        described = self.described(path)
         self.assertIn("no file of node 1, 2, 3, 4, 5, 6, 7, 8 and 1999999991 more",
                       described["why_not"])  # fmt: skip
 
@@ -254,7 +260,7 @@ class Checkpoints(InspectTest):
 class Files(InspectTest):
     def test_a_model(self):
         path = os.path.join(self.whole, "model.safetensors")
-        described, _ = self.inspect(path)
+        described = self.described(path)
         self.assertEqual((described["kind"], described["checksum"]), ("tensors", "valid"))
         self.assertRegex(described["facts"]["made_by"], r"\Atersewire \d")
         tensors = {tensor["name"]: tensor for tensor in described["tensors"]}
@@ -267,16 +273,15 @@ class Files(InspectTest):
             self.assertTrue(math.isclose(tensors[name]["rms"], rms, rel_tol=1e-9))
 
     def test_a_node_of_a_checkpoint(self):
-        described, told = self.inspect(
-            os.path.join(self.whole, "checkpoints/step-4/node-2.safetensors")
-        )
+        path = os.path.join(self.whole, "checkpoints/step-4/node-2.safetensors")
+        described, told = self.described(path), self.told(path)
         self.assertEqual(described["kind"], "node of a checkpoint")
         self.assertEqual((described["facts"]["rank"], described["facts"]["step"]), ("2", "4"))
         self.assertIn("server/fc1.weight", told)
 
     def test_values_that_are_not_finite(self):
         values = [1.0, math.nan, -3.0, math.inf]
-        described, _ = self.inspect(self.write(tensor_file({"a": ([2, 2], values), "b": ([0], [])})))
+        described = self.described(self.write(tensor_file({"a": ([2, 2], values), "b": ([0], [])})))
         self.assertEqual(
             described["tensors"],
             [{"name": "a", "shape": [2, 2], "values": 4, "least": -3, "greatest": 1,
@@ -286,12 +291,12 @@ class Files(InspectTest):
         )  # fmt: skip
 
     def test_of_another_program(self):
-        described, _ = self.inspect(self.write(tensor_file({"a": ([1], [1.0])}, sealed=False)))
+        described = self.described(self.write(tensor_file({"a": ([1], [1.0])}, sealed=False)))
         self.assertEqual(described["checksum"], "none")
 
     def test_damage_and_what_is_not_ours(self):
         good = tensor_file({"a\x1b[2J": ([3], [1.0, 2.0, 3.0])}, {"made_by": "test"})
-        self.assertIn("a?[2J", self.inspect(self.write(good))[1])
+        self.assertIn("a?[2J", self.told(self.write(good)))
         for content, part in (
             (good[:-1], "safetensors"),
             (good[:-1] + b"\x01", "checksum"),
@@ -311,7 +316,7 @@ class Files(InspectTest):
         path = tempfile.mkdtemp(dir=self.scratch)
         with open(os.path.join(path, "compare.json"), "w", encoding="utf-8") as file:
             json.dump({"designs": [{"name": "fp32"}, {"name": "3lc"}]}, file)
-        described, _ = self.inspect(path)
+        described = self.described(path)
         self.assertEqual(described, {"kind": "comparison", "designs": 2, "results": False})
 
 
