@@ -161,26 +161,17 @@ RunDirectory directory_of(const TrainFlags& flags) {
   return flags.out.empty() ? RunDirectory::fresh(flags.config.model) : RunDirectory(flags.out);
 }
 
-using Listeners = std::vector<std::unique_ptr<StepListener>>;
-
-// Those that were asked for.
-Listeners listeners_of(const TrainFlags& flags, const nlohmann::json& record,
-                       std::uint64_t resumed_after) {
-  Listeners listeners;
-  if (flags.metrics) listeners.push_back(make_metrics_server(*flags.metrics));
-  if (flags.tensorboard) {
-    listeners.push_back(make_tensorboard_writer(*flags.tensorboard, record, resumed_after));
-  }
-  return listeners;
-}
-
 // The process of rank 0, which is the one that tells.
 void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network) {
   const trainer::TrainConfig& config = flags.config;
   const nlohmann::json record = with_recipe(config_json(config), flags.recipe);
   const std::uint64_t resumed_after = flags.resumed ? flags.resumed->checkpoint.step() : 0;
-  const Listeners listeners = listeners_of(flags, record, resumed_after);
+  std::vector<std::unique_ptr<StepListener>> listeners;
+  if (flags.metrics) listeners.push_back(make_metrics_server(*flags.metrics));
   RunDirectory directory = directory_of(flags);
+  if (flags.tensorboard) {  // which may be in the run's directory
+    listeners.push_back(make_tensorboard_writer(*flags.tensorboard, record, resumed_after));
+  }
   directory.write_json("config.json", record);
   TrainProgress progress(config.steps, resumed_after);
   MetricsWriter metrics(directory);

@@ -371,7 +371,12 @@ class TensorboardTest(unittest.TestCase):
         refused = run(PROGRAM, "train", "--tensorboard", self.events, "--out", self.out)
         self.assertEqual((refused.returncode, refused.stderr.count(b"\n")), (1, 1), refused.stderr)
         self.assertIn(self.events.encode(), refused.stderr)
-        self.assertFalse(os.path.exists(self.out))
+        self.assertFalse(os.path.exists(os.path.join(self.out, "config.json")))
+
+    def test_in_the_directory_of_the_run(self):
+        self.events = os.path.join(self.out, "events")
+        self.train("--model", "mlp", "--workers", 2, "--steps", 2, "--batch", 4, "--out", self.out)
+        self.assertEqual(len(self.files()), 1)
 
     def test_no_more_room_does_not_end_the_run(self):
         def limit():
