@@ -19,6 +19,7 @@
 #include "apps/recipe.h"
 #include "apps/run_directory.h"
 #include "apps/settings.h"
+#include "apps/step_listener.h"
 #include "apps/tensor_file.h"
 #include "apps/train_report.h"
 #include "trainer/models/models.h"
@@ -67,6 +68,8 @@ struct TrainFlags {
   double epochs = 0;
   std::string out;
   bool json = false;
+  std::optional<std::string> tensorboard;             // a directory for its files
+  std::optional<std::string> metrics;                 // where they are served
   std::string resume;                                 // the directory of a run that goes on
   std::optional<CheckpointDirectory::Found> resumed;  // where it does
   Settings settings;
@@ -87,7 +90,7 @@ nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
 }
 
 void write_model(const RunDirectory& directory, const trainer::TrainResult& result) {
-  TensorFile file;
+  TensorFile file{.facts = {{"made_by", "tersewire " TERSEWIRE_VERSION}}, .arrays = {}};
   for (const auto& [name, array] : result.model) file.arrays[name] = {array.shape, array.values};
   write_new_file((directory.path() / "model.safetensors").string(), tensor_file_bytes(file));
 }
@@ -161,16 +164,27 @@ RunDirectory directory_of(const TrainFlags& flags) {
 // The process of rank 0, which is the one that tells.
 void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network) {
   const trainer::TrainConfig& config = flags.config;
+  const nlohmann::json record = with_recipe(config_json(config), flags.recipe);
+  const std::uint64_t resumed_after = flags.resumed ? flags.resumed->checkpoint.step() : 0;
+  std::vector<std::unique_ptr<StepListener>> listeners;
+  if (flags.metrics) listeners.push_back(make_metrics_server(*flags.metrics));
   RunDirectory directory = directory_of(flags);
-  directory.write_json("config.json", with_recipe(config_json(config), flags.recipe));
-  TrainProgress progress(config.steps, flags.resumed ? flags.resumed->checkpoint.step() : 0);
+  if (flags.tensorboard) {  // which may be in the run's directory
+    listeners.push_back(make_tensorboard_writer(*flags.tensorboard, record, resumed_after));
+  }
+  directory.write_json("config.json", record);
+  TrainProgress progress(config.steps, resumed_after);
   MetricsWriter metrics(directory);
   trainer::TrainHooks hooks = hooks_of(flags, directory.path());
   hooks.on_step = [&](const trainer::StepReport& report) {
     progress.show(report);
     metrics.add(report);
+    for (const auto& listener : listeners) listener->on_step(report);
   };
-  hooks.on_observation = [&](const trainer::Observation& observation) { metrics.add(observation); };
+  hooks.on_observation = [&](const trainer::Observation& observation) {
+    metrics.add(observation);
+    for (const auto& listener : listeners) listener->on_observation(observation);
+  };
   const auto result = trainer::train(config, data, hooks, std::move(network), resumed_from(flags));
   progress.finish();
   tell(flags, *result, directory, metrics.failure());
@@ -358,9 +372,14 @@ void add_train_command(CLI::App& app) {
                        "settings; --workers, --servers and --transport may be others")
           ->excludes(out)
           ->excludes(recipe);
+  command->add_option("--tensorboard", flags->tensorboard,
+                      "Directory for a file that TensorBoard reads (docs/monitoring.md)");
+  command->add_option("--metrics", flags->metrics,
+                      "PORT, on this machine alone, or ADDRESS:PORT where Prometheus finds metrics "
+                      "while the run lasts; port 0: any that is free");
   command->add_flag("--json", flags->json, "Print the summary alone, as JSON, on stdout");
-  for (const char* not_for_recipes :
-       {"--recipe", "--list-recipes", "--out", "--json", "--resume"}) {
+  for (const char* not_for_recipes : {"--recipe", "--list-recipes", "--out", "--tensorboard",
+                                      "--metrics", "--json", "--resume"}) {
     command->get_option(not_for_recipes)->configurable(false);
   }
   command->callback([flags, command, recipe, codec, push, pull, policy, epochs, resumed] {

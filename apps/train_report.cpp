@@ -6,6 +6,8 @@
 #include <array>
 #include <utility>
 
+#include "apps/traffic_ratios.h"
+
 namespace tersewire::apps {
 namespace {
 
@@ -16,16 +18,6 @@ constexpr std::array<std::pair<const char*, double>, 3> kLinks{
     {{"10 Mbit/s", 1e7}, {"100 Mbit/s", 1e8}, {"1 Gbit/s", 1e9}}};
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
-
-double bits_per_value(std::uint64_t bytes, std::uint64_t values) {
-  return ratio(8 * static_cast<double>(bytes), static_cast<double>(values));
-}
-
-double compression_ratio(const Counters& counters) {
-  return ratio(
-      kBytesPerFloat * static_cast<double>(counters.pushed_values + counters.pulled_values),
-      static_cast<double>(counters.pushed_bytes + counters.pulled_bytes));
-}
 
 std::string bytes_text(double bytes) {
   for (const char* unit : {"B", "kB", "MB", "GB"}) {
