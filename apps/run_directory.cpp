@@ -23,6 +23,30 @@ constexpr const char* kMetrics = "metrics.jsonl";
 
 }  // namespace
 
+fs::path fresh_directory(const std::string& name) {
+  const std::string stem = fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time({})));
+  std::error_code error;
+  fs::create_directories("runs", error);
+  fs::path path = fs::path("runs") / stem;
+  // Another run may take the name at the same moment: only one of them makes the directory.
+  for (int i = 2; !error && !fs::create_directory(path, error); ++i) {
+    path = fs::path("runs") / fmt::format("{}-{}", stem, i);
+  }
+  if (error) fail_file(path.string(), "written", error.value());
+  return path;
+}
+
+void lock_directory(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail_file(path.string(), "read", errno);
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor);
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("another process is working on the run in {}; wait until it has ended",
+                            path.string()));
+  }
+}
+
 RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
   std::error_code error;
   if (fs::exists(path_, error) && !(fs::is_directory(path_, error) && fs::is_empty(path_, error))) {
@@ -35,27 +59,15 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
                 fmt::format("cannot make the directory {}: {}; choose another --out",
                             path_.string(), error.message()));
   }
-  lock();
+  lock_directory(path_);
   metrics_.open(path_ / kMetrics);
   if (!metrics_) fail_file((path_ / kMetrics).string(), "written", errno);
-}
-
-// Where the file system knows no locks there is none.
-void RunDirectory::lock() const {
-  const int descriptor = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) fail_file(path_.string(), "read", errno);
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(descriptor);
-    throw Error(ErrorCode::kFailedPrecondition,
-                fmt::format("another process is working on the run in {}; wait until it has ended",
-                            path_.string()));
-  }
 }
 
 RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
   RunDirectory directory;
   directory.path_ = std::move(path);
-  directory.lock();
+  lock_directory(directory.path_);
   const std::string metrics = (directory.path_ / kMetrics).string();
   std::string kept;
   std::ifstream lines(metrics);
@@ -82,18 +94,6 @@ void RunDirectory::write_json(const char* name, const nlohmann::json& content) c
 void RunDirectory::add_metrics(const nlohmann::json& line) {
   metrics_ << json_text(line, -1) << '\n' << std::flush;
   if (!metrics_) fail_file((path_ / kMetrics).string(), "written", errno);
-}
-
-RunDirectory RunDirectory::fresh(const std::string& model) {
-  const std::string name = fmt::format("{}-{:%Y%m%d-%H%M%S}", model, fmt::localtime(std::time({})));
-  std::error_code error;
-  fs::create_directories("runs", error);
-  fs::path path = fs::path("runs") / name;
-  // Another run may take the name at the same moment: only one of them makes the directory.
-  for (int i = 2; !error && !fs::create_directory(path, error); ++i) {
-    path = fs::path("runs") / fmt::format("{}-{}", name, i);
-  }
-  return RunDirectory(path);
 }
 
 }  // namespace tersewire::apps

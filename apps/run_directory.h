@@ -7,6 +7,13 @@
 
 namespace tersewire::apps {
 
+// Makes the directory runs/NAME-DATE-TIME, with a number behind it where that is taken.
+std::filesystem::path fresh_directory(const std::string& name);
+
+// Throws kFailedPrecondition where another process works in the directory. Held until this one
+// ends; where the file system knows no locks there is none.
+void lock_directory(const std::filesystem::path& path);
+
 // Every function throws an Error that names the file where something cannot be written.
 class RunDirectory {
  public:
@@ -15,8 +22,10 @@ class RunDirectory {
   // That of a run which goes on after `step`: what metrics.jsonl says of later steps is dropped.
   // Throws kNotFound where there is none.
   static RunDirectory resumed(std::filesystem::path path, std::uint64_t step);
-  // Makes runs/MODEL-DATE-TIME, with a number behind it where that is taken.
-  static RunDirectory fresh(const std::string& model);
+  // A fresh_directory().
+  static RunDirectory fresh(const std::string& model) {
+    return RunDirectory(fresh_directory(model));
+  }
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
@@ -28,8 +37,6 @@ class RunDirectory {
 
  private:
   RunDirectory() = default;
-  // Throws kFailedPrecondition where another process works in it. Held until this one ends.
-  void lock() const;
 
   std::filesystem::path path_;
   std::ofstream metrics_;
