@@ -24,6 +24,8 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPollEvery = std::chrono::milliseconds(50);
+// Whatever has become of its file since it was started: all cells are by the same one.
+constexpr const char* kThisProgram = "/proc/self/exe";
 // More than one line of metrics.jsonl takes.
 constexpr std::streamoff kTailBytes = 4096;
 
@@ -118,9 +120,11 @@ class CellRunner {
     const Cell& cell = plan_.cells[i];
     // What a run that was cut off has left would not fit the rest of the comparison: bytes and
     // times of a resumed one count from its resumption alone.
-    fs::remove_all(directory(i));
+    std::error_code error;
+    fs::remove_all(directory(i), error);
+    if (error) fail_file(directory(i).string(), "removed", error.value());
     std::vector<std::string> command = cell.arguments;
-    command.insert(command.begin(), own_program().string());
+    command.insert(command.begin(), kThisProgram);
     command.insert(command.end(), {"--out", directory(i).string()});
     running_.push_back(
         {i, std::make_unique<ChildProcess>(command, out_ / "logs" / (cell.name + ".out"),

@@ -49,13 +49,6 @@ int opened(const fs::path& path) {
 
 }  // namespace
 
-fs::path own_program() {
-  std::error_code error;
-  fs::path path = fs::read_symlink("/proc/self/exe", error);
-  if (error) fail_file("/proc/self/exe", "read", error.value());
-  return path;
-}
-
 ChildProcess::ChildProcess(const std::vector<std::string>& command, const fs::path& output,
                            const fs::path& errors, int orphan_signal)
     : errors_(errors) {
@@ -110,15 +103,16 @@ std::string ChildProcess::last_words() const {
   }
   std::ifstream lines(errors_);
   std::string last;
+  std::string sentence;
   for (std::string line; std::getline(lines, line);) {
     if (!line.empty()) last = line;
+    // A launcher may have something to add.
+    for (const std::string_view program : {"tersewire: ", "netlab: "}) {
+      if (line.starts_with(program)) sentence = line.substr(program.size());
+    }
   }
-  if (last.empty()) return fmt::format("it ended with status {}", status_.value_or(0));
-  // Who says it is known.
-  for (const std::string_view program : {"tersewire: ", "netlab: "}) {
-    if (last.starts_with(program)) last.erase(0, program.size());
-  }
-  return last;
+  if (!sentence.empty()) return sentence;
+  return last.empty() ? fmt::format("it ended with status {}", status_.value_or(0)) : last;
 }
 
 }  // namespace tersewire::apps

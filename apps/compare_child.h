@@ -10,9 +10,6 @@
 
 namespace tersewire::apps {
 
-// This program's own file.
-std::filesystem::path own_program();
-
 // In a process group of its own, so that what a terminal sends reaches it through this class
 // alone. When this process dies without a word, it is sent `orphan_signal`. One thread.
 class ChildProcess {
@@ -33,7 +30,7 @@ class ChildProcess {
   void terminate() const;
   // The same, and gives it some seconds for it.
   void end();
-  // Why it ended, for people: the last line of its standard error, or the signal.
+  // Why it ended, for people: its sentence or last line on standard error, or the signal.
   [[nodiscard]] std::string last_words() const;
 
  private:

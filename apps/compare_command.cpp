@@ -152,9 +152,7 @@ void run_compare(const CompareFlags& flags) {
   prepare(out, plan_json);
   end_on_signals();
   const std::vector<CellOutcome> outcomes = run_cells(plan, out, flags.jobs);
-  LabSteps lab;
-  if (!flags.lab.empty() && !interrupted) lab = measure_in_lab(plan, outcomes, out, flags.lab);
-  const CompareReport report(plan, outcomes, std::move(lab));
+  const CompareReport report(plan, outcomes, measure_in_lab(plan, outcomes, out, flags.lab));
   write_json(out / "results.json", report.json());
   if (!interrupted) {
     print(flags.json ? json_text(report.json()) + "\n"

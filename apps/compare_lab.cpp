@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdint>
 #include <span>
+#include <system_error>
 #include <thread>
 
 #include "apps/command.h"
@@ -41,19 +42,12 @@ std::uint64_t steps_for(double seconds, double step_seconds, std::uint64_t least
   return (static_cast<std::uint64_t>(steps) + round - 1) / round * round;
 }
 
-// Why the bench cannot stand for this job; empty where it can.
-std::string obstacle_of(const trainer::TrainConfig& config) {
-  const auto models = bench::model_names();
-  if (std::ranges::find(models, config.model) == models.end()) {
-    return fmt::format("'tersewire bench exchange' does not know the tensors of {}", config.model);
-  }
-  if (config.push_codec != config.pull_codec) {
-    return "'tersewire bench exchange' takes one codec for both directions";
-  }
-  if (config.exchange.starts_with("weight-average")) {
-    return "with weight-average the median step is one without an average";
-  }
-  return "";
+// netlab starts it.
+fs::path own_program() {
+  std::error_code error;
+  fs::path path = fs::read_symlink("/proc/self/exe", error);
+  if (error) fail_file("/proc/self/exe", "read", error.value());
+  return path;
 }
 
 class Lab {
@@ -79,7 +73,7 @@ class Lab {
       if (i != plan_.baseline) order.push_back(i);
     }
     for (const std::size_t design : order) {
-      for (std::size_t rate = 0; rate < plan_.rates.size() && !interrupted; ++rate) {
+      for (std::size_t rate = 0; rate < plan_.rates.size(); ++rate) {
         show(done++, design, rate);
         steps[design][rate] = step(design, rate);
       }
@@ -89,28 +83,50 @@ class Lab {
 
  private:
   void show(std::uint64_t done, std::size_t design, std::size_t rate) {
-    if (!netlab_obstacle_.empty() || !progress_.is_due(done)) return;
+    if (netlab_.empty() || !netlab_obstacle_.empty() || !progress_.is_due(done)) return;
     progress_.show(done, fmt::format("lab: {}/{} measured: {} at {}", done,
                                      plan_.designs.size() * plan_.rates.size(),
                                      plan_.designs[design].name, plan_.rates[rate].name));
   }
 
   LabStep step(std::size_t design, std::size_t rate) {
-    if (!netlab_obstacle_.empty()) return {.seconds = {}, .obstacle = netlab_obstacle_};
-    const auto refused = [&](const std::string& why) {
-      return LabStep{.seconds = {},
-                     .obstacle = fmt::format("{}: {}", plan_.designs[design].name, why)};
-    };
-    const std::string obstacle = obstacle_of(plan_.configs[design]);
+    const std::string obstacle = obstacle_of(design);
     if (!obstacle.empty()) return refused(obstacle);
-    if (means_[design].runs == 0 || means_[plan_.baseline].runs == 0) {
-      return refused("there is no whole run to take its computation from");
-    }
     const std::vector<std::string> bench = bench_arguments(design, rate);
     const fs::path file =
         out_ / "lab" / fmt::format("{:02}-{}.json", design + 1, plan_.rates[rate].name);
     if (const auto kept = kept_seconds(file, bench)) return {.seconds = kept, .obstacle = ""};
+    if (interrupted || netlab_.empty() || !netlab_obstacle_.empty()) {
+      return refused(netlab_obstacle_);
+    }
     return run(design, rate, bench, file);
+  }
+
+  // Said where somebody asked.
+  [[nodiscard]] LabStep refused(const std::string& why) const {
+    return {.seconds = {}, .obstacle = netlab_.empty() ? "" : why};
+  }
+
+  // Why the bench cannot stand for the design; empty where it can.
+  [[nodiscard]] std::string obstacle_of(std::size_t design) const {
+    const trainer::TrainConfig& config = plan_.configs[design];
+    const auto models = bench::model_names();
+    if (std::ranges::find(models, config.model) == models.end()) {
+      return fmt::format("'tersewire bench exchange' does not know the tensors of {}",
+                         config.model);
+    }
+    const std::string& name = plan_.designs[design].name;
+    if (means_[design].runs == 0 || means_[plan_.baseline].runs == 0) {
+      return fmt::format("{} or its baseline has no whole run", name);
+    }
+    if (config.push_codec != config.pull_codec) {
+      return fmt::format(
+          "{} has two codecs, and 'tersewire bench exchange' takes one for both directions", name);
+    }
+    if (config.exchange.starts_with("weight-average")) {
+      return fmt::format("the median step of {} is one without an average", name);
+    }
+    return "";
   }
 
   [[nodiscard]] std::vector<std::string> bench_arguments(std::size_t design,
@@ -183,14 +199,13 @@ class Lab {
       return {};
     }
     const auto failed = [&](const std::string& why) {
-      return LabStep{.seconds = {},
-                     .obstacle = fmt::format("{} at {}: {}", plan_.designs[design].name,
-                                             plan_.rates[rate].name, why)};
+      return refused(
+          fmt::format("{} at {}: {}", plan_.designs[design].name, plan_.rates[rate].name, why));
     };
     const int status = *process.exit_status();
     if (status == kNetlabFailed || status == kNoSuchCommand) {
       netlab_obstacle_ = fmt::format("the lab: {}", process.last_words());
-      return {.seconds = {}, .obstacle = netlab_obstacle_};
+      return refused(netlab_obstacle_);
     }
     if (status != 0) return failed(process.last_words());
     return taken(output, bench, file)
