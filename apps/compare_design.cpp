@@ -63,7 +63,7 @@ void add_setting(Settings& settings, const std::string& piece, const Why& why) {
   }
   const std::string refused = why(key);
   if (!refused.empty()) throw WrongUsage(fmt::format("{} is not for this: {}", key, refused));
-  if (!settings.emplace(key, without_quotes(piece.substr(equals + 1))).second) {
+  if (!settings.emplace(key, piece.substr(equals + 1)).second) {
     throw WrongUsage(fmt::format("{} is there twice; keep one", key));
   }
 }
@@ -95,7 +95,8 @@ std::string not_for_all(const std::string& key) {
 Design design_of(const std::vector<std::string>& pieces) {
   Design design{.name = fmt::format("{}", fmt::join(pieces, " ")), .settings = {}};
   with_name(fmt::format("design '{}'", design.name), [&] {
-    for (const std::string& piece : pieces) {
+    for (const std::string& quoted : pieces) {
+      const std::string piece = without_quotes(quoted);
       add_setting(design.settings, is_setting(piece) ? piece : "codec=" + piece, not_for_a_design);
     }
   });

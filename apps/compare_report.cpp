@@ -285,7 +285,10 @@ std::string CompareReport::legend() const {
         "the\n"
         "measured processor time of a worker's step; nothing overlapped.\n";
   }
-  if (measured) text += "Without ~ a step's time is measured in the lab (docs/comparing.md).\n";
+  if (measured)
+    text +=
+        "Without ~ a step's time is measured in the lab, with made-up gradients "
+        "(docs/comparing.md).\n";
   for (const std::string& obstacle : obstacles)
     text += fmt::format("Not measured: {}.\n", obstacle);
   if (plan_.seeds.size() > 1) {

@@ -233,7 +233,8 @@ class Steps(CompareTest):
         recipe = self.scratch / "own.ini"
         recipe.write_text("# Own.\nmodel = mlp\nworkers = 2\nbatch = 8\nepochs = 0.02\n"
                           "codec = int8\npolicy = *:fp16\n")  # fmt: skip
-        found = self.results("--recipe", recipe, "--designs", "local-steps=2", "--steps", "50%,4")
+        design = "'policy=last:fp32; *:fp16'   local-steps=2"
+        found = self.results("--recipe", recipe, "--designs", design, "--steps", "50%,4")
         # Of 20,000 embedded images each worker has 10,000, of which 0.02 are 25 batches.
         self.assertEqual((found["recipe"], found["full_steps"]), (str(recipe), 25))
         self.assertEqual([count["steps"] for count in found["steps"]], [13, 4])
@@ -244,7 +245,8 @@ class Steps(CompareTest):
         self.assertIsNone(design["by_steps"][0]["test_accuracy_deviation"])
         config = design["config"]
         self.assertEqual([config["push_codec"], config["policy"], config["local_steps"]],
-                         ["fp32", "small", 2])  # fmt: skip
+                         ["fp32", "last:fp32; *:fp16", 2])  # fmt: skip
+        self.assertEqual(design["name"], "'policy=last:fp32; *:fp16' local-steps=2")
 
 
 class Interrupted(CompareTest):
