@@ -158,6 +158,9 @@ void write_new_file(const std::string& path, ByteView bytes);
 // JSON for people (indent 2) or on one line (-1); what is not UTF-8, as a path may be, is replaced.
 std::string json_text(const nlohmann::json& json, int indent = 2);
 
+// What a file holds; is_discarded() where that is no JSON.
+nlohmann::json parse_json(ByteView bytes);
+
 // Writes to stdout. Throws where that fails (a full disk behind it).
 void print(std::string_view text);
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <system_error>
@@ -33,8 +34,7 @@ constexpr std::streamoff kTailBytes = 4096;
 std::optional<CellResult> result_in(const fs::path& directory) {
   const auto text = read_file_if_exists((directory / "summary.json").string());
   if (!text) return std::nullopt;
-  const auto* begin = reinterpret_cast<const char*>(text->data());
-  const auto summary = nlohmann::json::parse(begin, begin + text->size(), nullptr, false);
+  const auto summary = parse_json(*text);
   try {
     if (summary.at("interrupted").get<bool>()) return std::nullopt;
     return CellResult{.test_accuracy = summary.at("test_accuracy"),
@@ -66,6 +66,9 @@ std::uint64_t step_of(const fs::path& directory) {
   return step;
 }
 
+// What nobody can read is no reason to fail.
+void tell(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
 class CellRunner {
  public:
   CellRunner(const ComparePlan& plan, fs::path out)
@@ -85,7 +88,7 @@ class CellRunner {
 
   std::vector<CellOutcome> run(std::size_t jobs) {
     if (ended_ > 0) {
-      fmt::print(stderr, "{} of {} runs are there already\n", ended_, plan_.cells.size());
+      tell(fmt::format("{} of {} runs are there already\n", ended_, plan_.cells.size()));
     }
     while (!interrupted && !(waiting_.empty() && running_.empty())) {
       while (running_.size() < jobs && !waiting_.empty()) start_next();
@@ -147,8 +150,8 @@ class CellRunner {
       outcome.failure = running.process->exit_status() == 0 ? "it was interrupted"
                                                             : running.process->last_words();
       progress_.finish();
-      fmt::print(stderr, "{} with {} steps and seed {} failed: {}\n",
-                 plan_.designs[cell.design].name, cell.steps, cell.seed, outcome.failure);
+      tell(fmt::format("{} with {} steps and seed {} failed: {}\n", plan_.designs[cell.design].name,
+                       cell.steps, cell.seed, outcome.failure));
     }
     ++ended_;
     ended_steps_ += cell.steps;

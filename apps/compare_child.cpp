@@ -73,7 +73,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command, const fs::pa
 
 ChildProcess::~ChildProcess() {
   if (process_ < 0 || status_) return;
-  ::kill(-process_, SIGKILL);
+  ::kill(process_, SIGKILL);
   ::waitpid(process_, nullptr, 0);
 }
 

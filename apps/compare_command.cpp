@@ -74,8 +74,7 @@ void check_same(const fs::path& out, const nlohmann::json& plan) {
     throw WrongUsage(
         fmt::format("{} is there and holds no comparison; choose another --out", out.string()));
   }
-  const auto* begin = reinterpret_cast<const char*>(text->data());
-  const auto before = nlohmann::json::parse(begin, begin + text->size(), nullptr, false);
+  const auto before = parse_json(*text);
   if (before == plan) return;
   std::string part = "format";
   try {

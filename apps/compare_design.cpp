@@ -62,7 +62,7 @@ void add_setting(Settings& settings, const std::string& piece, const Why& why) {
         fmt::format("train has no setting '{}'; did you mean '{}'?", key, nearest(key, known)));
   }
   const std::string refused = why(key);
-  if (!refused.empty()) throw WrongUsage(fmt::format("{} is not for this: {}", key, refused));
+  if (!refused.empty()) throw WrongUsage(fmt::format("{} cannot be set here: {}", key, refused));
   if (!settings.emplace(key, piece.substr(equals + 1)).second) {
     throw WrongUsage(fmt::format("{} is there twice; keep one", key));
   }

@@ -28,16 +28,15 @@ constexpr auto kPollEvery = std::chrono::milliseconds(50);
 constexpr int kNetlabFailed = 125;
 constexpr int kNoSuchCommand = 127;
 
-// Codecs with a residual send little at first, so that fast steps are warmed up for longer. So long
-// each, by the modelled time:
-constexpr double kSecondsToWarmUp = 15;
-constexpr double kSecondsToMeasure = 15;
+// By the modelled time, before anything is measured and then again. Codecs with a residual send
+// little at first: fast steps, which are those of such codecs, are warmed up for longer.
+constexpr double kSecondsEach = 15;
 
 // In whole rounds of local steps.
-std::uint64_t steps_for(double seconds, double step_seconds, std::uint64_t least,
-                        std::uint64_t most, int local_steps) {
+std::uint64_t steps_for(double step_seconds, std::uint64_t least, std::uint64_t most,
+                        int local_steps) {
   const auto round = static_cast<std::uint64_t>(local_steps);
-  const double wanted = std::ceil(seconds / std::max(step_seconds, 1e-6));
+  const double wanted = std::ceil(kSecondsEach / std::max(step_seconds, 1e-6));
   const double steps = std::clamp(wanted, static_cast<double>(least), static_cast<double>(most));
   return (static_cast<std::uint64_t>(steps) + round - 1) / round * round;
 }
@@ -149,10 +148,8 @@ class Lab {
         fmt::format("--local-steps={}", config.local_steps),
         fmt::format("--raw-from-all={}", config.raw_from_all),
         fmt::format("--compute-ms={:.3f}", compute_ms),
-        fmt::format("--warm-up={}",
-                    steps_for(kSecondsToWarmUp, modelled, 2, 100, config.local_steps)),
-        fmt::format("--steps={}",
-                    steps_for(kSecondsToMeasure, modelled, 5, 50, config.local_steps)),
+        fmt::format("--warm-up={}", steps_for(modelled, 2, 100, config.local_steps)),
+        fmt::format("--steps={}", steps_for(modelled, 5, 50, config.local_steps)),
         fmt::format("--deadline={}", deadline),
         "--policy",
         config.policy};
@@ -168,8 +165,7 @@ class Lab {
                                             const std::vector<std::string>& bench) {
     const auto text = read_file_if_exists(file.string());
     if (!text) return std::nullopt;
-    const auto* begin = reinterpret_cast<const char*>(text->data());
-    const auto kept = nlohmann::json::parse(begin, begin + text->size(), nullptr, false);
+    const auto kept = parse_json(*text);
     try {
       if (kept.at("command") != nlohmann::json(bench)) return std::nullopt;
       return kept.at("measured").at("step_seconds_median").get<double>();
@@ -182,11 +178,16 @@ class Lab {
               const fs::path& file) {
     const trainer::TrainConfig& config = plan_.configs[design];
     std::vector<std::string> command = {
-        netlab_,   "run",
-        "--name",  fmt::format("compare{}", ::getpid()),
-        "--nodes", std::to_string(config.workers + trainer::server_nodes(config)),
-        "--rate",  plan_.rates[rate].name,
-        "--",      own_program().string()};
+        fs::absolute(netlab_),
+        "run",
+        "--name",
+        fmt::format("compare{}", ::getpid()),
+        "--nodes",
+        std::to_string(config.workers + trainer::server_nodes(config)),
+        "--rate",
+        plan_.rates[rate].name,
+        "--",
+        own_program().string()};
     command.insert(command.end(), bench.begin(), bench.end());
     const fs::path log =
         out_ / "logs" / fmt::format("lab-{:02}-{}", design + 1, plan_.rates[rate].name);
@@ -216,8 +217,7 @@ class Lab {
   static std::optional<LabStep> taken(const std::string& output,
                                       const std::vector<std::string>& bench, const fs::path& file) {
     const Bytes text = read_file(output);
-    const auto* begin = reinterpret_cast<const char*>(text.data());
-    const auto rows = nlohmann::json::parse(begin, begin + text.size(), nullptr, false);
+    const auto rows = parse_json(text);
     try {
       const nlohmann::json& row = rows.at(0);
       const LabStep step{.seconds = row.at("step_seconds_median").get<double>(), .obstacle = ""};

@@ -83,7 +83,7 @@ CompareReport::CompareReport(const ComparePlan& plan, const std::vector<CellOutc
 
 bool CompareReport::is_measured(std::size_t design, std::size_t rate) const {
   // A speedup is over a time of the same kind.
-  return !lab_.empty() && lab_[design][rate].seconds && lab_[plan_.baseline][rate].seconds;
+  return lab_[design][rate].seconds && lab_[plan_.baseline][rate].seconds;
 }
 
 std::optional<double> CompareReport::step_seconds(std::size_t design, std::size_t count,
@@ -155,7 +155,7 @@ nlohmann::json CompareReport::rates_json(std::size_t design, std::size_t count) 
                     {"step_seconds", optional_json(step.seconds)},
                     {"kind", step.measured ? "measured" : "modelled"},
                     {"speedup", optional_json(step.speedup)}});
-    if (!lab_.empty() && !lab_[design][i].obstacle.empty()) {
+    if (!lab_[design][i].obstacle.empty()) {
       list.back()["not_measured"] = lab_[design][i].obstacle;
     }
   }
@@ -267,7 +267,7 @@ std::string CompareReport::legend() const {
   for (std::size_t j = 0; j < plan_.rates.size(); ++j) {
     for (std::size_t i = 0; i < plan_.designs.size(); ++i) {
       (is_measured(i, j) ? measured : modelled) = true;
-      if (!lab_.empty() && !lab_[i][j].obstacle.empty()) obstacles.insert(lab_[i][j].obstacle);
+      if (!lab_[i][j].obstacle.empty()) obstacles.insert(lab_[i][j].obstacle);
     }
     const Step step = this->step(plan_.baseline, most_steps(), j);
     if (!step.seconds) continue;

@@ -18,7 +18,7 @@ struct LabStep {
   std::string obstacle;  // why there are none, where one tried
 };
 
-// By design, then by rate; empty where nothing was measured.
+// By design, then by rate.
 using LabSteps = std::vector<std::vector<LabStep>>;
 
 // Means over those runs of a design and a number of steps that came to their end.

@@ -393,7 +393,7 @@ class Refused(CompareTest):
             (2, "there is no recipe 'terngrad-lent'; did you", "--recipe", "terngrad-lent"),
             (1, "no cifar10 in this directory", "--recipe", "3lc-resnet20"),
             (2, "KEY=VALUE", "--set", "batch"),
-            (2, "--set 'codec=int8': codec is not for this", "--set", "codec=int8"),
+            (2, "--set 'codec=int8': codec cannot be set here", "--set", "codec=int8"),
             (2, "holds no comparison", "--out", "full"),
             (2, "holds no comparison", "--out", "file"),
             (2, "another comparison", "--out", "other"),
