@@ -23,17 +23,21 @@ constexpr const char* kMetrics = "metrics.jsonl";
 
 }  // namespace
 
-fs::path fresh_directory(const std::string& name) {
-  const std::string stem = fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time({})));
+RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
   std::error_code error;
-  fs::create_directories("runs", error);
-  fs::path path = fs::path("runs") / stem;
-  // Another run may take the name at the same moment: only one of them makes the directory.
-  for (int i = 2; !error && !fs::create_directory(path, error); ++i) {
-    path = fs::path("runs") / fmt::format("{}-{}", stem, i);
+  if (fs::exists(path_, error) && !(fs::is_directory(path_, error) && fs::is_empty(path_, error))) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("{} exists and is not an empty directory; choose another --out",
+                            path_.string()));
   }
-  if (error) fail_file(path.string(), "written", error.value());
-  return path;
+  if (!fs::create_directories(path_, error) && error) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("cannot make the directory {}: {}; choose another --out",
+                            path_.string(), error.message()));
+  }
+  lock();
+  metrics_.open(path_ / kMetrics);
+  if (!metrics_) fail_file((path_ / kMetrics).string(), "written", errno);
 }
 
 void lock_directory(const fs::path& path) {
@@ -47,27 +51,12 @@ void lock_directory(const fs::path& path) {
   }
 }
 
-RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
-  std::error_code error;
-  if (fs::exists(path_, error) && !(fs::is_directory(path_, error) && fs::is_empty(path_, error))) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                fmt::format("{} exists and is not an empty directory; choose another --out",
-                            path_.string()));
-  }
-  if (!fs::create_directories(path_, error) && error) {
-    throw Error(ErrorCode::kResourceExhausted,
-                fmt::format("cannot make the directory {}: {}; choose another --out",
-                            path_.string(), error.message()));
-  }
-  lock_directory(path_);
-  metrics_.open(path_ / kMetrics);
-  if (!metrics_) fail_file((path_ / kMetrics).string(), "written", errno);
-}
+void RunDirectory::lock() const { lock_directory(path_); }
 
 RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
   RunDirectory directory;
   directory.path_ = std::move(path);
-  lock_directory(directory.path_);
+  directory.lock();
   const std::string metrics = (directory.path_ / kMetrics).string();
   std::string kept;
   std::ifstream lines(metrics);
@@ -94,6 +83,23 @@ void RunDirectory::write_json(const char* name, const nlohmann::json& content) c
 void RunDirectory::add_metrics(const nlohmann::json& line) {
   metrics_ << json_text(line, -1) << '\n' << std::flush;
   if (!metrics_) fail_file((path_ / kMetrics).string(), "written", errno);
+}
+
+RunDirectory RunDirectory::fresh(const std::string& model) {
+  return RunDirectory(fresh_directory(model));
+}
+
+fs::path fresh_directory(const std::string& name) {
+  const std::string stem = fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time({})));
+  std::error_code error;
+  fs::create_directories("runs", error);
+  fs::path path = fs::path("runs") / stem;
+  // Another run may take the name at the same moment: only one of them makes the directory.
+  for (int i = 2; !error && !fs::create_directory(path, error); ++i) {
+    path = fs::path("runs") / fmt::format("{}-{}", stem, i);
+  }
+  if (error) fail_file(path.string(), "written", error.value());
+  return path;
 }
 
 }  // namespace tersewire::apps

@@ -23,9 +23,7 @@ class RunDirectory {
   // Throws kNotFound where there is none.
   static RunDirectory resumed(std::filesystem::path path, std::uint64_t step);
   // A fresh_directory().
-  static RunDirectory fresh(const std::string& model) {
-    return RunDirectory(fresh_directory(model));
-  }
+  static RunDirectory fresh(const std::string& model);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
@@ -37,6 +35,8 @@ class RunDirectory {
 
  private:
   RunDirectory() = default;
+  // Throws kFailedPrecondition where another process works in it. Held until this one ends.
+  void lock() const;
 
   std::filesystem::path path_;
   std::ofstream metrics_;
