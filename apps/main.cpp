@@ -66,6 +66,7 @@ void add_commands(CLI::App& app) {
   add_bench_command(app);
 #ifdef TERSEWIRE_TRAIN_COMMAND
   add_train_command(app);
+  add_compare_command(app);
 #endif
 }
 

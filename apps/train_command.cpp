@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "apps/settings.h"
 #include "apps/step_listener.h"
 #include "apps/tensor_file.h"
+#include "apps/train_check.h"
 #include "apps/train_report.h"
 #include "trainer/models/models.h"
 #include "trainer/train.h"
@@ -190,14 +192,15 @@ void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Ne
   tell(flags, *result, directory, metrics.failure());
 }
 
-void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
-  trainer::TrainConfig& config = flags.config;
-  const bool tells = network.front()->rank() == 0;
-  as_usage([&] { trainer::check_nodes(config, network.front()->size()); });
-  for (const std::string& codec : {flags.codec, config.push_codec, config.pull_codec}) {
+void check_codecs(const TrainFlags& flags) {
+  for (const std::string& codec : {flags.codec, flags.config.push_codec, flags.config.pull_codec}) {
     codec_argument(codec);
   }
-  const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
+}
+
+// Epochs become steps, and what makes no sense with this data is refused.
+void settle(TrainFlags& flags, bool epochs_given, const trainer::DataSplits& data) {
+  trainer::TrainConfig& config = flags.config;
   as_usage([&] {
     if (epochs_given) {
       config.steps = trainer::steps_for_epochs(
@@ -205,6 +208,15 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
     }
     trainer::check(config, data);
   });
+}
+
+void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
+  const trainer::TrainConfig& config = flags.config;
+  const bool tells = network.front()->rank() == 0;
+  as_usage([&] { trainer::check_nodes(config, network.front()->size()); });
+  check_codecs(flags);
+  const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
+  settle(flags, epochs_given, data);
   if (tells) {
     train_and_tell(flags, data, network);
   } else {
@@ -250,9 +262,7 @@ void check_data_was_got(const std::string& path) {
                           path, name));
 }
 
-void run_train(TrainFlags& flags, bool push_codec_given, bool pull_codec_given, bool epochs_given) {
-  if (!push_codec_given) flags.config.push_codec = flags.codec;
-  if (!pull_codec_given) flags.config.pull_codec = flags.codec;
+void run_train(TrainFlags& flags, bool epochs_given) {
   check_out(flags);
   check_data_was_got(flags.config.data);
   keep_freed_memory();
@@ -303,9 +313,8 @@ void add_descent_options(CLI::App& command, trainer::TrainConfig& config) {
          "Test the exponential moving average of the parameters with this decay; 0: the last");
 }
 
-}  // namespace
-
-void add_train_command(CLI::App& app) {
+// Registers the command; `act` gets what its command line says, and whether that names epochs.
+void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, bool)>& act) {
   CLI::App* command = app.add_subcommand(
       "train",
       "Train a network with several workers, all traffic compressed, and show what it saved");
@@ -382,7 +391,7 @@ void add_train_command(CLI::App& app) {
                                       "--metrics", "--json", "--resume"}) {
     command->get_option(not_for_recipes)->configurable(false);
   }
-  command->callback([flags, command, recipe, codec, push, pull, policy, epochs, resumed] {
+  command->callback([flags, command, recipe, codec, push, pull, policy, epochs, resumed, act] {
     if (flags->list_recipes) return print(recipe_list());
     if (resumed->count() > 0) resume(*flags, *command);
     if (recipe->count() > 0) {
@@ -393,12 +402,55 @@ void add_train_command(CLI::App& app) {
                                : std::set<const CLI::Option*>{});
     }
     flags->settings = settings_of(*command);
+    if (push->count() == 0) flags->config.push_codec = flags->codec;
+    if (pull->count() == 0) flags->config.pull_codec = flags->codec;
     with_recipe_named(flags->recipe, [&] {
       // A resumed run has its number of steps already, whatever data and workers it has now.
-      run_train(*flags, push->count() > 0, pull->count() > 0,
-                epochs->count() > 0 && !flags->resumed);
+      act(*flags, epochs->count() > 0 && !flags->resumed);
     });
   });
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app) { add_train_command_for(app, run_train); }
+
+trainer::TrainConfig TrainCheck::config_of(std::vector<std::string> arguments) {
+  trainer::TrainConfig config;
+  CLI::App app;
+  add_train_command_for(app, [&](TrainFlags& flags, bool epochs_given) {
+    check_codecs(flags);
+    settle(flags, epochs_given, data_of(flags.config));
+    config = flags.config;
+  });
+  arguments.insert(arguments.begin(), "train");
+  // CLI11 takes them from the back.
+  std::ranges::reverse(arguments);
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    throw WrongUsage(error.what());
+  }
+  return config;
+}
+
+// Of runs that have the same.
+const trainer::DataSplits& TrainCheck::data_of(const trainer::TrainConfig& config) {
+  check_data_was_got(config.data);
+  const std::string key =
+      fmt::format("{}\n{}\n{}\n{}", config.data, config.model, config.augment, config.seed);
+  if (!data_ || key != data_key_) {
+    data_.reset();
+    data_ = as_usage([&] { return trainer::load_data(config); });
+    data_key_ = key;
+  }
+  return *data_;
+}
+
+std::vector<std::string> train_settings() {
+  CLI::App app;
+  add_train_command(app);
+  return setting_names(*app.get_subcommand("train"));
 }
 
 }  // namespace tersewire::apps
