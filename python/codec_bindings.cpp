@@ -85,12 +85,6 @@ class TensorEncoder {
     alone([&] { encoder_->give_back(payload.codec, payload.bytes); });
   }
 
-  py::dict state_dict() {
-    py::dict state;
-    state[kResidual] = residual().empty() ? py::none() : numpy_array(residual());
-    return state;
-  }
-
   void load_state_dict(const py::dict& state) {
     if (!state.contains(kResidual)) {
       refuse("the state has no 'residual'; pass what state_dict() returned");
@@ -168,6 +162,13 @@ py::object residual_of(const std::shared_ptr<TensorEncoder>& encoder) {
   return numpy_view(py::cast(ResidualMemory{encoder}));
 }
 
+py::dict state_of(const std::shared_ptr<TensorEncoder>& encoder) {
+  const py::object residual = residual_of(encoder);
+  py::dict state;
+  state[kResidual] = residual.is_none() ? residual : residual.attr("copy")();
+  return state;
+}
+
 void bind_encoder(py::module_& module) {
   py::class_<ResidualMemory>(module, "_ResidualMemory", py::buffer_protocol())
       .def_buffer([](ResidualMemory& memory) { return buffer_of(memory); });
@@ -226,7 +227,7 @@ no part of the state: observe again after a restart.)")
            R"(Adds a payload that this encoder made, and that nobody used, back to the residual.
 
 Without a residual, and for payloads of fp32, there is nothing to add back.)")
-      .def("state_dict", &TensorEncoder::state_dict,
+      .def("state_dict", &state_of,
            R"(What a restart would lose: {"residual": a copy, or None where there is none}.
 
 With it and the next step's number, encoding goes on to the same bits.)")
