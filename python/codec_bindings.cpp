@@ -114,10 +114,10 @@ class TensorEncoder {
 
   template <typename Encode>
   Payload made(const Encode& encode) {
-    Bytes bytes;
+    Bytes bytes = memory_.take();
     Encoded encoded{};
     alone([&] { encoded = encode(bytes); });
-    return payload_of(encoded.codec, encoded.not_finite, std::move(bytes));
+    return memory_.payload(encoded.codec, encoded.not_finite, std::move(bytes));
   }
 
   void check(const ArrayArgument& input) {
@@ -131,6 +131,7 @@ class TensorEncoder {
   bool any_shape_;
   std::mutex mutex_;
   std::unique_ptr<Encoder> encoder_;
+  PayloadMemory memory_;
 };
 
 std::shared_ptr<TensorEncoder> make_tensor_encoder(const Codec& codec, const py::object& shape,
@@ -198,7 +199,7 @@ input  float32 or float64, of the encoder's shape, contiguous, on the CPU; it is
 step   the training step: stochastic codecs repeat their random numbers where it repeats
 pool   a ThreadPool to use; without one the calling thread alone. The bytes do not depend on it
 
-Returns a Payload. An input with a NaN or an infinity, or whose sum with the residual has one, is
+Returns a Payload; the memory of one that is gone serves the next. An input with a NaN or an infinity, or whose sum with the residual has one, is
 sent as it is, in codec fp32, and leaves the residual as it was; with non-finite=reject Error
 (kInvalidArgument) is raised. After an error the residual is as before.
 Cost: two passes over input and residual.)")

@@ -20,8 +20,13 @@ void check_apart(const Payload& payload, ByteView out) {
 
 }  // namespace
 
-Payload payload_of(CodecId codec, bool not_finite, Bytes bytes) {
-  const auto owner = std::make_shared<const Bytes>(std::move(bytes));
+Payload PayloadMemory::payload(CodecId codec, bool not_finite, Bytes bytes) {
+  const auto give_back = [spare = spare_](Bytes* gone) {
+    gone->clear();
+    *spare = std::move(*gone);
+    delete gone;
+  };
+  const std::shared_ptr<Bytes> owner(new Bytes(std::move(bytes)), give_back);
   return {.codec = codec, .not_finite = not_finite, .bytes = *owner, .owner = owner};
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tersewire/bytes.h"
 #include "tersewire/codec.h"
@@ -25,8 +26,18 @@ struct Payload {
   std::shared_ptr<const void> owner;
 };
 
-// A payload that owns its bytes.
-Payload payload_of(CodecId codec, bool not_finite, Bytes bytes);
+// Memory for the payloads of one encoder. That of a payload that is gone serves the next: fresh
+// pages for a large one would cost more than encoding. Used under the GIL.
+class PayloadMemory {
+ public:
+  // An empty buffer.
+  Bytes take() { return std::move(*spare_); }
+  // A payload that owns its bytes.
+  Payload payload(CodecId codec, bool not_finite, Bytes bytes);
+
+ private:
+  std::shared_ptr<Bytes> spare_ = std::make_shared<Bytes>();
+};
 
 // The numbers of a codec's name and back, with "levels" and "contributors", which only frames name.
 // Throws kInvalidArgument for a name that there is not.

@@ -94,7 +94,7 @@ Payload levels_payload(const py::object& sums, std::uint32_t workers, const py::
     const py::gil_scoped_release released;
     append_levels(from, workers, under, bucket_elems, dense, bytes);
   }
-  return payload_of(CodecId::kLevels, false, std::move(bytes));
+  return PayloadMemory().payload(CodecId::kLevels, false, std::move(bytes));
 }
 
 void bind_readers(py::module_& module) {

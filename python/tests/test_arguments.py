@@ -188,3 +188,20 @@ def test_others_run_while_it_computes():
         sys.setswitchinterval(interval)
     other.join()
     assert not before and after
+
+
+def test_memory_of_a_payload_serves_the_next_once_it_is_gone():
+    def address(payload):
+        return numpy.frombuffer(payload, "uint8").__array_interface__["data"][0]
+
+    values = [gradient(1000, seed=step) for step in range(3)]
+    encoder = tersewire.Codec("fp32").encoder(1000)
+    first = encoder.encode(values[0], 0)
+    second = encoder.encode(values[1], 1)
+    assert address(first) != address(second)
+    kept = memoryview(first)
+    gone = address(second)
+    del first, second
+    third = encoder.encode(values[2], 2)
+    assert address(third) == gone
+    assert bytes(kept) == values[0].tobytes() and bytes(third) == values[2].tobytes()
