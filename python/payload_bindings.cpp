@@ -28,6 +28,10 @@ Payload make_payload(const std::string& codec, const py::object& data, bool not_
   return {.codec = number, .not_finite = not_finite, .bytes = memory->bytes(), .owner = memory};
 }
 
+py::bytes bytes_of(const Payload& payload) {
+  return {reinterpret_cast<const char*>(payload.bytes.data()), payload.bytes.size()};
+}
+
 std::string repr(const Payload& payload) {
   return "<tersewire.Payload of " + codec_text(payload.codec) + ", " +
          std::to_string(payload.bytes.size()) + " bytes>";
@@ -54,6 +58,7 @@ Nothing is checked but the name: decode() checks.)")
           "Name of the codec: \"fp32\" where the tensor was not finite.")
       .def_readonly("not_finite", &Payload::not_finite,
                     "Whether the tensor, or its sum with the residual, held a NaN or an infinity.")
+      .def("__bytes__", &bytes_of)
       .def("__len__", [](const Payload& payload) { return payload.bytes.size(); })
       .def("__repr__", &repr);
 }

@@ -1,6 +1,6 @@
 """What a message holds, for people and for scripts."""
 
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, List, Optional, Union
 
 from . import _core
 
@@ -20,7 +20,7 @@ def _value(text: str) -> Union[bool, float, str]:
         return text
 
 
-def _ranks(bitmap: "_core.Payload") -> list:
+def _ranks(bitmap: "_core.Payload") -> List[int]:
     """The ranks whose bits are set."""
     return [8 * place + bit for place, byte in enumerate(bytes(bitmap))
             for bit in range(8) if byte >> bit & 1]
