@@ -1,6 +1,9 @@
 """The hook of DistributedDataParallel, on 1, 2 and 3 processes with Gloo."""
 
 import contextlib
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -14,6 +17,7 @@ if not dist.is_available():
 
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
+from support import ROOT  # noqa: E402
 from tersewire import ErrorCode  # noqa: E402
 
 EXCHANGES = ["all-gather", "sharded-server"]
@@ -249,6 +253,18 @@ def run_cases(rank, ranks, path):
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_every_case(ranks, tmp_path):
     mp.spawn(run_cases, (ranks, tmp_path / "meeting"), nprocs=ranks)
+
+
+def test_the_example_of_the_documentation_runs(tmp_path):
+    text = (ROOT / "docs" / "python.md").read_text()
+    _, example = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "example.py").write_text(example)
+    # Without -r and -t torchrun of torch 1.13 does not start under Python 3.11.
+    printed = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+         "-r", "1", "-t", "1", tmp_path / "example.py"],
+        check=True, capture_output=True, text=True).stdout
+    assert "0.weight" in printed and "20 steps" in printed
 
 
 def save_state(rank, ranks, path):

@@ -246,10 +246,7 @@ class Hook:
 
 def _own_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
     """A group of the same ranks for the hook alone: collectives of two threads must not mix."""
-    if group is dist.distributed_c10d._get_default_group():
-        return dist.new_group(backend="gloo")
-    ranks = [dist.distributed_c10d._get_global_rank(group, rank) for rank in range(group.size())]
-    return dist.new_group(ranks, backend="gloo")
+    return dist.new_group(dist.get_process_group_ranks(group), backend="gloo")
 
 
 def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc", *,
