@@ -12,9 +12,9 @@ import torch.distributed as dist
 import tersewire
 from tersewire import Error, ErrorCode
 
-from ._bytes import ByteGroup
-from ._exchanges import EXCHANGES, Stretch
-from ._parts import Part, tensor_infos
+from ._bytes import PayloadGroup
+from ._exchanges import EXCHANGES, Exchange, Stretch
+from ._parts import Part, elems_of, tensor_infos
 
 _FLOAT_BYTES = 4
 
@@ -32,7 +32,7 @@ class Counters:
     sent_bytes: int = 0  # to other ranks, without what the process group adds
     received_bytes: int = 0
     not_finite_tensors: int = 0  # encodings of a NaN or an infinity, which travel as they are
-    codec_seconds: float = 0.0  # on the clock: encoding, decoding, packing
+    codec_seconds: float = 0.0  # on the clock: encoding and decoding
     exchange_seconds: float = 0.0  # on the clock, from a bucket's turn to its mean
 
 
@@ -58,9 +58,9 @@ class Hook:
             _refuse(f"there is no exchange '{exchange}'; take one of {', '.join(EXCHANGES)}")
         self._infos = tensor_infos(model.module)
         self._codecs = tersewire.choose_codecs(policy, codec, self._infos)
-        self._numbers = {parameter: number for number, parameter in enumerate(
+        self._numbers: Dict[torch.Tensor, int] = {parameter: number for number, parameter in enumerate(
             p for p in model.module.parameters() if p.requires_grad)}
-        self._group = ByteGroup(_own_group(model.process_group))
+        self._group = PayloadGroup(_own_group(model.process_group))
         self._warm_up_steps = warm_up_steps
         self._loss_scale = loss_scale
         self._scale = loss_scale() if loss_scale else 1.0
@@ -70,7 +70,7 @@ class Hook:
         self._exchange_seconds = 0.0
         self._check_alike((codec, policy, exchange, seed, warm_up_steps, [
             (info.name, info.shape, codec.text) for info, codec in zip(self._infos, self._codecs)]))
-        self._exchange = EXCHANGES[exchange](self._group, self._infos, self._codecs, seed)
+        self._exchange: Exchange = EXCHANGES[exchange](self._group, self._infos, self._codecs, seed)
         self._parts: Dict[int, List[Part]] = {number: [] for number in range(len(self._infos))}
         for part in self._exchange.parts:
             self._parts[part.parameter].append(part)
@@ -98,7 +98,7 @@ class Hook:
         lines = [f"{'parameter':32} {'values':>10} {'codec':16} {'bits a value':>12} {'ratio':>8}"]
         for number, (info, codec) in enumerate(zip(self._infos, self._codecs)):
             parts = self._parts[number]
-            elems = sum(part.elems for part in parts)
+            elems = elems_of(info)
             sent = sum(push[part.number] for part in parts) / steps
             bits = 8 * sent / elems if elems else 0.0
             ratio = f"{_FLOAT_BYTES * elems / sent:7.1f}x" if sent else f"{'-':>8}"
@@ -154,20 +154,19 @@ class Hook:
         self._scale = listed[0]["loss_scale"]
 
     def _check_names(self, states: Sequence[Dict[str, Any]]) -> None:
-        sizes = {info.name: info.shape for info in self._infos}
+        sizes = {info.name: elems_of(info) for info in self._infos}
         for state in states:
             for name in self._exchange.directions:
                 for parameter, residual in state.get(name, {}).items():
-                    elems = torch.Size(sizes.get(parameter, (0,))).numel()
-                    if parameter not in sizes or residual.shape != (elems,):
+                    if residual.shape != (sizes.get(parameter),):
                         _refuse(f"the state has a residual of '{parameter}' with "
                                 f"{residual.numel()} values, which this model has not; load the "
                                 "state of the same model")
 
     def _stretch(self, residuals: Dict[str, torch.Tensor], part: Part) -> torch.Tensor:
         """Where a part lies among residuals by name, which begin at zero."""
-        elems = sum(p.elems for p in self._parts[part.parameter])
-        whole = residuals.setdefault(self._infos[part.parameter].name, torch.zeros(elems))
+        info = self._infos[part.parameter]
+        whole = residuals.setdefault(info.name, torch.zeros(elems_of(info)))
         return whole[part.begin:part.end]
 
     def _load(self, residual: Optional[torch.Tensor], part: Part,
@@ -181,9 +180,10 @@ class Hook:
                 residual += residuals[name][part.begin:part.end]
 
     def _check_alike(self, settings: Any) -> None:
-        told = [bytes(data.numpy()) for data in self._group.all_gather(repr(settings).encode())]
-        for rank, text in enumerate(told):
-            if text != told[0]:
+        told: List[Any] = [None] * self._group.ranks
+        dist.all_gather_object(told, settings, group=self._group.group)
+        for rank, others in enumerate(told):
+            if others != told[0]:
                 _refuse(f"rank {rank} has another model or other settings than rank 0; give every "
                         "rank the same")
 

@@ -60,6 +60,10 @@ def tensor_infos(model: torch.nn.Module) -> List[tersewire.TensorInfo]:
     return infos
 
 
+def elems_of(info: tersewire.TensorInfo) -> int:
+    return torch.Size(info.shape).numel()
+
+
 def whole_parts(sizes: List[int]) -> List[Part]:
     """A part for each parameter; nobody serves any."""
     return [Part(number, number, 0, size, 0) for number, size in enumerate(sizes)]
