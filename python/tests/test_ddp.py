@@ -217,7 +217,8 @@ def case_a_state_that_does_not_fit_is_refused():
     hook = tersewire.torch.register(model, "3lc")
     state = hook.state_dict()
     for change in ({"rank": 0, "ranks": 7}, {"pushed": {"other": torch.zeros(3)}},
-                   {"pushed": {"conv.weight": torch.zeros(3)}}):
+                   {"pushed": {"conv.weight": torch.zeros(3)}}, {"other": 1},
+                   {"pushed": {"conv.weight": torch.full((36,), float("nan"))}}):
         with pytest.raises(tersewire.Error) as raised:
             hook.load_state_dict({**state, **change})
         assert raised.value.code == ErrorCode.kInvalidArgument

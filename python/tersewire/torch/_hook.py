@@ -17,6 +17,8 @@ from ._exchanges import EXCHANGES, Exchange, Stretch
 from ._parts import Part, elems_of, tensor_infos
 
 _FLOAT_BYTES = 4
+# What a state has beside the residuals of each direction.
+_STATE_NAMES = ("rank", "ranks", "step", "loss_scale")
 
 
 def _refuse(sentence: str) -> None:
@@ -58,7 +60,7 @@ class Hook:
             _refuse(f"there is no exchange '{exchange}'; take one of {', '.join(EXCHANGES)}")
         self._infos = tensor_infos(model.module)
         self._codecs = tersewire.choose_codecs(policy, codec, self._infos)
-        self._numbers: Dict[torch.Tensor, int] = {parameter: number for number, parameter in enumerate(
+        self._numbers: Dict[torch.Tensor, int] = {p: number for number, p in enumerate(
             p for p in model.module.parameters() if p.requires_grad)}
         self._group = PayloadGroup(_own_group(model.process_group))
         self._warm_up_steps = warm_up_steps
@@ -135,6 +137,7 @@ class Hook:
         those of one step of a run of this model.
         """
         listed = [states] if isinstance(states, dict) else list(states)
+        self._check_contents(listed)
         group = self._group
         own = [state for state in listed if state["rank"] == group.rank]
         if own and own[0]["ranks"] == group.ranks:
@@ -143,25 +146,30 @@ class Hook:
             _refuse("the states are not those of all ranks; pass each rank's, once")
         if len({(state["step"], state["loss_scale"]) for state in listed}) != 1:
             _refuse("the states are of different steps; pass those saved after the same one")
-        self._check_names(listed)
         for name, direction in self._exchange.directions.items():
             from_all = name == "pulled"
-            taken = [state.get(name, {}) for state in listed
+            taken = [state[name] for state in listed
                      if from_all or state["rank"] % group.ranks == group.rank]
             for part in direction.parts:
                 self._load(direction.residual(part), part, taken)
         self._step = listed[0]["step"]
         self._scale = listed[0]["loss_scale"]
 
-    def _check_names(self, states: Sequence[Dict[str, Any]]) -> None:
+    def _check_contents(self, states: Sequence[Dict[str, Any]]) -> None:
+        names = set(_STATE_NAMES) | set(self._exchange.directions)
         sizes = {info.name: elems_of(info) for info in self._infos}
         for state in states:
+            if set(state) != names:
+                _refuse("a state is not of this exchange; pass what state_dict() returned with it")
             for name in self._exchange.directions:
-                for parameter, residual in state.get(name, {}).items():
+                for parameter, residual in state[name].items():
                     if residual.shape != (sizes.get(parameter),):
                         _refuse(f"the state has a residual of '{parameter}' with "
                                 f"{residual.numel()} values, which this model has not; load the "
                                 "state of the same model")
+                    if not residual.isfinite().all():
+                        _refuse(f"the residual of '{parameter}' that was saved holds a NaN or an "
+                                "infinity; begin without it")
 
     def _stretch(self, residuals: Dict[str, torch.Tensor], part: Part) -> torch.Tensor:
         """Where a part lies among residuals by name, which begin at zero."""
