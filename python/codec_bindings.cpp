@@ -199,14 +199,14 @@ input  float32 or float64, of the encoder's shape, contiguous, on the CPU; it is
 step   the training step: stochastic codecs repeat their random numbers where it repeats
 pool   a ThreadPool to use; without one the calling thread alone. The bytes do not depend on it
 
-Returns a Payload; the memory of one that is gone serves the next. An input with a NaN or an infinity, or whose sum with the residual has one, is
-sent as it is, in codec fp32, and leaves the residual as it was; with non-finite=reject Error
-(kInvalidArgument) is raised. After an error the residual is as before.
+Returns a Payload; the memory of one that is gone serves the next. An input with a NaN or an
+infinity, or whose sum with the residual has one, is sent as it is, in codec fp32, and leaves the
+residual as it was; with non-finite=reject Error (kInvalidArgument) is raised. After an error the
+residual is as before.
 Cost: two passes over input and residual.)")
-      .def(
-          "local_scalers", &TensorEncoder::local_scalers, py::arg("input"), py::kw_only(),
-          py::arg("pool") = py::none(),
-          R"(The first half of encoding under scalers that all senders share (TernGrad, section 3.1).
+      .def("local_scalers", &TensorEncoder::local_scalers, py::arg("input"), py::kw_only(),
+           py::arg("pool") = py::none(),
+           R"(The first half of encoding under scalers that senders share (TernGrad, section 3.1).
 
 Returns this tensor's own, float32: one, or one a bucket; none for codecs that have nothing to agree
 on. A tensor that is not finite offers infinity. Changes nothing.)")

@@ -141,7 +141,8 @@ bucket_elems is 0. Raises Error like decode_levels_add().)");
 levels  int32, as many as the payload has values; the caller sees to it that none leaves its range
 
 Payloads under the same scalers add up exactly; encode_levels() takes the sums. Raises Error:
-kInvalidArgument for other codecs, kDataLoss for a malformed payload; `levels` is then unchanged.)");
+kInvalidArgument for other codecs, kDataLoss for a malformed payload; `levels` is then
+unchanged.)");
   module.def("encode_levels", &levels_payload, py::arg("sums"), py::arg("workers"),
              py::arg("scalers"), py::kw_only(), py::arg("bucket_elems") = 0,
              py::arg("dense") = false,

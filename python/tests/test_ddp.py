@@ -128,13 +128,15 @@ def case_nothing_is_lost():
             weights = torch.arange(1.0, 301)
             (model(inputs[dist.get_rank()]) * weights).sum().backward()
             applied = applied + model.module.weight.grad.flatten()
-            true = true + sum(torch.outer(weights, x.sum(0)).flatten() for x in inputs) / len(inputs)
+            gradients = [torch.outer(weights, x.sum(0)).flatten() for x in inputs]
+            true = true + sum(gradients) / len(gradients)
         kept = total_residual(hook, "pushed")
         if exchange == "sharded-server":
             # A rank knows its own shard alone; the others' elements are 0.
             kept = kept + total_residual(hook, "pulled")
-        torch.testing.assert_close(applied + kept, true, rtol=0, atol=1e-4 * true.abs().max().item())
-        assert kept.abs().max() > 0.01 * true.abs().max()
+        largest = true.abs().max().item()
+        torch.testing.assert_close(applied + kept, true, rtol=0, atol=1e-4 * largest)
+        assert kept.abs().max() > 0.01 * largest
 
 
 def case_gradients_are_accumulated_without_synchronization():
@@ -266,6 +268,26 @@ def test_the_example_of_the_documentation_runs(tmp_path):
          "-r", "1", "-t", "1", tmp_path / "example.py"],
         check=True, capture_output=True, text=True).stdout
     assert "0.weight" in printed and "20 steps" in printed
+
+
+# What is registered first at exit is called last.
+THREADS = """
+import atexit, sys, threading
+atexit.register(lambda: print(*[thread.name for thread in threading.enumerate()]))
+import torch, torch.distributed as dist, tersewire.torch
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
+hook = tersewire.torch.register(model)
+model(torch.ones(1, 3)).sum().backward()
+print(*[thread.name for thread in threading.enumerate()])
+"""
+
+
+def test_its_thread_ends_before_python_does(tmp_path):
+    printed = subprocess.run([sys.executable, "-c", THREADS, tmp_path / "meeting"], check=True,
+                             capture_output=True, text=True).stdout
+    before, after = printed.splitlines()
+    assert "tersewire" in before and "tersewire" not in after
 
 
 def save_state(rank, ranks, path):

@@ -113,5 +113,5 @@ def test_memory_lent_is_given_back():
 
 
 def test_the_package_does_without_torch():
-    subprocess.run([sys.executable, "-c", "import sys, tersewire; assert 'torch' not in sys.modules"],
-                   check=True)
+    script = "import sys, tersewire; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)

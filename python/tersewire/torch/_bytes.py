@@ -26,6 +26,12 @@ class PayloadGroup:
         self.sent_bytes = 0
         self.received_bytes = 0
 
+    def close(self) -> None:
+        """Ends the group and its threads."""
+        if dist.is_initialized():
+            dist.destroy_process_group(self.group)
+        del self.group
+
     def all_gather(self, payloads: Sequence[tersewire.Payload],
                    counts: Sequence[int]) -> List[List[tersewire.Payload]]:
         """What every rank passed, in the order of ranks; counts says how many payloads each has."""

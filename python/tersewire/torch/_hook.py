@@ -1,5 +1,6 @@
 """The communication hook of DistributedDataParallel."""
 
+import atexit
 import queue
 import threading
 import time
@@ -17,6 +18,7 @@ from ._exchanges import EXCHANGES, Exchange, Stretch
 from ._parts import Part, elems_of, tensor_infos
 
 _FLOAT_BYTES = 4
+_LAST_SECONDS = 10
 # What a state has beside the residuals of each direction.
 _STATE_NAMES = ("rank", "ranks", "step", "loss_scale")
 
@@ -76,8 +78,10 @@ class Hook:
         self._parts: Dict[int, List[Part]] = {number: [] for number in range(len(self._infos))}
         for part in self._exchange.parts:
             self._parts[part.parameter].append(part)
-        self._buckets: "queue.SimpleQueue[_Bucket]" = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="tersewire", daemon=True).start()
+        self._buckets: "queue.SimpleQueue[Optional[_Bucket]]" = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="tersewire", daemon=True)
+        self._thread.start()
+        atexit.register(self._end)
         model.register_comm_hook(None, self._on_bucket)
 
     @property
@@ -207,9 +211,19 @@ class Hook:
             self._step += 1
         return future
 
+    def _end(self) -> None:
+        """A thread that is still in torch when Python ends would take the process down with it."""
+        self._buckets.put(None)
+        # One that waits for ranks that are gone waits in vain.
+        self._thread.join(_LAST_SECONDS)
+        if not self._thread.is_alive():
+            self._group.close()
+
     def _run(self) -> None:
         while True:
             bucket = self._buckets.get()
+            if bucket is None:
+                return
             try:
                 if self._failure:
                     raise self._failure
@@ -264,8 +278,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc
 
     model          trained on the CPU; call this on every rank, with the same settings, before the
                    first backward pass
-    codec, policy  which parameter's gradients get which codec: choose_codecs(); a large parameter is
-                   cut into parts for the ranks that serve them, and each part is encoded by itself
+    codec, policy  which parameter's gradients get which codec: choose_codecs(); a large parameter
+                   is cut into parts for the ranks that serve them, each encoded by itself
     exchange       "sharded-server": each rank averages a shard and sends the mean, encoded once
                    more; traffic does not grow with the number of ranks. "all-gather": each rank
                    sends its gradients to every other
