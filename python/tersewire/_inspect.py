@@ -1,5 +1,6 @@
 """What a message holds, for people and for scripts."""
 
+import math
 from typing import Any, Dict, List, Optional, Union
 
 from . import _core
@@ -11,13 +12,14 @@ _ONE_TENSOR = ("file", "state")
 
 
 def _value(text: str) -> Union[bool, float, str]:
-    """Switches as booleans, numbers as numbers, the rest as text."""
+    """Switches as booleans, finite numbers as numbers, the rest as text."""
     if text in ("on", "off"):
         return text == "on"
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return text
+    return number if math.isfinite(number) else text
 
 
 def _ranks(bitmap: "_core.Payload") -> List[int]:

@@ -9,7 +9,7 @@ import pytest
 
 import tersewire
 from support import NAMES, VECTORS, bits, decoded, gradient, raises
-from tersewire import ErrorCode
+from tersewire import ErrorCode, _inspect
 
 
 def tw_file(codec="3lc:s=1.75", shape=(20, 50), step=0):
@@ -74,6 +74,11 @@ def test_inspect_says_what_a_file_holds():
     empty = tersewire.Codec("fp32").encoder(0).encode(numpy.zeros(0, "f4"), 0)
     found = tersewire.inspect(tersewire.pack("file", [tersewire.Frame(0, empty, shape=(0,))]))
     assert found["bits_per_value"] is None
+
+
+def test_parameters_that_json_has_no_number_for_stay_text():
+    assert [_inspect._value(text) for text in ("inf", "nan", "1.75", "off", "2^-8")] == [
+        "inf", "nan", 1.75, False, "2^-8"]
 
 
 PROGRAM = os.environ.get("TERSEWIRE_PROGRAM")
