@@ -74,11 +74,12 @@ FOLDERS = {
 }
 FOREIGN = {
     "<hwy/highway.h>": {"src/kernels"},
-    "<torch/torch.h>": {"trainer", "python"},
-    "<ATen/ATen.h>": {"trainer", "python"},
+    "<torch/torch.h>": {"trainer"},
+    "<ATen/ATen.h>": {"trainer"},
     "<mpi.h>": {"src/transport/mpi"},
     "<grpcpp/server.h>": {"src/transport/grpc"},
     "<pybind11/numpy.h>": {"python"},
+    "<dlpack/dlpack.h>": {"python"},
     "<nlohmann/json.hpp>": {"apps"},
     "<zlib.h>": {"trainer"},
     "<boost/any.hpp>": set(),

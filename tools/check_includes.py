@@ -39,11 +39,11 @@ SEES = {
 # nobody.
 FOREIGN = {
     r"hwy/.*": ["src/kernels"],
-    r"fmt/.*": ["src", "trainer", "apps"],
+    r"fmt/.*": ["src", "trainer", "apps", "python"],
     r"xxhash\.h": ["src/wire", "trainer", "apps"],
     r"(png|turbojpeg|zlib)\.h": ["trainer"],
-    r"(torch|ATen|c10|caffe2)/.*": ["trainer", "python"],
-    r"(pybind11/.*|Python\.h)": ["python"],
+    r"(torch|ATen|c10|caffe2)/.*": ["trainer"],
+    r"(pybind11|dlpack)/.*|Python\.h": ["python"],
     r"(mpi\.h|mpi/.*)": ["src/transport/mpi"],
     r"(grpc|grpcpp|google/protobuf)/.*": ["src/transport/grpc"],
     r".*\.pb\.h": ["src/transport/grpc", "apps"],

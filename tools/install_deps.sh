@@ -12,6 +12,8 @@ packages="
   libprotobuf-dev protobuf-compiler libisal-dev libmicrohttpd-dev
   libcurl4-openssl-dev ca-certificates libssl-dev libarchive-dev
   libgtest-dev librandom123-dev
+  python3-dev python3-numpy python3-pytest python3-torch python3-pip python3-setuptools python3-venv
+  python3-wheel pybind11-dev libdlpack-dev
   libsnappy-dev liblz4-dev libzstd-dev libzfp-dev
   iproute2 nftables"
 

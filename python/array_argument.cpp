@@ -1,0 +1,173 @@
+#include "python/array_argument.h"
+
+#include <dlpack/dlpack.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include "tersewire/error.h"
+
+namespace tersewire::python {
+namespace {
+
+constexpr int kBitsPerByte = 8;
+
+template <typename... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...));
+}
+
+// What numpy calls a type of the buffer protocol; the format itself where it is none of these.
+std::string type_of_format(std::string_view format, std::size_t item_bytes) {
+  if (!format.empty() && std::string_view("@=<").find(format.front()) != std::string_view::npos) {
+    format.remove_prefix(1);
+  }
+  if (format.size() != 1) return std::string(format);
+  const auto is_one_of = [&](std::string_view set) { return set.find(format) != set.npos; };
+  const std::size_t bits = kBitsPerByte * item_bytes;
+  if (is_one_of("efd")) return fmt::format("float{}", bits);
+  if (is_one_of("bhilqn")) return fmt::format("int{}", bits);
+  if (is_one_of("BHILQN")) return fmt::format("uint{}", bits);
+  return std::string(format);
+}
+
+std::string type_of_dlpack(const DLDataType& type) {
+  constexpr std::array kNames{"int", "uint", "float", "opaque", "bfloat", "complex"};
+  const char* name = type.code < kNames.size() ? kNames[type.code] : "unknown";
+  return type.lanes == 1 ? fmt::format("{}{}", name, type.bits)
+                         : fmt::format("{}{}x{}", name, type.bits, type.lanes);
+}
+
+// Whether elements follow each other in C order. Sides of length 1 may have any stride.
+bool is_contiguous(const DLTensor& tensor) {
+  if (tensor.strides == nullptr) return true;
+  std::int64_t expected = 1;
+  for (int i = tensor.ndim - 1; i >= 0; --i) {
+    if (tensor.shape[i] == 0) return true;
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
+    expected *= tensor.shape[i];
+  }
+  return true;
+}
+
+void check_on_cpu(const py::object& argument, const std::string& name) {
+  const auto device = argument.attr("__dlpack_device__")().cast<std::pair<int, int>>();
+  if (device.first == kDLCPU || device.first == kDLCUDAHost) return;
+  const std::string place = py::hasattr(argument, "device")
+                                ? py::str(argument.attr("device")).cast<std::string>()
+                                : fmt::format("DLPack's device {}", device.first);
+  refuse("{} is on {}; pass it on the CPU, in torch {}.cpu()", name, place, name);
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+std::string shape_text(std::span<const std::uint64_t> shape) {
+  return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+}
+
+bool overlap(ByteView a, ByteView b) {
+  const auto before = [](ByteView first, ByteView second) {
+    return std::greater_equal<>()(second.data(), first.data() + first.size());
+  };
+  return !a.empty() && !b.empty() && !before(a, b) && !before(b, a);
+}
+
+ArrayArgument::ArrayArgument(const py::object& argument, std::string name, Access access)
+    : name_(std::move(name)) {
+  try {
+    if (PyObject_CheckBuffer(argument.ptr()) != 0) {
+      take_buffer(argument, access);
+    } else if (py::hasattr(argument, "__dlpack__")) {
+      take_dlpack(argument);
+    } else {
+      refuse("{} is a {}; pass an array of numpy's or a CPU tensor of torch's", name_,
+             Py_TYPE(argument.ptr())->tp_name);
+    }
+  } catch (const py::error_already_set& error) {
+    // Its owner has the reason: a tensor that requires a gradient, a sparse one.
+    refuse("{} cannot be used in place: {}", name_,
+           first_line(py::str(error.value()).cast<std::string>()));
+  }
+}
+
+ArrayArgument::~ArrayArgument() {
+  if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
+}
+
+void ArrayArgument::take_buffer(const py::object& argument, Access access) {
+  if (PyObject_GetBuffer(argument.ptr(), &buffer_, PyBUF_FULL_RO) != 0) {
+    throw py::error_already_set();
+  }
+  // The destructor of a class whose constructor throws does not run.
+  const auto give_up = [this](const char* why) {
+    PyBuffer_Release(&buffer_);
+    refuse("{} {}", name_, why);
+  };
+  if (PyBuffer_IsContiguous(&buffer_, 'C') == 0) {
+    give_up("is not contiguous; pass a copy, numpy.ascontiguousarray()");
+  }
+  if (access == Access::kWrite && buffer_.readonly != 0) {
+    give_up("is read-only; pass an array that can be written");
+  }
+  data_ = buffer_.buf;
+  item_bytes_ = static_cast<std::size_t>(buffer_.itemsize);
+  type_ = type_of_format(buffer_.format != nullptr ? buffer_.format : "B", item_bytes_);
+  shape_.assign(buffer_.shape, buffer_.shape + buffer_.ndim);
+}
+
+void ArrayArgument::take_dlpack(const py::object& argument) {
+  check_on_cpu(argument, name_);
+  capsule_ = argument.attr("__dlpack__")();
+  // Left in its capsule, which frees it: nobody else gets to see the capsule.
+  auto* const lent =
+      static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule_.ptr(), "dltensor"));
+  if (lent == nullptr) throw py::error_already_set();
+  const DLTensor& tensor = lent->dl_tensor;
+  if (!is_contiguous(tensor)) {
+    refuse("{} is not contiguous; pass a copy, in torch {}.contiguous()", name_, name_);
+  }
+  data_ = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
+  item_bytes_ = std::size_t{tensor.dtype.bits} * tensor.dtype.lanes / kBitsPerByte;
+  type_ = type_of_dlpack(tensor.dtype);
+  shape_.assign(tensor.shape, tensor.shape + tensor.ndim);
+}
+
+std::size_t ArrayArgument::elems() const {
+  std::size_t elems = 1;
+  for (const std::uint64_t side : shape_) elems *= side;
+  return elems;
+}
+
+void ArrayArgument::check_shape(std::span<const std::uint64_t> shape) const {
+  if (std::ranges::equal(shape_, shape)) return;
+  refuse("{} has shape {} and the encoder was made for {}; pass a tensor of that shape", name_,
+         shape_text(shape_), shape_text(shape));
+}
+
+template <typename T>
+std::span<T> ArrayArgument::values(const char* type) const {
+  if (type_ != type || item_bytes_ != sizeof(T)) {
+    refuse("{} holds {}; convert it to {}", name_, type_, type);
+  }
+  if (elems() > 0 && reinterpret_cast<std::uintptr_t>(data_) % alignof(T) != 0) {
+    refuse("{} does not begin at a multiple of {} bytes; pass a copy", name_, alignof(T));
+  }
+  return {static_cast<T*>(data_), elems()};
+}
+
+std::span<float> ArrayArgument::floats() const { return values<float>("float32"); }
+std::span<double> ArrayArgument::doubles() const { return values<double>("float64"); }
+std::span<std::int32_t> ArrayArgument::ints() const { return values<std::int32_t>("int32"); }
+
+ByteView ArrayArgument::bytes() const {
+  return {static_cast<const std::byte*>(data_), elems() * item_bytes_};
+}
+
+}  // namespace tersewire::python

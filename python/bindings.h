@@ -1,0 +1,12 @@
+// The parts of the extension module, a file each.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace tersewire::python {
+
+void bind_payloads(pybind11::module_& module);  // Payload, and what reads one
+void bind_codecs(pybind11::module_& module);    // Codec, Encoder, policies
+void bind_messages(pybind11::module_& module);  // Frame, Message, pack, parse
+
+}  // namespace tersewire::python

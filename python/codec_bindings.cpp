@@ -1,0 +1,357 @@
+// Codec and Encoder, the list of codecs, and policies.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "python/array_argument.h"
+#include "python/bindings.h"
+#include "python/payload.h"
+#include "tersewire/codec.h"
+#include "tersewire/error.h"
+#include "tersewire/policy.h"
+
+namespace tersewire::python {
+namespace {
+
+using Shape = std::vector<std::uint64_t>;
+
+constexpr const char* kResidual = "residual";
+
+[[noreturn]] void refuse(const std::string& sentence) {
+  throw Error(ErrorCode::kInvalidArgument, sentence);
+}
+
+// An encoder for tensors of one shape. Threads that call it at once wait for each other; they wait
+// without the GIL, which the one that computes may need to end.
+class TensorEncoder {
+ public:
+  // any_shape: the shape is but a number of values.
+  TensorEncoder(const Codec& codec, Shape shape, bool any_shape, const EncoderContext& context)
+      : shape_(std::move(shape)), any_shape_(any_shape) {
+    const std::size_t elems = TensorInfo{.name = "input", .shape = shape_}.elems();
+    const py::gil_scoped_release released;
+    encoder_ = codec.make_encoder(elems, context);
+  }
+
+  [[nodiscard]] const Shape& shape() const { return shape_; }
+  [[nodiscard]] std::span<float> residual() { return encoder_->residual(); }
+
+  Payload encode(const py::object& input, std::uint64_t step, ThreadPool* pool) {
+    const ArrayArgument array(input, "input");
+    check(array);
+    if (array.is_float64()) {
+      return made([&, values = array.doubles()](Bytes& out) {
+        return encoder_->encode_f64(values, step, out, pool);
+      });
+    }
+    return made([&, values = array.floats()](Bytes& out) {
+      return encoder_->encode(values, step, out, pool);
+    });
+  }
+
+  Payload encode_under(const py::object& agreed, const py::object& input, std::uint64_t step,
+                       ThreadPool* pool) {
+    const ArrayArgument array(input, "input");
+    const ArrayArgument scalers(agreed, "agreed");
+    check(array);
+    return made([&, under = scalers.floats(), values = array.floats()](Bytes& out) {
+      return encoder_->encode_under(under, values, step, out, pool);
+    });
+  }
+
+  py::object local_scalers(const py::object& input, ThreadPool* pool) {
+    const ArrayArgument array(input, "input");
+    check(array);
+    std::vector<float> scalers;
+    alone([&, values = array.floats()] { scalers = encoder_->local_scalers(values, pool); });
+    return numpy_array(scalers);
+  }
+
+  void observe_gradient(const py::object& gradient) {
+    const ArrayArgument array(gradient, "gradient");
+    check(array);
+    alone([&, values = array.floats()] { encoder_->observe_gradient(values); });
+  }
+
+  void give_back(const Payload& payload) {
+    alone([&] { encoder_->give_back(payload.codec, payload.bytes); });
+  }
+
+  void load_state_dict(const py::dict& state) {
+    if (!state.contains(kResidual)) {
+      refuse("the state has no 'residual'; pass what state_dict() returned");
+    }
+    const py::object saved = state[kResidual];
+    if (saved.is_none() && residual().empty()) return;
+    const ArrayArgument array(saved, kResidual);
+    const auto values = array.floats();
+    if (values.size() != residual().size()) {
+      refuse("the residual saved has " + std::to_string(values.size()) +
+             " values and this encoder keeps " + std::to_string(residual().size()) +
+             "; load the state of the same tensor and codec");
+    }
+    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+      refuse("the residual saved holds a NaN or an infinity; begin without it");
+    }
+    alone([&] { std::ranges::copy(values, residual().begin()); });
+  }
+
+ private:
+  template <typename Task>
+  void alone(const Task& task) {
+    const py::gil_scoped_release released;
+    const std::lock_guard lock(mutex_);
+    task();
+  }
+
+  template <typename Encode>
+  Payload made(const Encode& encode) {
+    Bytes bytes = memory_.take();
+    Encoded encoded{};
+    alone([&] { encoded = encode(bytes); });
+    return memory_.payload(encoded.codec, encoded.not_finite, std::move(bytes));
+  }
+
+  void check(const ArrayArgument& input) {
+    if (!any_shape_ || input.elems() != shape_.front()) input.check_shape(shape_);
+    if (overlap(input.bytes(), std::as_bytes(residual()))) {
+      refuse("the values are the encoder's own residual; pass a copy");
+    }
+  }
+
+  Shape shape_;
+  bool any_shape_;
+  std::mutex mutex_;
+  std::unique_ptr<Encoder> encoder_;
+  PayloadMemory memory_;
+};
+
+std::shared_ptr<TensorEncoder> make_tensor_encoder(const Codec& codec, const py::object& shape,
+                                                   std::uint64_t seed, std::uint32_t sender,
+                                                   std::uint32_t tensor, const std::string& kind) {
+  const bool any_shape = py::isinstance<py::int_>(shape);
+  const Shape sides = any_shape ? Shape{shape.cast<std::uint64_t>()} : shape.cast<Shape>();
+  return std::make_shared<TensorEncoder>(
+      codec, sides, any_shape,
+      EncoderContext{.seed = seed, .sender = sender, .tensor = tensor, .kind = tensor_kind(kind)});
+}
+
+// The residual of an encoder, which it keeps alive, with the buffer protocol.
+struct ResidualMemory {
+  std::shared_ptr<TensorEncoder> encoder;
+};
+
+py::buffer_info buffer_of(const ResidualMemory& memory) {
+  const Shape& shape = memory.encoder->shape();
+  const std::vector<py::ssize_t> sides(shape.begin(), shape.end());
+  constexpr py::ssize_t kItemBytes = sizeof(float);
+  return {
+      memory.encoder->residual().data(),      kItemBytes, py::format_descriptor<float>::format(),
+      static_cast<py::ssize_t>(sides.size()), sides,      py::detail::c_strides(sides, kItemBytes)};
+}
+
+py::object residual_of(const std::shared_ptr<TensorEncoder>& encoder) {
+  if (encoder->residual().empty()) return py::none();
+  return numpy_view(py::cast(ResidualMemory{encoder}));
+}
+
+py::dict state_of(const std::shared_ptr<TensorEncoder>& encoder) {
+  const py::object residual = residual_of(encoder);
+  py::dict state;
+  state[kResidual] = residual.is_none() ? residual : residual.attr("copy")();
+  return state;
+}
+
+void bind_encoder(py::module_& module) {
+  py::class_<ResidualMemory>(module, "_ResidualMemory", py::buffer_protocol())
+      .def_buffer([](ResidualMemory& memory) { return buffer_of(memory); });
+
+  py::class_<TensorEncoder, std::shared_ptr<TensorEncoder>>(
+      module, "Encoder",
+      R"(The compression context of one tensor in one direction (3LC, section 3).
+
+Codec.encoder() makes it. Its only state, beside an observed gradient, is the residual. Threads that
+use one encoder at once wait for each other; different encoders run in parallel.)")
+      .def_property_readonly(
+          "shape",
+          [](const TensorEncoder& encoder) { return py::tuple(py::cast(encoder.shape())); },
+          "The sides of its tensor.")
+      .def_property_readonly(
+          "residual", &residual_of,
+          R"(What is still to be sent: a float32 numpy array of the tensor's shape.
+
+It shares the encoder's memory: writing to it changes the residual, and encoding changes the array.
+None where error accumulation is off and for tensors without values.)")
+      .def("encode", &TensorEncoder::encode, py::arg("input"), py::arg("step"), py::kw_only(),
+           py::arg("pool") = py::none(),
+           R"(Encodes residual + input and keeps in the residual what the payload does not say.
+
+input  float32 or float64, of the encoder's shape, contiguous, on the CPU; it is not copied, but for
+       float64 with codecs that keep no more than floats. It must not be the residual
+step   the training step: stochastic codecs repeat their random numbers where it repeats
+pool   a ThreadPool to use; without one the calling thread alone. The bytes do not depend on it
+
+Returns a Payload; the memory of one that is gone serves the next. An input with a NaN or an
+infinity, or whose sum with the residual has one, is sent as it is, in codec fp32, and leaves the
+residual as it was; with non-finite=reject Error (kInvalidArgument) is raised. After an error the
+residual is as before.
+Cost: two passes over input and residual.)")
+      .def("local_scalers", &TensorEncoder::local_scalers, py::arg("input"), py::kw_only(),
+           py::arg("pool") = py::none(),
+           R"(The first half of encoding under scalers that senders share (TernGrad, section 3.1).
+
+Returns this tensor's own, float32: one, or one a bucket; none for codecs that have nothing to agree
+on. A tensor that is not finite offers infinity. Changes nothing.)")
+      .def("encode_under", &TensorEncoder::encode_under, py::arg("agreed"), py::arg("input"),
+           py::arg("step"), py::kw_only(), py::arg("pool") = py::none(),
+           R"(The second half: encodes under the largest of all senders' offers for each scaler.
+
+agreed  float32; where one of them is infinite the input is sent as it is, in codec fp32
+input   float32
+
+Raises Error (kInvalidArgument) where the codec has nothing to agree on, for another count, or for a
+scaler below this tensor's own. Otherwise like encode().)")
+      .def("observe_gradient", &TensorEncoder::observe_gradient, py::arg("gradient"),
+           R"(Tells the gradient of the loss by the values that will be encoded, float32.
+
+oland-raj with bits-from=gradient takes its number of bits from it; others have no use for it. It is
+no part of the state: observe again after a restart.)")
+      .def("give_back", &TensorEncoder::give_back, py::arg("payload"),
+           R"(Adds a payload that this encoder made, and that nobody used, back to the residual.
+
+Without a residual, and for payloads of fp32, there is nothing to add back.)")
+      .def("state_dict", &state_of,
+           R"(What a restart would lose: {"residual": a copy, or None where there is none}.
+
+With it and the next step's number, encoding goes on to the same bits.)")
+      .def("load_state_dict", &TensorEncoder::load_state_dict, py::arg("state"),
+           R"(Takes back what state_dict() returned, of an encoder for as many values.
+
+Raises Error (kInvalidArgument) where it does not fit or is not finite; the residual is then
+unchanged.)");
+}
+
+void bind_codec(py::module_& module) {
+  py::class_<Codec, std::shared_ptr<Codec>>(module, "Codec",
+                                            R"(How a tensor becomes bytes. Immutable; any thread.
+
+text  NAME or NAME:KEY=VALUE,KEY=VALUE, as "3lc:s=1.75"; codecs() lists names and parameters
+
+Raises Error (kInvalidArgument) that names the part that is wrong and what would be right.)")
+      .def(py::init([](const std::string& text) {
+             return std::const_pointer_cast<Codec>(make_codec(text));
+           }),
+           py::arg("text"))
+      .def_property_readonly("text", &Codec::text, "The full text, every parameter said.")
+      .def_property_readonly(
+          "name", [](const Codec& codec) { return codec_text(codec.id()); }, "\"3lc\".")
+      .def_property_readonly(
+          "id", [](const Codec& codec) { return static_cast<int>(codec.id()); },
+          "The codec's number on the wire.")
+      .def("max_encoded_bytes", &Codec::max_encoded_bytes, py::arg("elems"),
+           "No payload for so many values is longer.")
+      .def("encoder", &make_tensor_encoder, py::arg("shape"), py::kw_only(), py::arg("seed") = 0,
+           py::arg("sender") = 0, py::arg("tensor") = 0, py::arg("kind") = "other",
+           R"(An Encoder for tensors of one shape.
+
+shape   the sides, or a number of values, which any shape may have
+seed    the job's, for stochastic codecs
+sender  rank of the node that encodes, below 2^24
+tensor  the tensor's number in its job
+kind    conv, dense, recurrent, norm, bias, embedding or other; adacomp goes by it
+
+Stochastic codecs draw by seed, sender, tensor, step and element, and nothing else.
+Cost: a float a value for the residual.)")
+      .def(
+          "decode",
+          [](const Codec& codec, const py::object& payload, const py::object& out,
+             ThreadPool* pool) { decode_into(payload_argument(payload, codec.id()), out, pool); },
+          py::arg("payload"), py::arg("out"), py::kw_only(), py::arg("pool") = py::none(),
+          R"(tersewire.decode(), where plain bytes are taken for a payload of this codec.
+
+A tensor that was not finite travels in codec fp32: where payloads travel as plain bytes, have the
+receiver make a Payload that says so.)")
+      .def(
+          "decode_add",
+          [](const Codec& codec, const py::object& payload, float weight, const py::object& out,
+             ThreadPool* pool) {
+            decode_add_into(payload_argument(payload, codec.id()), weight, out, pool);
+          },
+          py::arg("payload"), py::arg("weight"), py::arg("out"), py::kw_only(),
+          py::arg("pool") = py::none(),
+          "tersewire.decode_add(), where plain bytes are taken for a payload of this codec.")
+      .def("__repr__",
+           [](const Codec& codec) { return "<tersewire.Codec '" + codec.text() + "'>"; });
+}
+
+void bind_descriptions(py::module_& module) {
+  py::class_<CodecParameter>(module, "CodecParameter", "A parameter of a codec's text.")
+      .def_readonly("key", &CodecParameter::key)
+      .def_readonly("default", &CodecParameter::value)
+      .def_readonly("range", &CodecParameter::range, "What it may be.")
+      .def_readonly("meaning", &CodecParameter::meaning, "In a line.");
+  py::class_<CodecDescription>(module, "CodecDescription", "What Codec() can make.")
+      .def_property_readonly(
+          "id", [](const CodecDescription& codec) { return static_cast<int>(codec.id); },
+          "The codec's number on the wire.")
+      .def_readonly("name", &CodecDescription::name)
+      .def_readonly("summary", &CodecDescription::summary, "In a line.")
+      .def_readonly("parameters", &CodecDescription::parameters);
+  module.def(
+      "codecs", [] { return codec_descriptions(); }, "The codecs that there are.");
+}
+
+TensorInfo make_tensor_info(const std::string& name, const Shape& shape, const std::string& kind) {
+  return {.name = name, .shape = shape, .kind = tensor_kind(kind)};
+}
+
+std::vector<std::shared_ptr<Codec>> choose(const std::string& policy, const std::string& fallback,
+                                           const std::vector<TensorInfo>& tensors) {
+  std::vector<std::shared_ptr<Codec>> codecs;
+  for (const auto& codec : choose_codecs(policy, fallback, tensors)) {
+    codecs.push_back(std::const_pointer_cast<Codec>(codec));
+  }
+  return codecs;
+}
+
+void bind_policies(py::module_& module) {
+  py::class_<TensorInfo>(module, "TensorInfo", "A tensor of a job, as policies see it.")
+      .def(py::init(&make_tensor_info), py::arg("name"), py::arg("shape"),
+           py::arg("kind") = "other",
+           "kind: conv, dense, recurrent, norm, bias, embedding or other.")
+      .def_readonly("name", &TensorInfo::name)
+      .def_property_readonly(
+          "shape", [](const TensorInfo& tensor) { return py::tuple(py::cast(tensor.shape)); })
+      .def_property_readonly(
+          "kind", [](const TensorInfo& tensor) { return std::string(to_string(tensor.kind)); });
+  module.def("choose_codecs", &choose, py::arg("policy"), py::arg("fallback"), py::arg("tensors"),
+             R"(Chooses a codec for each tensor of a job; the first rule that matches wins.
+
+policy    "CONDITION:CODEC; ...", as "size<1000:fp32; kind=norm:fp32; last:fp32"; or the name of a
+          ready-made one: small, 3lc-paper, terngrad-paper, adacomp-paper
+fallback  the codec of tensors that no rule matches
+tensors   TensorInfo of each, in the order in which the forward pass uses them
+
+Returns a Codec a tensor; tensors with the same text share one. Conditions are *, size<N (and <=, >,
+>=, =), rank<N, kind=K, name=GLOB, first, last. Raises Error (kInvalidArgument) for a rule that
+cannot be read, and for one of `policy` whose condition no tensor meets.)");
+}
+
+}  // namespace
+
+void bind_codecs(py::module_& module) {
+  bind_encoder(module);
+  bind_codec(module);
+  bind_descriptions(module);
+  bind_policies(module);
+}
+
+}  // namespace tersewire::python

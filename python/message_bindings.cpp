@@ -1,0 +1,166 @@
+// Frame, Message, and the bytes of messages.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "python/array_argument.h"
+#include "python/bindings.h"
+#include "python/payload.h"
+#include "tersewire/error.h"
+#include "tersewire/message.h"
+
+namespace tersewire::python {
+namespace {
+
+constexpr std::array<std::pair<MessageKind, const char*>, 9> kKinds{
+    {{MessageKind::kPush, "push"},
+     {MessageKind::kPull, "pull"},
+     {MessageKind::kFile, "file"},
+     {MessageKind::kState, "state"},
+     {MessageKind::kDone, "done"},
+     {MessageKind::kOffer, "offer"},
+     {MessageKind::kAgreement, "agreement"},
+     {MessageKind::kChecksum, "checksum"},
+     {MessageKind::kFiniteness, "finiteness"}}};
+constexpr std::array<std::pair<ElementType, const char*>, 2> kTypes{
+    {{ElementType::kFloat32, "float32"}, {ElementType::kFloat64, "float64"}}};
+
+template <typename Table, typename Value>
+const char* name_in(const Table& table, Value value) {
+  return std::ranges::find(table, value, &Table::value_type::first)->second;
+}
+
+template <typename Table>
+auto value_in(const Table& table, const std::string& name, const char* what) {
+  const auto found = std::ranges::find(table, name, &Table::value_type::second);
+  if (found != table.end()) return found->first;
+  std::string names;
+  for (const auto& entry : table) names += std::string(names.empty() ? "" : ", ") + entry.second;
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string("there is no ") + what + " '" + name + "'; take one of " + names);
+}
+
+// A Frame whose payload keeps its own memory alive.
+struct OwnedFrame {
+  std::uint32_t tensor;
+  Payload payload;
+  std::optional<Description> description;
+};
+
+struct OwnedMessage {
+  MessageHeader header;
+  std::vector<OwnedFrame> frames;
+  std::size_t wire_bytes;
+};
+
+OwnedFrame make_frame(std::uint32_t tensor, const Payload& payload,
+                      std::optional<std::vector<std::uint64_t>> shape, const std::string& dtype) {
+  const ElementType type = value_in(kTypes, dtype, "dtype");
+  OwnedFrame frame{.tensor = tensor, .payload = payload, .description = {}};
+  if (shape) frame.description = Description{type, std::move(*shape)};
+  return frame;
+}
+
+py::object shape_of(const OwnedFrame& frame) {
+  if (!frame.description) return py::none();
+  return py::tuple(py::cast(frame.description->dims));
+}
+
+py::object dtype_of(const OwnedFrame& frame) {
+  if (!frame.description) return py::none();
+  return py::str(name_in(kTypes, frame.description->element_type));
+}
+
+void bind_frame(py::module_& module) {
+  py::class_<OwnedFrame>(module, "Frame", "One tensor's payload in a message.")
+      .def(py::init(&make_frame), py::arg("tensor"), py::arg("payload"), py::kw_only(),
+           py::arg("shape") = py::none(), py::arg("dtype") = "float32",
+           R"(tensor   the tensor's number in its job
+payload  what it became
+shape    its sides, for readers that do not know them: a frame of a file has them
+dtype    "float32" or "float64", beside a shape)")
+      .def_readonly("tensor", &OwnedFrame::tensor, "The tensor's number in its job.")
+      .def_readonly("payload", &OwnedFrame::payload, "What the tensor became.")
+      .def_property_readonly("shape", &shape_of, "The sides; None where the frame has none.")
+      .def_property_readonly("dtype", &dtype_of,
+                             "\"float32\" or \"float64\"; None where the frame has no shape.");
+}
+
+void bind_message(py::module_& module) {
+  py::class_<OwnedMessage>(module, "Message", "What parse() read. Its payloads are not decoded.")
+      .def_property_readonly(
+          "kind", [](const OwnedMessage& message) { return name_in(kKinds, message.header.kind); },
+          "\"push\", \"pull\", \"file\", ...")
+      .def_property_readonly(
+          "sender", [](const OwnedMessage& message) { return message.header.sender; },
+          "The sender's rank.")
+      .def_property_readonly(
+          "step", [](const OwnedMessage& message) { return message.header.step; },
+          "The training step.")
+      .def_readonly("frames", &OwnedMessage::frames, "In order.")
+      .def_readonly("wire_bytes", &OwnedMessage::wire_bytes, "Length of the whole message.");
+}
+
+py::bytes pack(const std::string& kind, const std::vector<OwnedFrame>& frames, std::uint32_t sender,
+               std::uint64_t step) {
+  MessageWriter writer(
+      {.kind = value_in(kKinds, kind, "kind of message"), .sender = sender, .step = step});
+  for (const OwnedFrame& frame : frames) {
+    writer.add({.tensor = frame.tensor,
+                .codec = frame.payload.codec,
+                .not_finite = frame.payload.not_finite,
+                .description = frame.description,
+                .payload = frame.payload.bytes});
+  }
+  const ByteView bytes = writer.finish();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+OwnedMessage parse(const py::object& data) {
+  const auto memory = std::make_shared<ArrayArgument>(data, "data");
+  const Message message = parse_message(memory->bytes());
+  OwnedMessage owned{.header = message.header, .frames = {}, .wire_bytes = memory->bytes().size()};
+  for (const Frame& frame : message.frames) {
+    owned.frames.push_back({.tensor = frame.tensor,
+                            .payload = {.codec = frame.codec,
+                                        .not_finite = frame.not_finite,
+                                        .bytes = frame.payload,
+                                        .owner = memory},
+                            .description = frame.description});
+  }
+  return owned;
+}
+
+}  // namespace
+
+void bind_messages(py::module_& module) {
+  bind_frame(module);
+  bind_message(module);
+  module.def("pack", &pack, py::arg("kind"), py::arg("frames"), py::kw_only(),
+             py::arg("sender") = 0, py::arg("step") = 0,
+             R"(The bytes of a message (spec/wire-format.md).
+
+kind    "push", "pull", "file", ...; a .tw file is a message of kind "file" with one frame, which
+        has a shape
+frames  in order
+sender  the sender's rank
+step    the training step
+
+Raises Error (kInvalidArgument) where a field exceeds what the format can hold.
+Cost: one copy of the payloads.)");
+  module.def("parse", &parse, py::arg("data"),
+             R"(Checks and reads a whole message.
+
+data  anything with the buffer protocol or DLPack; the payloads point into it, so leave it unchanged
+
+Raises Error (kDataLoss) that names the offset where it is malformed. Payloads are not decoded.
+Cost: one pass for the checksum.)");
+}
+
+}  // namespace tersewire::python

@@ -1,0 +1,65 @@
+"""Tersewire: cheap distributed training on slow networks.
+
+Codecs turn the state changes of training (gradients, model deltas) into few bytes and back, in
+place in numpy arrays and CPU tensors of torch:
+
+    codec = tersewire.Codec("3lc:s=1.75")
+    encoder = codec.encoder(gradient.shape)       # keeps what is still to be sent
+    payload = encoder.encode(gradient, step)      # bytes that know their codec
+    tersewire.decode_add(payload, 1.0, total)
+
+docs/python.md has more.
+"""
+
+from ._core import (
+    Codec,
+    CodecDescription,
+    CodecParameter,
+    Encoder,
+    Frame,
+    Message,
+    Payload,
+    TensorInfo,
+    ThreadPool,
+    __version__,
+    check_payload,
+    choose_codecs,
+    codecs,
+    decode,
+    decode_add,
+    decode_levels_add,
+    encode_levels,
+    pack,
+    parse,
+    payload_parameters,
+    payload_scalers,
+)
+from ._error import Error, ErrorCode
+from ._inspect import inspect
+
+__all__ = [
+    "Codec",
+    "CodecDescription",
+    "CodecParameter",
+    "Encoder",
+    "Error",
+    "ErrorCode",
+    "Frame",
+    "Message",
+    "Payload",
+    "TensorInfo",
+    "ThreadPool",
+    "__version__",
+    "check_payload",
+    "choose_codecs",
+    "codecs",
+    "decode",
+    "decode_add",
+    "decode_levels_add",
+    "encode_levels",
+    "inspect",
+    "pack",
+    "parse",
+    "payload_parameters",
+    "payload_scalers",
+]

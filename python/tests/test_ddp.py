@@ -1,0 +1,321 @@
+"""The hook of DistributedDataParallel, on 1, 2 and 3 processes with Gloo."""
+
+import contextlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+if not dist.is_available():
+    pytest.skip("this torch has no torch.distributed", allow_module_level=True)
+
+import tersewire  # noqa: E402
+import tersewire.torch  # noqa: E402
+from support import ROOT  # noqa: E402
+from tersewire import ErrorCode  # noqa: E402
+
+EXCHANGES = ["all-gather", "sharded-server"]
+STEPS = 6
+
+
+class Net(torch.nn.Module):
+    """Several buckets, a parameter that is cut into shards, and a branch that may go unused."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(1, 4, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(4)
+        self.wide = torch.nn.Linear(256, 300)
+        self.out = torch.nn.Linear(300, 10)
+        self.branch = torch.nn.Linear(10, 10)
+
+    def forward(self, x, branch=True):
+        x = self.norm(self.conv(x)).relu().flatten(1)
+        x = self.out(self.wide(x).relu())
+        return self.branch(x) if branch else x
+
+
+def wrapped(**options):
+    torch.manual_seed(1)
+    return DistributedDataParallel(Net(), bucket_cap_mb=0.1, **options)
+
+
+def batch(step, rank):
+    numbers = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(4, 1, 8, 8, generator=numbers)
+
+
+def train(model, steps, scale=lambda step: 1.0, branch=lambda step, rank: True):
+    """SGD without a state of its own; the loss is scaled and the gradients are not."""
+    rank = dist.get_rank()
+    for step in steps:
+        model.zero_grad(set_to_none=True)
+        output = model(batch(step, rank), branch(step, rank))
+        (output.square().mean() * scale(step)).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.05 / scale(step) * parameter.grad
+    return flat(model)
+
+
+def flat(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.module.parameters()])
+
+
+def on_all_ranks(value):
+    gathered = [torch.empty_like(value) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, value)
+    return gathered
+
+
+def check_replicas(value):
+    for other in on_all_ranks(value):
+        assert torch.equal(other, value)
+
+
+def case_fp32_is_plain_ddp():
+    plain = train(wrapped(), range(STEPS))
+    for exchange in EXCHANGES:
+        model = wrapped()
+        hook = tersewire.torch.register(model, "fp32", exchange=exchange)
+        ours = train(model, range(STEPS))
+        check_replicas(ours)
+        # A half is exact; a third is not, and Gloo adds up in another order.
+        if dist.get_world_size() < 3:
+            assert torch.equal(ours, plain)
+        torch.testing.assert_close(ours, plain)
+        assert hook.counters.steps == STEPS
+        assert hook.counters.gradient_bytes == 4 * STEPS * plain.numel()
+
+
+def case_replicas_are_equal_and_little_is_sent():
+    for exchange in EXCHANGES:
+        for codec in ("3lc:s=1.75", "terngrad", "adacomp"):
+            model = wrapped()
+            hook = tersewire.torch.register(model, codec, exchange=exchange, seed=5)
+            check_replicas(train(model, range(STEPS)))
+            if dist.get_world_size() > 1:
+                assert 0 < hook.counters.sent_bytes < hook.counters.gradient_bytes
+            text = hook.summary()
+            assert all(name in text for name, _ in model.module.named_parameters())
+
+
+def total_residual(hook, name):
+    """What all ranks together still have to send, as a part of the mean."""
+    state = hook.state_dict()
+    parameters = state.get(name, {})
+    whole = torch.cat([parameters[key] for key in sorted(parameters)])
+    ranks = on_all_ranks(whole)
+    return sum(ranks) / (len(ranks) if name == "pushed" else 1)
+
+
+def case_nothing_is_lost():
+    """What was applied and what is kept are the gradients, for a model that is linear."""
+    for exchange in EXCHANGES:
+        model = DistributedDataParallel(torch.nn.Linear(200, 300, bias=False))
+        hook = tersewire.torch.register(model, "3lc:s=1.75", policy="", exchange=exchange)
+        true, applied = 0, 0
+        for step in range(STEPS):
+            inputs = [torch.randn(5, 200, generator=torch.Generator().manual_seed(
+                10 * step + rank)) for rank in range(dist.get_world_size())]
+            model.zero_grad()
+            weights = torch.arange(1.0, 301)
+            (model(inputs[dist.get_rank()]) * weights).sum().backward()
+            applied = applied + model.module.weight.grad.flatten()
+            gradients = [torch.outer(weights, x.sum(0)).flatten() for x in inputs]
+            true = true + sum(gradients) / len(gradients)
+        kept = total_residual(hook, "pushed")
+        if exchange == "sharded-server":
+            # A rank knows its own shard alone; the others' elements are 0.
+            kept = kept + total_residual(hook, "pulled")
+        largest = true.abs().max().item()
+        torch.testing.assert_close(applied + kept, true, rtol=0, atol=1e-4 * largest)
+        assert kept.abs().max() > 0.01 * largest
+
+
+def case_gradients_are_accumulated_without_synchronization():
+    found = []
+    for hooked in (False, True):
+        model = wrapped()
+        if hooked:
+            tersewire.torch.register(model, "fp32")
+        for step in range(4):
+            with model.no_sync() if step % 2 == 0 else contextlib.nullcontext():
+                model(batch(step, dist.get_rank())).square().mean().backward()
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def case_unused_parameters():
+    for exchange in EXCHANGES:
+        model = wrapped(find_unused_parameters=True)
+        tersewire.torch.register(model, "3lc", exchange=exchange)
+        check_replicas(train(model, range(STEPS), branch=lambda step, rank: (step + rank) % 2 == 0
+                             or dist.get_world_size() == 1))
+
+
+def case_a_nan_reaches_every_rank():
+    for exchange in EXCHANGES:
+        model = wrapped()
+        hook = tersewire.torch.register(model, "3lc", exchange=exchange)
+        train(model, range(2))
+        before = flat(model)
+        values = batch(2, dist.get_rank())
+        if dist.get_rank() == 0:
+            values[0, 0, 0, 0] = float("nan")
+        model.zero_grad()
+        model(values).square().mean().backward()
+        # Loss scaling skips the step on every rank then.
+        assert all(not p.grad.isfinite().all() for p in model.parameters())
+        assert torch.equal(flat(model), before)
+        counted = torch.tensor([hook.counters.not_finite_tensors])
+        assert max(on_all_ranks(counted)) > 0
+        with torch.no_grad():
+            # The statistics of batch normalization have seen it.
+            for buffer in model.module.norm.buffers():
+                buffer.nan_to_num_(1)
+        assert train(model, range(3, 5)).isfinite().all()
+        check_replicas(flat(model))
+
+
+def case_residuals_follow_the_loss_scale():
+    for exchange in EXCHANGES:
+        found = []
+        for scales in ([1.0] * STEPS, [1024.0, 1024.0, 512.0, 2048.0, 2048.0, 1.0]):
+            model = wrapped()
+            now = []
+            tersewire.torch.register(model, "3lc", exchange=exchange, loss_scale=lambda: now[-1]
+                                     if now else scales[0])
+            for step in range(STEPS):
+                now.append(scales[step])
+                train(model, [step], scale=lambda step: scales[step])
+            found.append(flat(model))
+        assert torch.equal(found[0], found[1])  # powers of two are exact
+
+
+def case_a_resumed_run_is_the_uninterrupted_one():
+    for exchange in EXCHANGES:
+        options = {"codec": "3lc:s=1.75", "exchange": exchange, "warm_up_steps": 1}
+        model = wrapped()
+        hook = tersewire.torch.register(model, **options)
+        train(model, range(3))
+        saved, state = {k: v.clone() for k, v in model.state_dict().items()}, hook.state_dict()
+        expected = train(model, range(3, 6))
+        again = wrapped()
+        hook = tersewire.torch.register(again, **options)
+        again.load_state_dict(saved)
+        hook.load_state_dict(state)
+        assert torch.equal(train(again, range(3, 6)), expected)
+
+
+def case_a_state_that_does_not_fit_is_refused():
+    model = wrapped()
+    hook = tersewire.torch.register(model, "3lc")
+    state = hook.state_dict()
+    for change in ({"rank": 0, "ranks": 7}, {"pushed": {"other": torch.zeros(3)}},
+                   {"pushed": {"conv.weight": torch.zeros(3)}}, {"other": 1},
+                   {"pushed": {"conv.weight": torch.full((36,), float("nan"))}}):
+        with pytest.raises(tersewire.Error) as raised:
+            hook.load_state_dict({**state, **change})
+        assert raised.value.code == ErrorCode.kInvalidArgument
+
+
+def case_ranks_that_differ_are_refused():
+    with pytest.raises(tersewire.Error):
+        tersewire.torch.register(wrapped(), "3lc", exchange="carrier-pigeon")
+    if dist.get_world_size() > 1:
+        codec = "3lc:s=1.5" if dist.get_rank() == 1 else "3lc"
+        with pytest.raises(tersewire.Error, match="rank 1 has another model"):
+            tersewire.torch.register(wrapped(), codec)
+
+
+def case_a_failure_ends_the_backward_pass():
+    model = wrapped()
+    tersewire.torch.register(model, "3lc:non-finite=reject", policy="")
+    with pytest.raises(RuntimeError, match="NaN"):
+        model(batch(0, 0) * float("nan")).square().mean().backward()
+
+
+CASES = [case for name, case in sorted(globals().items()) if name.startswith("case_")]
+
+
+def run_cases(rank, ranks, path):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=ranks)
+    for case in CASES:
+        case()
+    dist.barrier()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_every_case(ranks, tmp_path):
+    mp.spawn(run_cases, (ranks, tmp_path / "meeting"), nprocs=ranks)
+
+
+def test_the_example_of_the_documentation_runs(tmp_path):
+    text = (ROOT / "docs" / "python.md").read_text()
+    _, example = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "example.py").write_text(example)
+    # Without -r and -t torchrun of torch 1.13 does not start under Python 3.11.
+    printed = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+         "-r", "1", "-t", "1", tmp_path / "example.py"],
+        check=True, capture_output=True, text=True).stdout
+    assert "0.weight" in printed and "20 steps" in printed
+
+
+# What is registered first at exit is called last.
+THREADS = """
+import atexit, sys, threading
+atexit.register(lambda: print(*[thread.name for thread in threading.enumerate()]))
+import torch, torch.distributed as dist, tersewire.torch
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
+hook = tersewire.torch.register(model)
+model(torch.ones(1, 3)).sum().backward()
+print(*[thread.name for thread in threading.enumerate()])
+"""
+
+
+def test_its_thread_ends_before_python_does(tmp_path):
+    printed = subprocess.run([sys.executable, "-c", THREADS, tmp_path / "meeting"], check=True,
+                             capture_output=True, text=True).stdout
+    before, after = printed.splitlines()
+    assert "tersewire" in before and "tersewire" not in after
+
+
+def save_state(rank, ranks, path):
+    dist.init_process_group("gloo", init_method=f"file://{path}/meeting-{ranks}", rank=rank,
+                            world_size=ranks)
+    model = wrapped()
+    hook = tersewire.torch.register(model, "3lc:s=1.75")
+    train(model, range(3))
+    torch.save(hook.state_dict(), path / f"state-{rank}")
+    dist.barrier()
+
+
+def load_states(rank, ranks, path):
+    dist.init_process_group("gloo", init_method=f"file://{path}/meeting-{ranks}", rank=rank,
+                            world_size=ranks)
+    states = [torch.load(file) for file in sorted(path.glob("state-*"))]
+    hook = tersewire.torch.register(wrapped(), "3lc:s=1.75")
+    hook.load_state_dict(states)
+    loaded = hook.state_dict()
+    assert loaded["step"] == 3
+    for direction in ("pushed", "pulled"):
+        for name in states[0][direction]:
+            before = sum(state[direction].get(name, 0) for state in states)
+            mine = loaded[direction].get(name, torch.zeros_like(before))
+            torch.testing.assert_close(sum(on_all_ranks(mine)), before)
+            assert before.any()
+
+
+def test_residuals_move_to_another_number_of_ranks(tmp_path):
+    mp.spawn(save_state, (3, tmp_path), nprocs=3)
+    mp.spawn(load_states, (2, tmp_path), nprocs=2)

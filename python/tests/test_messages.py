@@ -1,0 +1,104 @@
+"""Messages and .tw files, packed, parsed and inspected; the program must understand them."""
+
+import json
+import os
+import subprocess
+
+import numpy
+import pytest
+
+import tersewire
+from support import NAMES, VECTORS, bits, decoded, gradient, raises
+from tersewire import ErrorCode, _inspect
+
+
+def tw_file(codec="3lc:s=1.75", shape=(20, 50), step=0):
+    values = gradient(1000).reshape(shape)
+    payload = tersewire.Codec(codec).encoder(shape).encode(values, step)
+    return tersewire.pack("file", [tersewire.Frame(0, payload, shape=shape)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_goes_there_and_back(name):
+    payload = tersewire.Codec(name).encoder((20, 50)).encode(gradient(1000).reshape(20, 50), 0)
+    frame = tersewire.Frame(0, payload, shape=(20, 50))
+    (found,) = tersewire.parse(tersewire.pack("file", [frame])).frames
+    assert (found.shape, found.dtype, found.payload.codec) == ((20, 50), "float32", name)
+    assert bits(decoded(found.payload, found.shape)) == bits(decoded(payload, (20, 50)))
+
+
+def test_a_message_says_what_it_was_given():
+    codecs = ["3lc", "fp32"]
+    payloads = [tersewire.Codec(text).encoder(100).encode(gradient(100), 7) for text in codecs]
+    not_finite = tersewire.Codec("3lc").encoder(1).encode(numpy.array([numpy.nan], "f4"), 7)
+    frames = [tersewire.Frame(number, payload)
+              for number, payload in enumerate(payloads + [not_finite])]
+    data = tersewire.pack("push", frames, sender=3, step=7)
+    message = tersewire.parse(bytearray(data))
+    assert (message.kind, message.sender, message.step) == ("push", 3, 7)
+    assert message.wire_bytes == len(data)
+    assert [frame.tensor for frame in message.frames] == [0, 1, 2]
+    assert [frame.payload.codec for frame in message.frames] == ["3lc", "fp32", "fp32"]
+    assert [frame.payload.not_finite for frame in message.frames] == [False, False, True]
+    assert [frame.shape for frame in message.frames] == [None] * 3
+    kept = message.frames[0].payload
+    del message, frames
+    assert bytes(kept) == bytes(payloads[0])
+
+
+def test_a_message_that_cannot_be_is_refused():
+    payload = tersewire.Payload("fp32", b"")
+    raises(ErrorCode.kInvalidArgument, tersewire.pack, "letter", [])
+    raises(ErrorCode.kInvalidArgument, tersewire.Frame, 0, payload, shape=(1,), dtype="int8")
+    raises(ErrorCode.kInvalidArgument, tersewire.pack, "push", [
+        tersewire.Frame(0, payload, shape=(1 << 30, 1 << 30))])
+
+
+def test_damage_is_found():
+    data = tw_file()
+    for place in range(len(data)):
+        broken = bytearray(data)
+        broken[place] ^= 1
+        raises(ErrorCode.kDataLoss, tersewire.inspect, broken)
+    for length in range(len(data)):
+        raises(ErrorCode.kDataLoss, tersewire.parse, data[:length])
+
+
+def test_inspect_says_what_a_file_holds():
+    found = tersewire.inspect(tw_file())
+    assert found["kind"] == "file" and found["codec"] == "3lc"
+    assert found["parameters"]["s"] == 1.75 and found["parameters"]["zre"] is True
+    assert found["shape"] == [20, 50] and found["elems"] == 1000
+    assert found["payload_verified"] and not found["not_finite"]
+    assert found["bits_per_value"] == 8 * len(tw_file()) / 1000
+    empty = tersewire.Codec("fp32").encoder(0).encode(numpy.zeros(0, "f4"), 0)
+    found = tersewire.inspect(tersewire.pack("file", [tersewire.Frame(0, empty, shape=(0,))]))
+    assert found["bits_per_value"] is None
+
+
+def test_parameters_that_json_has_no_number_for_stay_text():
+    assert [_inspect._value(text) for text in ("inf", "nan", "1.75", "off", "2^-8")] == [
+        "inf", "nan", 1.75, False, "2^-8"]
+
+
+PROGRAM = os.environ.get("TERSEWIRE_PROGRAM")
+
+
+@pytest.mark.skipif(not PROGRAM, reason="TERSEWIRE_PROGRAM names no tersewire program")
+def test_the_program_agrees(tmp_path):
+    def program(*words):
+        return subprocess.run([PROGRAM, *map(str, words)], check=True, capture_output=True).stdout
+
+    for path in sorted((VECTORS / "accepted").glob("*.tw"))[::40]:
+        assert json.loads(program("inspect", path, "--json")) == tersewire.inspect(
+            path.read_bytes())
+    numpy.save(tmp_path / "in.npy", gradient(1000).reshape(20, 50))
+    program("encode", "--codec", "3lc:s=1.75", tmp_path / "in.npy", tmp_path / "made.tw")
+    assert (tmp_path / "made.tw").read_bytes() == tw_file()
+    (tmp_path / "ours.tw").write_bytes(tw_file("terngrad"))
+    program("decode", tmp_path / "ours.tw", tmp_path / "back.npy")
+    (frame,) = tersewire.parse(tw_file("terngrad")).frames
+    assert bits(numpy.load(tmp_path / "back.npy")) == bits(decoded(frame.payload, frame.shape))
+    listed = json.loads(program("codecs", "--json"))
+    assert [(c["name"], c["number"]) for c in listed] == [
+        (c.name, c.id) for c in tersewire.codecs()]
