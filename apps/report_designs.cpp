@@ -22,7 +22,8 @@ using Json = nlohmann::json;
 using Config = std::map<std::string, Json>;
 
 // What `train` models a step for.
-const std::vector<Rate> kUsualRates{{"10 Mbit/s", 1e7}, {"100 Mbit/s", 1e8}, {"1 Gbit/s", 1e9}};
+const std::vector<LinkRate> kUsualRates{
+    {"10 Mbit/s", 1e7}, {"100 Mbit/s", 1e8}, {"1 Gbit/s", 1e9}};
 
 // What makes no other design of a run.
 constexpr std::array<const char*, 8> kNoDesign{
@@ -156,11 +157,13 @@ class Reader {
 
   void read_comparison(const fs::path& directory);
   void read_results(const fs::path& directory, const Json& results);
+  void read_lab(const std::string& name, const Json& design);
   void read_cell(const std::string& design, const fs::path& directory, const Json& cell);
   void scan_cells(const fs::path& directory);
   void read_rates(const Json& results);
   void group();
   void name_designs();
+  void choose_times();
   void read_courses();
   void choose_baseline();
   void check_job();
@@ -169,6 +172,7 @@ class Reader {
   std::set<fs::path> seen_;
   std::vector<FoundRun> found_;
   std::string baseline_;
+  std::map<std::string, std::map<std::string, double>> lab_;  // by design, by rate
   Config usual_;
   std::size_t missing_cells_ = 0;
   Designs designs_;
@@ -195,6 +199,17 @@ void Reader::read_results(const fs::path& directory, const Json& results) {
     const std::string name = text_of(design, "name");
     if (name.empty() || !design.contains("cells") || !design["cells"].is_array()) continue;
     for (const Json& cell : design["cells"]) read_cell(name, directory, cell);
+    read_lab(name, design);
+  }
+}
+
+void Reader::read_lab(const std::string& name, const Json& design) {
+  const auto rates = design.find("rates");
+  if (rates == design.end() || !rates->is_array()) return;
+  for (const Json& rate : *rates) {
+    const double seconds = number_of(rate, "step_seconds");
+    if (text_of(rate, "kind") != "measured" || !(seconds > 0)) continue;
+    lab_[name][text_of(rate, "name")] = seconds;
   }
 }
 
@@ -225,8 +240,8 @@ void Reader::read_rates(const Json& results) {
   const auto rates = results.find("rates");
   if (rates == results.end() || !rates->is_array()) return;
   for (const Json& json : *rates) {
-    Rate rate{text_of(json, "name"), number_of(json, "bits_per_second")};
-    const bool known = std::ranges::any_of(designs_.rates, [&](const Rate& other) {
+    LinkRate rate{text_of(json, "name"), number_of(json, "bits_per_second")};
+    const bool known = std::ranges::any_of(designs_.rates, [&](const LinkRate& other) {
       return other.name == rate.name || other.bits_per_second == rate.bits_per_second;
     });
     if (!rate.name.empty() && rate.bits_per_second > 0 && !known) {
@@ -247,9 +262,12 @@ void Reader::group() {
     }
     if (i == configs.size()) {
       configs.push_back(config);
-      designs_.list.push_back({.name = found.design, .runs = {}, .steps = {}, .observed = {}});
+      designs_.list.emplace_back().name = found.design;
     }
     designs_.list[i].runs.push_back(std::move(found.run));
+  }
+  for (Design& design : designs_.list) {
+    if (!design.name.empty()) design.measured = std::move(lab_[design.name]);
   }
   usual_ = usual_config(configs);
   name_designs();
@@ -269,15 +287,24 @@ void Reader::name_designs() {
   }
 }
 
-double config_number(const RunRecord& run, const std::string& key) {
-  const auto found = run.config().find(key);
-  return found != run.config().end() && found->second.is_number() ? found->second.get<double>() : 0;
+// Times of two kinds do not compare.
+void Reader::choose_times() {
+  for (LinkRate& rate : designs_.rates) {
+    rate.measured = std::ranges::all_of(designs_.list, [&](const Design& design) {
+      return design.measured.contains(rate.name) ||
+             std::ranges::none_of(design.runs, &RunRecord::finished);
+    });
+  }
 }
+
+// NaNs have no order.
+double or_zero(double number) { return std::isfinite(number) ? number : 0; }
 
 void Reader::read_courses() {
   for (Design& design : designs_.list) {
     const auto longest = std::ranges::max_element(design.runs, {}, [](const RunRecord& run) {
-      return std::tuple(run.finished(), config_number(run, "steps"), -config_number(run, "seed"));
+      return std::tuple(run.finished(), or_zero(run.config_number("steps")),
+                        -or_zero(run.config_number("seed")));
     });
     design.shown = static_cast<std::size_t>(longest - design.runs.begin());
     design.steps = longest->steps(designs_.notes);
@@ -293,7 +320,7 @@ void Reader::choose_baseline() {
   std::size_t least = std::numeric_limits<std::size_t>::max();
   for (std::size_t i = 0; i < designs_.list.size() && baseline_.empty(); ++i) {
     const RunRecord& run = designs_.list[i].shown_run();
-    if (codecs_text(run) != "fp32" || config_number(run, "local_steps") > 1) continue;
+    if (codecs_text(run) != "fp32" || run.config_number("local_steps") > 1) continue;
     const std::size_t unusual = unusual_keys(run, usual_);
     if (unusual >= least) continue;
     least = unusual;
@@ -332,7 +359,7 @@ void Reader::tell_unfinished() {
       if (run.finished()) continue;
       double last = run.summary("steps");
       if (&run == &design.shown_run() && !design.steps.empty()) last = design.steps.back().step;
-      const double planned = config_number(run, "steps");
+      const double planned = run.config_number("steps");
       const std::string of = planned > 0 ? fmt::format(" of {:.0f}", planned) : "";
       const std::string after = last > 0 ? fmt::format(" after step {:.0f}{}", last, of) : "";
       sentences.push_back(fmt::format("The run in {} was {}{}; this shows what there is of it.",
@@ -355,8 +382,9 @@ void Reader::tell_unfinished() {
 
 Designs Reader::designs() && {
   if (designs_.rates.empty()) designs_.rates = kUsualRates;
-  std::ranges::sort(designs_.rates, {}, &Rate::bits_per_second);
+  std::ranges::sort(designs_.rates, {}, &LinkRate::bits_per_second);
   group();
+  choose_times();
   read_courses();
   choose_baseline();
   check_job();
@@ -372,7 +400,7 @@ Designs read_designs(const std::vector<std::string>& directories) {
   return std::move(reader).designs();
 }
 
-double modelled_step_seconds(const RunRecord& run, const Rate& rate) {
+double modelled_step_seconds(const RunRecord& run, const LinkRate& rate) {
   return run.summary("compute_seconds") + run.summary("codec_seconds") +
          8 * run.summary("busiest_node_bytes") / rate.bits_per_second;
 }

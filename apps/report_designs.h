@@ -1,7 +1,7 @@
 // The designs that a report compares: runs that differ in seed and steps alone are one design.
 #pragma once
 
-#include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,14 +10,18 @@
 
 namespace tersewire::apps {
 
-struct Rate {
+struct LinkRate {
   std::string name;  // "10 Mbit/s"
   double bits_per_second = 0;
+  // Whether a comparison measured the steps of all finished designs at it; they are modelled
+  // otherwise.
+  bool measured = false;
 };
 
 struct Design {
   std::string name;
   std::vector<RunRecord> runs;
+  std::map<std::string, double> measured;  // seconds of a step in the lab, by the rate's name
   // Of the run whose course is drawn, runs[shown]: the longest, by the first seed.
   std::size_t shown = 0;
   std::vector<StepRecord> steps;
@@ -31,7 +35,7 @@ struct Designs {
   // The one that others are compared with: of `tersewire compare`, or fp32; none where it is not
   // there.
   std::optional<std::size_t> baseline;
-  std::vector<Rate> rates;
+  std::vector<LinkRate> rates;
   // Whether all runs train the same model on the same data in the same batches: those alone can be
   // compared.
   bool same_job = true;
@@ -45,7 +49,7 @@ Designs read_designs(const std::vector<std::string>& directories);
 // Seconds that a step of a finished run takes on links of a rate: its measured computation and
 // coding, then the busiest node's bytes through one link, nothing overlapped. A NaN where its
 // summary lacks one of them.
-double modelled_step_seconds(const RunRecord& run, const Rate& rate);
+double modelled_step_seconds(const RunRecord& run, const LinkRate& rate);
 
 // One parameter of the codec that a run pushes and pulls with, and all else that makes its design.
 struct CodecSetting {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <set>
@@ -18,6 +19,8 @@ constexpr double kBitsPerFloat = 32;
 
 // Points that a line is drawn of, at most.
 constexpr std::size_t kMaxPoints = 150;
+// Longer turns from exchange to exchange are not believed.
+constexpr double kMaxTurn = 1e9;
 // Observed steps whose histograms are shown, at most.
 constexpr std::size_t kMaxHistograms = 5;
 
@@ -82,7 +85,7 @@ double baseline_accuracy(const Designs& designs) {
 }
 
 // Of a design without a finished run what its course tells.
-Outcome end_of(const Design& design, const std::vector<Rate>& rates) {
+Outcome end_of(const Design& design, const std::vector<LinkRate>& rates) {
   const auto ends = outcomes(design, rates);
   if (!ends.empty()) return ends.back();
   Outcome none{.steps = kNone,
@@ -130,8 +133,8 @@ Figure designs_table(const Designs& designs) {
                             "accuracy_difference_points", "push_bits_per_value",
                             "pull_bits_per_value", "compression_ratio"},
                 .groups = {}};
-  for (const Rate& rate : designs.rates) {
-    figure.columns.push_back("step_seconds at " + rate.name);
+  for (const LinkRate& rate : designs.rates) {
+    figure.columns.push_back(fmt::format("{}_step_seconds at {}", times_name(rate), rate.name));
     figure.columns.push_back("speedup at " + rate.name);
   }
   for (const Design& design : designs.list) {
@@ -146,8 +149,8 @@ Figure accuracy_over_time(const Designs& designs) {
   Figure figure{.id = "accuracy-over-time",
                 .title = "How accurate, how soon",
                 .hint = "Each mark is a run that came to its end: further left is sooner, higher "
-                        "is better. Times are modelled: steps times the step's time at that rate.",
-                .keys = {"rate", "design"},
+                        "is better. A time is the steps times a step's time at that rate.",
+                .keys = {"rate", "times", "design"},
                 .columns = {"seconds", "test_accuracy", "lowest_accuracy", "highest_accuracy",
                             "steps", "runs"},
                 .groups = {}};
@@ -159,7 +162,8 @@ Figure accuracy_over_time(const Designs& designs) {
         rows.push_back({end.steps * end.step_seconds[rate], end.accuracy, end.lowest, end.highest,
                         end.steps, static_cast<double>(end.runs)});
       }
-      add_group(figure, {designs.rates[rate].name, design.name}, std::move(rows));
+      const LinkRate& link = designs.rates[rate];
+      add_group(figure, {link.name, times_name(link), design.name}, std::move(rows));
     }
   }
   return figure;
@@ -172,16 +176,16 @@ Figure step_time(const Designs& designs) {
                 .hint = "At a link rate, modelled: measured computation and coding, then the busiest "
                         "node's bytes on its link. As run: measured on the machine of the run, "
                         "whose processors its nodes may have shared.",
-                .keys = {"rate", "design"},
+                .keys = {"rate", "times", "design"},
                 .columns = {"computation_seconds", "codec_seconds", "wire_seconds",
                             "waiting_seconds", "other_seconds"},
                 .groups = {}};
-  for (const Rate& rate : designs.rates) {
+  for (const LinkRate& rate : designs.rates) {
     for (const Design& design : designs.list) {
       const RunRecord& run = design.shown_run();
       if (!std::isfinite(modelled_step_seconds(run, rate))) continue;
       figure.groups.push_back(
-          {{rate.name, design.name},
+          {{rate.name, "modelled", design.name},
            {{run.summary("compute_seconds"), run.summary("codec_seconds"),
              8 * run.summary("busiest_node_bytes") / rate.bits_per_second, kNone, kNone}}});
     }
@@ -193,7 +197,7 @@ Figure step_time(const Designs& designs) {
     const double waiting = run.summary("wait_seconds");
     const double other = run.summary("step_seconds") - computation - codec - waiting;
     if (!std::isfinite(other)) continue;
-    figure.groups.push_back({{"as run", design.name},
+    figure.groups.push_back({{"as run", "measured", design.name},
                              {{computation, codec, kNone, waiting, std::max(other, 0.0)}}});
   }
   return figure;
@@ -227,29 +231,34 @@ Figure sensitivity(const Designs& designs) {
 
 // --- Lines over steps ---
 
-// How many lines of a course become a point. Where gradients are sent only every so many steps, a
-// point covers whole turns.
-std::size_t lines_per_point(const Design& design) {
-  const std::size_t least = (design.steps.size() + kMaxPoints - 1) / kMaxPoints;
-  const auto found = design.shown_run().config().find("local_steps");
-  const bool known = found != design.shown_run().config().end() && found->second.is_number();
-  const double turn = known ? found->second.get<double>() : 1;
-  if (!(turn > 1) || turn > static_cast<double>(design.steps.size())) {
-    return std::max<std::size_t>(least, 1);
-  }
-  const auto lines = static_cast<std::size_t>(turn);
-  return (std::max<std::size_t>(least, 1) + lines - 1) / lines * lines;
+// Steps from one exchange to the next: local-steps=K, or weight-average:every=K.
+std::size_t steps_per_exchange(const RunRecord& run) {
+  double steps = run.config_number("local_steps");
+  const std::string exchange = run.config_text("exchange");
+  const std::size_t every = exchange.find("every=");
+  if (every != std::string::npos) steps = std::strtod(exchange.c_str() + every + 6, nullptr);
+  return steps >= 1 && steps < kMaxTurn ? static_cast<std::size_t>(steps) : 1;
 }
 
-// Calls `make` with each point's lines and the line before them, null for the first.
+// How many lines of a course become a point: whole turns from exchange to exchange.
+std::size_t lines_per_point(const Design& design) {
+  const std::size_t least = design.steps.size() / kMaxPoints + 1;
+  const std::size_t turn = steps_per_exchange(design.shown_run());
+  return (least + turn - 1) / turn * turn;
+}
+
+// Calls `make` with each point's lines and the line before them, null for the first. The last point
+// takes what is left over.
 template <typename Make>
 std::vector<std::vector<double>> course(const Design& design, Make&& make) {
   const std::size_t size = lines_per_point(design);
-  std::vector<std::vector<double>> rows;
   const std::span<const StepRecord> steps = design.steps;
-  for (std::size_t at = 0; at < steps.size(); at += size) {
-    const auto lines = steps.subspan(at, std::min(size, steps.size() - at));
+  std::vector<std::vector<double>> rows;
+  for (std::size_t at = 0; at < steps.size();) {
+    const std::size_t left = steps.size() - at;
+    const auto lines = steps.subspan(at, left < 2 * size ? left : size);
     rows.push_back(make(lines, at == 0 ? nullptr : &steps[at - 1]));
+    at += lines.size();
   }
   return rows;
 }
@@ -508,7 +517,9 @@ std::string csv_text(const std::string& text) {
 
 }  // namespace
 
-std::vector<Outcome> outcomes(const Design& design, const std::vector<Rate>& rates) {
+const char* times_name(const LinkRate& rate) { return rate.measured ? "measured" : "modelled"; }
+
+std::vector<Outcome> outcomes(const Design& design, const std::vector<LinkRate>& rates) {
   std::map<double, std::vector<const RunRecord*>> by_steps;
   for (const RunRecord& run : design.runs) {
     const double steps = run.summary("steps");
@@ -529,10 +540,10 @@ std::vector<Outcome> outcomes(const Design& design, const std::vector<Rate>& rat
                 .pull_bits_per_value = mean_summary(runs, "pull_bits_per_value"),
                 .compression_ratio = mean_summary(runs, "compression_ratio"),
                 .step_seconds = {}};
-    for (const Rate& rate : rates) {
+    for (const LinkRate& rate : rates) {
       std::vector<double> seconds;
       for (const RunRecord* run : runs) seconds.push_back(modelled_step_seconds(*run, rate));
-      end.step_seconds.push_back(mean(seconds));
+      end.step_seconds.push_back(rate.measured ? design.measured.at(rate.name) : mean(seconds));
     }
     ends.push_back(std::move(end));
   }

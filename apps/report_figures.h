@@ -42,10 +42,13 @@ struct Outcome {
   double push_bits_per_value = 0;
   double pull_bits_per_value = 0;
   double compression_ratio = 0;
-  std::vector<double> step_seconds;  // modelled, for each rate of the report
+  std::vector<double> step_seconds;  // for each rate of the report
 };
 
+// Steps are as the rate has them, measured or modelled.
+const char* times_name(const LinkRate& rate);
+
 // By length, the shortest first. Runs without a test accuracy are left out.
-std::vector<Outcome> outcomes(const Design& design, const std::vector<Rate>& rates);
+std::vector<Outcome> outcomes(const Design& design, const std::vector<LinkRate>& rates);
 
 }  // namespace tersewire::apps

@@ -93,10 +93,10 @@ std::string about_as_fast(const std::vector<Arrival>& sorted) {
   return names.empty() ? "" : fmt::format(" About as fast: {}.", joined(names));
 }
 
-RateVerdict verdict(const Rate& rate, const std::vector<Arrival>& sorted, const Design& reference,
+RateVerdict verdict(const LinkRate& rate, const std::vector<Arrival>& sorted, const Design& reference,
                     double reference_accuracy) {
   const Arrival& best = sorted.front();
-  RateVerdict verdict{rate.name, best.design->name, "", ""};
+  RateVerdict verdict{rate.name, times_name(rate), best.design->name, "", ""};
   const auto other = std::ranges::find(sorted, &reference, &Arrival::design);
   const std::string accuracy =
       fmt::format("{} test accuracy ({:+.2f} points)", percent_text(best.accuracy),
@@ -172,8 +172,7 @@ Headline compare(const Designs& designs, const std::vector<Contender>& found,
   }
   headline.title = winners_title(headline.verdicts, reference.design->name, has_baseline);
   headline.detail = fmt::format(
-      "The fastest to within {} points of {}'s {} test accuracy, at each link rate. {} Times are "
-      "modelled from measured bytes, computation and coding.",
+      "The fastest to within {} points of {}'s {} test accuracy, at each link rate. {}",
       tolerance_points, reference.design->name, percent_text(accuracy), repeats_text(found));
   return headline;
 }
@@ -188,15 +187,14 @@ Headline single(const Designs& designs, const Contender& contender) {
     headline.title += fmt::format(", {} times less traffic", times_text(end.compression_ratio));
   }
   headline.detail =
-      fmt::format("After {:.0f} steps. Step times are modelled from measured bytes, computation and "
-                  "coding, those of fp32 from its bytes.",
-                  end.steps);
+      fmt::format("After {:.0f} steps. What a step takes on links of a rate, against fp32:", end.steps);
   for (std::size_t i = 0; i < designs.rates.size(); ++i) {
-    const Rate& rate = designs.rates[i];
+    const LinkRate& rate = designs.rates[i];
     const double ours = end.step_seconds[i];
     const double fp32 = design.shown_run().fp32_step_seconds(rate.name);
     if (!std::isfinite(ours)) continue;
-    RateVerdict verdict{rate.name, duration_text(ours) + " a step", "", ""};
+    RateVerdict verdict{
+        rate.name, times_name(rate), duration_text(ours) + " a step", "", ""};
     if (fp32 > 1.01 * ours) {
       verdict.gain = fmt::format("{} times as fast as fp32", times_text(fp32 / ours));
       verdict.detail = fmt::format("fp32 would take {}.", duration_text(fp32));

@@ -10,6 +10,7 @@ namespace tersewire::apps {
 
 struct RateVerdict {
   std::string rate;
+  std::string times;  // "modelled" or "measured"
   std::string design;
   std::string gain;    // "37 times as fast as fp32"
   std::string detail;  // times and accuracies

@@ -23,6 +23,7 @@ Json headline_json(const Headline& headline) {
   Json verdicts = Json::array();
   for (const RateVerdict& verdict : headline.verdicts) {
     verdicts.push_back({{"rate", verdict.rate},
+                        {"times", verdict.times},
                         {"design", verdict.design},
                         {"gain", verdict.gain},
                         {"detail", verdict.detail}});

@@ -230,6 +230,11 @@ std::string RunRecord::config_text(const std::string& key) const {
                                                              : "";
 }
 
+double RunRecord::config_number(const std::string& key) const {
+  const auto found = config_.find(key);
+  return found != config_.end() && found->second.is_number() ? found->second.get<double>() : kNone;
+}
+
 double RunRecord::summary(const std::string& key) const { return number_of(summary_, key); }
 
 double RunRecord::fp32_step_seconds(const std::string& rate) const {

@@ -60,6 +60,8 @@ class RunRecord {
   [[nodiscard]] const std::map<std::string, nlohmann::json>& config() const { return config_; }
   // Empty where config.json has no such text.
   [[nodiscard]] std::string config_text(const std::string& key) const;
+  // A NaN where config.json has no such number.
+  [[nodiscard]] double config_number(const std::string& key) const;
   // A number of summary.json; a NaN where there is none.
   [[nodiscard]] double summary(const std::string& key) const;
   // The step time that summary.json models for fp32 on a link so named; a NaN where it does not.

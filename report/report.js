@@ -21,9 +21,18 @@
     return element;
   }
 
+  // A design's name may be broken where its parts end.
+  function breakable(text) {
+    const parts = text.split(/(?<=[,:=/])/);
+    return make("span", {}, ...parts.flatMap((part, i) => (i ? [make("wbr"), part] : [part])));
+  }
+
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
   // --- Numbers, with their units ---
+
+  // A number and its unit stay on one line.
+  const together = (text) => text.replace(/(\d) (?=[A-Za-zµ%])/g, "$1\u00a0");
 
   const significant = (value, digits = 3) =>
     value.toLocaleString("en", { maximumSignificantDigits: digits });
@@ -84,7 +93,7 @@
     const list = make("ul", { class: "legend" });
     if (names.length < 2) return list;
     for (const name of names) {
-      const button = make("button", { type: "button", title: "Show or hide" }, swatch(name), name);
+      const button = make("button", { type: "button", title: "Show or hide" }, swatch(name), breakable(name));
       const show = () => button.setAttribute("aria-pressed", String(!hidden.has(name)));
       button.addEventListener("click", () => {
         if (!hidden.delete(name)) hidden.add(name);
@@ -140,7 +149,7 @@
   const kKinds = {
     step: { format: whole, log: "never" },
     time: { format: duration, log: "wide", marks: () => kMoments, space: 58 },
-    share: { format: percent, log: "never" },
+    share: { format: percent, log: "never", alone: .005 },
     bits: { format: bits, axis: (value) => significant(value), log: "wide" },
     loss: { format: (value) => significant(value), log: "wide" },
     size: { format: tiny, log: "wide" },
@@ -149,26 +158,25 @@
     s: { format: (value) => significant(value), log: "never" },
   };
 
-  function scaleOf(kind, values) {
+  // How `values` lie on an axis with `room` beside them, a share of their range.
+  function scaleOf(kind, values, room) {
+    const positive = values.filter((value) => value > 0);
+    const [least, most] = extent(positive);
+    const wide = least > 0 && most / least > (kind === kKinds.time ? 6 : 25);
+    if (positive.length && (kind.log === "always" || (kind.log === "wide" && wide))) {
+      const factor = Math.max(1.08, (most / least) ** room);
+      return { distr: 3, log: 10, range: [least / factor, most * factor], logarithmic: true };
+    }
     const [low, high] = extent(values);
-    const wide = low > 0 && high / low > (kind === kKinds.time ? 6 : 25);
-    if (kind.log === "always" || (kind.log === "wide" && wide)) {
-      const room = Math.max(1.08, (high / low) ** .06);
-      return { distr: 3, log: 10, range: [low / room, high * room], logarithmic: true };
-    }
-    if (low === high) {
-      const room = Math.abs(low) * .1 || 1;
-      return { range: [low - room, high + room] };
-    }
-    const room = (high - low) * .06;
-    // Nothing here is below 0 but what has values there.
-    return { range: [low >= 0 ? Math.max(0, low - room) : low - room, high + room] };
+    const more = high > low ? (high - low) * room : Math.abs(low) * (kind.alone || .1) || 1;
+    // Nothing goes below 0 but what has values there.
+    return { range: [low >= 0 ? Math.max(0, low - more) : low - more, high + more] };
   }
 
   // --- Charts ---
 
   // Draws `lines`, [{name, style, points: [[x, y], ...]}], into a new element and returns it.
-  function chart({ label, lines, x, y, xName, yName, marks = false, nearest = false, bars = false }) {
+  function chart({ label, lines, x, y, xName, yName, marks = false, nearest = false, bars = false, named = false }) {
     const plot = make("div", { class: "plot", tabindex: "0", role: "group" });
     const element = make("div", { class: "chart" });
     element.append(make("span", { class: "axis-name" }, yName), plot,
@@ -195,6 +203,7 @@
         result.space = kind.space || 62;
       }
       if (scale.logarithmic) {
+        result.filter = (u, marksShown) => marksShown;
         result.splits = (u, index, low, high) => logarithmicMarks(
           kind.marks ? kind.marks() : decades(low, high), low, high,
           (vertical ? u.bbox.height : u.bbox.width) / devicePixelRatio, result.space);
@@ -232,8 +241,9 @@
       plot.setAttribute("aria-label", `Chart: ${label}. ` +
         (shown.length ? "Arrow keys move along it; the table below has its data." : "Everything is hidden."));
       if (!shown.length || !plot.clientWidth) return;
-      const xScale = scaleOf(x, shown.flatMap((line) => line.points.map((point) => point[0])));
-      const yScale = scaleOf(y, shown.flatMap((line) => line.points.map((point) => point[1])));
+      const xScale = scaleOf(x, shown.flatMap((line) => line.points.map((point) => point[0])), marks ? .1 : .01);
+      const yScale = scaleOf(y, shown.flatMap((line) => line.points.map((point) => point[1])), .06);
+      const positive = (value) => (yScale.logarithmic && !(value > 0) ? null : value);
       drawing = new uPlot({
         width: plot.clientWidth,
         height: plot.clientHeight,
@@ -243,9 +253,48 @@
         scales: { x: { time: false, ...xScale }, y: yScale },
         axes: [axis(x, xScale, false), axis(y, yScale, true)],
         series: [{}, ...shown.map(series)],
-        hooks: { setCursor: [(u) => point(u, shown)] },
-      }, uPlot.join(shown.map((line) => [line.points.map((p) => p[0]), line.points.map((p) => p[1])])), plot);
+        hooks: { setCursor: [(u) => point(u, shown)], draw: named ? [(u) => writeNames(u, shown)] : [] },
+      }, uPlot.join(shown.map((line) => [line.points.map((p) => p[0]), line.points.map((p) => positive(p[1]))])), plot);
       drawing.over.addEventListener("mouseleave", clear);
+    }
+
+    // Beside each line's last point, where nothing is in the way.
+    function writeNames(u, shown) {
+      const ratio = devicePixelRatio;
+      const { ctx, bbox } = u;
+      const height = 13 * ratio;
+      const ends = shown.map((line) => {
+        const [px, py] = line.points[line.points.length - 1];
+        return { line, left: u.valToPos(px, "x", true), top: u.valToPos(py, "y", true) };
+      });
+      const taken = shown.flatMap((line) => line.points.map(([px, py]) => {
+        const left = u.valToPos(px, "x", true), top = u.valToPos(py, "y", true);
+        return { left: left - 5 * ratio, right: left + 5 * ratio, top: top - 5 * ratio, bottom: top + 5 * ratio };
+      }));
+      ctx.save();
+      ctx.font = `${11.5 * ratio}px system-ui, sans-serif`;
+      ctx.textAlign = "left";
+      ctx.textBaseline = "middle";
+      for (const end of ends) {
+        const name = end.line.name.length > 24 ? end.line.name.slice(0, 23) + "…" : end.line.name;
+        const width = ctx.measureText(name).width;
+        const gap = 8 * ratio;
+        const places = [[end.left + gap, end.top], [end.left - gap - width, end.top],
+          [end.left - width / 2, end.top - height], [end.left - width / 2, end.top + height]];
+        for (const [left, top] of places) {
+          const box = { left, right: left + width, top: top - height / 2, bottom: top + height / 2 };
+          const free = box.left >= bbox.left && box.right <= bbox.left + bbox.width &&
+            box.top >= bbox.top && box.bottom <= bbox.top + bbox.height &&
+            taken.every((other) => box.left > other.right || box.right < other.left ||
+              box.top > other.bottom || box.bottom < other.top);
+          if (!free) continue;
+          ctx.fillStyle = colour(end.line.style.variable);
+          ctx.fillText(name, left, top);
+          taken.push(box);
+          break;
+        }
+      }
+      ctx.restore();
     }
 
     function clear() {
@@ -371,7 +420,7 @@
     const link = make("a", { download: `${figure.id}.csv`, href: "data:text/csv;charset=utf-8," }, "CSV");
     link.setAttribute("aria-label", `CSV of: ${figure.title}`);
     link.href = "data:text/csv;charset=utf-8," + encodeURIComponent(csv(figure));
-    const details = make("details", {}, make("summary", {}, "Data as a table"));
+    const details = make("details", {}, make("summary", {}, "Table"));
     details.addEventListener("toggle", () => {
       if (details.open && details.children.length === 1) details.append(rawTable(figure));
     });
@@ -393,16 +442,17 @@
     };
   }
 
-  // A figure with a panel for each value of its first key, and a line for each of its second.
+  // A figure with a panel for each value of its first key, and a line for each of its last.
   function panels(figure, element, options) {
     const charts = [];
-    const names = keyValues(figure, 1);
+    const last = figure.keys.length - 1;
+    const names = keyValues(figure, last);
     const box = make("div", { class: "panels" });
     for (const value of keyValues(figure, 0)) {
-      const lines = withKey(figure, 0, value).map((group) => lineOf(group, 1, 1));
-      const one = chart({ ...options, label: `${figure.title}, ${value}`, lines: () => lines });
+      const lines = withKey(figure, 0, value).map((group) => lineOf(group, last, 1));
+      const one = chart({ ...options, label: `${figure.title}, ${value}`, lines: () => (options.part ? options.part.of(lines) : lines) });
       charts.push(one);
-      box.append(make("div", { class: "panel" }, make("h3", {}, options.panelName ? options.panelName(value) : value), one));
+      box.append(make("div", { class: "panel" }, make("h3", {}, options.panelName(value, withKey(figure, 0, value)[0])), one));
     }
     element.append(legend(names, (name) => charts.forEach((one) => one.emphasize(name))), box);
     return charts;
@@ -416,37 +466,54 @@
       set value(value) { select.value = value; } };
   }
 
+  // Where lines level off, their ends show more alone.
+  function partChoice(onChange) {
+    const part = choice("Steps", ["all", "the second half"], onChange);
+    part.of = (lines) => {
+      if (part.value === "all") return lines;
+      const half = Math.max(...lines.flatMap((line) => line.points.map(([step]) => step))) / 2;
+      return lines.map((line) => ({ ...line, points: line.points.filter(([step]) => step >= half) }));
+    };
+    return part;
+  }
+
   const column = (figure, name) => figure.columns.indexOf(name);
 
   const kDrawers = {
     designs(figure, element) {
-      const rates = figure.columns.filter((name) => name.startsWith("step_seconds at "))
-        .map((name) => name.slice("step_seconds at ".length));
-      const parts = [
-        ["Steps", "steps", whole], ["Runs", "runs", whole], ["Test accuracy", "test_accuracy", percent],
-        ["Difference, points", "accuracy_difference_points",
+      const rates = figure.columns.map((name) => /^(.*)_step_seconds at (.*)$/.exec(name)).filter(Boolean)
+        .map(([whole, times, rate]) => ({ whole, times, rate }));
+      const known = ([, name]) => column(figure, name) >= 0;
+      const first = [
+        ["Test accuracy", "test_accuracy", percent],
+        ["Points from baseline", "accuracy_difference_points",
           (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(2)],
-        ["Pushed, bits", "push_bits_per_value", (value) => significant(value)],
-        ["Pulled, bits", "pull_bits_per_value", (value) => significant(value)],
-        ["Saved", "compression_ratio", times],
-      ].filter(([, name]) => column(figure, name) >= 0);
-      const byRate = rates.flatMap((rate) => [
-        ["Step", `step_seconds at ${rate}`, duration], ["Faster", `speedup at ${rate}`, times],
-      ].filter(([, name]) => column(figure, name) >= 0));
+        ["Traffic saved", "compression_ratio", times],
+      ].filter(known);
+      const last = [
+        ["Bits pushed", "push_bits_per_value", (value) => significant(value)],
+        ["Bits pulled", "pull_bits_per_value", (value) => significant(value)],
+        ["Lowest accuracy", "lowest_accuracy", percent], ["Highest accuracy", "highest_accuracy", percent],
+        ["Steps", "steps", whole], ["Runs", "runs", whole],
+      ].filter(known);
+      const byRate = rates.flatMap(({ whole: step, rate }) => [
+        ["Step", step, duration], ["Speedup", `speedup at ${rate}`, times],
+      ].filter(known));
+      const shown = [...first, ...byRate, ...last];
       const head = [];
       if (byRate.length) {
-        const above = [heading("", { colspan: String(parts.length + 1) })];
-        for (const rate of rates) {
+        const above = [heading("", { colspan: String(first.length + 1) })];
+        for (const { rate, times: kind } of rates) {
           const span = byRate.filter(([, name]) => name.endsWith(" at " + rate)).length;
-          above.push(heading(rate, { colspan: String(span) }));
+          above.push(heading(`${rate}, ${kind}`, { colspan: String(span) }));
         }
-        head.push(make("tr", { class: "top-row" }, ...above));
+        head.push(make("tr", { class: "top-row" }, ...above, heading("", { colspan: String(last.length) })));
       }
-      head.push(make("tr", {}, heading("Design"), ...[...parts, ...byRate].map(([title]) => heading(title))));
+      head.push(make("tr", {}, heading("Design"), ...shown.map(([title]) => heading(title))));
       const winners = new Set(data.headline.verdicts.map((verdict) => verdict.design));
       const box = table(head, figure.groups.map((group) => [
-        make("th", { scope: "row" }, group.key[0]),
-        ...[...parts, ...byRate].map(([, name, format]) => {
+        make("th", { scope: "row" }, breakable(group.key[0])),
+        ...shown.map(([, name, format]) => {
           const value = group.rows[0][column(figure, name)];
           return make("td", {}, value === null ? "–" : format(value));
         }),
@@ -458,8 +525,8 @@
     },
 
     "accuracy-over-time": (figure, element) => panels(figure, element, {
-      x: kKinds.time, y: kKinds.share, xName: "Training time, modelled", yName: "Test accuracy",
-      marks: true, nearest: true,
+      x: kKinds.time, y: kKinds.share, xName: "Training time", yName: "Test accuracy",
+      marks: true, nearest: true, named: true, panelName: (rate, group) => `${rate}, ${group.key[1]}`,
     }),
 
     "step-time"(figure, element) {
@@ -471,7 +538,7 @@
         list.append(make("li", { class: "fixed" }, make("span", { class: `key ${part}` }), part));
       }
       const scale = choice("Bars show", ["seconds", "shares of the step"], () => draw());
-      const box = make("div", { class: "panels" });
+      const box = make("div", { class: "panels wide" });
       element.append(make("div", { class: "choices" }, scale.element), list, box);
 
       function row(group, longest, shares) {
@@ -485,20 +552,21 @@
           piece.style.width = 100 * values[i] / (shares ? total : longest) + "%";
           bar.append(piece);
         });
-        return make("div", { class: "bar-row" }, make("span", { class: "who" }, group.key[1]), bar,
+        return make("div", { class: "bar-row" }, make("span", { class: "who" }, breakable(group.key[2])), bar,
           make("span", { class: "total" }, duration(total)));
       }
 
       function draw() {
         box.replaceChildren();
         for (const rate of keyValues(figure, 0)) {
-          const groups = withKey(figure, 0, rate).filter((group) => !hidden.has(group.key[1]));
+          const groups = withKey(figure, 0, rate).filter((group) => !hidden.has(group.key[2]));
           const total = (group) => group.rows[0].reduce((sum, value) => sum + (value || 0), 0);
+          if (!groups.length) continue;
           const longest = Math.max(...groups.map(total));
           const bars = make("div", { class: "bars" });
           for (const group of groups) bars.append(row(group, longest, scale.value !== "seconds"));
           box.append(make("div", { class: "panel" },
-            make("h3", {}, rate === "as run" ? "As run, measured" : `${rate}, modelled`), bars));
+            make("h3", {}, rate === "as run" ? "As run, measured" : `${rate}, ${groups[0].key[1]}`), bars));
         }
       }
       redraws.push(draw);
@@ -507,15 +575,20 @@
 
     loss(figure, element) {
       const lines = figure.groups.map((group) => lineOf(group, 0, 1));
-      const one = chart({ label: figure.title, lines: () => lines, x: kKinds.step, y: kKinds.loss,
+      const part = partChoice(() => one.redraw());
+      const one = chart({ label: figure.title, lines: () => part.of(lines), x: kKinds.step, y: kKinds.loss,
         xName: "Step", yName: "Training loss" });
-      element.append(legend(keyValues(figure, 0), one.emphasize), one);
+      element.append(make("div", { class: "choices" }, part.element), legend(keyValues(figure, 0), one.emphasize), one);
     },
 
-    accuracy: (figure, element) => panels(figure, element, {
-      x: kKinds.step, y: kKinds.share, xName: "Step", yName: "Accuracy",
-      panelName: (value) => (value === "test data" ? "On the test data" : "On training batches"),
-    }),
+    accuracy(figure, element) {
+      const part = partChoice(() => charts.forEach((one) => one.redraw()));
+      element.append(make("div", { class: "choices" }, part.element));
+      const charts = panels(figure, element, {
+        x: kKinds.step, y: kKinds.share, xName: "Step", yName: "Accuracy", part,
+        panelName: (value) => (value === "test data" ? "On the test data" : "On training batches"),
+      });
+    },
 
     "bits-per-value": (figure, element) => panels(figure, element, {
       x: kKinds.step, y: kKinds.bits, xName: "Step", yName: "Bits a value",
@@ -536,16 +609,8 @@
         }))).filter((line) => line.points.length);
         if (!lines.length) continue;
         const one = chart({ label: `${title} against s`, lines: () => lines, x: kKinds.s, y: kind,
-          xName: "s", yName: title, marks: true });
-        const list = make("ul", { class: "legend" });
-        if (lines.length > 1) {
-          for (const line of lines) {
-            const key = make("span", { class: "key" });
-            key.style.background = `var(${line.style.variable})`;
-            list.append(make("li", { class: "fixed" }, key, line.name));
-          }
-        }
-        box.append(make("div", { class: "panel" }, make("h3", {}, title), list, one));
+          xName: "s", yName: title, marks: true, named: lines.length > 1 });
+        box.append(make("div", { class: "panel" }, one));
       }
       element.append(box);
     },
@@ -643,8 +708,10 @@
   function drawHead() {
     const { title, detail, verdicts } = data.headline;
     document.title = `${title} – Tersewire report`;
-    document.getElementById("title").textContent = title;
-    document.getElementById("detail").textContent = detail;
+    const heading = document.getElementById("title");
+    heading.textContent = together(title);
+    heading.classList.toggle("long", title.length > 60);
+    document.getElementById("detail").textContent = together(detail);
     document.getElementById("version").textContent = `tersewire ${data.version}`;
     for (const [name, value] of data.job) {
       document.getElementById("job").append(make("div", {}, make("dt", {}, name), make("dd", {}, value)));
@@ -654,10 +721,10 @@
     for (const note of data.notes) notes.append(make("p", {}, note));
     for (const verdict of verdicts) {
       const item = make("li", {},
-        make("p", { class: "rate" }, make("span", {}, verdict.rate), make("span", {}, "modelled")),
-        make("p", { class: "name" }, verdict.design));
+        make("p", { class: "rate" }, make("span", {}, verdict.rate), make("span", {}, verdict.times)),
+        make("p", { class: "name" }, breakable(verdict.design)));
       if (verdict.gain) item.append(make("p", { class: "gain" }, verdict.gain));
-      if (verdict.detail) item.append(make("p", { class: "more" }, verdict.detail));
+      if (verdict.detail) item.append(make("p", { class: "more" }, together(verdict.detail)));
       document.getElementById("verdicts").append(item);
     }
   }
@@ -671,7 +738,8 @@
     root.dataset.theme = theme;
     root.style.colorScheme = theme;
     const button = document.getElementById("theme");
-    button.setAttribute("aria-pressed", String(theme === "dark"));
+    button.replaceChildren(theme === "dark" ? "Light" : "Dark");
+    button.setAttribute("aria-label", `Switch to ${button.textContent.toLowerCase()} colours`);
     redraw();
   }
   const theme = () => chosen || (system.matches ? "dark" : "light");
