@@ -22,13 +22,12 @@ using Json = nlohmann::json;
 using Config = std::map<std::string, Json>;
 
 // What `train` models a step for.
-const std::vector<LinkRate> kUsualRates{
-    {"10 Mbit/s", 1e7}, {"100 Mbit/s", 1e8}, {"1 Gbit/s", 1e9}};
+const std::vector<LinkRate> kUsualRates{{"10 Mbit/s", 1e7}, {"100 Mbit/s", 1e8}, {"1 Gbit/s", 1e9}};
 
 // What makes no other design of a run.
 constexpr std::array<const char*, 8> kNoDesign{
-    "seed",          "steps",            "warm_up_steps", "checkpoint_steps",
-    "observe_steps", "deadline_seconds", "recipe",        "transport"};
+    "seed",   "steps",    "warm_up_steps", "checkpoint_steps", "observe_steps", "deadline_seconds",
+    "recipe", "transport"};
 // What makes another job of it.
 constexpr std::array<const char*, 5> kJob{"model", "data", "augment", "workers", "batch"};
 constexpr std::array<const char*, 2> kCodecs{"push_codec", "pull_codec"};
@@ -120,8 +119,9 @@ class Reader {
     std::error_code error;
     if (!fs::is_directory(directory, error)) {
       throw Error(ErrorCode::kNotFound,
-                  name + " is no directory; name one that 'tersewire train --out' or 'tersewire "
-                         "compare' made");
+                  name +
+                      " is no directory; name one that 'tersewire train --out' or 'tersewire "
+                      "compare' made");
     }
     if (is_run(directory)) {
       add("", directory);
@@ -130,8 +130,9 @@ class Reader {
       read_comparison(directory);
     } else {
       throw Error(ErrorCode::kNotFound,
-                  name + " holds neither a run nor a comparison; name a directory that 'tersewire "
-                         "train --out' or 'tersewire compare' made");
+                  name +
+                      " holds neither a run nor a comparison; name a directory that 'tersewire "
+                      "train --out' or 'tersewire compare' made");
     }
   }
 
@@ -184,9 +185,9 @@ void Reader::read_comparison(const fs::path& directory) {
   if (results.is_object()) read_results(directory, results);
   if (found_.size() == before) scan_cells(directory);
   if (found_.size() == before) {
-    throw Error(ErrorCode::kNotFound,
-                directory.string() + " is a comparison without a run that can be read; run "
-                                     "'tersewire compare' first");
+    throw Error(ErrorCode::kNotFound, directory.string() +
+                                          " is a comparison without a run that can be read; run "
+                                          "'tersewire compare' first");
   }
 }
 
@@ -368,9 +369,10 @@ void Reader::tell_unfinished() {
     }
   }
   if (sentences.size() > kMostSentences) {
-    const std::string count = fmt::format("{} runs were cut off or interrupted; of these only the "
-                                          "course is shown.",
-                                          sentences.size());
+    const std::string count = fmt::format(
+        "{} runs were cut off or interrupted; of these only the "
+        "course is shown.",
+        sentences.size());
     sentences = {count};
   }
   if (missing_cells_ > 0) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -36,16 +37,15 @@ double mean_summary(std::span<const RunRecord* const> runs, const char* key) {
   return mean(values);
 }
 
-bool has_number(const std::vector<double>& row) {
+bool has_number(std::span<const double> row) {
   return std::ranges::any_of(row, [](double value) { return std::isfinite(value); });
 }
 
 // Rows of which nothing is left but what they are a function of show nothing.
 void add_group(Figure& figure, std::vector<std::string> key,
                std::vector<std::vector<double>> rows) {
-  std::erase_if(rows, [](const std::vector<double>& row) {
-    return !has_number({row.begin() + 1, row.end()});
-  });
+  std::erase_if(
+      rows, [](const std::vector<double>& row) { return !has_number(std::span(row).subspan(1)); });
   if (!rows.empty()) figure.groups.push_back({std::move(key), std::move(rows)});
 }
 
@@ -63,6 +63,16 @@ void drop_empty_columns(Figure& figure) {
       for (std::vector<double>& row : group.rows) row.erase(row.begin() + at);
     }
   }
+}
+
+// At most `most` of `count` things, the first and the last among them.
+std::vector<std::size_t> spread(std::size_t count, std::size_t most) {
+  std::vector<std::size_t> chosen;
+  const std::size_t size = std::min(count, most);
+  for (std::size_t i = 0; i < size; ++i) {
+    chosen.push_back(size == 1 ? count - 1 : i * (count - 1) / (size - 1));
+  }
+  return chosen;
 }
 
 // --- Tables of whole runs ---
@@ -125,9 +135,10 @@ std::vector<double> design_row(const Designs& designs, const Design& design) {
 
 Figure designs_table(const Designs& designs) {
   Figure figure{.id = "designs",
-                .title = "All designs",
-                .hint = "Accuracies are those of the longest runs, as means over repeats. Bits are "
-                        "those that a value of the model takes on its way, 32 without compression.",
+                .title = "In numbers",
+                .hint =
+                    "Accuracies are those of the longest runs, as means over repeats. Bits are "
+                    "those that a value of the model takes on its way, 32 without compression.",
                 .keys = {"design"},
                 .columns = {"steps", "runs", "test_accuracy", "lowest_accuracy", "highest_accuracy",
                             "accuracy_difference_points", "push_bits_per_value",
@@ -144,28 +155,60 @@ Figure designs_table(const Designs& designs) {
   return figure;
 }
 
+// Where a design's runs ended.
+std::vector<std::vector<double>> ends_over_time(const std::vector<Outcome>& ends,
+                                                std::size_t rate) {
+  std::vector<std::vector<double>> rows;
+  for (const Outcome& end : ends) {
+    rows.push_back({end.steps * end.step_seconds[rate], end.accuracy, end.lowest, end.highest,
+                    end.steps, static_cast<double>(end.runs)});
+  }
+  return rows;
+}
+
+// The tests of one run on its way. An observed step shows the model as it was before.
+std::vector<std::vector<double>> course_over_time(const Design& design, double step_seconds) {
+  std::vector<std::vector<double>> rows;
+  for (const std::size_t i : spread(design.observed.size(), kMaxPoints)) {
+    const ObservedStep& step = design.observed[i];
+    const double steps = step.step - 1;
+    if (!std::isfinite(step.test_accuracy) || steps < 1) continue;
+    rows.push_back({steps * step_seconds, step.test_accuracy, kNone, kNone, steps, 1});
+  }
+  return rows;
+}
+
 // 3LC, figure 3.
 Figure accuracy_over_time(const Designs& designs) {
   Figure figure{.id = "accuracy-over-time",
                 .title = "How accurate, how soon",
-                .hint = "Each mark is a run that came to its end: further left is sooner, higher "
-                        "is better. A time is the steps times a step's time at that rate.",
+                .hint =
+                    "Tests at the ends of runs, and on their way where runs of one length were "
+                    "observed. Further left is sooner, higher is better. A time is the steps "
+                    "times a step's time at that rate.",
                 .keys = {"rate", "times", "design"},
                 .columns = {"seconds", "test_accuracy", "lowest_accuracy", "highest_accuracy",
                             "steps", "runs"},
                 .groups = {}};
+  // Where there are runs of several lengths, those compare: each had its whole schedule.
+  const bool one_length = std::ranges::all_of(designs.list, [&](const Design& design) {
+    return outcomes(design, designs.rates).size() < 2;
+  });
+  std::size_t points = 0;
   for (std::size_t rate = 0; rate < designs.rates.size(); ++rate) {
     for (const Design& design : designs.list) {
-      std::vector<std::vector<double>> rows;
-      for (const Outcome& end : outcomes(design, designs.rates)) {
-        if (!std::isfinite(end.step_seconds[rate])) continue;
-        rows.push_back({end.steps * end.step_seconds[rate], end.accuracy, end.lowest, end.highest,
-                        end.steps, static_cast<double>(end.runs)});
-      }
+      const auto ends = outcomes(design, designs.rates);
+      if (ends.empty() || !std::isfinite(ends.back().step_seconds[rate])) continue;
+      auto rows = one_length ? course_over_time(design, ends.back().step_seconds[rate])
+                             : std::vector<std::vector<double>>();
+      std::ranges::copy(ends_over_time(ends, rate), std::back_inserter(rows));
+      points += rows.size();
       const LinkRate& link = designs.rates[rate];
       add_group(figure, {link.name, times_name(link), design.name}, std::move(rows));
     }
   }
+  // One point at each rate compares with nothing.
+  if (points <= designs.rates.size()) figure.groups.clear();
   return figure;
 }
 
@@ -173,9 +216,10 @@ Figure accuracy_over_time(const Designs& designs) {
 Figure step_time(const Designs& designs) {
   Figure figure{.id = "step-time",
                 .title = "Where a step's time goes",
-                .hint = "At a link rate, modelled: measured computation and coding, then the busiest "
-                        "node's bytes on its link. As run: measured on the machine of the run, "
-                        "whose processors its nodes may have shared.",
+                .hint =
+                    "At a link rate, modelled: measured computation and coding, then the busiest "
+                    "node's bytes on its link. As run: measured on the machine of the run, "
+                    "whose processors its nodes may have shared.",
                 .keys = {"rate", "times", "design"},
                 .columns = {"computation_seconds", "codec_seconds", "wire_seconds",
                             "waiting_seconds", "other_seconds"},
@@ -207,8 +251,9 @@ Figure step_time(const Designs& designs) {
 Figure sensitivity(const Designs& designs) {
   Figure figure{.id = "sensitivity",
                 .title = "What the sparsity multiplier s does",
-                .hint = "A higher s sends less and learns later. Points are designs that differ in "
-                        "s alone.",
+                .hint =
+                    "A higher s sends less and learns later. Points are designs that differ in "
+                    "s alone.",
                 .keys = {"family"},
                 .columns = {"s", "test_accuracy", "push_bits_per_value", "pull_bits_per_value"},
                 .groups = {}};
@@ -273,8 +318,9 @@ double mean_of(std::span<const StepRecord> lines, double StepRecord::*member) {
 Figure loss_over_steps(const Designs& designs) {
   Figure figure{.id = "loss",
                 .title = "Loss over steps",
-                .hint = "Of worker 0's batches; a point is the mean of the steps since the last. "
-                        "Lower is better.",
+                .hint =
+                    "Of worker 0's batches; a point is the mean of the steps since the last. "
+                    "Lower is better.",
                 .keys = {"design"},
                 .columns = {"step", "training_loss"},
                 .groups = {}};
@@ -290,8 +336,9 @@ Figure loss_over_steps(const Designs& designs) {
 Figure accuracy_over_steps(const Designs& designs) {
   Figure figure{.id = "accuracy",
                 .title = "Accuracy over steps",
-                .hint = "Of worker 0's batches, as means, and of the test data where steps were "
-                        "observed (--observe-steps) and at the end. Higher is better.",
+                .hint =
+                    "Of worker 0's batches, as means, and of the test data where steps were "
+                    "observed (--observe-steps) and at the end. Higher is better.",
                 .keys = {"on", "design"},
                 .columns = {"step", "accuracy"},
                 .groups = {}};
@@ -350,20 +397,19 @@ std::vector<std::vector<double>> bits_course(const Design& design, double StepRe
 Figure bits_over_steps(const Designs& designs) {
   Figure figure{.id = "bits-per-value",
                 .title = "Bits a value over steps",
-                .hint = "What a worker sends (push) and receives (pull), messages' heads included. "
-                        "Without compression a value has 32 bits.",
+                .hint =
+                    "What a worker sends (push) and receives (pull), messages' heads included. "
+                    "Without compression a value has 32 bits.",
                 .keys = {"direction", "design"},
                 .columns = {"step", "bits_per_value"},
                 .groups = {}};
   for (const Design& design : designs.list) {
-    add_group(
-        figure, {"push", design.name},
-        bits_course(design, &StepRecord::push_bytes, &StepRecord::push_bits_per_value));
+    add_group(figure, {"push", design.name},
+              bits_course(design, &StepRecord::push_bytes, &StepRecord::push_bits_per_value));
   }
   for (const Design& design : designs.list) {
-    add_group(
-        figure, {"pull", design.name},
-        bits_course(design, &StepRecord::pull_bytes, &StepRecord::pull_bits_per_value));
+    add_group(figure, {"pull", design.name},
+              bits_course(design, &StepRecord::pull_bytes, &StepRecord::pull_bits_per_value));
   }
   return figure;
 }
@@ -385,16 +431,6 @@ std::set<std::string> followed_tensors(const Design& design) {
   return names;
 }
 
-// At most `most` of `count` things, the first and the last among them.
-std::vector<std::size_t> spread(std::size_t count, std::size_t most) {
-  std::vector<std::size_t> chosen;
-  const std::size_t size = std::min(count, most);
-  for (std::size_t i = 0; i < size; ++i) {
-    chosen.push_back(size == 1 ? count - 1 : i * (count - 1) / (size - 1));
-  }
-  return chosen;
-}
-
 std::vector<std::vector<double>> histogram_rows(const TensorRecord& tensor) {
   std::vector<std::vector<double>> rows;
   const double width = 2 * tensor.limit / static_cast<double>(tensor.gradient.size());
@@ -409,9 +445,10 @@ std::vector<std::vector<double>> histogram_rows(const TensorRecord& tensor) {
 Figure histograms(const Designs& designs) {
   Figure figure{.id = "histograms",
                 .title = "Gradients before and after the codec",
-                .hint = "How many values of a tensor lie where: of what worker 0 was to send, and of "
-                        "what receivers decode, which holds part of the residual too. Counts are "
-                        "on a logarithmic scale.",
+                .hint =
+                    "How many values of a tensor lie where: of what worker 0 was to send, and of "
+                    "what receivers decode, which holds part of the residual too. Counts are "
+                    "on a logarithmic scale.",
                 .keys = {"design", "tensor", "step"},
                 .columns = {"value", "gradient_count", "decoded_count"},
                 .groups = {}};
@@ -421,8 +458,8 @@ Figure histograms(const Designs& designs) {
       const ObservedStep& step = design.observed[i];
       for (const TensorRecord& tensor : step.tensors) {
         if (!names.contains(tensor.name) || tensor.gradient.empty()) continue;
-        figure.groups.push_back({{design.name, tensor.name, fmt::format("{}", step.step)},
-                                 histogram_rows(tensor)});
+        figure.groups.push_back(
+            {{design.name, tensor.name, fmt::format("{}", step.step)}, histogram_rows(tensor)});
       }
     }
   }
@@ -433,8 +470,9 @@ Figure histograms(const Designs& designs) {
 Figure residuals(const Designs& designs) {
   Figure figure{.id = "residuals",
                 .title = "What is held back",
-                .hint = "Magnitudes of the residual, the part of the gradients that is not sent yet. "
-                        "A line that keeps rising says that a codec does not keep up.",
+                .hint =
+                    "Magnitudes of the residual, the part of the gradients that is not sent yet. "
+                    "A line that keeps rising says that a codec does not keep up.",
                 .keys = {"tensor", "design"},
                 .columns = {"step", "residual_p95", "residual_rms", "residual_max"},
                 .groups = {}};
@@ -461,9 +499,10 @@ Figure residuals(const Designs& designs) {
 Figure layers(const Designs& designs) {
   Figure figure{.id = "layers",
                 .title = "Layer by layer",
-                .hint = "At the last observed step. The error is relative: the root mean square of "
-                        "what decoding misses over that of what was encoded; what it misses stays "
-                        "in the residual and is sent later.",
+                .hint =
+                    "At the last observed step. The error is relative: the root mean square of "
+                    "what decoding misses over that of what was encoded; what it misses stays "
+                    "in the residual and is sent later.",
                 .keys = {"design", "tensor", "kind", "codec"},
                 .columns = {"values", "bits_per_value", "ratio", "relative_error", "gradient_rms"},
                 .groups = {}};

@@ -93,8 +93,8 @@ std::string about_as_fast(const std::vector<Arrival>& sorted) {
   return names.empty() ? "" : fmt::format(" About as fast: {}.", joined(names));
 }
 
-RateVerdict verdict(const LinkRate& rate, const std::vector<Arrival>& sorted, const Design& reference,
-                    double reference_accuracy) {
+RateVerdict verdict(const LinkRate& rate, const std::vector<Arrival>& sorted,
+                    const Design& reference, double reference_accuracy) {
   const Arrival& best = sorted.front();
   RateVerdict verdict{rate.name, times_name(rate), best.design->name, "", ""};
   const auto other = std::ranges::find(sorted, &reference, &Arrival::design);
@@ -146,7 +146,8 @@ std::string repeats_text(const std::vector<Contender>& designs) {
     for (const Outcome& end : contender.ends) least = std::min(least, end.runs);
   }
   if (least > 1) return fmt::format("Accuracies are means of at least {} runs.", least);
-  return "Some accuracies are of a single run: differences of some tenths of a point may be chance.";
+  return "Some accuracies are of a single run: differences of some tenths of a point may be "
+         "chance.";
 }
 
 Headline compare(const Designs& designs, const std::vector<Contender>& found,
@@ -162,8 +163,7 @@ Headline compare(const Designs& designs, const std::vector<Contender>& found,
   for (std::size_t rate = 0; rate < designs.rates.size(); ++rate) {
     const auto sorted = arrivals(found, accuracy - tolerance_points / 100, rate);
     if (sorted.empty()) continue;
-    headline.verdicts.push_back(
-        verdict(designs.rates[rate], sorted, *reference.design, accuracy));
+    headline.verdicts.push_back(verdict(designs.rates[rate], sorted, *reference.design, accuracy));
   }
   if (headline.verdicts.empty()) {
     headline.title = fmt::format("{} designs", found.size());
@@ -186,15 +186,14 @@ Headline single(const Designs& designs, const Contender& contender) {
   if (end.compression_ratio > 1.01) {
     headline.title += fmt::format(", {} times less traffic", times_text(end.compression_ratio));
   }
-  headline.detail =
-      fmt::format("After {:.0f} steps. What a step takes on links of a rate, against fp32:", end.steps);
+  headline.detail = fmt::format(
+      "After {:.0f} steps. What a step takes on links of a rate, against fp32:", end.steps);
   for (std::size_t i = 0; i < designs.rates.size(); ++i) {
     const LinkRate& rate = designs.rates[i];
     const double ours = end.step_seconds[i];
     const double fp32 = design.shown_run().fp32_step_seconds(rate.name);
     if (!std::isfinite(ours)) continue;
-    RateVerdict verdict{
-        rate.name, times_name(rate), duration_text(ours) + " a step", "", ""};
+    RateVerdict verdict{rate.name, times_name(rate), duration_text(ours) + " a step", "", ""};
     if (fp32 > 1.01 * ours) {
       verdict.gain = fmt::format("{} times as fast as fp32", times_text(fp32 / ours));
       verdict.detail = fmt::format("fp32 would take {}.", duration_text(fp32));
@@ -214,10 +213,10 @@ Headline unfinished(const Designs& designs) {
   headline.title = design.name + ": not finished";
   if (design.steps.empty()) return headline;
   const StepRecord& last = design.steps.back();
-  headline.detail =
-      fmt::format("At step {:.0f} it sends {:.3g} and receives {:.3g} bits a value (32 without "
-                  "compression).",
-                  last.step, last.push_bits_per_value, last.pull_bits_per_value);
+  headline.detail = fmt::format(
+      "Bits a value up to step {:.0f}: {:.3g} pushed and {:.3g} pulled (32 without "
+      "compression).",
+      last.step, last.push_bits_per_value, last.pull_bits_per_value);
   return headline;
 }
 

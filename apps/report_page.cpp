@@ -15,8 +15,8 @@ Json figure_json(const Figure& figure) {
   for (const Group& group : figure.groups) {
     groups.push_back({{"key", group.key}, {"rows", group.rows}});  // a NaN becomes null
   }
-  return {{"id", figure.id},         {"title", figure.title},     {"hint", figure.hint},
-          {"keys", figure.keys},     {"columns", figure.columns}, {"groups", std::move(groups)}};
+  return {{"id", figure.id},     {"title", figure.title},     {"hint", figure.hint},
+          {"keys", figure.keys}, {"columns", figure.columns}, {"groups", std::move(groups)}};
 }
 
 Json headline_json(const Headline& headline) {

@@ -56,9 +56,9 @@ class ObjectLines {
   void tell(Notes& notes) const {
     const std::size_t damaged = damaged_ - (damaged_ > 0 && torn_ ? 1 : 0);
     if (damaged == 0) return;
-    notes.push_back(
-        fmt::format("{} {} of {} cannot be read and {} left out.", damaged,
-                    damaged == 1 ? "line" : "lines", name_, damaged == 1 ? "is" : "are"));
+    notes.push_back(fmt::format("{} {} of {} cannot be read and {} left out.", damaged,
+                                damaged == 1 ? "line" : "lines", name_,
+                                damaged == 1 ? "is" : "are"));
   }
 
  private:
@@ -69,8 +69,8 @@ class ObjectLines {
     constexpr int kEnd = std::char_traits<char>::eof();
     for (int c = bytes.sbumpc(); c != '\n'; c = bytes.sbumpc()) {
       if (c == kEnd) {
-        torn_ = !text_.empty();
-        return torn_;
+        torn_ = torn_ || !text_.empty();
+        return !text_.empty();
       }
       if (text_.size() == kMaxLineBytes) {
         throw Error(ErrorCode::kDataLoss,

@@ -447,12 +447,16 @@
     const charts = [];
     const last = figure.keys.length - 1;
     const names = keyValues(figure, last);
-    const box = make("div", { class: "panels" });
-    for (const value of keyValues(figure, 0)) {
+    const values = keyValues(figure, 0);
+    const box = make("div", { class: values.length > 2 ? "panels many" : "panels" });
+    for (const value of values) {
       const lines = withKey(figure, 0, value).map((group) => lineOf(group, last, 1));
-      const one = chart({ ...options, label: `${figure.title}, ${value}`, lines: () => (options.part ? options.part.of(lines) : lines) });
+      const panelName = options.panelName(value, withKey(figure, 0, value)[0]);
+      const alone = values.length === 1;
+      const one = chart({ ...options, yName: alone ? `${options.yName}: ${panelName}` : options.yName,
+        label: `${figure.title}, ${value}`, lines: () => (options.part ? options.part.of(lines) : lines) });
       charts.push(one);
-      box.append(make("div", { class: "panel" }, make("h3", {}, options.panelName(value, withKey(figure, 0, value)[0])), one));
+      box.append(make("div", { class: "panel" }, ...(alone ? [] : [make("h3", {}, panelName)]), one));
     }
     element.append(legend(names, (name) => charts.forEach((one) => one.emphasize(name))), box);
     return charts;
@@ -493,7 +497,6 @@
       const last = [
         ["Bits pushed", "push_bits_per_value", (value) => significant(value)],
         ["Bits pulled", "pull_bits_per_value", (value) => significant(value)],
-        ["Lowest accuracy", "lowest_accuracy", percent], ["Highest accuracy", "highest_accuracy", percent],
         ["Steps", "steps", whole], ["Runs", "runs", whole],
       ].filter(known);
       const byRate = rates.flatMap(({ whole: step, rate }) => [
@@ -515,7 +518,13 @@
         make("th", { scope: "row" }, breakable(group.key[0])),
         ...shown.map(([, name, format]) => {
           const value = group.rows[0][column(figure, name)];
-          return make("td", {}, value === null ? "–" : format(value));
+          const cell = make("td", {}, value === null ? "–" : format(value));
+          const [low, high] = ["lowest_accuracy", "highest_accuracy"].map((one) => group.rows[0][column(figure, one)]);
+          if (name === "test_accuracy" && low != null) {
+            cell.append(make("span", { class: "small", title: "The lowest and the highest of the runs" },
+              `${(100 * low).toFixed(2)} to ${(100 * high).toFixed(2)}`));
+          }
+          return cell;
         }),
       ]));
       box.querySelectorAll("tbody tr").forEach((row, i) => {
@@ -586,13 +595,13 @@
       element.append(make("div", { class: "choices" }, part.element));
       const charts = panels(figure, element, {
         x: kKinds.step, y: kKinds.share, xName: "Step", yName: "Accuracy", part,
-        panelName: (value) => (value === "test data" ? "On the test data" : "On training batches"),
+        panelName: (value) => (value === "test data" ? "on the test data" : "on training batches"),
       });
     },
 
     "bits-per-value": (figure, element) => panels(figure, element, {
       x: kKinds.step, y: kKinds.bits, xName: "Step", yName: "Bits a value",
-      panelName: (value) => (value === "push" ? "Push: gradients" : "Pull: model deltas"),
+      panelName: (value) => (value === "push" ? "push: sent by a worker" : "pull: received by a worker"),
     }),
 
     sensitivity(figure, element) {
