@@ -229,7 +229,7 @@
         width: line.name === data.baseline ? 2.5 : 2,
         dash: line.style.dash,
         spanGaps: true,
-        points: { show: marks || line.points.length < 3, size: 8, fill: stroke, stroke: colour("--card"), width: 1 },
+        points: { show: (marks && line.points.length < 12) || line.points.length < 3, size: 8, fill: stroke, stroke: colour("--card"), width: 1 },
       };
     }
 
@@ -466,7 +466,7 @@
     const select = make("select");
     for (const value of values) select.append(make("option", { value }, value));
     select.addEventListener("change", () => onChange());
-    return { element: make("label", {}, label, select), get value() { return select.value; },
+    return { element: make("label", { hidden: values.length < 2 }, label, select), get value() { return select.value; },
       set value(value) { select.value = value; } };
   }
 
@@ -671,8 +671,7 @@
       const place = make("div");
       const design = choice("Design", designs, () => draw());
       design.value = designs.find((name) => name !== data.baseline) || designs[0];
-      if (designs.length > 1) element.append(make("div", { class: "choices" }, design.element));
-      element.append(place);
+      element.append(make("div", { class: "choices" }, design.element), place);
       const formats = { values: whole, bits_per_value: (value) => significant(value), ratio: times,
         relative_error: (value) => significant(value), gradient_rms: tiny };
       const titles = { values: "Values", bits_per_value: "Bits a value", ratio: "Ratio",

@@ -12,7 +12,8 @@ packages="
   libcurl4-openssl-dev ca-certificates libssl-dev libarchive-dev
   libgtest-dev librandom123-dev
   libsnappy-dev liblz4-dev libzstd-dev libzfp-dev
-  iproute2 nftables"
+  iproute2 nftables
+  chromium"
 
 missing=""
 for package in $packages; do
