@@ -11,6 +11,7 @@ namespace {
 // Makes a number of a line count on from the one before.
 template <typename Number>
 void add_to(nlohmann::json& line, const nlohmann::json& before, const char* name) {
+  if (!before.is_object()) return;
   const auto found = before.find(name);
   if (found == before.end() || !found->is_number()) return;
   line[name] = line[name].get<Number>() + found->get<Number>();
@@ -18,18 +19,28 @@ void add_to(nlohmann::json& line, const nlohmann::json& before, const char* name
 
 }  // namespace
 
-void MetricsWriter::add(const trainer::StepReport& report) {
+template <typename Task>
+void MetricsWriter::attempt(const Task& task) {
   if (failure_) return;
   try {
-    directory_.add_metrics(since_the_start(metrics_json(report)));
+    task();
   } catch (const Error& error) {
     failure_ = error;
     interrupted = true;
   }
 }
 
+void MetricsWriter::add(const trainer::StepReport& report) {
+  attempt([&] { directory_.add_metrics(since_the_start(metrics_json(report))); });
+}
+
+void MetricsWriter::add(const trainer::Observation& observation) {
+  nlohmann::json line = observation_json(observation);
+  add_to<double>(line, before_, "seconds");
+  attempt([&] { directory_.add_observation(line); });
+}
+
 nlohmann::json MetricsWriter::since_the_start(nlohmann::json line) const {
-  if (!before_.is_object()) return line;
   for (const char* seconds : {"seconds", "codec_seconds", "wait_seconds"}) {
     add_to<double>(line, before_, seconds);
   }

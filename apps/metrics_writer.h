@@ -1,4 +1,4 @@
-// metrics.jsonl, step by step.
+// metrics.jsonl and observations.jsonl, step by step.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,9 +19,13 @@ class MetricsWriter {
       : directory_(directory), before_(directory.last_metrics()) {}
 
   void add(const trainer::StepReport& report);
+  void add(const trainer::Observation& observation);
   [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
 
  private:
+  // Runs what writes a line, unless that has failed before.
+  template <typename Task>
+  void attempt(const Task& task);
   [[nodiscard]] nlohmann::json since_the_start(nlohmann::json line) const;
 
   RunDirectory& directory_;

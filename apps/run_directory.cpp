@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kMetrics = "metrics.jsonl";
+constexpr const char* kObservations = "observations.jsonl";
 
 }  // namespace
 
@@ -36,8 +37,7 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
                             path_.string(), error.message()));
   }
   lock();
-  metrics_.open(path_ / kMetrics);
-  if (!metrics_) fail_file((path_ / kMetrics).string(), "written", errno);
+  lines(kMetrics);
 }
 
 // Where the file system knows no locks there is none.
@@ -56,9 +56,18 @@ RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
   RunDirectory directory;
   directory.path_ = std::move(path);
   directory.lock();
-  const std::string metrics = (directory.path_ / kMetrics).string();
+  directory.last_metrics_ = directory.keep_lines(kMetrics, step);
+  directory.keep_lines(kObservations, step);
+  return directory;
+}
+
+nlohmann::json RunDirectory::keep_lines(const char* name, std::uint64_t step) const {
+  const fs::path path = path_ / name;
+  nlohmann::json last;
+  std::error_code error;
+  if (!fs::exists(path, error)) return last;
   std::string kept;
-  std::ifstream lines(metrics);
+  std::ifstream lines(path);
   for (std::string text; std::getline(lines, text);) {
     nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
     const auto number = line.is_object() ? line.find("step") : line.end();
@@ -66,12 +75,22 @@ RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
     if (!line.is_object() || number == line.end() || !number->is_number_unsigned()) continue;
     if (number->get<std::uint64_t>() > step) continue;
     kept += text + "\n";
-    directory.last_metrics_ = std::move(line);
+    last = std::move(line);
   }
-  write_new_file(metrics, std::as_bytes(std::span(kept)));
-  directory.metrics_.open(metrics, std::ios::app);
-  if (!directory.metrics_) fail_file(metrics, "written", errno);
-  return directory;
+  write_new_file(path.string(), std::as_bytes(std::span(kept)));
+  return last;
+}
+
+std::ofstream& RunDirectory::lines(const char* name) {
+  const auto [file, is_new] = lines_.try_emplace(name);
+  if (is_new) file->second.open(path_ / name, std::ios::app);
+  if (!file->second) fail_file((path_ / name).string(), "written", errno);
+  return file->second;
+}
+
+void RunDirectory::add_line(const char* name, const nlohmann::json& line) {
+  lines(name) << json_text(line, -1) << '\n' << std::flush;
+  lines(name);
 }
 
 void RunDirectory::write_json(const char* name, const nlohmann::json& content) const {
@@ -79,10 +98,9 @@ void RunDirectory::write_json(const char* name, const nlohmann::json& content) c
   write_new_file((path_ / name).string(), std::as_bytes(std::span(text)));
 }
 
-void RunDirectory::add_metrics(const nlohmann::json& line) {
-  metrics_ << json_text(line, -1) << '\n' << std::flush;
-  if (!metrics_) fail_file((path_ / kMetrics).string(), "written", errno);
-}
+void RunDirectory::add_metrics(const nlohmann::json& line) { add_line(kMetrics, line); }
+
+void RunDirectory::add_observation(const nlohmann::json& line) { add_line(kObservations, line); }
 
 RunDirectory RunDirectory::fresh(const std::string& model) {
   const std::string name = fmt::format("{}-{:%Y%m%d-%H%M%S}", model, fmt::localtime(std::time({})));

@@ -1,9 +1,13 @@
-// The directory that a run leaves behind: config.json, metrics.jsonl, summary.json.
+// The directory that a run leaves behind: config.json, metrics.jsonl, observations.jsonl,
+// summary.json.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace tersewire::apps {
 
@@ -12,7 +16,7 @@ class RunDirectory {
  public:
   // Makes the directory; throws kFailedPrecondition where it exists and holds something.
   explicit RunDirectory(std::filesystem::path path);
-  // That of a run which goes on after `step`: what metrics.jsonl says of later steps is dropped.
+  // That of a run which goes on after `step`: what its lines say of later steps is dropped.
   // Throws kNotFound where there is none.
   static RunDirectory resumed(std::filesystem::path path, std::uint64_t step);
   // Makes runs/MODEL-DATE-TIME, with a number behind it where that is taken.
@@ -23,16 +27,23 @@ class RunDirectory {
   void write_json(const char* name, const nlohmann::json& content) const;
   // Appends a line to metrics.jsonl.
   void add_metrics(const nlohmann::json& line);
-  // The last line that a resumed run's holds; null where there is none.
+  // Appends a line to observations.jsonl.
+  void add_observation(const nlohmann::json& line);
+  // The last line of metrics that a resumed run's holds; null where there is none.
   [[nodiscard]] const nlohmann::json& last_metrics() const { return last_metrics_; }
 
  private:
   RunDirectory() = default;
   // Throws kFailedPrecondition where another process works in it. Held until this one ends.
   void lock() const;
+  // A file of lines, by its name; made where there is none.
+  std::ofstream& lines(const char* name);
+  void add_line(const char* name, const nlohmann::json& line);
+  // Drops the lines of steps after `step`, and what is no line; returns the last that is left.
+  nlohmann::json keep_lines(const char* name, std::uint64_t step) const;
 
   std::filesystem::path path_;
-  std::ofstream metrics_;
+  std::map<std::string, std::ofstream> lines_;
   nlohmann::json last_metrics_;
 };
 

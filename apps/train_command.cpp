@@ -170,6 +170,7 @@ void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Ne
     progress.show(report);
     metrics.add(report);
   };
+  hooks.on_observation = [&](const trainer::Observation& observation) { metrics.add(observation); };
   const auto result = trainer::train(config, data, hooks, std::move(network), resumed_from(flags));
   progress.finish();
   tell(flags, *result, directory, metrics.failure());

@@ -87,6 +87,32 @@ nlohmann::json metrics_json(const trainer::StepReport& report) {
           {"not_finite_tensors", counters.not_finite_tensors}};
 }
 
+nlohmann::json observation_json(const trainer::Observation& observation) {
+  nlohmann::json tensors = nlohmann::json::array();
+  for (const trainer::TensorObservation& tensor : observation.tensors) {
+    tensors.push_back({{"name", tensor.name},
+                       {"kind", to_string(tensor.kind)},
+                       {"values", tensor.values},
+                       {"codec", tensor.codec},
+                       {"encoded_bytes", tensor.encoded_bytes},
+                       {"bits_per_value", bits_per_value(tensor.encoded_bytes, tensor.values)},
+                       {"not_finite", tensor.not_finite},
+                       {"rms", tensor.rms},
+                       {"relative_error", tensor.relative_error},
+                       {"residual_rms", tensor.residual_rms},
+                       {"residual_p95", tensor.residual_p95},
+                       {"residual_max", tensor.residual_max},
+                       {"histogram",
+                        {{"limit", tensor.histograms.limit},
+                         {"gradient", tensor.histograms.gradient},
+                         {"decoded", tensor.histograms.decoded}}}});
+  }
+  return {{"step", observation.step},
+          {"seconds", observation.seconds},
+          {"test_accuracy", observation.test_accuracy},
+          {"tensors", tensors}};
+}
+
 nlohmann::json config_json(const trainer::TrainConfig& config) {
   return {{"model", config.model},
           {"dropout", config.dropout ? nlohmann::json(*config.dropout) : nlohmann::json()},

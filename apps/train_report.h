@@ -35,6 +35,9 @@ class TrainProgress {
 // One line of metrics.jsonl.
 nlohmann::json metrics_json(const trainer::StepReport& report);
 
+// One line of observations.jsonl.
+nlohmann::json observation_json(const trainer::Observation& observation);
+
 // The run's configuration as config.json holds it.
 nlohmann::json config_json(const trainer::TrainConfig& config);
 

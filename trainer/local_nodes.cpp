@@ -194,7 +194,7 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
     Transport& transport = rank == 0 ? static_cast<Transport&>(*first_) : *end;
     const bool serves = !workers_own_model(job_) && needs_update(job_, rank);
     workers_.push_back(std::make_unique<Worker>(
-        config, job_, transport, *data.train, stop_, hooks, serves ? servers_update() : Update(),
+        config, job_, transport, data, stop_, hooks, serves ? servers_update() : Update(),
         [this, rank](CheckpointWriter& checkpoint) { add_server(rank, checkpoint); },
         resume_ ? &*resume_ : nullptr));
   }

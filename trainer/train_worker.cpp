@@ -48,22 +48,24 @@ std::uint64_t StopPoint::last() const {
   return last_;
 }
 
-Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport, const Samples& data,
-               StopPoint& stop, const TrainHooks& hooks, const Update& of_server,
-               AddServer add_server, const CheckpointReader* resume)
+Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport,
+               const DataSplits& data, StopPoint& stop, const TrainHooks& hooks,
+               const Update& of_server, AddServer add_server, const CheckpointReader* resume)
     : config_(config),
       job_(job),
       transport_(transport),
       rank_(static_cast<std::size_t>(transport.rank())),
-      batches_(data, config.seed, rank_),
+      batches_(*data.train, config.seed, rank_),
+      test_(*data.test),
       stop_(stop),
       hooks_(hooks),
       network_(Network::make(config.model, config.classes, config.seed, config.dropout)),
-      sampler_(data.size(), static_cast<std::size_t>(config.workers), rank_, config.batch,
+      sampler_(data.train->size(), static_cast<std::size_t>(config.workers), rank_, config.batch,
                config.seed),
       update_(workers_own_model(job) ? own_update(config) : of_server),
       add_server_(std::move(add_server)),
       resume_(resume) {
+  if (rank_ == 0 && config.observe_steps > 0 && hooks.on_observation) observer_.emplace(job, 0);
   if (resume_ != nullptr) go_on_from_checkpoint();
 }
 
@@ -109,6 +111,43 @@ Update Worker::own_update(const TrainConfig& config) {
   };
 }
 
+double Worker::seconds_of_training() const { return seconds_since(start_) - observing_seconds_; }
+
+template <typename Task>
+void Worker::apart_from_training(const Task& task) {
+  const Clock::time_point begin = Clock::now();
+  const double cpu_begin = thread_cpu_seconds();
+  task();
+  observing_seconds_ += seconds_since(begin);
+  observing_cpu_seconds_ += thread_cpu_seconds() - cpu_begin;
+}
+
+void Worker::observe_if_due() {
+  if (!observer_ || (step_ - 1) % config_.observe_steps != 0) return;
+  pull(0, job_.tensors.size());
+  apart_from_training([this] {
+    observation_.emplace(Observation{.step = step_,
+                                     .seconds = seconds_of_training(),
+                                     .test_accuracy = test_accuracy(*network_, test_),
+                                     .tensors = {}});
+    observation_->tensors.resize(job_.tensors.size());
+    observed_residuals_ = communicator_->residuals();
+  });
+}
+
+void Worker::observe(std::size_t tensor, std::span<const float> gradient) {
+  apart_from_training([&] {
+    const auto weights = values_of(network_->parameters()[tensor]);
+    observation_->tensors[tensor] = observer_->look(
+        tensor, step_, has_a_model_of_its_own() ? weights : gradient, observed_residuals_[tensor]);
+  });
+}
+
+void Worker::report_observation() {
+  apart_from_training([this] { hooks_.on_observation(*observation_); });
+  observation_.reset();
+}
+
 void Worker::run() {
   start_ = Clock::now();
   const double cpu_start = thread_cpu_seconds();
@@ -119,13 +158,14 @@ void Worker::run() {
   for (step_ = communicator_->begin_step(); !stop_.passed(step_);
        step_ = communicator_->begin_step()) {
     save_if_due();
+    observe_if_due();
     take_step();
   }
   std::vector<std::span<float>> parameters;
   for (const auto& parameter : network_->parameters()) parameters.push_back(values_of(parameter));
   communicator_->finish(parameters);
-  cpu_seconds_ = thread_cpu_seconds() - cpu_start;
-  seconds_ = seconds_since(start_);
+  cpu_seconds_ = thread_cpu_seconds() - cpu_start - observing_cpu_seconds_;
+  seconds_ = seconds_of_training();
 }
 
 void Worker::trace(TraceKind kind, std::size_t tensor) const {
@@ -140,6 +180,7 @@ void Worker::pull(std::size_t first, std::size_t count) {
 }
 
 void Worker::push(std::size_t tensor, std::span<const float> gradient) {
+  if (observation_) observe(tensor, gradient);
   communicator_->push(tensor, gradient);
   trace(TraceKind::kPushed, tensor);
 }
@@ -161,12 +202,13 @@ void Worker::take_step() {
   ++steps_;
   losses_.push_back(outcome.loss);
   if (losses_.size() > kFinalLossSteps) losses_.pop_front();
+  if (observation_) report_observation();
   if (rank_ != 0 || !hooks_.on_step) return;
   hooks_.on_step(
       {.step = step_,
        .loss = outcome.loss,
        .accuracy = static_cast<double>(outcome.right) / static_cast<double>(batch.label_count),
-       .seconds = seconds_since(start_),
+       .seconds = seconds_of_training(),
        .counters = communicator_->counters()});
 }
 

@@ -14,6 +14,7 @@
 #include "trainer/checkpoint_pieces.h"
 #include "trainer/descent.h"
 #include "trainer/evaluation.h"
+#include "trainer/observer.h"
 
 namespace tersewire::trainer {
 
@@ -49,7 +50,7 @@ class Worker {
 
   // Everything given must outlive it. `of_server` is there where a server lives on this node that
   // owns a part of the model, `resume` where the job goes on from a checkpoint.
-  Worker(const TrainConfig& config, const Job& job, Transport& transport, const Samples& data,
+  Worker(const TrainConfig& config, const Job& job, Transport& transport, const DataSplits& data,
          StopPoint& stop, const TrainHooks& hooks, const Update& of_server, AddServer add_server,
          const CheckpointReader* resume);
 
@@ -76,13 +77,21 @@ class Worker {
   void go_on_from_checkpoint();
   [[nodiscard]] bool has_a_model_of_its_own() const;
   void save_if_due();
+  void observe_if_due();
+  void observe(std::size_t tensor, std::span<const float> gradient);
   void take_step();
+  void report_observation();
+  // What a task takes does not count as training.
+  template <typename Task>
+  void apart_from_training(const Task& task);
+  [[nodiscard]] double seconds_of_training() const;
 
   const TrainConfig& config_;
   const Job& job_;
   Transport& transport_;
   std::size_t rank_;
   BatchMaker batches_;
+  const Samples& test_;
   StopPoint& stop_;
   const TrainHooks& hooks_;
   std::unique_ptr<Network> network_;
@@ -92,6 +101,11 @@ class Worker {
   AddServer add_server_;
   const CheckpointReader* resume_;
   std::unique_ptr<Communicator> communicator_;
+  std::optional<Observer> observer_;        // worker 0's, where somebody wants to know
+  std::optional<Observation> observation_;  // of this step
+  std::vector<std::vector<float>> observed_residuals_;
+  double observing_seconds_ = 0;
+  double observing_cpu_seconds_ = 0;
   std::vector<std::uint32_t> indices_;
   std::deque<double> losses_;
   std::uint64_t steps_ = 0;

@@ -131,6 +131,10 @@ class Communicator {
   // states; the job goes on all the same. Cost: a copy of the residuals.
   virtual NodeState state() = 0;
 
+  // What this worker's encoders keep back of what it pushes, as NodeState::pushed: for watching, in
+  // any job and at any time. Cost: a copy of the residuals.
+  [[nodiscard]] virtual std::vector<std::vector<float>> residuals() = 0;
+
   [[nodiscard]] virtual const Counters& counters() const noexcept = 0;
 };
 

@@ -29,7 +29,9 @@ class AllGatherWorker final : public Worker {
     return tensors_[tensor].gradients.complete();
   }
   void apply_change(std::size_t tensor, std::span<float> parameters) override;
-  [[nodiscard]] std::vector<ResidualPart> residuals() override { return residuals_of(tensors_); }
+  [[nodiscard]] std::vector<ResidualPart> residual_parts() override {
+    return residuals_of(tensors_);
+  }
 
   Update update_;
   std::vector<GatheredTensor> tensors_;

@@ -212,6 +212,9 @@ class ColocatedWorker final : public Communicator {
     end_.stop_receiving();
   }
   NodeState state() override;
+  [[nodiscard]] std::vector<std::vector<float>> residuals() override {
+    return worker_->residuals();
+  }
   [[nodiscard]] const Counters& counters() const noexcept override {
     counters_ = worker_->counters();
     counters_.pushed_bytes = traffic_.sent;

@@ -31,6 +31,9 @@ class LocalSteps final : public Communicator {
   void push(std::size_t tensor, std::span<const float> gradient) override;
   void finish(std::span<const std::span<float>> parameters) override;
   NodeState state() override;
+  [[nodiscard]] std::vector<std::vector<float>> residuals() override {
+    return exchange_->residuals();
+  }
   [[nodiscard]] const Counters& counters() const noexcept override { return exchange_->counters(); }
 
  private:

@@ -51,7 +51,9 @@ class ParameterServerWorker final : public Worker {
     return job().backup_workers > 0 ? std::max(step(), newest_delta_) + 1 : step() + 1;
   }
   void say_done() override;
-  [[nodiscard]] std::vector<ResidualPart> residuals() override { return residuals_of(tensors_); }
+  [[nodiscard]] std::vector<ResidualPart> residual_parts() override {
+    return residuals_of(tensors_);
+  }
 
   // Where the pushes of a tensor go, and its pulls come from.
   [[nodiscard]] int server_of(std::size_t tensor) const {

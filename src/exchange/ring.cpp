@@ -50,7 +50,7 @@ class RingWorker final : public Worker {
   }
   void apply_change(std::size_t tensor, std::span<float> parameters) override;
   void say_done() override;
-  [[nodiscard]] std::vector<ResidualPart> residuals() override;
+  [[nodiscard]] std::vector<ResidualPart> residual_parts() override;
   void skip_to(std::uint64_t step) override {
     for (Bucket& bucket : buckets_) bucket.step = step;
   }
@@ -329,7 +329,7 @@ void RingWorker::apply_change(std::size_t tensor, std::span<float> parameters) {
   apply_mean(update_, tensor, mean_, parameters);
 }
 
-std::vector<ResidualPart> RingWorker::residuals() {
+std::vector<ResidualPart> RingWorker::residual_parts() {
   std::vector<ResidualPart> parts;
   for (std::size_t number = 0; number < buckets_.size(); ++number) {
     for (const RingTask& task : schedule_) {

@@ -43,7 +43,7 @@ class RingAggregator final : public Server {
   SharedBytes encoded_sum(std::uint32_t id);
   void send(std::uint32_t id, const SharedBytes& sum);
   void save_after(std::uint64_t step);
-  [[nodiscard]] std::vector<ResidualPart> residuals() const;
+  [[nodiscard]] std::vector<ResidualPart> residual_parts() const;
 
   // The rank of the worker that has its group's sum of this block.
   [[nodiscard]] std::size_t holder(std::size_t group, std::uint32_t id) const {
@@ -89,7 +89,7 @@ RingAggregator::RingAggregator(std::shared_ptr<const Placement> placement, Trans
   }
 }
 
-std::vector<ResidualPart> RingAggregator::residuals() const {
+std::vector<ResidualPart> RingAggregator::residual_parts() const {
   std::vector<ResidualPart> parts;
   for (std::uint32_t id = 0; id < blocks_.size(); ++id) {
     if (!blocks_[id].encoder) continue;
@@ -100,14 +100,14 @@ std::vector<ResidualPart> RingAggregator::residuals() const {
 }
 
 void RingAggregator::resume(const NodeState& state) {
-  load_residuals(job_, state.pulled, residuals());
+  load_residuals(job_, state.pulled, residual_parts());
   for (Block& block : blocks_) block.step = exchanges_in(job_, state) + 1;
 }
 
 void RingAggregator::save_after(std::uint64_t step) {
   if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, blocks_)) return;
   NodeState state = empty_state(job_, step);
-  state.pulled = save_residuals(job_, residuals());
+  state.pulled = save_residuals(job_, residual_parts());
   save_(std::move(state));
 }
 

@@ -50,7 +50,9 @@ class WeightAverageWorker final : public Worker {
   }
   void apply_change(std::size_t tensor, std::span<float> parameters) override;
   void say_done() override;
-  [[nodiscard]] std::vector<ResidualPart> residuals() override { return residuals_of(tensors_); }
+  [[nodiscard]] std::vector<ResidualPart> residual_parts() override {
+    return residuals_of(tensors_);
+  }
   [[nodiscard]] bool replicas_agree_before(std::uint64_t step) const override {
     return step == 1 || (!asynchronous() && exchanges_after(step - 1));
   }

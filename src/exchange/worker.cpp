@@ -33,7 +33,7 @@ std::string Worker::name(std::size_t tensor) const {
 
 void Worker::resume(const NodeState& state) {
   try {
-    const auto parts = residuals();
+    const auto parts = residual_parts();
     load_residuals(job(), state.pushed, parts);
   } catch (...) {
     finished_ = true;  // the job ends with this error instead
@@ -54,9 +54,12 @@ NodeState Worker::state() {
          name(i), step_);
   }
   NodeState state = empty_state(job(), step_ - 1);
-  const auto parts = residuals();
-  state.pushed = save_residuals(job(), parts);
+  state.pushed = residuals();
   return state;
+}
+
+std::vector<std::vector<float>> Worker::residuals() {
+  return save_residuals(job(), residual_parts());
 }
 
 std::uint64_t Worker::begin_step() {

@@ -32,6 +32,7 @@ class Worker : public Communicator {
   void push(std::size_t tensor, std::span<const float> gradient) final;
   void finish(std::span<const std::span<float>> parameters) final;
   NodeState state() final;
+  [[nodiscard]] std::vector<std::vector<float>> residuals() final;
   [[nodiscard]] const Counters& counters() const noexcept final { return counters_; }
 
  protected:
@@ -51,7 +52,7 @@ class Worker : public Communicator {
   virtual void apply_change(std::size_t tensor, std::span<float> parameters) = 0;
 
   // What the encoders keep.
-  [[nodiscard]] virtual std::vector<ResidualPart> residuals() = 0;
+  [[nodiscard]] virtual std::vector<ResidualPart> residual_parts() = 0;
   // Takes it that all of the steps up to this one is over.
   virtual void skip_to(std::uint64_t /*step*/) {}
 
