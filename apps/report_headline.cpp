@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "apps/report_figures.h"
+#include "apps/report_outcomes.h"
 
 namespace tersewire::apps {
 namespace {

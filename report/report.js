@@ -1,767 +1,394 @@
-// Draws the report from the JSON in #data (apps/report_page.cpp). Whatever the data say is put in
-// as text, never as markup.
-"use strict";
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const root = document.documentElement;
-  const spoken = document.getElementById("spoken");
-  const kColours = 6;
-  const kTableRows = 1000;
+// The report's page, drawn from the JSON in #data (apps/report_page.cpp). Whatever the data say is put
+// in as text, never as markup.
 
-  // --- Elements ---
+// --- Tables ---
 
-  function make(name, properties = {}, ...children) {
-    const element = document.createElement(name);
-    for (const [key, value] of Object.entries(properties)) {
-      if (key === "class") element.className = value;
-      else if (key in element && typeof value !== "string") element[key] = value;
-      else element.setAttribute(key, value);
-    }
-    element.append(...children);
-    return element;
+function csvText(text) {
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+function csv(figure) {
+  const lines = [[...figure.keys, ...figure.columns].map(csvText)];
+  for (const group of figure.groups) {
+    const front = group.key.map(csvText);
+    for (const row of group.rows) lines.push([...front, ...row.map((value) => value ?? "")]);
   }
+  return lines.map((line) => line.join(",") + "\r\n").join("");
+}
 
-  // A design's name may be broken where its parts end.
-  function breakable(text) {
-    const parts = text.split(/(?<=[,:=/])/);
-    return make("span", {}, ...parts.flatMap((part, i) => (i ? [make("wbr"), part] : [part])));
-  }
+function table(head, rows) {
+  const body = make("tbody");
+  for (const row of rows) body.append(make("tr", {}, ...row));
+  return make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table, scrolls sideways" },
+    make("table", {}, make("thead", {}, ...head), body));
+}
 
-  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+const heading = (text, properties = {}) => make("th", { scope: "col", ...properties }, text);
 
-  // --- Numbers, with their units ---
-
-  // A number and its unit stay on one line.
-  const together = (text) => text.replace(/(\d) (?=[A-Za-zµ%])/g, "$1\u00a0");
-
-  const significant = (value, digits = 3) =>
-    value.toLocaleString("en", { maximumSignificantDigits: digits });
-  const whole = (value) => value.toLocaleString("en", { maximumFractionDigits: 0 });
-
-  function duration(seconds) {
-    if (seconds < 1e-3) return significant(seconds * 1e6) + " µs";
-    if (seconds < 1) return significant(seconds * 1e3) + " ms";
-    if (seconds < 60) return significant(seconds) + " s";
-    const minutes = Math.floor(seconds / 60);
-    const rest = Math.round(seconds - 60 * minutes);
-    if (seconds < 3600) return minutes + " min" + (rest ? ` ${rest} s` : "");
-    const hours = Math.floor(seconds / 3600);
-    const over = Math.round(seconds / 60 - 60 * hours);
-    if (hours < 48) return hours + " h" + (over ? ` ${over} min` : "");
-    return significant(seconds / 86400) + " days";
-  }
-
-  const percent = (value) => (100 * value).toLocaleString("en", { maximumFractionDigits: 2 }) + " %";
-  const times = (value) => significant(value, value < 10 ? 2 : 3) + "×";
-  const tiny = (value) =>
-    value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)
-      ? value.toExponential(1).replace("e", "e") : significant(value);
-  const bits = (value) => significant(value) + (value === 1 ? " bit" : " bits");
-
-  // --- Designs: their colours, and which of them are shown ---
-
-  const hidden = new Set();
-  const redraws = [];
-  const redraw = () => redraws.forEach((again) => again());
-
-  function styleOf(name) {
-    if (name === data.baseline) return { variable: "--base", dash: [] };
-    const others = data.designs.filter((design) => design !== data.baseline);
-    const place = Math.max(0, others.indexOf(name));
-    const turn = Math.floor(place / kColours);
-    return { variable: `--c${place % kColours}`, dash: [[], [7, 4], [2, 3], [9, 3, 2, 3]][turn % 4] };
-  }
-
-  function swatch(name) {
-    const style = styleOf(name);
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
-    for (const [key, value] of Object.entries({ width: 22, height: 10, "aria-hidden": "true" })) {
-      svg.setAttribute(key, value);
-    }
-    for (const [key, value] of Object.entries({ x1: 0, x2: 22, y1: 5, y2: 5, "stroke-width": 3 })) {
-      line.setAttribute(key, value);
-    }
-    line.style.stroke = `var(${style.variable})`;
-    line.setAttribute("stroke-dasharray", style.dash.join(" "));
-    svg.append(line);
-    return svg;
-  }
-
-  // One button a design, if there are several; `emphasize` is told which one is pointed at.
-  function legend(names, emphasize) {
-    const list = make("ul", { class: "legend" });
-    if (names.length < 2) return list;
-    for (const name of names) {
-      const button = make("button", { type: "button", title: "Show or hide" }, swatch(name), breakable(name));
-      const show = () => button.setAttribute("aria-pressed", String(!hidden.has(name)));
-      button.addEventListener("click", () => {
-        if (!hidden.delete(name)) hidden.add(name);
-        redraw();
-      });
-      for (const event of ["mouseenter", "focus"]) {
-        button.addEventListener(event, () => emphasize(name));
+function rawTable(figure) {
+  const head = make("tr", {}, ...[...figure.keys, ...figure.columns].map((name, i) =>
+    heading(name.replaceAll("_", " "), { class: i < figure.keys.length ? "text" : "" })));
+  const rows = [];
+  let left = 0;
+  for (const group of figure.groups) {
+    for (const row of group.rows) {
+      if (rows.length === kTableRows) ++left;
+      else {
+        rows.push([...group.key.map((text) => make("td", { class: "text" }, text)),
+          ...row.map((value) => make("td", {}, value === null ? "" : String(value)))]);
       }
-      for (const event of ["mouseleave", "blur"]) {
-        button.addEventListener(event, () => emphasize(null));
-      }
-      redraws.push(show);
-      show();
-      list.append(make("li", {}, button));
     }
-    return list;
   }
+  const element = table([head], rows);
+  if (left) element.append(make("p", {}, `${whole(left)} more rows are in the CSV file.`));
+  return element;
+}
 
-  // --- Scales ---
+function dataLinks(figure) {
+  const link = make("a", { download: `${figure.id}.csv`, href: "data:text/csv;charset=utf-8," }, "CSV");
+  link.setAttribute("aria-label", `CSV of: ${figure.title}`);
+  link.href = "data:text/csv;charset=utf-8," + encodeURIComponent(csv(figure));
+  const details = make("details", {}, make("summary", {}, "Table"));
+  details.addEventListener("toggle", () => {
+    if (details.open && details.children.length === 1) details.append(rawTable(figure));
+  });
+  return make("div", { class: "data" }, make("span", {}, "Data: ", link), details);
+}
 
-  function extent(values) {
-    const finite = values.filter((value) => value !== null);
-    return [Math.min(...finite), Math.max(...finite)];
-  }
+// --- Figures ---
 
-  const kMoments = [1e-3, 2e-3, 5e-3, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,
-    3600, 7200, 18000, 36000, 86400, 172800, 432000, 864000, 1728000, 4320000, 8640000];
+// The groups whose key at `index` is `value`.
+const withKey = (figure, index, value) => figure.groups.filter((group) => group.key[index] === value);
+const keyValues = (figure, index) => [...new Set(figure.groups.map((group) => group.key[index]))];
 
-  function decades(low, high) {
-    const marks = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); ++power) {
-      for (const digit of [1, 2, 5]) marks.push(digit * 10 ** power);
-    }
-    return marks;
-  }
-
-  // Marks of a logarithmic axis that are at least `space` pixels apart, those of `marks` that fit.
-  function logarithmicMarks(marks, low, high, length, space) {
-    const perUnit = length / Math.log(high / low);
-    const inside = marks.filter((mark) => mark >= low && mark <= high);
-    const powers = inside.filter((mark) => Math.abs(Math.log10(mark) % 1) < 1e-9);
-    const close = (list) => list.some((mark, i) => i > 0 && Math.log(mark / list[i - 1]) * perUnit < space);
-    if (!close(inside)) return inside;
-    if (powers.length > 1 && !close(powers)) return powers;
-    const kept = [];
-    for (const mark of inside) {
-      if (!kept.length || Math.log(mark / kept[kept.length - 1]) * perUnit >= space) kept.push(mark);
-    }
-    return kept;
-  }
-
-  // `kind`: what an axis or a value is: {format, log: "never" | "wide" | "always", marks}
-  const kKinds = {
-    step: { format: whole, log: "never" },
-    time: { format: duration, log: "wide", marks: () => kMoments, space: 58 },
-    share: { format: percent, log: "never", alone: .005 },
-    bits: { format: bits, axis: (value) => significant(value), log: "wide" },
-    loss: { format: (value) => significant(value), log: "wide" },
-    size: { format: tiny, log: "wide" },
-    value: { format: tiny, log: "never" },
-    count: { format: whole, log: "always" },
-    s: { format: (value) => significant(value), log: "never" },
+function lineOf(group, nameIndex, column) {
+  const name = group.key[nameIndex];
+  return {
+    name,
+    style: styleOf(name),
+    points: group.rows.map((row) => [row[0], row[column]]).filter((point) => point[1] !== null),
   };
+}
 
-  // How `values` lie on an axis with `room` beside them, a share of their range.
-  function scaleOf(kind, values, room) {
-    const positive = values.filter((value) => value > 0);
-    const [least, most] = extent(positive);
-    const wide = least > 0 && most / least > (kind === kKinds.time ? 6 : 25);
-    if (positive.length && (kind.log === "always" || (kind.log === "wide" && wide))) {
-      const factor = Math.max(1.08, (most / least) ** room);
-      return { distr: 3, log: 10, range: [least / factor, most * factor], logarithmic: true };
-    }
-    const [low, high] = extent(values);
-    const more = high > low ? (high - low) * room : Math.abs(low) * (kind.alone || .1) || 1;
-    // Nothing goes below 0 but what has values there.
-    return { range: [low >= 0 ? Math.max(0, low - more) : low - more, high + more] };
+// A figure with a panel for each value of its first key, and a line for each of its last.
+function panels(figure, element, options) {
+  const charts = [];
+  const last = figure.keys.length - 1;
+  const names = keyValues(figure, last);
+  const values = keyValues(figure, 0);
+  const box = make("div", { class: values.length > 2 ? "panels many" : "panels" });
+  for (const value of values) {
+    const lines = withKey(figure, 0, value).map((group) => lineOf(group, last, 1));
+    const panelName = options.panelName(value, withKey(figure, 0, value)[0]);
+    const alone = values.length === 1;
+    const one = chart({ ...options, yName: alone ? `${options.yName}: ${panelName}` : options.yName,
+      label: `${figure.title}, ${value}`, lines: () => (options.part ? options.part.of(lines) : lines) });
+    charts.push(one);
+    box.append(make("div", { class: "panel" }, ...(alone ? [] : [make("h3", {}, panelName)]), one));
   }
+  element.append(legend(names, (name) => charts.forEach((one) => one.emphasize(name))), box);
+  return charts;
+}
 
-  // --- Charts ---
+function choice(label, values, onChange) {
+  const select = make("select");
+  for (const value of values) select.append(make("option", { value }, value));
+  select.addEventListener("change", () => onChange());
+  return { element: make("label", { hidden: values.length < 2 }, label, select), get value() { return select.value; },
+    set value(value) { select.value = value; } };
+}
 
-  // Draws `lines`, [{name, style, points: [[x, y], ...]}], into a new element and returns it.
-  function chart({ label, lines, x, y, xName, yName, marks = false, nearest = false, bars = false, named = false }) {
-    const plot = make("div", { class: "plot", tabindex: "0", role: "group" });
-    const element = make("div", { class: "chart" });
-    element.append(make("span", { class: "axis-name" }, yName), plot,
-      make("span", { class: "axis-name below" }, xName));
-    let drawing = null;
-    let at = -1;
+// Where lines level off, their ends show more alone.
+function partChoice(onChange) {
+  const part = choice("Steps", ["all", "the second half"], onChange);
+  part.of = (lines) => {
+    if (part.value === "all") return lines;
+    const half = Math.max(...lines.flatMap((line) => line.points.map(([step]) => step))) / 2;
+    return lines.map((line) => ({ ...line, points: line.points.filter(([step]) => step >= half) }));
+  };
+  return part;
+}
 
-    const visible = () => lines().filter((line) => !hidden.has(line.name) && line.points.length);
+const column = (figure, name) => figure.columns.indexOf(name);
 
-    function axis(kind, scale, vertical) {
-      const result = {
-        stroke: colour("--quiet"),
-        font: "12px system-ui, sans-serif",
-        grid: { stroke: colour("--grid"), width: 1 },
-        ticks: { show: false },
-        gap: 6,
-        values: (u, marksShown) => marksShown.map((mark) => (kind.axis || kind.format)(mark)),
-      };
-      if (vertical) {
-        result.space = 34;
-        result.size = (u, shown) => 14 + 6.6 * Math.max(3, ...(shown || []).map((text) => text.length));
-      } else {
-        result.size = 28;
-        result.space = kind.space || 62;
+const kDrawers = {
+  designs(figure, element) {
+    const rates = figure.columns.map((name) => /^(.*)_step_seconds at (.*)$/.exec(name)).filter(Boolean)
+      .map(([whole, times, rate]) => ({ whole, times, rate }));
+    const known = ([, name]) => column(figure, name) >= 0;
+    const first = [
+      ["Test accuracy", "test_accuracy", percent],
+      ["Points from baseline", "accuracy_difference_points",
+        (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(2)],
+      ["Traffic saved", "compression_ratio", times],
+    ].filter(known);
+    const last = [
+      ["Bits pushed", "push_bits_per_value", (value) => significant(value)],
+      ["Bits pulled", "pull_bits_per_value", (value) => significant(value)],
+      ["Steps", "steps", whole], ["Runs", "runs", whole],
+    ].filter(known);
+    const byRate = rates.flatMap(({ whole: step, rate }) => [
+      ["Step", step, duration], ["Speedup", `speedup at ${rate}`, times],
+    ].filter(known));
+    const shown = [...first, ...byRate, ...last];
+    const head = [];
+    if (byRate.length) {
+      const above = [heading("", { colspan: String(first.length + 1) })];
+      for (const { rate, times: kind } of rates) {
+        const span = byRate.filter(([, name]) => name.endsWith(" at " + rate)).length;
+        above.push(heading(`${rate}, ${kind}`, { colspan: String(span) }));
       }
-      if (scale.logarithmic) {
-        result.filter = (u, marksShown) => marksShown;
-        result.splits = (u, index, low, high) => logarithmicMarks(
-          kind.marks ? kind.marks() : decades(low, high), low, high,
-          (vertical ? u.bbox.height : u.bbox.width) / devicePixelRatio, result.space);
-      } else if (kind === kKinds.step) {
-        result.incrs = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 1e7];
-      }
-      return result;
+      head.push(make("tr", { class: "top-row" }, ...above, heading("", { colspan: String(last.length) })));
     }
+    head.push(make("tr", {}, heading("Design"), ...shown.map(([title]) => heading(title))));
+    const winners = new Set(data.headline.verdicts.map((verdict) => verdict.design));
+    const box = table(head, figure.groups.map((group) => [
+      make("th", { scope: "row" }, breakable(group.key[0])),
+      ...shown.map(([, name, format]) => {
+        const value = group.rows[0][column(figure, name)];
+        const cell = make("td", {}, value === null ? "–" : format(value));
+        const [low, high] = ["lowest_accuracy", "highest_accuracy"].map((one) => group.rows[0][column(figure, one)]);
+        if (name === "test_accuracy" && low != null) {
+          cell.append(make("span", { class: "small", title: "The lowest and the highest of the runs" },
+            `${(100 * low).toFixed(2)} to ${(100 * high).toFixed(2)}`));
+        }
+        return cell;
+      }),
+    ]));
+    box.querySelectorAll("tbody tr").forEach((row, i) => {
+      if (figure.groups.length > 1 && winners.has(figure.groups[i].key[0])) row.className = "best";
+    });
+    element.append(box);
+  },
 
-    function series(line) {
-      const stroke = line.style.fill ? undefined : colour(line.style.variable);
-      if (bars) {
-        return {
-          label: line.name,
-          fill: colour(line.style.variable),
-          paths: uPlot.paths.bars({ size: [line.style.width, 100] }),
-          points: { show: false },
-        };
-      }
-      return {
-        label: line.name,
-        stroke,
-        width: line.name === data.baseline ? 2.5 : 2,
-        dash: line.style.dash,
-        spanGaps: true,
-        points: { show: (marks && line.points.length < 12) || line.points.length < 3, size: 8, fill: stroke, stroke: colour("--card"), width: 1 },
-      };
+  "accuracy-over-time": (figure, element) => panels(figure, element, {
+    x: kKinds.time, y: kKinds.share, xName: "Training time", yName: "Test accuracy",
+    marks: true, nearest: true, named: true, panelName: (rate, group) => `${rate}, ${group.key[1]}`,
+  }),
+
+  "step-time"(figure, element) {
+    const parts = ["computation", "codec", "wire", "waiting", "other"]
+      .filter((part) => column(figure, `${part}_seconds`) >= 0)
+      .filter((part) => figure.groups.some((group) => group.rows[0][column(figure, `${part}_seconds`)] > 0));
+    const list = make("ul", { class: "legend" });
+    for (const part of parts) {
+      list.append(make("li", { class: "fixed" }, make("span", { class: `key ${part}` }), part));
+    }
+    const scale = choice("Bars show", ["seconds", "shares of the step"], () => draw());
+    const box = make("div", { class: "panels wide" });
+    element.append(make("div", { class: "choices" }, scale.element), list, box);
+
+    function row(group, longest, shares) {
+      const values = parts.map((part) => group.rows[0][column(figure, `${part}_seconds`)] || 0);
+      const total = values.reduce((sum, value) => sum + value, 0);
+      const said = parts.map((part, i) => `${part} ${duration(values[i])}`).filter((text, i) => values[i] > 0);
+      const bar = make("div", { class: "bar", role: "img", "aria-label": said.join(", "), title: said.join("\n") });
+      parts.forEach((part, i) => {
+        if (!values[i]) return;
+        const piece = make("i", { class: part });
+        piece.style.width = 100 * values[i] / (shares ? total : longest) + "%";
+        bar.append(piece);
+      });
+      return make("div", { class: "bar-row" }, make("span", { class: "who" }, breakable(group.key[2])), bar,
+        make("span", { class: "total" }, duration(total)));
     }
 
     function draw() {
-      clear();
-      if (drawing) drawing.destroy();
-      drawing = null;
-      const shown = visible();
-      plot.setAttribute("aria-label", `Chart: ${label}. ` +
-        (shown.length ? "Arrow keys move along it; the table below has its data." : "Everything is hidden."));
-      if (!shown.length || !plot.clientWidth) return;
-      const xScale = scaleOf(x, shown.flatMap((line) => line.points.map((point) => point[0])), marks ? .1 : .01);
-      const yScale = scaleOf(y, shown.flatMap((line) => line.points.map((point) => point[1])), .06);
-      const positive = (value) => (yScale.logarithmic && !(value > 0) ? null : value);
-      drawing = new uPlot({
-        width: plot.clientWidth,
-        height: plot.clientHeight,
-        legend: { show: false },
-        cursor: { points: { show: false }, drag: { x: false, y: false }, y: false, x: !nearest },
-        focus: { alpha: .15 },
-        scales: { x: { time: false, ...xScale }, y: yScale },
-        axes: [axis(x, xScale, false), axis(y, yScale, true)],
-        series: [{}, ...shown.map(series)],
-        hooks: { setCursor: [(u) => point(u, shown)], draw: named ? [(u) => writeNames(u, shown)] : [] },
-      }, uPlot.join(shown.map((line) => [line.points.map((p) => p[0]), line.points.map((p) => positive(p[1]))])), plot);
-      drawing.over.addEventListener("mouseleave", clear);
-    }
-
-    // Beside each line's last point, where nothing is in the way.
-    function writeNames(u, shown) {
-      const ratio = devicePixelRatio;
-      const { ctx, bbox } = u;
-      const height = 13 * ratio;
-      const ends = shown.map((line) => {
-        const [px, py] = line.points[line.points.length - 1];
-        return { line, left: u.valToPos(px, "x", true), top: u.valToPos(py, "y", true) };
-      });
-      const taken = shown.flatMap((line) => line.points.map(([px, py]) => {
-        const left = u.valToPos(px, "x", true), top = u.valToPos(py, "y", true);
-        return { left: left - 5 * ratio, right: left + 5 * ratio, top: top - 5 * ratio, bottom: top + 5 * ratio };
-      }));
-      ctx.save();
-      ctx.font = `${11.5 * ratio}px system-ui, sans-serif`;
-      ctx.textAlign = "left";
-      ctx.textBaseline = "middle";
-      for (const end of ends) {
-        const name = end.line.name.length > 24 ? end.line.name.slice(0, 23) + "…" : end.line.name;
-        const width = ctx.measureText(name).width;
-        const gap = 8 * ratio;
-        const places = [[end.left + gap, end.top], [end.left - gap - width, end.top],
-          [end.left - width / 2, end.top - height], [end.left - width / 2, end.top + height]];
-        for (const [left, top] of places) {
-          const box = { left, right: left + width, top: top - height / 2, bottom: top + height / 2 };
-          const free = box.left >= bbox.left && box.right <= bbox.left + bbox.width &&
-            box.top >= bbox.top && box.bottom <= bbox.top + bbox.height &&
-            taken.every((other) => box.left > other.right || box.right < other.left ||
-              box.top > other.bottom || box.bottom < other.top);
-          if (!free) continue;
-          ctx.fillStyle = colour(end.line.style.variable);
-          ctx.fillText(name, left, top);
-          taken.push(box);
-          break;
-        }
+      box.replaceChildren();
+      for (const rate of keyValues(figure, 0)) {
+        const groups = withKey(figure, 0, rate).filter((group) => !hidden.has(group.key[2]));
+        const total = (group) => group.rows[0].reduce((sum, value) => sum + (value || 0), 0);
+        if (!groups.length) continue;
+        const longest = Math.max(...groups.map(total));
+        const bars = make("div", { class: "bars" });
+        for (const group of groups) bars.append(row(group, longest, scale.value !== "seconds"));
+        box.append(make("div", { class: "panel" },
+          make("h3", {}, rate === "as run" ? "As run, measured" : `${rate}, ${groups[0].key[1]}`), bars));
       }
-      ctx.restore();
     }
-
-    function clear() {
-      plot.querySelectorAll(".tip, .dot").forEach((old) => old.remove());
-    }
-
-    // What is to be said at a place: of one point, or of every line.
-    function found(u, shown, left, top) {
-      const places = shown.map((line) => {
-        let best = null;
-        for (const [px, py] of line.points) {
-          if (py === null) continue;
-          const dx = u.valToPos(px, "x") - left;
-          const dy = nearest ? u.valToPos(py, "y") - top : 0;
-          const far = Math.hypot(dx, dy);
-          if (!best || far < best.far) best = { line, x: px, y: py, far };
-        }
-        return best;
-      }).filter(Boolean);
-      places.sort((a, b) => (nearest ? a.far - b.far : b.y - a.y));
-      return nearest ? places.slice(0, 1) : places.filter((place) => place.far < 40);
-    }
-
-    function point(u, shown) {
-      clear();
-      const { left, top } = u.cursor;
-      if (left < 0 || left == null) return;
-      const places = found(u, shown, left, top);
-      if (!places.length) return;
-      const tip = make("div", { class: "tip" }, make("b", {}, `${xName}: ${x.format(places[0].x)}`));
-      for (const { line, x: px, y: py } of places) {
-        const mark = make("i");
-        mark.style.background = `var(${line.style.variable})`;
-        tip.append(make("span", {}, mark, make("em", {}, line.name), make("u", {}, y.format(py))));
-        if (bars) continue;
-        const dot = make("div", { class: "dot" });
-        dot.style.background = `var(${line.style.variable})`;
-        dot.style.left = u.over.offsetLeft + u.valToPos(px, "x") + "px";
-        dot.style.top = u.over.offsetTop + u.valToPos(py, "y") + "px";
-        plot.append(dot);
-      }
-      plot.append(tip);
-      const place = u.over.offsetLeft + left;
-      const onLeft = place + 16 + tip.offsetWidth > plot.clientWidth;
-      tip.style.left = Math.max(0, onLeft ? place - 14 - tip.offsetWidth : place + 14) + "px";
-      tip.style.top = Math.max(0, Math.min(plot.clientHeight - tip.offsetHeight - 20, 8)) + "px";
-    }
-
-    // Every place that a line has something at, left to right.
-    function stops() {
-      const points = visible().flatMap((line) => line.points.map(([px, py]) => ({ name: line.name, px, py })))
-        .filter((stop) => stop.py !== null).sort((a, b) => a.px - b.px);
-      return nearest ? points : points.filter((stop, i) => i === 0 || stop.px !== points[i - 1].px);
-    }
-
-    plot.addEventListener("keydown", (event) => {
-      const all = stops();
-      const moves = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: all.length - 1 };
-      if (event.key === "Escape") return clear();
-      if (!(event.key in moves) || !drawing || !all.length) return;
-      event.preventDefault();
-      at = Math.min(all.length - 1, Math.max(0, moves[event.key]));
-      drawing.setCursor({ left: drawing.valToPos(all[at].px, "x"), top: drawing.valToPos(all[at].py, "y") });
-      const tip = plot.querySelector(".tip");
-      if (tip) spoken.textContent = [...tip.children].map((part) => part.innerText).join("; ");
-    });
-    plot.addEventListener("blur", clear);
-    new ResizeObserver(draw).observe(plot);
     redraws.push(draw);
-    element.emphasize = (name) => {
-      if (!drawing) return;
-      const index = drawing.series.findIndex((one, i) => i > 0 && one.label === name);
-      drawing.setSeries(index > 0 ? index : null, { focus: true });
-    };
-    element.redraw = draw;
-    return element;
-  }
+    draw();
+  },
 
-  // --- Tables ---
+  loss(figure, element) {
+    const lines = figure.groups.map((group) => lineOf(group, 0, 1));
+    const part = partChoice(() => one.redraw());
+    const one = chart({ label: figure.title, lines: () => part.of(lines), x: kKinds.step, y: kKinds.loss,
+      xName: "Step", yName: "Training loss" });
+    element.append(make("div", { class: "choices" }, part.element), legend(keyValues(figure, 0), one.emphasize), one);
+  },
 
-  function csvText(text) {
-    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  }
-
-  function csv(figure) {
-    const lines = [[...figure.keys, ...figure.columns].map(csvText)];
-    for (const group of figure.groups) {
-      const front = group.key.map(csvText);
-      for (const row of group.rows) lines.push([...front, ...row.map((value) => value ?? "")]);
-    }
-    return lines.map((line) => line.join(",") + "\r\n").join("");
-  }
-
-  function table(head, rows) {
-    const body = make("tbody");
-    for (const row of rows) body.append(make("tr", {}, ...row));
-    return make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table, scrolls sideways" },
-      make("table", {}, make("thead", {}, ...head), body));
-  }
-
-  const heading = (text, properties = {}) => make("th", { scope: "col", ...properties }, text);
-
-  function rawTable(figure) {
-    const head = make("tr", {}, ...[...figure.keys, ...figure.columns].map((name, i) =>
-      heading(name.replaceAll("_", " "), { class: i < figure.keys.length ? "text" : "" })));
-    const rows = [];
-    let left = 0;
-    for (const group of figure.groups) {
-      for (const row of group.rows) {
-        if (rows.length === kTableRows) ++left;
-        else {
-          rows.push([...group.key.map((text) => make("td", { class: "text" }, text)),
-            ...row.map((value) => make("td", {}, value === null ? "" : String(value)))]);
-        }
-      }
-    }
-    const element = table([head], rows);
-    if (left) element.append(make("p", {}, `${whole(left)} more rows are in the CSV file.`));
-    return element;
-  }
-
-  function dataLinks(figure) {
-    const link = make("a", { download: `${figure.id}.csv`, href: "data:text/csv;charset=utf-8," }, "CSV");
-    link.setAttribute("aria-label", `CSV of: ${figure.title}`);
-    link.href = "data:text/csv;charset=utf-8," + encodeURIComponent(csv(figure));
-    const details = make("details", {}, make("summary", {}, "Table"));
-    details.addEventListener("toggle", () => {
-      if (details.open && details.children.length === 1) details.append(rawTable(figure));
+  accuracy(figure, element) {
+    const part = partChoice(() => charts.forEach((one) => one.redraw()));
+    element.append(make("div", { class: "choices" }, part.element));
+    const charts = panels(figure, element, {
+      x: kKinds.step, y: kKinds.share, xName: "Step", yName: "Accuracy", part,
+      panelName: (value) => (value === "test data" ? "on the test data" : "on training batches"),
     });
-    return make("div", { class: "data" }, make("span", {}, "Data: ", link), details);
-  }
+  },
 
-  // --- Figures ---
+  "bits-per-value": (figure, element) => panels(figure, element, {
+    x: kKinds.step, y: kKinds.bits, xName: "Step", yName: "Bits a value",
+    panelName: (value) => (value === "push" ? "push: sent by a worker" : "pull: received by a worker"),
+  }),
 
-  // The groups whose key at `index` is `value`.
-  const withKey = (figure, index, value) => figure.groups.filter((group) => group.key[index] === value);
-  const keyValues = (figure, index) => [...new Set(figure.groups.map((group) => group.key[index]))];
+  sensitivity(figure, element) {
+    const box = make("div", { class: "panels" });
+    const views = [
+      ["Test accuracy", kKinds.share, [["test_accuracy", "--c0", "test accuracy"]]],
+      ["Bits a value", kKinds.bits, [["push_bits_per_value", "--c0", "push"], ["pull_bits_per_value", "--c1", "pull"]]],
+    ];
+    for (const [title, kind, columns] of views) {
+      const lines = figure.groups.flatMap((group, i) => columns.map(([name, variable, text]) => ({
+        name: figure.groups.length > 1 ? `${text}, ${group.key[0]}` : text,
+        style: { variable, dash: [[], [7, 4], [2, 3]][i % 3] },
+        points: group.rows.map((row) => [row[0], row[column(figure, name)]]).filter((point) => point[1] !== null),
+      }))).filter((line) => line.points.length);
+      if (!lines.length) continue;
+      const one = chart({ label: `${title} against s`, lines: () => lines, x: kKinds.s, y: kind,
+        xName: "s", yName: title, marks: true, named: lines.length > 1 });
+      box.append(make("div", { class: "panel" }, one));
+    }
+    element.append(box);
+  },
 
-  function lineOf(group, nameIndex, column) {
-    const name = group.key[nameIndex];
-    return {
-      name,
-      style: styleOf(name),
-      points: group.rows.map((row) => [row[0], row[column]]).filter((point) => point[1] !== null),
+  histograms(figure, element) {
+    const designs = keyValues(figure, 0);
+    const names = (design) => [...new Set(withKey(figure, 0, design).map((group) => group.key[1]))];
+    const steps = keyValues(figure, 2).sort((a, b) => a - b);
+    const design = choice("Design", designs, () => one.redraw());
+    const tensor = choice("Tensor", [...new Set(designs.flatMap(names))], () => one.redraw());
+    const step = choice("Step", steps, () => one.redraw());
+    // What a codec does shows best where there is one, after some steps.
+    design.value = designs.find((name) => name !== data.baseline) || designs[0];
+    step.value = steps[steps.length - 1];
+    const lines = () => {
+      const group = figure.groups.find(({ key }) =>
+        key[0] === design.value && key[1] === tensor.value && key[2] === step.value);
+      if (!group) return [];
+      return [["before", "--before", 1], ["after", "--c1", .5]].map(([name, variable, width], i) => ({
+        name, style: { variable, width },
+        points: group.rows.map((row) => [row[0], row[i + 1] > 0 ? row[i + 1] : null]),
+      }));
     };
-  }
-
-  // A figure with a panel for each value of its first key, and a line for each of its last.
-  function panels(figure, element, options) {
-    const charts = [];
-    const last = figure.keys.length - 1;
-    const names = keyValues(figure, last);
-    const values = keyValues(figure, 0);
-    const box = make("div", { class: values.length > 2 ? "panels many" : "panels" });
-    for (const value of values) {
-      const lines = withKey(figure, 0, value).map((group) => lineOf(group, last, 1));
-      const panelName = options.panelName(value, withKey(figure, 0, value)[0]);
-      const alone = values.length === 1;
-      const one = chart({ ...options, yName: alone ? `${options.yName}: ${panelName}` : options.yName,
-        label: `${figure.title}, ${value}`, lines: () => (options.part ? options.part.of(lines) : lines) });
-      charts.push(one);
-      box.append(make("div", { class: "panel" }, ...(alone ? [] : [make("h3", {}, panelName)]), one));
+    const one = chart({ label: figure.title, lines, x: kKinds.value, y: kKinds.count,
+      xName: "Value", yName: "Count", bars: true });
+    const list = make("ul", { class: "legend" });
+    for (const [text, variable] of [["before: what was to be sent", "--before"], ["after: what is decoded", "--c1"]]) {
+      const key = make("span", { class: "key" });
+      key.style.background = `var(${variable})`;
+      list.append(make("li", { class: "fixed" }, key, text));
     }
-    element.append(legend(names, (name) => charts.forEach((one) => one.emphasize(name))), box);
-    return charts;
-  }
+    element.append(make("div", { class: "choices" }, design.element, tensor.element, step.element), list, one);
+  },
 
-  function choice(label, values, onChange) {
-    const select = make("select");
-    for (const value of values) select.append(make("option", { value }, value));
-    select.addEventListener("change", () => onChange());
-    return { element: make("label", { hidden: values.length < 2 }, label, select), get value() { return select.value; },
-      set value(value) { select.value = value; } };
-  }
+  residuals(figure, element) {
+    const measures = { "95th percentile": 1, "root mean square": 2, "largest": 3 };
+    const tensor = choice("Tensor", keyValues(figure, 0), () => one.redraw());
+    const measure = choice("Magnitude", Object.keys(measures), () => one.redraw());
+    const lines = () => withKey(figure, 0, tensor.value)
+      .map((group) => lineOf(group, 1, measures[measure.value]));
+    const one = chart({ label: figure.title, lines, x: kKinds.step, y: kKinds.size,
+      xName: "Step", yName: "Residual" });
+    element.append(make("div", { class: "choices" }, tensor.element, measure.element),
+      legend(keyValues(figure, 1), one.emphasize), one);
+  },
 
-  // Where lines level off, their ends show more alone.
-  function partChoice(onChange) {
-    const part = choice("Steps", ["all", "the second half"], onChange);
-    part.of = (lines) => {
-      if (part.value === "all") return lines;
-      const half = Math.max(...lines.flatMap((line) => line.points.map(([step]) => step))) / 2;
-      return lines.map((line) => ({ ...line, points: line.points.filter(([step]) => step >= half) }));
-    };
-    return part;
-  }
-
-  const column = (figure, name) => figure.columns.indexOf(name);
-
-  const kDrawers = {
-    designs(figure, element) {
-      const rates = figure.columns.map((name) => /^(.*)_step_seconds at (.*)$/.exec(name)).filter(Boolean)
-        .map(([whole, times, rate]) => ({ whole, times, rate }));
-      const known = ([, name]) => column(figure, name) >= 0;
-      const first = [
-        ["Test accuracy", "test_accuracy", percent],
-        ["Points from baseline", "accuracy_difference_points",
-          (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(2)],
-        ["Traffic saved", "compression_ratio", times],
-      ].filter(known);
-      const last = [
-        ["Bits pushed", "push_bits_per_value", (value) => significant(value)],
-        ["Bits pulled", "pull_bits_per_value", (value) => significant(value)],
-        ["Steps", "steps", whole], ["Runs", "runs", whole],
-      ].filter(known);
-      const byRate = rates.flatMap(({ whole: step, rate }) => [
-        ["Step", step, duration], ["Speedup", `speedup at ${rate}`, times],
-      ].filter(known));
-      const shown = [...first, ...byRate, ...last];
-      const head = [];
-      if (byRate.length) {
-        const above = [heading("", { colspan: String(first.length + 1) })];
-        for (const { rate, times: kind } of rates) {
-          const span = byRate.filter(([, name]) => name.endsWith(" at " + rate)).length;
-          above.push(heading(`${rate}, ${kind}`, { colspan: String(span) }));
-        }
-        head.push(make("tr", { class: "top-row" }, ...above, heading("", { colspan: String(last.length) })));
-      }
-      head.push(make("tr", {}, heading("Design"), ...shown.map(([title]) => heading(title))));
-      const winners = new Set(data.headline.verdicts.map((verdict) => verdict.design));
-      const box = table(head, figure.groups.map((group) => [
-        make("th", { scope: "row" }, breakable(group.key[0])),
-        ...shown.map(([, name, format]) => {
-          const value = group.rows[0][column(figure, name)];
-          const cell = make("td", {}, value === null ? "–" : format(value));
-          const [low, high] = ["lowest_accuracy", "highest_accuracy"].map((one) => group.rows[0][column(figure, one)]);
-          if (name === "test_accuracy" && low != null) {
-            cell.append(make("span", { class: "small", title: "The lowest and the highest of the runs" },
-              `${(100 * low).toFixed(2)} to ${(100 * high).toFixed(2)}`));
-          }
-          return cell;
-        }),
-      ]));
-      box.querySelectorAll("tbody tr").forEach((row, i) => {
-        if (figure.groups.length > 1 && winners.has(figure.groups[i].key[0])) row.className = "best";
-      });
-      element.append(box);
-    },
-
-    "accuracy-over-time": (figure, element) => panels(figure, element, {
-      x: kKinds.time, y: kKinds.share, xName: "Training time", yName: "Test accuracy",
-      marks: true, nearest: true, named: true, panelName: (rate, group) => `${rate}, ${group.key[1]}`,
-    }),
-
-    "step-time"(figure, element) {
-      const parts = ["computation", "codec", "wire", "waiting", "other"]
-        .filter((part) => column(figure, `${part}_seconds`) >= 0)
-        .filter((part) => figure.groups.some((group) => group.rows[0][column(figure, `${part}_seconds`)] > 0));
-      const list = make("ul", { class: "legend" });
-      for (const part of parts) {
-        list.append(make("li", { class: "fixed" }, make("span", { class: `key ${part}` }), part));
-      }
-      const scale = choice("Bars show", ["seconds", "shares of the step"], () => draw());
-      const box = make("div", { class: "panels wide" });
-      element.append(make("div", { class: "choices" }, scale.element), list, box);
-
-      function row(group, longest, shares) {
-        const values = parts.map((part) => group.rows[0][column(figure, `${part}_seconds`)] || 0);
-        const total = values.reduce((sum, value) => sum + value, 0);
-        const said = parts.map((part, i) => `${part} ${duration(values[i])}`).filter((text, i) => values[i] > 0);
-        const bar = make("div", { class: "bar", role: "img", "aria-label": said.join(", "), title: said.join("\n") });
-        parts.forEach((part, i) => {
-          if (!values[i]) return;
-          const piece = make("i", { class: part });
-          piece.style.width = 100 * values[i] / (shares ? total : longest) + "%";
-          bar.append(piece);
-        });
-        return make("div", { class: "bar-row" }, make("span", { class: "who" }, breakable(group.key[2])), bar,
-          make("span", { class: "total" }, duration(total)));
-      }
-
-      function draw() {
-        box.replaceChildren();
-        for (const rate of keyValues(figure, 0)) {
-          const groups = withKey(figure, 0, rate).filter((group) => !hidden.has(group.key[2]));
-          const total = (group) => group.rows[0].reduce((sum, value) => sum + (value || 0), 0);
-          if (!groups.length) continue;
-          const longest = Math.max(...groups.map(total));
-          const bars = make("div", { class: "bars" });
-          for (const group of groups) bars.append(row(group, longest, scale.value !== "seconds"));
-          box.append(make("div", { class: "panel" },
-            make("h3", {}, rate === "as run" ? "As run, measured" : `${rate}, ${groups[0].key[1]}`), bars));
-        }
-      }
-      redraws.push(draw);
-      draw();
-    },
-
-    loss(figure, element) {
-      const lines = figure.groups.map((group) => lineOf(group, 0, 1));
-      const part = partChoice(() => one.redraw());
-      const one = chart({ label: figure.title, lines: () => part.of(lines), x: kKinds.step, y: kKinds.loss,
-        xName: "Step", yName: "Training loss" });
-      element.append(make("div", { class: "choices" }, part.element), legend(keyValues(figure, 0), one.emphasize), one);
-    },
-
-    accuracy(figure, element) {
-      const part = partChoice(() => charts.forEach((one) => one.redraw()));
-      element.append(make("div", { class: "choices" }, part.element));
-      const charts = panels(figure, element, {
-        x: kKinds.step, y: kKinds.share, xName: "Step", yName: "Accuracy", part,
-        panelName: (value) => (value === "test data" ? "on the test data" : "on training batches"),
-      });
-    },
-
-    "bits-per-value": (figure, element) => panels(figure, element, {
-      x: kKinds.step, y: kKinds.bits, xName: "Step", yName: "Bits a value",
-      panelName: (value) => (value === "push" ? "push: sent by a worker" : "pull: received by a worker"),
-    }),
-
-    sensitivity(figure, element) {
-      const box = make("div", { class: "panels" });
-      const views = [
-        ["Test accuracy", kKinds.share, [["test_accuracy", "--c0", "test accuracy"]]],
-        ["Bits a value", kKinds.bits, [["push_bits_per_value", "--c0", "push"], ["pull_bits_per_value", "--c1", "pull"]]],
-      ];
-      for (const [title, kind, columns] of views) {
-        const lines = figure.groups.flatMap((group, i) => columns.map(([name, variable, text]) => ({
-          name: figure.groups.length > 1 ? `${text}, ${group.key[0]}` : text,
-          style: { variable, dash: [[], [7, 4], [2, 3]][i % 3] },
-          points: group.rows.map((row) => [row[0], row[column(figure, name)]]).filter((point) => point[1] !== null),
-        }))).filter((line) => line.points.length);
-        if (!lines.length) continue;
-        const one = chart({ label: `${title} against s`, lines: () => lines, x: kKinds.s, y: kind,
-          xName: "s", yName: title, marks: true, named: lines.length > 1 });
-        box.append(make("div", { class: "panel" }, one));
-      }
-      element.append(box);
-    },
-
-    histograms(figure, element) {
-      const designs = keyValues(figure, 0);
-      const names = (design) => [...new Set(withKey(figure, 0, design).map((group) => group.key[1]))];
-      const steps = keyValues(figure, 2).sort((a, b) => a - b);
-      const design = choice("Design", designs, () => one.redraw());
-      const tensor = choice("Tensor", [...new Set(designs.flatMap(names))], () => one.redraw());
-      const step = choice("Step", steps, () => one.redraw());
-      // What a codec does shows best where there is one, after some steps.
-      design.value = designs.find((name) => name !== data.baseline) || designs[0];
-      step.value = steps[steps.length - 1];
-      const lines = () => {
-        const group = figure.groups.find(({ key }) =>
-          key[0] === design.value && key[1] === tensor.value && key[2] === step.value);
-        if (!group) return [];
-        return [["before", "--before", 1], ["after", "--c1", .5]].map(([name, variable, width], i) => ({
-          name, style: { variable, width },
-          points: group.rows.map((row) => [row[0], row[i + 1] > 0 ? row[i + 1] : null]),
-        }));
-      };
-      const one = chart({ label: figure.title, lines, x: kKinds.value, y: kKinds.count,
-        xName: "Value", yName: "Count", bars: true });
-      const list = make("ul", { class: "legend" });
-      for (const [text, variable] of [["before: what was to be sent", "--before"], ["after: what is decoded", "--c1"]]) {
-        const key = make("span", { class: "key" });
-        key.style.background = `var(${variable})`;
-        list.append(make("li", { class: "fixed" }, key, text));
-      }
-      element.append(make("div", { class: "choices" }, design.element, tensor.element, step.element), list, one);
-    },
-
-    residuals(figure, element) {
-      const measures = { "95th percentile": 1, "root mean square": 2, "largest": 3 };
-      const tensor = choice("Tensor", keyValues(figure, 0), () => one.redraw());
-      const measure = choice("Magnitude", Object.keys(measures), () => one.redraw());
-      const lines = () => withKey(figure, 0, tensor.value)
-        .map((group) => lineOf(group, 1, measures[measure.value]));
-      const one = chart({ label: figure.title, lines, x: kKinds.step, y: kKinds.size,
-        xName: "Step", yName: "Residual" });
-      element.append(make("div", { class: "choices" }, tensor.element, measure.element),
-        legend(keyValues(figure, 1), one.emphasize), one);
-    },
-
-    layers(figure, element) {
-      const designs = keyValues(figure, 0);
-      const place = make("div");
-      const design = choice("Design", designs, () => draw());
-      design.value = designs.find((name) => name !== data.baseline) || designs[0];
-      element.append(make("div", { class: "choices" }, design.element), place);
-      const formats = { values: whole, bits_per_value: (value) => significant(value), ratio: times,
-        relative_error: (value) => significant(value), gradient_rms: tiny };
-      const titles = { values: "Values", bits_per_value: "Bits a value", ratio: "Ratio",
-        relative_error: "Relative error", gradient_rms: "Gradient, rms" };
-      function draw() {
-        const head = make("tr", {}, heading("Tensor"), heading("Kind", { class: "text" }),
-          ...figure.columns.map((name) => heading(titles[name])), heading("Codec", { class: "text" }));
-        place.replaceChildren(table([head], withKey(figure, 0, design.value).map((group) => [
-          make("th", { scope: "row" }, group.key[1]), make("td", { class: "text" }, group.key[2]),
-          ...figure.columns.map((name, i) =>
-            make("td", {}, group.rows[0][i] === null ? "–" : formats[name](group.rows[0][i]))),
-          make("td", { class: "text" }, group.key[3]),
-        ])));
-      }
-      draw();
-    },
-  };
-
-  function drawFigure(figure) {
-    const id = `figure-${figure.id}`;
-    const element = make("section", { class: "figure", id, "aria-labelledby": `${id}-title` },
-      make("h2", { id: `${id}-title` }, figure.title), make("p", { class: "hint" }, figure.hint));
-    document.getElementById("figures").append(element);
-    kDrawers[figure.id](figure, element);
-    element.append(dataLinks(figure));
-    const charts = element.querySelectorAll(".chart").length;
-    if (charts === 1) element.classList.add("alone");
-  }
-
-  // Two figures of one chart each stand side by side where there is room.
-  function pair() {
-    const all = [...document.querySelectorAll(".figure")];
-    for (let i = 0; i + 1 < all.length; ++i) {
-      if (!all[i].matches(".alone") || !all[i + 1].matches(".alone")) continue;
-      all[i].classList.add("half");
-      all[++i].classList.add("half");
+  layers(figure, element) {
+    const designs = keyValues(figure, 0);
+    const place = make("div");
+    const design = choice("Design", designs, () => draw());
+    design.value = designs.find((name) => name !== data.baseline) || designs[0];
+    element.append(make("div", { class: "choices" }, design.element), place);
+    const formats = { values: whole, bits_per_value: (value) => significant(value), ratio: times,
+      relative_error: (value) => significant(value), gradient_rms: tiny };
+    const titles = { values: "Values", bits_per_value: "Bits a value", ratio: "Ratio",
+      relative_error: "Relative error", gradient_rms: "Gradient, rms" };
+    function draw() {
+      const head = make("tr", {}, heading("Tensor"), heading("Kind", { class: "text" }),
+        ...figure.columns.map((name) => heading(titles[name])), heading("Codec", { class: "text" }));
+      place.replaceChildren(table([head], withKey(figure, 0, design.value).map((group) => [
+        make("th", { scope: "row" }, group.key[1]), make("td", { class: "text" }, group.key[2]),
+        ...figure.columns.map((name, i) =>
+          make("td", {}, group.rows[0][i] === null ? "–" : formats[name](group.rows[0][i]))),
+        make("td", { class: "text" }, group.key[3]),
+      ])));
     }
+    draw();
+  },
+};
+
+function drawFigure(figure) {
+  const id = `figure-${figure.id}`;
+  const element = make("section", { class: "figure", id, "aria-labelledby": `${id}-title` },
+    make("h2", { id: `${id}-title` }, figure.title), make("p", { class: "hint" }, figure.hint));
+  document.getElementById("figures").append(element);
+  kDrawers[figure.id](figure, element);
+  element.append(dataLinks(figure));
+  const charts = element.querySelectorAll(".chart").length;
+  if (charts === 1) element.classList.add("alone");
+}
+
+// Two figures of one chart each stand side by side where there is room.
+function pair() {
+  const all = [...document.querySelectorAll(".figure")];
+  for (let i = 0; i + 1 < all.length; ++i) {
+    if (!all[i].matches(".alone") || !all[i + 1].matches(".alone")) continue;
+    all[i].classList.add("half");
+    all[++i].classList.add("half");
   }
+}
 
-  // --- The page's head ---
+// --- The page's head ---
 
-  function drawHead() {
-    const { title, detail, verdicts } = data.headline;
-    document.title = `${title} – Tersewire report`;
-    const heading = document.getElementById("title");
-    heading.textContent = together(title);
-    heading.classList.toggle("long", title.length > 60);
-    document.getElementById("detail").textContent = together(detail);
-    document.getElementById("version").textContent = `tersewire ${data.version}`;
-    for (const [name, value] of data.job) {
-      document.getElementById("job").append(make("div", {}, make("dt", {}, name), make("dd", {}, value)));
-    }
-    const notes = document.getElementById("notes");
-    notes.hidden = !data.notes.length;
-    for (const note of data.notes) notes.append(make("p", {}, note));
-    for (const verdict of verdicts) {
-      const item = make("li", {},
-        make("p", { class: "rate" }, make("span", {}, verdict.rate), make("span", {}, verdict.times)),
-        make("p", { class: "name" }, breakable(verdict.design)));
-      if (verdict.gain) item.append(make("p", { class: "gain" }, verdict.gain));
-      if (verdict.detail) item.append(make("p", { class: "more" }, together(verdict.detail)));
-      document.getElementById("verdicts").append(item);
-    }
+function drawHead() {
+  const { title, detail, verdicts } = data.headline;
+  document.title = `${title} – Tersewire report`;
+  const heading = document.getElementById("title");
+  heading.textContent = together(title);
+  heading.classList.toggle("long", title.length > 60);
+  document.getElementById("detail").textContent = together(detail);
+  document.getElementById("version").textContent = `tersewire ${data.version}`;
+  for (const [name, value] of data.job) {
+    document.getElementById("job").append(make("div", {}, make("dt", {}, name), make("dd", {}, value)));
   }
-
-  // --- Light and dark: as the system has it, until someone chooses ---
-
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  let chosen = null;
-
-  function setTheme(theme) {
-    root.dataset.theme = theme;
-    root.style.colorScheme = theme;
-    const button = document.getElementById("theme");
-    button.replaceChildren(theme === "dark" ? "Light" : "Dark");
-    button.setAttribute("aria-label", `Switch to ${button.textContent.toLowerCase()} colours`);
-    redraw();
+  const notes = document.getElementById("notes");
+  notes.hidden = !data.notes.length;
+  for (const note of data.notes) notes.append(make("p", {}, note));
+  for (const verdict of verdicts) {
+    const item = make("li", {},
+      make("p", { class: "rate" }, make("span", {}, verdict.rate), make("span", {}, verdict.times)),
+      make("p", { class: "name" }, breakable(verdict.design)));
+    if (verdict.gain) item.append(make("p", { class: "gain" }, verdict.gain));
+    if (verdict.detail) item.append(make("p", { class: "more" }, together(verdict.detail)));
+    document.getElementById("verdicts").append(item);
   }
-  const theme = () => chosen || (system.matches ? "dark" : "light");
+}
 
-  document.getElementById("theme").addEventListener("click", () => {
-    chosen = theme() === "dark" ? "light" : "dark";
-    setTheme(chosen);
-  });
-  system.addEventListener("change", () => setTheme(theme()));
-  window.addEventListener("beforeprint", () => setTheme("light"));
-  window.addEventListener("afterprint", () => setTheme(theme()));
+// --- Light and dark: as the system has it, until someone chooses ---
 
-  setTheme(theme());
-  drawHead();
-  data.figures.forEach(drawFigure);
-  pair();
-})();
+const system = matchMedia("(prefers-color-scheme: dark)");
+let chosen = null;
+
+function setTheme(theme) {
+  root.dataset.theme = theme;
+  root.style.colorScheme = theme;
+  const button = document.getElementById("theme");
+  button.replaceChildren(theme === "dark" ? "Light" : "Dark");
+  button.setAttribute("aria-label", `Switch to ${button.textContent.toLowerCase()} colours`);
+  redraw();
+}
+const theme = () => chosen || (system.matches ? "dark" : "light");
+
+document.getElementById("theme").addEventListener("click", () => {
+  chosen = theme() === "dark" ? "light" : "dark";
+  setTheme(chosen);
+});
+system.addEventListener("change", () => setTheme(theme()));
+window.addEventListener("beforeprint", () => setTheme("light"));
+window.addEventListener("afterprint", () => setTheme(theme()));
+
+setTheme(theme());
+drawHead();
+data.figures.forEach(drawFigure);
+pair();
