@@ -4,8 +4,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const root = document.documentElement;
 const spoken = document.getElementById("spoken");
-const kColours = 6;
-const kTableRows = 1000;
+const kColours = 8;
 
 // --- Elements ---
 
@@ -277,11 +276,11 @@ function chart({ label, lines, x, y, xName, yName, marks = false, nearest = fals
     for (const end of ends) {
       const name = end.line.name.length > 24 ? end.line.name.slice(0, 23) + "…" : end.line.name;
       const width = ctx.measureText(name).width;
-      const gap = 8 * ratio;
+      const gap = 10 * ratio;
       const places = [[end.left + gap, end.top], [end.left - gap - width, end.top],
         [end.left - width / 2, end.top - height], [end.left - width / 2, end.top + height]];
       for (const [left, top] of places) {
-        const box = { left, right: left + width, top: top - height / 2, bottom: top + height / 2 };
+        const box = { left: left - 4 * ratio, right: left + width + 4 * ratio, top: top - height / 2, bottom: top + height / 2 };
         const free = box.left >= bbox.left && box.right <= bbox.left + bbox.width &&
           box.top >= bbox.top && box.bottom <= bbox.top + bbox.height &&
           taken.every((other) => box.left > other.right || box.right < other.left ||

@@ -3,6 +3,8 @@
 
 // --- Tables ---
 
+const kTableRows = 1000;
+
 function csvText(text) {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
