@@ -21,7 +21,7 @@ std::size_t steps_per_exchange(const RunRecord& run) {
 }
 
 // How many lines of a course become a point: whole turns from exchange to exchange.
-std::size_t lines_per_point(const Design& design) {
+std::size_t lines_per_point(const DesignRuns& design) {
   const std::size_t least = design.steps.size() / kMaxPoints + 1;
   const std::size_t turn = steps_per_exchange(design.shown_run());
   return (least + turn - 1) / turn * turn;
@@ -30,7 +30,7 @@ std::size_t lines_per_point(const Design& design) {
 // Calls `make` with each point's lines and the line before them, null for the first. The last point
 // takes what is left over.
 template <typename Make>
-std::vector<std::vector<double>> course(const Design& design, Make&& make) {
+std::vector<std::vector<double>> course(const DesignRuns& design, Make&& make) {
   const std::size_t size = lines_per_point(design);
   const std::span<const StepRecord> steps = design.steps;
   std::vector<std::vector<double>> rows;
@@ -51,7 +51,8 @@ double mean_of(std::span<const StepRecord> lines, double StepRecord::*member) {
 
 // Values that a worker sends or receives in a step, which the running mean of bits a value tells; a
 // resumed run's counts from where it was resumed.
-double values_per_step(const Design& design, double StepRecord::*bytes, double StepRecord::*bits) {
+double values_per_step(const DesignRuns& design, double StepRecord::*bytes,
+                       double StepRecord::*bits) {
   if (design.steps.empty()) return kNothing;
   const StepRecord& last = design.steps.back();
   const double resumed = design.shown_run().summary("resumed_after");
@@ -67,7 +68,7 @@ double values_per_step(const Design& design, double StepRecord::*bytes, double S
   return values > 0 ? values : kNothing;
 }
 
-std::vector<std::vector<double>> bits_course(const Design& design, double StepRecord::*bytes,
+std::vector<std::vector<double>> bits_course(const DesignRuns& design, double StepRecord::*bytes,
                                              double StepRecord::*bits) {
   const double values = values_per_step(design, bytes, bits);
   return course(design, [&](auto lines, const StepRecord* before) {
@@ -90,7 +91,7 @@ Figure loss_over_steps(const Designs& designs) {
                 .keys = {"design"},
                 .columns = {"step", "training_loss"},
                 .groups = {}};
-  for (const Design& design : designs.list) {
+  for (const DesignRuns& design : designs.list) {
     add_group(figure, {design.name}, course(design, [](auto lines, const StepRecord*) {
                 return std::vector{lines.back().step, mean_of(lines, &StepRecord::loss)};
               }));
@@ -108,13 +109,13 @@ Figure accuracy_over_steps(const Designs& designs) {
                 .keys = {"on", "design"},
                 .columns = {"step", "accuracy"},
                 .groups = {}};
-  for (const Design& design : designs.list) {
+  for (const DesignRuns& design : designs.list) {
     add_group(figure, {"training batches", design.name},
               course(design, [](auto lines, const StepRecord*) {
                 return std::vector{lines.back().step, mean_of(lines, &StepRecord::accuracy)};
               }));
   }
-  for (const Design& design : designs.list) {
+  for (const DesignRuns& design : designs.list) {
     std::vector<std::vector<double>> rows;
     for (const std::size_t i : spread(design.observed.size(), kMaxPoints)) {
       rows.push_back({design.observed[i].step, design.observed[i].test_accuracy});
@@ -140,11 +141,11 @@ Figure bits_over_steps(const Designs& designs) {
                 .keys = {"direction", "design"},
                 .columns = {"step", "bits_per_value"},
                 .groups = {}};
-  for (const Design& design : designs.list) {
+  for (const DesignRuns& design : designs.list) {
     add_group(figure, {"push", design.name},
               bits_course(design, &StepRecord::push_bytes, &StepRecord::push_bits_per_value));
   }
-  for (const Design& design : designs.list) {
+  for (const DesignRuns& design : designs.list) {
     add_group(figure, {"pull", design.name},
               bits_course(design, &StepRecord::pull_bytes, &StepRecord::pull_bits_per_value));
   }

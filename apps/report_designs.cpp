@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 using Config = std::map<std::string, Json>;
 
 // What `train` models a step for.
-const std::vector<LinkRate> kUsualRates{{"10 Mbit/s", 1e7}, {"100 Mbit/s", 1e8}, {"1 Gbit/s", 1e9}};
+constexpr std::array<double, 3> kUsualRates{1e7, 1e8, 1e9};
 
 // What makes no other design of a run.
 constexpr std::array<const char*, 8> kNoDesign{
@@ -35,6 +35,19 @@ constexpr std::array<const char*, 2> kCodecs{"push_codec", "pull_codec"};
 constexpr std::array<const char*, 2> kMinor{"policy", "servers"};
 
 constexpr std::size_t kMostSentences = 5;
+
+std::string rate_name(double bits_per_second) {
+  struct Unit {
+    const char* name;
+    double size;
+  };
+  for (const Unit& unit : {Unit{"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}}) {
+    if (bits_per_second >= unit.size) {
+      return fmt::format("{:.6g} {}", bits_per_second / unit.size, unit.name);
+    }
+  }
+  return fmt::format("{:.6g} bit/s", bits_per_second);
+}
 
 struct FoundRun {
   std::string design;  // as `compare` named it; empty where it did not
@@ -173,7 +186,7 @@ class Reader {
   std::set<fs::path> seen_;
   std::vector<FoundRun> found_;
   std::string baseline_;
-  std::map<std::string, std::map<std::string, double>> lab_;  // by design, by rate
+  std::map<std::string, std::map<double, double>> lab_;  // by design, by bits a second
   Config usual_;
   std::size_t missing_cells_ = 0;
   Designs designs_;
@@ -210,7 +223,7 @@ void Reader::read_lab(const std::string& name, const Json& design) {
   for (const Json& rate : *rates) {
     const double seconds = number_of(rate, "step_seconds");
     if (text_of(rate, "kind") != "measured" || !(seconds > 0)) continue;
-    lab_[name][text_of(rate, "name")] = seconds;
+    lab_[name][number_of(rate, "bits_per_second")] = seconds;
   }
 }
 
@@ -241,13 +254,9 @@ void Reader::read_rates(const Json& results) {
   const auto rates = results.find("rates");
   if (rates == results.end() || !rates->is_array()) return;
   for (const Json& json : *rates) {
-    LinkRate rate{text_of(json, "name"), number_of(json, "bits_per_second")};
-    const bool known = std::ranges::any_of(designs_.rates, [&](const LinkRate& other) {
-      return other.name == rate.name || other.bits_per_second == rate.bits_per_second;
-    });
-    if (!rate.name.empty() && rate.bits_per_second > 0 && !known) {
-      designs_.rates.push_back(std::move(rate));
-    }
+    const double bits = number_of(json, "bits_per_second");
+    const bool known = std::ranges::count(designs_.rates, bits, &LinkRate::bits_per_second) > 0;
+    if (bits > 0 && !known) designs_.rates.push_back({rate_name(bits), bits});
   }
 }
 
@@ -267,7 +276,7 @@ void Reader::group() {
     }
     designs_.list[i].runs.push_back(std::move(found.run));
   }
-  for (Design& design : designs_.list) {
+  for (DesignRuns& design : designs_.list) {
     if (!design.name.empty()) design.measured = std::move(lab_[design.name]);
   }
   usual_ = usual_config(configs);
@@ -276,9 +285,9 @@ void Reader::group() {
 
 void Reader::name_designs() {
   const auto taken = [&](const std::string& name) {
-    return std::ranges::count(designs_.list, name, &Design::name) > 0;
+    return std::ranges::count(designs_.list, name, &DesignRuns::name) > 0;
   };
-  for (Design& design : designs_.list) {
+  for (DesignRuns& design : designs_.list) {
     if (!design.name.empty()) continue;
     std::string name = design_name(design.runs.front(), usual_, false);
     if (taken(name)) name = design_name(design.runs.front(), usual_, true);
@@ -291,8 +300,8 @@ void Reader::name_designs() {
 // Times of two kinds do not compare.
 void Reader::choose_times() {
   for (LinkRate& rate : designs_.rates) {
-    rate.measured = std::ranges::all_of(designs_.list, [&](const Design& design) {
-      return design.measured.contains(rate.name) ||
+    rate.measured = std::ranges::all_of(designs_.list, [&](const DesignRuns& design) {
+      return design.measured.contains(rate.bits_per_second) ||
              std::ranges::none_of(design.runs, &RunRecord::finished);
     });
   }
@@ -302,7 +311,7 @@ void Reader::choose_times() {
 double or_zero(double number) { return std::isfinite(number) ? number : 0; }
 
 void Reader::read_courses() {
-  for (Design& design : designs_.list) {
+  for (DesignRuns& design : designs_.list) {
     const auto longest = std::ranges::max_element(design.runs, {}, [](const RunRecord& run) {
       return std::tuple(run.finished(), or_zero(run.config_number("steps")),
                         -or_zero(run.config_number("seed")));
@@ -337,7 +346,7 @@ void Reader::choose_baseline() {
 void Reader::check_job() {
   for (const char* key : kJob) {
     std::set<std::string> values;
-    for (const Design& design : designs_.list) {
+    for (const DesignRuns& design : designs_.list) {
       for (const RunRecord& run : design.runs) {
         const Config config = design_config(run);
         const auto found = config.find(key);
@@ -355,7 +364,7 @@ void Reader::check_job() {
 
 void Reader::tell_unfinished() {
   std::vector<std::string> sentences;
-  for (const Design& design : designs_.list) {
+  for (const DesignRuns& design : designs_.list) {
     for (const RunRecord& run : design.runs) {
       if (run.finished()) continue;
       double last = run.summary("steps");
@@ -383,7 +392,9 @@ void Reader::tell_unfinished() {
 }
 
 Designs Reader::designs() && {
-  if (designs_.rates.empty()) designs_.rates = kUsualRates;
+  if (designs_.rates.empty()) {
+    for (const double bits : kUsualRates) designs_.rates.push_back({rate_name(bits), bits});
+  }
   std::ranges::sort(designs_.rates, {}, &LinkRate::bits_per_second);
   group();
   choose_times();

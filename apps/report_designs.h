@@ -18,10 +18,10 @@ struct LinkRate {
   bool measured = false;
 };
 
-struct Design {
+struct DesignRuns {
   std::string name;
   std::vector<RunRecord> runs;
-  std::map<std::string, double> measured;  // seconds of a step in the lab, by the rate's name
+  std::map<double, double> measured;  // seconds of a step in the lab, by bits a second
   // Of the run whose course is drawn, runs[shown]: the longest, by the first seed.
   std::size_t shown = 0;
   std::vector<StepRecord> steps;
@@ -31,7 +31,7 @@ struct Design {
 };
 
 struct Designs {
-  std::vector<Design> list;
+  std::vector<DesignRuns> list;
   // The one that others are compared with: of `tersewire compare`, or fp32; none where it is not
   // there.
   std::optional<std::size_t> baseline;

@@ -47,13 +47,13 @@ std::string joined(const std::vector<std::string>& words) {
 
 // A design with its finished runs, by length.
 struct Contender {
-  const Design* design;
+  const DesignRuns* design;
   std::vector<Outcome> ends;
 };
 
 std::vector<Contender> contenders(const Designs& designs) {
   std::vector<Contender> found;
-  for (const Design& design : designs.list) {
+  for (const DesignRuns& design : designs.list) {
     auto ends = outcomes(design, designs.rates);
     if (!ends.empty()) found.push_back({&design, std::move(ends)});
   }
@@ -62,7 +62,7 @@ std::vector<Contender> contenders(const Designs& designs) {
 
 // When a design is there, and with which accuracy.
 struct Arrival {
-  const Design* design;
+  const DesignRuns* design;
   double seconds;
   double accuracy;
 };
@@ -94,7 +94,7 @@ std::string about_as_fast(const std::vector<Arrival>& sorted) {
 }
 
 RateVerdict verdict(const LinkRate& rate, const std::vector<Arrival>& sorted,
-                    const Design& reference, double reference_accuracy) {
+                    const DesignRuns& reference, double reference_accuracy) {
   const Arrival& best = sorted.front();
   RateVerdict verdict{rate.name, times_name(rate), best.design->name, "", ""};
   const auto other = std::ranges::find(sorted, &reference, &Arrival::design);
@@ -102,7 +102,7 @@ RateVerdict verdict(const LinkRate& rate, const std::vector<Arrival>& sorted,
       fmt::format("{} test accuracy ({:+.2f} points)", percent_text(best.accuracy),
                   100 * (best.accuracy - reference_accuracy));
   if (best.design == &reference) {
-    verdict.gain = "nothing else is faster";
+    verdict.gain = sorted.size() > 1 ? "nothing else is faster" : "nothing else is so accurate";
     verdict.detail = fmt::format("{}, {} test accuracy.", duration_text(best.seconds),
                                  percent_text(best.accuracy));
   } else if (other != sorted.end()) {
@@ -117,8 +117,7 @@ RateVerdict verdict(const LinkRate& rate, const std::vector<Arrival>& sorted,
   return verdict;
 }
 
-std::string winners_title(const std::vector<RateVerdict>& verdicts, const std::string& reference,
-                          bool has_baseline) {
+std::string winners_title(const std::vector<RateVerdict>& verdicts) {
   std::vector<std::pair<std::string, std::vector<std::string>>> rates_of;
   for (const RateVerdict& verdict : verdicts) {
     const auto found = std::ranges::find(rates_of, verdict.design,
@@ -128,9 +127,6 @@ std::string winners_title(const std::vector<RateVerdict>& verdicts, const std::s
     } else {
       found->second.push_back(verdict.rate);
     }
-  }
-  if (rates_of.size() == 1 && rates_of[0].first == reference && has_baseline) {
-    return fmt::format("No design is faster than {} here", reference);
   }
   if (rates_of.size() == 1) return "Best for this job: " + rates_of[0].first;
   std::vector<std::string> parts;
@@ -160,9 +156,11 @@ Headline compare(const Designs& designs, const std::vector<Contender>& found,
       });
   const double accuracy = reference.ends.back().accuracy;
   Headline headline;
+  bool rivals = false;
   for (std::size_t rate = 0; rate < designs.rates.size(); ++rate) {
     const auto sorted = arrivals(found, accuracy - tolerance_points / 100, rate);
     if (sorted.empty()) continue;
+    rivals = rivals || sorted.size() > 1;
     headline.verdicts.push_back(verdict(designs.rates[rate], sorted, *reference.design, accuracy));
   }
   if (headline.verdicts.empty()) {
@@ -170,16 +168,25 @@ Headline compare(const Designs& designs, const std::vector<Contender>& found,
     headline.detail = "Their summaries lack what step times are modelled from.";
     return headline;
   }
-  headline.title = winners_title(headline.verdicts, reference.design->name, has_baseline);
-  headline.detail = fmt::format(
-      "The fastest to within {} points of {}'s {} test accuracy, at each link rate. {}",
-      tolerance_points, reference.design->name, percent_text(accuracy), repeats_text(found));
+  const std::string& name = reference.design->name;
+  if (!std::ranges::all_of(headline.verdicts,
+                           [&](const RateVerdict& one) { return one.design == name; })) {
+    headline.title = winners_title(headline.verdicts);
+  } else if (rivals) {
+    headline.title = fmt::format("No design is faster than {} here", name);
+  } else {
+    headline.title =
+        fmt::format("No other design comes within {} points of {} here", tolerance_points, name);
+  }
+  headline.detail =
+      fmt::format("The fastest to within {} points of {}'s {} test accuracy, at each link rate. {}",
+                  tolerance_points, name, percent_text(accuracy), repeats_text(found));
   return headline;
 }
 
 // What one design saves over the fp32 that its summary models.
 Headline single(const Designs& designs, const Contender& contender) {
-  const Design& design = *contender.design;
+  const DesignRuns& design = *contender.design;
   const Outcome& end = contender.ends.back();
   Headline headline;
   headline.title = fmt::format("{}: {} test accuracy", design.name, percent_text(end.accuracy));
@@ -209,7 +216,7 @@ Headline unfinished(const Designs& designs) {
     headline.title = fmt::format("{} designs, not compared", designs.list.size());
     return headline;
   }
-  const Design& design = designs.list.front();
+  const DesignRuns& design = designs.list.front();
   headline.title = design.name + ": not finished";
   if (design.steps.empty()) return headline;
   const StepRecord& last = design.steps.back();
@@ -223,7 +230,7 @@ Headline unfinished(const Designs& designs) {
 // The values that the runs have, each once, in few words.
 std::string values_text(const Designs& designs, const char* key) {
   std::set<std::string> values;
-  for (const Design& design : designs.list) {
+  for (const DesignRuns& design : designs.list) {
     const auto& config = design.shown_run().config();
     const auto found = config.find(key);
     if (found == config.end()) continue;

@@ -15,7 +15,7 @@ constexpr double kBitsPerFloat = 32;
 constexpr std::size_t kMaxHistograms = 5;
 
 // The largest tensors of a design's last observed step.
-std::set<std::string> followed_tensors(const Design& design) {
+std::set<std::string> followed_tensors(const DesignRuns& design) {
   std::vector<std::pair<double, std::string>> sizes;
   if (!design.observed.empty()) {
     for (const TensorRecord& tensor : design.observed.back().tensors) {
@@ -52,7 +52,7 @@ Figure histograms(const Designs& designs) {
                 .keys = {"design", "tensor", "step"},
                 .columns = {"value", "gradient_count", "decoded_count"},
                 .groups = {}};
-  for (const Design& design : designs.list) {
+  for (const DesignRuns& design : designs.list) {
     const std::set<std::string> names = followed_tensors(design);
     for (const std::size_t i : spread(design.observed.size(), kMaxHistograms)) {
       const ObservedStep& step = design.observed[i];
@@ -76,7 +76,7 @@ Figure residuals(const Designs& designs) {
                 .keys = {"tensor", "design"},
                 .columns = {"step", "residual_p95", "residual_rms", "residual_max"},
                 .groups = {}};
-  for (const Design& design : designs.list) {
+  for (const DesignRuns& design : designs.list) {
     std::map<std::string, std::vector<std::vector<double>>> lines;
     const std::set<std::string> names = followed_tensors(design);
     for (const std::size_t i : spread(design.observed.size(), kMaxPoints)) {
@@ -106,7 +106,7 @@ Figure layers(const Designs& designs) {
                 .keys = {"design", "tensor", "kind", "codec"},
                 .columns = {"values", "bits_per_value", "ratio", "relative_error", "gradient_rms"},
                 .groups = {}};
-  for (const Design& design : designs.list) {
+  for (const DesignRuns& design : designs.list) {
     if (design.observed.empty()) continue;
     for (const TensorRecord& tensor : design.observed.back().tensors) {
       figure.groups.push_back(

@@ -26,7 +26,7 @@ double mean_summary(std::span<const RunRecord* const> runs, const char* key) {
 
 const char* times_name(const LinkRate& rate) { return rate.measured ? "measured" : "modelled"; }
 
-std::vector<Outcome> outcomes(const Design& design, const std::vector<LinkRate>& rates) {
+std::vector<Outcome> outcomes(const DesignRuns& design, const std::vector<LinkRate>& rates) {
   std::map<double, std::vector<const RunRecord*>> by_steps;
   for (const RunRecord& run : design.runs) {
     const double steps = run.summary("steps");
@@ -50,14 +50,15 @@ std::vector<Outcome> outcomes(const Design& design, const std::vector<LinkRate>&
     for (const LinkRate& rate : rates) {
       std::vector<double> seconds;
       for (const RunRecord* run : runs) seconds.push_back(modelled_step_seconds(*run, rate));
-      end.step_seconds.push_back(rate.measured ? design.measured.at(rate.name) : mean(seconds));
+      end.step_seconds.push_back(rate.measured ? design.measured.at(rate.bits_per_second)
+                                               : mean(seconds));
     }
     ends.push_back(std::move(end));
   }
   return ends;
 }
 
-Outcome last_outcome(const Design& design, const std::vector<LinkRate>& rates) {
+Outcome last_outcome(const DesignRuns& design, const std::vector<LinkRate>& rates) {
   const auto ends = outcomes(design, rates);
   if (!ends.empty()) return ends.back();
   Outcome none{.steps = kNothing,

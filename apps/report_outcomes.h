@@ -25,9 +25,9 @@ struct Outcome {
 const char* times_name(const LinkRate& rate);
 
 // By length, the shortest first. Runs without a test accuracy are left out.
-std::vector<Outcome> outcomes(const Design& design, const std::vector<LinkRate>& rates);
+std::vector<Outcome> outcomes(const DesignRuns& design, const std::vector<LinkRate>& rates);
 
 // The longest one. Of a design without a finished run what its course tells, the rest a NaN.
-Outcome last_outcome(const Design& design, const std::vector<LinkRate>& rates);
+Outcome last_outcome(const DesignRuns& design, const std::vector<LinkRate>& rates);
 
 }  // namespace tersewire::apps

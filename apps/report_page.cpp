@@ -40,7 +40,7 @@ Json data_json(const Designs& designs, const Headline& headline,
   for (const JobFact& fact : job_facts(designs)) data["job"].push_back({fact.name, fact.value});
   data["notes"] = designs.notes;
   data["designs"] = Json::array();
-  for (const Design& design : designs.list) data["designs"].push_back(design.name);
+  for (const DesignRuns& design : designs.list) data["designs"].push_back(design.name);
   data["baseline"] = designs.baseline ? Json(designs.list[*designs.baseline].name) : Json();
   data["figures"] = Json::array();
   for (const Figure& figure : figures) data["figures"].push_back(figure_json(figure));

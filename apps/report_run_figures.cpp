@@ -16,7 +16,7 @@ Outcome baseline_outcome(const Designs& designs) {
 }
 
 // Against the baseline's step; a report without one goes by the fp32 that the run itself models.
-double speedup(const Designs& designs, const Design& design, const Outcome& outcome,
+double speedup(const Designs& designs, const DesignRuns& design, const Outcome& outcome,
                std::size_t rate) {
   const double reference = designs.baseline
                                ? baseline_outcome(designs).step_seconds[rate]
@@ -28,7 +28,7 @@ double baseline_accuracy(const Designs& designs) {
   return designs.baseline ? baseline_outcome(designs).accuracy : kNothing;
 }
 
-std::vector<double> design_row(const Designs& designs, const Design& design) {
+std::vector<double> design_row(const Designs& designs, const DesignRuns& design) {
   const Outcome end = last_outcome(design, designs.rates);
   std::vector<double> row{end.steps,
                           static_cast<double>(end.runs),
@@ -58,7 +58,7 @@ std::vector<std::vector<double>> ends_over_time(const std::vector<Outcome>& ends
 }
 
 // The tests of one run on its way. An observed step shows the model as it was before.
-std::vector<std::vector<double>> course_over_time(const Design& design, double step_seconds) {
+std::vector<std::vector<double>> course_over_time(const DesignRuns& design, double step_seconds) {
   std::vector<std::vector<double>> rows;
   for (const std::size_t i : spread(design.observed.size(), kMaxPoints)) {
     const ObservedStep& step = design.observed[i];
@@ -87,7 +87,7 @@ Figure designs_table(const Designs& designs) {
     figure.columns.push_back(fmt::format("{}_step_seconds at {}", times_name(rate), rate.name));
     figure.columns.push_back("speedup at " + rate.name);
   }
-  for (const Design& design : designs.list) {
+  for (const DesignRuns& design : designs.list) {
     add_group(figure, {design.name}, {design_row(designs, design)});
   }
   drop_empty_columns(figure);
@@ -107,12 +107,12 @@ Figure accuracy_over_time(const Designs& designs) {
                             "steps", "runs"},
                 .groups = {}};
   // Where there are runs of several lengths, those compare: each had its whole schedule.
-  const bool one_length = std::ranges::all_of(designs.list, [&](const Design& design) {
+  const bool one_length = std::ranges::all_of(designs.list, [&](const DesignRuns& design) {
     return outcomes(design, designs.rates).size() < 2;
   });
   std::size_t points = 0;
   for (std::size_t rate = 0; rate < designs.rates.size(); ++rate) {
-    for (const Design& design : designs.list) {
+    for (const DesignRuns& design : designs.list) {
       const auto ends = outcomes(design, designs.rates);
       if (ends.empty() || !std::isfinite(ends.back().step_seconds[rate])) continue;
       auto rows = one_length ? course_over_time(design, ends.back().step_seconds[rate])
@@ -141,7 +141,7 @@ Figure step_time(const Designs& designs) {
                             "waiting_seconds", "other_seconds"},
                 .groups = {}};
   for (const LinkRate& rate : designs.rates) {
-    for (const Design& design : designs.list) {
+    for (const DesignRuns& design : designs.list) {
       const RunRecord& run = design.shown_run();
       if (!std::isfinite(modelled_step_seconds(run, rate))) continue;
       figure.groups.push_back(
@@ -150,7 +150,7 @@ Figure step_time(const Designs& designs) {
              8 * run.summary("busiest_node_bytes") / rate.bits_per_second, kNothing, kNothing}}});
     }
   }
-  for (const Design& design : designs.list) {
+  for (const DesignRuns& design : designs.list) {
     const RunRecord& run = design.shown_run();
     const double computation = run.summary("compute_seconds");
     const double codec = run.summary("codec_seconds");
@@ -173,8 +173,8 @@ Figure sensitivity(const Designs& designs) {
                 .keys = {"family"},
                 .columns = {"s", "test_accuracy", "push_bits_per_value", "pull_bits_per_value"},
                 .groups = {}};
-  std::map<std::string, std::map<double, const Design*>> families;
-  for (const Design& design : designs.list) {
+  std::map<std::string, std::map<double, const DesignRuns*>> families;
+  for (const DesignRuns& design : designs.list) {
     const auto setting = codec_setting(design.shown_run(), "s");
     if (setting) families[setting->rest].emplace(setting->value, &design);
   }

@@ -167,7 +167,7 @@ class ReportTest(unittest.TestCase):
         if results:
             (directory / "results.json").write_text(json.dumps({
                 "baseline": "fp32", "designs": designs,
-                "rates": [{"name": "1 Mbit/s", "bits_per_second": 1e6}]}))
+                "rates": [{"name": "1mbit", "bits_per_second": 1e6}]}))
         return directory
 
 
@@ -313,13 +313,18 @@ class DataTest(ReportTest):
         headline = self.report("--tolerance", "0.25", comparison).data["headline"]
         self.assertEqual(headline["title"], "Best for this job: int8")
         headline = self.report("--tolerance", "0", comparison).data["headline"]
-        self.assertEqual(headline["title"], "No design is faster than fp32 here")
+        self.assertEqual(headline["title"], "No other design comes within 0 points of fp32 here")
+        slower = write_run(self.folder / "slower", "terngrad", wire_bytes=2e6)
+        fp32 = write_run(self.folder / "fp32", "fp32", wire_bytes=1e6)
+        self.assertEqual(self.report(fp32, slower).data["headline"]["title"],
+                         "No design is faster than fp32 here")
 
     def test_measured_steps_of_a_comparison_count(self):
         comparison = self.comparison()
         results = json.loads((comparison / "results.json").read_text())
         for i, design in enumerate(results["designs"]):
-            design["rates"] = [{"name": "1 Mbit/s", "step_seconds": 3.0 - i, "kind": "measured"}]
+            design["rates"] = [{"bits_per_second": 1e6, "step_seconds": 3.0 - i,
+                                "kind": "measured"}]
         (comparison / "results.json").write_text(json.dumps(results))
         report = self.report(comparison)
         rows = report.rows("accuracy-over-time", design="fp32")
