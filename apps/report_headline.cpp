@@ -213,7 +213,8 @@ Headline single(const Designs& designs, const Contender& contender) {
 Headline unfinished(const Designs& designs) {
   Headline headline;
   if (designs.list.size() > 1) {
-    headline.title = fmt::format("{} designs, not compared", designs.list.size());
+    headline.title = fmt::format("{} designs, {}", designs.list.size(),
+                                 designs.same_job ? "none finished" : "of different jobs");
     return headline;
   }
   const DesignRuns& design = designs.list.front();
