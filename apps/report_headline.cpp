@@ -18,6 +18,8 @@ namespace {
 
 // Step times are not known better than this.
 constexpr double kAboutAsFast = 1.05;
+// Accuracies that are equal but for rounding are equal.
+constexpr double kRounding = 1e-9;
 
 std::string duration_text(double seconds) {
   if (seconds < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
@@ -158,7 +160,7 @@ Headline compare(const Designs& designs, const std::vector<Contender>& found,
   Headline headline;
   bool rivals = false;
   for (std::size_t rate = 0; rate < designs.rates.size(); ++rate) {
-    const auto sorted = arrivals(found, accuracy - tolerance_points / 100, rate);
+    const auto sorted = arrivals(found, accuracy - tolerance_points / 100 - kRounding, rate);
     if (sorted.empty()) continue;
     rivals = rivals || sorted.size() > 1;
     headline.verdicts.push_back(verdict(designs.rates[rate], sorted, *reference.design, accuracy));

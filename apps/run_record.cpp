@@ -180,13 +180,14 @@ std::string text_of(const Json& object, const std::string& key) {
 
 Json read_json_object(const fs::path& file) {
   std::error_code error;
-  if (fs::is_regular_file(file, error) && fs::file_size(file, error) > kMaxObjectBytes) {
+  // A pipe might never end.
+  if (!fs::is_regular_file(file, error)) return {};
+  if (fs::file_size(file, error) > kMaxObjectBytes) {
     throw Error(ErrorCode::kDataLoss,
                 file.string() + " is too large for what a run leaves; name another directory");
   }
-  const auto bytes = read_file_if_exists(file.string());
-  if (!bytes) return {};
-  const std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  const Bytes bytes = read_file(file.string());
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   Json json = Json::parse(text, nullptr, false);
   return json.is_object() ? json : Json();
 }

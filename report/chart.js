@@ -128,14 +128,15 @@ function decades(low, high) {
   return marks;
 }
 
-// Marks of a logarithmic axis that are at least `space` pixels apart, those of `marks` that fit.
-function logarithmicMarks(marks, low, high, length, space) {
+// Those of `marks` that a logarithmic axis has room for, `space` pixels apart; of decimal numbers the
+// powers of ten where they suffice.
+function logarithmicMarks(marks, low, high, length, space, decimal) {
   const perUnit = length / Math.log(high / low);
   const inside = marks.filter((mark) => mark >= low && mark <= high);
   const powers = inside.filter((mark) => Math.abs(Math.log10(mark) % 1) < 1e-9);
   const close = (list) => list.some((mark, i) => i > 0 && Math.log(mark / list[i - 1]) * perUnit < space);
   if (!close(inside)) return inside;
-  if (powers.length > 1 && !close(powers)) return powers;
+  if (decimal && powers.length > 1 && !close(powers)) return powers;
   const kept = [];
   for (const mark of inside) {
     if (!kept.length || Math.log(mark / kept[kept.length - 1]) * perUnit >= space) kept.push(mark);
@@ -204,7 +205,7 @@ function chart({ label, lines, x, y, xName, yName, marks = false, nearest = fals
       result.filter = (u, marksShown) => marksShown;
       result.splits = (u, index, low, high) => logarithmicMarks(
         kind.marks ? kind.marks() : decades(low, high), low, high,
-        (vertical ? u.bbox.height : u.bbox.width) / devicePixelRatio, result.space);
+        (vertical ? u.bbox.height : u.bbox.width) / devicePixelRatio, result.space, !kind.marks);
     } else if (kind === kKinds.step) {
       result.incrs = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 1e7];
     }

@@ -111,6 +111,18 @@ function partChoice(onChange) {
   return part;
 }
 
+// The design that is looked at first: the best, or else one with a codec.
+function foremost(designs) {
+  const best = data.headline.verdicts.map((verdict) => verdict.design);
+  return [...best, ...data.designs].find((name) => designs.includes(name) && name !== data.baseline) || designs[0];
+}
+
+// Of a figure of histograms, the tensor with the most values.
+function largestTensor(figure) {
+  const size = (group) => group.rows.reduce((sum, row) => sum + row[1], 0);
+  return figure.groups.reduce((most, group) => (size(group) > size(most) ? group : most)).key[1];
+}
+
 const column = (figure, name) => figure.columns.indexOf(name);
 
 const kDrawers = {
@@ -261,8 +273,9 @@ const kDrawers = {
     const design = choice("Design", designs, () => one.redraw());
     const tensor = choice("Tensor", [...new Set(designs.flatMap(names))], () => one.redraw());
     const step = choice("Step", steps, () => one.redraw());
-    // What a codec does shows best where there is one, after some steps.
-    design.value = designs.find((name) => name !== data.baseline) || designs[0];
+    // What a codec does shows best in a large tensor, after some steps.
+    design.value = foremost(designs);
+    tensor.value = largestTensor(figure);
     step.value = steps[steps.length - 1];
     const lines = () => {
       const group = figure.groups.find(({ key }) =>
@@ -288,6 +301,9 @@ const kDrawers = {
     const measures = { "95th percentile": 1, "root mean square": 2, "largest": 3 };
     const tensor = choice("Tensor", keyValues(figure, 0), () => one.redraw());
     const measure = choice("Magnitude", Object.keys(measures), () => one.redraw());
+    const histograms = data.figures.find((other) => other.id === "histograms");
+    const largest = histograms && largestTensor(histograms);
+    if (keyValues(figure, 0).includes(largest)) tensor.value = largest;
     const lines = () => withKey(figure, 0, tensor.value)
       .map((group) => lineOf(group, 1, measures[measure.value]));
     const one = chart({ label: figure.title, lines, x: kKinds.step, y: kKinds.size,
@@ -300,7 +316,7 @@ const kDrawers = {
     const designs = keyValues(figure, 0);
     const place = make("div");
     const design = choice("Design", designs, () => draw());
-    design.value = designs.find((name) => name !== data.baseline) || designs[0];
+    design.value = foremost(designs);
     element.append(make("div", { class: "choices" }, design.element), place);
     const formats = { values: whole, bits_per_value: (value) => significant(value), ratio: times,
       relative_error: (value) => significant(value), gradient_rms: tiny };

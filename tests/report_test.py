@@ -10,6 +10,7 @@ Those in a browser are skipped, by name, where there is none.
 import csv
 import json
 import math
+import os
 import pathlib
 import re
 import subprocess
@@ -438,6 +439,9 @@ class DamageTest(ReportTest):
     def test_damaged_configuration(self):
         run = write_run(self.folder / "run")
         (run / "config.json").write_text("[]")
+        self.assert_refused("config.json is missing or damaged", run)
+        (run / "config.json").unlink()
+        os.mkfifo(run / "config.json")
         self.assert_refused("config.json is missing or damaged", run)
         # One of many is left out.
         comparison = self.comparison()

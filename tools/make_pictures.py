@@ -4,8 +4,8 @@ and takes the top of its page from headless Chromium, in light and dark.
 
     make_pictures.py PATH_TO_TERSEWIRE [DIRECTORY]
 
-Writes report-light.png and report-dark.png to DIRECTORY (docs/pictures unless said). Takes a minute
-or two.
+Writes report-light.png and report-dark.png to DIRECTORY (docs/pictures unless said). Takes a few
+minutes.
 """
 
 import base64
@@ -20,7 +20,7 @@ import browser
 
 DESIGNS = ("fp32", "int8", "stoch3", "3lc:s=1.00", "3lc:s=1.75")
 STEPS = 1000
-WIDTH = 1080
+WIDTH = 1180
 # The last figure that a picture shows.
 LAST = "figure-accuracy-over-time"
 
@@ -34,6 +34,8 @@ def train(program, codec, directory):
 
 def picture(chromium, page, dark):
     opened = chromium.open(page.as_uri(), width=WIDTH, dark=dark)
+    opened.send("Emulation.setScrollbarsHidden", hidden=True)
+    opened.settle()
     bottom = opened.run(f"document.getElementById('{LAST}').getBoundingClientRect().bottom")
     opened.resize(WIDTH, int(bottom) + 18)
     opened.settle()
