@@ -20,7 +20,7 @@ import browser
 
 DESIGNS = ("fp32", "int8", "stoch3", "3lc:s=1.00", "3lc:s=1.75")
 STEPS = 1000
-WIDTH = 1180
+WIDTH = 1100
 # The last figure that a picture shows.
 LAST = "figure-accuracy-over-time"
 
