@@ -1,8 +1,6 @@
 // tersewire bench exchange: what a step of distributed training costs under each codec.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -39,20 +37,6 @@ struct ExchangeFlags {
   std::vector<std::string> gradients;
   bool json = false;
 };
-
-// Bits per second, as lab/netlab takes them: 10mbit, 1gbit, 2.5gbit.
-double rate_argument(const std::string& text) {
-  double rate = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
-  const std::string unit(static_cast<const char*>(end), text.data() + text.size());
-  constexpr std::array<std::pair<const char*, double>, 4> kUnits = {
-      {{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}}};
-  const auto* found = std::ranges::find(kUnits, unit, &std::pair<const char*, double>::first);
-  if (error != std::errc() || found == kUnits.end() || !std::isfinite(rate) || rate <= 0) {
-    throw WrongUsage(fmt::format("'{}' is no rate; write 10mbit, 1gbit or 2.5gbit", text));
-  }
-  return rate * found->second;
-}
 
 Floats recorded_gradients(const std::vector<std::string>& files) {
   Floats values;

@@ -41,7 +41,22 @@ Settings of_the_job(Settings settings) {
   return settings;
 }
 
-std::string file_of(int rank) { return fmt::format("node-{}.safetensors", rank); }
+constexpr std::string_view kFilePrefix = "node-";
+constexpr std::string_view kFileSuffix = ".safetensors";
+
+std::string file_of(int rank) { return fmt::format("{}{}{}", kFilePrefix, rank, kFileSuffix); }
+
+// The number in PREFIX12SUFFIX.
+template <typename Number>
+std::optional<Number> number_between(std::string_view name, std::string_view prefix,
+                                     std::string_view suffix) {
+  if (!name.starts_with(prefix) || !name.ends_with(suffix)) return std::nullopt;
+  if (name.size() < prefix.size() + suffix.size()) return std::nullopt;
+  Number number{};
+  const char* end = name.data() + name.size() - suffix.size();
+  const auto read = std::from_chars(name.data() + prefix.size(), end, number);
+  return read.ec == std::errc() && read.ptr == end ? std::optional(number) : std::nullopt;
+}
 
 std::string text_in(const TensorFile& file, const char* name) {
   const auto found = file.facts.find(name);
@@ -93,11 +108,6 @@ CheckpointJob job_in(const TensorFile& file) {
   return job;
 }
 
-TensorFile read_tensor_file(const fs::path& path) {
-  const Bytes bytes = read_file(path.string());
-  return with_file(path.string(), [&] { return parse_tensor_file(bytes, true); });
-}
-
 trainer::NodeCheckpoint node_in(TensorFile file) {
   trainer::NodeCheckpoint node;
   node.rank = number_in<int>(file, kRank);
@@ -111,6 +121,38 @@ trainer::NodeCheckpoint node_in(TensorFile file) {
 
 }  // namespace
 
+bool is_checkpoint_file(const TensorFile& file) { return file.facts.contains(kVersionFact); }
+
+bool is_same_job(const CheckpointJob& a, const CheckpointJob& b) {
+  return a.nodes == b.nodes && of_the_job(a.settings) == of_the_job(b.settings);
+}
+
+CheckpointFile read_checkpoint_file(const fs::path& path) {
+  const Bytes bytes = read_file(path.string());
+  return with_file(path.string(), [&] {
+    TensorFile file = parse_tensor_file(bytes, true);
+    CheckpointJob job = job_in(file);
+    std::string made_by = text_in(file, kMadeBy);
+    return CheckpointFile{.job = std::move(job),
+                          .made_by = std::move(made_by),
+                          .bytes = bytes.size(),
+                          .node = node_in(std::move(file))};
+  });
+}
+
+std::map<int, fs::path> checkpoint_files(const fs::path& directory) {
+  std::map<int, fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    const auto rank = number_between<int>(name, kFilePrefix, kFileSuffix);
+    if (rank && *rank >= 0 && name == file_of(*rank) && entry.is_regular_file(error)) {
+      files[*rank] = entry.path();
+    }
+  }
+  return files;
+}
+
 fs::path CheckpointDirectory::directory_of(std::uint64_t step) const {
   return path_ / fmt::format("{}{}", kDirectoryPrefix, step);
 }
@@ -119,12 +161,9 @@ std::vector<std::uint64_t> CheckpointDirectory::steps() const {
   std::vector<std::uint64_t> steps;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path_, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kDirectoryPrefix)) continue;
-    std::uint64_t step = 0;
-    const char* end = name.data() + name.size();
-    const auto read = std::from_chars(name.data() + kDirectoryPrefix.size(), end, step);
-    if (read.ec == std::errc() && read.ptr == end) steps.push_back(step);
+    const auto step =
+        number_between<std::uint64_t>(entry.path().filename().string(), kDirectoryPrefix, "");
+    if (step) steps.push_back(*step);
   }
   std::ranges::sort(steps, std::greater<>());
   return steps;
@@ -165,19 +204,12 @@ CheckpointDirectory::Found CheckpointDirectory::read(std::uint64_t step) const {
   Found found;
   for (int rank = 0; rank == 0 || rank < found.job.nodes; ++rank) {
     const fs::path path = directory / file_of(rank);
-    TensorFile file = read_tensor_file(path);
-    with_file(path.string(), [&] {
-      const CheckpointJob job = job_in(file);
-      if (rank == 0) found.job = job;
-      trainer::NodeCheckpoint node = node_in(std::move(file));
-      if (node.rank == rank && node.step == step && job.nodes == found.job.nodes &&
-          of_the_job(job.settings) == of_the_job(found.job.settings)) {
-        found.checkpoint.nodes.push_back(std::move(node));
-        return;
-      }
-      throw Error(ErrorCode::kDataLoss,
-                  "it is of another node, step or job than its name says; use another copy");
-    });
+    CheckpointFile file = read_checkpoint_file(path);
+    if (rank == 0) found.job = file.job;
+    if (file.node.rank != rank || file.node.step != step || !is_same_job(file.job, found.job)) {
+      throw Error(ErrorCode::kDataLoss, path.string() + ": " + kOfAnother);
+    }
+    found.checkpoint.nodes.push_back(std::move(file.node));
   }
   found.checkpoint.workers = found.job.workers;
   found.checkpoint.servers = found.job.servers;

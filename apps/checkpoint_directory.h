@@ -3,11 +3,13 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/settings.h"
+#include "apps/tensor_file.h"
 #include "trainer/checkpoint.h"
 
 namespace tersewire::apps {
@@ -19,6 +21,31 @@ struct CheckpointJob {
   std::optional<int> servers;
   Settings settings;
 };
+
+// One node's file.
+struct CheckpointFile {
+  CheckpointJob job;
+  std::string made_by;  // "tersewire VERSION"
+  std::size_t bytes = 0;
+  trainer::NodeCheckpoint node;
+};
+
+// Throws an Error that names it where it is missing, damaged or no such file, and
+// kFailedPrecondition where it is of another version.
+CheckpointFile read_checkpoint_file(const std::filesystem::path& path);
+
+// Whether it says that it is one.
+bool is_checkpoint_file(const TensorFile& file);
+
+// Whether files of these jobs can be of one checkpoint.
+bool is_same_job(const CheckpointJob& a, const CheckpointJob& b);
+
+// Why a whole file does not count, where it is of another node, step or job.
+inline constexpr const char* kOfAnother =
+    "it is of another node, step or job than its name says; use another copy";
+
+// The files in the directory of one checkpoint, by the ranks that their names say.
+std::map<int, std::filesystem::path> checkpoint_files(const std::filesystem::path& directory);
 
 // Every function throws an Error that names the file where something cannot be read or written.
 class CheckpointDirectory {
@@ -43,10 +70,11 @@ class CheckpointDirectory {
   // Removes what is newer than `step`: a run that goes on from there comes to those steps again.
   void remove_after(std::uint64_t step) const;
 
- private:
   // Of the steps that have a directory, from the newest on.
   [[nodiscard]] std::vector<std::uint64_t> steps() const;
   [[nodiscard]] std::filesystem::path directory_of(std::uint64_t step) const;
+
+ private:
   [[nodiscard]] Found read(std::uint64_t step) const;
 
   std::filesystem::path path_;

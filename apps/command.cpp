@@ -238,6 +238,11 @@ std::string json_text(const nlohmann::json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+nlohmann::json parse_json(ByteView bytes) {
+  const auto* begin = reinterpret_cast<const char*>(bytes.data());
+  return nlohmann::json::parse(begin, begin + bytes.size(), nullptr, false);
+}
+
 void print(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (!written || std::fflush(stdout) != 0) fail_file("standard output", "written", errno);

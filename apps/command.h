@@ -39,6 +39,7 @@ void add_bench_command(CLI::App& app);
 void add_bench_exchange_command(CLI::App& bench);
 void add_report_command(CLI::App& app);
 void add_train_command(CLI::App& app);
+void add_compare_command(CLI::App& app);
 
 inline constexpr std::size_t kMaxThreads = 256;
 
@@ -64,6 +65,9 @@ class ToldElsewhere : public std::exception {
 // as Job takes them.
 void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
                           int& backup_workers, int& local_steps, bool& raw_from_all);
+
+// Bits per second of a rate as lab/netlab takes them: 10mbit, 1gbit, 2.5gbit. Throws WrongUsage.
+double rate_argument(const std::string& text);
 
 // What the library calls an invalid argument came from the command line.
 template <typename Task>
@@ -154,6 +158,9 @@ void write_new_file(const std::string& path, ByteView bytes);
 
 // JSON for people (indent 2) or on one line (-1); what is not UTF-8, as a path may be, is replaced.
 std::string json_text(const nlohmann::json& json, int indent = 2);
+
+// What a file holds; is_discarded() where that is no JSON.
+nlohmann::json parse_json(ByteView bytes);
 
 // Writes to stdout. Throws where that fails (a full disk behind it).
 void print(std::string_view text);

@@ -1,188 +1,67 @@
-// tersewire inspect: what a message holds, for people and for scripts.
+// tersewire inspect: what a file or directory of the program's holds, for people and for scripts.
 #include <CLI/CLI.hpp>
-#include <charconv>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "apps/command.h"
+#include "apps/inspection.h"
 
 namespace tersewire::apps {
 namespace {
 
-using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
 
 constexpr const char* kExamples = R"(Examples:
   tersewire inspect gradient.tw
   tersewire inspect gradient.tw --json | jq .bits_per_value
+  tersewire inspect runs/lenet-20260102-030405
+  tersewire inspect long/checkpoints/step-100
+  tersewire inspect long/model.safetensors
 Any message will do: a .tw file, a state, or what an application captured. Header, checksum and every
-payload whose number of values is known are verified; damage is reported and ends with exit code 1.)";
+payload whose number of values is known are verified; damage is reported and ends with exit code 1.
+What is damaged among the files of a directory is part of what is said of it.)";
 
-constexpr double kBitsPerByte = 8;
+bool begins_as_json(ByteView bytes) { return !bytes.empty() && bytes.front() == std::byte{'{'}; }
 
-const char* kind_name(MessageKind kind) {
-  switch (kind) {
-    case MessageKind::kPush:
-      return "push";
-    case MessageKind::kPull:
-      return "pull";
-    case MessageKind::kFile:
-      return "file";
-    case MessageKind::kState:
-      return "state";
-    case MessageKind::kDone:
-      return "done";
-    case MessageKind::kOffer:
-      return "offer";
-    case MessageKind::kAgreement:
-      return "agreement";
-    case MessageKind::kChecksum:
-      return "checksum";
-    case MessageKind::kFiniteness:
-      return "finiteness";
-  }
-  return "unknown";
+Inspection inspect_file(const std::string& path) {
+  const Bytes bytes = read_file(path);
+  return with_file(path, [&] {
+    if (looks_like_tensor_file(bytes)) return inspect_tensor_file(bytes);
+    if (begins_as_json(bytes)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "this is text, not a message; read it, or inspect the directory that it is in");
+    }
+    return inspect_message(bytes);
+  });
 }
 
-// Numbers as numbers, switches as booleans, the rest as text.
-Json json_value(const std::string& text) {
-  if (text == "on") return true;
-  if (text == "off") return false;
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto [parsed, error] = std::from_chars(text.data(), end, number);
-  if (error == std::errc() && parsed == end && std::isfinite(number)) return number;
-  return text;
-}
-
-Json parameters_json(const Frame& frame) {
-  Json parameters = Json::object();
-  if (frame.codec == CodecId::kContributors) return parameters;
-  for (const CodecParameter& parameter : payload_parameters(frame.codec, frame.payload)) {
-    parameters[parameter.key] = json_value(parameter.value);
-  }
-  return parameters;
-}
-
-// The ranks whose bits are set.
-Json contributors_json(ByteView bitmap) {
-  Json ranks = Json::array();
-  for (std::size_t bit = 0; bit < 8 * bitmap.size(); ++bit) {
-    if ((bitmap[bit / 8] >> (bit % 8) & std::byte{1}) != std::byte{0}) ranks.push_back(bit);
-  }
-  return ranks;
-}
-
-// The number of values where the message itself tells it.
-std::optional<std::size_t> known_elems(const Frame& frame) {
-  if (frame.description) return frame.description->elems();
-  if (frame.codec == CodecId::kFp32) return frame.payload.size() / sizeof(float);
-  return std::nullopt;
-}
-
-Json frame_json(const Frame& frame) {
-  const bool contributors = frame.codec == CodecId::kContributors;
-  const auto elems = known_elems(frame);
-  if (elems) check_payload(frame.codec, frame.payload, *elems);
-  Json json;
-  json["tensor"] = frame.tensor;
-  json["codec"] = contributors ? "contributors" : codec_name(frame.codec);
-  json["parameters"] = parameters_json(frame);
-  if (contributors) json["contributors"] = contributors_json(frame.payload);
-  json["elems"] = elems ? Json(*elems) : Json();
-  json["shape"] = frame.description ? Json(frame.description->dims) : Json();
-  json["dtype"] = Json();
-  if (frame.description) {
-    const bool f32 = frame.description->element_type == ElementType::kFloat32;
-    json["dtype"] = f32 ? "float32" : "float64";
-  }
-  json["payload_bytes"] = frame.payload.size();
-  json["not_finite"] = frame.not_finite;
-  json["payload_verified"] = elems.has_value();
-  return json;
-}
-
-// What the whole message comes to, beside what its only frame says.
-void add_sizes(Json& json, std::size_t wire_bytes) {
-  const auto elems = json["elems"].get<std::size_t>();
-  const auto bytes = static_cast<double>(wire_bytes);
-  const auto n = static_cast<double>(elems);
-  json["wire_bytes"] = wire_bytes;
-  json["bits_per_value"] = elems > 0 ? Json(bytes * kBitsPerByte / n) : Json();
-  json["compression_ratio"] = elems > 0 ? Json(n * sizeof(float) / bytes) : Json();
-}
-
-Json message_json(ByteView bytes) {
-  const Message message = parse_message(bytes);
-  Json frames = Json::array();
-  for (const Frame& frame : message.frames) frames.push_back(frame_json(frame));
-  Json json;
-  json["kind"] = kind_name(message.header.kind);
-  json["sender"] = message.header.sender;
-  json["step"] = message.header.step;
-  if (message.header.kind == MessageKind::kFile || message.header.kind == MessageKind::kState) {
-    json.update(frames.front());
-    add_sizes(json, bytes.size());
-  } else {
-    json["wire_bytes"] = bytes.size();
-  }
-  json["frames"] = std::move(frames);
-  return json;
-}
-
-std::string plain(const Json& value) {
-  if (value.is_null()) return "-";
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_number_float()) return fmt::format("{:.6g}", value.get<double>());
-  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
-  return value.dump();
-}
-
-// "s=1.75 layout=neighbours ..."
-std::string plain_parameters(const Json& parameters) {
-  std::string text;
-  for (const auto& [key, value] : parameters.items()) {
-    const std::string shown =
-        value.is_boolean() ? (value.get<bool>() ? "on" : "off") : plain(value);
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", key, shown);
-  }
-  return text.empty() ? "-" : text;
-}
-
-std::string lines_of(const Json& json, std::string_view indent) {
-  std::string text;
-  for (const auto& [key, value] : json.items()) {
-    if (key == "frames") continue;
-    text += fmt::format("{}{:<18} {}\n", indent, key,
-                        value.is_object() ? plain_parameters(value) : plain(value));
-  }
-  return text;
-}
-
-std::string message_text(const Json& json) {
-  std::string text = lines_of(json, "");
-  if (json.contains("codec")) return text;
-  std::size_t i = 0;
-  for (const Json& frame : json["frames"]) {
-    text += fmt::format("frame {}\n{}", i++, lines_of(frame, "  "));
-  }
-  return text;
+Inspection inspect_directory(const fs::path& path) {
+  if (looks_like_checkpoint(path)) return inspect_checkpoint(path);
+  if (looks_like_comparison(path)) return inspect_comparison(path);
+  if (looks_like_run(path)) return inspect_run(path);
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("{} is no run, checkpoint or comparison; name one (RUN, "
+                          "RUN/checkpoints/step-N), or a file",
+                          path.string()));
 }
 
 void run_inspect(const std::string& path, bool as_json) {
-  const Bytes bytes = read_file(path);
-  const Json json = with_file(path, [&] { return message_json(bytes); });
-  print(as_json ? json_text(json) + "\n" : message_text(json));
+  std::error_code error;
+  const Inspection inspection =
+      fs::is_directory(path, error) ? inspect_directory(path) : inspect_file(path);
+  print(as_json ? json_text(inspection.json) + "\n" : inspection.text);
 }
 
 }  // namespace
 
 void add_inspect_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("inspect", "Verify a .tw file and say what it holds");
+  CLI::App* command =
+      app.add_subcommand("inspect", "Verify a file, checkpoint or run and say what it holds");
   command->footer(kExamples);
   auto path = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON");
-  command->add_option("OUT.tw", *path, "The file")->required();
+  command->add_option("PATH", *path, "A .tw or .safetensors file, a run or a checkpoint")
+      ->required();
   command->callback([path, as_json] { run_inspect(*path, *as_json); });
 }
 

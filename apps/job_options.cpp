@@ -1,5 +1,9 @@
 // Options of every command that runs a job.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
 
 #include "apps/command.h"
 #include "tersewire/communicator.h"
@@ -19,6 +23,19 @@ int servers_number(const std::string& text) {
 }
 
 }  // namespace
+
+double rate_argument(const std::string& text) {
+  double rate = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
+  const std::string unit(static_cast<const char*>(end), text.data() + text.size());
+  constexpr std::array<std::pair<const char*, double>, 4> kUnits = {
+      {{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}}};
+  const auto* found = std::ranges::find(kUnits, unit, &std::pair<const char*, double>::first);
+  if (error != std::errc() || found == kUnits.end() || !std::isfinite(rate) || rate <= 0) {
+    throw WrongUsage(fmt::format("'{}' is no rate; write 10mbit, 1gbit or 2.5gbit", text));
+  }
+  return rate * found->second;
+}
 
 void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
                           int& backup_workers, int& local_steps, bool& raw_from_all) {

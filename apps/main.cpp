@@ -67,6 +67,7 @@ void add_commands(CLI::App& app) {
   add_report_command(app);
 #ifdef TERSEWIRE_TRAIN_COMMAND
   add_train_command(app);
+  add_compare_command(app);
 #endif
 }
 

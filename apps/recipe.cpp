@@ -66,20 +66,10 @@ std::vector<Setting> settings_of(const Recipe& recipe) {
   return settings;
 }
 
-std::vector<std::string> keys_of(const CLI::App& command) {
-  std::vector<std::string> keys;
-  for (const CLI::Option* option : command.get_options()) {
-    if (!option->get_configurable()) continue;
-    const auto& names = option->get_lnames();
-    keys.insert(keys.end(), names.begin(), names.end());
-  }
-  return keys;
-}
-
 std::string key_of(const CLI::Option& option) { return option.get_lnames().front(); }
 
 CLI::Option& option_of(const Recipe& recipe, const Setting& setting, CLI::App& command) {
-  const std::vector<std::string> keys = keys_of(command);
+  const std::vector<std::string> keys = setting_names(command);
   if (std::ranges::find(keys, setting.key) == keys.end()) {
     refuse(recipe, setting.line,
            fmt::format("there is no setting '{}'; did you mean '{}'?", setting.key,
@@ -146,9 +136,19 @@ Recipe find_recipe(const std::string& name) {
     names.push_back(recipe.name);
   }
   throw WrongUsage(fmt::format(
-      "there is no recipe '{}'; did you mean '{}'? --list-recipes shows them; a file of "
-      "your own is named with a slash or .ini",
+      "there is no recipe '{}'; did you mean '{}'? 'tersewire train --list-recipes' shows them; a "
+      "file of your own is named with a slash or .ini",
       name, nearest(name, names)));
+}
+
+std::vector<std::string> setting_names(const CLI::App& command) {
+  std::vector<std::string> keys;
+  for (const CLI::Option* option : command.get_options()) {
+    if (!option->get_configurable()) continue;
+    const auto& names = option->get_lnames();
+    keys.insert(keys.end(), names.begin(), names.end());
+  }
+  return keys;
 }
 
 void apply_recipe(const Recipe& recipe, CLI::App& command,

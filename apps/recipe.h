@@ -31,6 +31,9 @@ std::string recipe_list();
 // read, is larger than 64 KiB or is no text.
 Recipe find_recipe(const std::string& name);
 
+// The keys that a recipe for the command may have.
+std::vector<std::string> setting_names(const CLI::App& command);
+
 // Gives the command's options the recipe's values, where the command line says nothing of them:
 // neither the option itself nor one that excludes it. `settled` are further options that the
 // command line leaves no room for. Call it once the command line has been parsed. Throws

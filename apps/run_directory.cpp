@@ -40,17 +40,18 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
   lines(kMetrics);
 }
 
-// Where the file system knows no locks there is none.
-void RunDirectory::lock() const {
-  const int descriptor = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) fail_file(path_.string(), "read", errno);
+void lock_directory(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail_file(path.string(), "read", errno);
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(descriptor);
     throw Error(ErrorCode::kFailedPrecondition,
                 fmt::format("another process is working on the run in {}; wait until it has ended",
-                            path_.string()));
+                            path.string()));
   }
 }
+
+void RunDirectory::lock() const { lock_directory(path_); }
 
 RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
   RunDirectory directory;
@@ -58,6 +59,9 @@ RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
   directory.lock();
   directory.last_metrics_ = directory.keep_lines(kMetrics, step);
   directory.keep_lines(kObservations, step);
+  // What the run came to when it was interrupted: no longer so.
+  std::error_code error;
+  fs::remove(directory.path_ / "summary.json", error);
   return directory;
 }
 
@@ -103,15 +107,20 @@ void RunDirectory::add_metrics(const nlohmann::json& line) { add_line(kMetrics, 
 void RunDirectory::add_observation(const nlohmann::json& line) { add_line(kObservations, line); }
 
 RunDirectory RunDirectory::fresh(const std::string& model) {
-  const std::string name = fmt::format("{}-{:%Y%m%d-%H%M%S}", model, fmt::localtime(std::time({})));
+  return RunDirectory(fresh_directory(model));
+}
+
+fs::path fresh_directory(const std::string& name) {
+  const std::string stem = fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time({})));
   std::error_code error;
   fs::create_directories("runs", error);
-  fs::path path = fs::path("runs") / name;
+  fs::path path = fs::path("runs") / stem;
   // Another run may take the name at the same moment: only one of them makes the directory.
   for (int i = 2; !error && !fs::create_directory(path, error); ++i) {
-    path = fs::path("runs") / fmt::format("{}-{}", name, i);
+    path = fs::path("runs") / fmt::format("{}-{}", stem, i);
   }
-  return RunDirectory(path);
+  if (error) fail_file(path.string(), "written", error.value());
+  return path;
 }
 
 }  // namespace tersewire::apps

@@ -11,6 +11,13 @@
 
 namespace tersewire::apps {
 
+// Makes the directory runs/NAME-DATE-TIME, with a number behind it where that is taken.
+std::filesystem::path fresh_directory(const std::string& name);
+
+// Throws kFailedPrecondition where another process works in the directory. Held until this one
+// ends; where the file system knows no locks there is none.
+void lock_directory(const std::filesystem::path& path);
+
 // Every function throws an Error that names the file where something cannot be written.
 class RunDirectory {
  public:
@@ -19,7 +26,7 @@ class RunDirectory {
   // That of a run which goes on after `step`: what its lines say of later steps is dropped.
   // Throws kNotFound where there is none.
   static RunDirectory resumed(std::filesystem::path path, std::uint64_t step);
-  // Makes runs/MODEL-DATE-TIME, with a number behind it where that is taken.
+  // A fresh_directory().
   static RunDirectory fresh(const std::string& model);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,7 +20,9 @@
 #include "apps/recipe.h"
 #include "apps/run_directory.h"
 #include "apps/settings.h"
+#include "apps/step_listener.h"
 #include "apps/tensor_file.h"
+#include "apps/train_check.h"
 #include "apps/train_report.h"
 #include "trainer/models/models.h"
 #include "trainer/train.h"
@@ -67,6 +70,8 @@ struct TrainFlags {
   double epochs = 0;
   std::string out;
   bool json = false;
+  std::optional<std::string> tensorboard;             // a directory for its files
+  std::optional<std::string> metrics;                 // where they are served
   std::string resume;                                 // the directory of a run that goes on
   std::optional<CheckpointDirectory::Found> resumed;  // where it does
   Settings settings;
@@ -87,7 +92,7 @@ nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
 }
 
 void write_model(const RunDirectory& directory, const trainer::TrainResult& result) {
-  TensorFile file;
+  TensorFile file{.facts = {{"made_by", "tersewire " TERSEWIRE_VERSION}}, .arrays = {}};
   for (const auto& [name, array] : result.model) file.arrays[name] = {array.shape, array.values};
   write_new_file((directory.path() / "model.safetensors").string(), tensor_file_bytes(file));
 }
@@ -161,29 +166,41 @@ RunDirectory directory_of(const TrainFlags& flags) {
 // The process of rank 0, which is the one that tells.
 void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network) {
   const trainer::TrainConfig& config = flags.config;
+  const nlohmann::json record = with_recipe(config_json(config), flags.recipe);
+  const std::uint64_t resumed_after = flags.resumed ? flags.resumed->checkpoint.step() : 0;
+  std::vector<std::unique_ptr<StepListener>> listeners;
+  if (flags.metrics) listeners.push_back(make_metrics_server(*flags.metrics));
   RunDirectory directory = directory_of(flags);
-  directory.write_json("config.json", with_recipe(config_json(config), flags.recipe));
-  TrainProgress progress(config.steps, flags.resumed ? flags.resumed->checkpoint.step() : 0);
+  if (flags.tensorboard) {  // which may be in the run's directory
+    listeners.push_back(make_tensorboard_writer(*flags.tensorboard, record, resumed_after));
+  }
+  directory.write_json("config.json", record);
+  TrainProgress progress(config.steps, resumed_after);
   MetricsWriter metrics(directory);
   trainer::TrainHooks hooks = hooks_of(flags, directory.path());
   hooks.on_step = [&](const trainer::StepReport& report) {
     progress.show(report);
     metrics.add(report);
+    for (const auto& listener : listeners) listener->on_step(report);
   };
-  hooks.on_observation = [&](const trainer::Observation& observation) { metrics.add(observation); };
+  hooks.on_observation = [&](const trainer::Observation& observation) {
+    metrics.add(observation);
+    for (const auto& listener : listeners) listener->on_observation(observation);
+  };
   const auto result = trainer::train(config, data, hooks, std::move(network), resumed_from(flags));
   progress.finish();
   tell(flags, *result, directory, metrics.failure());
 }
 
-void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
-  trainer::TrainConfig& config = flags.config;
-  const bool tells = network.front()->rank() == 0;
-  as_usage([&] { trainer::check_nodes(config, network.front()->size()); });
-  for (const std::string& codec : {flags.codec, config.push_codec, config.pull_codec}) {
+void check_codecs(const TrainFlags& flags) {
+  for (const std::string& codec : {flags.codec, flags.config.push_codec, flags.config.pull_codec}) {
     codec_argument(codec);
   }
-  const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
+}
+
+// Epochs become steps, and what makes no sense with this data is refused.
+void settle(TrainFlags& flags, bool epochs_given, const trainer::DataSplits& data) {
+  trainer::TrainConfig& config = flags.config;
   as_usage([&] {
     if (epochs_given) {
       config.steps = trainer::steps_for_epochs(
@@ -191,6 +208,15 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
     }
     trainer::check(config, data);
   });
+}
+
+void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
+  const trainer::TrainConfig& config = flags.config;
+  const bool tells = network.front()->rank() == 0;
+  as_usage([&] { trainer::check_nodes(config, network.front()->size()); });
+  check_codecs(flags);
+  const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
+  settle(flags, epochs_given, data);
   if (tells) {
     train_and_tell(flags, data, network);
   } else {
@@ -236,9 +262,7 @@ void check_data_was_got(const std::string& path) {
                           path, name));
 }
 
-void run_train(TrainFlags& flags, bool push_codec_given, bool pull_codec_given, bool epochs_given) {
-  if (!push_codec_given) flags.config.push_codec = flags.codec;
-  if (!pull_codec_given) flags.config.pull_codec = flags.codec;
+void run_train(TrainFlags& flags, bool epochs_given) {
   check_out(flags);
   check_data_was_got(flags.config.data);
   keep_freed_memory();
@@ -289,9 +313,8 @@ void add_descent_options(CLI::App& command, trainer::TrainConfig& config) {
          "Test the exponential moving average of the parameters with this decay; 0: the last");
 }
 
-}  // namespace
-
-void add_train_command(CLI::App& app) {
+// Registers the command; `act` gets what its command line says, and whether that names epochs.
+void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, bool)>& act) {
   CLI::App* command = app.add_subcommand(
       "train",
       "Train a network with several workers, all traffic compressed, and show what it saved");
@@ -358,12 +381,17 @@ void add_train_command(CLI::App& app) {
                        "settings; --workers, --servers and --transport may be others")
           ->excludes(out)
           ->excludes(recipe);
+  command->add_option("--tensorboard", flags->tensorboard,
+                      "Directory for a file that TensorBoard reads (docs/monitoring.md)");
+  command->add_option("--metrics", flags->metrics,
+                      "PORT, on this machine alone, or ADDRESS:PORT where Prometheus finds metrics "
+                      "while the run lasts; port 0: any that is free");
   command->add_flag("--json", flags->json, "Print the summary alone, as JSON, on stdout");
-  for (const char* not_for_recipes :
-       {"--recipe", "--list-recipes", "--out", "--json", "--resume"}) {
+  for (const char* not_for_recipes : {"--recipe", "--list-recipes", "--out", "--tensorboard",
+                                      "--metrics", "--json", "--resume"}) {
     command->get_option(not_for_recipes)->configurable(false);
   }
-  command->callback([flags, command, recipe, codec, push, pull, policy, epochs, resumed] {
+  command->callback([flags, command, recipe, codec, push, pull, policy, epochs, resumed, act] {
     if (flags->list_recipes) return print(recipe_list());
     if (resumed->count() > 0) resume(*flags, *command);
     if (recipe->count() > 0) {
@@ -374,12 +402,55 @@ void add_train_command(CLI::App& app) {
                                : std::set<const CLI::Option*>{});
     }
     flags->settings = settings_of(*command);
+    if (push->count() == 0) flags->config.push_codec = flags->codec;
+    if (pull->count() == 0) flags->config.pull_codec = flags->codec;
     with_recipe_named(flags->recipe, [&] {
       // A resumed run has its number of steps already, whatever data and workers it has now.
-      run_train(*flags, push->count() > 0, pull->count() > 0,
-                epochs->count() > 0 && !flags->resumed);
+      act(*flags, epochs->count() > 0 && !flags->resumed);
     });
   });
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app) { add_train_command_for(app, run_train); }
+
+trainer::TrainConfig TrainCheck::config_of(std::vector<std::string> arguments) {
+  trainer::TrainConfig config;
+  CLI::App app;
+  add_train_command_for(app, [&](TrainFlags& flags, bool epochs_given) {
+    check_codecs(flags);
+    settle(flags, epochs_given, data_of(flags.config));
+    config = flags.config;
+  });
+  arguments.insert(arguments.begin(), "train");
+  // CLI11 takes them from the back.
+  std::ranges::reverse(arguments);
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    throw WrongUsage(error.what());
+  }
+  return config;
+}
+
+// Of runs that have the same.
+const trainer::DataSplits& TrainCheck::data_of(const trainer::TrainConfig& config) {
+  check_data_was_got(config.data);
+  const std::string key =
+      fmt::format("{}\n{}\n{}\n{}", config.data, config.model, config.augment, config.seed);
+  if (!data_ || key != data_key_) {
+    data_.reset();
+    data_ = as_usage([&] { return trainer::load_data(config); });
+    data_key_ = key;
+  }
+  return *data_;
+}
+
+std::vector<std::string> train_settings() {
+  CLI::App app;
+  add_train_command(app);
+  return setting_names(*app.get_subcommand("train"));
 }
 
 }  // namespace tersewire::apps

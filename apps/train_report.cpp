@@ -6,6 +6,8 @@
 #include <array>
 #include <utility>
 
+#include "apps/traffic_ratios.h"
+
 namespace tersewire::apps {
 namespace {
 
@@ -17,15 +19,13 @@ constexpr std::array<std::pair<const char*, double>, 3> kLinks{
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
-double bits_per_value(std::uint64_t bytes, std::uint64_t values) {
-  return ratio(8 * static_cast<double>(bytes), static_cast<double>(values));
+// Those beside the workers, or that they live with them.
+nlohmann::json servers_json(const trainer::TrainConfig& config, int servers) {
+  if (config.servers == Job::kColocated) return "colocated";
+  return servers;
 }
 
-double compression_ratio(const Counters& counters) {
-  return ratio(
-      kBytesPerFloat * static_cast<double>(counters.pushed_values + counters.pulled_values),
-      static_cast<double>(counters.pushed_bytes + counters.pulled_bytes));
-}
+}  // namespace
 
 std::string bytes_text(double bytes) {
   for (const char* unit : {"B", "kB", "MB", "GB"}) {
@@ -40,14 +40,6 @@ std::string seconds_text(double seconds) {
   if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
   return fmt::format("{:.2f} s", seconds);
 }
-
-// Those beside the workers, or that they live with them.
-nlohmann::json servers_json(const trainer::TrainConfig& config, int servers) {
-  if (config.servers == Job::kColocated) return "colocated";
-  return servers;
-}
-
-}  // namespace
 
 void TrainProgress::smooth(const trainer::StepReport& report) {
   // A batch is a small sample: the mean of the last few dozen says more.
@@ -145,6 +137,11 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"seed", config.seed}};
 }
 
+double modelled_step_seconds(double compute_seconds, double codec_seconds,
+                             double busiest_node_bytes, double bits_per_second) {
+  return compute_seconds + codec_seconds + 8 * busiest_node_bytes / bits_per_second;
+}
+
 TrainSummary::TrainSummary(const trainer::TrainConfig& config, const trainer::TrainResult& result,
                            bool interrupted)
     : config_(config), result_(result), interrupted_(interrupted) {}
@@ -154,8 +151,8 @@ double TrainSummary::busiest_bytes_a_step() const {
 }
 
 double TrainSummary::modelled_step(double bits_per_second) const {
-  return result_.compute_seconds + result_.codec_seconds +
-         8 * busiest_bytes_a_step() / bits_per_second;
+  return modelled_step_seconds(result_.compute_seconds, result_.codec_seconds,
+                               busiest_bytes_a_step(), bits_per_second);
 }
 
 double TrainSummary::modelled_fp32_step(double bits_per_second) const {

@@ -10,6 +10,10 @@
 
 namespace tersewire::apps {
 
+// For people, as in 4.13 kB and 2.76 s.
+std::string bytes_text(double bytes);
+std::string seconds_text(double seconds);
+
 // Progress on stderr. One thread at a time.
 class TrainProgress {
  public:
@@ -41,6 +45,11 @@ nlohmann::json observation_json(const trainer::Observation& observation);
 // The run's configuration as config.json holds it.
 nlohmann::json config_json(const trainer::TrainConfig& config);
 
+// Seconds a step would take if the busiest node's link had `bits_per_second`, and the bytes of a
+// step that cross it did so after the computation, a worker's processor time a step: no overlap.
+double modelled_step_seconds(double compute_seconds, double codec_seconds,
+                             double busiest_node_bytes, double bits_per_second);
+
 // What a run came to; everything that is printed or written at its end.
 class TrainSummary {
  public:
@@ -56,8 +65,6 @@ class TrainSummary {
     return static_cast<double>(result_.steps - result_.resumed_after);
   }
   [[nodiscard]] double busiest_bytes_a_step() const;
-  // Seconds a step would take if the busiest node's link had `bits_per_second`, and all that
-  // crosses it did so after the computation: no overlap.
   [[nodiscard]] double modelled_step(double bits_per_second) const;
   [[nodiscard]] double modelled_fp32_step(double bits_per_second) const;
   // The share of exchanges, each from its first push to its last arrival, in which workers did not

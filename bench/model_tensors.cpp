@@ -49,8 +49,9 @@ class Layers {
   std::vector<TensorInfo> tensors_;
 };
 
-void resnet110(Layers& net) {
-  constexpr int kBlocks = 18;  // a stage, of two layers each: 6 * 18 + 2 layers
+// For CIFAR-10, of 6 * kBlocks + 2 layers: so many blocks a stage, of two layers each.
+template <int kBlocks>
+void cifar_resnet(Layers& net) {
   net.conv("conv1", 3, 16, 3);
   net.norm("bn1", 16);
   Size in = 16;
@@ -166,6 +167,12 @@ void lenet(Layers& net) {
   net.dense("fc2", 500, 10);
 }
 
+void mlp(Layers& net) {
+  net.dense("fc1", Size{28} * 28, 392);
+  net.dense("fc2", 392, 50);
+  net.dense("fc3", 50, 10);
+}
+
 void lstm(Layers& net) {
   net.lstm("lstm1", 65, 512);
   net.lstm("lstm2", 512, 512);
@@ -177,10 +184,18 @@ struct Model {
   void (*list)(Layers& net);
 };
 
-constexpr std::array kModels = {Model{"resnet110", resnet110}, Model{"resnet50", resnet50},
-                                Model{"alexnet", alexnet},     Model{"vgg16", vgg16},
-                                Model{"googlenet", googlenet}, Model{"hdc", hdc},
-                                Model{"lenet", lenet},         Model{"lstm", lstm}};
+constexpr std::array kModels = {Model{"resnet110", cifar_resnet<18>},
+                                Model{"resnet50", resnet50},
+                                Model{"alexnet", alexnet},
+                                Model{"vgg16", vgg16},
+                                Model{"googlenet", googlenet},
+                                Model{"hdc", hdc},
+                                Model{"lenet", lenet},
+                                Model{"lstm", lstm},
+                                Model{"resnet56", cifar_resnet<9>},
+                                Model{"resnet32", cifar_resnet<5>},
+                                Model{"resnet20", cifar_resnet<3>},
+                                Model{"mlp", mlp}};
 
 }  // namespace
 

@@ -25,6 +25,8 @@ std::vector<std::string> model_names();
 //   hdc        INCEPTIONN's digit classifier, 784-500-500-500-500-10                  1.1 M
 //   lenet      that of `tersewire train`                                              0.4 M
 //   lstm       two layers of 512 over 65 characters, AdaComp's                        3.3 M
+//   resnet56, resnet32, resnet20  as resnet110, of fewer layers              0.9, 0.5, 0.3 M
+//   mlp        that of `tersewire train`                                              0.3 M
 std::vector<TensorInfo> model_tensors(std::string_view model, double scale = 1);
 
 }  // namespace tersewire::bench

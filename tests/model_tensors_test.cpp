@@ -28,7 +28,11 @@ TEST(ModelTensors, HaveAsManyValuesAsTheNetworks) {
       {"googlenet", 6'998'552},  // Caffe's without its auxiliary classifiers
       {"hdc", 1'149'010},        // 785 * 500 + 3 * 501 * 500 + 501 * 10
       {"lenet", 431'080},        // Caffe's
-      {"lstm", 3'320'385}};      // the recorded gradients'
+      {"lstm", 3'320'385},       // the recorded gradients'
+      {"resnet56", 853'018},     // 0.85 M (He et al., table 6)
+      {"resnet32", 464'154},     // 0.46 M
+      {"resnet20", 269'722},     // 0.27 M
+      {"mlp", 327'880}};         // 785 * 392 + 393 * 50 + 51 * 10
   const auto names = model_names();
   EXPECT_EQ(names.size(), known.size());
   for (const std::string& name : names) {

@@ -45,9 +45,10 @@ FOREIGN = {
     r"(torch|ATen|c10|caffe2)/.*": ["trainer", "python"],
     r"(pybind11/.*|Python\.h)": ["python"],
     r"(mpi\.h|mpi/.*)": ["src/transport/mpi"],
-    r"(grpc|grpcpp|google/protobuf)/.*|.*\.pb\.h": ["src/transport/grpc"],
+    r"(grpc|grpcpp|google/protobuf)/.*": ["src/transport/grpc"],
+    r".*\.pb\.h": ["src/transport/grpc", "apps"],
     r"(CLI|nlohmann)/.*": ["apps"],
-    r"(curl|openssl)/.*|archive(_entry)?\.h": ["apps"],
+    r"(curl|openssl|isa-l)/.*|(archive|archive_entry|microhttpd)\.h": ["apps"],
     # POSIX and the C library beyond the standard.
     r"(fcntl|malloc|unistd|signal|poll|netdb|pthread|sched|time)\.h|(sys|netinet|arpa)/[a-z]+\.h":
         ["src", "trainer", "apps"],

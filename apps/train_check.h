@@ -1,0 +1,30 @@
+// What a command line of `tersewire train` comes to, without training.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/train.h"
+
+namespace tersewire::apps {
+
+// The options of train that a recipe may set, without dashes.
+std::vector<std::string> train_settings();
+
+// One thread. Keeps the data that was last checked against: the cost of the first check.
+class TrainCheck {
+ public:
+  // What `tersewire train ARGUMENTS` would train, epochs turned into steps. Throws as that command
+  // does before its first step: WrongUsage for what makes no sense, by itself or with the data, and
+  // an Error where data or recipe cannot be read.
+  trainer::TrainConfig config_of(std::vector<std::string> arguments);
+
+ private:
+  const trainer::DataSplits& data_of(const trainer::TrainConfig& config);
+
+  std::optional<trainer::DataSplits> data_;
+  std::string data_key_;
+};
+
+}  // namespace tersewire::apps
