@@ -193,7 +193,7 @@ class Reader {
 };
 
 void Reader::read_comparison(const fs::path& directory) {
-  const Json results = read_json_object(directory / "results.json");
+  const Json results = json_object_if_any(directory / "results.json");
   const std::size_t before = found_.size();
   if (results.is_object()) read_results(directory, results);
   if (found_.size() == before) scan_cells(directory);

@@ -178,7 +178,7 @@ std::string text_of(const Json& object, const std::string& key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-Json read_json_object(const fs::path& file) {
+Json json_object_if_any(const fs::path& file) {
   std::error_code error;
   // A pipe might never end.
   if (!fs::is_regular_file(file, error)) return {};
@@ -205,7 +205,7 @@ RunRecord::RunRecord(fs::path directory, Notes& notes) : directory_(std::move(di
                             "directory that 'tersewire train --out' made",
                             directory_.string()));
   }
-  const Json config = read_json_object(directory_ / "config.json");
+  const Json config = json_object_if_any(directory_ / "config.json");
   if (!config.is_object()) {
     throw Error(ErrorCode::kDataLoss,
                 fmt::format("{} is missing or damaged; name the directory of another run",
@@ -215,7 +215,7 @@ RunRecord::RunRecord(fs::path directory, Notes& notes) : directory_(std::move(di
     if (value.is_primitive() && !value.is_null()) config_[key] = value;
   }
   const fs::path summary = directory_ / "summary.json";
-  summary_ = read_json_object(summary);
+  summary_ = json_object_if_any(summary);
   std::error_code error;
   if (summary_.is_object()) {
     const auto interrupted = summary_.find("interrupted");

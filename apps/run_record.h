@@ -85,9 +85,9 @@ class RunRecord {
 // Whether a directory holds what a run leaves.
 bool is_run(const std::filesystem::path& directory);
 
-// The object that a file holds; null where it holds none, and where there is no such file. Throws an
-// Error where it is too large to be one of ours or cannot be read.
-nlohmann::json read_json_object(const std::filesystem::path& file);
+// The object that a file holds; null where it holds none, and where there is no such file. Throws
+// an Error where it is too large to be one of ours or cannot be read.
+nlohmann::json json_object_if_any(const std::filesystem::path& file);
 
 // Members of an object: a NaN, or nothing, where it has none of that name or of another type.
 double number_of(const nlohmann::json& object, const std::string& key);
