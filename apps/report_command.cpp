@@ -18,19 +18,26 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kExamples = R"(Examples:
-  tersewire report runs/lenet-20260101-120000
+  tersewire report runs/lenet-20260101-120000    writes lenet-20260101-120000.html
   tersewire report --out lenet.html runs/fp32 runs/3lc
   tersewire report --tolerance 1 comparison/     a directory of 'tersewire compare'
 Writes one HTML file that needs no network, and beside it a directory with every figure's data as CSV.)";
 
 struct ReportArguments {
   std::vector<std::string> directories;
-  std::string out = "report.html";
+  std::string out;
   double tolerance = 0.5;
 };
 
 void write_text(const std::string& path, const std::string& text) {
   write_new_file(path, std::as_bytes(std::span(text)));
+}
+
+// That of the directory, if there is but one.
+std::string usual_page(const std::vector<std::string>& directories) {
+  if (directories.size() > 1) return "report.html";
+  std::error_code error;
+  return fs::canonical(directories.front(), error).filename().string() + ".html";
 }
 
 // Beside the page: its name without the suffix, and "-data".
@@ -56,10 +63,11 @@ void run_report(const ReportArguments& arguments) {
   const Designs designs = read_designs(arguments.directories);
   const std::vector<Figure> figures = make_figures(designs);
   const Headline headline = make_headline(designs, arguments.tolerance);
-  write_text(arguments.out, report_html(designs, headline, figures));
-  const fs::path tables = data_directory(arguments.out);
+  const std::string out = arguments.out.empty() ? usual_page(arguments.directories) : arguments.out;
+  write_text(out, report_html(designs, headline, figures));
+  const fs::path tables = data_directory(out);
   write_tables(tables, figures);
-  print(fmt::format("{}\nwrote {} and {}/*.csv\n", headline.title, arguments.out, tables.string()));
+  print(fmt::format("{}\nwrote {} and {}/*.csv\n", headline.title, out, tables.string()));
 }
 
 }  // namespace
@@ -72,7 +80,8 @@ void add_report_command(CLI::App& app) {
       ->add_option("DIR", arguments->directories,
                    "Directories that 'train --out' or 'compare' made")
       ->required();
-  command->add_option("--out", arguments->out, "The page's file")->capture_default_str();
+  command->add_option("--out", arguments->out,
+                      "The page's file [DIR.html here, or report.html for several]");
   command
       ->add_option("--tolerance", arguments->tolerance,
                    "How many percentage points of test accuracy below the baseline a design may be "

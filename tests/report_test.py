@@ -486,6 +486,16 @@ class DamageTest(ReportTest):
         self.assertIn("The runs differ in model (lenet, mlp)", report.notes())
         self.assertEqual(report.data["headline"]["verdicts"], [])
 
+    def test_page_is_named_like_its_directory(self):
+        run = write_run(self.folder / "run")
+        write_run(self.folder / "other")
+        for arguments, name in ((("run/",), "run"), (("run", "other"), "report")):
+            subprocess.run([PROGRAM, "report", *arguments], cwd=self.folder, check=True,
+                           stdout=subprocess.DEVNULL, timeout=60)
+            self.assertTrue((self.folder / f"{name}.html").is_file())
+            self.assertTrue((self.folder / f"{name}-data" / "loss.csv").is_file())
+        self.assertFalse((run / "run.html").exists())
+
     def test_names_stay_text(self):
         run = write_run(self.folder / "run", HOSTILE, config={"model": HOSTILE}, observe=3)
         lines = list(observations(10, 3, HOSTILE))
