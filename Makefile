@@ -1,9 +1,9 @@
-# The two commands are `make demo` and `make test`; everything else is CMake's.
+# The two commands are `make demo` and `make test`; `make pictures` is for the README; everything else is CMake's.
 BUILD ?= build
 JOBS ?= $(shell nproc)
 TERSEWIRE = $(BUILD)/apps/tersewire
 
-.PHONY: deps demo test
+.PHONY: deps demo pictures test
 
 # Missing packages, from Debian or Ubuntu.
 deps:
@@ -14,6 +14,12 @@ demo: deps
 	cmake --preset release -B $(BUILD) >/dev/null
 	cmake --build $(BUILD) --target tersewire_program -j $(JOBS)
 	tools/demo.sh $(TERSEWIRE)
+
+# The README's pictures, from real runs.
+pictures: deps
+	cmake --preset release -B $(BUILD) >/dev/null
+	cmake --build $(BUILD) --target tersewire_program -j $(JOBS)
+	tools/make_pictures.py $(TERSEWIRE)
 
 # Builds everything and runs every test.
 test: deps

@@ -37,6 +37,7 @@ void add_codecs_command(CLI::App& app);
 void add_data_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_bench_exchange_command(CLI::App& bench);
+void add_report_command(CLI::App& app);
 void add_train_command(CLI::App& app);
 void add_compare_command(CLI::App& app);
 

@@ -1,0 +1,96 @@
+// What runs left behind, read back: config.json, summary.json, metrics.jsonl, observations.jsonl
+// (docs/training.md). Files come from anywhere: what is damaged is left out and said so in a note,
+// a sentence for people. One thread.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace tersewire::apps {
+
+using Notes = std::vector<std::string>;
+
+// A step as metrics.jsonl has it. Bytes and times count from the start; what is not there is a NaN.
+struct StepRecord {
+  double step = 0;
+  double loss = 0;
+  double accuracy = 0;
+  double seconds = 0;
+  double push_bytes = 0;
+  double pull_bytes = 0;
+  double push_bits_per_value = 0;
+  double pull_bits_per_value = 0;
+};
+
+// A tensor of an observed step; trainer/observation.h has the meanings.
+struct TensorRecord {
+  std::string name;
+  std::string kind;
+  std::string codec;
+  bool not_finite = false;
+  double values = 0;
+  double bits_per_value = 0;
+  double rms = 0;
+  double relative_error = 0;
+  double residual_rms = 0;
+  double residual_p95 = 0;
+  double residual_max = 0;
+  double limit = 0;              // of the histograms, which are of the same length, or empty
+  std::vector<double> gradient;  // counts
+  std::vector<double> decoded;
+};
+
+struct ObservedStep {
+  double step = 0;
+  double test_accuracy = 0;
+  std::vector<TensorRecord> tensors;
+};
+
+class RunRecord {
+ public:
+  // Reads config.json and summary.json. Throws kNotFound where the directory is that of no run, and
+  // kDataLoss where config.json is damaged.
+  RunRecord(std::filesystem::path directory, Notes& notes);
+
+  [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
+  // Of config.json, what is text, a number or a switch.
+  [[nodiscard]] const std::map<std::string, nlohmann::json>& config() const { return config_; }
+  // Empty where config.json has no such text.
+  [[nodiscard]] std::string config_text(const std::string& key) const;
+  // A NaN where config.json has no such number.
+  [[nodiscard]] double config_number(const std::string& key) const;
+  // A number of summary.json; a NaN where there is none.
+  [[nodiscard]] double summary(const std::string& key) const;
+  // The step time that summary.json models for fp32 on a link so named; a NaN where it does not.
+  [[nodiscard]] double fp32_step_seconds(const std::string& rate) const;
+  // Whether it came to its end: neither cut off nor interrupted.
+  [[nodiscard]] bool finished() const { return summary_.is_object() && !interrupted_; }
+  [[nodiscard]] bool interrupted() const { return interrupted_; }
+
+  // In the order of steps, each once.
+  [[nodiscard]] std::vector<StepRecord> steps(Notes& notes) const;
+  // The same; every step but the last keeps its `largest` largest tensors alone.
+  [[nodiscard]] std::vector<ObservedStep> observed(std::size_t largest, Notes& notes) const;
+
+ private:
+  std::filesystem::path directory_;
+  std::map<std::string, nlohmann::json> config_;
+  nlohmann::json summary_;
+  bool interrupted_ = false;
+};
+
+// Whether a directory holds what a run leaves.
+bool is_run(const std::filesystem::path& directory);
+
+// The object that a file holds; null where it holds none, and where there is no such file. Throws
+// an Error where it is too large to be one of ours or cannot be read.
+nlohmann::json json_object_if_any(const std::filesystem::path& file);
+
+// Members of an object: a NaN, or nothing, where it has none of that name or of another type.
+double number_of(const nlohmann::json& object, const std::string& key);
+std::string text_of(const nlohmann::json& object, const std::string& key);
+
+}  // namespace tersewire::apps
