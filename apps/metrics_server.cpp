@@ -30,10 +30,11 @@ constexpr std::size_t kMaxRequestBytes = std::size_t{16} << 10;
 struct Address {
   std::string host;  // as a URL has it
   std::uint16_t port = 0;
+  // The longest first: it is what {} sets to 0.
   union {
-    sockaddr any;
-    sockaddr_in v4;
     sockaddr_in6 v6;
+    sockaddr_in v4;
+    sockaddr any;
   } socket{};
 };
 

@@ -37,7 +37,6 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
                             path_.string(), error.message()));
   }
   lock();
-  lines(kMetrics);
 }
 
 void lock_directory(const fs::path& path) {

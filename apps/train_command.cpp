@@ -97,7 +97,8 @@ void write_model(const RunDirectory& directory, const trainer::TrainResult& resu
   write_new_file((directory.path() / "model.safetensors").string(), tensor_file_bytes(file));
 }
 
-// What was measured is shown and written, each even where the other fails.
+// What was measured is shown, and the model written, each even where the other fails. The summary
+// comes last: where it is, the run's directory is whole.
 void tell(const TrainFlags& flags, const trainer::TrainResult& result,
           const RunDirectory& directory, std::optional<Error> failure) {
   const TrainSummary summary(flags.config, result,
@@ -116,9 +117,9 @@ void tell(const TrainFlags& flags, const trainer::TrainResult& result,
                                    flags.recipe.empty() ? "" : " of recipe " + flags.recipe,
                                    directory.path().string()));
   });
-  attempt([&] { directory.write_json("summary.json", record); });
   attempt([&] { write_model(directory, result); });
   if (failure) throw *failure;
+  directory.write_json("summary.json", record);
 }
 
 using Network = std::vector<std::unique_ptr<Transport>>;

@@ -60,11 +60,13 @@ TEST(Observer, NamesTheMagnitudeBelowWhichMostOfTheResidualLies) {
   EXPECT_DOUBLE_EQ(Observer(job, 0).look(0, 1, gradient, residual).residual_p95, 95);
 }
 
-TEST(Observer, ShowsNoFiguresOfWhatIsNotFinite) {
+TEST(Observer, ShowsOfWhatIsNotFiniteTheResidualAlone) {
   const Job job = job_with("3lc", 2);
   const std::vector<float> gradient{1, std::numeric_limits<float>::quiet_NaN()};
-  const TensorObservation seen = Observer(job, 0).look(0, 1, gradient, {});
+  const std::vector<float> residual{3, 4};
+  const TensorObservation seen = Observer(job, 0).look(0, 1, gradient, residual);
   EXPECT_TRUE(seen.not_finite);
+  EXPECT_EQ(seen.residual_max, 4);
   EXPECT_EQ(seen.encoded_bytes, 8U);
   EXPECT_EQ(seen.rms, 0);
   EXPECT_EQ(total(seen.histograms.gradient), 0U);

@@ -281,6 +281,16 @@ class Resume(unittest.TestCase):
         left = [name for _, _, names in os.walk(run) for name in names]
         self.assertEqual(sorted(left), ["config.json", "metrics.jsonl"])
 
+    def test_without_its_model_a_run_is_not_whole(self):
+        run = os.path.join(self.scratch, "no-model")
+        # Room for metrics, and not for the model.
+        limit = 100_000
+        failed = train("--model", "mlp", "--workers", "1", "--steps", "2", "--batch", "2", "--out",
+                       run, preexec_fn=lambda: resource.setrlimit(
+                           resource.RLIMIT_FSIZE, (limit, limit)))  # fmt: skip
+        self.assert_refused(failed, 1, "model.safetensors")
+        self.assertEqual(sorted(os.listdir(run)), ["config.json", "metrics.jsonl"])
+
     def test_over_processes_and_from_one_transport_to_the_other(self):
         if "MPIEXEC" not in os.environ:
             self.skipTest("no MPIEXEC in the environment")

@@ -28,8 +28,8 @@ struct TensorObservation {
   std::uint64_t values = 0;
   std::string codec;                // that the policy chose, with all its parameters
   std::uint64_t encoded_bytes = 0;  // the payload
-  bool not_finite = false;          // it held a NaN or an infinity; what follows is then 0
-  double rms = 0;                   // root mean square of what was to be sent, without the residual
+  bool not_finite = false;  // it held a NaN or an infinity; rms, error and histograms are then 0
+  double rms = 0;           // root mean square of what was to be sent, without the residual
   // Root mean square of (decoded - what was encoded) over that of what was encoded: the gradient
   // and the residual together.
   double relative_error = 0;

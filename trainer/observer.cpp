@@ -83,12 +83,12 @@ TensorObservation Observer::look(std::size_t tensor, std::uint64_t step,
   const Encoded encoded = encoder->encode(values, step, payload);
   observation.encoded_bytes = payload.size();
   observation.not_finite = encoded.not_finite;
+  observe_residual(residual, observation);
   if (encoded.not_finite) return observation;
   std::vector<float> decoded(values.size());
   decode(encoded.codec, payload, decoded);
   observation.rms = rms(values);
   observation.relative_error = relative_error(values, residual, decoded);
-  observe_residual(residual, observation);
   observation.histograms = histograms_of(values, decoded);
   return observation;
 }
