@@ -77,6 +77,14 @@ def test_shapes_are_sides_or_a_number_of_values():
             ErrorCode.kInvalidArgument, CODEC.encoder, shape)
 
 
+def test_padding_hides_a_number_of_values():
+    """What the documentation says that decode() cannot tell."""
+    payload = CODEC.encoder(4).encode(gradient(4), 0)
+    tersewire.check_payload(payload, 5)
+    assert bits(decoded(payload, 5)[:4]) == bits(decoded(payload, 4))
+    raises(ErrorCode.kDataLoss, tersewire.check_payload, payload, 6)
+
+
 def test_what_is_read_only_is_encoded_and_not_decoded_into():
     values = gradient(100)
     values.flags.writeable = False

@@ -312,7 +312,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc
 
     What is not sent in a step is added to the parameter's next gradient, whatever bucket it is in.
     The training loop stays as it is. Returns a Hook with counters, summary(), state_dict() and
-    close(). Raises Error (kInvalidArgument) where ranks differ or the model is not wrapped. After an error in a backward pass the job is
-    over: the other ranks end with the time limit of their process group.
+    close(). Raises Error (kInvalidArgument) where ranks differ or the model is not wrapped. After
+    an error in a backward pass the job is over: the other ranks end with the time limit of their
+    process group.
     """
     return Hook(model, codec, policy, exchange, seed, warm_up_steps, loss_scale)
