@@ -134,13 +134,25 @@ class TensorEncoder {
   PayloadMemory memory_;
 };
 
+Shape shape_argument(const py::object& shape, bool is_number) {
+  try {
+    if (!py::isinstance<py::bool_>(shape)) {
+      return is_number ? Shape{shape.cast<std::uint64_t>()} : shape.cast<Shape>();
+    }
+  } catch (const py::cast_error&) {
+    // Refused below.
+  }
+  refuse("shape is " + std::string(py::repr(shape)) +
+         "; pass a tuple of sides or a number of values");
+}
+
 std::shared_ptr<TensorEncoder> make_tensor_encoder(const Codec& codec, const py::object& shape,
                                                    std::uint64_t seed, std::uint32_t sender,
                                                    std::uint32_t tensor, const std::string& kind) {
-  const bool any_shape = py::isinstance<py::int_>(shape);
-  const Shape sides = any_shape ? Shape{shape.cast<std::uint64_t>()} : shape.cast<Shape>();
+  // numpy's integers are no int, and its arrays of sides are no number.
+  const bool any_shape = PyIndex_Check(shape.ptr()) != 0 && PySequence_Check(shape.ptr()) == 0;
   return std::make_shared<TensorEncoder>(
-      codec, sides, any_shape,
+      codec, shape_argument(shape, any_shape), any_shape,
       EncoderContext{.seed = seed, .sender = sender, .tensor = tensor, .kind = tensor_kind(kind)});
 }
 
@@ -268,7 +280,8 @@ sender  rank of the node that encodes, below 2^24
 tensor  the tensor's number in its job
 kind    conv, dense, recurrent, norm, bias, embedding or other; adacomp goes by it
 
-Stochastic codecs draw by seed, sender, tensor, step and element, and nothing else.
+Stochastic codecs draw by seed, sender, tensor, step and element, and nothing else. Raises Error
+(kInvalidArgument) for any other shape.
 Cost: a float a value for the residual.)")
       .def(
           "decode",

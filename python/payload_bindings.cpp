@@ -106,7 +106,8 @@ void bind_readers(py::module_& module) {
   module.def("check_payload", &check, py::arg("payload"), py::arg("elems"),
              R"(Checks what decoding would check, for so many values, and writes nothing.
 
-Raises Error (kDataLoss) where the payload is malformed or holds another number of values.)");
+Raises Error (kDataLoss) where the payload is malformed or holds another number of values, as far as
+its bytes tell: 3lc pads to a multiple of five, and a payload of 4 values passes for one of 5.)");
   module.def("decode", &decode_into, py::arg("payload"), py::arg("out"), py::kw_only(),
              py::arg("pool") = py::none(),
              R"(Overwrites `out` with the payload's values.
@@ -116,8 +117,9 @@ out      float32 or float64, contiguous, on the CPU, as many values as the paylo
 pool     a ThreadPool to use; without one the calling thread alone
 
 The payload is checked whole first: where it is malformed or holds another number of values, Error
-(kDataLoss) is raised and `out` is unchanged. Codecs whose values are floats are widened to
-float64. Any thread. Cost: one pass over `out`, which is not copied.)");
+(kDataLoss) is raised and `out` is unchanged; its bytes do not tell every number, as check_payload()
+says. Codecs whose values are floats are widened to float64. Any thread. Cost: one pass over `out`,
+which is not copied.)");
   module.def("decode_add", &decode_add_into, py::arg("payload"), py::arg("weight"), py::arg("out"),
              py::kw_only(), py::arg("pool") = py::none(),
              R"(Adds weight times the payload's values to `out`, float32. Otherwise like decode().

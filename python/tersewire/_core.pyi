@@ -1,4 +1,4 @@
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, SupportsIndex, Tuple, Union
 
 import numpy
 import numpy.typing
@@ -8,7 +8,7 @@ import numpy.typing
 _Array = Any
 # The same, seen as bytes.
 _Buffer = Any
-_Shape = Union[int, Sequence[int]]
+_Shape = Union[SupportsIndex, Sequence[SupportsIndex]]
 _Floats = numpy.typing.NDArray[numpy.float32]
 
 __version__: str

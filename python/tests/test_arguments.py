@@ -65,6 +65,26 @@ def test_other_shapes_are_refused():
     assert (out == 7).all()
 
 
+def test_shapes_are_sides_or_a_number_of_values():
+    for shape in (numpy.prod((4, 3)), numpy.uint8(12), 12):
+        encoder = CODEC.encoder(shape)
+        assert encoder.shape == (12,)
+        encoder.encode(numpy.zeros((4, 3), "float32"), 0)
+    for shape in ([4, 3], numpy.array([4, 3]), (numpy.int64(4), 3)):
+        assert CODEC.encoder(shape).shape == (4, 3)
+    for shape in (-1, None, 3.5, "ab", True, (4, -1), (3.5,), 1 << 64):
+        assert f"shape is {shape!r}; pass a tuple" in raises(
+            ErrorCode.kInvalidArgument, CODEC.encoder, shape)
+
+
+def test_padding_hides_a_number_of_values():
+    """What the documentation says that decode() cannot tell."""
+    payload = CODEC.encoder(4).encode(gradient(4), 0)
+    tersewire.check_payload(payload, 5)
+    assert bits(decoded(payload, 5)[:4]) == bits(decoded(payload, 4))
+    raises(ErrorCode.kDataLoss, tersewire.check_payload, payload, 6)
+
+
 def test_what_is_read_only_is_encoded_and_not_decoded_into():
     values = gradient(100)
     values.flags.writeable = False

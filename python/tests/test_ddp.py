@@ -4,6 +4,7 @@ import contextlib
 import re
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -212,6 +213,18 @@ def case_a_resumed_run_is_the_uninterrupted_one():
         again.load_state_dict(saved)
         hook.load_state_dict(state)
         assert torch.equal(train(again, range(3, 6)), expected)
+        assert hook.counters.steps == 3 and hook.state_dict()["step"] == 6
+
+
+def case_counters_are_of_this_process():
+    model = wrapped()
+    hook = tersewire.torch.register(model, "fp32")
+    hook.load_state_dict({**hook.state_dict(), "step": 1000})
+    train(model, range(2))
+    assert hook.counters.steps == 2
+    # A value takes 32 bits; the number of steps before is nothing to its mean.
+    if dist.get_world_size() > 1:
+        assert " 32.000 " in hook.summary() and "2 steps" in hook.summary()
 
 
 def case_a_state_that_does_not_fit_is_refused():
@@ -233,6 +246,40 @@ def case_ranks_that_differ_are_refused():
         codec = "3lc:s=1.5" if dist.get_rank() == 1 else "3lc"
         with pytest.raises(tersewire.Error, match="rank 1 has another model"):
             tersewire.torch.register(wrapped(), codec)
+
+
+def case_a_model_that_is_not_wrapped_is_refused():
+    with pytest.raises(tersewire.Error, match="wrap the model in DistributedDataParallel first"):
+        tersewire.torch.register(Net())
+
+
+def hooks_and_groups():
+    threads = sum(thread.name == "tersewire" for thread in threading.enumerate())
+    return threads, len(dist.distributed_c10d._pg_map)
+
+
+def case_close_ends_thread_and_group():
+    model = wrapped()
+    before = hooks_and_groups()
+    hook = tersewire.torch.register(model)
+    train(model, range(2))
+    assert hooks_and_groups() == tuple(count + 1 for count in before)
+    hook.close()
+    hook.close()
+    assert hooks_and_groups() == before
+    assert hook.counters.steps == hook.state_dict()["step"] == 2 and "2 steps" in hook.summary()
+    with pytest.raises(RuntimeError, match="closed"):
+        train(model, [2])
+
+
+def case_a_second_hook_leaves_nothing_behind():
+    model = wrapped()
+    tersewire.torch.register(model)
+    before = hooks_and_groups()
+    with pytest.raises(RuntimeError):
+        tersewire.torch.register(model)
+    assert hooks_and_groups() == before
+    check_replicas(train(model, range(2)))
 
 
 def case_a_failure_ends_the_backward_pass():

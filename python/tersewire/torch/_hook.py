@@ -29,7 +29,7 @@ def _refuse(sentence: str) -> None:
 
 @dataclass
 class Counters:
-    """Since the start, of this rank."""
+    """Since the start of this process, of this rank."""
 
     steps: int = 0
     gradient_bytes: int = 0  # of the gradients in float32
@@ -58,6 +58,9 @@ class Hook:
     def __init__(self, model: torch.nn.parallel.DistributedDataParallel, codec: str, policy: str,
                  exchange: str, seed: int, warm_up_steps: int,
                  loss_scale: Optional[Callable[[], float]]) -> None:
+        if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            _refuse(f"the model is a {type(model).__name__}; wrap the model in "
+                    "DistributedDataParallel first")
         if exchange not in EXCHANGES:
             _refuse(f"there is no exchange '{exchange}'; take one of {', '.join(EXCHANGES)}")
         self._infos = tensor_infos(model.module)
@@ -69,6 +72,8 @@ class Hook:
         self._loss_scale = loss_scale
         self._scale = loss_scale() if loss_scale else 1.0
         self._step = 0
+        self._steps_here = 0  # without those before a restart
+        self._closed = False
         self._failure: Optional[BaseException] = None
         self._gradient_bytes = 0
         self._exchange_seconds = 0.0
@@ -81,14 +86,18 @@ class Hook:
         self._buckets: "queue.SimpleQueue[Optional[_Bucket]]" = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tersewire", daemon=True)
         self._thread.start()
-        atexit.register(self._end)
-        model.register_comm_hook(None, self._on_bucket)
+        atexit.register(self.close)
+        try:
+            model.register_comm_hook(None, self._on_bucket)
+        except BaseException:  # a model takes one hook
+            self.close()
+            raise
 
     @property
     def counters(self) -> Counters:
         directions = self._exchange.directions.values()
         return Counters(
-            steps=self._step,
+            steps=self._steps_here,
             gradient_bytes=self._gradient_bytes,
             sent_bytes=self._group.sent_bytes,
             received_bytes=self._group.received_bytes,
@@ -100,7 +109,7 @@ class Hook:
     def summary(self) -> str:
         """A table: what each parameter's gradients took, and what they would in float32."""
         push = self._exchange.push.encoded_bytes
-        steps = max(1, self._step)
+        steps = max(1, self._steps_here)
         lines = [f"{'parameter':32} {'values':>10} {'codec':16} {'bits a value':>12} {'ratio':>8}"]
         for number, (info, codec) in enumerate(zip(self._infos, self._codecs)):
             parts = self._parts[number]
@@ -159,6 +168,23 @@ class Hook:
         self._step = listed[0]["step"]
         self._scale = listed[0]["loss_scale"]
 
+    def close(self) -> None:
+        """Ends the hook's thread and its group; Python's end does so too. Twice is as once.
+
+        Call it after the last backward pass: the model has no other way to average gradients.
+        Counters, summary() and state_dict() remain.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        # A thread that is still in torch when Python ends would take the process down with it.
+        atexit.unregister(self.close)
+        self._buckets.put(None)
+        # One that waits for ranks that are gone waits in vain.
+        self._thread.join(_LAST_SECONDS)
+        if not self._thread.is_alive():
+            self._group.close()
+
     def _check_contents(self, states: Sequence[Dict[str, Any]]) -> None:
         names = set(_STATE_NAMES) | set(self._exchange.directions)
         sizes = {info.name: elems_of(info) for info in self._infos}
@@ -201,6 +227,9 @@ class Hook:
 
     # Called by the backward pass, bucket by bucket in the same order on every rank.
     def _on_bucket(self, _: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if self._closed:
+            raise Error(ErrorCode.kFailedPrecondition,
+                        "the hook of this model is closed; close it after the last backward pass")
         if bucket.index() == 0 and self._loss_scale:
             self._scale_residuals(self._loss_scale())
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
@@ -209,15 +238,8 @@ class Hook:
             parameters=[self._numbers[p] for p in bucket.parameters()], future=future))
         if bucket.is_last():
             self._step += 1
+            self._steps_here += 1
         return future
-
-    def _end(self) -> None:
-        """A thread that is still in torch when Python ends would take the process down with it."""
-        self._buckets.put(None)
-        # One that waits for ranks that are gone waits in vain.
-        self._thread.join(_LAST_SECONDS)
-        if not self._thread.is_alive():
-            self._group.close()
 
     def _run(self) -> None:
         while True:
@@ -289,8 +311,9 @@ def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc
                    GradScaler.get_scale does; residuals follow when it changes
 
     What is not sent in a step is added to the parameter's next gradient, whatever bucket it is in.
-    The training loop stays as it is. Returns a Hook with counters, summary() and state_dict().
-    Raises Error (kInvalidArgument) where ranks differ. After an error in a backward pass the job is
-    over: the other ranks end with the time limit of their process group.
+    The training loop stays as it is. Returns a Hook with counters, summary(), state_dict() and
+    close(). Raises Error (kInvalidArgument) where ranks differ or the model is not wrapped. After
+    an error in a backward pass the job is over: the other ranks end with the time limit of their
+    process group.
     """
     return Hook(model, codec, policy, exchange, seed, warm_up_steps, loss_scale)
