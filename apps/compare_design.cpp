@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -51,18 +52,28 @@ bool is_setting(const std::string& piece) {
   return piece.find('=') < piece.find(':') && piece.find('=') != std::string::npos;
 }
 
+// Of train's options that no recipe sets: why no comparison does either, or nothing.
+std::string not_for_any(const std::string& key) {
+  constexpr std::array<const char*, 6> kOfOneRun{"out",     "resume", "tensorboard",
+                                                 "metrics", "json",   "list-recipes"};
+  if (key == "recipe") return "all designs have the same one; use --recipe";
+  if (std::ranges::count(kOfOneRun, key) > 0) return "it is for one run, not for all cells";
+  return "";
+}
+
 // `why` refuses some keys: the sentence, or nothing.
 template <typename Why>
 void add_setting(Settings& settings, const std::string& piece, const Why& why) {
   const std::size_t equals = piece.find('=');
   const std::string key = piece.substr(0, equals);
+  std::string refused = not_for_any(key);
+  if (refused.empty()) refused = why(key);
+  if (!refused.empty()) throw WrongUsage(fmt::format("{} cannot be set here: {}", key, refused));
   const std::vector<std::string> known = train_settings();
   if (std::ranges::find(known, key) == known.end()) {
     throw WrongUsage(
         fmt::format("train has no setting '{}'; did you mean '{}'?", key, nearest(key, known)));
   }
-  const std::string refused = why(key);
-  if (!refused.empty()) throw WrongUsage(fmt::format("{} cannot be set here: {}", key, refused));
   if (!settings.emplace(key, piece.substr(equals + 1)).second) {
     throw WrongUsage(fmt::format("{} is there twice; keep one", key));
   }

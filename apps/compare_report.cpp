@@ -35,7 +35,10 @@ std::optional<double> sample_deviation(const std::vector<const CellResult*>& res
 
 DesignMeans means_of(const std::vector<const CellResult*>& results) {
   if (results.empty()) return {};
+  const auto diverged = std::ranges::count_if(
+      results, [](const CellResult* result) { return !result->final_loss.is_number(); });
   return {.runs = results.size(),
+          .diverged = static_cast<std::size_t>(diverged),
           .test_accuracy = mean(results, &CellResult::test_accuracy),
           .accuracy_deviation = sample_deviation(results, &CellResult::test_accuracy),
           .compression_ratio = mean(results, &CellResult::compression_ratio),
@@ -232,7 +235,9 @@ std::string CompareReport::speedup_table(std::size_t count) const {
     }
     const DesignMeans& means = means_[i][count];
     std::string accuracy = means.runs > 0 ? fmt::format("{:.2f}", 100 * means.test_accuracy) : "-";
-    if (means.accuracy_deviation) {
+    if (means.diverged > 0) {
+      accuracy += " diverged";
+    } else if (means.accuracy_deviation) {
       accuracy += fmt::format(" +- {:.2f}", 100 * *means.accuracy_deviation);
     }
     const auto difference = this->difference(i, count);
@@ -291,6 +296,11 @@ std::string CompareReport::legend() const {
         "(docs/comparing.md).\n";
   for (const std::string& obstacle : obstacles)
     text += fmt::format("Not measured: {}.\n", obstacle);
+  const auto diverged = [](const DesignMeans& means) { return means.diverged > 0; };
+  if (std::ranges::any_of(
+          means_, [&](const auto& counts) { return std::ranges::any_of(counts, diverged); })) {
+    text += "diverged: a run's loss was no finite number at its end; the accuracy says nothing.\n";
+  }
   if (plan_.seeds.size() > 1) {
     text += fmt::format("Accuracies are means of {} seeds, with the deviation of a sample.\n",
                         plan_.seeds.size());

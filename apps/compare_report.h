@@ -23,7 +23,8 @@ using LabSteps = std::vector<std::vector<LabStep>>;
 
 // Means over those runs of a design and a number of steps that came to their end.
 struct DesignMeans {
-  std::size_t runs = 0;  // 0: everything below is
+  std::size_t runs = 0;      // 0: everything below is
+  std::size_t diverged = 0;  // of them: their loss ended as no finite number
   double test_accuracy = 0;
   std::optional<double> accuracy_deviation;  // of a sample; with two runs at least
   double compression_ratio = 0;

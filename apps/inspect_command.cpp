@@ -4,6 +4,7 @@
 
 #include "apps/command.h"
 #include "apps/inspection.h"
+#include "apps/run_record.h"
 
 namespace tersewire::apps {
 namespace {
@@ -35,6 +36,7 @@ Inspection inspect_file(const std::string& path) {
 }
 
 Inspection inspect_directory(const fs::path& path) {
+  check_may_enter(path);
   if (looks_like_checkpoint(path)) return inspect_checkpoint(path);
   if (looks_like_comparison(path)) return inspect_comparison(path);
   if (looks_like_run(path)) return inspect_run(path);

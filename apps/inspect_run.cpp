@@ -1,4 +1,4 @@
-// What a run came to, from the files that it left, however it ended; and a comparison of runs.
+// What a run came to, from the files that it left, however it ended.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -22,8 +22,6 @@ constexpr const char* kMetrics = "metrics.jsonl";
 constexpr const char* kSummary = "summary.json";
 constexpr const char* kObservations = "observations.jsonl";
 constexpr const char* kModel = "model.safetensors";
-constexpr const char* kPlan = "compare.json";
-constexpr const char* kResults = "results.json";
 
 bool is_file(const fs::path& path) {
   std::error_code error;
@@ -247,21 +245,9 @@ bool looks_like_run(const fs::path& directory) {
   return is_file(directory / kConfig) || is_file(directory / kMetrics);
 }
 
-bool looks_like_comparison(const fs::path& directory) { return is_file(directory / kPlan); }
-
 Inspection inspect_run(const fs::path& directory) {
   Json json = run_json(directory);
   std::string text = run_text(json);
-  return {std::move(json), std::move(text)};
-}
-
-Inspection inspect_comparison(const fs::path& directory) {
-  const Json plan = read_json_object(directory / kPlan);
-  const Json designs = plan.value("designs", Json());
-  Json json{{"kind", "comparison"},
-            {"designs", designs.is_array() ? designs.size() : 0},
-            {"results", is_file(directory / kResults)}};
-  std::string text = lines_of(json, "");
   return {std::move(json), std::move(text)};
 }
 

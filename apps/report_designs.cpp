@@ -6,11 +6,13 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <compare>
 #include <limits>
 #include <set>
 #include <system_error>
 #include <tuple>
 
+#include "apps/command.h"
 #include "tersewire/codec.h"
 #include "tersewire/error.h"
 
@@ -25,8 +27,8 @@ using Config = std::map<std::string, Json>;
 constexpr std::array<double, 3> kUsualRates{1e7, 1e8, 1e9};
 
 // What makes no other design of a run.
-constexpr std::array<const char*, 8> kNoDesign{
-    "seed",   "steps",    "warm_up_steps", "checkpoint_steps", "observe_steps", "deadline_seconds",
+constexpr std::array<const char*, 7> kNoDesign{
+    "seed",   "steps",    "checkpoint_steps", "observe_steps", "deadline_seconds",
     "recipe", "transport"};
 // What makes another job of it.
 constexpr std::array<const char*, 5> kJob{"model", "data", "augment", "workers", "batch"};
@@ -49,8 +51,16 @@ std::string rate_name(double bits_per_second) {
   return fmt::format("{:.6g} bit/s", bits_per_second);
 }
 
+// A design of a comparison, as `compare` named it. Nothing in it where no comparison did.
+struct Origin {
+  fs::path comparison;
+  std::string name;
+
+  friend auto operator<=>(const Origin&, const Origin&) = default;
+};
+
 struct FoundRun {
-  std::string design;  // as `compare` named it; empty where it did not
+  Origin origin;
   RunRecord run;
 };
 
@@ -131,13 +141,15 @@ class Reader {
     const fs::path directory = fs::path(name);
     std::error_code error;
     if (!fs::is_directory(directory, error)) {
+      if (error == std::errc::permission_denied) fail_file(name, "read", error.value());
       throw Error(ErrorCode::kNotFound,
                   name +
                       " is no directory; name one that 'tersewire train --out' or 'tersewire "
                       "compare' made");
     }
+    check_may_enter(directory);
     if (is_run(directory)) {
-      add("", directory);
+      add({}, directory);
     } else if (fs::exists(directory / "results.json", error) ||
                fs::is_directory(directory / "cells", error)) {
       read_comparison(directory);
@@ -152,18 +164,18 @@ class Reader {
   Designs designs() &&;
 
  private:
-  void add(const std::string& design, const fs::path& directory) {
+  void add(const Origin& origin, const fs::path& directory) {
     std::error_code error;
     const fs::path canonical = fs::weakly_canonical(directory, error);
     // Named twice it would count twice.
     if (!seen_.insert(canonical).second) return;
-    found_.push_back({design, RunRecord(directory, designs_.notes)});
+    found_.push_back({origin, RunRecord(directory, designs_.notes)});
   }
 
   // Of a comparison what cannot be read is left out, so that the rest is seen.
-  void try_add(const std::string& design, const fs::path& directory) {
+  void try_add(const Origin& origin, const fs::path& directory) {
     try {
-      add(design, directory);
+      add(origin, directory);
     } catch (const Error& error) {
       designs_.notes.push_back(fmt::format("Left out: {}.", error.what()));
     }
@@ -171,22 +183,26 @@ class Reader {
 
   void read_comparison(const fs::path& directory);
   void read_results(const fs::path& directory, const Json& results);
-  void read_lab(const std::string& name, const Json& design);
-  void read_cell(const std::string& design, const fs::path& directory, const Json& cell);
+  void read_lab(const Origin& origin, const Json& design);
+  void read_cell(const Origin& origin, const Json& cell);
   void scan_cells(const fs::path& directory);
   void read_rates(const Json& results);
   void group();
   void name_designs();
+  [[nodiscard]] bool is_taken(const std::string& name) const;
+  [[nodiscard]] std::string free_name(const std::string& name) const;
+  [[nodiscard]] std::string name_with_directory(const Origin& origin) const;
   void choose_times();
   void read_courses();
   void choose_baseline();
   void check_job();
+  void tell_diverged();
   void tell_unfinished();
 
   std::set<fs::path> seen_;
   std::vector<FoundRun> found_;
   std::string baseline_;
-  std::map<std::string, std::map<double, double>> lab_;  // by design, by bits a second
+  std::map<Origin, std::map<double, double>> lab_;  // by bits a second
   Config usual_;
   std::size_t missing_cells_ = 0;
   Designs designs_;
@@ -212,27 +228,28 @@ void Reader::read_results(const fs::path& directory, const Json& results) {
   for (const Json& design : *designs) {
     const std::string name = text_of(design, "name");
     if (name.empty() || !design.contains("cells") || !design["cells"].is_array()) continue;
-    for (const Json& cell : design["cells"]) read_cell(name, directory, cell);
-    read_lab(name, design);
+    const Origin origin{directory, name};
+    for (const Json& cell : design["cells"]) read_cell(origin, cell);
+    read_lab(origin, design);
   }
 }
 
-void Reader::read_lab(const std::string& name, const Json& design) {
+void Reader::read_lab(const Origin& origin, const Json& design) {
   const auto rates = design.find("rates");
   if (rates == design.end() || !rates->is_array()) return;
   for (const Json& rate : *rates) {
     const double seconds = number_of(rate, "step_seconds");
     if (text_of(rate, "kind") != "measured" || !(seconds > 0)) continue;
-    lab_[name][number_of(rate, "bits_per_second")] = seconds;
+    lab_[origin][number_of(rate, "bits_per_second")] = seconds;
   }
 }
 
-void Reader::read_cell(const std::string& design, const fs::path& directory, const Json& cell) {
+void Reader::read_cell(const Origin& origin, const Json& cell) {
   const fs::path path = text_of(cell, "dir");
   // A comparison's runs lie below it.
   if (path.empty() || path.is_absolute() || std::ranges::count(path, fs::path("..")) > 0) return;
-  if (is_run(directory / path)) {
-    try_add(design, directory / path);
+  if (is_run(origin.comparison / path)) {
+    try_add(origin, origin.comparison / path);
   } else {
     ++missing_cells_;
   }
@@ -247,7 +264,7 @@ void Reader::scan_cells(const fs::path& directory) {
     if (entry->is_directory(error) && is_run(entry->path())) runs.push_back(entry->path());
   }
   std::ranges::sort(runs);
-  for (const fs::path& run : runs) try_add("", run);
+  for (const fs::path& run : runs) try_add({}, run);
 }
 
 void Reader::read_rates(const Json& results) {
@@ -262,38 +279,52 @@ void Reader::read_rates(const Json& results) {
 
 void Reader::group() {
   std::vector<Config> configs;  // of the designs
+  std::vector<Origin> origins;
   for (FoundRun& found : found_) {
     const Config config = design_config(found.run);
     std::size_t i = 0;
     for (; i < configs.size(); ++i) {
-      // What `compare` gave a name is one design whatever its runs say.
-      const std::string& name = designs_.list[i].name;
-      if (name == found.design && (!name.empty() || configs[i] == config)) break;
+      if (origins[i].name != found.origin.name) continue;
+      // What one comparison gave a name is one design whatever its runs say.
+      const bool is_named_alike = !found.origin.name.empty() && origins[i] == found.origin;
+      if (is_named_alike || configs[i] == config) break;
     }
     if (i == configs.size()) {
       configs.push_back(config);
-      designs_.list.emplace_back().name = found.design;
+      origins.push_back(found.origin);
+      std::string name = found.origin.name;
+      if (!name.empty() && is_taken(name)) name = name_with_directory(found.origin);
+      designs_.list.emplace_back().name = name;
     }
+    designs_.list[i].measured.merge(lab_[found.origin]);
     designs_.list[i].runs.push_back(std::move(found.run));
-  }
-  for (DesignRuns& design : designs_.list) {
-    if (!design.name.empty()) design.measured = std::move(lab_[design.name]);
   }
   usual_ = usual_config(configs);
   name_designs();
 }
 
+bool Reader::is_taken(const std::string& name) const {
+  return std::ranges::count(designs_.list, name, &DesignRuns::name) > 0;
+}
+
+std::string Reader::free_name(const std::string& name) const {
+  std::string free = name;
+  for (int number = 2; is_taken(free); ++number) free = fmt::format("{} ({})", name, number);
+  return free;
+}
+
+std::string Reader::name_with_directory(const Origin& origin) const {
+  std::error_code error;
+  const fs::path comparison = fs::weakly_canonical(origin.comparison / ".", error);
+  return free_name(fmt::format("{} ({})", origin.name, comparison.filename().string()));
+}
+
 void Reader::name_designs() {
-  const auto taken = [&](const std::string& name) {
-    return std::ranges::count(designs_.list, name, &DesignRuns::name) > 0;
-  };
   for (DesignRuns& design : designs_.list) {
     if (!design.name.empty()) continue;
     std::string name = design_name(design.runs.front(), usual_, false);
-    if (taken(name)) name = design_name(design.runs.front(), usual_, true);
-    const std::string base = name;
-    for (int number = 2; taken(name); ++number) name = fmt::format("{} ({})", base, number);
-    design.name = name;
+    if (is_taken(name)) name = design_name(design.runs.front(), usual_, true);
+    design.name = free_name(name);
   }
 }
 
@@ -362,6 +393,17 @@ void Reader::check_job() {
   }
 }
 
+void Reader::tell_diverged() {
+  for (const DesignRuns& design : designs_.list) {
+    const auto diverged = std::ranges::count_if(design.runs, &RunRecord::diverged);
+    if (diverged == 0) continue;
+    designs_.notes.push_back(
+        fmt::format("{}: {} of {} runs diverged, their loss was no finite number at the end; they "
+                    "are left out of every mean.",
+                    design.name, diverged, design.runs.size()));
+  }
+}
+
 void Reader::tell_unfinished() {
   std::vector<std::string> sentences;
   for (const DesignRuns& design : designs_.list) {
@@ -401,6 +443,7 @@ Designs Reader::designs() && {
   read_courses();
   choose_baseline();
   check_job();
+  tell_diverged();
   tell_unfinished();
   return std::move(designs_);
 }

@@ -216,11 +216,11 @@ Headline unfinished(const Designs& designs) {
   Headline headline;
   if (designs.list.size() > 1) {
     headline.title = fmt::format("{} designs, {}", designs.list.size(),
-                                 designs.same_job ? "none finished" : "of different jobs");
+                                 designs.same_job ? "none with a result" : "of different jobs");
     return headline;
   }
   const DesignRuns& design = designs.list.front();
-  headline.title = design.name + ": not finished";
+  headline.title = design.name + (design.shown_run().diverged() ? ": diverged" : ": not finished");
   if (design.steps.empty()) return headline;
   const StepRecord& last = design.steps.back();
   headline.detail = fmt::format(

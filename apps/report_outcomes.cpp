@@ -30,7 +30,8 @@ std::vector<Outcome> outcomes(const DesignRuns& design, const std::vector<LinkRa
   std::map<double, std::vector<const RunRecord*>> by_steps;
   for (const RunRecord& run : design.runs) {
     const double steps = run.summary("steps");
-    if (run.finished() && steps > 0 && std::isfinite(run.summary("test_accuracy"))) {
+    if (run.finished() && !run.diverged() && steps > 0 &&
+        std::isfinite(run.summary("test_accuracy"))) {
       by_steps[steps].push_back(&run);
     }
   }

@@ -24,7 +24,7 @@ struct Outcome {
 // Steps are as the rate has them, measured or modelled.
 const char* times_name(const LinkRate& rate);
 
-// By length, the shortest first. Runs without a test accuracy are left out.
+// By length, the shortest first. Runs that diverged or have no test accuracy are left out.
 std::vector<Outcome> outcomes(const DesignRuns& design, const std::vector<LinkRate>& rates);
 
 // The longest one. Of a design without a finished run what its course tells, the rest a NaN.

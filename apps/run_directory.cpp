@@ -44,9 +44,9 @@ void lock_directory(const fs::path& path) {
   if (descriptor < 0) fail_file(path.string(), "read", errno);
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(descriptor);
-    throw Error(ErrorCode::kFailedPrecondition,
-                fmt::format("another process is working on the run in {}; wait until it has ended",
-                            path.string()));
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        fmt::format("another process is working in {}; wait until it has ended", path.string()));
   }
 }
 

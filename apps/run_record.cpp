@@ -1,8 +1,10 @@
 #include "apps/run_record.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -192,6 +194,11 @@ Json json_object_if_any(const fs::path& file) {
   return json.is_object() ? json : Json();
 }
 
+void check_may_enter(const fs::path& directory) {
+  // What is in there would seem not to be.
+  if (::access(directory.c_str(), X_OK) != 0) fail_file(directory.string(), "read", errno);
+}
+
 bool is_run(const fs::path& directory) {
   std::error_code error;
   return fs::exists(directory / "config.json", error) ||
@@ -237,6 +244,8 @@ double RunRecord::config_number(const std::string& key) const {
 }
 
 double RunRecord::summary(const std::string& key) const { return number_of(summary_, key); }
+
+bool RunRecord::diverged() const { return finished() && !std::isfinite(summary("final_loss")); }
 
 double RunRecord::fp32_step_seconds(const std::string& rate) const {
   if (!summary_.is_object()) return kNone;

@@ -69,6 +69,8 @@ class RunRecord {
   // Whether it came to its end: neither cut off nor interrupted.
   [[nodiscard]] bool finished() const { return summary_.is_object() && !interrupted_; }
   [[nodiscard]] bool interrupted() const { return interrupted_; }
+  // Whether it came to its end without a finite loss: what it learned is worth nothing.
+  [[nodiscard]] bool diverged() const;
 
   // In the order of steps, each once.
   [[nodiscard]] std::vector<StepRecord> steps(Notes& notes) const;
@@ -81,6 +83,9 @@ class RunRecord {
   nlohmann::json summary_;
   bool interrupted_ = false;
 };
+
+// Throws an Error with the system's reason where a directory may not be entered.
+void check_may_enter(const std::filesystem::path& directory);
 
 // Whether a directory holds what a run leaves.
 bool is_run(const std::filesystem::path& directory);

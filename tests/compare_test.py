@@ -280,7 +280,7 @@ class Interrupted(CompareTest):
         child = self.child_of(process, "01-*")
         busy = compare(*endless, "--out", self.out)
         self.assertEqual(busy.returncode, 1)
-        self.assertIn("another process is working", busy.stderr)
+        self.assertIn(f"another process is working in {self.out};", busy.stderr)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
         self.assertFalse(is_alive(child))
@@ -305,6 +305,21 @@ class Interrupted(CompareTest):
         failed, _ = json.loads((self.out / "results.json").read_text())["designs"]
         self.assertEqual(failed["cells"][0]["state"], "failed")
         self.assertIn("value cannot be", failed["cells"][0]["failure"])
+
+
+class Diverged(CompareTest):
+    def test_it_is_marked(self):
+        # Past what a float holds once it is squared.
+        done = compare(*JOB, "--designs", "fp32; lr=1e30 int8", "--steps", "5", "--out", self.out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads((self.out / "results.json").read_text())
+        fp32, diverged = (design["cells"][0] for design in found["designs"])
+        self.assertIsNone(diverged["final_loss"])
+        self.assertIsNotNone(fp32["final_loss"])
+        shown = f"{100 * diverged['test_accuracy']:.2f} diverged"
+        self.assertRegex(done.stdout, rf"(?m)^lr=1e30 int8 .* {re.escape(shown)} ")
+        self.assertNotRegex(done.stdout, r"(?m)^fp32 .* diverged")
+        self.assertRegex(done.stdout, r"(?m)^diverged: a run's loss was no finite number")
 
 
 class Lab(CompareTest):
@@ -394,6 +409,9 @@ class Refused(CompareTest):
             (1, "no cifar10 in this directory", "--recipe", "3lc-resnet20"),
             (2, "KEY=VALUE", "--set", "batch"),
             (2, "--set 'codec=int8': codec cannot be set here", "--set", "codec=int8"),
+            (2, "out cannot be set here: it is for one run, not for all cells", "--set", "out=x"),
+            (2, "metrics cannot be set here", "--designs", "metrics=9100 int8"),
+            (2, "recipe cannot be set here", "--set", "recipe=3lc-resnet20"),
             (2, "holds no comparison", "--out", "full"),
             (2, "holds no comparison", "--out", "file"),
             (2, "another comparison", "--out", "other"),

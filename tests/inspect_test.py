@@ -8,6 +8,7 @@ import fcntl
 import json
 import math
 import os
+import pathlib
 import shutil
 import struct
 import subprocess
@@ -317,7 +318,42 @@ class Files(InspectTest):
         with open(os.path.join(path, "compare.json"), "w", encoding="utf-8") as file:
             json.dump({"designs": [{"name": "fp32"}, {"name": "3lc"}]}, file)
         described = self.described(path)
-        self.assertEqual(described, {"kind": "comparison", "designs": 2, "results": False})
+        nothing = {"runs": 0, "done": 0, "failed": 0, "missing": 0, "results": False}
+        self.assertEqual(described, {"kind": "comparison", "designs": 2, **nothing})
+
+    def test_runs_of_a_comparison(self):
+        path = pathlib.Path(tempfile.mkdtemp(dir=self.scratch))
+        (path / "compare.json").write_text(json.dumps(
+            {"designs": [{"name": "fp32"}, {"name": "3lc"}], "steps": [5], "seeds": [1, 2, 3]}))
+        for name, summary in (("01-a", '{"interrupted": false}'), ("02-a", '{"interrupted": true}'),
+                              ("01-b", '{"interrupted": false}'), ("02-b", "[1, {")):
+            (path / "cells" / name).mkdir(parents=True)
+            (path / "cells" / name / "summary.json").write_text(summary)
+        # 01-b is whole by now, 02-a is said to be done and is not, 02-b is there twice, and what
+        # is elsewhere is no run of it.
+        cells = [{"dir": "cells/01-b", "state": "failed"}, {"dir": "cells/02-a", "state": "done"},
+                 {"dir": "cells/02-b", "state": "failed"}, {"dir": "cells/02-b", "state": "failed"},
+                 {"dir": "../other", "state": "failed"}, {"dir": 5, "state": "failed"}, 7]
+        results = path / "results.json"
+        results.write_text(json.dumps({"designs": [{"cells": cells}, {"cells": 5}, None]}))
+        expected = {"kind": "comparison", "designs": 2, "runs": 6, "done": 2, "failed": 1,
+                    "missing": 3, "results": True}  # fmt: skip
+        self.assertEqual(self.described(path), expected)
+        self.assertRegex(self.told(path), r"(?m)^missing +3$")
+        for damaged in ("[1, {", "[]", '{"designs": {"cells": 1}}'):
+            results.write_text(damaged)
+            self.assertEqual(self.described(path), {**expected, "failed": 0, "missing": 4})
+        # More than was planned cannot be done.
+        (path / "compare.json").write_text('{"designs": [1], "steps": [5], "seeds": [1]}')
+        described = self.described(path)
+        self.assertEqual((described["runs"], described["done"], described["missing"]), (1, 1, 0))
+
+    def test_a_directory_that_may_not_be_entered(self):
+        path = tempfile.mkdtemp(dir=self.scratch)
+        os.chmod(path, 0o600)
+        if os.access(path, os.X_OK):
+            self.skipTest("this user may enter every directory")
+        self.assert_refused(path, path, "Permission denied")
 
 
 if __name__ == "__main__":

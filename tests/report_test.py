@@ -85,7 +85,7 @@ def write_run(directory, codec="3lc:s=1.75", steps=10, *, accuracy=0.9, wire_byt
         json_lines(directory / "observations.jsonl", observations(steps, observe, codec))
     if finished:
         (directory / "summary.json").write_text(json.dumps({
-            "test_accuracy": accuracy, "steps": steps, "interrupted": False, "resumed_after": 0,
+            "test_accuracy": accuracy, "final_loss": 0.1, "steps": steps, "interrupted": False, "resumed_after": 0,
             "values": VALUES, "workers": 4, "push_bits_per_value": 2.25,
             "pull_bits_per_value": 4.0, "compression_ratio": 10.0, "step_seconds": 0.1,
             "compute_seconds": 0.01, "codec_seconds": 0.002, "wait_seconds": 0.03,
@@ -150,9 +150,9 @@ class ReportTest(unittest.TestCase):
         self.assertIn(sentence, done.stderr)
         self.assertFalse(self.html.exists())
 
-    def comparison(self, results=True):
+    def comparison(self, results=True, name="comparison", config=None):
         """Three designs, two lengths, two seeds; 3lc is within 0.5 points and the fastest."""
-        directory = self.folder / "comparison"
+        directory = self.folder / name
         designs = []
         for name, codec, accuracy, wire_bytes in (("int8", "int8", 0.898, 25e4),
                                                   ("fp32", "fp32", 0.9, 1e6),
@@ -162,6 +162,7 @@ class ReportTest(unittest.TestCase):
                 for seed in (1, 2):
                     cell = f"cells/{codec.replace(':', '-')}-{steps}-{seed}"
                     write_run(directory / cell, codec, steps, seed=seed, wire_bytes=wire_bytes,
+                              config=config,
                               accuracy=accuracy + 0.001 * (2 * seed - 3) - (20 - steps) / 100)
                     cells.append({"steps": steps, "seed": seed, "dir": cell})
             designs.append({"name": name, "cells": cells})
@@ -337,6 +338,36 @@ class DataTest(ReportTest):
         rows = self.report(comparison).rows("accuracy-over-time", design="fp32")
         self.assertEqual([row["times"] for row in rows], ["modelled"] * 2)
 
+    def test_comparisons_whose_designs_have_the_same_names(self):
+        first, again, other = (self.comparison(name=name, config={"lr": rate}) for name, rate in (
+            ("first", 0.01), ("again", 0.01), ("other", 0.001)))
+        for directory, seconds in ((first, 1.0), (other, 3.0)):
+            results = json.loads((directory / "results.json").read_text())
+            for design in results["designs"]:
+                design["rates"] = [{"bits_per_second": 1e6, "step_seconds": seconds,
+                                    "kind": "measured"}]
+            (directory / "results.json").write_text(json.dumps(results))
+        report = self.report(first, again, other)
+        self.assertEqual(sorted(report.data["designs"]), [
+            "3lc, fine", "3lc, fine (other)", "fp32", "fp32 (other)", "int8", "int8 (other)"])
+        self.assertEqual(report.data["baseline"], "fp32")
+        for design, runs, seconds in (("fp32", "4", 10), ("fp32 (other)", "2", 30)):
+            row = report.rows("accuracy-over-time", design=design)[0]
+            self.assertEqual((row["runs"], row["times"]), (runs, "measured"))
+            self.assertEqual(float(row["seconds"]), seconds)
+
+    def test_designs_of_a_comparison_may_differ_with_their_length(self):
+        comparison = self.comparison()
+        for path in comparison.glob("cells/*-20-*/config.json"):
+            path.write_text(json.dumps({**json.loads(path.read_text()), "warm_up_steps": 2}))
+        self.assertEqual(len(self.report(comparison).data["designs"]), 3)
+
+    def test_warm_up_makes_another_design(self):
+        runs = [write_run(self.folder / f"run-{steps}", config={"warm_up_steps": steps})
+                for steps in (0, 5)]
+        self.assertEqual(self.report(*runs).data["designs"],
+                         ["3lc:s=1.75", "3lc:s=1.75, warm_up_steps=5"])
+
     def test_comparison_without_its_record(self):
         report = self.report(self.comparison(results=False))
         self.assertEqual(report.data["designs"], ["fp32", "3lc:s=1.00", "int8"])
@@ -367,6 +398,34 @@ class DataTest(ReportTest):
 
 
 class DamageTest(ReportTest):
+    def test_runs_that_diverged_are_not_praised(self):
+        fp32 = write_run(self.folder / "fp32", "fp32", wire_bytes=1e6)
+        int8 = write_run(self.folder / "int8", "int8", wire_bytes=2e5)
+        nothing = {"final_loss": None}
+        diverged = write_run(self.folder / "3lc", wire_bytes=1e4, accuracy=0.99, summary=nothing)
+        report = self.report(fp32, int8, diverged)
+        self.assertEqual(report.data["headline"]["title"], "Best for this job: int8")
+        self.assertIn("3lc:s=1.75: 1 of 1 runs diverged", report.notes())
+        # Of two seeds the other counts.
+        write_run(self.folder / "again", wire_bytes=1e4, accuracy=0.9, seed=2)
+        report = self.report(fp32, diverged, self.folder / "again")
+        self.assertEqual(float(report.rows("designs", design="3lc:s=1.75")[0]["test_accuracy"]), 0.9)
+        # A baseline is none, then.
+        bad = write_run(self.folder / "bad", "fp32", accuracy=0.99, seed=3, summary=nothing)
+        headline = self.report(bad, int8, self.folder / "again").data["headline"]
+        self.assertNotIn("fp32", headline["detail"])
+        self.assertEqual(self.report(bad).data["headline"]["title"], "fp32: diverged")
+        self.assertEqual(self.report(bad, diverged).data["headline"]["title"],
+                         "2 designs, none with a result")
+
+    def test_a_directory_that_may_not_be_entered(self):
+        run = write_run(self.folder / "run")
+        run.chmod(0o600)
+        self.addCleanup(run.chmod, 0o700)
+        if os.access(run, os.X_OK):
+            self.skipTest("this user may enter every directory")
+        self.assert_refused("Permission denied", run)
+
     def test_run_that_was_cut_off(self):
         run = write_run(self.folder / "run", observe=3)
         self.report(run)
