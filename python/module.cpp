@@ -44,5 +44,6 @@ PYBIND11_MODULE(_core, module) {
   tersewire::python::bind_thread_pool(module);
   tersewire::python::bind_payloads(module);
   tersewire::python::bind_codecs(module);
+  tersewire::python::bind_parts(module);
   tersewire::python::bind_messages(module);
 }

@@ -9,10 +9,13 @@ import torch.distributed as dist
 import tersewire
 
 from ._bytes import PayloadGroup
-from ._exchanges import Direction, Exchange, Stretch
-from ._parts import elems_of, refuse, whole_parts
+from ._exchanges import Direction, Exchange
+from ._parts import BucketLayout, Part, elems_of, refuse, whole_parts
 
 _FLOAT_BYTES = 4
+
+# A part of a bucket, and its values, which lie in the bucket.
+_Stretch = Tuple[Part, torch.Tensor]
 
 
 class AllReduce(Exchange):
@@ -37,7 +40,9 @@ class AllReduce(Exchange):
         super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos))
         self._ternary = [codec.name == "terngrad" for codec in codecs]
 
-    def mean(self, step: int, stretches: Sequence[Stretch], raw: bool) -> None:
+    def mean(self, step: int, values: torch.Tensor, layout: BucketLayout, raw: bool) -> None:
+        stretches = [(part, values[begin:begin + part.elems])
+                     for part, begin in zip(layout.parts, layout.begins)]
         digits, exact = [], []
         for stretch, scalers in self._agreed(stretches, raw):
             if scalers.isfinite().all() and len(scalers) > 0:
@@ -49,8 +54,8 @@ class AllReduce(Exchange):
         if exact:
             self._add_values(exact)
 
-    def _agreed(self, stretches: Sequence[Stretch],
-                raw: bool) -> List[Tuple[Stretch, torch.Tensor]]:
+    def _agreed(self, stretches: Sequence[_Stretch],
+                raw: bool) -> List[Tuple[_Stretch, torch.Tensor]]:
         """Each stretch with the scalers of all ranks: none for fp32, infinite where a rank's is."""
         begin = time.perf_counter()
         own = [torch.from_numpy(self.push.encoders[part.number].local_scalers(values))
@@ -62,7 +67,7 @@ class AllReduce(Exchange):
             self.group.all_reduce(offers, dist.ReduceOp.MAX)
         return list(zip(stretches, offers.split([len(scalers) for scalers in own])))
 
-    def _add_digits(self, step: int, digits: Sequence[Tuple[Stretch, torch.Tensor]]) -> None:
+    def _add_digits(self, step: int, digits: Sequence[Tuple[_Stretch, torch.Tensor]]) -> None:
         begin = time.perf_counter()
         sums = torch.zeros(sum(part.elems for (part, _), _ in digits), dtype=torch.int32)
         each = sums.split([part.elems for (part, _), _ in digits])
@@ -82,7 +87,7 @@ class AllReduce(Exchange):
             self.push.encoded_bytes[part.number] += -(-bits * part.elems // 8)
         self.decode_seconds += time.perf_counter() - begin
 
-    def _add_values(self, exact: Sequence[Stretch]) -> None:
+    def _add_values(self, exact: Sequence[_Stretch]) -> None:
         values = torch.cat([values for _, values in exact]) / self.group.ranks
         self.group.all_reduce(values, dist.ReduceOp.SUM)
         for (part, own), mean in zip(exact, values.split([part.elems for part, _ in exact])):

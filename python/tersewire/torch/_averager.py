@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Type, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 import torch
 import torch.distributed as dist
@@ -17,9 +17,9 @@ from tersewire import Error, ErrorCode
 
 from ._bytes import PayloadGroup
 from ._all_reduce import AllReduce
-from ._exchanges import AllGather, Exchange, ShardedServer, Stretch
+from ._exchanges import AllGather, Exchange, ShardedServer
 from ._ring import Ring
-from ._parts import Part, elems_of, refuse
+from ._parts import BucketLayout, Part, elems_of, refuse
 
 _FLOAT_BYTES = 4
 _LAST_SECONDS = 10
@@ -48,6 +48,7 @@ class Counters:
     received_bytes: int = 0
     not_finite_tensors: int = 0  # encodings of a NaN or an infinity, which travel as they are
     codec_seconds: float = 0.0  # on the clock: encoding and decoding
+    transfer_seconds: float = 0.0  # on the clock, in the process group
     exchange_seconds: float = 0.0  # on the clock, from a bucket's turn to its mean
 
 
@@ -106,6 +107,8 @@ class GradientAverager:
         self._parts: Dict[int, List[Part]] = {number: [] for number in range(len(self._infos))}
         for part in self._exchange.parts:
             self._parts[part.parameter].append(part)
+        # By a bucket's parameters: buckets change rarely, if at all.
+        self._layouts: Dict[Tuple[int, ...], BucketLayout] = {}
         self._buckets: "queue.SimpleQueue[Optional[_Bucket]]" = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tersewire", daemon=True)
         self._thread.start()
@@ -128,6 +131,7 @@ class GradientAverager:
             not_finite_tensors=sum(direction.not_finite for direction in directions),
             codec_seconds=self._exchange.decode_seconds + sum(
                 direction.seconds for direction in directions),
+            transfer_seconds=self._group.seconds,
             exchange_seconds=self._exchange_seconds)
 
     def average(self, gradients: torch.Tensor) -> None:
@@ -302,19 +306,24 @@ class GradientAverager:
             refuse(f"gradients are on {bucket.buffer.device}; train on the CPU")
         values = bucket.buffer.to(torch.float32)
         self._gradient_bytes += _FLOAT_BYTES * values.numel()
-        self._exchange.mean(bucket.step, self._stretches(bucket.parameters, values), bucket.raw)
+        self._exchange.mean(bucket.step, values, self._layout(bucket.parameters), bucket.raw)
         if values is not bucket.buffer:
             bucket.buffer.copy_(values)
 
-    def _stretches(self, parameters: Sequence[int], values: torch.Tensor) -> List[Stretch]:
+    def _layout(self, parameters: Sequence[int]) -> BucketLayout:
         """A bucket holds its parameters one behind the other."""
-        stretches = []
+        known = self._layouts.get(tuple(parameters))
+        if known:
+            return known
+        parts, begins = [], []
         begin = 0
         for parameter in parameters:
-            parts = self._parts[parameter]
-            stretches += [(part, values[begin + part.begin:begin + part.end]) for part in parts]
-            begin += parts[-1].end
-        return stretches
+            parts += self._parts[parameter]
+            begins += [begin + part.begin for part in self._parts[parameter]]
+            begin += self._parts[parameter][-1].end
+        layout = BucketLayout(parts, begins, self._group.ranks)
+        self._layouts[tuple(parameters)] = layout
+        return layout
 
     def _scale_residuals(self, scale: float) -> None:
         """Residuals are of gradients under the loss scale of their step."""

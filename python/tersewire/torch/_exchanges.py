@@ -1,17 +1,15 @@
 """Who sends what to whom, for a bucket of gradients."""
 
 import time
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 import torch
 
 import tersewire
+from tersewire import _core
 
-from ._bytes import PayloadGroup
-from ._parts import Part, elems_of, shards, whole_parts
-
-# A part of a bucket, and its values, which lie in the bucket.
-Stretch = Tuple[Part, torch.Tensor]
+from ._bytes import Packed, PayloadGroup
+from ._parts import BucketLayout, Layout, Part, elems_of, shards, whole_parts
 
 
 class Direction:
@@ -31,18 +29,20 @@ class Direction:
         }
         fp32 = tersewire.Codec("fp32")
         self._raw = {part.number: fp32.encoder(part.elems) for part in self.parts}
+        self._packer = _core._PartPacker()
 
-    def encode(self, step: int, stretches: Sequence[Stretch],
-               raw: bool) -> List[tersewire.Payload]:
+    def encode(self, step: int, values: torch.Tensor, layout: Layout, raw: bool) -> Packed:
         """raw: the values as they are, residuals left alone."""
         begin = time.perf_counter()
         encoders = self._raw if raw else self.encoders
-        payloads = [encoders[part.number].encode(values, step) for part, values in stretches]
+        packed = self._packer.pack([encoders[part.number] for part in layout.parts],
+                                   values.numpy(), layout.begins, step)
         self.seconds += time.perf_counter() - begin
-        for (part, _), payload in zip(stretches, payloads):
-            self.encoded_bytes[part.number] += len(payload)
-            self.not_finite += payload.not_finite
-        return payloads
+        self.not_finite += packed.not_finite
+        made = Packed(_tensor(packed.heads, torch.int64).view(-1, 2), _tensor(packed, torch.uint8))
+        for part, length in zip(layout.parts, made.heads[:, 1].tolist()):
+            self.encoded_bytes[part.number] += length
+        return made
 
     def residual(self, part: Part) -> Optional[torch.Tensor]:
         """Shares memory; None where the part's codec keeps none."""
@@ -64,30 +64,24 @@ class Exchange:
     def check_codecs(codecs: Sequence[tersewire.Codec]) -> None:
         """Raises Error (kInvalidArgument) for a codec that the exchange cannot have."""
 
-    def mean(self, step: int, stretches: Sequence[Stretch], raw: bool) -> None:
+    def mean(self, step: int, values: torch.Tensor, layout: BucketLayout, raw: bool) -> None:
         """Replaces a bucket's values by their mean over all ranks, as the exchange has it."""
         raise NotImplementedError
 
-    def _add_up(self, received: Sequence[Sequence[tersewire.Payload]],
-                stretches: Sequence[Stretch]) -> None:
-        """The mean of what came, added up in the order of ranks."""
+    def _take_mean(self, received: Sequence[Packed], values: torch.Tensor, layout: Layout) -> None:
+        """The mean of what came takes the values' place, added up in the order of ranks."""
+        self._add(received, 1 / len(received), values, layout, from_zero=True)
+
+    def _add(self, received: Sequence[Packed], weight: float, values: torch.Tensor, layout: Layout,
+             from_zero: bool = False) -> None:
         begin = time.perf_counter()
-        for index, (_, values) in enumerate(stretches):
-            values.zero_()
-            for payloads in received:
-                tersewire.decode_add(payloads[index], 1 / len(received), values)
+        _core._add_parts([packed.arrays() for packed in received], weight, values.numpy(),
+                         layout.stretches, from_zero)
         self.decode_seconds += time.perf_counter() - begin
 
-    def _add(self, payloads: Sequence[tersewire.Payload], stretches: Sequence[Stretch]) -> None:
+    def _replace(self, packed: Packed, values: torch.Tensor, layout: Layout) -> None:
         begin = time.perf_counter()
-        for payload, (_, values) in zip(payloads, stretches):
-            tersewire.decode_add(payload, 1.0, values)
-        self.decode_seconds += time.perf_counter() - begin
-
-    def _replace(self, payloads: Sequence[tersewire.Payload], stretches: Sequence[Stretch]) -> None:
-        begin = time.perf_counter()
-        for payload, (_, values) in zip(payloads, stretches):
-            tersewire.decode(payload, values)
+        _core._decode_parts(*packed.arrays(), values.numpy(), layout.stretches)
         self.decode_seconds += time.perf_counter() - begin
 
 
@@ -99,9 +93,10 @@ class AllGather(Exchange):
         parts = whole_parts([elems_of(info) for info in infos])
         super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos))
 
-    def mean(self, step: int, stretches: Sequence[Stretch], raw: bool) -> None:
-        payloads = self.push.encode(step, stretches, raw)
-        self._add_up(self.group.all_gather(payloads, [len(payloads)] * self.group.ranks), stretches)
+    def mean(self, step: int, values: torch.Tensor, layout: BucketLayout, raw: bool) -> None:
+        packed = self.push.encode(step, values, layout, raw)
+        received = self.group.all_gather(packed, [len(layout)] * self.group.ranks)
+        self._take_mean(received, values, layout)
 
 
 class ShardedServer(Exchange):
@@ -120,14 +115,16 @@ class ShardedServer(Exchange):
         self.pull = Direction(own, codecs, seed, group.ranks + group.rank, infos)
         self.directions["pulled"] = self.pull
 
-    def mean(self, step: int, stretches: Sequence[Stretch], raw: bool) -> None:
-        shard = [[stretch for stretch in stretches if stretch[0].owner == rank]
-                 for rank in range(self.group.ranks)]
-        pushed = self.group.all_to_all(
-            [self.push.encode(step, served, raw) for served in shard])
+    def mean(self, step: int, values: torch.Tensor, layout: BucketLayout, raw: bool) -> None:
+        pushed = self.group.all_to_all(self.push.encode(step, values, layout, raw), layout.counts)
         # What was pushed is in the payloads: the mean takes the place of this rank's own values.
-        own = shard[self.group.rank]
-        self._add_up(pushed, own)
-        pulled = self.group.all_gather(self.pull.encode(step, own, raw), list(map(len, shard)))
-        for payloads, served in zip(pulled, shard):
-            self._replace(payloads, served)
+        own = layout.shards[self.group.rank]
+        self._take_mean(pushed, values, own)
+        pulled = self.group.all_gather(self.pull.encode(step, values, own, raw), layout.counts)
+        for packed, served in zip(pulled, layout.shards):
+            self._replace(packed, values, served)
+
+
+def _tensor(memory: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Shares the memory; torch makes no tensor of none."""
+    return torch.frombuffer(memory, dtype=dtype) if len(memory) else torch.empty(0, dtype=dtype)

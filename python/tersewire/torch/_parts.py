@@ -1,7 +1,7 @@
 """The parameters of a model as tensors of a job, and the parts of them that ranks serve."""
 
 from dataclasses import dataclass
-from typing import List
+from typing import List, Sequence
 
 import torch
 
@@ -35,6 +35,34 @@ class Part:
     @property
     def elems(self) -> int:
         return self.end - self.begin
+
+
+class Layout:
+    """Where parts lie in a bucket's values."""
+
+    def __init__(self, parts: Sequence[Part], begins: Sequence[int]) -> None:
+        self.parts = list(parts)
+        self.begins = list(begins)
+        self.stretches = [(begin, part.elems) for part, begin in zip(parts, begins)]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def of_owner(self, owner: int) -> "Layout":
+        served = [(part, begin) for part, begin in zip(self.parts, self.begins)
+                  if part.owner == owner]
+        return Layout([part for part, _ in served], [begin for _, begin in served])
+
+
+class BucketLayout(Layout):
+    """All parts of a bucket, those of one owner behind those of the other, and of each owner."""
+
+    def __init__(self, parts: Sequence[Part], begins: Sequence[int], ranks: int) -> None:
+        whole = Layout(parts, begins)
+        self.shards = [whole.of_owner(owner) for owner in range(ranks)]
+        super().__init__([part for shard in self.shards for part in shard.parts],
+                         [begin for shard in self.shards for begin in shard.begins])
+        self.counts = [len(shard) for shard in self.shards]
 
 
 def _kind(module: torch.nn.Module, name: str) -> str:

@@ -1,12 +1,14 @@
 """Exchange ring: partial sums go around, and then the sums (INCEPTIONN, section IV)."""
 
-from typing import List, Sequence
+from typing import Sequence
+
+import torch
 
 import tersewire
 
 from ._bytes import PayloadGroup
-from ._exchanges import Direction, Exchange, Stretch
-from ._parts import elems_of, refuse, shards
+from ._exchanges import Direction, Exchange
+from ._parts import BucketLayout, elems_of, refuse, shards
 
 # Their error is bounded for each value, or unbiased. What goes by the largest value, or sends few,
 # would lose more at each hop.
@@ -34,23 +36,19 @@ class Ring(Exchange):
         # A rank encodes each part once in a step: a partial sum, or the mean of its own shard.
         super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos))
 
-    def mean(self, step: int, stretches: Sequence[Stretch], raw: bool) -> None:
+    def mean(self, step: int, values: torch.Tensor, layout: BucketLayout, raw: bool) -> None:
         rank, ranks = self.group.rank, self.group.ranks
-        shard = [[stretch for stretch in stretches if stretch[0].owner == owner]
-                 for owner in range(ranks)]
         for hop in range(1, ranks):
-            going, coming = shard[(rank - hop) % ranks], shard[(rank - hop - 1) % ranks]
-            self._add(self._pass_on(self.push.encode(step, going, raw), coming), coming)
-        own = shard[rank]
-        for _, values in own:
-            values /= ranks
-        complete = self.push.encode(step, own, raw)
-        self._replace(complete, own)
+            going = layout.shards[(rank - hop) % ranks]
+            coming = layout.shards[(rank - hop - 1) % ranks]
+            packed = self.push.encode(step, values, going, raw)
+            self._add([self.group.pass_on(packed, len(coming))], 1.0, values, coming)
+        own = layout.shards[rank]
+        for begin, elems in own.stretches:
+            values[begin:begin + elems] /= ranks
+        packed = self.push.encode(step, values, own, raw)
+        self._replace(packed, values, own)
         for hop in range(1, ranks):
-            coming = shard[(rank - hop) % ranks]
-            complete = self._pass_on(complete, coming)
-            self._replace(complete, coming)
-
-    def _pass_on(self, payloads: Sequence[tersewire.Payload],
-                 coming: Sequence[Stretch]) -> List[tersewire.Payload]:
-        return self.group.pass_on(payloads, len(coming))
+            coming = layout.shards[(rank - hop) % ranks]
+            packed = self.group.pass_on(packed, len(coming))
+            self._replace(packed, values, coming)

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""What the hook of tersewire.torch costs beyond the codec itself.
+
+usage: hook_overhead.py [--codec CODEC]... [--bytes N]... [--rounds N]
+
+One rank, so that nothing waits for a network: the exchange sharded-server encodes a gradient,
+adds it up, encodes the mean and decodes that. Beside it the same four calls of the codec, in turns
+with it. Medians of microseconds a step: the calls, what the hook's codecs took, and the hook's
+whole exchange without the time in torch's process group. Needs torch, and tersewire on PYTHONPATH.
+"""
+
+import argparse
+import dataclasses
+import statistics
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+
+import tersewire
+from tersewire.torch import DistributedOptimizer
+
+
+def plain_step(encoders, gradient, mean, step):
+    begin = time.perf_counter()
+    pushed = encoders[0].encode(gradient, step)
+    mean.zero_()
+    tersewire.decode_add(pushed, 1.0, mean)
+    tersewire.decode(encoders[1].encode(mean, step), mean)
+    return time.perf_counter() - begin
+
+
+def hook_step(averager, gradient):
+    """(seconds in codecs, seconds outside the process group)"""
+    before = dataclasses.asdict(averager.counters)
+    averager.average(gradient)
+    took = {name: value - before[name] for name, value in dataclasses.asdict(
+        averager.counters).items()}
+    return took["codec_seconds"], took["exchange_seconds"] - took["transfer_seconds"]
+
+
+def measure(codec, size, rounds):
+    gradient = torch.randn(size // 4, generator=torch.Generator().manual_seed(1)) ** 3 * 1e-3
+    parameter = torch.nn.Parameter(gradient.clone())
+    averager = DistributedOptimizer(torch.optim.SGD([parameter], lr=1), codec=codec,
+                                    policy="").averager
+    encoders = [tersewire.Codec(codec).encoder(gradient.shape, sender=sender) for sender in (0, 1)]
+    mean, buffer = torch.empty_like(gradient), torch.empty_like(gradient)
+    steps = []
+    for step in range(rounds):
+        plain = plain_step(encoders, gradient, mean, step)
+        buffer.copy_(gradient)
+        steps.append((plain, *hook_step(averager, buffer)))
+    averager.close()
+    # Residuals and memory settle first.
+    plain, codecs, whole = (1e6 * statistics.median(times) for times in zip(*steps[rounds // 4:]))
+    print(f"{codec:14} {size:>10} {plain:>10.1f} {codecs:>10.1f} {codecs / plain:7.3f} "
+          f"{whole:>10.1f} {whole / plain:7.3f}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--codec", action="append")
+    parser.add_argument("--bytes", action="append", type=int)
+    parser.add_argument("--rounds", type=int, default=201)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as meeting:
+        dist.init_process_group("gloo", init_method=f"file://{meeting}/ranks", rank=0, world_size=1)
+        print(f"{'codec':14} {'bytes':>10} {'calls us':>10} {'codecs us':>10}   ratio "
+              f"{'hook us':>10}   ratio")
+        for size in arguments.bytes or [1 << 20, 1 << 22, 1 << 24]:
+            for codec in arguments.codec or ["fp32", "3lc:s=1.75", "terngrad", "int8", "adacomp"]:
+                measure(codec, size, arguments.rounds)
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
