@@ -65,7 +65,7 @@ class Images:
 
     def batch(self, chosen) -> Tuple[torch.Tensor, torch.Tensor]:
         channel = (1, -1, 1, 1)
-        pixels = torch.from_numpy(self.pixels[chosen]).float().div_(255)
+        pixels = torch.from_numpy(self.pixels[chosen].astype("float32")).div_(255)
         pixels.sub_(torch.tensor(self.mean).view(channel))
         pixels.div_(torch.tensor(self.deviation).view(channel))
         return pixels, torch.from_numpy(self.classes[chosen].astype("int64"))
