@@ -26,6 +26,9 @@ import pathlib
 import statistics
 import time
 
+# OpenBLAS asks once, when it is loaded; its threads would spin in every rank.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import numpy
 import torch
 import torch.distributed as dist
