@@ -3,7 +3,7 @@
 import gzip
 import pathlib
 from dataclasses import dataclass
-from typing import Callable, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import numpy
 import torch
@@ -84,18 +84,27 @@ def crop_flip(images: torch.Tensor, numbers: numpy.random.Generator) -> torch.Te
     return shown
 
 
-def read_idx(path: pathlib.Path) -> numpy.ndarray:
+def found(folder: pathlib.Path, pattern: str) -> List[pathlib.Path]:
+    paths = sorted(folder.glob(pattern))
+    if not paths:
+        raise SystemExit(f"there is no {pattern} in {folder}; name the directory of the data set")
+    return paths
+
+
+def read_idx(folder: pathlib.Path, name: str) -> numpy.ndarray:
     """An IDX file, plain or with .gz: 0, 0, a type, the number of dimensions, each, the values."""
-    packed = path.with_name(path.name + ".gz")
-    data = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+    path = found(folder, f"{name}*")[0]
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
     shape = numpy.frombuffer(data, ">u4", count=data[3], offset=4)
     return numpy.frombuffer(data, "u1", offset=4 + 4 * data[3]).reshape(shape)
 
 
 def mnist(folder: pathlib.Path, part: str) -> Images:
     prefix = {"train": "train", "test": "t10k"}[part]
-    return Images(read_idx(folder / f"{prefix}-images-idx3-ubyte")[:, None],
-                  read_idx(folder / f"{prefix}-labels-idx1-ubyte"), [0.1307], [0.3081])
+    return Images(read_idx(folder, f"{prefix}-images-idx3-ubyte")[:, None],
+                  read_idx(folder, f"{prefix}-labels-idx1-ubyte"), [0.1307], [0.3081])
 
 
 def cifar10(folder: pathlib.Path, part: str) -> Images:
@@ -103,7 +112,7 @@ def cifar10(folder: pathlib.Path, part: str) -> Images:
     pattern = {"train": "data_batch_*.bin", "test": "test_batch.bin"}[part]
     records = numpy.concatenate([
         numpy.fromfile(path, "u1").reshape(-1, 1 + 3 * 32 * 32)
-        for path in sorted(folder.glob(pattern))])
+        for path in found(folder, pattern)])
     return Images(records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0],
                   [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616])
 
