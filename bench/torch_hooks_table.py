@@ -60,7 +60,8 @@ class Model:
     def _row(self, design, target):
         timed = [self.times.get((design, link)) for link in self.links]
         trained = self.accuracies.get(design)
-        row = [f"`{design}`", *[time_text(line["seconds_a_step"]) if line else "" for line in timed]]
+        row = [f"`{design}`"]
+        row += [time_text(line["seconds_a_step"]) if line else "" for line in timed]
         sent = [line["tx_bytes_a_step"] for line in timed if line and "tx_bytes_a_step" in line]
         row.append(f"{sent[0]:,.0f}" if sent else "")
         row.append(f"{100 * trained['accuracy']:.2f} %" if trained else "")
