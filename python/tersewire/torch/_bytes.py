@@ -46,30 +46,12 @@ class PayloadGroup:
 
     def all_gather(self, own: Packed, counts: Sequence[int]) -> List[Packed]:
         """What every rank passed, in the order of ranks; counts says how many payloads each has."""
-        heads = [head[:count] for head, count in zip(self._heads(own, max(counts)), counts)]
-        lengths = [_length(head) for head in heads]
-        padded = own.data
-        if len(padded) < max(lengths):
-            padded = torch.empty(max(lengths), dtype=torch.uint8)
-            padded[:len(own.data)] = own.data
-        memory = self._take(self.ranks * len(padded)).view(self.ranks, len(padded))
-        gathered = list(memory.unbind())
-        self._call(dist.all_gather, gathered, padded)
-        self._count((self.ranks - 1) * len(padded), (self.ranks - 1) * len(padded))
-        return [Packed(head, data[:length])
-                for head, data, length in zip(heads, gathered, lengths)]
+        everyone = Packed(own.heads.repeat(self.ranks, 1), own.data.repeat(self.ranks))
+        return self._exchange(everyone, [len(own.heads)] * self.ranks, counts)
 
     def all_to_all(self, own: Packed, counts: Sequence[int]) -> List[Packed]:
         """Sends rank i its counts[i] payloads of these; returns what each rank sent to this one."""
-        begin = sum(counts[:self.rank])
-        heads = [head[begin:begin + counts[self.rank]]
-                 for head in self._heads(own, sum(counts))]
-        incoming = [_length(head) for head in heads]
-        outgoing = [_length(head) for head in own.heads.split(list(counts))]
-        received = self._take(sum(incoming))
-        self._call(dist.all_to_all_single, received, own.data, incoming, outgoing)
-        self._count(sum(outgoing) - outgoing[self.rank], sum(incoming) - incoming[self.rank])
-        return [Packed(head, data) for head, data in zip(heads, received.split(incoming))]
+        return self._exchange(own, counts, [counts[self.rank]] * self.ranks)
 
     def pass_on(self, own: Packed, count: int) -> Packed:
         """Sends payloads to the next rank; returns what the one before sent, so many."""
@@ -96,17 +78,26 @@ class PayloadGroup:
                     incoming.numel() * incoming.element_size())
         return incoming
 
-    def _heads(self, own: Packed, count: int) -> List[torch.Tensor]:
-        """Every rank's heads, each padded to so many."""
-        padded = own.heads
-        if len(padded) < count:
-            padded = torch.zeros(count, 2, dtype=torch.int64)
-            padded[:len(own.heads)] = own.heads
-        gathered = [torch.empty_like(padded) for _ in range(self.ranks)]
-        self._call(dist.all_gather, gathered, padded)
-        head_bytes = (self.ranks - 1) * padded.numel() * padded.element_size()
-        self._count(head_bytes, head_bytes)
-        return gathered
+    # Gathering too is all to all: an all-gather goes around in rings, a hop after the other, and
+    # has messages of one length.
+    def _exchange(self, own: Packed, sent: Sequence[int], received: Sequence[int]) -> List[Packed]:
+        """Sends rank i its sent[i] payloads, in turn; returns the received[i] payloads of each."""
+        heads = torch.empty(sum(received), 2, dtype=torch.int64)
+        self._all_to_all(heads, own.heads, received, sent)
+        from_each = heads.split(list(received))
+        incoming = [_length(head) for head in from_each]
+        data = self._take(sum(incoming))
+        outgoing = [_length(head) for head in own.heads.split(list(sent))]
+        self._all_to_all(data, own.data, incoming, outgoing)
+        return [Packed(head, part) for head, part in zip(from_each, data.split(incoming))]
+
+    def _all_to_all(self, incoming: torch.Tensor, outgoing: torch.Tensor,
+                    received: Sequence[int], sent: Sequence[int]) -> None:
+        """Rows of tensors: received[i] from rank i and sent[i] to it."""
+        self._call(dist.all_to_all_single, incoming, outgoing, list(received), list(sent))
+        row_bytes = outgoing.stride(0) * outgoing.element_size()
+        self._count(row_bytes * (sum(sent) - sent[self.rank]),
+                    row_bytes * (sum(received) - received[self.rank]))
 
     def _take(self, length: int) -> torch.Tensor:
         self._memory.reverse()

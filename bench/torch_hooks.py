@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""What hooks of DistributedDataParallel cost and gain: seconds and bytes a step, accuracy.
+
+    lab/netlab run --nodes 4 --rate 10mbit -- \\
+      python3 bench/torch_hooks.py lenet --data MNIST --design ddp --design 3lc --time 20
+    torchrun --nproc_per_node 4 bench/torch_hooks.py lenet --data MNIST --design 3lc --accuracy 300
+
+A design is one of
+
+    ddp               DistributedDataParallel as it is
+    none              no exchange: what computation takes alone
+    fp16              PyTorch's own; its bf16 is refused without NCCL
+    powersgd-R:START  PyTorch's own of rank R, which leaves START steps (10) uncompressed
+    CODEC             tersewire.torch's, in its exchange of choice
+    EXCHANGE/CODEC    in another
+
+Rank 0 prints a line for each design and kind of measurement; bench/torch_hooks_table.py makes the
+lines of --json a table.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import statistics
+import time
+
+# OpenBLAS asks once, when it is loaded; its threads would spin in every rank.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import (debugging_hooks, default_hooks,
+                                                         powerSGD_hook)
+from torch.nn.parallel import DistributedDataParallel
+from torch_models import TASKS
+
+import tersewire.torch
+
+# netlab's nodes, of which each is a rank of MPI's.
+NETLAB_INTERFACE = "eth0"
+NETLAB_MEETING = "tcp://10.77.0.1:29500"
+
+HOOKS = {
+    "none": debugging_hooks.noop_hook,
+    "fp16": default_hooks.fp16_compress_hook,
+}
+POWERSGD = "powersgd-"
+POWERSGD_START = 10
+
+LEAST_RATE = 0.01  # of the cosine, as in recipes/
+TEST_BATCH = 250
+
+
+def meet():
+    """Ranks meet; returns the interface that carries what they say, None where it is unknown."""
+    if "OMPI_COMM_WORLD_RANK" not in os.environ:  # torchrun
+        dist.init_process_group("gloo")
+        return None
+    os.environ["GLOO_SOCKET_IFNAME"] = NETLAB_INTERFACE
+    dist.init_process_group("gloo", init_method=NETLAB_MEETING,
+                            rank=int(os.environ["OMPI_COMM_WORLD_RANK"]),
+                            world_size=int(os.environ["OMPI_COMM_WORLD_SIZE"]))
+    return NETLAB_INTERFACE
+
+
+def powersgd(state, bucket):
+    """PyTorch's hook waits, in Gloo's threads, for what these threads must do: two buckets at once
+    would wait for ever (pytorch/pytorch#48478)."""
+    future = powerSGD_hook.powerSGD_hook(state, bucket)
+    if state.iter >= state.start_powerSGD_iter:
+        future.wait()
+    return future
+
+
+def attach(model, design):
+    """Registers the design's hook. Returns ours, which counts; None for others."""
+    if design == "ddp":
+        return None
+    if design in HOOKS:
+        model.register_comm_hook(None, HOOKS[design])
+        return None
+    if design.startswith(POWERSGD):
+        rank, _, start = design[len(POWERSGD):].partition(":")
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=int(rank),
+                                            start_powerSGD_iter=int(start or POWERSGD_START))
+        model.register_comm_hook(state, powersgd)
+        return None
+    exchange, _, codec = design.rpartition("/")
+    return tersewire.torch.register(model, codec, **({"exchange": exchange} if exchange else {}))
+
+
+class Training:
+    """A design's model, and what its training used so far, of this rank."""
+
+    def __init__(self, task, design, images, interface):
+        torch.manual_seed(1)
+        # Statistics of batch normalization stay where they are: it is gradients that are measured.
+        self.model = DistributedDataParallel(task.network(), broadcast_buffers=False)
+        self.hook = attach(self.model, design)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=task.lr, momentum=0.9,
+                                         weight_decay=task.weight_decay)
+        self.task = task
+        self.images = images
+        self.order = numpy.random.default_rng(1).permutation(len(images))
+        self.interface = interface
+
+    def step(self, step, rate=1.0):
+        inputs, classes = self._batch(step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.task.lr * rate
+        self.optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(self.model(inputs), classes).backward()
+        self.optimizer.step()
+
+    def used(self):
+        """Since its start; compare two of them."""
+        used = {"cpu_seconds": time.process_time()}
+        if self.interface:
+            used["tx_bytes"], used["rx_bytes"] = carried_bytes(self.interface)
+        if self.hook:
+            counters = self.hook.counters
+            used["hook_bytes"] = counters.sent_bytes
+            used["codec_seconds"] = counters.codec_seconds
+            used["exchange_seconds"] = counters.exchange_seconds
+        return used
+
+    def close(self):
+        if self.hook:
+            self.hook.close()
+
+    def _batch(self, step):
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        begin = (step * ranks + rank) * self.task.batch
+        chosen = self.order[numpy.arange(begin, begin + self.task.batch) % len(self.order)]
+        inputs, classes = self.images.batch(chosen)
+        if self.task.augment:
+            inputs = self.task.augment(inputs, numpy.random.default_rng((step, rank)))
+        return inputs, classes
+
+
+def carried_bytes(interface):
+    """(sent, received), with all heads; of this process's network namespace."""
+    for line in pathlib.Path("/proc/self/net/dev").read_text().splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == interface:
+            numbers = counts.split()
+            return int(numbers[8]), int(numbers[0])
+    raise SystemExit(f"there is no interface {interface} here; run it under lab/netlab or torchrun")
+
+
+def largest(values):
+    """Of all ranks, each."""
+    tensor = torch.tensor(values, dtype=torch.float64)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return tensor.tolist()
+
+
+def largest_a_step(before, after, steps):
+    values = largest([(after[name] - before[name]) / steps for name in after])
+    return {f"{name}_a_step": value for name, value in zip(after, values)}
+
+
+def measure_time(training, warm_up, steps):
+    """The learning rate stays what it is at the start."""
+    seconds = []
+    dist.barrier()
+    for step in range(warm_up + steps):
+        if step == warm_up:
+            before = training.used()
+        begin = time.perf_counter()
+        training.step(step)
+        seconds.append(time.perf_counter() - begin)
+    used = largest_a_step(before, training.used(), steps)
+    seconds = largest(seconds)
+    return {"kind": "time", "warm_up": warm_up,
+            "seconds_a_step": statistics.median(seconds[warm_up:]), **used, "seconds": seconds}
+
+
+def measure_accuracy(training, steps, every, test):
+    """The learning rate falls as a cosine does over these steps."""
+    curve = []
+    for step in range(steps):
+        falling = (1 + math.cos(math.pi * step / steps)) / 2
+        training.step(step, LEAST_RATE + (1 - LEAST_RATE) * falling)
+        if (step + 1) % every == 0 or step + 1 == steps:
+            curve.append((step + 1, accuracy(training.model.module, test)))
+    line = {"kind": "accuracy", "accuracy": curve[-1][1], "curve": curve}
+    if training.hook:
+        (line["hook_bytes_a_step"],) = largest([training.hook.counters.sent_bytes / steps])
+    return line
+
+
+@torch.no_grad()
+def accuracy(network, test):
+    """Each rank sees a part of the images, under the mean of all ranks' statistics."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for statistic in network.buffers():
+        if statistic.is_floating_point():
+            dist.all_reduce(statistic)
+            statistic /= ranks
+    network.eval()
+    correct = torch.zeros(1)
+    for begin in range(rank * TEST_BATCH, len(test), ranks * TEST_BATCH):
+        inputs, classes = test.batch(slice(begin, begin + TEST_BATCH))
+        correct += (network(inputs).argmax(1) == classes).sum()
+    dist.all_reduce(correct)
+    network.train()
+    return correct.item() / len(test)
+
+
+def report(line, as_json):
+    if dist.get_rank() != 0:
+        return
+    if as_json:
+        print(json.dumps(line), flush=True)
+        return
+    if line["kind"] == "time":
+        found = f"{1e3 * line['seconds_a_step']:.1f} ms a step"
+    else:
+        found = f"{100 * line['accuracy']:.2f} % after {line['curve'][-1][0]} steps"
+    sent = line.get("tx_bytes_a_step", line.get("hook_bytes_a_step"))
+    print(f"{line['model']:10} {line['design']:30} {found}"
+          + (f", {sent:.0f} bytes sent a step" if sent else ""), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=TASKS)
+    parser.add_argument("--data", type=pathlib.Path, required=True,
+                        help="the directory with MNIST's IDX files or CIFAR-10's binary version")
+    parser.add_argument("--design", action="append", required=True)
+    parser.add_argument("--time", type=int, metavar="STEPS", help="time so many steps")
+    parser.add_argument("--warm-up", type=int, default=30, metavar="STEPS",
+                        help="before those that are timed: residuals fill (30)")
+    parser.add_argument("--accuracy", type=int, metavar="STEPS", help="train for so many")
+    parser.add_argument("--every", type=int, default=50, metavar="STEPS",
+                        help="between two looks at the test images (50)")
+    parser.add_argument("--link", help="what the lines of --json call the links: 10mbit")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    if not arguments.time and not arguments.accuracy:
+        parser.error("say what to measure: --time, --accuracy or both")
+
+    torch.set_num_threads(1)
+    interface = meet()
+    task = TASKS[arguments.model]
+    images = task.images(arguments.data, "train")
+    test = task.images(arguments.data, "test") if arguments.accuracy else None
+    kinds = []
+    if arguments.time:
+        kinds.append(lambda training: measure_time(training, arguments.warm_up, arguments.time))
+    if arguments.accuracy:
+        kinds.append(lambda training: measure_accuracy(training, arguments.accuracy,
+                                                       arguments.every, test))
+    Training(task, "none", images, interface).step(0)  # a process's first step takes longer
+    for design in arguments.design:
+        for measure in kinds:
+            training = Training(task, design, images, interface)
+            report({"model": arguments.model, "design": design, "link": arguments.link,
+                    "ranks": dist.get_world_size(), **measure(training)}, arguments.json)
+            training.close()
+
+
+if __name__ == "__main__":
+    main()
