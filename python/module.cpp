@@ -45,4 +45,5 @@ PYBIND11_MODULE(_core, module) {
   tersewire::python::bind_payloads(module);
   tersewire::python::bind_codecs(module);
   tersewire::python::bind_messages(module);
+  tersewire::python::bind_data(module);
 }
