@@ -17,6 +17,7 @@
 #include "apps/compare_child.h"
 #include "apps/interrupt.h"
 #include "apps/progress_line.h"
+#include "apps/run_files.h"
 
 namespace tersewire::apps {
 namespace {
@@ -32,20 +33,16 @@ constexpr std::streamoff kTailBytes = 4096;
 
 // Of a run that came to its end; nothing where there is no such file.
 std::optional<CellResult> result_in(const fs::path& directory) {
-  const auto text = read_file_if_exists((directory / "summary.json").string());
+  const auto text = read_file_if_exists((directory / kSummaryFile).string());
   if (!text) return std::nullopt;
   const auto summary = parse_json(*text);
   try {
     if (summary.at("interrupted").get<bool>()) return std::nullopt;
-    return CellResult{.test_accuracy = summary.at("test_accuracy"),
-                      .final_loss = summary.at("final_loss"),
-                      .compression_ratio = summary.at("compression_ratio"),
-                      .push_bits_per_value = summary.at("push_bits_per_value"),
-                      .pull_bits_per_value = summary.at("pull_bits_per_value"),
-                      .compute_seconds = summary.at("compute_seconds"),
-                      .codec_seconds = summary.at("codec_seconds"),
-                      .busiest_node_bytes = summary.at("busiest_node_bytes"),
-                      .parameters_checksum = summary.at("parameters_checksum")};
+    CellResult result;
+    for (const auto& [name, number] : kComparedNumbers) result.*number = summary.at(name);
+    result.final_loss = summary.at("final_loss");
+    result.parameters_checksum = summary.at("parameters_checksum");
+    return result;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
@@ -53,7 +50,7 @@ std::optional<CellResult> result_in(const fs::path& directory) {
 
 // The last step that a run has written of; 0 where there is none yet.
 std::uint64_t step_of(const fs::path& directory) {
-  std::ifstream file(directory / "metrics.jsonl", std::ios::binary);
+  std::ifstream file(directory / kMetricsFile, std::ios::binary);
   file.seekg(0, std::ios::end);
   if (!file) return 0;
   file.seekg(std::max<std::streamoff>(0, file.tellg() - kTailBytes));
@@ -203,7 +200,7 @@ class CellRunner {
 
 }  // namespace
 
-fs::path cell_directory(const Cell& cell) { return fs::path("cells") / cell.name; }
+fs::path cell_directory(const Cell& cell) { return fs::path(kCellsFolder) / cell.name; }
 
 std::vector<CellOutcome> run_cells(const ComparePlan& plan, const fs::path& out, std::size_t jobs) {
   return CellRunner(plan, out).run(jobs);

@@ -1,27 +1,43 @@
 // Runs the cells of a comparison, each a process of `tersewire train`, and reads what they left.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/compare_plan.h"
 
 namespace tersewire::apps {
 
-// What a whole run came to: of its summary.json what is compared.
-struct CellResult {
+// What of a run, or of the mean of several, is compared.
+struct ComparedNumbers {
   double test_accuracy = 0;
-  nlohmann::json final_loss;  // null where it is not finite
   double compression_ratio = 0;
   double push_bits_per_value = 0;
   double pull_bits_per_value = 0;
   double compute_seconds = 0;     // a worker's, a step
   double codec_seconds = 0;       // the same
   double busiest_node_bytes = 0;  // a step
+};
+
+// As summary.json and results.json name them.
+inline constexpr std::array<std::pair<const char*, double ComparedNumbers::*>, 7> kComparedNumbers{
+    {{"test_accuracy", &ComparedNumbers::test_accuracy},
+     {"compression_ratio", &ComparedNumbers::compression_ratio},
+     {"push_bits_per_value", &ComparedNumbers::push_bits_per_value},
+     {"pull_bits_per_value", &ComparedNumbers::pull_bits_per_value},
+     {"compute_seconds", &ComparedNumbers::compute_seconds},
+     {"codec_seconds", &ComparedNumbers::codec_seconds},
+     {"busiest_node_bytes", &ComparedNumbers::busiest_node_bytes}}};
+
+// What a whole run came to.
+struct CellResult : ComparedNumbers {
+  nlohmann::json final_loss;  // null where it is not finite
   std::string parameters_checksum;
 };
 

@@ -15,6 +15,7 @@
 #include "apps/compare_report.h"
 #include "apps/interrupt.h"
 #include "apps/run_directory.h"
+#include "apps/run_files.h"
 
 namespace tersewire::apps {
 namespace {
@@ -67,7 +68,7 @@ std::string difference(const nlohmann::json& before, const nlohmann::json& now) 
 // Throws WrongUsage unless the directory holds this very comparison.
 void check_same(const fs::path& out, const nlohmann::json& plan) {
   std::error_code error;
-  const fs::path file = out / "compare.json";
+  const fs::path file = out / kPlanFile;
   const auto text =
       fs::is_regular_file(file, error) ? read_file_if_exists(file.string()) : std::nullopt;
   if (!text) {
@@ -105,8 +106,8 @@ fs::path directory_of(const CompareFlags& flags, const nlohmann::json& plan) {
 
 void prepare(const fs::path& out, const nlohmann::json& plan) {
   lock_directory(out);
-  write_json(out / "compare.json", plan);
-  for (const char* folder : {"cells", "logs", "lab"}) {
+  write_json(out / kPlanFile, plan);
+  for (const char* folder : {kCellsFolder, "logs", "lab"}) {
     std::error_code error;
     if (!fs::create_directory(out / folder, error) && error) {
       fail_file((out / folder).string(), "written", error.value());
@@ -152,7 +153,7 @@ void run_compare(const CompareFlags& flags) {
   end_on_signals();
   const std::vector<CellOutcome> outcomes = run_cells(plan, out, flags.jobs);
   const CompareReport report(plan, outcomes, measure_in_lab(plan, outcomes, out, flags.lab));
-  write_json(out / "results.json", report.json());
+  write_json(out / kResultsFile, report.json());
   if (!interrupted) {
     print(flags.json ? json_text(report.json()) + "\n"
                      : fmt::format("{}\nThe comparison is in {}\n", report.text(), out.string()));

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
@@ -54,11 +53,9 @@ bool is_setting(const std::string& piece) {
 
 // Of train's options that no recipe sets: why no comparison does either, or nothing.
 std::string not_for_any(const std::string& key) {
-  constexpr std::array<const char*, 6> kOfOneRun{"out",     "resume", "tensorboard",
-                                                 "metrics", "json",   "list-recipes"};
   if (key == "recipe") return "all designs have the same one; use --recipe";
-  if (std::ranges::count(kOfOneRun, key) > 0) return "it is for one run, not for all cells";
-  return "";
+  const bool of_one_run = std::ranges::count(train_options_of_one_run(), key) > 0;
+  return of_one_run ? "it is for one run, not for all cells" : "";
 }
 
 // `why` refuses some keys: the sentence, or nothing.

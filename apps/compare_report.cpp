@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "apps/traffic_ratios.h"
 #include "apps/train_report.h"
 
 namespace tersewire::apps {
@@ -16,14 +17,14 @@ nlohmann::json optional_json(const std::optional<double>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
 }
 
-double mean(const std::vector<const CellResult*>& results, double CellResult::*member) {
+double mean(const std::vector<const CellResult*>& results, double ComparedNumbers::*member) {
   double sum = 0;
   for (const CellResult* result : results) sum += result->*member;
   return sum / static_cast<double>(results.size());
 }
 
 std::optional<double> sample_deviation(const std::vector<const CellResult*>& results,
-                                       double CellResult::*member) {
+                                       double ComparedNumbers::*member) {
   if (results.size() < 2) return std::nullopt;
   const double middle = mean(results, member);
   double squares = 0;
@@ -35,18 +36,13 @@ std::optional<double> sample_deviation(const std::vector<const CellResult*>& res
 
 DesignMeans means_of(const std::vector<const CellResult*>& results) {
   if (results.empty()) return {};
-  const auto diverged = std::ranges::count_if(
-      results, [](const CellResult* result) { return !result->final_loss.is_number(); });
-  return {.runs = results.size(),
-          .diverged = static_cast<std::size_t>(diverged),
-          .test_accuracy = mean(results, &CellResult::test_accuracy),
-          .accuracy_deviation = sample_deviation(results, &CellResult::test_accuracy),
-          .compression_ratio = mean(results, &CellResult::compression_ratio),
-          .push_bits_per_value = mean(results, &CellResult::push_bits_per_value),
-          .pull_bits_per_value = mean(results, &CellResult::pull_bits_per_value),
-          .compute_seconds = mean(results, &CellResult::compute_seconds),
-          .codec_seconds = mean(results, &CellResult::codec_seconds),
-          .busiest_node_bytes = mean(results, &CellResult::busiest_node_bytes)};
+  DesignMeans means;
+  for (const auto& [name, number] : kComparedNumbers) means.*number = mean(results, number);
+  means.runs = results.size();
+  means.diverged = static_cast<std::size_t>(std::ranges::count_if(
+      results, [](const CellResult* result) { return !result->final_loss.is_number(); }));
+  means.accuracy_deviation = sample_deviation(results, &ComparedNumbers::test_accuracy);
+  return means;
 }
 
 // Three digits that count, as 3LC's tables have them.
@@ -134,15 +130,9 @@ nlohmann::json CompareReport::cells_json(std::size_t design) const {
                             {"failure", outcome.failure}};
     if (outcome.result) {
       const CellResult& result = *outcome.result;
-      entry.update({{"test_accuracy", result.test_accuracy},
-                    {"final_loss", result.final_loss},
-                    {"compression_ratio", result.compression_ratio},
-                    {"push_bits_per_value", result.push_bits_per_value},
-                    {"pull_bits_per_value", result.pull_bits_per_value},
-                    {"compute_seconds", result.compute_seconds},
-                    {"codec_seconds", result.codec_seconds},
-                    {"busiest_node_bytes", result.busiest_node_bytes},
-                    {"parameters_checksum", result.parameters_checksum}});
+      for (const auto& [name, number] : kComparedNumbers) entry[name] = result.*number;
+      entry["final_loss"] = result.final_loss;
+      entry["parameters_checksum"] = result.parameters_checksum;
     }
     list.push_back(std::move(entry));
   }
@@ -172,16 +162,9 @@ nlohmann::json CompareReport::means_json(std::size_t design, std::size_t count) 
                          {"rates", rates_json(design, count)},
                          {"difference", optional_json(difference(design, count))},
                          {"test_accuracy_deviation", optional_json(means.accuracy_deviation)}};
-  const auto add = [&](const char* name, double value) {
-    json[name] = means.runs > 0 ? nlohmann::json(value) : nlohmann::json();
-  };
-  add("test_accuracy", means.test_accuracy);
-  add("compression_ratio", means.compression_ratio);
-  add("push_bits_per_value", means.push_bits_per_value);
-  add("pull_bits_per_value", means.pull_bits_per_value);
-  add("compute_seconds", means.compute_seconds);
-  add("codec_seconds", means.codec_seconds);
-  add("busiest_node_bytes", means.busiest_node_bytes);
+  for (const auto& [name, number] : kComparedNumbers) {
+    json[name] = means.runs > 0 ? nlohmann::json(means.*number) : nlohmann::json();
+  }
   return json;
 }
 

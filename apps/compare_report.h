@@ -22,17 +22,10 @@ struct LabStep {
 using LabSteps = std::vector<std::vector<LabStep>>;
 
 // Means over those runs of a design and a number of steps that came to their end.
-struct DesignMeans {
-  std::size_t runs = 0;      // 0: everything below is
-  std::size_t diverged = 0;  // of them: their loss ended as no finite number
-  double test_accuracy = 0;
+struct DesignMeans : ComparedNumbers {
+  std::size_t runs = 0;                      // 0: everything is
+  std::size_t diverged = 0;                  // of them: their loss ended as no finite number
   std::optional<double> accuracy_deviation;  // of a sample; with two runs at least
-  double compression_ratio = 0;
-  double push_bits_per_value = 0;
-  double pull_bits_per_value = 0;
-  double compute_seconds = 0;
-  double codec_seconds = 0;
-  double busiest_node_bytes = 0;
 };
 
 // By design, then by number of steps, as the plan has them.

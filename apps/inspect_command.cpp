@@ -39,7 +39,7 @@ Inspection inspect_directory(const fs::path& path) {
   check_may_enter(path);
   if (looks_like_checkpoint(path)) return inspect_checkpoint(path);
   if (looks_like_comparison(path)) return inspect_comparison(path);
-  if (looks_like_run(path)) return inspect_run(path);
+  if (is_run(path)) return inspect_run(path);
   throw Error(ErrorCode::kNotFound,
               fmt::format("{} is no run, checkpoint or comparison; name one (RUN, "
                           "RUN/checkpoints/step-N), or a file",

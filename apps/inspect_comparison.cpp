@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "apps/inspection.h"
+#include "apps/run_files.h"
 #include "apps/run_record.h"
 #include "tersewire/error.h"
 
@@ -11,10 +12,6 @@ namespace tersewire::apps {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kPlan = "compare.json";
-constexpr const char* kResults = "results.json";
-constexpr const char* kCells = "cells";
 
 // Null where there is none that can be read.
 nlohmann::json object_in(const fs::path& file) {
@@ -26,7 +23,7 @@ nlohmann::json object_in(const fs::path& file) {
 }
 
 bool is_whole(const fs::path& run) {
-  const nlohmann::json summary = object_in(run / "summary.json");
+  const nlohmann::json summary = object_in(run / kSummaryFile);
   return summary.is_object() && summary.value("interrupted", nlohmann::json()) == false;
 }
 
@@ -50,13 +47,13 @@ std::size_t length_of(const Object& object, const char* key) {
 void add_failed(const fs::path& comparison, const nlohmann::json& cell,
                 std::set<std::string>& failed) {
   const fs::path path = text_of(cell, "dir");
-  if (text_of(cell, "state") != "failed" || path.parent_path() != kCells) return;
+  if (text_of(cell, "state") != "failed" || path.parent_path() != kCellsFolder) return;
   if (!is_whole(comparison / path)) failed.insert(path.filename().string());
 }
 
 std::size_t failed_runs(const fs::path& comparison) {
   std::set<std::string> failed;
-  const nlohmann::json results = object_in(comparison / kResults);
+  const nlohmann::json results = object_in(comparison / kResultsFile);
   if (length_of(results, "designs") == 0) return 0;
   for (const nlohmann::json& design : results["designs"]) {
     if (!design.is_object() || length_of(design, "cells") == 0) continue;
@@ -69,14 +66,14 @@ std::size_t failed_runs(const fs::path& comparison) {
 
 bool looks_like_comparison(const fs::path& directory) {
   std::error_code error;
-  return fs::is_regular_file(directory / kPlan, error);
+  return fs::is_regular_file(directory / kPlanFile, error);
 }
 
 Inspection inspect_comparison(const fs::path& directory) {
-  const Json plan = read_json_object(directory / kPlan);
+  const Json plan = read_json_object(directory / kPlanFile);
   const std::size_t designs = length_of(plan, "designs");
   const std::size_t planned = designs * length_of(plan, "steps") * length_of(plan, "seeds");
-  const std::size_t done = std::min(planned, whole_runs(directory / kCells));
+  const std::size_t done = std::min(planned, whole_runs(directory / kCellsFolder));
   const std::size_t failed = std::min(planned - done, failed_runs(directory));
   std::error_code error;
   Json json{{"kind", "comparison"},
@@ -85,7 +82,7 @@ Inspection inspect_comparison(const fs::path& directory) {
             {"done", done},
             {"failed", failed},
             {"missing", planned - done - failed},
-            {"results", fs::is_regular_file(directory / kResults, error)}};
+            {"results", fs::is_regular_file(directory / kResultsFile, error)}};
   std::string text = lines_of(json, "");
   return {std::move(json), std::move(text)};
 }

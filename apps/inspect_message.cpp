@@ -13,30 +13,6 @@ namespace {
 
 constexpr double kBitsPerByte = 8;
 
-const char* kind_name(MessageKind kind) {
-  switch (kind) {
-    case MessageKind::kPush:
-      return "push";
-    case MessageKind::kPull:
-      return "pull";
-    case MessageKind::kFile:
-      return "file";
-    case MessageKind::kState:
-      return "state";
-    case MessageKind::kDone:
-      return "done";
-    case MessageKind::kOffer:
-      return "offer";
-    case MessageKind::kAgreement:
-      return "agreement";
-    case MessageKind::kChecksum:
-      return "checksum";
-    case MessageKind::kFiniteness:
-      return "finiteness";
-  }
-  return "unknown";
-}
-
 // Numbers as numbers, switches as booleans, the rest as text.
 Json json_value(const std::string& text) {
   if (text == "on") return true;
@@ -110,7 +86,7 @@ Json message_json(ByteView bytes) {
   Json frames = Json::array();
   for (const Frame& frame : message.frames) frames.push_back(frame_json(frame));
   Json json;
-  json["kind"] = kind_name(message.header.kind);
+  json["kind"] = to_string(message.header.kind);
   json["sender"] = message.header.sender;
   json["step"] = message.header.step;
   if (message.header.kind == MessageKind::kFile || message.header.kind == MessageKind::kState) {

@@ -10,18 +10,13 @@
 #include "apps/checkpoint_directory.h"
 #include "apps/command.h"
 #include "apps/inspection.h"
+#include "apps/run_files.h"
 #include "tersewire/error.h"
 
 namespace tersewire::apps {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kConfig = "config.json";
-constexpr const char* kMetrics = "metrics.jsonl";
-constexpr const char* kSummary = "summary.json";
-constexpr const char* kObservations = "observations.jsonl";
-constexpr const char* kModel = "model.safetensors";
 
 bool is_file(const fs::path& path) {
   std::error_code error;
@@ -134,9 +129,9 @@ Json model_json(const fs::path& path) {
 }
 
 Json run_json(const fs::path& run) {
-  const Lines metrics = lines_in(run / kMetrics);
-  Json config = object_if_there(run / kConfig);
-  Json summary = object_if_there(run / kSummary);
+  const Lines metrics = lines_in(run / kMetricsFile);
+  Json config = object_if_there(run / kConfigFile);
+  Json summary = object_if_there(run / kSummaryFile);
   if (!is_of_the_end(summary, metrics)) summary = Json();
   return {{"kind", "run"},
           {"state", state_of(run, summary)},
@@ -149,8 +144,8 @@ Json run_json(const fs::path& run) {
             {"last", metrics.last}}},
           {"summary", summary},
           {"checkpoints", checkpoints_json(run)},
-          {"observations", observations_json(lines_in(run / kObservations))},
-          {"model", model_json(run / kModel)}};
+          {"observations", observations_json(lines_in(run / kObservationsFile))},
+          {"model", model_json(run / kModelFile)}};
 }
 
 std::string line(const char* key, const std::string& text) {
@@ -162,13 +157,13 @@ std::string state_text(const Json& json) {
                                  plain(json, "last_step"), plain(json, "steps"));
   const Json& unreadable = json["metrics"]["unreadable_lines"];
   if (unreadable != 0) {
-    text += fmt::format("; {} lines of {} cannot be read", plain(unreadable), kMetrics);
+    text += fmt::format("; {} lines of {} cannot be read", plain(unreadable), kMetricsFile);
   }
   return text;
 }
 
 std::string config_text(const Json& config) {
-  if (!config.is_object()) return line("job", fmt::format("unknown: there is no {}", kConfig));
+  if (!config.is_object()) return line("job", fmt::format("unknown: there is no {}", kConfigFile));
   const auto of = [&](const char* key) { return plain(config, key); };
   std::string text;
   if (config.contains("recipe")) text += line("recipe", of("recipe"));
@@ -240,10 +235,6 @@ std::string run_text(const Json& json) {
 }
 
 }  // namespace
-
-bool looks_like_run(const fs::path& directory) {
-  return is_file(directory / kConfig) || is_file(directory / kMetrics);
-}
 
 Inspection inspect_run(const fs::path& directory) {
   Json json = run_json(directory);

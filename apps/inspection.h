@@ -28,7 +28,6 @@ bool looks_like_tensor_file(ByteView bytes);
 
 // Whether a directory has something of that kind in it.
 bool looks_like_checkpoint(const std::filesystem::path& directory);
-bool looks_like_run(const std::filesystem::path& directory);
 bool looks_like_comparison(const std::filesystem::path& directory);
 
 // Throw an Error that names the file where nothing can be said; one file of several that is damaged

@@ -141,10 +141,10 @@ Recipe find_recipe(const std::string& name) {
       name, nearest(name, names)));
 }
 
-std::vector<std::string> setting_names(const CLI::App& command) {
+std::vector<std::string> setting_names(const CLI::App& command, bool may_have) {
   std::vector<std::string> keys;
   for (const CLI::Option* option : command.get_options()) {
-    if (!option->get_configurable()) continue;
+    if (option->get_configurable() != may_have) continue;
     const auto& names = option->get_lnames();
     keys.insert(keys.end(), names.begin(), names.end());
   }

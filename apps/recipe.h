@@ -31,8 +31,8 @@ std::string recipe_list();
 // read, is larger than 64 KiB or is no text.
 Recipe find_recipe(const std::string& name);
 
-// The keys that a recipe for the command may have.
-std::vector<std::string> setting_names(const CLI::App& command);
+// The keys that a recipe for the command may have, or the options that it may not.
+std::vector<std::string> setting_names(const CLI::App& command, bool may_have = true);
 
 // Gives the command's options the recipe's values, where the command line says nothing of them:
 // neither the option itself nor one that excludes it. `settled` are further options that the

@@ -13,6 +13,8 @@
 #include <tuple>
 
 #include "apps/command.h"
+#include "apps/run_files.h"
+#include "apps/traffic_ratios.h"
 #include "tersewire/codec.h"
 #include "tersewire/error.h"
 
@@ -32,6 +34,7 @@ constexpr std::array<const char*, 7> kNoDesign{
     "recipe", "transport"};
 // What makes another job of it.
 constexpr std::array<const char*, 5> kJob{"model", "data", "augment", "workers", "batch"};
+constexpr const char* kData = "data";
 constexpr std::array<const char*, 2> kCodecs{"push_codec", "pull_codec"};
 // What mostly follows from codec and exchange.
 constexpr std::array<const char*, 2> kMinor{"policy", "servers"};
@@ -68,17 +71,12 @@ std::string plain(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// The configuration but for what repeats and lengths differ in. The same data may be reached by
-// many paths.
+// The configuration but for what repeats and lengths differ in.
 Config design_config(const RunRecord& run) {
   Config config = run.config();
   for (const char* key : kNoDesign) config.erase(key);
-  const auto data = config.find("data");
-  if (data != config.end() && data->second.is_string()) {
-    fs::path path = data->second.get<std::string>();
-    if (!path.has_filename()) path = path.parent_path();
-    data->second = path.filename().string();
-  }
+  const auto data = config.find(kData);
+  if (data != config.end()) data->second = setting_text(run, kData);
   return config;
 }
 
@@ -150,8 +148,8 @@ class Reader {
     check_may_enter(directory);
     if (is_run(directory)) {
       add({}, directory);
-    } else if (fs::exists(directory / "results.json", error) ||
-               fs::is_directory(directory / "cells", error)) {
+    } else if (fs::exists(directory / kResultsFile, error) ||
+               fs::is_directory(directory / kCellsFolder, error)) {
       read_comparison(directory);
     } else {
       throw Error(ErrorCode::kNotFound,
@@ -209,7 +207,7 @@ class Reader {
 };
 
 void Reader::read_comparison(const fs::path& directory) {
-  const Json results = json_object_if_any(directory / "results.json");
+  const Json results = json_object_if_any(directory / kResultsFile);
   const std::size_t before = found_.size();
   if (results.is_object()) read_results(directory, results);
   if (found_.size() == before) scan_cells(directory);
@@ -259,7 +257,7 @@ void Reader::read_cell(const Origin& origin, const Json& cell) {
 void Reader::scan_cells(const fs::path& directory) {
   std::vector<fs::path> runs;
   std::error_code error;
-  for (fs::recursive_directory_iterator entry(directory / "cells", error), end;
+  for (fs::recursive_directory_iterator entry(directory / kCellsFolder, error), end;
        !error && entry != end; entry.increment(error)) {
     if (entry->is_directory(error) && is_run(entry->path())) runs.push_back(entry->path());
   }
@@ -379,9 +377,7 @@ void Reader::check_job() {
     std::set<std::string> values;
     for (const DesignRuns& design : designs_.list) {
       for (const RunRecord& run : design.runs) {
-        const Config config = design_config(run);
-        const auto found = config.find(key);
-        if (found != config.end()) values.insert(plain(found->second));
+        if (run.config().contains(key)) values.insert(setting_text(run, key));
       }
     }
     if (values.size() < 2) continue;
@@ -457,8 +453,17 @@ Designs read_designs(const std::vector<std::string>& directories) {
 }
 
 double modelled_step_seconds(const RunRecord& run, const LinkRate& rate) {
-  return run.summary("compute_seconds") + run.summary("codec_seconds") +
-         8 * run.summary("busiest_node_bytes") / rate.bits_per_second;
+  return modelled_step_seconds(run.summary("compute_seconds"), run.summary("codec_seconds"),
+                               run.summary("busiest_node_bytes"), rate.bits_per_second);
+}
+
+std::string setting_text(const RunRecord& run, const std::string& key) {
+  const auto found = run.config().find(key);
+  if (found == run.config().end()) return "";
+  if (key != kData) return plain(found->second);
+  fs::path path = plain(found->second);
+  if (!path.has_filename()) path = path.parent_path();
+  return path.filename().string();
 }
 
 std::optional<CodecSetting> codec_setting(const RunRecord& run, const std::string& key) {

@@ -51,6 +51,10 @@ Designs read_designs(const std::vector<std::string>& directories);
 // summary lacks one of them.
 double modelled_step_seconds(const RunRecord& run, const LinkRate& rate);
 
+// What a run's configuration says of a key, for people, and of data the name alone: the same may be
+// reached by many paths. Empty where it says nothing.
+std::string setting_text(const RunRecord& run, const std::string& key);
+
 // One parameter of the codec that a run pushes and pulls with, and all else that makes its design.
 struct CodecSetting {
   double value = 0;

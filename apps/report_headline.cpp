@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <set>
@@ -234,14 +233,8 @@ Headline unfinished(const Designs& designs) {
 std::string values_text(const Designs& designs, const char* key) {
   std::set<std::string> values;
   for (const DesignRuns& design : designs.list) {
-    const auto& config = design.shown_run().config();
-    const auto found = config.find(key);
-    if (found == config.end()) continue;
-    const std::string text =
-        found->second.is_string() ? found->second.get<std::string>() : found->second.dump();
-    std::filesystem::path path = text;
-    if (!path.has_filename()) path = path.parent_path();
-    values.insert(std::string(key) == "data" ? path.filename().string() : text);
+    const RunRecord& run = design.shown_run();
+    if (run.config().contains(key)) values.insert(setting_text(run, key));
   }
   constexpr std::size_t kMost = 4;
   if (values.size() > kMost) return fmt::format("{} values", values.size());

@@ -16,16 +16,10 @@ constexpr std::size_t kMaxHistograms = 5;
 
 // The largest tensors of a design's last observed step.
 std::set<std::string> followed_tensors(const DesignRuns& design) {
-  std::vector<std::pair<double, std::string>> sizes;
-  if (!design.observed.empty()) {
-    for (const TensorRecord& tensor : design.observed.back().tensors) {
-      sizes.emplace_back(-tensor.values, tensor.name);
-    }
-  }
-  std::ranges::stable_sort(sizes, {}, &std::pair<double, std::string>::first);
-  sizes.resize(std::min(sizes.size(), kFollowedTensors));
   std::set<std::string> names;
-  for (auto& [size, name] : sizes) names.insert(std::move(name));
+  if (design.observed.empty()) return names;
+  const std::vector<TensorRecord>& tensors = design.observed.back().tensors;
+  for (const std::size_t i : largest_of(tensors, kFollowedTensors)) names.insert(tensors[i].name);
   return names;
 }
 

@@ -4,44 +4,34 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <optional>
 
 #include "apps/report_figures.h"
 #include "apps/report_outcomes.h"
+#include "apps/traffic_ratios.h"
 
 namespace tersewire::apps {
 namespace {
 
-Outcome baseline_outcome(const Designs& designs) {
-  return last_outcome(designs.list[*designs.baseline], designs.rates);
-}
-
-// Against the baseline's step; a report without one goes by the fp32 that the run itself models.
-double speedup(const Designs& designs, const DesignRuns& design, const Outcome& outcome,
-               std::size_t rate) {
-  const double reference = designs.baseline
-                               ? baseline_outcome(designs).step_seconds[rate]
-                               : design.shown_run().fp32_step_seconds(designs.rates[rate].name);
-  return reference / outcome.step_seconds[rate];
-}
-
-double baseline_accuracy(const Designs& designs) {
-  return designs.baseline ? baseline_outcome(designs).accuracy : kNothing;
-}
-
-std::vector<double> design_row(const Designs& designs, const DesignRuns& design) {
-  const Outcome end = last_outcome(design, designs.rates);
+// A speedup is over the baseline's step; a report without one goes by the fp32 that the run itself
+// models.
+std::vector<double> design_row(const DesignRuns& design, const std::vector<LinkRate>& rates,
+                               const std::optional<Outcome>& baseline) {
+  const Outcome end = last_outcome(design, rates);
   std::vector<double> row{end.steps,
                           static_cast<double>(end.runs),
                           end.accuracy,
                           end.runs > 1 ? end.lowest : kNothing,
                           end.runs > 1 ? end.highest : kNothing,
-                          100 * (end.accuracy - baseline_accuracy(designs)),
+                          baseline ? 100 * (end.accuracy - baseline->accuracy) : kNothing,
                           end.push_bits_per_value,
                           end.pull_bits_per_value,
                           end.compression_ratio};
-  for (std::size_t rate = 0; rate < designs.rates.size(); ++rate) {
+  for (std::size_t rate = 0; rate < rates.size(); ++rate) {
+    const double reference = baseline ? baseline->step_seconds[rate]
+                                      : design.shown_run().fp32_step_seconds(rates[rate].name);
     row.push_back(end.step_seconds[rate]);
-    row.push_back(speedup(designs, design, end, rate));
+    row.push_back(reference / end.step_seconds[rate]);
   }
   return row;
 }
@@ -87,8 +77,12 @@ Figure designs_table(const Designs& designs) {
     figure.columns.push_back(fmt::format("{}_step_seconds at {}", times_name(rate), rate.name));
     figure.columns.push_back("speedup at " + rate.name);
   }
+  std::optional<Outcome> baseline;
+  if (designs.baseline) {
+    baseline = last_outcome(designs.list[*designs.baseline], designs.rates);
+  }
   for (const DesignRuns& design : designs.list) {
-    add_group(figure, {design.name}, {design_row(designs, design)});
+    add_group(figure, {design.name}, {design_row(design, designs.rates, baseline)});
   }
   drop_empty_columns(figure);
   return figure;
@@ -147,7 +141,8 @@ Figure step_time(const Designs& designs) {
       figure.groups.push_back(
           {{rate.name, "modelled", design.name},
            {{run.summary("compute_seconds"), run.summary("codec_seconds"),
-             8 * run.summary("busiest_node_bytes") / rate.bits_per_second, kNothing, kNothing}}});
+             wire_seconds(run.summary("busiest_node_bytes"), rate.bits_per_second), kNothing,
+             kNothing}}});
     }
   }
   for (const DesignRuns& design : designs.list) {

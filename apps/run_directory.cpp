@@ -12,17 +12,12 @@
 #include <system_error>
 
 #include "apps/command.h"
+#include "apps/run_files.h"
 #include "tersewire/error.h"
 
 namespace tersewire::apps {
-namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kMetrics = "metrics.jsonl";
-constexpr const char* kObservations = "observations.jsonl";
-
-}  // namespace
 
 RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
   std::error_code error;
@@ -36,7 +31,7 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
                 fmt::format("cannot make the directory {}: {}; choose another --out",
                             path_.string(), error.message()));
   }
-  lock();
+  lock_directory(path_);
 }
 
 void lock_directory(const fs::path& path) {
@@ -50,17 +45,15 @@ void lock_directory(const fs::path& path) {
   }
 }
 
-void RunDirectory::lock() const { lock_directory(path_); }
-
 RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
   RunDirectory directory;
   directory.path_ = std::move(path);
-  directory.lock();
-  directory.last_metrics_ = directory.keep_lines(kMetrics, step);
-  directory.keep_lines(kObservations, step);
+  lock_directory(directory.path_);
+  directory.last_metrics_ = directory.keep_lines(kMetricsFile, step);
+  directory.keep_lines(kObservationsFile, step);
   // What the run came to when it was interrupted: no longer so.
   std::error_code error;
-  fs::remove(directory.path_ / "summary.json", error);
+  fs::remove(directory.path_ / kSummaryFile, error);
   return directory;
 }
 
@@ -101,9 +94,11 @@ void RunDirectory::write_json(const char* name, const nlohmann::json& content) c
   write_new_file((path_ / name).string(), std::as_bytes(std::span(text)));
 }
 
-void RunDirectory::add_metrics(const nlohmann::json& line) { add_line(kMetrics, line); }
+void RunDirectory::add_metrics(const nlohmann::json& line) { add_line(kMetricsFile, line); }
 
-void RunDirectory::add_observation(const nlohmann::json& line) { add_line(kObservations, line); }
+void RunDirectory::add_observation(const nlohmann::json& line) {
+  add_line(kObservationsFile, line);
+}
 
 RunDirectory RunDirectory::fresh(const std::string& model) {
   return RunDirectory(fresh_directory(model));

@@ -41,8 +41,6 @@ class RunDirectory {
 
  private:
   RunDirectory() = default;
-  // Throws kFailedPrecondition where another process works in it. Held until this one ends.
-  void lock() const;
   // A file of lines, by its name; made where there is none.
   std::ofstream& lines(const char* name);
   void add_line(const char* name, const nlohmann::json& line);

@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "apps/command.h"
+#include "apps/run_files.h"
 #include "tersewire/error.h"
 
 namespace tersewire::apps {
@@ -152,18 +153,10 @@ ObservedStep observed_step(const Json& line) {
   return step;
 }
 
-// Keeps the largest tensors, in their order.
-void keep_largest(std::vector<TensorRecord>& tensors, std::size_t largest) {
-  if (tensors.size() <= largest) return;
-  std::vector<std::size_t> kept(tensors.size());
-  std::iota(kept.begin(), kept.end(), 0);
-  std::ranges::stable_sort(
-      kept, [&](std::size_t a, std::size_t b) { return tensors[a].values > tensors[b].values; });
-  kept.resize(largest);
-  std::ranges::sort(kept);
-  std::vector<TensorRecord> some;
-  for (const std::size_t i : kept) some.push_back(std::move(tensors[i]));
-  tensors = std::move(some);
+void keep_largest(std::vector<TensorRecord>& tensors, std::size_t most) {
+  std::vector<TensorRecord> kept;
+  for (const std::size_t i : largest_of(tensors, most)) kept.push_back(std::move(tensors[i]));
+  tensors = std::move(kept);
 }
 
 }  // namespace
@@ -194,6 +187,16 @@ Json json_object_if_any(const fs::path& file) {
   return json.is_object() ? json : Json();
 }
 
+std::vector<std::size_t> largest_of(const std::vector<TensorRecord>& tensors, std::size_t most) {
+  std::vector<std::size_t> places(tensors.size());
+  std::iota(places.begin(), places.end(), 0);
+  std::ranges::stable_sort(
+      places, [&](std::size_t a, std::size_t b) { return tensors[a].values > tensors[b].values; });
+  places.resize(std::min(places.size(), most));
+  std::ranges::sort(places);
+  return places;
+}
+
 void check_may_enter(const fs::path& directory) {
   // What is in there would seem not to be.
   if (::access(directory.c_str(), X_OK) != 0) fail_file(directory.string(), "read", errno);
@@ -201,8 +204,7 @@ void check_may_enter(const fs::path& directory) {
 
 bool is_run(const fs::path& directory) {
   std::error_code error;
-  return fs::exists(directory / "config.json", error) ||
-         fs::exists(directory / "metrics.jsonl", error);
+  return fs::exists(directory / kConfigFile, error) || fs::exists(directory / kMetricsFile, error);
 }
 
 RunRecord::RunRecord(fs::path directory, Notes& notes) : directory_(std::move(directory)) {
@@ -212,16 +214,16 @@ RunRecord::RunRecord(fs::path directory, Notes& notes) : directory_(std::move(di
                             "directory that 'tersewire train --out' made",
                             directory_.string()));
   }
-  const Json config = json_object_if_any(directory_ / "config.json");
+  const Json config = json_object_if_any(directory_ / kConfigFile);
   if (!config.is_object()) {
     throw Error(ErrorCode::kDataLoss,
                 fmt::format("{} is missing or damaged; name the directory of another run",
-                            (directory_ / "config.json").string()));
+                            (directory_ / kConfigFile).string()));
   }
   for (const auto& [key, value] : config.items()) {
     if (value.is_primitive() && !value.is_null()) config_[key] = value;
   }
-  const fs::path summary = directory_ / "summary.json";
+  const fs::path summary = directory_ / kSummaryFile;
   summary_ = json_object_if_any(summary);
   std::error_code error;
   if (summary_.is_object()) {
@@ -257,7 +259,7 @@ double RunRecord::fp32_step_seconds(const std::string& rate) const {
 
 std::vector<StepRecord> RunRecord::steps(Notes& notes) const {
   std::vector<StepRecord> steps;
-  ObjectLines lines(directory_ / "metrics.jsonl");
+  ObjectLines lines(directory_ / kMetricsFile);
   while (const auto line = lines.next()) {
     steps.push_back({.step = number_of(*line, "step"),
                      .loss = number_of(*line, "loss"),
@@ -274,7 +276,7 @@ std::vector<StepRecord> RunRecord::steps(Notes& notes) const {
 
 std::vector<ObservedStep> RunRecord::observed(std::size_t largest, Notes& notes) const {
   std::vector<ObservedStep> steps;
-  ObjectLines lines(directory_ / "observations.jsonl");
+  ObjectLines lines(directory_ / kObservationsFile);
   while (const auto line = lines.next()) {
     if (!steps.empty()) keep_largest(steps.back().tensors, largest);
     steps.push_back(observed_step(*line));

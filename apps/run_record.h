@@ -84,6 +84,9 @@ class RunRecord {
   bool interrupted_ = false;
 };
 
+// The places of the largest tensors, at most so many, in their order.
+std::vector<std::size_t> largest_of(const std::vector<TensorRecord>& tensors, std::size_t most);
+
 // Throws an Error with the system's reason where a directory may not be entered.
 void check_may_enter(const std::filesystem::path& directory);
 

@@ -9,8 +9,9 @@
 
 namespace tersewire::apps {
 
-// The options of train that a recipe may set, without dashes.
+// The options of train, without dashes: those that a recipe may set, and those of one run alone.
 std::vector<std::string> train_settings();
+std::vector<std::string> train_options_of_one_run();
 
 // One thread. Keeps the data that was last checked against: the cost of the first check.
 class TrainCheck {

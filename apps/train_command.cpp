@@ -19,6 +19,7 @@
 #include "apps/metrics_writer.h"
 #include "apps/recipe.h"
 #include "apps/run_directory.h"
+#include "apps/run_files.h"
 #include "apps/settings.h"
 #include "apps/step_listener.h"
 #include "apps/tensor_file.h"
@@ -94,7 +95,7 @@ nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
 void write_model(const RunDirectory& directory, const trainer::TrainResult& result) {
   TensorFile file{.facts = {{"made_by", "tersewire " TERSEWIRE_VERSION}}, .arrays = {}};
   for (const auto& [name, array] : result.model) file.arrays[name] = {array.shape, array.values};
-  write_new_file((directory.path() / "model.safetensors").string(), tensor_file_bytes(file));
+  write_new_file((directory.path() / kModelFile).string(), tensor_file_bytes(file));
 }
 
 // What was measured is shown, and the model written, each even where the other fails. The summary
@@ -119,7 +120,7 @@ void tell(const TrainFlags& flags, const trainer::TrainResult& result,
   });
   attempt([&] { write_model(directory, result); });
   if (failure) throw *failure;
-  directory.write_json("summary.json", record);
+  directory.write_json(kSummaryFile, record);
 }
 
 using Network = std::vector<std::unique_ptr<Transport>>;
@@ -175,7 +176,7 @@ void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Ne
   if (flags.tensorboard) {  // which may be in the run's directory
     listeners.push_back(make_tensorboard_writer(*flags.tensorboard, record, resumed_after));
   }
-  directory.write_json("config.json", record);
+  directory.write_json(kConfigFile, record);
   TrainProgress progress(config.steps, resumed_after);
   MetricsWriter metrics(directory);
   trainer::TrainHooks hooks = hooks_of(flags, directory.path());
@@ -452,6 +453,12 @@ std::vector<std::string> train_settings() {
   CLI::App app;
   add_train_command(app);
   return setting_names(*app.get_subcommand("train"));
+}
+
+std::vector<std::string> train_options_of_one_run() {
+  CLI::App app;
+  add_train_command(app);
+  return setting_names(*app.get_subcommand("train"), false);
 }
 
 }  // namespace tersewire::apps

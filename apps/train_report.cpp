@@ -137,11 +137,6 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"seed", config.seed}};
 }
 
-double modelled_step_seconds(double compute_seconds, double codec_seconds,
-                             double busiest_node_bytes, double bits_per_second) {
-  return compute_seconds + codec_seconds + 8 * busiest_node_bytes / bits_per_second;
-}
-
 TrainSummary::TrainSummary(const trainer::TrainConfig& config, const trainer::TrainResult& result,
                            bool interrupted)
     : config_(config), result_(result), interrupted_(interrupted) {}

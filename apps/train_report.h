@@ -45,11 +45,6 @@ nlohmann::json observation_json(const trainer::Observation& observation);
 // The run's configuration as config.json holds it.
 nlohmann::json config_json(const trainer::TrainConfig& config);
 
-// Seconds a step would take if the busiest node's link had `bits_per_second`, and the bytes of a
-// step that cross it did so after the computation, a worker's processor time a step: no overlap.
-double modelled_step_seconds(double compute_seconds, double codec_seconds,
-                             double busiest_node_bytes, double bits_per_second);
-
 // What a run came to; everything that is printed or written at its end.
 class TrainSummary {
  public:

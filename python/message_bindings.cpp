@@ -18,32 +18,18 @@
 namespace tersewire::python {
 namespace {
 
-constexpr std::array<std::pair<MessageKind, const char*>, 9> kKinds{
-    {{MessageKind::kPush, "push"},
-     {MessageKind::kPull, "pull"},
-     {MessageKind::kFile, "file"},
-     {MessageKind::kState, "state"},
-     {MessageKind::kDone, "done"},
-     {MessageKind::kOffer, "offer"},
-     {MessageKind::kAgreement, "agreement"},
-     {MessageKind::kChecksum, "checksum"},
-     {MessageKind::kFiniteness, "finiteness"}}};
-constexpr std::array<std::pair<ElementType, const char*>, 2> kTypes{
-    {{ElementType::kFloat32, "float32"}, {ElementType::kFloat64, "float64"}}};
+using Types = std::array<std::pair<ElementType, const char*>, 2>;
+constexpr Types kTypes{{{ElementType::kFloat32, "float32"}, {ElementType::kFloat64, "float64"}}};
 
-template <typename Table, typename Value>
-const char* name_in(const Table& table, Value value) {
-  return std::ranges::find(table, value, &Table::value_type::first)->second;
+const char* type_name(ElementType type) {
+  return std::ranges::find(kTypes, type, &Types::value_type::first)->second;
 }
 
-template <typename Table>
-auto value_in(const Table& table, const std::string& name, const char* what) {
-  const auto found = std::ranges::find(table, name, &Table::value_type::second);
-  if (found != table.end()) return found->first;
-  std::string names;
-  for (const auto& entry : table) names += std::string(names.empty() ? "" : ", ") + entry.second;
+ElementType type_named(const std::string& name) {
+  const auto found = std::ranges::find(kTypes, name, &Types::value_type::second);
+  if (found != kTypes.end()) return found->first;
   throw Error(ErrorCode::kInvalidArgument,
-              std::string("there is no ") + what + " '" + name + "'; take one of " + names);
+              "there is no dtype '" + name + "'; take one of float32, float64");
 }
 
 // A Frame whose payload keeps its own memory alive.
@@ -61,7 +47,7 @@ struct OwnedMessage {
 
 OwnedFrame make_frame(std::uint32_t tensor, const Payload& payload,
                       std::optional<std::vector<std::uint64_t>> shape, const std::string& dtype) {
-  const ElementType type = value_in(kTypes, dtype, "dtype");
+  const ElementType type = type_named(dtype);
   OwnedFrame frame{.tensor = tensor, .payload = payload, .description = {}};
   if (shape) frame.description = Description{type, std::move(*shape)};
   return frame;
@@ -74,7 +60,7 @@ py::object shape_of(const OwnedFrame& frame) {
 
 py::object dtype_of(const OwnedFrame& frame) {
   if (!frame.description) return py::none();
-  return py::str(name_in(kTypes, frame.description->element_type));
+  return py::str(type_name(frame.description->element_type));
 }
 
 void bind_frame(py::module_& module) {
@@ -95,7 +81,7 @@ dtype    "float32" or "float64", beside a shape)")
 void bind_message(py::module_& module) {
   py::class_<OwnedMessage>(module, "Message", "What parse() read. Its payloads are not decoded.")
       .def_property_readonly(
-          "kind", [](const OwnedMessage& message) { return name_in(kKinds, message.header.kind); },
+          "kind", [](const OwnedMessage& message) { return to_string(message.header.kind); },
           "\"push\", \"pull\", \"file\", ...")
       .def_property_readonly(
           "sender", [](const OwnedMessage& message) { return message.header.sender; },
@@ -109,8 +95,7 @@ void bind_message(py::module_& module) {
 
 py::bytes pack(const std::string& kind, const std::vector<OwnedFrame>& frames, std::uint32_t sender,
                std::uint64_t step) {
-  MessageWriter writer(
-      {.kind = value_in(kKinds, kind, "kind of message"), .sender = sender, .step = step});
+  MessageWriter writer({.kind = message_kind_named(kind), .sender = sender, .step = step});
   for (const OwnedFrame& frame : frames) {
     writer.add({.tensor = frame.tensor,
                 .codec = frame.payload.codec,

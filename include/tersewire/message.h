@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "tersewire/bytes.h"
@@ -26,6 +27,11 @@ enum class MessageKind : std::uint8_t {
   kChecksum = 8,   // of a worker's parameters
   kFiniteness = 9  // which tensors of a bucket are not finite
 };
+// "push", "pull", "file", ...
+std::string_view to_string(MessageKind kind);
+// The inverse. Throws kInvalidArgument, naming the kinds there are.
+MessageKind message_kind_named(std::string_view name);
+
 enum class ElementType : std::uint8_t { kFloat32 = 1, kFloat64 = 2 };
 
 struct MessageHeader {

@@ -1,6 +1,7 @@
 """The hook of DistributedDataParallel, on 1, 2 and 3 processes with Gloo."""
 
 import contextlib
+import io
 import re
 import subprocess
 import sys
@@ -20,8 +21,17 @@ import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
 from support import ROOT  # noqa: E402
 from tersewire import ErrorCode  # noqa: E402
+from tersewire.torch._all_reduce import _fields, _sums  # noqa: E402
 
-EXCHANGES = ["all-gather", "sharded-server"]
+# With codecs that fit, the first one in most cases.
+CODECS = {
+    "all-gather": ["3lc:s=1.75", "terngrad", "adacomp"],
+    "all-reduce": ["terngrad", "terngrad:bucket=64"],
+    "ring": ["inceptionn:bound=2^-10", "int8", "qsgd"],
+    "sharded-server": ["3lc:s=1.75", "terngrad", "adacomp"],
+}
+# Those in which error accumulation is for the mean alone, and 3lc fits.
+ACCUMULATING = ["all-gather", "sharded-server"]
 STEPS = 6
 
 
@@ -82,7 +92,7 @@ def check_replicas(value):
 
 def case_fp32_is_plain_ddp():
     plain = train(wrapped(), range(STEPS))
-    for exchange in EXCHANGES:
+    for exchange in CODECS:
         model = wrapped()
         hook = tersewire.torch.register(model, "fp32", exchange=exchange)
         ours = train(model, range(STEPS))
@@ -96,8 +106,8 @@ def case_fp32_is_plain_ddp():
 
 
 def case_replicas_are_equal_and_little_is_sent():
-    for exchange in EXCHANGES:
-        for codec in ("3lc:s=1.75", "terngrad", "adacomp"):
+    for exchange, codecs in CODECS.items():
+        for codec in codecs:
             model = wrapped()
             hook = tersewire.torch.register(model, codec, exchange=exchange, seed=5)
             check_replicas(train(model, range(STEPS)))
@@ -118,7 +128,7 @@ def total_residual(hook, name):
 
 def case_nothing_is_lost():
     """What was applied and what is kept are the gradients, for a model that is linear."""
-    for exchange in EXCHANGES:
+    for exchange in ACCUMULATING:
         model = DistributedDataParallel(torch.nn.Linear(200, 300, bias=False))
         hook = tersewire.torch.register(model, "3lc:s=1.75", policy="", exchange=exchange)
         true, applied = 0, 0
@@ -140,6 +150,27 @@ def case_nothing_is_lost():
         assert kept.abs().max() > 0.01 * largest
 
 
+def case_shared_scalers_make_means_of_whole_numbers():
+    ranks = dist.get_world_size()
+    for bucket in (0, 64):
+        model = DistributedDataParallel(torch.nn.Linear(20, 300, bias=False))
+        tersewire.torch.register(model, f"terngrad:bucket={bucket}", policy="",
+                                 exchange="all-reduce")
+        values = torch.randn(5, 20, generator=torch.Generator().manual_seed(dist.get_rank()))
+        model(values).sum().backward()
+        mean = model.module.weight.grad.flatten()
+        clipped = values.sum(0).expand(300, 20).flatten()
+        for begin in range(0, len(mean), bucket or len(mean)):
+            some = slice(begin, begin + (bucket or len(mean)))
+            largest = clipped[some].abs().max()
+            smallest = mean[some][mean[some] != 0].abs().min() * ranks
+            # The scaler is the largest of all ranks', so that sums are multiples of it.
+            levels = mean[some] * ranks / smallest
+            torch.testing.assert_close(levels, levels.round(), rtol=0, atol=1e-3)
+            assert levels.abs().max() <= ranks + 1e-3 and smallest <= max(
+                rank.item() for rank in on_all_ranks(largest.reshape(1))) * 1.001
+
+
 def case_gradients_are_accumulated_without_synchronization():
     found = []
     for hooked in (False, True):
@@ -154,17 +185,17 @@ def case_gradients_are_accumulated_without_synchronization():
 
 
 def case_unused_parameters():
-    for exchange in EXCHANGES:
+    for exchange, (codec, *_) in CODECS.items():
         model = wrapped(find_unused_parameters=True)
-        tersewire.torch.register(model, "3lc", exchange=exchange)
+        tersewire.torch.register(model, codec, exchange=exchange)
         check_replicas(train(model, range(STEPS), branch=lambda step, rank: (step + rank) % 2 == 0
                              or dist.get_world_size() == 1))
 
 
 def case_a_nan_reaches_every_rank():
-    for exchange in EXCHANGES:
+    for exchange, (codec, *_) in CODECS.items():
         model = wrapped()
-        hook = tersewire.torch.register(model, "3lc", exchange=exchange)
+        hook = tersewire.torch.register(model, codec, exchange=exchange)
         train(model, range(2))
         before = flat(model)
         values = batch(2, dist.get_rank())
@@ -186,7 +217,7 @@ def case_a_nan_reaches_every_rank():
 
 
 def case_residuals_follow_the_loss_scale():
-    for exchange in EXCHANGES:
+    for exchange in ACCUMULATING:
         found = []
         for scales in ([1.0] * STEPS, [1024.0, 1024.0, 512.0, 2048.0, 2048.0, 1.0]):
             model = wrapped()
@@ -201,8 +232,8 @@ def case_residuals_follow_the_loss_scale():
 
 
 def case_a_resumed_run_is_the_uninterrupted_one():
-    for exchange in EXCHANGES:
-        options = {"codec": "3lc:s=1.75", "exchange": exchange, "warm_up_steps": 1}
+    for exchange, (codec, *_) in CODECS.items():
+        options = {"codec": codec, "exchange": exchange, "warm_up_steps": 1}
         model = wrapped()
         hook = tersewire.torch.register(model, **options)
         train(model, range(3))
@@ -242,6 +273,10 @@ def case_a_state_that_does_not_fit_is_refused():
 def case_ranks_that_differ_are_refused():
     with pytest.raises(tersewire.Error):
         tersewire.torch.register(wrapped(), "3lc", exchange="carrier-pigeon")
+    with pytest.raises(tersewire.Error, match="3lc does not fit exchange ring"):
+        tersewire.torch.register(wrapped(), "3lc", exchange="ring")
+    with pytest.raises(tersewire.Error, match="int8 does not fit exchange all-reduce"):
+        tersewire.torch.register(wrapped(), "int8", exchange="all-reduce")
     if dist.get_world_size() > 1:
         codec = "3lc:s=1.5" if dist.get_rank() == 1 else "3lc"
         with pytest.raises(tersewire.Error, match="rank 1 has another model"):
@@ -272,6 +307,16 @@ def case_close_ends_thread_and_group():
         train(model, [2])
 
 
+def case_summary_prints_every_table_on_one_rank():
+    model = wrapped()
+    hook = tersewire.torch.register(model)
+    train(model, range(2))
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        tersewire.torch.summary()
+    assert (hook.summary() in printed.getvalue()) == (dist.get_rank() == 0)
+
+
 def case_a_second_hook_leaves_nothing_behind():
     model = wrapped()
     tersewire.torch.register(model)
@@ -287,6 +332,19 @@ def case_a_failure_ends_the_backward_pass():
     tersewire.torch.register(model, "3lc:non-finite=reject", policy="")
     with pytest.raises(RuntimeError, match="NaN"):
         model(batch(0, 0) * float("nan")).square().mean().backward()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 7, 8, 127, 128])
+@pytest.mark.parametrize("elems", [1, 6, 7])
+def test_fields_hold_every_sum(ranks, elems):
+    digits = torch.randint(-1, 2, (ranks, elems), dtype=torch.int32)
+    digits[:, 0] = 1
+    digits[:, -1] = -1
+    fields = [_fields(own, ranks) for own in digits]
+    sums = sum(field for field, _ in fields[1:]) + fields[0][0]
+    assert fields[0][1] == (4 if ranks < 8 else 8 if ranks < 128 else 32)
+    assert sums.dtype == fields[0][0].dtype
+    assert torch.equal(_sums(sums, elems, ranks).to(torch.int64), digits.sum(0))
 
 
 CASES = [case for name, case in sorted(globals().items()) if name.startswith("case_")]
@@ -305,9 +363,10 @@ def test_every_case(ranks, tmp_path):
     mp.spawn(run_cases, (ranks, tmp_path / "meeting"), nprocs=ranks)
 
 
-def test_the_example_of_the_documentation_runs(tmp_path):
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_examples_of_the_documentation_run(number, tmp_path):
     text = (ROOT / "docs" / "python.md").read_text()
-    _, example = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    example = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[number]
     (tmp_path / "example.py").write_text(example)
     # Without -r and -t torchrun of torch 1.13 does not start under Python 3.11.
     printed = subprocess.run(

@@ -10,7 +10,7 @@ from support import ROOT
 
 def test_the_example_of_the_documentation_runs(capsys):
     text = (ROOT / "docs" / "python.md").read_text()
-    example, _ = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    example, *_ = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     exec(compile(example, "docs/python.md", "exec"), {})
     printed = capsys.readouterr().out
     assert printed.count("bits a value") == 3 and "'s': 1.75" in printed

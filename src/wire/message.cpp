@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -15,6 +16,10 @@
 
 namespace tersewire {
 namespace {
+
+// In the order of their numbers, from 1.
+constexpr std::array<std::string_view, 9> kKindNames{
+    "push", "pull", "file", "state", "done", "offer", "agreement", "checksum", "finiteness"};
 
 constexpr std::uint8_t kMagic[2] = {'T', 'W'};
 constexpr std::uint8_t kVersion = 1;
@@ -292,6 +297,19 @@ Message parse_message(ByteView bytes) {
   check_contributors_place(message);
   check_kind(message);
   return message;
+}
+
+std::string_view to_string(MessageKind kind) {
+  return kKindNames.at(static_cast<std::size_t>(kind) - 1);
+}
+
+MessageKind message_kind_named(std::string_view name) {
+  const auto* found = std::ranges::find(kKindNames, name);
+  if (found != kKindNames.end()) {
+    return static_cast<MessageKind>(found - kKindNames.begin() + 1);
+  }
+  fail(ErrorCode::kInvalidArgument, "there is no kind of message '{}'; take one of {}", name,
+       fmt::join(kKindNames, ", "));
 }
 
 MessageKind message_kind(ByteView bytes) noexcept {

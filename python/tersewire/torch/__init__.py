@@ -1,11 +1,26 @@
-"""Compressed gradients for DistributedDataParallel:
+"""Compressed gradients for torch. For a model in DistributedDataParallel:
 
     model = torch.nn.parallel.DistributedDataParallel(model)
     hook = tersewire.torch.register(model, "3lc:s=1.75")
 
+For one without:
+
+    optimizer = tersewire.torch.DistributedOptimizer(optimizer, model.named_parameters())
+
 docs/python.md has more.
 """
 
-from ._hook import Counters, Hook, register
+from ._averager import Counters, GradientAverager, summary
+from ._hook import Hook, register
+from ._optimizer import DistributedOptimizer, broadcast_optimizer_state, broadcast_parameters
 
-__all__ = ["Counters", "Hook", "register"]
+__all__ = [
+    "Counters",
+    "DistributedOptimizer",
+    "GradientAverager",
+    "Hook",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "register",
+    "summary",
+]

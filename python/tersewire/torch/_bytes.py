@@ -59,11 +59,38 @@ class PayloadGroup:
         self._count(sum(outgoing) - outgoing[self.rank], sum(incoming) - incoming[self.rank])
         return [_payloads(data, head) for data, head in zip(received.split(incoming), heads)]
 
+    def pass_on(self, payloads: Sequence[tersewire.Payload],
+                count: int) -> List[tersewire.Payload]:
+        """Sends payloads to the next rank; returns what the one before sent, so many."""
+        joined = _joined(payloads, sum(map(len, payloads)))
+        head = self._neighbours(_head(payloads, len(payloads)), torch.empty(
+            count, 2, dtype=torch.int64))
+        length = int(head[:, 1].sum())
+        received = self._neighbours(joined, torch.empty(length, dtype=torch.uint8))
+        return _payloads(received, head)
+
+    def all_reduce(self, values: torch.Tensor, operation: dist.ReduceOp) -> None:
+        """Replaces values on every rank by their sums or maxima. Counted as in a ring."""
+        dist.all_reduce(values, operation, group=self.group)
+        size = 2 * (self.ranks - 1) * values.numel() * values.element_size() // self.ranks
+        self._count(size, size)
+
+    def _neighbours(self, outgoing: torch.Tensor, incoming: torch.Tensor) -> torch.Tensor:
+        # An empty message is not sent: both sides know its length.
+        after = dist.get_global_rank(self.group, (self.rank + 1) % self.ranks)
+        before = dist.get_global_rank(self.group, (self.rank - 1) % self.ranks)
+        sending = [dist.isend(outgoing, after, group=self.group)] if len(outgoing) else []
+        if len(incoming):
+            dist.recv(incoming, before, group=self.group)
+        for sent in sending:
+            sent.wait()
+        self._count(outgoing.numel() * outgoing.element_size(),
+                    incoming.numel() * incoming.element_size())
+        return incoming
+
     def _heads(self, payloads: Sequence[tersewire.Payload], count: int) -> torch.Tensor:
         """(ranks, count, 2): codec and length of every rank's payloads, zeros after the last."""
-        own = torch.zeros(count, 2, dtype=torch.int64)
-        for row, payload in zip(own.numpy(), payloads):
-            row[:] = _NUMBERS[payload.codec], len(payload)
+        own = _head(payloads, count)
         heads = [torch.empty_like(own) for _ in range(self.ranks)]
         dist.all_gather(heads, own, group=self.group)
         head_bytes = (self.ranks - 1) * own.numel() * own.element_size()
@@ -73,6 +100,14 @@ class PayloadGroup:
     def _count(self, sent: int, received: int) -> None:
         self.sent_bytes += sent
         self.received_bytes += received
+
+
+def _head(payloads: Sequence[tersewire.Payload], count: int) -> torch.Tensor:
+    """(count, 2): codec and length of each payload, zeros after the last."""
+    head = torch.zeros(count, 2, dtype=torch.int64)
+    for row, payload in zip(head.numpy(), payloads):
+        row[:] = _NUMBERS[payload.codec], len(payload)
+    return head
 
 
 def _joined(payloads: Sequence[tersewire.Payload], length: int) -> torch.Tensor:

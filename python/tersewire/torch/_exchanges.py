@@ -23,7 +23,7 @@ class Direction:
         self.encoded_bytes: Dict[int, int] = {part.number: 0 for part in self.parts}
         self.not_finite = 0
         self.seconds = 0.0
-        self._encoders = {
+        self.encoders = {
             part.number: codecs[part.parameter].encoder(
                 part.elems, seed=seed, sender=sender, tensor=part.number,
                 kind=infos[part.parameter].kind)
@@ -36,7 +36,7 @@ class Direction:
                raw: bool) -> List[tersewire.Payload]:
         """raw: the values as they are, residuals left alone."""
         begin = time.perf_counter()
-        encoders = self._raw if raw else self._encoders
+        encoders = self._raw if raw else self.encoders
         payloads = [encoders[part.number].encode(values, step) for part, values in stretches]
         self.seconds += time.perf_counter() - begin
         for (part, _), payload in zip(stretches, payloads):
@@ -46,7 +46,7 @@ class Direction:
 
     def residual(self, part: Part) -> Optional[torch.Tensor]:
         """Shares memory; None where the part's codec keeps none."""
-        residual = self._encoders[part.number].residual
+        residual = self.encoders[part.number].residual
         return None if residual is None else torch.from_numpy(residual)
 
 
@@ -60,6 +60,10 @@ class Exchange:
         self.directions = {"pushed": push}
         self.decode_seconds = 0.0
 
+    @staticmethod
+    def check_codecs(codecs: Sequence[tersewire.Codec]) -> None:
+        """Raises Error (kInvalidArgument) for a codec that the exchange cannot have."""
+
     def mean(self, step: int, stretches: Sequence[Stretch], raw: bool) -> None:
         """Replaces a bucket's values by their mean over all ranks, as the exchange has it."""
         raise NotImplementedError
@@ -72,6 +76,12 @@ class Exchange:
             values.zero_()
             for payloads in received:
                 tersewire.decode_add(payloads[index], 1 / len(received), values)
+        self.decode_seconds += time.perf_counter() - begin
+
+    def _add(self, payloads: Sequence[tersewire.Payload], stretches: Sequence[Stretch]) -> None:
+        begin = time.perf_counter()
+        for payload, (_, values) in zip(payloads, stretches):
+            tersewire.decode_add(payload, 1.0, values)
         self.decode_seconds += time.perf_counter() - begin
 
     def _replace(self, payloads: Sequence[tersewire.Payload], stretches: Sequence[Stretch]) -> None:
@@ -121,6 +131,3 @@ class ShardedServer(Exchange):
         pulled = self.group.all_gather(self.pull.encode(step, own, raw), list(map(len, shard)))
         for payloads, served in zip(pulled, shard):
             self._replace(payloads, served)
-
-
-EXCHANGES = {"all-gather": AllGather, "sharded-server": ShardedServer}

@@ -1,296 +1,42 @@
 """The communication hook of DistributedDataParallel."""
 
-import atexit
-import queue
-import threading
-import time
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Callable, Dict, Optional
 
 import torch
 import torch.distributed as dist
 
-import tersewire
-from tersewire import Error, ErrorCode
-
-from ._bytes import PayloadGroup
-from ._exchanges import EXCHANGES, Exchange, Stretch
-from ._parts import Part, elems_of, tensor_infos
-
-_FLOAT_BYTES = 4
-_LAST_SECONDS = 10
-# What a state has beside the residuals of each direction.
-_STATE_NAMES = ("rank", "ranks", "step", "loss_scale")
+from ._averager import GradientAverager, Settings
+from ._parts import refuse, tensor_infos
 
 
-def _refuse(sentence: str) -> None:
-    raise Error(ErrorCode.kInvalidArgument, sentence)
-
-
-@dataclass
-class Counters:
-    """Since the start of this process, of this rank."""
-
-    steps: int = 0
-    gradient_bytes: int = 0  # of the gradients in float32
-    sent_bytes: int = 0  # to other ranks, without what the process group adds
-    received_bytes: int = 0
-    not_finite_tensors: int = 0  # encodings of a NaN or an infinity, which travel as they are
-    codec_seconds: float = 0.0  # on the clock: encoding and decoding
-    exchange_seconds: float = 0.0  # on the clock, from a bucket's turn to its mean
-
-
-class _Bucket(NamedTuple):
-    step: int
-    raw: bool
-    buffer: torch.Tensor
-    parameters: List[int]
-    future: torch.futures.Future[torch.Tensor]
-
-
-class Hook:
+class Hook(GradientAverager):
     """What register() returns: the residuals and the counters of one rank.
 
-    Buckets are encoded and exchanged by a thread of its own, in the order in which the backward
-    pass completes them, while it goes on. Call what is here between steps.
+    Buckets are exchanged in the order in which the backward pass completes them, while it goes on.
     """
 
-    def __init__(self, model: torch.nn.parallel.DistributedDataParallel, codec: str, policy: str,
-                 exchange: str, seed: int, warm_up_steps: int,
-                 loss_scale: Optional[Callable[[], float]]) -> None:
+    def __init__(self, model: torch.nn.parallel.DistributedDataParallel,
+                 settings: Settings) -> None:
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
-            _refuse(f"the model is a {type(model).__name__}; wrap the model in "
-                    "DistributedDataParallel first")
-        if exchange not in EXCHANGES:
-            _refuse(f"there is no exchange '{exchange}'; take one of {', '.join(EXCHANGES)}")
-        self._infos = tensor_infos(model.module)
-        self._codecs = tersewire.choose_codecs(policy, codec, self._infos)
+            refuse(f"the model is a {type(model).__name__}; wrap the model in "
+                   "DistributedDataParallel first")
         self._numbers: Dict[torch.Tensor, int] = {p: number for number, p in enumerate(
             p for p in model.module.parameters() if p.requires_grad)}
-        self._group = PayloadGroup(_own_group(model.process_group))
-        self._warm_up_steps = warm_up_steps
-        self._loss_scale = loss_scale
-        self._scale = loss_scale() if loss_scale else 1.0
-        self._step = 0
-        self._steps_here = 0  # without those before a restart
-        self._closed = False
-        self._failure: Optional[BaseException] = None
-        self._gradient_bytes = 0
-        self._exchange_seconds = 0.0
-        self._check_alike((codec, policy, exchange, seed, warm_up_steps, [
-            (info.name, info.shape, codec.text) for info, codec in zip(self._infos, self._codecs)]))
-        self._exchange: Exchange = EXCHANGES[exchange](self._group, self._infos, self._codecs, seed)
-        self._parts: Dict[int, List[Part]] = {number: [] for number in range(len(self._infos))}
-        for part in self._exchange.parts:
-            self._parts[part.parameter].append(part)
-        self._buckets: "queue.SimpleQueue[Optional[_Bucket]]" = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="tersewire", daemon=True)
-        self._thread.start()
-        atexit.register(self.close)
+        super().__init__(tensor_infos(model.module), model.process_group, settings)
         try:
             model.register_comm_hook(None, self._on_bucket)
         except BaseException:  # a model takes one hook
             self.close()
             raise
 
-    @property
-    def counters(self) -> Counters:
-        directions = self._exchange.directions.values()
-        return Counters(
-            steps=self._steps_here,
-            gradient_bytes=self._gradient_bytes,
-            sent_bytes=self._group.sent_bytes,
-            received_bytes=self._group.received_bytes,
-            not_finite_tensors=sum(direction.not_finite for direction in directions),
-            codec_seconds=self._exchange.decode_seconds + sum(
-                direction.seconds for direction in directions),
-            exchange_seconds=self._exchange_seconds)
-
-    def summary(self) -> str:
-        """A table: what each parameter's gradients took, and what they would in float32."""
-        push = self._exchange.push.encoded_bytes
-        steps = max(1, self._steps_here)
-        lines = [f"{'parameter':32} {'values':>10} {'codec':16} {'bits a value':>12} {'ratio':>8}"]
-        for number, (info, codec) in enumerate(zip(self._infos, self._codecs)):
-            parts = self._parts[number]
-            elems = elems_of(info)
-            sent = sum(push[part.number] for part in parts) / steps
-            bits = 8 * sent / elems if elems else 0.0
-            ratio = f"{_FLOAT_BYTES * elems / sent:7.1f}x" if sent else f"{'-':>8}"
-            lines.append(f"{info.name:32} {elems:>10} {codec.name:16} {bits:>12.3f} {ratio}")
-        counters = self.counters
-        lines.append(f"{counters.steps} steps: {counters.sent_bytes} bytes sent and "
-                     f"{counters.received_bytes} received by rank {self._group.rank}, for "
-                     f"{counters.gradient_bytes} bytes of gradients")
-        return "\n".join(lines)
-
-    def state_dict(self) -> Dict[str, Any]:
-        """What a restart of this rank would lose: the step's number, and copies of the residuals.
-
-        Save it on every rank, after the same step.
-        """
-        state: Dict[str, Any] = {"rank": self._group.rank, "ranks": self._group.ranks,
-                                 "step": self._step, "loss_scale": self._scale}
-        for name, direction in self._exchange.directions.items():
-            state[name] = {}
-            for part in direction.parts:
-                residual = direction.residual(part)
-                if residual is not None:
-                    self._stretch(state[name], part).copy_(residual)
-        return state
-
-    def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
-        """Takes back what state_dict() returned on every rank, in a run with as many or others.
-
-        states  those of all ranks; this rank's own will do where there are as many ranks as then
-
-        With as many ranks the run goes on to the same bits. With others, residuals of what rank r
-        pushed go to rank r modulo the number of ranks, where they are added up; those of means go
-        to the ranks that serve them now. Raises Error (kInvalidArgument) where the states are not
-        those of one step of a run of this model.
-        """
-        listed = [states] if isinstance(states, dict) else list(states)
-        self._check_contents(listed)
-        group = self._group
-        own = [state for state in listed if state["rank"] == group.rank]
-        if own and own[0]["ranks"] == group.ranks:
-            listed = own
-        elif not listed or len({state["rank"] for state in listed}) != listed[0]["ranks"]:
-            _refuse("the states are not those of all ranks; pass each rank's, once")
-        if len({(state["step"], state["loss_scale"]) for state in listed}) != 1:
-            _refuse("the states are of different steps; pass those saved after the same one")
-        for name, direction in self._exchange.directions.items():
-            from_all = name == "pulled"
-            taken = [state[name] for state in listed
-                     if from_all or state["rank"] % group.ranks == group.rank]
-            for part in direction.parts:
-                self._load(direction.residual(part), part, taken)
-        self._step = listed[0]["step"]
-        self._scale = listed[0]["loss_scale"]
-
-    def close(self) -> None:
-        """Ends the hook's thread and its group; Python's end does so too. Twice is as once.
-
-        Call it after the last backward pass: the model has no other way to average gradients.
-        Counters, summary() and state_dict() remain.
-        """
-        if self._closed:
-            return
-        self._closed = True
-        # A thread that is still in torch when Python ends would take the process down with it.
-        atexit.unregister(self.close)
-        self._buckets.put(None)
-        # One that waits for ranks that are gone waits in vain.
-        self._thread.join(_LAST_SECONDS)
-        if not self._thread.is_alive():
-            self._group.close()
-
-    def _check_contents(self, states: Sequence[Dict[str, Any]]) -> None:
-        names = set(_STATE_NAMES) | set(self._exchange.directions)
-        sizes = {info.name: elems_of(info) for info in self._infos}
-        for state in states:
-            if set(state) != names:
-                _refuse("a state is not of this exchange; pass what state_dict() returned with it")
-            for name in self._exchange.directions:
-                for parameter, residual in state[name].items():
-                    if residual.shape != (sizes.get(parameter),):
-                        _refuse(f"the state has a residual of '{parameter}' with "
-                                f"{residual.numel()} values, which this model has not; load the "
-                                "state of the same model")
-                    if not residual.isfinite().all():
-                        _refuse(f"the residual of '{parameter}' that was saved holds a NaN or an "
-                                "infinity; begin without it")
-
-    def _stretch(self, residuals: Dict[str, torch.Tensor], part: Part) -> torch.Tensor:
-        """Where a part lies among residuals by name, which begin at zero."""
-        info = self._infos[part.parameter]
-        whole = residuals.setdefault(info.name, torch.zeros(elems_of(info)))
-        return whole[part.begin:part.end]
-
-    def _load(self, residual: Optional[torch.Tensor], part: Part,
-              saved: Sequence[Dict[str, torch.Tensor]]) -> None:
-        if residual is None:
-            return
-        residual.zero_()
-        name = self._infos[part.parameter].name
-        for residuals in saved:
-            if name in residuals:
-                residual += residuals[name][part.begin:part.end]
-
-    def _check_alike(self, settings: Any) -> None:
-        told: List[Any] = [None] * self._group.ranks
-        dist.all_gather_object(told, settings, group=self._group.group)
-        for rank, others in enumerate(told):
-            if others != told[0]:
-                _refuse(f"rank {rank} has another model or other settings than rank 0; give every "
-                        "rank the same")
-
     # Called by the backward pass, bucket by bucket in the same order on every rank.
     def _on_bucket(self, _: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        if self._closed:
-            raise Error(ErrorCode.kFailedPrecondition,
-                        "the hook of this model is closed; close it after the last backward pass")
-        if bucket.index() == 0 and self._loss_scale:
-            self._scale_residuals(self._loss_scale())
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._buckets.put(_Bucket(
-            step=self._step, raw=self._step < self._warm_up_steps, buffer=bucket.buffer(),
-            parameters=[self._numbers[p] for p in bucket.parameters()], future=future))
+        if bucket.index() == 0:
+            self._begin_step()
+        future = self._submit(bucket.buffer(), [self._numbers[p] for p in bucket.parameters()])
         if bucket.is_last():
-            self._step += 1
-            self._steps_here += 1
+            self._end_step()
         return future
-
-    def _run(self) -> None:
-        while True:
-            bucket = self._buckets.get()
-            if bucket is None:
-                return
-            try:
-                if self._failure:
-                    raise self._failure
-                begin = time.perf_counter()
-                self._average(bucket)
-                self._exchange_seconds += time.perf_counter() - begin
-                bucket.future.set_result(bucket.buffer)
-            except BaseException as failure:  # it is the backward pass that must hear of it
-                self._failure = failure
-                bucket.future.set_exception(failure)
-
-    def _average(self, bucket: _Bucket) -> None:
-        if bucket.buffer.device.type != "cpu":
-            _refuse(f"gradients are on {bucket.buffer.device}; train on the CPU")
-        values = bucket.buffer.to(torch.float32)
-        self._gradient_bytes += _FLOAT_BYTES * values.numel()
-        self._exchange.mean(bucket.step, self._stretches(bucket.parameters, values), bucket.raw)
-        if values is not bucket.buffer:
-            bucket.buffer.copy_(values)
-
-    def _stretches(self, parameters: Sequence[int], values: torch.Tensor) -> List[Stretch]:
-        """A bucket holds its parameters one behind the other."""
-        stretches = []
-        begin = 0
-        for parameter in parameters:
-            parts = self._parts[parameter]
-            stretches += [(part, values[begin + part.begin:begin + part.end]) for part in parts]
-            begin += parts[-1].end
-        return stretches
-
-    def _scale_residuals(self, scale: float) -> None:
-        """Residuals are of gradients under the loss scale of their step."""
-        if scale == self._scale:
-            return
-        for direction in self._exchange.directions.values():
-            for part in direction.parts:
-                residual = direction.residual(part)
-                if residual is not None:
-                    residual *= scale / self._scale
-        self._scale = scale
-
-
-def _own_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """A group of the same ranks for the hook alone: collectives of two threads must not mix."""
-    return dist.new_group(dist.get_process_group_ranks(group), backend="gloo")
 
 
 def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc", *,
@@ -304,7 +50,10 @@ def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc
                    is cut into parts for the ranks that serve them, each encoded by itself
     exchange       "sharded-server": each rank averages a shard and sends the mean, encoded once
                    more; traffic does not grow with the number of ranks. "all-gather": each rank
-                   sends its gradients to every other
+                   sends its gradients to every other. "ring": sums go around, encoded at each hop
+                   (INCEPTIONN); for codecs whose error is bounded for each value. "all-reduce":
+                   ranks agree on the largest scalers and the process group adds up whole numbers
+                   (TernGrad, section 3.1); for terngrad
     seed           for stochastic codecs
     warm_up_steps  how many steps are not compressed
     loss_scale     for mixed precision: returns the factor of the step's loss, as
@@ -316,4 +65,4 @@ def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc
     an error in a backward pass the job is over: the other ranks end with the time limit of their
     process group.
     """
-    return Hook(model, codec, policy, exchange, seed, warm_up_steps, loss_scale)
+    return Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale))

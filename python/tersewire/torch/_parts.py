@@ -6,6 +6,7 @@ from typing import List
 import torch
 
 import tersewire
+from tersewire import Error, ErrorCode
 
 # A shorter part would cost more in frames than serving it elsewhere gains.
 _MIN_PART_ELEMS = 1 << 14
@@ -15,6 +16,10 @@ _NORMS = (
     torch.nn.LayerNorm,
     torch.nn.GroupNorm,
 )
+
+
+def refuse(sentence: str) -> None:
+    raise Error(ErrorCode.kInvalidArgument, sentence)
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,13 @@ def _kind(module: torch.nn.Module, name: str) -> str:
     if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
         return "embedding"
     return "other"
+
+
+def kind_of(name: str, parameter: torch.Tensor) -> str:
+    """By name and shape alone, where the module is not known."""
+    if "bias" in name:
+        return "bias"
+    return {1: "norm", 2: "dense"}.get(parameter.dim(), "conv" if parameter.dim() > 2 else "other")
 
 
 def tensor_infos(model: torch.nn.Module) -> List[tersewire.TensorInfo]:

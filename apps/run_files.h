@@ -1,0 +1,18 @@
+// What the files are called that runs and comparisons leave in their directories.
+#pragma once
+
+namespace tersewire::apps {
+
+// Of a run (docs/training.md).
+inline constexpr const char* kConfigFile = "config.json";
+inline constexpr const char* kMetricsFile = "metrics.jsonl";
+inline constexpr const char* kObservationsFile = "observations.jsonl";
+inline constexpr const char* kSummaryFile = "summary.json";
+inline constexpr const char* kModelFile = "model.safetensors";
+
+// Of a comparison (docs/comparing.md).
+inline constexpr const char* kPlanFile = "compare.json";
+inline constexpr const char* kResultsFile = "results.json";
+inline constexpr const char* kCellsFolder = "cells";
+
+}  // namespace tersewire::apps

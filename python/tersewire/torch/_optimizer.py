@@ -1,0 +1,135 @@
+"""For training without DistributedDataParallel: an optimizer that averages gradients first."""
+
+import contextlib
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+
+import tersewire
+from tersewire import Error, ErrorCode
+
+from ._averager import GradientAverager, Settings
+from ._parts import kind_of, refuse
+
+
+class _AveragesFirst:
+    """What a wrapped optimizer has in front of its own class. DistributedOptimizer() says more."""
+
+    averager: GradientAverager
+    _parameters: List[torch.Tensor]
+    _buffer: torch.Tensor  # the gradients of all parameters, one behind the other
+    _averaged: bool  # since the last step
+
+    def synchronize(self) -> None:
+        """Replaces every gradient by its mean over all ranks; step() does it where nobody has.
+
+        A parameter without a gradient counts as one with zeros.
+        """
+        for parameter, values in self._gradients():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            values.copy_(parameter.grad)
+        self.averager.average(self._buffer)
+        for parameter, values in self._gradients():
+            parameter.grad.copy_(values)
+        self._averaged = True
+
+    def step(self, closure: Optional[Callable[[], float]] = None) -> None:
+        """Averages the gradients unless synchronize() has, then takes the optimizer's own step."""
+        if closure is not None:
+            refuse("a DistributedOptimizer takes no closure; call backward() before step()")
+        if not self._averaged:
+            self.synchronize()
+        self._averaged = False
+        super().step()  # type: ignore[misc]
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """As in Horovod: around a step() after synchronize(), which is not repeated here anyway."""
+        if not self._averaged:
+            raise Error(ErrorCode.kFailedPrecondition,
+                        "call synchronize() before skip_synchronize()")
+        yield
+
+    def _gradients(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
+        """Each parameter and where its gradient lies in the buffer."""
+        begin = 0
+        for parameter in self._parameters:
+            end = begin + parameter.numel()
+            yield parameter, self._buffer[begin:end].view(parameter.shape)
+            begin = end
+
+
+def DistributedOptimizer(  # noqa: N802 (Horovod's name)
+        optimizer: torch.optim.Optimizer,
+        named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]] = None,
+        codec: str = "3lc", *, policy: str = "small", exchange: str = "sharded-server",
+        seed: int = 0, warm_up_steps: int = 0,
+        loss_scale: Optional[Callable[[], float]] = None,
+        group: Optional[dist.ProcessGroup] = None) -> Any:
+    """Has an optimizer average compressed gradients over all ranks before each step.
+
+    optimizer         of a model on the CPU that is not in DistributedDataParallel. It is this very
+                      object that changes: what refers to it, a scheduler made later too, sees it
+    named_parameters  model.named_parameters(): the names for summary() and states. Without them
+                      parameters are numbered
+    group             whose ranks take part; all of them without it
+    others            as those of register(), which exchanges while the backward pass goes on;
+                      this one exchanges in step(). Policies see a parameter's kind by its shape
+
+    Returns the optimizer. It has synchronize(), for who clips gradients before step(), and
+    skip_synchronize(); `averager` has counters, summary(), state_dict() and close(). Gradients
+    that are accumulated over several backward passes are exchanged once, in step(). Begin with
+    broadcast_parameters(). Raises Error (kInvalidArgument) where ranks differ, for parameters
+    without a name, and for an optimizer that is wrapped already or has a scheduler: make it after.
+    """
+    if isinstance(optimizer, _AveragesFirst):
+        refuse("this optimizer is a DistributedOptimizer already; wrap it once")
+    if "step" in vars(optimizer):
+        refuse("a scheduler has this optimizer already and would pass by the exchange; make the "
+               "scheduler after DistributedOptimizer()")
+    named = _named(optimizer, named_parameters)
+    infos = [tersewire.TensorInfo(name, tuple(parameter.shape), kind_of(name, parameter))
+             for name, parameter in named]
+    averager = GradientAverager(
+        infos, group or dist.group.WORLD,
+        Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale))
+    own = type(optimizer)
+    optimizer.__class__ = type(own.__name__, (_AveragesFirst, own), {})
+    wrapped: Any = optimizer
+    wrapped.averager = averager
+    wrapped._parameters = [parameter for _, parameter in named]
+    wrapped._buffer = torch.empty(sum(parameter.numel() for _, parameter in named))
+    wrapped._averaged = False
+    return wrapped
+
+
+def _named(optimizer: torch.optim.Optimizer,
+           named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]]
+           ) -> List[Tuple[str, torch.Tensor]]:
+    """The parameters that the optimizer trains, in its order."""
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]
+               if parameter.requires_grad]
+    if named_parameters is None:
+        return [(f"parameter {number}", parameter) for number, parameter in enumerate(trained)]
+    names = {parameter: name for name, parameter in named_parameters}
+    for parameter in trained:
+        if parameter not in names:
+            refuse(f"a parameter of shape {tuple(parameter.shape)} that the optimizer trains has "
+                   "no name; pass model.named_parameters() of the whole model")
+    return [(names[parameter], parameter) for parameter in trained]
+
+
+def broadcast_parameters(state: Dict[str, torch.Tensor], root_rank: int = 0) -> None:
+    """Gives every rank the values of one, in place: of model.state_dict(), before training."""
+    for name in sorted(state):
+        if torch.is_tensor(state[name]):
+            dist.broadcast(state[name], root_rank)
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+    """Gives every rank's optimizer the state of one's, after that one has loaded a checkpoint."""
+    state = [optimizer.state_dict()]
+    dist.broadcast_object_list(state, root_rank)
+    optimizer.load_state_dict(state[0])

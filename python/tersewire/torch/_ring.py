@@ -1,0 +1,56 @@
+"""Exchange ring: partial sums go around, and then the sums (INCEPTIONN, section IV)."""
+
+from typing import List, Sequence
+
+import tersewire
+
+from ._bytes import PayloadGroup
+from ._exchanges import Direction, Exchange, Stretch
+from ._parts import elems_of, refuse, shards
+
+# Their error is bounded for each value, or unbiased. What goes by the largest value, or sends few,
+# would lose more at each hop.
+_CODECS = ("fp32", "fp16", "bf16", "int8", "inceptionn", "qsgd")
+
+
+class Ring(Exchange):
+    """Each rank completes the sum of one shard.
+
+    First each shard goes around once: a rank decodes what came, adds its own part and encodes the
+    sum, beginning with the rank behind the one that completes it. That one encodes the mean once;
+    the others forward these bytes, and everyone takes what they decode to, their maker too.
+    """
+
+    @staticmethod
+    def check_codecs(codecs: Sequence[tersewire.Codec]) -> None:
+        for codec in codecs:
+            if codec.name not in _CODECS:
+                refuse(f"codec {codec.name} does not fit exchange ring, where its error would grow "
+                       f"with every hop; take one of {', '.join(_CODECS)}, or another exchange")
+
+    def __init__(self, group: PayloadGroup, infos: Sequence[tersewire.TensorInfo],
+                 codecs: Sequence[tersewire.Codec], seed: int) -> None:
+        parts = shards([elems_of(info) for info in infos], group.ranks)
+        # A rank encodes each part once in a step: a partial sum, or the mean of its own shard.
+        super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos))
+
+    def mean(self, step: int, stretches: Sequence[Stretch], raw: bool) -> None:
+        rank, ranks = self.group.rank, self.group.ranks
+        shard = [[stretch for stretch in stretches if stretch[0].owner == owner]
+                 for owner in range(ranks)]
+        for hop in range(1, ranks):
+            going, coming = shard[(rank - hop) % ranks], shard[(rank - hop - 1) % ranks]
+            self._add(self._pass_on(self.push.encode(step, going, raw), coming), coming)
+        own = shard[rank]
+        for _, values in own:
+            values /= ranks
+        complete = self.push.encode(step, own, raw)
+        self._replace(complete, own)
+        for hop in range(1, ranks):
+            coming = shard[(rank - hop) % ranks]
+            complete = self._pass_on(complete, coming)
+            self._replace(complete, coming)
+
+    def _pass_on(self, payloads: Sequence[tersewire.Payload],
+                 coming: Sequence[Stretch]) -> List[tersewire.Payload]:
+        return self.group.pass_on(payloads, len(coming))

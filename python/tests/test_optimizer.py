@@ -1,0 +1,241 @@
+"""DistributedOptimizer, on 1, 2 and 3 processes with Gloo."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+
+if not dist.is_available():
+    pytest.skip("this torch has no torch.distributed", allow_module_level=True)
+
+import tersewire  # noqa: E402
+import tersewire.torch  # noqa: E402
+from tersewire.torch import DistributedOptimizer, broadcast_parameters  # noqa: E402
+
+STEPS = 5
+
+
+def network(seed=1):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten(),
+        torch.nn.Linear(256, 300), torch.nn.ReLU(), torch.nn.Linear(300, 10))
+
+
+def momentum(model, **options):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, **options)
+
+
+def batch(step, rank):
+    numbers = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(4, 1, 8, 8, generator=numbers)
+
+
+def loss(model, step, rank):
+    return model(batch(step, rank)).square().mean()
+
+
+def train(model, optimizer, steps=range(STEPS)):
+    for step in steps:
+        optimizer.zero_grad()
+        loss(model, step, dist.get_rank()).backward()
+        optimizer.step()
+    return flat(model)
+
+
+def flat(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def check_replicas(value):
+    gathered = [torch.empty_like(value) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, value)
+    for other in gathered:
+        assert torch.equal(other, value)
+
+
+def reference():
+    """One process that takes the mean over all ranks' losses."""
+    model = network()
+    optimizer = momentum(model)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        for rank in range(dist.get_world_size()):
+            (loss(model, step, rank) / dist.get_world_size()).backward()
+        optimizer.step()
+    return flat(model)
+
+
+def case_fp32_is_training_on_all_batches():
+    for exchange in ("sharded-server", "all-gather", "ring", "all-reduce"):
+        model = network()
+        optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), "fp32",
+                                         exchange=exchange)
+        found = train(model, optimizer)
+        check_replicas(found)
+        torch.testing.assert_close(found, reference())
+        assert optimizer.averager.counters.steps == STEPS
+        optimizer.averager.close()
+
+
+def case_compressed_replicas_are_equal():
+    for codec, exchange in (("3lc:s=1.75", "sharded-server"), ("terngrad", "all-reduce"),
+                            ("inceptionn", "ring")):
+        model = network()
+        optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), codec,
+                                         exchange=exchange)
+        check_replicas(train(model, optimizer))
+        counters = optimizer.averager.counters
+        if dist.get_world_size() > 1:
+            assert 0 < counters.sent_bytes < counters.gradient_bytes
+        assert "3.weight" in optimizer.averager.summary()
+        optimizer.averager.close()
+
+
+def case_it_is_the_same_optimizer():
+    model = network()
+    inner = momentum(model)
+    optimizer = DistributedOptimizer(inner)
+    assert optimizer is inner and isinstance(optimizer, torch.optim.SGD)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    train(model, optimizer, [0])
+    schedule.step()
+    assert optimizer.param_groups[0]["lr"] == 0.025
+    assert optimizer.averager.counters.steps == 1
+    assert "parameter 0" in optimizer.averager.summary()
+    optimizer.averager.close()
+
+
+def case_gradients_are_clipped_after_synchronize():
+    model = network()
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), "fp32")
+    loss(model, 0, dist.get_rank()).backward()
+    optimizer.synchronize()
+    means = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    check_replicas(means)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.001)
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    assert optimizer.averager.counters.steps == 1
+    train(model, optimizer, [1])
+    assert optimizer.averager.counters.steps == 2
+    optimizer.averager.close()
+
+
+def case_accumulated_gradients_are_exchanged_once():
+    model = network()
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), "fp32")
+    for step in range(3):
+        loss(model, step, dist.get_rank()).backward()
+    own = model[0].weight.grad.clone()
+    optimizer.step()
+    ranks = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(ranks, own)
+    torch.testing.assert_close(model[0].weight.grad, sum(ranks) / len(ranks))
+    assert optimizer.averager.counters.steps == 1
+    optimizer.averager.close()
+
+
+def case_a_missing_gradient_counts_as_zeros():
+    model = network()
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), "fp32")
+    if dist.get_rank() == 0:
+        loss(model, 0, 0).backward()
+        own = model[0].weight.grad.clone()
+    optimizer.step()
+    check_replicas(flat(model))
+    if dist.get_rank() == 0:
+        torch.testing.assert_close(model[0].weight.grad, own / dist.get_world_size())
+    optimizer.averager.close()
+
+
+def case_memory_formats_and_types_are_kept():
+    torch.manual_seed(1)
+    model = torch.nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), "fp32")
+    model(torch.randn(2, 3, 5, 5).to(memory_format=torch.channels_last)).square().sum().backward()
+    own = model.weight.grad.clone()
+    layout = model.weight.grad.stride()
+    optimizer.step()
+    torch.testing.assert_close(model.weight.grad, own)
+    assert model.weight.grad.stride() == layout
+    optimizer.averager.close()
+
+
+def case_parameters_and_state_of_one_rank_reach_all():
+    model = network(seed=dist.get_rank())
+    optimizer = momentum(model)
+    if dist.get_rank() == 0:
+        loss(model, 0, 0).backward()
+        optimizer.step()
+    broadcast_parameters(model.state_dict())
+    check_replicas(flat(model))
+    tersewire.torch.broadcast_optimizer_state(optimizer)
+    check_replicas(optimizer.state[model[0].weight]["momentum_buffer"])
+    optimizer = DistributedOptimizer(optimizer, model.named_parameters())
+    check_replicas(train(model, optimizer))
+    optimizer.averager.close()
+
+
+def case_a_resumed_run_is_the_uninterrupted_one():
+    model = network()
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters())
+    train(model, optimizer, range(3))
+    saved = {name: value.clone() for name, value in model.state_dict().items()}
+    states = [optimizer.state_dict(), optimizer.averager.state_dict()]
+    states[0] = {key: value for key, value in states[0].items()}
+    buffers = torch.optim.SGD(model.parameters(), lr=1)
+    buffers.load_state_dict(states[0])  # copies
+    expected = train(model, optimizer, range(3, STEPS))
+    again = network()
+    again.load_state_dict(saved)
+    resumed = momentum(again)
+    resumed.load_state_dict(buffers.state_dict())
+    resumed = DistributedOptimizer(resumed, again.named_parameters())
+    resumed.averager.load_state_dict(states[1])
+    assert torch.equal(train(again, resumed, range(3, STEPS)), expected)
+
+
+def refused(match, call, *arguments, **options):
+    with pytest.raises(tersewire.Error, match=match) as raised:
+        call(*arguments, **options)
+    assert "\n" not in str(raised.value)
+
+
+def case_mistakes_are_refused():
+    model = network()
+    optimizer = momentum(model)
+    refused("has no name; pass model.named_parameters", DistributedOptimizer, optimizer,
+            [("0.weight", model[0].weight)])
+    refused("does not fit exchange ring", DistributedOptimizer, optimizer,
+            model.named_parameters(), "3lc", exchange="ring")
+    refused("does not fit exchange all-reduce", DistributedOptimizer, optimizer,
+            model.named_parameters(), "3lc", exchange="all-reduce")
+    scheduled = momentum(model)
+    torch.optim.lr_scheduler.StepLR(scheduled, 1)
+    refused("make the scheduler after", DistributedOptimizer, scheduled)
+    wrapped = DistributedOptimizer(optimizer, model.named_parameters())
+    refused("wrap it once", DistributedOptimizer, wrapped)
+    refused("takes no closure", wrapped.step, lambda: 0.0)
+    refused("call synchronize", wrapped.skip_synchronize().__enter__)
+    if dist.get_world_size() > 1:
+        refused("rank 1 has another model", DistributedOptimizer, momentum(model),
+                model.named_parameters(), seed=dist.get_rank())
+    wrapped.averager.close()
+
+
+CASES = [case for name, case in sorted(globals().items()) if name.startswith("case_")]
+
+
+def run_cases(rank, ranks, path):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=ranks)
+    for case in CASES:
+        case()
+    dist.barrier()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_every_case(ranks, tmp_path):
+    mp.spawn(run_cases, (ranks, tmp_path / "meeting"), nprocs=ranks)
