@@ -1,6 +1,7 @@
 // The embedded images and text, as the trainer has them; tersewire/data.py makes arrays of them.
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
