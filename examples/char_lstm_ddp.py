@@ -37,7 +37,7 @@ class CharacterLSTM(nn.Module):
 
 
 def load(path):
-    """The numbers of the text's characters, to learn from and to test on, and how many there are."""
+    """The text's characters as numbers, to learn from and to test on, and how many there are."""
     text = path.read_text() if path else tersewire.data.text()
     characters = sorted(set(text))
     numbers = {character: number for number, character in enumerate(characters)}

@@ -101,7 +101,8 @@ def main():
 
     first_bytes = None
     if dist.get_rank() == 0:
-        print(f"{'codec':12} {'accuracy':>8} {'bytes sent a step':>18} {'ratio':>8} {'s a step':>9}")
+        print(f"{'codec':12} {'accuracy':>8} {'bytes sent a step':>18} {'ratio':>8} "
+              f"{'s a step':>9}")
     for codec in arguments.codec or CODECS:
         model, counters, seconds = train(training, codec, arguments)
         sent = counters.sent_bytes / counters.steps

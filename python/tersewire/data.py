@@ -32,7 +32,7 @@ def digits(train: bool = True, seed: int = 1) -> Tuple[
 
 
 def text(seed: int = 1) -> str:
-    """200,000 characters of talk that a small grammar makes up. The trainer tests on the last tenth.
+    """200,000 characters of talk that a small grammar makes up; the last tenth is the test.
 
     seed  names the text
     """

@@ -52,7 +52,8 @@ def test_the_text_is_that_of_the_trainer():
     text = tersewire.data.text()
     assert len(text) == 200000
     assert text.startswith("SAILOR:\nThose kettles of those little lamps come home.\n")
-    assert hashlib.sha256(text.encode()).hexdigest() == "e54666a64456b177cc983f1b067dfff19c9da02273f614d682403ded2262277f"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    assert digest == "e54666a64456b177cc983f1b067dfff19c9da02273f614d682403ded2262277f"
 
 
 def test_wrong_arguments_are_refused():
