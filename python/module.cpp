@@ -46,4 +46,5 @@ PYBIND11_MODULE(_core, module) {
   tersewire::python::bind_codecs(module);
   tersewire::python::bind_parts(module);
   tersewire::python::bind_messages(module);
+  tersewire::python::bind_data(module);
 }

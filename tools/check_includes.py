@@ -31,7 +31,7 @@ SEES = {
     ],
     "trainer": ["include/tersewire"],
     "apps": ["include/tersewire", "trainer", "bench"],
-    "python": ["include/tersewire"],
+    "python": ["include/tersewire", "trainer"],
 }
 
 # Headers of others, as regular expressions, and the folders that may include them, those inside

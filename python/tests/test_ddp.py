@@ -370,7 +370,8 @@ def test_the_examples_of_the_documentation_run(number, tmp_path):
     (tmp_path / "example.py").write_text(example)
     # Without -r and -t torchrun of torch 1.13 does not start under Python 3.11.
     printed = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+        [sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint",
+         "localhost:0", "--nproc_per_node", "2",
          "-r", "1", "-t", "1", tmp_path / "example.py"],
         check=True, capture_output=True, text=True).stdout
     assert "0.weight" in printed and "20 steps" in printed

@@ -1,0 +1,69 @@
+"""The programs in examples/, with few steps on two processes."""
+
+import gzip
+import importlib.util
+import re
+import subprocess
+import sys
+
+import pytest
+
+import tersewire.data
+from support import ROOT
+
+torch = pytest.importorskip("torch")
+if not torch.distributed.is_available():
+    pytest.skip("this torch has no torch.distributed", allow_module_level=True)
+
+
+def rows(name, *arguments):
+    """{codec: (quality, bytes sent a step, ratio, seconds a step)} of the table that it prints."""
+    # Without -r and -t torchrun of torch 1.13 does not start under Python 3.11. Two tests at once
+    # need two ports, which --standalone does not give them.
+    printed = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d",
+         "--rdzv_endpoint", "localhost:0", "--nproc_per_node", "2", "-r", "1", "-t", "1",
+         ROOT / "examples" / name, *map(str, arguments)],
+        check=True, capture_output=True, text=True).stdout
+    lines = re.findall(r"^\S*:(\S+) +([\d.]+)%? +([\d,]+) +([\d.]+)x +([\d.]+)$", printed,
+                       re.MULTILINE)
+    return {codec: tuple(float(number.replace(",", "")) for number in numbers)
+            for codec, *numbers in lines}
+
+
+def check_bytes(table):
+    assert list(table) == ["fp32", "3lc"]
+    assert table["fp32"][2] == 1 and table["3lc"][2] > 20
+    assert table["3lc"][1] < table["fp32"][1] / 20
+
+
+def test_the_digits_are_learned():
+    table = rows("mnist_ddp.py", "--codec", "fp32", "--codec", "3lc", "--steps", 60)
+    check_bytes(table)
+    assert all(accuracy > 30 for accuracy, *_ in table.values())
+
+
+def test_the_text_is_learned():
+    table = rows("char_lstm_ddp.py", "--codec", "fp32", "--codec", "3lc", "--steps", 60)
+    check_bytes(table)
+    # One that draws characters by how often they occur needs more than 4 bits.
+    assert all(bits < 3.5 for bits, *_ in table.values())
+
+
+def write_idx(path, array):
+    sides = b"".join(side.to_bytes(4, "big") for side in array.shape)
+    data = bytes([0, 0, 8, array.ndim]) + sides + array.astype("uint8").tobytes()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+
+
+def test_idx_files_are_read(tmp_path):
+    images, labels = tersewire.data.digits(train=False)
+    write_idx(tmp_path / "train-images-idx3-ubyte.gz", images[:50])
+    write_idx(tmp_path / "train-labels-idx1-ubyte", labels[:50])
+    spec = importlib.util.spec_from_file_location("example", ROOT / "examples" / "mnist_ddp.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    read, expected = example.load(tmp_path, True), example.load(None, False)
+    assert len(read) == 50
+    assert all(torch.equal(mine, theirs[:50])
+               for mine, theirs in zip(read.tensors, expected.tensors))
