@@ -263,6 +263,9 @@ def main():
             report({"model": arguments.model, "design": design, "link": arguments.link,
                     "ranks": dist.get_world_size(), **measure(training)}, arguments.json)
             training.close()
+    # Gloo's threads would take a rank down with them that ends while another still talks to it.
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Compressed gradients for torch. For a model in DistributedDataParallel:
 
     model = torch.nn.parallel.DistributedDataParallel(model)
-    hook = tersewire.torch.register(model, "3lc:s=1.75")
+    hook = tersewire.torch.register(model, "3lc")
 
 For one without:
 
