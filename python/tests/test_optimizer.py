@@ -223,6 +223,11 @@ def case_mistakes_are_refused():
         refused("rank 1 has another model", DistributedOptimizer, momentum(model),
                 model.named_parameters(), seed=dist.get_rank())
     wrapped.averager.close()
+    embedding = torch.nn.Embedding(10, 30, sparse=True)
+    sparse = DistributedOptimizer(torch.optim.SGD(embedding.parameters(), lr=1))
+    embedding(torch.tensor([1])).sum().backward()
+    refused("is sparse", sparse.step)
+    sparse.averager.close()
 
 
 CASES = [case for name, case in sorted(globals().items()) if name.startswith("case_")]

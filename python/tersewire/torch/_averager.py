@@ -15,11 +15,11 @@ import torch.distributed as dist
 import tersewire
 from tersewire import Error, ErrorCode
 
-from ._bytes import PayloadGroup
 from ._all_reduce import AllReduce
+from ._bytes import PayloadGroup
 from ._exchanges import AllGather, Exchange, ShardedServer
-from ._ring import Ring
 from ._parts import BucketLayout, Part, elems_of, refuse
+from ._ring import Ring
 
 _FLOAT_BYTES = 4
 _LAST_SECONDS = 10
@@ -32,7 +32,6 @@ _EXCHANGES: Dict[str, Type[Exchange]] = {
     "ring": Ring,
     "sharded-server": ShardedServer,
 }
-
 
 # Those of this process, in the order in which they were made.
 _averagers: "List[weakref.ref[GradientAverager]]" = []
@@ -83,7 +82,7 @@ class GradientAverager:
                  settings: Settings) -> None:
         if settings.exchange not in _EXCHANGES:
             refuse(f"there is no exchange '{settings.exchange}'; take one of "
-                    f"{', '.join(_EXCHANGES)}")
+                   f"{', '.join(_EXCHANGES)}")
         self._infos = list(infos)
         self._codecs = tersewire.choose_codecs(settings.policy, settings.codec, self._infos)
         _EXCHANGES[settings.exchange].check_codecs(self._codecs)
@@ -233,11 +232,11 @@ class GradientAverager:
                 for parameter, residual in state[name].items():
                     if residual.shape != (sizes.get(parameter),):
                         refuse(f"the state has a residual of '{parameter}' with "
-                                f"{residual.numel()} values, which this model has not; load the "
-                                "state of the same model")
+                               f"{residual.numel()} values, which this model has not; load the "
+                               "state of the same model")
                     if not residual.isfinite().all():
                         refuse(f"the residual of '{parameter}' that was saved holds a NaN or an "
-                                "infinity; begin without it")
+                               "infinity; begin without it")
 
     def _stretch(self, residuals: Dict[str, torch.Tensor], part: Part) -> torch.Tensor:
         """Where a part lies among residuals by name, which begin at zero."""
@@ -264,7 +263,7 @@ class GradientAverager:
         for rank, others in enumerate(told):
             if others != told[0]:
                 refuse(f"rank {rank} has another model or other settings than rank 0; give every "
-                        "rank the same")
+                       "rank the same")
 
     def _begin_step(self) -> None:
         if self._loss_scale:
@@ -312,18 +311,16 @@ class GradientAverager:
 
     def _layout(self, parameters: Sequence[int]) -> BucketLayout:
         """A bucket holds its parameters one behind the other."""
-        known = self._layouts.get(tuple(parameters))
-        if known:
-            return known
-        parts, begins = [], []
-        begin = 0
-        for parameter in parameters:
-            parts += self._parts[parameter]
-            begins += [begin + part.begin for part in self._parts[parameter]]
-            begin += self._parts[parameter][-1].end
-        layout = BucketLayout(parts, begins, self._group.ranks)
-        self._layouts[tuple(parameters)] = layout
-        return layout
+        key = tuple(parameters)
+        if key not in self._layouts:
+            parts, begins = [], []
+            begin = 0
+            for parameter in parameters:
+                parts += self._parts[parameter]
+                begins += [begin + part.begin for part in self._parts[parameter]]
+                begin += self._parts[parameter][-1].end
+            self._layouts[key] = BucketLayout(parts, begins, self._group.ranks)
+        return self._layouts[key]
 
     def _scale_residuals(self, scale: float) -> None:
         """Residuals are of gradients under the loss scale of their step."""

@@ -29,6 +29,9 @@ class _AveragesFirst:
         for parameter, values in self._gradients():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+            if parameter.grad.is_sparse:
+                refuse(f"a gradient of shape {tuple(parameter.shape)} is sparse; make its "
+                       "embedding with sparse=False")
             values.copy_(parameter.grad)
         self.averager.average(self._buffer)
         for parameter, values in self._gradients():
