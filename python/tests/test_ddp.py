@@ -19,6 +19,7 @@ if not dist.is_available():
 
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
+from ranks import check_replicas, on_all_ranks, run_on_ranks  # noqa: E402
 from support import ROOT  # noqa: E402
 from tersewire import ErrorCode  # noqa: E402
 from tersewire.torch._all_reduce import _fields, _sums  # noqa: E402
@@ -77,17 +78,6 @@ def train(model, steps, scale=lambda step: 1.0, branch=lambda step, rank: True):
 
 def flat(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.module.parameters()])
-
-
-def on_all_ranks(value):
-    gathered = [torch.empty_like(value) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, value)
-    return gathered
-
-
-def check_replicas(value):
-    for other in on_all_ranks(value):
-        assert torch.equal(other, value)
 
 
 def case_fp32_is_plain_ddp():
@@ -350,17 +340,9 @@ def test_fields_hold_every_sum(ranks, elems):
 CASES = [case for name, case in sorted(globals().items()) if name.startswith("case_")]
 
 
-def run_cases(rank, ranks, path):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=ranks)
-    for case in CASES:
-        case()
-    dist.barrier()
-
-
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_every_case(ranks, tmp_path):
-    mp.spawn(run_cases, (ranks, tmp_path / "meeting"), nprocs=ranks)
+    run_on_ranks(CASES, ranks, tmp_path)
 
 
 @pytest.mark.parametrize("number", [1, 2])

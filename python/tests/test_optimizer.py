@@ -1,16 +1,18 @@
 """DistributedOptimizer, on 1, 2 and 3 processes with Gloo."""
 
+import copy
+
 import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-import torch.multiprocessing as mp  # noqa: E402
 
 if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
+from ranks import check_replicas, on_all_ranks, run_on_ranks  # noqa: E402
 from tersewire.torch import DistributedOptimizer, broadcast_parameters  # noqa: E402
 
 STEPS = 5
@@ -46,13 +48,6 @@ def train(model, optimizer, steps=range(STEPS)):
 
 def flat(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-
-
-def check_replicas(value):
-    gathered = [torch.empty_like(value) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, value)
-    for other in gathered:
-        assert torch.equal(other, value)
 
 
 def reference():
@@ -130,8 +125,7 @@ def case_accumulated_gradients_are_exchanged_once():
         loss(model, step, dist.get_rank()).backward()
     own = model[0].weight.grad.clone()
     optimizer.step()
-    ranks = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(ranks, own)
+    ranks = on_all_ranks(own)
     torch.testing.assert_close(model[0].weight.grad, sum(ranks) / len(ranks))
     assert optimizer.averager.counters.steps == 1
     optimizer.averager.close()
@@ -182,19 +176,16 @@ def case_a_resumed_run_is_the_uninterrupted_one():
     model = network()
     optimizer = DistributedOptimizer(momentum(model), model.named_parameters())
     train(model, optimizer, range(3))
-    saved = {name: value.clone() for name, value in model.state_dict().items()}
-    states = [optimizer.state_dict(), optimizer.averager.state_dict()]
-    states[0] = {key: value for key, value in states[0].items()}
-    buffers = torch.optim.SGD(model.parameters(), lr=1)
-    buffers.load_state_dict(states[0])  # copies
+    saved = copy.deepcopy([model.state_dict(), optimizer.state_dict(),
+                           optimizer.averager.state_dict()])
     expected = train(model, optimizer, range(3, STEPS))
     again = network()
-    again.load_state_dict(saved)
-    resumed = momentum(again)
-    resumed.load_state_dict(buffers.state_dict())
-    resumed = DistributedOptimizer(resumed, again.named_parameters())
-    resumed.averager.load_state_dict(states[1])
+    resumed = DistributedOptimizer(momentum(again), again.named_parameters())
+    for target, state in zip((again, resumed, resumed.averager), saved):
+        target.load_state_dict(state)
     assert torch.equal(train(again, resumed, range(3, STEPS)), expected)
+    optimizer.averager.close()
+    resumed.averager.close()
 
 
 def refused(match, call, *arguments, **options):
@@ -233,14 +224,6 @@ def case_mistakes_are_refused():
 CASES = [case for name, case in sorted(globals().items()) if name.startswith("case_")]
 
 
-def run_cases(rank, ranks, path):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=ranks)
-    for case in CASES:
-        case()
-    dist.barrier()
-
-
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_every_case(ranks, tmp_path):
-    mp.spawn(run_cases, (ranks, tmp_path / "meeting"), nprocs=ranks)
+    run_on_ranks(CASES, ranks, tmp_path)
