@@ -22,12 +22,13 @@ import tersewire
 from tersewire.torch import DistributedOptimizer
 
 
-def plain_step(encoders, gradient, mean, step):
+def plain_step(encoders, gradients, means, step):
     begin = time.perf_counter()
-    pushed = encoders[0].encode(gradient, step)
-    mean.zero_()
-    tersewire.decode_add(pushed, 1.0, mean)
-    tersewire.decode(encoders[1].encode(mean, step), mean)
+    for (push, pull), gradient, mean in zip(encoders, gradients, means):
+        pushed = push.encode(gradient, step)
+        mean.zero_()
+        tersewire.decode_add(pushed, 1.0, mean)
+        tersewire.decode(pull.encode(mean, step), mean)
     return time.perf_counter() - begin
 
 
@@ -40,22 +41,24 @@ def hook_step(averager, gradient):
     return took["codec_seconds"], took["exchange_seconds"] - took["transfer_seconds"]
 
 
-def measure(codec, size, rounds):
+def measure(codec, tensors, size, rounds):
     gradient = torch.randn(size // 4, generator=torch.Generator().manual_seed(1)) ** 3 * 1e-3
-    parameter = torch.nn.Parameter(gradient.clone())
-    averager = DistributedOptimizer(torch.optim.SGD([parameter], lr=1), codec=codec,
+    parameters = [torch.nn.Parameter(gradient.clone()) for _ in range(tensors)]
+    averager = DistributedOptimizer(torch.optim.SGD(parameters, lr=1), codec=codec,
                                     policy="").averager
-    encoders = [tersewire.Codec(codec).encoder(gradient.shape, sender=sender) for sender in (0, 1)]
-    mean, buffer = torch.empty_like(gradient), torch.empty_like(gradient)
+    encoders = [[tersewire.Codec(codec).encoder(gradient.shape, sender=sender, tensor=tensor)
+                 for sender in (0, 1)] for tensor in range(tensors)]
+    gradients = gradient.repeat(tensors, 1)
+    means, buffer = torch.empty_like(gradients), torch.empty_like(gradients)
     steps = []
     for step in range(rounds):
-        plain = plain_step(encoders, gradient, mean, step)
-        buffer.copy_(gradient)
-        steps.append((plain, *hook_step(averager, buffer)))
+        plain = plain_step(encoders, gradients, means, step)
+        buffer.copy_(gradients)
+        steps.append((plain, *hook_step(averager, buffer.view(-1))))
     averager.close()
     # Residuals and memory settle first.
     plain, codecs, whole = (1e6 * statistics.median(times) for times in zip(*steps[rounds // 4:]))
-    print(f"{codec:14} {size:>10} {plain:>10.1f} {codecs:>10.1f} {codecs / plain:7.3f} "
+    print(f"{codec:14} {tensors:>7} {size:>10} {plain:>10.1f} {codecs:>10.1f} {codecs / plain:7.3f} "
           f"{whole:>10.1f} {whole / plain:7.3f}", flush=True)
 
 
@@ -63,16 +66,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--codec", action="append")
     parser.add_argument("--bytes", action="append", type=int)
-    parser.add_argument("--rounds", type=int, default=201)
+    parser.add_argument("--tensors", action="append", type=int, help="in a bucket, each so large")
+    parser.add_argument("--rounds", type=int, default=101)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as meeting:
         dist.init_process_group("gloo", init_method=f"file://{meeting}/ranks", rank=0, world_size=1)
-        print(f"{'codec':14} {'bytes':>10} {'calls us':>10} {'codecs us':>10}   ratio "
+        print(f"{'codec':14} {'tensors':>7} {'bytes':>10} {'calls us':>10} {'codecs us':>10}   ratio "
               f"{'hook us':>10}   ratio")
-        for size in arguments.bytes or [1 << 20, 1 << 22, 1 << 24]:
-            for codec in arguments.codec or ["fp32", "3lc:s=1.75", "terngrad", "int8", "adacomp"]:
-                measure(codec, size, arguments.rounds)
+        for size in arguments.bytes or [1 << 20, 1 << 22]:
+            for tensors in arguments.tensors or [1, (25 << 20) // size]:
+                for codec in arguments.codec or ["fp32", "3lc", "terngrad", "int8", "adacomp"]:
+                    measure(codec, tensors, size, arguments.rounds)
         dist.destroy_process_group()
 
 
