@@ -2,13 +2,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "python/array_argument.h"
@@ -20,8 +16,6 @@
 
 namespace tersewire::python {
 namespace {
-
-constexpr const char* kResidual = "residual";
 
 [[noreturn]] void refuse(const std::string& sentence) {
   throw Error(ErrorCode::kInvalidArgument, sentence);

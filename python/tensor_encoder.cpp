@@ -10,8 +10,6 @@
 namespace tersewire::python {
 namespace {
 
-constexpr const char* kResidual = "residual";
-
 [[noreturn]] void refuse(const std::string& sentence) {
   throw Error(ErrorCode::kInvalidArgument, sentence);
 }

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,9 @@ namespace tersewire::python {
 namespace py = pybind11;
 
 using Shape = std::vector<std::uint64_t>;
+
+// The key of an encoder's state.
+inline constexpr const char* kResidual = "residual";
 
 class ArrayArgument;
 

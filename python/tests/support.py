@@ -1,7 +1,10 @@
 """What the tests of the package share."""
 
+import gzip
 import json
 import pathlib
+import subprocess
+import sys
 
 import numpy
 import pytest
@@ -49,3 +52,21 @@ def raises(code, call, *arguments, **named):
     assert raised.value.code == code, raised.value
     assert str(raised.value) and "\n" not in str(raised.value)
     return str(raised.value)
+
+
+def torchrun(*command, cwd=None):
+    """What a program prints on two processes, the rank before every line."""
+    # Without -r and -t torchrun of torch 1.13 does not start under Python 3.11. Two tests at once
+    # need two ports, which --standalone does not give them.
+    return subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d",
+         "--rdzv_endpoint", "localhost:0", "--nproc_per_node", "2", "-r", "1", "-t", "1",
+         *map(str, command)],
+        check=True, capture_output=True, text=True, cwd=cwd).stdout
+
+
+def write_idx(path, array):
+    """An IDX file of bytes, as MNIST's are; gzipped where its name says so."""
+    sides = b"".join(side.to_bytes(4, "big") for side in array.shape)
+    data = bytes([0, 0, 8, array.ndim]) + sides + array.astype("uint8").tobytes()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)

@@ -20,7 +20,7 @@ if not dist.is_available():
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
 from ranks import check_replicas, on_all_ranks, run_on_ranks  # noqa: E402
-from support import ROOT  # noqa: E402
+from support import ROOT, torchrun  # noqa: E402
 from tersewire import ErrorCode  # noqa: E402
 from tersewire.torch._all_reduce import _fields, _sums  # noqa: E402
 
@@ -350,12 +350,7 @@ def test_the_examples_of_the_documentation_run(number, tmp_path):
     text = (ROOT / "docs" / "python.md").read_text()
     example = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[number]
     (tmp_path / "example.py").write_text(example)
-    # Without -r and -t torchrun of torch 1.13 does not start under Python 3.11.
-    printed = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d", "--rdzv_endpoint",
-         "localhost:0", "--nproc_per_node", "2",
-         "-r", "1", "-t", "1", tmp_path / "example.py"],
-        check=True, capture_output=True, text=True).stdout
+    printed = torchrun(tmp_path / "example.py")
     assert "0.weight" in printed and "20 steps" in printed
 
 

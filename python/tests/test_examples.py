@@ -1,15 +1,12 @@
 """The programs in examples/, with few steps on two processes."""
 
-import gzip
 import importlib.util
 import re
-import subprocess
-import sys
 
 import pytest
 
 import tersewire.data
-from support import ROOT
+from support import ROOT, torchrun, write_idx
 
 torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
@@ -18,13 +15,7 @@ if not torch.distributed.is_available():
 
 def rows(name, *arguments):
     """{codec: (quality, bytes sent a step, ratio, seconds a step)} of the table that it prints."""
-    # Without -r and -t torchrun of torch 1.13 does not start under Python 3.11. Two tests at once
-    # need two ports, which --standalone does not give them.
-    printed = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d",
-         "--rdzv_endpoint", "localhost:0", "--nproc_per_node", "2", "-r", "1", "-t", "1",
-         ROOT / "examples" / name, *map(str, arguments)],
-        check=True, capture_output=True, text=True).stdout
+    printed = torchrun(ROOT / "examples" / name, *arguments)
     lines = re.findall(r"^\S*:(\S+) +([\d.]+)%? +([\d,]+) +([\d.]+)x +([\d.]+)$", printed,
                        re.MULTILINE)
     return {codec: tuple(float(number.replace(",", "")) for number in numbers)
@@ -48,12 +39,6 @@ def test_the_text_is_learned():
     check_bytes(table)
     # One that draws characters by how often they occur needs more than 4 bits.
     assert all(bits < 3.5 for bits, *_ in table.values())
-
-
-def write_idx(path, array):
-    sides = b"".join(side.to_bytes(4, "big") for side in array.shape)
-    data = bytes([0, 0, 8, array.ndim]) + sides + array.astype("uint8").tobytes()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
 def test_idx_files_are_read(tmp_path):

@@ -14,16 +14,11 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-from support import ROOT  # noqa: E402
+from support import ROOT, torchrun, write_idx  # noqa: E402
 
 BENCH = ROOT / "bench"
 PARAMETERS = {"lenet": 431080, "resnet20": 269722}
 IMAGES = 64
-
-
-def write_idx(path, values):
-    shape = numpy.array(values.shape, ">u4")
-    path.write_bytes(bytes([0, 0, 8, values.ndim]) + shape.tobytes() + values.tobytes())
 
 
 def write_mnist(folder):
@@ -44,11 +39,8 @@ def write_cifar10(folder):
 
 
 def measured(folder, model, designs, *options):
-    # Without -r and -t torchrun of torch 1.13 does not start under Python 3.11.
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node",
-               "2", "-r", "1", "-t", "1", BENCH / "torch_hooks.py", model, "--data", folder,
-               "--json", *options, *[f"--design={design}" for design in designs]]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    printed = torchrun(BENCH / "torch_hooks.py", model, "--data", folder, "--json", *options,
+                       *[f"--design={design}" for design in designs])
     # The launcher puts the rank before every line.
     return [json.loads(line[line.index("{"):]) for line in printed.splitlines()]
 

@@ -1,12 +1,10 @@
 """docs/tutorial.md runs, and prints what stands there but for the numbers."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
-from support import ROOT
+from support import ROOT, torchrun
 
 torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
@@ -26,12 +24,7 @@ def without_numbers(lines):
 def test_its_blocks_print_what_it_says(tmp_path):
     (tmp_path / "tutorial.py").write_text("\n".join(blocks(r"^```python\n(.*?)^```")))
     expected = "".join(blocks(r"^```python\n(?:(?!^```).)*^```\n\n```text\n(.*?)^```"))
-    # As in test_examples.py.
-    printed = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d",
-         "--rdzv_endpoint", "localhost:0", "--nproc_per_node", "2", "-r", "1", "-t", "1",
-         "tutorial.py"],
-        check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    printed = torchrun("tutorial.py", cwd=tmp_path)
     lines = [line.split(":", 1)[1] for line in printed.splitlines() if line.startswith("[default")]
     assert len(lines) > 15
     assert without_numbers(lines) == without_numbers(expected.splitlines())
