@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """What the hook of tersewire.torch costs beyond the codec itself.
 
-usage: hook_overhead.py [--codec CODEC]... [--bytes N]... [--rounds N]
+usage: hook_overhead.py [--codec CODEC]... [--bytes N]... [--tensors N]... [--rounds N]
 
 One rank, so that nothing waits for a network: the exchange sharded-server encodes a gradient,
-adds it up, encodes the mean and decodes that. Beside it the same four calls of the codec, in turns
-with it. Medians of microseconds a step: the calls, what the hook's codecs took, and the hook's
-whole exchange without the time in torch's process group. Needs torch, and tersewire on PYTHONPATH.
+adds it up, encodes the mean and decodes that. Beside it the same four calls of the codec, each for
+all tensors of a bucket before the next, in turns with it. Medians of microseconds a step: the
+calls, what the hook's codecs took, and the hook's whole exchange without the time in torch's
+process group. Needs torch, and tersewire on PYTHONPATH.
 """
 
 import argparse
@@ -24,11 +25,13 @@ from tersewire.torch import DistributedOptimizer
 
 def plain_step(encoders, gradients, means, step):
     begin = time.perf_counter()
-    for (push, pull), gradient, mean in zip(encoders, gradients, means):
-        pushed = push.encode(gradient, step)
+    pushed = [push.encode(gradient, step) for (push, _), gradient in zip(encoders, gradients)]
+    for payload, mean in zip(pushed, means):
         mean.zero_()
-        tersewire.decode_add(pushed, 1.0, mean)
-        tersewire.decode(pull.encode(mean, step), mean)
+        tersewire.decode_add(payload, 1.0, mean)
+    pulled = [pull.encode(mean, step) for (_, pull), mean in zip(encoders, means)]
+    for payload, mean in zip(pulled, means):
+        tersewire.decode(payload, mean)
     return time.perf_counter() - begin
 
 

@@ -1,8 +1,9 @@
 """Who sends what to whom, for a bucket of gradients."""
 
 import time
-from typing import Any, Dict, Iterable, List, Optional, Sequence
+from typing import Dict, Iterable, List, Optional, Sequence
 
+import numpy
 import torch
 
 import tersewire
@@ -39,7 +40,8 @@ class Direction:
                                    values.numpy(), layout.begins, step)
         self.seconds += time.perf_counter() - begin
         self.not_finite += packed.not_finite
-        made = Packed(_tensor(packed.heads, torch.int64).view(-1, 2), _tensor(packed, torch.uint8))
+        made = Packed(numpy.frombuffer(packed.heads, numpy.int64).reshape(-1, 2),
+                      numpy.asarray(packed))
         for part, length in zip(layout.parts, made.heads[:, 1].tolist()):
             self.encoded_bytes[part.number] += length
         return made
@@ -75,13 +77,13 @@ class Exchange:
     def _add(self, received: Sequence[Packed], weight: float, values: torch.Tensor, layout: Layout,
              from_zero: bool = False) -> None:
         begin = time.perf_counter()
-        _core._add_parts([packed.arrays() for packed in received], weight, values.numpy(),
+        _core._add_parts(received, weight, values.numpy(),
                          layout.stretches, from_zero)
         self.decode_seconds += time.perf_counter() - begin
 
     def _replace(self, packed: Packed, values: torch.Tensor, layout: Layout) -> None:
         begin = time.perf_counter()
-        _core._decode_parts(*packed.arrays(), values.numpy(), layout.stretches)
+        _core._decode_parts(packed.heads, packed.data, values.numpy(), layout.stretches)
         self.decode_seconds += time.perf_counter() - begin
 
 
@@ -124,7 +126,3 @@ class ShardedServer(Exchange):
         for packed, served in zip(pulled, layout.shards):
             self._replace(packed, values, served)
 
-
-def _tensor(memory: Any, dtype: torch.dtype) -> torch.Tensor:
-    """Shares the memory; torch makes no tensor of none."""
-    return torch.frombuffer(memory, dtype=dtype) if len(memory) else torch.empty(0, dtype=dtype)
