@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -23,6 +24,7 @@ from ranks import check_replicas, on_all_ranks, run_on_ranks  # noqa: E402
 from support import ROOT, torchrun  # noqa: E402
 from tersewire import ErrorCode  # noqa: E402
 from tersewire.torch._all_reduce import _fields, _sums  # noqa: E402
+from tersewire.torch._bytes import Packed, PayloadGroup  # noqa: E402
 
 # With codecs that fit, the first one in most cases.
 CODECS = {
@@ -322,6 +324,20 @@ def case_a_failure_ends_the_backward_pass():
     tersewire.torch.register(model, "3lc:non-finite=reject", policy="")
     with pytest.raises(RuntimeError, match="NaN"):
         model(batch(0, 0) * float("nan")).square().mean().backward()
+
+
+def case_lengths_that_cannot_be_are_refused():
+    if dist.get_world_size() < 2:
+        return
+    group = PayloadGroup(dist.new_group())
+    for length in (-1, 1 << 62):
+        lies = Packed(numpy.array([[0, length]]), numpy.empty(0, "u1"))
+        ways = [lambda: group.all_gather(lies, [1] * group.ranks), lambda: group.pass_on(lies, 1)]
+        for way in ways:
+            with pytest.raises(tersewire.Error, match="lengths that no payloads have") as raised:
+                way()
+            assert raised.value.code == ErrorCode.kDataLoss
+    group.close()
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 7, 8, 127, 128])

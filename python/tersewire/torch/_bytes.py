@@ -7,9 +7,14 @@ import numpy
 import torch
 import torch.distributed as dist
 
+from tersewire import Error, ErrorCode
+
+# No bucket's payloads are longer; what says so is damaged.
+_MAX_BYTES = 1 << 40
+
 
 class Packed(NamedTuple):
-    """Payloads of several parts, from this rank or another. Nothing is checked: decoding does."""
+    """Payloads of several parts, from this rank or another. Decoding checks what is in them."""
 
     heads: numpy.ndarray  # (parts, 2), int64: codec and length of each
     data: numpy.ndarray  # uint8, one payload behind the other
@@ -64,7 +69,7 @@ class PayloadGroup:
         after, before = (self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks
         heads = numpy.empty((count, 2), numpy.int64)
         self._swap({after: own.heads}, {before: heads})
-        data = self._take(_length(heads))
+        data = self._take(_length_from(before, heads))
         self._swap({after: own.data}, {before: data})
         return Packed(heads, data)
 
@@ -84,7 +89,7 @@ class PayloadGroup:
         others = [(self.rank + hop) % self.ranks for hop in range(1, self.ranks)]
         heads = {rank: numpy.empty((counts[rank], 2), numpy.int64) for rank in others}
         self._swap({rank: outgoing[rank].heads for rank in others}, heads)
-        lengths = {rank: _length(heads[rank]) for rank in others}
+        lengths = {rank: _length_from(rank, heads[rank]) for rank in others}
         memory, data = self._take(sum(lengths.values())), {}
         for rank in others:
             data[rank], memory = memory[:lengths[rank]], memory[lengths[rank]:]
@@ -119,3 +124,13 @@ class PayloadGroup:
 
 def _length(heads: numpy.ndarray) -> int:
     return sum(heads[:, 1].tolist())
+
+
+def _length_from(rank: int, heads: numpy.ndarray) -> int:
+    """_length() of what another rank sent, which may be anything."""
+    lengths = heads[:, 1].tolist()
+    if min(lengths, default=0) < 0 or sum(lengths) > _MAX_BYTES:
+        raise Error(ErrorCode.kDataLoss,
+                    f"rank {rank} sent lengths that no payloads have; give every rank the same "
+                    "model, settings and version of tersewire")
+    return sum(lengths)
