@@ -77,8 +77,7 @@ class Exchange:
     def _add(self, received: Sequence[Packed], weight: float, values: torch.Tensor, layout: Layout,
              from_zero: bool = False) -> None:
         begin = time.perf_counter()
-        _core._add_parts(received, weight, values.numpy(),
-                         layout.stretches, from_zero)
+        _core._add_parts(received, weight, values.numpy(), layout.stretches, from_zero)
         self.decode_seconds += time.perf_counter() - begin
 
     def _replace(self, packed: Packed, values: torch.Tensor, layout: Layout) -> None:
@@ -125,4 +124,3 @@ class ShardedServer(Exchange):
         pulled = self.group.all_gather(self.pull.encode(step, values, own, raw), layout.counts)
         for packed, served in zip(pulled, layout.shards):
             self._replace(packed, values, served)
-
