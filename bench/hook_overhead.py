@@ -23,15 +23,15 @@ import tersewire
 from tersewire.torch import DistributedOptimizer
 
 
-def plain_step(encoders, gradients, means, step):
+def plain_step(encoders, tensors, step):
     begin = time.perf_counter()
-    pushed = [push.encode(gradient, step) for (push, _), gradient in zip(encoders, gradients)]
-    for payload, mean in zip(pushed, means):
-        mean.zero_()
-        tersewire.decode_add(payload, 1.0, mean)
-    pulled = [pull.encode(mean, step) for (_, pull), mean in zip(encoders, means)]
-    for payload, mean in zip(pulled, means):
-        tersewire.decode(payload, mean)
+    pushed = [push.encode(values, step) for (push, _), values in zip(encoders, tensors)]
+    for payload, values in zip(pushed, tensors):
+        values.fill(0)
+        tersewire.decode_add(payload, 1.0, values)
+    pulled = [pull.encode(values, step) for (_, pull), values in zip(encoders, tensors)]
+    for payload, values in zip(pulled, tensors):
+        tersewire.decode(payload, values)
     return time.perf_counter() - begin
 
 
@@ -52,10 +52,11 @@ def measure(codec, tensors, size, rounds):
     encoders = [[tersewire.Codec(codec).encoder(gradient.shape, sender=sender, tensor=tensor)
                  for sender in (0, 1)] for tensor in range(tensors)]
     gradients = gradient.repeat(tensors, 1)
-    means, buffer = torch.empty_like(gradients), torch.empty_like(gradients)
+    buffer = torch.empty_like(gradients)
     steps = []
     for step in range(rounds):
-        plain = plain_step(encoders, gradients, means, step)
+        buffer.copy_(gradients)
+        plain = plain_step(encoders, buffer.numpy(), step)
         buffer.copy_(gradients)
         steps.append((plain, *hook_step(averager, buffer.view(-1))))
     averager.close()

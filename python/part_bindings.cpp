@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,127 +33,187 @@ std::span<float> values_of(std::span<float> values, Stretch stretch) {
   return values.subspan(begin, elems);
 }
 
-// Payloads one behind the other.
+// Payloads one behind the other, from this rank's encoders or from another rank, which may send
+// anything. Immutable; destroyed under the GIL, as its owner may be a Python object.
 struct PackedParts {
   std::vector<std::int64_t> heads;  // codec and length of each
-  std::uint64_t not_finite = 0;     // how many parts were
-  Payload joined;
+  ByteView bytes;
+  std::shared_ptr<const void> owner;  // keeps alive what `bytes` shows
+  std::uint64_t not_finite = 0;       // how many parts were, where they were encoded here
 };
 
-// Encodes parts. The memory of packed parts that are gone serves the next.
-class PartPacker {
+using SharedParts = std::shared_ptr<PackedParts>;
+
+constexpr std::size_t kHead = 2;  // numbers in a head
+
+[[noreturn]] void refuse_parts() {
+  throw Error(ErrorCode::kDataLoss,
+              "what another rank sent is damaged or of another model; give every rank the same "
+              "model and settings");
+}
+
+SharedParts arrived_parts(const py::object& heads, const py::object& bytes) {
+  const ArrayArgument numbers(heads, "heads");
+  const auto memory = std::make_shared<ArrayArgument>(bytes, "bytes");
+  const auto values = numbers.longs();
+  return std::make_shared<PackedParts>(PackedParts{
+      .heads = {values.begin(), values.end()}, .bytes = memory->bytes(), .owner = memory});
+}
+
+struct PartPayload {
+  CodecId codec;
+  ByteView bytes;
+};
+
+// Throws kDataLoss where these are not so many payloads.
+std::vector<PartPayload> payloads_of(const PackedParts& parts, std::size_t count) {
+  if (parts.heads.size() != kHead * count) refuse_parts();
+  std::vector<PartPayload> payloads;
+  ByteView rest = parts.bytes;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t codec = parts.heads[kHead * i];
+    const auto length = static_cast<std::uint64_t>(parts.heads[kHead * i + 1]);
+    if (codec < 0 || codec > std::numeric_limits<std::uint8_t>::max() || length > rest.size()) {
+      refuse_parts();
+    }
+    payloads.push_back({static_cast<CodecId>(codec), rest.first(length)});
+    rest = rest.subspan(length);
+  }
+  return payloads;
+}
+
+std::vector<SharedParts> split(const PackedParts& parts, const std::vector<std::size_t>& counts) {
+  const auto all = payloads_of(parts, std::reduce(counts.begin(), counts.end()));
+  std::span<const PartPayload> payloads = all;
+  std::span<const std::int64_t> heads = parts.heads;
+  ByteView rest = parts.bytes;
+  std::vector<SharedParts> pieces;
+  for (const std::size_t count : counts) {
+    std::size_t bytes = 0;
+    for (const PartPayload& payload : payloads.first(count)) bytes += payload.bytes.size();
+    const auto own = heads.first(kHead * count);
+    pieces.push_back(std::make_shared<PackedParts>(PackedParts{
+        .heads = {own.begin(), own.end()}, .bytes = rest.first(bytes), .owner = parts.owner}));
+    payloads = payloads.subspan(count);
+    heads = heads.subspan(own.size());
+    rest = rest.subspan(bytes);
+  }
+  return pieces;
+}
+
+py::buffer_info buffer_of(const PackedParts& packed) {
+  // An empty buffer must have an address too. Nobody writes, but torch warns of what is read-only.
+  static std::byte none{};
+  auto* const data = packed.bytes.empty() ? &none : const_cast<std::byte*>(packed.bytes.data());
+  return {reinterpret_cast<std::uint8_t*>(data), static_cast<py::ssize_t>(packed.bytes.size()),
+          false};
+}
+
+void decode_parts(const PackedParts& packed, const py::object& values,
+                  const std::vector<Stretch>& stretches) {
+  const auto payloads = payloads_of(packed, stretches.size());
+  const ArrayArgument array(values, "values", Access::kWrite);
+  const auto all = array.floats();
+  const py::gil_scoped_release released;
+  for (std::size_t i = 0; i < stretches.size(); ++i) {
+    decode(payloads[i].codec, payloads[i].bytes, values_of(all, stretches[i]));
+  }
+}
+
+// Adds weight times each rank's payload of a part to it.
+class PartSums {
  public:
-  std::shared_ptr<PackedParts> pack(const std::vector<std::shared_ptr<TensorEncoder>>& encoders,
-                                    const py::object& values,
-                                    const std::vector<std::uint64_t>& begins, std::uint64_t step) {
-    const ArrayArgument array(values, "values");
-    const auto all = array.floats();
-    if (begins.size() != encoders.size()) {
+  // from_zero: what was there before does not count.
+  PartSums(const std::vector<SharedParts>& received, std::size_t parts, float weight,
+           bool from_zero)
+      : weight_(weight), from_zero_(from_zero) {
+    for (const SharedParts& packed : received) of_ranks_.push_back(payloads_of(*packed, parts));
+  }
+
+  void add(std::size_t part, std::span<float> values) const {
+    if (from_zero_) std::ranges::fill(values, 0.0F);
+    for (const auto& payloads : of_ranks_) {
+      decode_add(payloads[part].codec, payloads[part].bytes, weight_, values);
+    }
+  }
+
+ private:
+  std::vector<std::vector<PartPayload>> of_ranks_;
+  float weight_;
+  bool from_zero_;
+};
+
+void add_parts(const std::vector<SharedParts>& received, float weight, const py::object& values,
+               const std::vector<Stretch>& stretches, bool from_zero) {
+  const PartSums sums(received, stretches.size(), weight, from_zero);
+  const ArrayArgument array(values, "values", Access::kWrite);
+  const auto all = array.floats();
+  const py::gil_scoped_release released;
+  for (std::size_t i = 0; i < stretches.size(); ++i) sums.add(i, values_of(all, stretches[i]));
+}
+
+// Encodes parts that lie at the same places of each bucket. The memory of packed parts that are
+// gone serves the next.
+class PartEncoders {
+ public:
+  PartEncoders(std::vector<std::shared_ptr<TensorEncoder>> encoders,
+               const std::vector<std::uint64_t>& begins, std::shared_ptr<PayloadMemory> memory)
+      : encoders_(std::move(encoders)), memory_(std::move(memory)) {
+    if (begins.size() != encoders_.size()) {
       throw Error(ErrorCode::kInvalidArgument, "pass as many beginnings as encoders");
     }
+    for (std::size_t i = 0; i < begins.size(); ++i) {
+      stretches_.emplace_back(begins[i], encoders_[i]->elems());
+    }
+  }
+
+  SharedParts encode(const py::object& values, std::uint64_t step) {
+    const ArrayArgument array(values, "values");
+    return encoded(array.floats(), step, nullptr);
+  }
+
+  SharedParts encode_mean(const std::vector<SharedParts>& received, const py::object& values,
+                          std::uint64_t step) {
+    const PartSums mean(received, stretches_.size(), 1.0F / static_cast<float>(received.size()),
+                        true);
+    const ArrayArgument array(values, "values", Access::kWrite);
+    return encoded(array.floats(), step, &mean);
+  }
+
+ private:
+  SharedParts encoded(std::span<float> values, std::uint64_t step, const PartSums* mean) {
     auto packed = std::make_shared<PackedParts>();
-    Bytes bytes = memory_.take();
+    Bytes bytes = memory_->take();
     {
       const py::gil_scoped_release released;
-      for (std::size_t i = 0; i < encoders.size(); ++i) {
+      for (std::size_t i = 0; i < encoders_.size(); ++i) {
+        const auto own = values_of(values, stretches_[i]);
+        if (mean != nullptr) mean->add(i, own);
         const std::size_t before = bytes.size();
-        const Encoded encoded =
-            encoders[i]->append(values_of(all, {begins[i], encoders[i]->elems()}), step, bytes);
+        const Encoded encoded = encoders_[i]->append(own, step, bytes);
         packed->not_finite += encoded.not_finite ? 1 : 0;
         packed->heads.push_back(static_cast<std::int64_t>(encoded.codec));
         packed->heads.push_back(static_cast<std::int64_t>(bytes.size() - before));
       }
     }
-    packed->joined = memory_.payload(CodecId::kFp32, false, std::move(bytes));
+    Payload joined = memory_->payload(CodecId::kFp32, false, std::move(bytes));
+    packed->bytes = joined.bytes;
+    packed->owner = std::move(joined.owner);
     return packed;
   }
 
- private:
-  PayloadMemory memory_;
+  std::vector<std::shared_ptr<TensorEncoder>> encoders_;
+  std::vector<Stretch> stretches_;
+  std::shared_ptr<PayloadMemory> memory_;
 };
-
-py::buffer_info buffer_of(const PackedParts& packed) {
-  // An empty buffer must have an address too. Nobody writes, but torch warns of what is read-only.
-  static std::byte none{};
-  auto* const data =
-      packed.joined.bytes.empty() ? &none : const_cast<std::byte*>(packed.joined.bytes.data());
-  return {reinterpret_cast<std::uint8_t*>(data),
-          static_cast<py::ssize_t>(packed.joined.bytes.size()), false};
-}
-
-// Payloads that came from another rank, which may send anything.
-class ArrivedParts {
- public:
-  // Throws kDataLoss where the heads are not those of so many payloads in so many bytes.
-  ArrivedParts(const py::object& heads, const py::object& bytes, std::size_t count)
-      : bytes_(bytes, "bytes") {
-    const ArrayArgument array(heads, "heads");
-    const auto numbers = array.longs();
-    if (numbers.size() != 2 * count) fail();
-    ByteView rest = bytes_.bytes();
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::int64_t codec = numbers[2 * i];
-      const auto length = static_cast<std::uint64_t>(numbers[2 * i + 1]);
-      if (codec < 0 || codec > std::numeric_limits<std::uint8_t>::max() || length > rest.size()) {
-        fail();
-      }
-      payloads_.emplace_back(static_cast<CodecId>(codec), rest.first(length));
-      rest = rest.subspan(length);
-    }
-  }
-
-  void decode_into(std::size_t part, std::span<float> values) const {
-    const auto& [codec, payload] = payloads_[part];
-    decode(codec, payload, values);
-  }
-  void add_to(std::size_t part, float weight, std::span<float> values) const {
-    const auto& [codec, payload] = payloads_[part];
-    decode_add(codec, payload, weight, values);
-  }
-
- private:
-  [[noreturn]] static void fail() {
-    throw Error(ErrorCode::kDataLoss,
-                "what another rank sent is damaged or of another model; give every rank the same "
-                "model and settings");
-  }
-
-  ArrayArgument bytes_;
-  std::vector<std::pair<CodecId, ByteView>> payloads_;
-};
-
-void decode_parts(const py::object& heads, const py::object& bytes, const py::object& values,
-                  const std::vector<Stretch>& stretches) {
-  const ArrivedParts arrived(heads, bytes, stretches.size());
-  const ArrayArgument array(values, "values", Access::kWrite);
-  const auto all = array.floats();
-  const py::gil_scoped_release released;
-  for (std::size_t i = 0; i < stretches.size(); ++i) {
-    arrived.decode_into(i, values_of(all, stretches[i]));
-  }
-}
-
-void add_parts(const std::vector<std::pair<py::object, py::object>>& received, float weight,
-               const py::object& values, const std::vector<Stretch>& stretches, bool from_zero) {
-  std::vector<std::unique_ptr<ArrivedParts>> arrived;
-  for (const auto& [heads, bytes] : received) {
-    arrived.push_back(std::make_unique<ArrivedParts>(heads, bytes, stretches.size()));
-  }
-  const ArrayArgument array(values, "values", Access::kWrite);
-  const auto all = array.floats();
-  const py::gil_scoped_release released;
-  for (std::size_t i = 0; i < stretches.size(); ++i) {
-    const auto sums = values_of(all, stretches[i]);
-    if (from_zero) std::ranges::fill(sums, 0.0F);
-    for (const auto& parts : arrived) parts->add_to(i, weight, sums);
-  }
-}
 
 }  // namespace
 
 void bind_parts(py::module_& module) {
-  py::class_<PackedParts, std::shared_ptr<PackedParts>>(
-      module, "_PackedParts", py::buffer_protocol(), "Payloads one behind the other, as bytes.")
+  py::class_<PackedParts, SharedParts>(module, "_PackedParts", py::buffer_protocol(),
+                                       "Payloads of several parts, one behind the other; as bytes.")
+      .def(py::init(&arrived_parts), py::arg("heads"), py::arg("bytes"),
+           "What another rank sent; decoding checks it.")
       .def_buffer([](PackedParts& packed) { return buffer_of(packed); })
       .def_property_readonly(
           "heads",
@@ -161,23 +222,41 @@ void bind_parts(py::module_& module) {
                                  packed.heads.size() * sizeof(packed.heads.front()));
           },
           "Codec and length of each payload in turn, as int64.")
+      .def_property_readonly(
+          "lengths",
+          [](const PackedParts& packed) {
+            std::vector<std::int64_t> lengths;
+            for (std::size_t i = 1; i < packed.heads.size(); i += kHead) {
+              lengths.push_back(packed.heads[i]);
+            }
+            return lengths;
+          },
+          "Bytes of each payload.")
       .def_readonly("not_finite", &PackedParts::not_finite, "How many of the parts were.")
-      .def("__len__", [](const PackedParts& packed) { return packed.joined.bytes.size(); });
-  py::class_<PartPacker>(module, "_PartPacker", "Encodes parts, in memory that it uses again.")
-      .def(py::init())
-      .def("pack", &PartPacker::pack, py::arg("encoders"), py::arg("values"), py::arg("begins"),
+      .def("split", &split, py::arg("counts"),
+           "The first counts[0] payloads, the next counts[1], ... in the same memory.")
+      .def("__len__", [](const PackedParts& packed) { return packed.bytes.size(); });
+  py::class_<PayloadMemory, std::shared_ptr<PayloadMemory>>(
+      module, "_PayloadMemory", "Memory of packed parts that are gone, for the next.")
+      .def(py::init());
+  py::class_<PartEncoders>(module, "_PartEncoders",
+                           "Encodes parts that lie at the same places of each bucket.")
+      .def(py::init<std::vector<std::shared_ptr<TensorEncoder>>, const std::vector<std::uint64_t>&,
+                    std::shared_ptr<PayloadMemory>>(),
+           py::arg("encoders"), py::arg("begins"), py::arg("memory"))
+      .def("encode", &PartEncoders::encode, py::arg("values"), py::arg("step"),
+           "Has each encoder encode its shape's values of a flat array, from its own beginning on.")
+      .def("encode_mean", &PartEncoders::encode_mean, py::arg("received"), py::arg("values"),
            py::arg("step"),
-           "Has each encoder encode its shape's values of the flat array `values`, from its own "
-           "beginning on.");
-  module.def("_decode_parts", &decode_parts, py::arg("heads"), py::arg("bytes"), py::arg("values"),
+           "As encode(), once the mean of what several ranks sent has taken the values' place.");
+  module.def("_decode_parts", &decode_parts, py::arg("packed"), py::arg("values"),
              py::arg("stretches"),
              R"(Decodes packed parts into stretches (first value, number) of a flat array.
 
-heads  int64, codec and length of each part. Raises Error (kDataLoss) where bytes are damaged; parts
-before the damaged one are then decoded.)");
+Raises Error (kDataLoss) where bytes are damaged; parts before the damaged one are then decoded.)");
   module.def("_add_parts", &add_parts, py::arg("received"), py::arg("weight"), py::arg("values"),
              py::arg("stretches"), py::arg("from_zero"),
-             R"(Adds weight times the packed parts of several ranks, (heads, bytes) each, in turn.
+             R"(Adds weight times the packed parts of several ranks, in turn.
 
 from_zero  what is in the stretches before does not count)");
 }

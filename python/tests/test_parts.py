@@ -17,10 +17,23 @@ def encoders():
     return [tersewire.Codec(codec).encoder(elems) for codec, elems in zip(CODECS, ELEMS)]
 
 
+def part_encoders(memory=None):
+    return _core._PartEncoders(encoders(), BEGINS, memory or _core._PayloadMemory())
+
+
 def packed(values, step=0):
     """(heads, bytes) as they travel."""
-    parts = _core._PartPacker().pack(encoders(), values, BEGINS, step)
+    parts = part_encoders().encode(values, step)
     return numpy.frombuffer(parts.heads, "int64").reshape(-1, 2), numpy.array(parts)
+
+
+def decode(heads, data, out, stretches=STRETCHES):
+    _core._decode_parts(_core._PackedParts(heads, data), out, stretches)
+
+
+def add(received, weight, out, from_zero):
+    _core._add_parts([_core._PackedParts(*one) for one in received], weight, out, STRETCHES,
+                     from_zero)
 
 
 def test_parts_are_the_payloads_that_encoders_make():
@@ -31,10 +44,27 @@ def test_parts_are_the_payloads_that_encoders_make():
     assert data.tobytes() == b"".join(map(bytes, alone))
     assert heads[:, 1].tolist() == list(map(len, alone))
     out = numpy.full(350, 7, "f4")
-    _core._decode_parts(heads, data, out, STRETCHES)
+    decode(heads, data, out)
     for payload, (begin, elems) in zip(alone, STRETCHES):
         assert (out[begin:begin + elems] == decoded(payload, elems)).all()
     assert (out[5:10] == 7).all()
+
+
+def test_parts_are_split_for_those_that_serve_them():
+    values = gradient(350)
+    parts = part_encoders().encode(values, 0)
+    pieces = parts.split([1, 0, 2])
+    assert [piece.lengths for piece in pieces] == [
+        parts.lengths[:1], [], parts.lengths[1:]]
+    assert b"".join(map(bytes, map(memoryview, pieces))) == bytes(memoryview(parts))
+    out, split = numpy.zeros(350, "f4"), numpy.zeros(350, "f4")
+    _core._decode_parts(parts, out, STRETCHES)
+    del parts
+    for piece, stretches in zip(pieces, (STRETCHES[:1], [], STRETCHES[1:])):
+        _core._decode_parts(piece, split, stretches)
+    assert (split == out).all()
+    for counts in ([1], [4], [1, 3]):
+        raises(ErrorCode.kDataLoss, pieces[2].split, counts)
 
 
 def test_sums_of_several_ranks():
@@ -42,34 +72,45 @@ def test_sums_of_several_ranks():
     received = [packed(own) for own in values]
     once = [numpy.zeros(350, "f4") for _ in received]
     for (heads, data), out in zip(received, once):
-        _core._decode_parts(heads, data, out, STRETCHES)
+        decode(heads, data, out)
     out = numpy.full(350, 7, "f4")
-    _core._add_parts(received, 0.5, out, STRETCHES, True)
+    add(received, 0.5, out, True)
     for begin, elems in STRETCHES:
         part = slice(begin, begin + elems)
         assert (out[part] == (0.5 * once[0] + 0.5 * once[1])[part]).all()
-    _core._add_parts(received[:1], 2.0, out, STRETCHES, False)
+    add(received[:1], 2.0, out, False)
     for begin, elems in STRETCHES:
         part = slice(begin, begin + elems)
         numpy.testing.assert_array_equal(
             out[part], ((0.5 * once[0] + 0.5 * once[1]) + 2 * once[0])[part])
 
 
+def test_means_are_encoded():
+    received = [part_encoders().encode(gradient(350, seed), 0) for seed in (1, 2)]
+    mean = numpy.full(350, 7, "f4")
+    _core._add_parts(received, 0.5, mean, STRETCHES, True)
+    values = numpy.full(350, 7, "f4")
+    parts = part_encoders().encode_mean(received, values, 3)
+    assert (values == mean).all()
+    alone = part_encoders().encode(mean, 3)
+    assert bytes(memoryview(parts)) == bytes(memoryview(alone)) and parts.heads == alone.heads
+
+
 def test_parts_that_are_not_finite_are_counted():
     values = gradient(350)
     values[20] = numpy.nan
-    parts = _core._PartPacker().pack(encoders(), values, BEGINS, 0)
+    parts = part_encoders().encode(values, 0)
     assert parts.not_finite == 1
 
 
 def test_memory_is_used_again():
-    packer = _core._PartPacker()
-    first = packer.pack(encoders(), gradient(350), BEGINS, 0)
+    memory = _core._PayloadMemory()
+    first = part_encoders(memory).encode(gradient(350), 0)
     address = numpy.asarray(first).ctypes.data
-    second = packer.pack(encoders(), gradient(350), BEGINS, 0)
+    second = part_encoders(memory).encode(gradient(350), 0)
     assert numpy.asarray(second).ctypes.data != address  # the first is in use
     del first
-    assert numpy.asarray(packer.pack(encoders(), gradient(350), BEGINS, 0)).ctypes.data == address
+    assert numpy.asarray(part_encoders(memory).encode(gradient(350), 0)).ctypes.data == address
 
 
 @pytest.mark.parametrize("damage", [
@@ -88,8 +129,10 @@ def test_damaged_parts_are_refused(damage):
     heads, data = damage(*packed(gradient(350)))
     heads, data = numpy.ascontiguousarray(heads), numpy.ascontiguousarray(data)
     out = numpy.zeros(350, "f4")
-    raises(ErrorCode.kDataLoss, _core._decode_parts, heads, data, out, STRETCHES)
-    raises(ErrorCode.kDataLoss, _core._add_parts, [(heads, data)], 1.0, out, STRETCHES, True)
+    raises(ErrorCode.kDataLoss, decode, heads, data, out)
+    raises(ErrorCode.kDataLoss, add, [(heads, data)], 1.0, out, True)
+    raises(ErrorCode.kDataLoss, part_encoders().encode_mean, [_core._PackedParts(heads, data)],
+           out, 0)
 
 
 def test_random_bytes_are_refused_or_decoded():
@@ -100,7 +143,7 @@ def test_random_bytes_are_refused_or_decoded():
         bad = data.copy()
         bad[numbers.integers(len(bad), size=3)] = numbers.integers(256, size=3)
         try:
-            _core._decode_parts(heads, bad, numpy.zeros(350, "f4"), STRETCHES)
+            decode(heads, bad, numpy.zeros(350, "f4"))
         except tersewire.Error as error:
             assert error.code == ErrorCode.kDataLoss
             refused += 1
@@ -110,9 +153,11 @@ def test_random_bytes_are_refused_or_decoded():
 def test_parts_beyond_the_values_are_refused():
     heads, data = packed(gradient(350))
     for stretches in ([(51, 300), *STRETCHES[1:]], [(1 << 63, 300), *STRETCHES[1:]]):
-        raises(ErrorCode.kInvalidArgument, _core._decode_parts, heads, data,
-               numpy.zeros(350, "f4"), stretches)
-    raises(ErrorCode.kInvalidArgument, _core._PartPacker().pack, encoders(), gradient(349), BEGINS,
-           0)
-    raises(ErrorCode.kInvalidArgument, _core._PartPacker().pack, encoders(), gradient(350),
-           BEGINS[:2], 0)
+        raises(ErrorCode.kInvalidArgument, decode, heads, data, numpy.zeros(350, "f4"), stretches)
+    for values in (gradient(349), gradient(350)[:0]):
+        raises(ErrorCode.kInvalidArgument, part_encoders().encode, values, 0)
+
+
+def test_encoders_need_as_many_beginnings():
+    raises(ErrorCode.kInvalidArgument, _core._PartEncoders, encoders(), BEGINS[:2],
+           _core._PayloadMemory())

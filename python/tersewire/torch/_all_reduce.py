@@ -3,6 +3,7 @@
 import time
 from typing import List, Sequence, Tuple
 
+import numpy
 import torch
 import torch.distributed as dist
 
@@ -40,8 +41,9 @@ class AllReduce(Exchange):
         super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos))
         self._ternary = [codec.name == "terngrad" for codec in codecs]
 
-    def mean(self, step: int, values: torch.Tensor, layout: BucketLayout, raw: bool) -> None:
-        stretches = [(part, values[begin:begin + part.elems])
+    def mean(self, step: int, values: numpy.ndarray, layout: BucketLayout, raw: bool) -> None:
+        bucket = torch.from_numpy(values)
+        stretches = [(part, bucket[begin:begin + part.elems])
                      for part, begin in zip(layout.parts, layout.begins)]
         digits, exact = [], []
         for stretch, scalers in self._agreed(stretches, raw):

@@ -1,13 +1,11 @@
-"""Averages gradients over ranks, compressed, by a thread of its own."""
+"""Averages gradients over ranks, compressed."""
 
 import atexit
 import dataclasses
-import queue
-import threading
 import time
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, Union
 
 import torch
 import torch.distributed as dist
@@ -22,7 +20,6 @@ from ._parts import BucketLayout, Part, elems_of, refuse
 from ._ring import Ring
 
 _FLOAT_BYTES = 4
-_LAST_SECONDS = 10
 # What a state has beside the residuals of each direction.
 _STATE_NAMES = ("rank", "ranks", "step", "loss_scale")
 
@@ -63,19 +60,10 @@ class Settings:
     loss_scale: Optional[Callable[[], float]]
 
 
-class _Bucket(NamedTuple):
-    step: int
-    raw: bool
-    buffer: torch.Tensor
-    parameters: Sequence[int]
-    future: torch.futures.Future[torch.Tensor]
-
-
 class GradientAverager:
     """What register() and DistributedOptimizer share: the residuals and the counters of one rank.
 
-    Buckets are encoded and exchanged by a thread of its own, in the order in which they come, which
-    must be the same on every rank. Call what is public between steps.
+    Call what is public between steps, and in the same order on every rank.
     """
 
     def __init__(self, infos: Sequence[tersewire.TensorInfo], group: dist.ProcessGroup,
@@ -108,9 +96,6 @@ class GradientAverager:
             self._parts[part.parameter].append(part)
         # By a bucket's parameters: buckets change rarely, if at all.
         self._layouts: Dict[Tuple[int, ...], BucketLayout] = {}
-        self._buckets: "queue.SimpleQueue[Optional[_Bucket]]" = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="tersewire", daemon=True)
-        self._thread.start()
         atexit.register(self.close)
         _averagers.append(weakref.ref(self))
 
@@ -136,10 +121,10 @@ class GradientAverager:
     def average(self, gradients: torch.Tensor) -> None:
         """A step: replaces the gradients of all parameters, one behind the other, by their means.
 
-        gradients  flat, in the order of the parameters; waits until the means are there
+        gradients  flat, in the order of the parameters
         """
         self._begin_step()
-        self._submit(gradients, range(len(self._infos))).wait()
+        self._average(self._step, gradients, range(len(self._infos)))
         self._end_step()
 
     def summary(self) -> str:
@@ -206,21 +191,21 @@ class GradientAverager:
         self._scale = listed[0]["loss_scale"]
 
     def close(self) -> None:
-        """Ends the hook's thread and its group; Python's end does so too. Twice is as once.
+        """Ends the averager's group; Python's end does so too. Twice is as once.
 
-        Call it after the last backward pass: the model has no other way to average gradients.
-        Counters, summary() and state_dict() remain.
+        Call it after the last step: no gradients can be averaged after it. Counters, summary() and
+        state_dict() remain.
         """
         if self._closed:
             return
         self._closed = True
-        # A thread that is still in torch when Python ends would take the process down with it.
         atexit.unregister(self.close)
-        self._buckets.put(None)
-        # One that waits for ranks that are gone waits in vain.
-        self._thread.join(_LAST_SECONDS)
-        if not self._thread.is_alive():
+        if self._come_to_rest():
             self._group.close()
+
+    def _come_to_rest(self) -> bool:
+        """Whether nothing uses the group any more."""
+        return True
 
     def _check_contents(self, states: Sequence[Dict[str, Any]]) -> None:
         names = set(_STATE_NAMES) | set(self._exchange.directions)
@@ -266,48 +251,35 @@ class GradientAverager:
                        "rank the same")
 
     def _begin_step(self) -> None:
-        if self._loss_scale:
-            self._scale_residuals(self._loss_scale())
-
-    def _submit(self, buffer: torch.Tensor,
-                parameters: Sequence[int]) -> torch.futures.Future[torch.Tensor]:
-        """Has a flat buffer's gradients, one parameter's behind the other's, replaced by means."""
         if self._closed:
             raise Error(ErrorCode.kFailedPrecondition,
                         "the averager of these gradients is closed; close it after the last step")
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._buckets.put(_Bucket(step=self._step, raw=self._step < self._warm_up_steps,
-                                  buffer=buffer, parameters=parameters, future=future))
-        return future
+        if self._loss_scale:
+            self._scale_residuals(self._loss_scale())
+
+    def _average(self, step: int, buffer: torch.Tensor, parameters: Sequence[int]) -> None:
+        """Replaces a flat buffer's gradients, one parameter's behind the other's, by means."""
+        if self._failure:
+            raise self._failure
+        begin = time.perf_counter()
+        try:
+            if not buffer.is_cpu:
+                refuse(f"gradients are on {buffer.device}; train on the CPU")
+            as_floats = buffer.dtype is torch.float32
+            values = (buffer if as_floats else buffer.float()).numpy()
+            self._gradient_bytes += values.nbytes
+            self._exchange.mean(step, values, self._layout(parameters),
+                                raw=step < self._warm_up_steps)
+            if not as_floats:
+                buffer.copy_(torch.from_numpy(values))
+        except BaseException as failure:  # the other ranks are elsewhere now
+            self._failure = failure
+            raise
+        self._exchange_seconds += time.perf_counter() - begin
 
     def _end_step(self) -> None:
         self._step += 1
         self._steps_here += 1
-
-    def _run(self) -> None:
-        while True:
-            bucket = self._buckets.get()
-            if bucket is None:
-                return
-            try:
-                if self._failure:
-                    raise self._failure
-                begin = time.perf_counter()
-                self._average(bucket)
-                self._exchange_seconds += time.perf_counter() - begin
-                bucket.future.set_result(bucket.buffer)
-            except BaseException as failure:  # it is the backward pass that must hear of it
-                self._failure = failure
-                bucket.future.set_exception(failure)
-
-    def _average(self, bucket: _Bucket) -> None:
-        if bucket.buffer.device.type != "cpu":
-            refuse(f"gradients are on {bucket.buffer.device}; train on the CPU")
-        values = bucket.buffer.to(torch.float32)
-        self._gradient_bytes += _FLOAT_BYTES * values.numel()
-        self._exchange.mean(bucket.step, values, self._layout(bucket.parameters), bucket.raw)
-        if values is not bucket.buffer:
-            bucket.buffer.copy_(values)
 
     def _layout(self, parameters: Sequence[int]) -> BucketLayout:
         """A bucket holds its parameters one behind the other."""

@@ -1,33 +1,17 @@
 """Collectives over payloads, made of the messages from rank to rank that a process group has."""
 
 import time
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Dict, List, Sequence
 
 import numpy
 import torch
 import torch.distributed as dist
 
 from tersewire import Error, ErrorCode
+from tersewire._core import _PackedParts as Packed
 
 # No bucket's payloads are longer; what says so is damaged.
 _MAX_BYTES = 1 << 40
-
-
-class Packed(NamedTuple):
-    """Payloads of several parts, from this rank or another. Decoding checks what is in them."""
-
-    heads: numpy.ndarray  # (parts, 2), int64: codec and length of each
-    data: numpy.ndarray  # uint8, one payload behind the other
-
-    def split(self, counts: Sequence[int]) -> "List[Packed]":
-        """The first counts[0] payloads, the next counts[1], ... in the same memory."""
-        pieces, first, begin = [], 0, 0
-        for count in counts:
-            heads = self.heads[first:first + count]
-            end = begin + _length(heads)
-            pieces.append(Packed(heads, self.data[begin:end]))
-            first, begin = first + count, end
-        return pieces
 
 
 class PayloadGroup:
@@ -42,6 +26,8 @@ class PayloadGroup:
         self.rank = dist.get_rank(group)
         self.ranks = dist.get_world_size(group)
         self._global_ranks = [dist.get_global_rank(group, rank) for rank in range(self.ranks)]
+        # In the order in which they are served: not all ranks begin with the same one.
+        self._others = [(self.rank + hop) % self.ranks for hop in range(1, self.ranks)]
         # To and from other ranks, without what the process group adds.
         self.sent_bytes = 0
         self.received_bytes = 0
@@ -67,11 +53,7 @@ class PayloadGroup:
     def pass_on(self, own: Packed, count: int) -> Packed:
         """Sends payloads to the next rank; returns what the one before sent, so many."""
         after, before = (self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks
-        heads = numpy.empty((count, 2), numpy.int64)
-        self._swap({after: own.heads}, {before: heads})
-        data = self._take(_length_from(before, heads))
-        self._swap({after: own.data}, {before: data})
-        return Packed(heads, data)
+        return self._swap({after: own}, {before: count})[before]
 
     def all_reduce(self, values: torch.Tensor, operation: dist.ReduceOp) -> None:
         """Replaces values on every rank by their sums or maxima. Counted as in a ring."""
@@ -84,21 +66,33 @@ class PayloadGroup:
 
     def _exchange(self, outgoing: Sequence[Packed], counts: Sequence[int]) -> List[Packed]:
         """Sends rank i outgoing[i]; returns the counts[i] payloads that it sent."""
+        if self.ranks == 1:
+            return list(outgoing)
+        arrived = self._swap({rank: outgoing[rank] for rank in self._others},
+                             {rank: counts[rank] for rank in self._others})
+        arrived[self.rank] = outgoing[self.rank]
+        return [arrived[rank] for rank in range(self.ranks)]
+
+    def _swap(self, outgoing: Dict[int, Packed], counts: Dict[int, int]) -> Dict[int, Packed]:
+        """Sends payloads and receives so many, by rank."""
         # Not by collectives: an all-to-all takes a copy for each of what is for everyone, and an
         # all-gather goes around in rings, a hop after the other.
-        others = [(self.rank + hop) % self.ranks for hop in range(1, self.ranks)]
-        heads = {rank: numpy.empty((counts[rank], 2), numpy.int64) for rank in others}
-        self._swap({rank: outgoing[rank].heads for rank in others}, heads)
-        lengths = {rank: _length_from(rank, heads[rank]) for rank in others}
+        heads = {rank: numpy.empty((count, 2), numpy.int64) for rank, count in counts.items()}
+        self._send_and_receive(
+            {rank: numpy.frombuffer(packed.heads, numpy.int64)
+             for rank, packed in outgoing.items()}, heads)
+        lengths = {rank: _length_from(rank, numbers) for rank, numbers in heads.items()}
         memory, data = self._take(sum(lengths.values())), {}
-        for rank in others:
-            data[rank], memory = memory[:lengths[rank]], memory[lengths[rank]:]
-        self._swap({rank: outgoing[rank].data for rank in others}, data)
-        return [outgoing[rank] if rank == self.rank else Packed(heads[rank], data[rank])
-                for rank in range(self.ranks)]
+        for rank, length in lengths.items():
+            data[rank], memory = memory[:length], memory[length:]
+        self._send_and_receive(
+            {rank: numpy.frombuffer(packed, numpy.uint8) for rank, packed in outgoing.items()},
+            data)
+        return {rank: Packed(heads[rank], data[rank]) for rank in counts}
 
-    def _swap(self, outgoing: Dict[int, numpy.ndarray], incoming: Dict[int, numpy.ndarray]) -> None:
-        """Sends and receives, by rank. An empty message is not sent: both sides know its length."""
+    def _send_and_receive(self, outgoing: Dict[int, numpy.ndarray],
+                          incoming: Dict[int, numpy.ndarray]) -> None:
+        """An empty message is not sent: both sides know its length."""
         begin = time.perf_counter()
         works = []
         for rank, array in incoming.items():
@@ -122,12 +116,8 @@ class PayloadGroup:
         return self._memory[0][:length]
 
 
-def _length(heads: numpy.ndarray) -> int:
-    return sum(heads[:, 1].tolist())
-
-
 def _length_from(rank: int, heads: numpy.ndarray) -> int:
-    """_length() of what another rank sent, which may be anything."""
+    """Bytes of the payloads that another rank says that it sends, which may be anything."""
     lengths = heads[:, 1].tolist()
     if min(lengths, default=0) < 0 or sum(lengths) > _MAX_BYTES:
         raise Error(ErrorCode.kDataLoss,

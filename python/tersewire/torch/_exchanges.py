@@ -1,7 +1,7 @@
 """Who sends what to whom, for a bucket of gradients."""
 
 import time
-from typing import Dict, Iterable, List, Optional, Sequence
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy
 import torch
@@ -30,21 +30,35 @@ class Direction:
         }
         fp32 = tersewire.Codec("fp32")
         self._raw = {part.number: fp32.encoder(part.elems) for part in self.parts}
-        self._packer = _core._PartPacker()
+        self._memory = _core._PayloadMemory()
+        # Layouts are few and live as long as this.
+        self._prepared: Dict[Tuple[Layout, bool], _core._PartEncoders] = {}
 
-    def encode(self, step: int, values: torch.Tensor, layout: Layout, raw: bool) -> Packed:
-        """raw: the values as they are, residuals left alone."""
+    def encode(self, step: int, values: numpy.ndarray, layout: Layout, raw: bool,
+               mean_of: Optional[Sequence[Packed]] = None) -> Packed:
+        """raw: the values as they are, residuals left alone.
+
+        mean_of  what ranks sent: its mean takes the values' place before
+        """
         begin = time.perf_counter()
-        encoders = self._raw if raw else self.encoders
-        packed = self._packer.pack([encoders[part.number] for part in layout.parts],
-                                   values.numpy(), layout.begins, step)
+        encoders = self._encoders_of(layout, raw)
+        if mean_of is None:
+            packed = encoders.encode(values, step)
+        else:
+            packed = encoders.encode_mean(mean_of, values, step)
         self.seconds += time.perf_counter() - begin
         self.not_finite += packed.not_finite
-        made = Packed(numpy.frombuffer(packed.heads, numpy.int64).reshape(-1, 2),
-                      numpy.asarray(packed))
-        for part, length in zip(layout.parts, made.heads[:, 1].tolist()):
+        for part, length in zip(layout.parts, packed.lengths):
             self.encoded_bytes[part.number] += length
-        return made
+        return packed
+
+    def _encoders_of(self, layout: Layout, raw: bool) -> _core._PartEncoders:
+        key = layout, raw
+        if key not in self._prepared:
+            encoders = self._raw if raw else self.encoders
+            self._prepared[key] = _core._PartEncoders(
+                [encoders[part.number] for part in layout.parts], layout.begins, self._memory)
+        return self._prepared[key]
 
     def residual(self, part: Part) -> Optional[torch.Tensor]:
         """Shares memory; None where the part's codec keeps none."""
@@ -66,23 +80,20 @@ class Exchange:
     def check_codecs(codecs: Sequence[tersewire.Codec]) -> None:
         """Raises Error (kInvalidArgument) for a codec that the exchange cannot have."""
 
-    def mean(self, step: int, values: torch.Tensor, layout: BucketLayout, raw: bool) -> None:
+    def mean(self, step: int, values: numpy.ndarray, layout: BucketLayout, raw: bool) -> None:
         """Replaces a bucket's values by their mean over all ranks, as the exchange has it."""
         raise NotImplementedError
 
-    def _take_mean(self, received: Sequence[Packed], values: torch.Tensor, layout: Layout) -> None:
-        """The mean of what came takes the values' place, added up in the order of ranks."""
-        self._add(received, 1 / len(received), values, layout, from_zero=True)
-
-    def _add(self, received: Sequence[Packed], weight: float, values: torch.Tensor, layout: Layout,
+    def _add(self, received: Sequence[Packed], weight: float, values: numpy.ndarray, layout: Layout,
              from_zero: bool = False) -> None:
+        """Weight times what came, in the order of ranks; from_zero: in the values' place."""
         begin = time.perf_counter()
-        _core._add_parts(received, weight, values.numpy(), layout.stretches, from_zero)
+        _core._add_parts(received, weight, values, layout.stretches, from_zero)
         self.decode_seconds += time.perf_counter() - begin
 
-    def _replace(self, packed: Packed, values: torch.Tensor, layout: Layout) -> None:
+    def _replace(self, packed: Packed, values: numpy.ndarray, layout: Layout) -> None:
         begin = time.perf_counter()
-        _core._decode_parts(packed.heads, packed.data, values.numpy(), layout.stretches)
+        _core._decode_parts(packed, values, layout.stretches)
         self.decode_seconds += time.perf_counter() - begin
 
 
@@ -94,10 +105,10 @@ class AllGather(Exchange):
         parts = whole_parts([elems_of(info) for info in infos])
         super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos))
 
-    def mean(self, step: int, values: torch.Tensor, layout: BucketLayout, raw: bool) -> None:
+    def mean(self, step: int, values: numpy.ndarray, layout: BucketLayout, raw: bool) -> None:
         packed = self.push.encode(step, values, layout, raw)
         received = self.group.all_gather(packed, [len(layout)] * self.group.ranks)
-        self._take_mean(received, values, layout)
+        self._add(received, 1 / len(received), values, layout, from_zero=True)
 
 
 class ShardedServer(Exchange):
@@ -116,11 +127,11 @@ class ShardedServer(Exchange):
         self.pull = Direction(own, codecs, seed, group.ranks + group.rank, infos)
         self.directions["pulled"] = self.pull
 
-    def mean(self, step: int, values: torch.Tensor, layout: BucketLayout, raw: bool) -> None:
+    def mean(self, step: int, values: numpy.ndarray, layout: BucketLayout, raw: bool) -> None:
         pushed = self.group.all_to_all(self.push.encode(step, values, layout, raw), layout.counts)
         # What was pushed is in the payloads: the mean takes the place of this rank's own values.
         own = layout.shards[self.group.rank]
-        self._take_mean(pushed, values, own)
-        pulled = self.group.all_gather(self.pull.encode(step, values, own, raw), layout.counts)
+        mean = self.pull.encode(step, values, own, raw, mean_of=pushed)
+        pulled = self.group.all_gather(mean, layout.counts)
         for packed, served in zip(pulled, layout.shards):
             self._replace(packed, values, served)

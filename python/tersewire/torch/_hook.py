@@ -1,6 +1,8 @@
 """The communication hook of DistributedDataParallel."""
 
-from typing import Callable, Dict, Optional
+import queue
+import threading
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
@@ -9,10 +11,21 @@ from ._averager import GradientAverager, Settings
 from ._parts import refuse, tensor_infos
 
 
+_LAST_SECONDS = 10
+
+
+class _Bucket(NamedTuple):
+    step: int
+    buffer: torch.Tensor
+    parameters: List[int]
+    future: torch.futures.Future[torch.Tensor]
+
+
 class Hook(GradientAverager):
     """What register() returns: the residuals and the counters of one rank.
 
-    Buckets are exchanged in the order in which the backward pass completes them, while it goes on.
+    Buckets are exchanged by a thread of its own, in the order in which the backward pass completes
+    them, while it goes on.
     """
 
     def __init__(self, model: torch.nn.parallel.DistributedDataParallel,
@@ -23,20 +36,43 @@ class Hook(GradientAverager):
         self._numbers: Dict[torch.Tensor, int] = {p: number for number, p in enumerate(
             p for p in model.module.parameters() if p.requires_grad)}
         super().__init__(tensor_infos(model.module), model.process_group, settings)
+        self._buckets: "queue.SimpleQueue[Optional[_Bucket]]" = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="tersewire", daemon=True)
+        self._thread.start()
         try:
             model.register_comm_hook(None, self._on_bucket)
         except BaseException:  # a model takes one hook
             self.close()
             raise
 
+    def _come_to_rest(self) -> bool:
+        # A thread that is still in torch when Python ends would take the process down with it.
+        self._buckets.put(None)
+        # One that waits for ranks that are gone waits in vain.
+        self._thread.join(_LAST_SECONDS)
+        return not self._thread.is_alive()
+
     # Called by the backward pass, bucket by bucket in the same order on every rank.
     def _on_bucket(self, _: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._begin_step()
-        future = self._submit(bucket.buffer(), [self._numbers[p] for p in bucket.parameters()])
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        self._buckets.put(_Bucket(self._step, bucket.buffer(),
+                                  [self._numbers[p] for p in bucket.parameters()], future))
         if bucket.is_last():
             self._end_step()
         return future
+
+    def _run(self) -> None:
+        while True:
+            bucket = self._buckets.get()
+            if bucket is None:
+                return
+            try:
+                self._average(bucket.step, bucket.buffer, bucket.parameters)
+                bucket.future.set_result(bucket.buffer)
+            except BaseException as failure:  # it is the backward pass that must hear of it
+                bucket.future.set_exception(failure)
 
 
 def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc", *,

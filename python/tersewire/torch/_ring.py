@@ -2,7 +2,7 @@
 
 from typing import Sequence
 
-import torch
+import numpy
 
 import tersewire
 
@@ -36,7 +36,7 @@ class Ring(Exchange):
         # A rank encodes each part once in a step: a partial sum, or the mean of its own shard.
         super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos))
 
-    def mean(self, step: int, values: torch.Tensor, layout: BucketLayout, raw: bool) -> None:
+    def mean(self, step: int, values: numpy.ndarray, layout: BucketLayout, raw: bool) -> None:
         rank, ranks = self.group.rank, self.group.ranks
         for hop in range(1, ranks):
             going = layout.shards[(rank - hop) % ranks]
