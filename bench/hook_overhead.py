@@ -4,10 +4,11 @@
 usage: hook_overhead.py [--codec CODEC]... [--bytes N]... [--tensors N]... [--rounds N]
 
 One rank, so that nothing waits for a network: the exchange sharded-server encodes a gradient,
-adds it up, encodes the mean and decodes that. Beside it the same four calls of the codec, each for
-all tensors of a bucket before the next, in turns with it. Medians of microseconds a step: the
-calls, what the hook's codecs took, and the hook's whole exchange without the time in torch's
-process group. Needs torch, and tersewire on PYTHONPATH.
+adds it up, encodes the mean and decodes that. In turns with it the same four calls of the codec, by
+hand and in place, each for all tensors of a bucket before the next. Medians of microseconds a step:
+the calls, the hook's codecs, and what the hook does beside them, without torch's process group;
+then the hook as a ratio to the calls, and what is beside as one to its codecs. Needs torch, and
+tersewire on PYTHONPATH.
 """
 
 import argparse
@@ -62,8 +63,9 @@ def measure(codec, tensors, size, rounds):
     averager.close()
     # Residuals and memory settle first.
     plain, codecs, whole = (1e6 * statistics.median(times) for times in zip(*steps[rounds // 4:]))
-    print(f"{codec:14} {tensors:>7} {size:>10} {plain:>10.1f} {codecs:>10.1f} {codecs / plain:7.3f} "
-          f"{whole:>10.1f} {whole / plain:7.3f}", flush=True)
+    beside = whole - codecs
+    print(f"{codec:14} {tensors:>7} {size:>10} {plain:>10.1f} {codecs:>10.1f} {beside:>10.1f} "
+          f"{whole / plain:>12.3f} {beside / codecs:>14.3f}", flush=True)
 
 
 def main():
@@ -76,8 +78,8 @@ def main():
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as meeting:
         dist.init_process_group("gloo", init_method=f"file://{meeting}/ranks", rank=0, world_size=1)
-        print(f"{'codec':14} {'tensors':>7} {'bytes':>10} {'calls us':>10} {'codecs us':>10}   ratio "
-              f"{'hook us':>10}   ratio")
+        print(f"{'codec':14} {'tensors':>7} {'bytes':>10} {'calls us':>10} {'codecs us':>10} "
+              f"{'beside us':>10} {'hook / calls':>12} {'beside / codecs':>14}")
         for size in arguments.bytes or [1 << 20, 1 << 22]:
             for tensors in arguments.tensors or [1, (25 << 20) // size]:
                 for codec in arguments.codec or ["fp32", "3lc", "terngrad", "int8", "adacomp"]:

@@ -39,7 +39,6 @@ struct PackedParts {
   std::vector<std::int64_t> heads;  // codec and length of each
   ByteView bytes;
   std::shared_ptr<const void> owner;  // keeps alive what `bytes` shows
-  std::uint64_t not_finite = 0;       // how many parts were, where they were encoded here
 };
 
 using SharedParts = std::shared_ptr<PackedParts>;
@@ -158,7 +157,9 @@ class PartEncoders {
  public:
   PartEncoders(std::vector<std::shared_ptr<TensorEncoder>> encoders,
                const std::vector<std::uint64_t>& begins, std::shared_ptr<PayloadMemory> memory)
-      : encoders_(std::move(encoders)), memory_(std::move(memory)) {
+      : encoders_(std::move(encoders)),
+        memory_(std::move(memory)),
+        encoded_bytes_(encoders_.size()) {
     if (begins.size() != encoders_.size()) {
       throw Error(ErrorCode::kInvalidArgument, "pass as many beginnings as encoders");
     }
@@ -180,6 +181,9 @@ class PartEncoders {
     return encoded(array.floats(), step, &mean);
   }
 
+  [[nodiscard]] const std::vector<std::uint64_t>& encoded_bytes() const { return encoded_bytes_; }
+  [[nodiscard]] std::uint64_t not_finite() const { return not_finite_; }
+
  private:
   SharedParts encoded(std::span<float> values, std::uint64_t step, const PartSums* mean) {
     auto packed = std::make_shared<PackedParts>();
@@ -191,9 +195,11 @@ class PartEncoders {
         if (mean != nullptr) mean->add(i, own);
         const std::size_t before = bytes.size();
         const Encoded encoded = encoders_[i]->append(own, step, bytes);
-        packed->not_finite += encoded.not_finite ? 1 : 0;
+        const std::size_t length = bytes.size() - before;
+        not_finite_ += encoded.not_finite ? 1 : 0;
+        encoded_bytes_[i] += length;
         packed->heads.push_back(static_cast<std::int64_t>(encoded.codec));
-        packed->heads.push_back(static_cast<std::int64_t>(bytes.size() - before));
+        packed->heads.push_back(static_cast<std::int64_t>(length));
       }
     }
     Payload joined = memory_->payload(CodecId::kFp32, false, std::move(bytes));
@@ -205,6 +211,8 @@ class PartEncoders {
   std::vector<std::shared_ptr<TensorEncoder>> encoders_;
   std::vector<Stretch> stretches_;
   std::shared_ptr<PayloadMemory> memory_;
+  std::vector<std::uint64_t> encoded_bytes_;
+  std::uint64_t not_finite_ = 0;
 };
 
 }  // namespace
@@ -222,17 +230,6 @@ void bind_parts(py::module_& module) {
                                  packed.heads.size() * sizeof(packed.heads.front()));
           },
           "Codec and length of each payload in turn, as int64.")
-      .def_property_readonly(
-          "lengths",
-          [](const PackedParts& packed) {
-            std::vector<std::int64_t> lengths;
-            for (std::size_t i = 1; i < packed.heads.size(); i += kHead) {
-              lengths.push_back(packed.heads[i]);
-            }
-            return lengths;
-          },
-          "Bytes of each payload.")
-      .def_readonly("not_finite", &PackedParts::not_finite, "How many of the parts were.")
       .def("split", &split, py::arg("counts"),
            "The first counts[0] payloads, the next counts[1], ... in the same memory.")
       .def("__len__", [](const PackedParts& packed) { return packed.bytes.size(); });
@@ -248,7 +245,11 @@ void bind_parts(py::module_& module) {
            "Has each encoder encode its shape's values of a flat array, from its own beginning on.")
       .def("encode_mean", &PartEncoders::encode_mean, py::arg("received"), py::arg("values"),
            py::arg("step"),
-           "As encode(), once the mean of what several ranks sent has taken the values' place.");
+           "As encode(), once the mean of what several ranks sent has taken the values' place.")
+      .def_property_readonly("encoded_bytes", &PartEncoders::encoded_bytes,
+                             "Of each part, all encodings together.")
+      .def_property_readonly("not_finite", &PartEncoders::not_finite,
+                             "How many encodings were of a NaN or an infinity.");
   module.def("_decode_parts", &decode_parts, py::arg("packed"), py::arg("values"),
              py::arg("stretches"),
              R"(Decodes packed parts into stretches (first value, number) of a flat array.

@@ -54,8 +54,7 @@ def test_parts_are_split_for_those_that_serve_them():
     values = gradient(350)
     parts = part_encoders().encode(values, 0)
     pieces = parts.split([1, 0, 2])
-    assert [piece.lengths for piece in pieces] == [
-        parts.lengths[:1], [], parts.lengths[1:]]
+    assert [piece.heads for piece in pieces] == [parts.heads[:16], b"", parts.heads[16:]]
     assert b"".join(map(bytes, map(memoryview, pieces))) == bytes(memoryview(parts))
     out, split = numpy.zeros(350, "f4"), numpy.zeros(350, "f4")
     _core._decode_parts(parts, out, STRETCHES)
@@ -96,11 +95,14 @@ def test_means_are_encoded():
     assert bytes(memoryview(parts)) == bytes(memoryview(alone)) and parts.heads == alone.heads
 
 
-def test_parts_that_are_not_finite_are_counted():
+def test_what_was_encoded_is_counted():
     values = gradient(350)
     values[20] = numpy.nan
-    parts = part_encoders().encode(values, 0)
-    assert parts.not_finite == 1
+    made = part_encoders()
+    lengths = [numpy.frombuffer(made.encode(each, step).heads, "int64")[1::2]
+               for step, each in enumerate((values, gradient(350)))]
+    assert made.not_finite == 1
+    assert made.encoded_bytes == sum(lengths).tolist()
 
 
 def test_memory_is_used_again():

@@ -1,7 +1,7 @@
 """Exchange all-reduce: scalers that all ranks share, and sums of whole numbers (TernGrad)."""
 
 import time
-from typing import List, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 import numpy
 import torch
@@ -40,6 +40,16 @@ class AllReduce(Exchange):
         parts = whole_parts([elems_of(info) for info in infos])
         super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos))
         self._ternary = [codec.name == "terngrad" for codec in codecs]
+        self._not_finite = 0
+        self._pushed_bytes = {part.number: 0 for part in parts}
+
+    @property
+    def not_finite(self) -> int:
+        return self._not_finite
+
+    @property
+    def pushed_bytes(self) -> Dict[int, int]:
+        return self._pushed_bytes
 
     def mean(self, step: int, values: numpy.ndarray, layout: BucketLayout, raw: bool) -> None:
         bucket = torch.from_numpy(values)
@@ -86,7 +96,7 @@ class AllReduce(Exchange):
         for ((part, values), scalers), levels, elems in zip(digits, each, bucket_elems):
             mean = tersewire.encode_levels(levels, self.group.ranks, scalers, bucket_elems=elems)
             tersewire.decode(mean, values)
-            self.push.encoded_bytes[part.number] += -(-bits * part.elems // 8)
+            self._pushed_bytes[part.number] += -(-bits * part.elems // 8)
         self.decode_seconds += time.perf_counter() - begin
 
     def _add_values(self, exact: Sequence[_Stretch]) -> None:
@@ -94,9 +104,9 @@ class AllReduce(Exchange):
         self.group.all_reduce(values, dist.ReduceOp.SUM)
         for (part, own), mean in zip(exact, values.split([part.elems for part, _ in exact])):
             # Of a tensor that is finite nowhere else, this rank's may be.
-            self.push.not_finite += int(not own.isfinite().all())
+            self._not_finite += int(not own.isfinite().all())
             own.copy_(mean)
-            self.push.encoded_bytes[part.number] += _FLOAT_BYTES * part.elems
+            self._pushed_bytes[part.number] += _FLOAT_BYTES * part.elems
 
 
 def _fields(digits: torch.Tensor, ranks: int) -> Tuple[torch.Tensor, int]:

@@ -106,15 +106,14 @@ class GradientAverager:
 
     @property
     def counters(self) -> Counters:
-        directions = self._exchange.directions.values()
         return Counters(
             steps=self._steps_here,
             gradient_bytes=self._gradient_bytes,
             sent_bytes=self._group.sent_bytes,
             received_bytes=self._group.received_bytes,
-            not_finite_tensors=sum(direction.not_finite for direction in directions),
+            not_finite_tensors=self._exchange.not_finite,
             codec_seconds=self._exchange.decode_seconds + sum(
-                direction.seconds for direction in directions),
+                direction.seconds for direction in self._exchange.directions.values()),
             transfer_seconds=self._group.seconds,
             exchange_seconds=self._exchange_seconds)
 
@@ -129,14 +128,14 @@ class GradientAverager:
 
     def summary(self) -> str:
         """A table: what each parameter's gradients took, and what they would in float32."""
-        push = self._exchange.push.encoded_bytes
+        pushed = self._exchange.pushed_bytes
         steps = max(1, self._steps_here)
         width = max([len("parameter"), *(len(info.name) for info in self._infos)])
         lines = [f"{'parameter':{width}} {'values':>10} {'codec':16} {'bits a value':>12} {'ratio':>8}"]
         for number, (info, codec) in enumerate(zip(self._infos, self._codecs)):
             parts = self._parts[number]
             elems = elems_of(info)
-            sent = sum(push[part.number] for part in parts) / steps
+            sent = sum(pushed[part.number] for part in parts) / steps
             bits = 8 * sent / elems if elems else 0.0
             ratio = f"{_FLOAT_BYTES * elems / sent:7.1f}x" if sent else f"{'-':>8}"
             lines.append(f"{info.name:{width}} {elems:>10} {codec.name:16} {bits:>12.3f} {ratio}")

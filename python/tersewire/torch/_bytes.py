@@ -44,10 +44,14 @@ class PayloadGroup:
 
     def all_gather(self, own: Packed, counts: Sequence[int]) -> List[Packed]:
         """What every rank passed, in the order of ranks; counts says how many payloads each has."""
+        if self.ranks == 1:
+            return [own]
         return self._exchange([own] * self.ranks, counts)
 
     def all_to_all(self, own: Packed, counts: Sequence[int]) -> List[Packed]:
         """Sends rank i its counts[i] payloads of these; returns what each rank sent to this one."""
+        if self.ranks == 1:
+            return [own]
         return self._exchange(own.split(counts), [counts[self.rank]] * self.ranks)
 
     def pass_on(self, own: Packed, count: int) -> Packed:
@@ -66,8 +70,6 @@ class PayloadGroup:
 
     def _exchange(self, outgoing: Sequence[Packed], counts: Sequence[int]) -> List[Packed]:
         """Sends rank i outgoing[i]; returns the counts[i] payloads that it sent."""
-        if self.ranks == 1:
-            return list(outgoing)
         arrived = self._swap({rank: outgoing[rank] for rank in self._others},
                              {rank: counts[rank] for rank in self._others})
         arrived[self.rank] = outgoing[self.rank]

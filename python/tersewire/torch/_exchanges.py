@@ -19,8 +19,6 @@ class Direction:
     def __init__(self, parts: Iterable[Part], codecs: Sequence[tersewire.Codec], seed: int,
                  sender: int, infos: Sequence[tersewire.TensorInfo]) -> None:
         self.parts = list(parts)
-        self.encoded_bytes: Dict[int, int] = {part.number: 0 for part in self.parts}
-        self.not_finite = 0
         self.seconds = 0.0
         self.encoders = {
             part.number: codecs[part.parameter].encoder(
@@ -47,10 +45,21 @@ class Direction:
         else:
             packed = encoders.encode_mean(mean_of, values, step)
         self.seconds += time.perf_counter() - begin
-        self.not_finite += packed.not_finite
-        for part, length in zip(layout.parts, packed.lengths):
-            self.encoded_bytes[part.number] += length
         return packed
+
+    @property
+    def not_finite(self) -> int:
+        """How many encodings were of a NaN or an infinity."""
+        return sum(prepared.not_finite for prepared in self._prepared.values())
+
+    @property
+    def encoded_bytes(self) -> Dict[int, int]:
+        """Of each part, by its number, in all steps."""
+        total = {part.number: 0 for part in self.parts}
+        for (layout, _), prepared in self._prepared.items():
+            for part, encoded in zip(layout.parts, prepared.encoded_bytes):
+                total[part.number] += encoded
+        return total
 
     def _encoders_of(self, layout: Layout, raw: bool) -> _core._PartEncoders:
         key = layout, raw
@@ -75,6 +84,16 @@ class Exchange:
         self.push = push
         self.directions = {"pushed": push}
         self.decode_seconds = 0.0
+
+    @property
+    def not_finite(self) -> int:
+        """How many encodings were of a NaN or an infinity."""
+        return sum(direction.not_finite for direction in self.directions.values())
+
+    @property
+    def pushed_bytes(self) -> Dict[int, int]:
+        """Of each part's gradients, by its number, in all steps."""
+        return self.push.encoded_bytes
 
     @staticmethod
     def check_codecs(codecs: Sequence[tersewire.Codec]) -> None:
