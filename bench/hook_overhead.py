@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """What the hook of tersewire.torch costs beyond the codec itself.
 
-usage: hook_overhead.py [--codec CODEC]... [--bytes N]... [--tensors N]... [--rounds N]
+usage: hook_overhead.py [--codec CODEC]... [--bytes N]... [--tensors N]... [--rounds N] [--ddp]
 
 One rank, so that nothing waits for a network: the exchange sharded-server encodes a gradient,
-adds it up, encodes the mean and decodes that. In turns with it the same four calls of the codec, by
+adds it up, encodes the mean and decodes that, in the calling thread (DistributedOptimizer) or with
+--ddp in the hook's, which wakes on another core (register). In turns with it the same four calls of the codec, by
 hand and in place, each for all tensors of a bucket before the next. Medians of microseconds a step:
 the calls, the hook's codecs, and what the hook does beside them, without torch's process group;
-then the hook as a ratio to the calls, and what is beside as one to its codecs. Needs torch, and
-tersewire on PYTHONPATH.
+then the hook as a ratio to the calls, and what is beside as one to its codecs. With --ddp many
+tensors travel as PyTorch's buckets. Needs torch, and tersewire on PYTHONPATH.
 """
 
 import argparse
@@ -21,7 +22,18 @@ import torch
 import torch.distributed as dist
 
 import tersewire
-from tersewire.torch import DistributedOptimizer
+from tersewire.torch import DistributedOptimizer, register
+
+
+class Products(torch.nn.Module):
+    """Has the inputs as gradients."""
+
+    def __init__(self, parameters):
+        super().__init__()
+        self.parameters_ = torch.nn.ParameterList(parameters)
+
+    def forward(self, gradients):
+        return sum((p * g).sum() for p, g in zip(self.parameters_, gradients))
 
 
 def plain_step(encoders, tensors, step):
@@ -36,20 +48,30 @@ def plain_step(encoders, tensors, step):
     return time.perf_counter() - begin
 
 
-def hook_step(averager, gradient):
+def exchange_of(parameters, codec, ddp):
+    """(what counts, what takes the gradients)"""
+    if ddp:
+        model = torch.nn.parallel.DistributedDataParallel(Products(parameters))
+        hook = register(model, codec, policy="")
+        return hook, lambda gradients: model(gradients).backward()
+    averager = DistributedOptimizer(torch.optim.SGD(parameters, lr=1), codec=codec,
+                                    policy="").averager
+    return averager, lambda gradients: averager.average(gradients.view(-1))
+
+
+def hook_step(averager, exchange, gradients):
     """(seconds in codecs, seconds outside the process group)"""
     before = dataclasses.asdict(averager.counters)
-    averager.average(gradient)
+    exchange(gradients)
     took = {name: value - before[name] for name, value in dataclasses.asdict(
         averager.counters).items()}
     return took["codec_seconds"], took["exchange_seconds"] - took["transfer_seconds"]
 
 
-def measure(codec, tensors, size, rounds):
+def measure(codec, tensors, size, rounds, ddp):
     gradient = torch.randn(size // 4, generator=torch.Generator().manual_seed(1)) ** 3 * 1e-3
     parameters = [torch.nn.Parameter(gradient.clone()) for _ in range(tensors)]
-    averager = DistributedOptimizer(torch.optim.SGD(parameters, lr=1), codec=codec,
-                                    policy="").averager
+    averager, exchange = exchange_of(parameters, codec, ddp)
     encoders = [[tersewire.Codec(codec).encoder(gradient.shape, sender=sender, tensor=tensor)
                  for sender in (0, 1)] for tensor in range(tensors)]
     gradients = gradient.repeat(tensors, 1)
@@ -59,7 +81,7 @@ def measure(codec, tensors, size, rounds):
         buffer.copy_(gradients)
         plain = plain_step(encoders, buffer.numpy(), step)
         buffer.copy_(gradients)
-        steps.append((plain, *hook_step(averager, buffer.view(-1))))
+        steps.append((plain, *hook_step(averager, exchange, buffer)))
     averager.close()
     # Residuals and memory settle first.
     plain, codecs, whole = (1e6 * statistics.median(times) for times in zip(*steps[rounds // 4:]))
@@ -74,6 +96,7 @@ def main():
     parser.add_argument("--bytes", action="append", type=int)
     parser.add_argument("--tensors", action="append", type=int, help="in a bucket, each so large")
     parser.add_argument("--rounds", type=int, default=101)
+    parser.add_argument("--ddp", action="store_true", help="through register()")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as meeting:
@@ -83,7 +106,7 @@ def main():
         for size in arguments.bytes or [1 << 20, 1 << 22]:
             for tensors in arguments.tensors or [1, (25 << 20) // size]:
                 for codec in arguments.codec or ["fp32", "3lc", "terngrad", "int8", "adacomp"]:
-                    measure(codec, tensors, size, arguments.rounds)
+                    measure(codec, tensors, size, arguments.rounds, arguments.ddp)
         dist.destroy_process_group()
 
 
