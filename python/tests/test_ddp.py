@@ -361,6 +361,39 @@ def test_every_case(ranks, tmp_path):
     run_on_ranks(CASES, ranks, tmp_path)
 
 
+def on_a_gpu():
+    torch.manual_seed(1)
+    return DistributedDataParallel(Net().cuda(), device_ids=[0], bucket_cap_mb=0.1)
+
+
+def gpu_hook_is_plain_ddp():
+    plain = train(on_a_gpu(), range(STEPS)).cpu()
+    for exchange, codecs in CODECS.items():
+        for codec in ["fp32", *codecs]:
+            model = on_a_gpu()
+            hook = tersewire.torch.register(model, codec, exchange=exchange, seed=5)
+            ours = train(model, range(STEPS)).cpu()
+            check_replicas(ours)
+            if codec == "fp32":
+                torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+            hook.close()
+
+
+def gpu_gradients_are_averaged():
+    parameter = torch.nn.Parameter(torch.zeros(1000, device="cuda"))
+    optimizer = tersewire.torch.DistributedOptimizer(torch.optim.SGD([parameter], lr=1), codec="fp32")
+    parameter.grad = torch.full_like(parameter, dist.get_rank())
+    optimizer.step()
+    mean = sum(range(dist.get_world_size())) / dist.get_world_size()
+    assert parameter.detach().cpu().tolist() == [-mean] * 1000
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_gradients_on_a_gpu(ranks, tmp_path):
+    run_on_ranks([gpu_hook_is_plain_ddp, gpu_gradients_are_averaged], ranks, tmp_path)
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_the_examples_of_the_documentation_run(number, tmp_path):
     text = (ROOT / "docs" / "python.md").read_text()

@@ -262,14 +262,14 @@ class GradientAverager:
             raise self._failure
         begin = time.perf_counter()
         try:
-            if not buffer.is_cpu:
-                refuse(f"gradients are on {buffer.device}; train on the CPU")
-            as_floats = buffer.dtype is torch.float32
-            values = (buffer if as_floats else buffer.float()).numpy()
+            if not (buffer.is_cpu or buffer.is_cuda):
+                refuse(f"gradients are on {buffer.device}; train on the CPU or with CUDA")
+            in_place = buffer.is_cpu and buffer.dtype is torch.float32
+            values = (buffer if in_place else buffer.to("cpu", torch.float32)).numpy()
             self._gradient_bytes += values.nbytes
             self._exchange.mean(step, values, self._layout(parameters),
                                 raw=step < self._warm_up_steps)
-            if not as_floats:
+            if not in_place:
                 buffer.copy_(torch.from_numpy(values))
         except BaseException as failure:  # the other ranks are elsewhere now
             self._failure = failure

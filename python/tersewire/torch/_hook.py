@@ -1,15 +1,15 @@
 """The communication hook of DistributedDataParallel."""
 
+import contextlib
 import queue
 import threading
-from typing import Callable, Dict, List, NamedTuple, Optional
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
 
 from ._averager import GradientAverager, Settings
 from ._parts import refuse, tensor_infos
-
 
 _LAST_SECONDS = 10
 
@@ -19,6 +19,17 @@ class _Bucket(NamedTuple):
     buffer: torch.Tensor
     parameters: List[int]
     future: torch.futures.Future[torch.Tensor]
+    filled: Optional[torch.cuda.Event]  # on a GPU, where the backward pass runs ahead of its bytes
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """On a GPU: in a stream that waits for this bucket, and not for those behind it."""
+        if self.filled is None:
+            yield
+            return
+        with torch.cuda.stream(torch.cuda.Stream(self.buffer.device)):
+            torch.cuda.current_stream().wait_event(self.filled)
+            yield
 
 
 class Hook(GradientAverager):
@@ -56,9 +67,13 @@ class Hook(GradientAverager):
     def _on_bucket(self, _: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._begin_step()
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._buckets.put(_Bucket(self._step, bucket.buffer(),
-                                  [self._numbers[p] for p in bucket.parameters()], future))
+        buffer = bucket.buffer()
+        on_gpu = buffer.is_cuda
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
+            devices=[buffer.device] if on_gpu else [])
+        self._buckets.put(_Bucket(
+            self._step, buffer, [self._numbers[p] for p in bucket.parameters()], future,
+            torch.cuda.current_stream(buffer.device).record_event() if on_gpu else None))
         if bucket.is_last():
             self._end_step()
         return future
@@ -69,8 +84,9 @@ class Hook(GradientAverager):
             if bucket is None:
                 return
             try:
-                self._average(bucket.step, bucket.buffer, bucket.parameters)
-                bucket.future.set_result(bucket.buffer)
+                with bucket.turn():
+                    self._average(bucket.step, bucket.buffer, bucket.parameters)
+                    bucket.future.set_result(bucket.buffer)
             except BaseException as failure:  # it is the backward pass that must hear of it
                 bucket.future.set_exception(failure)
 
@@ -80,8 +96,9 @@ def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc
              warm_up_steps: int = 0, loss_scale: Optional[Callable[[], float]] = None) -> Hook:
     """Has a model that is wrapped in DistributedDataParallel exchange compressed gradients.
 
-    model          trained on the CPU; call this on every rank, with the same settings, before the
-                   first backward pass
+    model          trained on the CPU or on a GPU, from which buckets are copied to the CPU, where
+                   codecs work, and back; call this on every rank, with the same settings, before
+                   the first backward pass
     codec, policy  which parameter's gradients get which codec: choose_codecs(); a large parameter
                    is cut into parts for the ranks that serve them, each encoded by itself
     exchange       "sharded-server": each rank averages a shard and sends the mean, encoded once
