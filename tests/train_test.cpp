@@ -214,7 +214,7 @@ TEST(Train, ServersModelIsTestedWithAWorkersStatistics) {
   const auto images = std::make_shared<ShadedImages>(200);
   TrainConfig config = small_job("parameter-server", "fp32");
   config.model = "resnet20";
-  config.steps = 40;
+  config.steps = 80;
   config.learning_rate = 0.05;
   const TrainResult result = train(config, {images, images, "shades"}, {});
   EXPECT_FALSE(result.workers_own_model);
