@@ -5,11 +5,12 @@ usage: hook_overhead.py [--codec CODEC]... [--bytes N]... [--tensors N]... [--ro
 
 One rank, so that nothing waits for a network: the exchange sharded-server encodes a gradient,
 adds it up, encodes the mean and decodes that, in the calling thread (DistributedOptimizer) or with
---ddp in the hook's, which wakes on another core (register). In turns with it the same four calls of the codec, by
-hand and in place, each for all tensors of a bucket before the next. Medians of microseconds a step:
-the calls, the hook's codecs, and what the hook does beside them, without torch's process group;
-then the hook as a ratio to the calls, and what is beside as one to its codecs. With --ddp many
-tensors travel as PyTorch's buckets. Needs torch, and tersewire on PYTHONPATH.
+--ddp in the hook's, which wakes on another core (register). In turns with it the same four calls of
+the codec, by hand and in place, each for all tensors of a bucket before the next. Medians of
+microseconds a step: the calls, the hook's codecs, and what the hook does beside them, without
+torch's process group; then the hook as a ratio to the calls, and what is beside as one to its
+codecs. With --ddp many tensors travel as PyTorch's buckets. Needs torch, and tersewire on
+PYTHONPATH.
 """
 
 import argparse
@@ -30,10 +31,10 @@ class Products(torch.nn.Module):
 
     def __init__(self, parameters):
         super().__init__()
-        self.parameters_ = torch.nn.ParameterList(parameters)
+        self.weights = torch.nn.ParameterList(parameters)
 
     def forward(self, gradients):
-        return sum((p * g).sum() for p, g in zip(self.parameters_, gradients))
+        return sum((w * g).sum() for w, g in zip(self.weights, gradients))
 
 
 def plain_step(encoders, tensors, step):

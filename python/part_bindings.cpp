@@ -231,8 +231,7 @@ void bind_parts(py::module_& module) {
           },
           "Codec and length of each payload in turn, as int64.")
       .def("split", &split, py::arg("counts"),
-           "The first counts[0] payloads, the next counts[1], ... in the same memory.")
-      .def("__len__", [](const PackedParts& packed) { return packed.bytes.size(); });
+           "The first counts[0] payloads, the next counts[1], ... in the same memory.");
   py::class_<PayloadMemory, std::shared_ptr<PayloadMemory>>(
       module, "_PayloadMemory", "Memory of packed parts that are gone, for the next.")
       .def(py::init());

@@ -381,7 +381,8 @@ def gpu_hook_is_plain_ddp():
 
 def gpu_gradients_are_averaged():
     parameter = torch.nn.Parameter(torch.zeros(1000, device="cuda"))
-    optimizer = tersewire.torch.DistributedOptimizer(torch.optim.SGD([parameter], lr=1), codec="fp32")
+    optimizer = tersewire.torch.DistributedOptimizer(torch.optim.SGD([parameter], lr=1),
+                                                     codec="fp32")
     parameter.grad = torch.full_like(parameter, dist.get_rank())
     optimizer.step()
     mean = sum(range(dist.get_world_size())) / dist.get_world_size()

@@ -1,9 +1,9 @@
 """The communication hook of DistributedDataParallel."""
 
-import contextlib
 import queue
 import threading
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
+from contextlib import nullcontext
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
@@ -19,17 +19,7 @@ class _Bucket(NamedTuple):
     buffer: torch.Tensor
     parameters: List[int]
     future: torch.futures.Future[torch.Tensor]
-    filled: Optional[torch.cuda.Event]  # on a GPU, where the backward pass runs ahead of its bytes
-
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """On a GPU: in a stream that waits for this bucket, and not for those behind it."""
-        if self.filled is None:
-            yield
-            return
-        with torch.cuda.stream(torch.cuda.Stream(self.buffer.device)):
-            torch.cuda.current_stream().wait_event(self.filled)
-            yield
+    stream: Optional[torch.cuda.Stream]  # on a GPU: waits for this bucket, not for those behind it
 
 
 class Hook(GradientAverager):
@@ -68,12 +58,13 @@ class Hook(GradientAverager):
         if bucket.index() == 0:
             self._begin_step()
         buffer = bucket.buffer()
-        on_gpu = buffer.is_cuda
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
-            devices=[buffer.device] if on_gpu else [])
-        self._buckets.put(_Bucket(
-            self._step, buffer, [self._numbers[p] for p in bucket.parameters()], future,
-            torch.cuda.current_stream(buffer.device).record_event() if on_gpu else None))
+        devices, stream = [], None
+        if buffer.is_cuda:
+            devices, stream = [buffer.device], torch.cuda.Stream(buffer.device)
+            stream.wait_stream(torch.cuda.current_stream(buffer.device))
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+        self._buckets.put(_Bucket(self._step, buffer,
+                                  [self._numbers[p] for p in bucket.parameters()], future, stream))
         if bucket.is_last():
             self._end_step()
         return future
@@ -84,7 +75,7 @@ class Hook(GradientAverager):
             if bucket is None:
                 return
             try:
-                with bucket.turn():
+                with torch.cuda.stream(bucket.stream) if bucket.stream else nullcontext():
                     self._average(bucket.step, bucket.buffer, bucket.parameters)
                     bucket.future.set_result(bucket.buffer)
             except BaseException as failure:  # it is the backward pass that must hear of it

@@ -73,9 +73,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         group: Optional[dist.ProcessGroup] = None) -> Any:
     """Has an optimizer average compressed gradients over all ranks before each step.
 
-    optimizer         of a model that is not in DistributedDataParallel, on the CPU or on a GPU, from
-                      which gradients are copied to the CPU and back. It is this very object that
-                      changes: what refers to it, a scheduler made later too, sees it
+    optimizer         of a model that is not in DistributedDataParallel, on the CPU or on a GPU,
+                      from which gradients are copied to the CPU and back. It is this very object
+                      that changes: what refers to it, a scheduler made later too, sees it
     named_parameters  model.named_parameters(): the names for summary() and states. Without them
                       parameters are numbered
     group             whose ranks take part; all of them without it
