@@ -2,6 +2,9 @@
 //
 // A Codec is immutable and may be shared between threads. It makes one Encoder for each tensor and
 // direction, which owns the residual and belongs to one thread at a time. Decoding needs no state.
+//
+// Whatever the floating point mode of the calling thread is (denormals flushed to zero, another
+// rounding, traps), everything here computes in the default one and leaves the caller's as it was.
 #pragma once
 
 #include <cstddef>

@@ -140,7 +140,8 @@ class Communicator {
 
 // The model's owner: what changes tensor `tensor` when its mean gradient over the workers is
 // `mean_gradient`? Writes the change into `delta` (same length). Called by one thread at a time
-// within a node, by different threads in different nodes. Where workers own the model it must be
+// within a node, by different threads in different nodes, in the default floating point mode
+// whatever that of the application's threads is. Where workers own the model it must be
 // the same function of what it was given so far on each of them: that, and the same mean gradients,
 // keep their models equal to the bit.
 using Update = std::function<void(std::size_t tensor, std::span<const float> mean_gradient,

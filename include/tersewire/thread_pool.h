@@ -7,7 +7,8 @@
 
 namespace tersewire {
 
-// Runs the same function for several indices at once. One caller at a time: a second thread that
+// Runs the same function for several indices at once; its own threads compute in the default
+// floating point mode. One caller at a time: a second thread that
 // calls run() meanwhile waits its turn.
 class ThreadPool {
  public:

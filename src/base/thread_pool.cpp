@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "errors.h"
+#include "float_mode.h"
 
 namespace tersewire {
 
@@ -49,6 +50,7 @@ struct ThreadPool::State {
   }
 
   void help() {
+    const DefaultFloatMode mode;
     std::uint64_t seen = 0;
     std::unique_lock lock(mutex);
     for (;;) {

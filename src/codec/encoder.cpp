@@ -3,12 +3,14 @@
 #include <limits>
 
 #include "errors.h"
+#include "float_mode.h"
 #include "tersewire/codec.h"
 
 namespace tersewire {
 
 Encoded Encoder::encode_f64(std::span<const double> input, std::uint64_t step, Bytes& out,
                             ThreadPool* pool) {
+  const DefaultFloatMode mode;
   Floats values(input.size());
   for (std::size_t i = 0; i < input.size(); ++i) {
     values[i] = static_cast<float>(input[i]);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 
+#include "float_mode.h"
 #include "random_words.h"
 #include "selection.h"
 
@@ -53,6 +54,7 @@ LargestSelection::LargestSelection(std::size_t elems, const EncoderContext& cont
     : ResidualEncoder(elems, context, options),
       sample_(sample_size(elems)),
       sent_(kernels::selection_words(elems)) {
+  const DefaultFloatMode mode;
   // Rounds ties to even.
   const double rank = std::nearbyint(fraction * static_cast<double>(sample_.size()));
   rank_ = std::max<std::size_t>(static_cast<std::size_t>(rank), 1);

@@ -4,6 +4,7 @@
 
 #include "byte_io.h"
 #include "errors.h"
+#include "float_mode.h"
 #include "levels_payload.h"
 #include "scaling.h"
 
@@ -51,6 +52,7 @@ std::vector<CodecParameter> parameters(ByteView payload) {
 void append_levels(std::span<const std::int32_t> sums, std::uint32_t workers,
                    std::span<const float> scalers, std::uint64_t bucket_elems, bool dense,
                    Bytes& out) {
+  const DefaultFloatMode mode;
   if (workers == 0 || workers > kMaxLevels || bucket_elems > kMaxBucketElems) {
     fail(ErrorCode::kInvalidArgument,
          "levels of {} workers in buckets of {} values: there may be 1 to {} workers, and buckets "

@@ -9,6 +9,7 @@
 #include "bit_fields.h"
 #include "block_sums.h"
 #include "errors.h"
+#include "float_mode.h"
 #include "huffman_writer.h"
 #include "kernels.h"
 #include "oland_raj_payload.h"
@@ -155,6 +156,7 @@ CodecId OlandRajEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
 
 Encoded OlandRajEncoder::encode_f64(std::span<const double> input, std::uint64_t step, Bytes& out,
                                     ThreadPool* pool) {
+  const DefaultFloatMode mode;
   check_length(input.size());
   const Values<double> values{input.data(), residual_data()};
   extremes_ = find_extremes(values, pool);
@@ -170,6 +172,7 @@ Encoded OlandRajEncoder::encode_f64(std::span<const double> input, std::uint64_t
 }
 
 void OlandRajEncoder::observe_gradient(std::span<const float> gradient) {
+  const DefaultFloatMode mode;
   check_length(gradient.size());
   const Survey survey = survey_range(0, gradient.size(), [&](std::size_t begin, std::size_t n) {
     return kernels::survey_squares(gradient.data() + begin, nullptr, n);

@@ -6,6 +6,7 @@
 #include "codec_entry.h"
 #include "dryden.h"
 #include "errors.h"
+#include "float_mode.h"
 #include "fp32.h"
 #include "half.h"
 #include "inceptionn.h"
@@ -72,6 +73,7 @@ const std::vector<CodecDescription>& codec_descriptions() {
 }
 
 std::shared_ptr<const Codec> make_codec(std::string_view text) {
+  const DefaultFloatMode mode;
   CodecText parsed(text);
   for (const EntryOf function : kCodecs) {
     const CodecEntry& entry = function();
@@ -93,10 +95,12 @@ std::string_view codec_name(CodecId id) {
 }
 
 void decode(CodecId codec, ByteView payload, std::span<float> out, ThreadPool* pool) {
+  const DefaultFloatMode mode;
   entry_of(codec).decode(payload, out, pool);
 }
 
 void decode_f64(CodecId codec, ByteView payload, std::span<double> out, ThreadPool* pool) {
+  const DefaultFloatMode mode;
   const CodecEntry& entry = entry_of(codec);
   if (entry.decode_f64 != nullptr) return entry.decode_f64(payload, out, pool);
   Floats values(out.size());
@@ -106,22 +110,27 @@ void decode_f64(CodecId codec, ByteView payload, std::span<double> out, ThreadPo
 
 void decode_add(CodecId codec, ByteView payload, float weight, std::span<float> out,
                 ThreadPool* pool) {
+  const DefaultFloatMode mode;
   entry_of(codec).decode_add(payload, weight, out, pool);
 }
 
 void check_payload(CodecId codec, ByteView payload, std::size_t elems) {
+  const DefaultFloatMode mode;
   entry_of(codec).check(payload, elems);
 }
 
 void decode_levels_add(CodecId codec, ByteView payload, std::span<std::int32_t> levels) {
+  const DefaultFloatMode mode;
   ternary_entry_of(codec).decode_levels_add(payload, levels);
 }
 
 PayloadScalers payload_scalers(CodecId codec, ByteView payload, std::size_t elems) {
+  const DefaultFloatMode mode;
   return ternary_entry_of(codec).scalers(payload, elems);
 }
 
 std::vector<CodecParameter> payload_parameters(CodecId codec, ByteView payload) {
+  const DefaultFloatMode mode;
   const CodecEntry* entry = find_entry(codec);
   if (entry == nullptr || entry->parameters == nullptr) return {};
   return entry->parameters(payload);

@@ -6,6 +6,7 @@
 
 #include "byte_io.h"
 #include "errors.h"
+#include "float_mode.h"
 #include "kernels.h"
 
 namespace tersewire {
@@ -84,6 +85,7 @@ Encoded ResidualEncoder::encode_call(EncodeCall call, Bytes& out) {
 
 Encoded ResidualEncoder::encode(std::span<const float> input, std::uint64_t step, Bytes& out,
                                 ThreadPool* pool) {
+  const DefaultFloatMode mode;
   check_length(input.size());
   step_ = step;
   const std::size_t start = out.size();

@@ -8,6 +8,7 @@
 #include "block_sums.h"
 #include "byte_io.h"
 #include "errors.h"
+#include "float_mode.h"
 #include "kernels.h"
 #include "random_words.h"
 #include "stochastic_ternary.h"
@@ -93,6 +94,7 @@ std::uint32_t TernaryEncoder::survey(const float* input, const float* residual, 
 }
 
 std::vector<float> TernaryEncoder::local_scalers(std::span<const float> input, ThreadPool* pool) {
+  const DefaultFloatMode mode;
   check_length(input.size());
   const bool finite = survey(input.data(), residual_data(), pool) < kernels::kNotFinite;
   std::vector<float> scalers(scales_.size(), kInfinity);
@@ -115,6 +117,7 @@ void TernaryEncoder::raise_scalers(std::span<const float> agreed) {
 
 Encoded TernaryEncoder::encode_under(std::span<const float> agreed, std::span<const float> input,
                                      std::uint64_t step, Bytes& out, ThreadPool* pool) {
+  const DefaultFloatMode mode;
   check_length(input.size());
   if (agreed.size() != scales_.size()) {
     fail(ErrorCode::kInvalidArgument, "{} scalers were agreed on where the tensor has {}",

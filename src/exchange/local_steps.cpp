@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "float_mode.h"
 #include "node.h"
 
 namespace tersewire {
@@ -116,6 +117,7 @@ void LocalSteps::add(std::size_t tensor, std::span<const float> gradient) {
 }
 
 void LocalSteps::exchange_mean(std::size_t tensor) {
+  const DefaultFloatMode mode;
   Accumulated& accumulated = accumulated_[tensor];
   const float weight = 1.0F / static_cast<float>(accumulated.steps);
   for (float& value : accumulated.sum) value *= weight;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "errors.h"
+#include "float_mode.h"
 #include "tersewire/message.h"
 #include "tersewire/transport.h"
 
@@ -41,10 +42,12 @@ class Stopwatch {
   double start_;
 };
 
-// Runs `task`; whatever it throws ends the job on every node, with `who` before the sentence.
+// Runs `task` in the library's floating point mode; whatever it throws ends the job on every node,
+// with `who` before the sentence.
 template <typename Task>
 decltype(auto) ending_the_job_on_failure(Transport& transport, const std::string& who,
                                          Task&& task) {
+  const DefaultFloatMode mode;
   try {
     return std::forward<Task>(task)();
   } catch (const Error& error) {
