@@ -179,7 +179,8 @@ void add_bench_exchange_command(CLI::App& bench) {
          "in-process (threads), or mpi (processes that mpirun starts)");
   command->add_option("--rate", flags->rate,
                       "Limit each link of transport in-process, each way: 10mbit, 1gbit, 2.5gbit");
-  option("--deadline", flags->deadline_seconds, "Seconds without a message after which a job ends")
+  option("--deadline", flags->deadline_seconds,
+         "Seconds without a sign of life of a node after which a job ends")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags] { run_bench_exchange(*flags); });

@@ -34,7 +34,7 @@ constexpr const char* kServers = "servers";
 constexpr const char* kSettings = "settings";
 
 // Those in which the processes of a job may differ.
-constexpr std::array<const char*, 3> kOfAProcess{"data", "deadline", "transport"};
+constexpr std::array<const char*, 4> kOfAProcess{"data", "deadline", "progress-limit", "transport"};
 
 Settings of_the_job(Settings settings) {
   for (const char* name : kOfAProcess) settings.erase(name);

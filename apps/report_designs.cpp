@@ -29,9 +29,14 @@ using Config = std::map<std::string, Json>;
 constexpr std::array<double, 3> kUsualRates{1e7, 1e8, 1e9};
 
 // What makes no other design of a run.
-constexpr std::array<const char*, 7> kNoDesign{
-    "seed",   "steps",    "checkpoint_steps", "observe_steps", "deadline_seconds",
-    "recipe", "transport"};
+constexpr std::array<const char*, 8> kNoDesign{"seed",
+                                               "steps",
+                                               "checkpoint_steps",
+                                               "observe_steps",
+                                               "deadline_seconds",
+                                               "progress_limit_seconds",
+                                               "recipe",
+                                               "transport"};
 // What makes another job of it.
 constexpr std::array<const char*, 5> kJob{"model", "data", "augment", "workers", "batch"};
 constexpr const char* kData = "data";

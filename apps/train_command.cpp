@@ -228,8 +228,9 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
 }
 
 // What a run that goes on may have otherwise than before.
-const std::set<std::string> kChangeable{"workers", "servers",          "transport",    "deadline",
-                                        "data",    "checkpoint-steps", "observe-steps"};
+const std::set<std::string> kChangeable{"workers",          "servers",        "transport",
+                                        "deadline",         "progress-limit", "data",
+                                        "checkpoint-steps", "observe-steps"};
 
 // Finds the last checkpoint, and takes its settings.
 void resume(TrainFlags& flags, CLI::App& command) {
@@ -355,7 +356,11 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
   option("--transport", config.transport,
          "What carries the bytes: in-process (threads), or mpi (processes that mpirun starts)");
   option("--deadline", config.deadline_seconds,
-         "Seconds without a message after which a job over mpi ends")
+         "Seconds without a sign of life of a node after which a job over mpi ends")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));
+  option("--progress-limit", config.progress_limit_seconds,
+         "Seconds without a message after which a job ends, alive as all nodes may be: more than a "
+         "step, a test or a checkpoint takes")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));
   CLI::Option* steps = option("--steps", config.steps, "Steps")
                            ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));

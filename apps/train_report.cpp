@@ -121,6 +121,7 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"exchange", config.exchange},
           {"transport", config.transport},
           {"deadline_seconds", config.deadline_seconds},
+          {"progress_limit_seconds", config.progress_limit_seconds},
           {"steps", config.steps},
           {"checkpoint_steps", config.checkpoint_steps},
           {"observe_steps", config.observe_steps},

@@ -121,6 +121,11 @@ void run_nodes(const std::vector<std::unique_ptr<Transport>>& ends,
   std::rethrow_exception(cause == errors.end() ? errors.front() : *cause);
 }
 
+// Of the time in which nothing arrives, only what a node gives no sign of life for is limited.
+WaitLimits wait_limits(const ExchangeBenchConfig& config) {
+  return {.deadline = config.deadline, .progress_limit = WaitLimits().progress_limit};
+}
+
 // All designs, as one process runs them.
 class Bench {
  public:
@@ -133,7 +138,7 @@ class Bench {
   // One node's part. Rows are made by the process's first.
   void run_node(Transport& end, bool first) {
     RoundTransport transport(end);
-    compare(transport.meet(arguments_text(config_), config_.deadline));
+    compare(transport.meet(arguments_text(config_), wait_limits(config_)));
     for (const std::string& design : designs_of(config_)) {
       if (first) forget_peak_memory();
       const Job job = exchange_bench_job(config_, design);
@@ -146,7 +151,7 @@ class Bench {
       }
       report.sent_bytes = transport.bytes_sent() - sent_before;
       report.peak_memory_bytes = peak_memory_bytes();
-      const auto told = transport.meet(packed(report), config_.deadline);
+      const auto told = transport.meet(packed(report), wait_limits(config_));
       if (first) add_row(design, told);
     }
   }
@@ -247,7 +252,7 @@ std::vector<std::unique_ptr<Transport>> join_exchange_bench(const ExchangeBenchC
                 "transport mpi goes at the rate of its network; limit that with lab/netlab, or use "
                 "transport in-process");
   }
-  ends.push_back(join_mpi_network(config.deadline));
+  ends.push_back(join_mpi_network(wait_limits(config)));
   return ends;
 }
 

@@ -38,8 +38,7 @@ std::string unpacked(const Bytes& bytes) {
 RoundTransport::RoundTransport(Transport& end)
     : end_(end), told_(static_cast<std::size_t>(end.size())) {}
 
-std::vector<std::string> RoundTransport::meet(const std::string& text,
-                                              std::chrono::milliseconds timeout) {
+std::vector<std::string> RoundTransport::meet(const std::string& text, const WaitLimits& limits) {
   const SharedBytes message = packed(text);
   for (int to = 0; to < size(); ++to) {
     if (to == rank()) continue;
@@ -49,11 +48,8 @@ std::vector<std::string> RoundTransport::meet(const std::string& text,
   told_[static_cast<std::size_t>(rank())].push_back(text);
   const auto silent = [&] { return std::ranges::find_if(told_, &Texts::empty); };
   while (silent() != told_.end()) {
-    if (sort_one(timeout)) continue;
-    throw Error(ErrorCode::kDeadlineExceeded,
-                fmt::format("rank {} heard nothing from rank {} for {} ms; look whether it is "
-                            "running",
-                            rank(), silent() - told_.begin(), timeout.count()));
+    sort_in(receive_within(
+        end_, limits, fmt::format("rank {} to meet rank {}", silent() - told_.begin(), rank())));
   }
   std::vector<std::string> texts;
   for (Texts& told : told_) {
@@ -69,26 +65,25 @@ std::optional<Incoming> RoundTransport::receive(std::chrono::milliseconds timeou
   while (of_this_round_.empty()) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-    if (!sort_one(std::max(left, std::chrono::milliseconds(0)))) return std::nullopt;
+    auto message = end_.receive(std::max(left, std::chrono::milliseconds(0)));
+    if (!message) return std::nullopt;
+    sort_in(std::move(*message));
   }
   Incoming message = std::move(of_this_round_.front());
   of_this_round_.pop_front();
   return message;
 }
 
-bool RoundTransport::sort_one(std::chrono::milliseconds timeout) {
-  auto message = end_.receive(timeout);
-  if (!message) return false;
-  Texts& told = told_.at(static_cast<std::size_t>(message->from));
+void RoundTransport::sort_in(Incoming message) {
+  Texts& told = told_.at(static_cast<std::size_t>(message.from));
   // A node that has told its text may have gone on to the next job, but ends that only with this
   // node's text.
-  if (is_packed(*message->bytes)) {
-    told_bytes_received_ += message->bytes->size();
-    told.push_back(unpacked(*message->bytes));
+  if (is_packed(*message.bytes)) {
+    told_bytes_received_ += message.bytes->size();
+    told.push_back(unpacked(*message.bytes));
   } else {
-    (told.empty() ? of_this_round_ : of_the_next_).push_back(std::move(*message));
+    (told.empty() ? of_this_round_ : of_the_next_).push_back(std::move(message));
   }
-  return true;
 }
 
 }  // namespace tersewire::bench

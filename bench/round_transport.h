@@ -22,14 +22,14 @@ class RoundTransport final : public Transport {
   explicit RoundTransport(Transport& end);
 
   // Sends `text` to every node and waits for theirs, by rank, its own among them. What is left of
-  // messages sent to this node before is dropped. Throws kDeadlineExceeded, naming a node, where
-  // none comes within `timeout`.
-  std::vector<std::string> meet(const std::string& text, std::chrono::milliseconds timeout);
+  // messages sent to this node before is dropped. Throws like receive_within().
+  std::vector<std::string> meet(const std::string& text, const WaitLimits& limits);
 
   [[nodiscard]] int rank() const noexcept override { return end_.rank(); }
   [[nodiscard]] int size() const noexcept override { return end_.size(); }
   void send(int to, SharedBytes bytes) override { end_.send(to, std::move(bytes)); }
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
+  [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
   void abort(const std::string& reason) noexcept override { end_.abort(reason); }
   // Without the texts.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override {
@@ -42,8 +42,7 @@ class RoundTransport final : public Transport {
  private:
   using Texts = std::deque<std::string>;
 
-  // Receives one message and sorts it in; false where none came.
-  bool sort_one(std::chrono::milliseconds timeout);
+  void sort_in(Incoming message);
 
   Transport& end_;
   std::deque<Incoming> of_this_round_;

@@ -51,7 +51,7 @@ Job job_of(const Node& node, std::uint8_t choices) {
   job.bucket_bytes = 64;
   job.raw_from_all = (choices & kRawFromAll) != 0;
   job.checksum_steps = 2;
-  job.deadline = std::chrono::milliseconds(1);
+  job.deadline = job.progress_limit = std::chrono::milliseconds(1);
   return job;
 }
 

@@ -246,20 +246,20 @@ TEST(RoundTransport, KeepsJobsApart) {
   RoundTransport node2(*ends[2]);
   node1.send(0, message("late"));  // of the job that ends, and never received
   std::thread ahead1([&] {
-    EXPECT_EQ(node1.meet("b", 60s), (std::vector<std::string>{"a", "b", "c"}));
+    EXPECT_EQ(node1.meet("b", {60s, 60s}), (std::vector<std::string>{"a", "b", "c"}));
     node1.send(0, message("of the next job"));
-    EXPECT_EQ(node1.meet("e", 60s), (std::vector<std::string>{"d", "e", "f"}));
+    EXPECT_EQ(node1.meet("e", {60s, 60s}), (std::vector<std::string>{"d", "e", "f"}));
   });
   std::thread ahead2([&] {
-    node2.meet("c", 60s);
-    node2.meet("f", 60s);
+    node2.meet("c", {60s, 60s});
+    node2.meet("f", {60s, 60s});
   });
-  EXPECT_EQ(node0.meet("a", 60s), (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(node0.meet("a", {60s, 60s}), (std::vector<std::string>{"a", "b", "c"}));
   const auto received = node0.receive(60s);
   ASSERT_TRUE(received);
   EXPECT_EQ(*received->bytes, *message("of the next job"));
   EXPECT_EQ(received->from, 1);
-  EXPECT_EQ(node0.meet("d", 60s), (std::vector<std::string>{"d", "e", "f"}));
+  EXPECT_EQ(node0.meet("d", {60s, 60s}), (std::vector<std::string>{"d", "e", "f"}));
   ahead1.join();
   ahead2.join();
   // What nodes tell each other is not the job's.
@@ -273,7 +273,7 @@ TEST(RoundTransport, NamesWhoIsSilent) {
   RoundTransport node0(*ends[0]);
   ends[1]->send(0, message("TBthere"));
   try {
-    node0.meet("here", 10ms);
+    node0.meet("here", {10ms, 10ms});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);

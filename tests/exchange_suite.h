@@ -124,7 +124,7 @@ inline Job suite_job(const TestedExchange& exchange, const std::string& codec, i
   job.policy = "";
   job.raw_from_all = exchange.raw_from_all;
   job.bucket_bytes = 200;
-  job.deadline = 20s;
+  job.deadline = job.progress_limit = 20s;
   return job;
 }
 

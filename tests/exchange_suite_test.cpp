@@ -175,23 +175,44 @@ TEST_P(EveryExchange, APeerThatIsCutOffEndsTheJobForEveryone) {
   const Job job = faulty_job(GetParam(), 300ms);
   for (const int peer : peers(job)) {
     SCOPED_TRACE(peer);
-    const Outcome outcome = run_with_one_wrapped(job, peer, [](std::unique_ptr<Transport> end) {
-      return std::make_unique<LostTransport>(std::move(end), 7);
-    });
+    Connection connection;
+    const Outcome outcome =
+        run_wrapped(job, [&](std::unique_ptr<Transport> end) -> std::unique_ptr<Transport> {
+          if (end->rank() == peer) {
+            return std::make_unique<LostTransport>(std::move(end), 7, connection);
+          }
+          return std::make_unique<FarTransport>(std::move(end), peer, connection);
+        });
     expect_everyone_failed(job, outcome);
     for (const std::string& error : outcome.errors) {
       EXPECT_NE(error.find("nothing arrived for 300 ms"), std::string::npos) << error;
+      EXPECT_NE(error.find("no sign of life"), std::string::npos) << error;
     }
   }
 }
 
-TEST_P(EveryExchange, APeerSlowerThanTheDeadlineEndsTheJobForEveryone) {
-  const Job job = faulty_job(GetParam(), 200ms);
+TEST_P(EveryExchange, APeerThatDoesNothingForTheProgressLimitEndsTheJobForEveryone) {
+  Job job = faulty_job(GetParam());
+  job.progress_limit = 200ms;
   Behaviour behaviour = faulty_behaviour();
   behaviour.before_step = [](int worker, std::uint64_t step) {
     if (worker == 1 && step == 3) std::this_thread::sleep_for(700ms);
   };
-  expect_everyone_failed(job, run_job(job, behaviour));
+  const Outcome outcome = run_job(job, behaviour);
+  expect_everyone_failed(job, outcome);
+  for (const std::string& error : outcome.errors) {
+    EXPECT_NE(error.find("nothing arrived for 200 ms"), std::string::npos) << error;
+    EXPECT_NE(error.find("progress limit"), std::string::npos) << error;
+  }
+}
+
+TEST_P(EveryExchange, APeerBusyForTenTimesTheDeadlineChangesNothing) {
+  const Job job = faulty_job(GetParam(), 30ms);
+  Behaviour behaviour = faulty_behaviour();
+  behaviour.before_step = [](int worker, std::uint64_t step) {
+    if (worker == 1 && step == 3) std::this_thread::sleep_for(300ms);
+  };
+  expect_finished(job, run_job(job, behaviour));
 }
 
 TEST_P(EveryExchange, APeerSlowWithinTheDeadlineChangesNothing) {
@@ -267,7 +288,8 @@ bool blames(const std::string& error, const Job& job, int peer) {
 }
 
 TEST_P(EveryExchange, RubbishFromAPeerEndsTheJobForEveryone) {
-  const Job job = faulty_job(GetParam(), 5s);
+  Job job = faulty_job(GetParam());
+  job.progress_limit = 5s;
   for (const int peer : peers(job)) {
     for (const Rubbish& rubbish : kRubbish) {
       for (unsigned seed = 1; seed <= 6; ++seed) {

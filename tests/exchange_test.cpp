@@ -192,7 +192,7 @@ Bytes message(std::uint32_t sender, std::uint64_t step, std::uint32_t tensor, Co
 TEST(AllGather, RubbishFromAPeerEndsTheJobWithItsName) {
   Job job = make_job(2, 0, "fp32");
   job.exchange = "all-gather";
-  job.deadline = std::chrono::seconds(5);
+  job.progress_limit = std::chrono::seconds(5);
   const Bytes good(11 * sizeof(float));
   const std::vector<Bytes> wrong = {
       Bytes(40),                                                    // no message

@@ -30,7 +30,7 @@ inline Job make_job(int workers, std::optional<int> servers, const std::string& 
   job.servers = servers;
   job.push_codec = job.pull_codec = codec;
   job.policy = "size<20:fp32";
-  job.deadline = 20s;
+  job.deadline = job.progress_limit = 20s;
   return job;
 }
 

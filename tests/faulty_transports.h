@@ -27,6 +27,7 @@ class PassingTransport : public Transport {
     return inner_->receive(timeout);
   }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
+  [[nodiscard]] Peer peer(int rank) const override { return inner_->peer(rank); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return inner_->bytes_sent(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
     return inner_->bytes_received();
@@ -76,26 +77,73 @@ class DelayingTransport final : public PassingTransport {
   std::multimap<Clock::time_point, Incoming> delayed_;
 };
 
-// After some messages this node is cut off: nothing gets out, and nothing in.
+// Between one node and the others: whether it is cut, and since when.
+class Connection {
+ public:
+  void cut() {
+    const std::lock_guard lock(mutex_);
+    if (!cut_at_) cut_at_ = std::chrono::steady_clock::now();
+  }
+  [[nodiscard]] bool is_cut() const { return cut_at().has_value(); }
+  // What is known of who is at the other end.
+  [[nodiscard]] Peer as_heard(Peer peer) const {
+    if (const auto at = cut_at()) peer.heard = std::min(peer.heard, *at);
+    return peer;
+  }
+
+ private:
+  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> cut_at() const {
+    const std::lock_guard lock(mutex_);
+    return cut_at_;
+  }
+
+  mutable std::mutex mutex_;
+  std::optional<std::chrono::steady_clock::time_point> cut_at_;
+};
+
+// After some messages this node is cut off: nothing gets out, signs of life included, and nothing
+// in.
 class LostTransport final : public PassingTransport {
  public:
-  LostTransport(std::unique_ptr<Transport> inner, int messages)
-      : PassingTransport(std::move(inner)), messages_left_(messages) {}
+  LostTransport(std::unique_ptr<Transport> inner, int messages, Connection& connection)
+      : PassingTransport(std::move(inner)), messages_left_(messages), connection_(connection) {}
 
   void send(int to, SharedBytes bytes) override {
-    if (messages_left_-- > 0) PassingTransport::send(to, std::move(bytes));
+    if (messages_left_-- > 0) return PassingTransport::send(to, std::move(bytes));
+    connection_.cut();
   }
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
-    if (messages_left_ > 0) return PassingTransport::receive(timeout);
+    if (!connection_.is_cut()) return PassingTransport::receive(timeout);
     std::this_thread::sleep_for(timeout);
     return std::nullopt;
   }
   void abort(const std::string& reason) noexcept override {
-    if (messages_left_ > 0) PassingTransport::abort(reason);
+    if (!connection_.is_cut()) PassingTransport::abort(reason);
+  }
+  [[nodiscard]] Peer peer(int other) const override {
+    const Peer known = PassingTransport::peer(other);
+    return other == rank() ? known : connection_.as_heard(known);
   }
 
  private:
   std::atomic<int> messages_left_;
+  Connection& connection_;
+};
+
+// The end of a node that is not cut off, which no longer hears `lost` when that one is.
+class FarTransport final : public PassingTransport {
+ public:
+  FarTransport(std::unique_ptr<Transport> inner, int lost, const Connection& connection)
+      : PassingTransport(std::move(inner)), lost_(lost), connection_(connection) {}
+
+  [[nodiscard]] Peer peer(int other) const override {
+    const Peer known = PassingTransport::peer(other);
+    return other == lost_ ? connection_.as_heard(known) : known;
+  }
+
+ private:
+  int lost_;
+  const Connection& connection_;
 };
 
 // In place of one message this node sends what `spoil` makes of all so far, itself the last.

@@ -83,7 +83,7 @@ class DriftTest : public testing::TestWithParam<const char*> {};
 
 // Runs a job in which worker 1 changes one value of its replica by itself before `step`.
 Outcome run_drifting(Job job, std::uint64_t step, std::uint64_t steps) {
-  job.deadline = 5s;
+  job.progress_limit = 5s;
   const auto ends = make_in_process_network(job.workers + server_nodes(job));
   Outcome outcome;
   outcome.errors.resize(ends.size());

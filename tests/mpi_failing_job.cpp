@@ -2,6 +2,8 @@
 // Usage: mpirun -n NODES mpi_failing_job HOW RANK EXCHANGE WORKERS
 //   die    RANK is killed
 //   stall  RANK is stopped, which nobody is told of
+//   busy   RANK computes for ten times the deadline, and the job ends well
+//   hang   RANK computes without end, for longer than the progress limit
 //   abort  RANK ends the job with a sentence while another is busy and calls nothing
 //
 // Each rank prints its process number, and what it ended with: "RANK code CODE: SENTENCE".
@@ -25,19 +27,22 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kFailingStep = 3;
 constexpr int kFailingMessage = 7;  // of a server
 constexpr std::uint64_t kSteps = 1000000;
+constexpr std::uint64_t kStepsOfABusyJob = 5;
+constexpr auto kDeadline = 2s;
 
 struct Failure {
   std::string how;
   int rank;
 };
 
-Job make_job(const std::string& exchange, int workers) {
+Job make_job(const std::string& how, const std::string& exchange, int workers) {
   Job job;
   job.tensors = {{"weight", {1000}, TensorKind::kDense}};
   job.exchange = exchange;
   job.workers = workers;
   job.push_codec = job.pull_codec = "int8";
-  job.deadline = 2s;
+  job.deadline = kDeadline;
+  if (how == "hang") job.progress_limit = 4s;
   return job;
 }
 
@@ -53,6 +58,8 @@ void fail_as_told(const Failure& failure, Transport& end) {
     std::raise(SIGSTOP);
     std::_Exit(1);  // it was continued to be ended
   }
+  if (failure.how == "busy") return std::this_thread::sleep_for(10 * kDeadline);
+  if (failure.how == "hang") return std::this_thread::sleep_for(60s);
   end.abort("the disk is full");
   throw Error(ErrorCode::kResourceExhausted, "the disk is full");
 }
@@ -71,12 +78,15 @@ void run_worker(const Job& job, const Failure& failure, Transport& end, const Up
   const auto communicator = make_communicator(job, end, update);
   std::vector<float> values(1000);
   const std::vector<float> gradient(1000, 1.0F);
-  for (auto step = communicator->begin_step(); step < kSteps; step = communicator->begin_step()) {
+  const std::uint64_t steps = failure.how == "busy" ? kStepsOfABusyJob : kSteps;
+  for (auto step = communicator->begin_step(); step <= steps; step = communicator->begin_step()) {
     communicator->pull(0, values);
     maybe_fail(failure, end, step);
     communicator->push(0, gradient);
     maybe_be_busy(failure, end, step);
   }
+  const std::span<float> all(values);
+  communicator->finish({&all, 1});
 }
 
 // A server's end, which fails when so many messages have come.
@@ -103,7 +113,7 @@ void run_node(const Job& job, const Failure& failure, Transport& end) {
 }
 
 std::unique_ptr<Transport> join(const Job& job, const Failure& failure) {
-  auto end = join_mpi_network(60s);
+  auto end = join_mpi_network({60s});
   if (end->rank() < job.workers || end->rank() != failure.rank) return end;
   return std::make_unique<FailingEnd>(std::move(end), failure);
 }
@@ -114,6 +124,9 @@ int run(const Job& job, const Failure& failure) {
   std::fflush(stdout);
   try {
     run_node(job, failure, *end);
+    std::printf("%d ended well\n", end->rank());
+    std::fflush(stdout);
+    return 0;
   } catch (const Error& error) {
     end->abort(error.what());
     std::printf("%d code %d: %s\n", end->rank(), static_cast<int>(error.code()), error.what());
@@ -128,7 +141,7 @@ int run(const Job& job, const Failure& failure) {
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
   try {
-    return tersewire::run(tersewire::make_job(argv[3], std::atoi(argv[4])),
+    return tersewire::run(tersewire::make_job(argv[1], argv[3], std::atoi(argv[4])),
                           {argv[1], std::atoi(argv[2])});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -23,8 +23,9 @@ JOB = None
 ABORTED = 10
 DEADLINE_EXCEEDED = 4
 RESOURCE_EXHAUSTED = 8
-# Starting and ending take a second or two; the job's deadline is two seconds, and leaving after a
-# failure takes at most two more. What hangs takes for ever.
+# Starting and ending take a second or two; the job's deadline is two seconds, its progress limit
+# where that is what ends it four, and leaving after a failure takes at most two more. What hangs
+# takes for ever.
 BOUND_SECONDS = 30
 # Jobs spend their time waiting for deadlines and launchers, so that two of them fit.
 JOBS_AT_ONCE = 2
@@ -61,8 +62,8 @@ def running(processes):
 
 
 class Failures(unittest.TestCase):
-    def start(self, how, rank, exchange="parameter-server"):
-        """What each rank ended with: {rank: (code, sentence)}."""
+    def start(self, how, rank, exchange="parameter-server", well=False):
+        """What each rank ended with: {rank: (code, sentence)}; where it ended well, (0, "")."""
         start = time.monotonic()
         workers, nodes = NODES[exchange]
         command = mpi_launcher.command(nodes, JOB, how, rank, exchange, workers)
@@ -76,18 +77,21 @@ class Failures(unittest.TestCase):
                     launcher.kill()
                     output, errors = launcher.communicate()
                     self.fail(f"{how} of rank {rank}, {exchange}, hangs: {output}{errors}")
-        self.assertNotEqual(launcher.returncode, 0, output)
-        self.assertLess(time.monotonic() - start, BOUND_SECONDS, output)
+        self.assertEqual(launcher.returncode == 0, well, output + errors)
+        self.assertLess(time.monotonic() - start, 2 * BOUND_SECONDS if well else BOUND_SECONDS, output)
         processes = [int(found) for found in re.findall(r"^\d pid (\d+)$", output, re.MULTILINE)]
         self.assertEqual(len(processes), nodes, output + errors)
         self.assertEqual(running(processes), [], output)
         found = re.findall(r"^(\d) code (\d+): (.*)$", output, re.MULTILINE)
-        return {int(rank): (int(code), sentence) for rank, code, sentence in found}
+        ended = {int(rank): (int(code), sentence) for rank, code, sentence in found}
+        for rank in re.findall(r"^(\d) ended well$", output, re.MULTILINE):
+            ended[int(rank)] = (0, "")
+        return ended
 
-    def start_all(self, how, cases):
+    def start_all(self, how, cases, **options):
         """Each of `cases`, (exchange, rank), with a function that waits for its start()."""
         with concurrent.futures.ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
-            jobs = [pool.submit(self.start, how, rank, exchange) for exchange, rank in cases]
+            jobs = [pool.submit(self.start, how, rank, exchange, **options) for exchange, rank in cases]
             for (exchange, rank), job in zip(cases, jobs):
                 yield exchange, rank, job.result
 
@@ -130,6 +134,22 @@ class Failures(unittest.TestCase):
                 for code, sentence in ended.values():
                     self.assertIn(code, [DEADLINE_EXCEEDED, ABORTED])
                     self.assertIn("nothing arrived for 2000 ms", sentence)
+                    self.assertIn(f"rank {rank} has given no sign of life", sentence)
+
+    def test_a_rank_that_is_busy_for_ten_times_the_deadline(self):
+        cases = [("parameter-server", 0), ("ring", 1), ("weight-average", 2)]
+        for exchange, rank, outcome in self.start_all("busy", cases, well=True):
+            with self.subTest(exchange=exchange, rank=rank):
+                ranks = range(NODES[exchange][1])
+                self.assertEqual(outcome(), {rank: (0, "") for rank in ranks})
+
+    def test_a_rank_that_is_busy_for_longer_than_the_progress_limit(self):
+        ended = self.start("hang", 1)
+        for rank in (0, 2):
+            self.assertIn(ended[rank][0], [DEADLINE_EXCEEDED, ABORTED])
+            self.assertIn("nothing arrived for 4000 ms", ended[rank][1])
+            self.assertIn("progress limit", ended[rank][1])
+        self.assertNotIn(1, ended)
 
     def test_a_rank_that_aborts_while_another_is_busy(self):
         ended = self.start("abort", 1)

@@ -16,7 +16,7 @@ namespace tersewire {
 inline int mpi_test_main(int argc, char** argv,
                          const std::function<int(std::unique_ptr<Transport>)>& tests) {
   try {
-    auto end = join_mpi_network(std::chrono::seconds(60));
+    auto end = join_mpi_network({std::chrono::seconds(60)});
     // One list of tests is enough; what fails is printed by every rank.
     if (end->rank() != 0) testing::GTEST_FLAG(brief) = true;
     testing::InitGoogleTest(&argc, argv);

@@ -15,7 +15,7 @@ INSTANTIATE_TEST_SUITE_P(Transport, MpiCases, testing::ValuesIn(kTransportCases)
 
 TEST(MpiTransport, IsJoinedOnce) {
   try {
-    join_mpi_network(1s);
+    join_mpi_network({1s});
     ADD_FAILURE() << "joined twice";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);

@@ -70,13 +70,13 @@ TEST(SortingTransport, ReportsMayOvertakeTheExchange) {
 
   const auto next_size = [&] { return first.receive(1s)->bytes->size(); };
   EXPECT_EQ(next_size(), 20U);
-  parse_report<StartReport>(first.receive_report(2, 1s), 0);
-  EXPECT_EQ(parse_report<WorkerReport>(first.receive_report(1, 1s), 24).steps, 1U);
-  EXPECT_EQ(parse_report<WorkerReport>(first.receive_report(1, 1s), 24).steps, 2U);
+  parse_report<StartReport>(first.receive_report(2, {1s, 1s}), 0);
+  EXPECT_EQ(parse_report<WorkerReport>(first.receive_report(1, {1s, 1s}), 24).steps, 1U);
+  EXPECT_EQ(parse_report<WorkerReport>(first.receive_report(1, {1s, 1s}), 24).steps, 2U);
   EXPECT_EQ(next_size(), 0U);
   EXPECT_FALSE(first.receive(0ms));
   try {
-    first.receive_report(1, 1ms);
+    first.receive_report(1, {1ms, 1ms});
     ADD_FAILURE() << "there was no third report";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);

@@ -101,7 +101,7 @@ TEST(ParameterServer, FinishAfterAPushWaitsForThatStepsDelta) {
 
 TEST(ParameterServer, WorkersThatEndAfterDifferentStepsAreNoticed) {
   Job job = make_job(2, 1, "fp32");
-  job.deadline = 200ms;
+  job.progress_limit = 200ms;
   auto ends = make_in_process_network(3);
   Model global = zeros(job);
   const auto work = [&](std::size_t rank, int steps) {
@@ -197,6 +197,7 @@ class HoldingTransport final : public Transport {
     return inner_.receive(timeout);
   }
   void abort(const std::string& reason) noexcept override { inner_.abort(reason); }
+  [[nodiscard]] Peer peer(int rank) const override { return inner_.peer(rank); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return inner_.bytes_sent(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
     return inner_.bytes_received();
@@ -380,7 +381,7 @@ TEST(ParameterServer, AnUpdateThatThrowsEndsTheJobEverywhere) {
 
 TEST(ParameterServer, SilenceEndsAtTheDeadline) {
   Job job = make_job(1, 1, "3lc");
-  job.deadline = 50ms;
+  job.progress_limit = 50ms;
   auto ends = make_in_process_network(2);
   const auto communicator = make_communicator(job, *ends[0]);
   Model replica = zeros(job);
@@ -472,6 +473,7 @@ TEST(ParameterServer, JobsThatMakeNoSenseAreRefused) {
   refuses([](Job& job) { job.backup_workers = 2; }, "cannot be backups");
   refuses([](Job& job) { job.deadline = 0ms; }, "deadline of 0 ms");
   refuses([](Job& job) { job.deadline = std::chrono::milliseconds::max(); }, "30 days");
+  refuses([](Job& job) { job.progress_limit = 0ms; }, "progress limit of 0 ms");
   refuses([](Job& job) { job.tensors.clear(); }, "no tensors");
   refuses([](Job& job) { job.tensors[1].name = "first.weight"; }, "two tensors");
   refuses([](Job& job) { job.push_codec = "4lc"; }, "4lc");

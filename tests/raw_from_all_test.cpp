@@ -237,7 +237,7 @@ TEST(RawFromAllSometimes, WeightsAreAgreedOnWhereTheyAreExchanged) {
 TEST(RawFromAllWaits, NotInPushButInBeginStep) {
   Job job = raw_job({"all-gather", std::nullopt, Sends::kGradients, one_error});
   job.workers = 2;
-  job.deadline = 50ms;
+  job.progress_limit = 50ms;
   const auto ends = make_in_process_network(2);
   Model model = zeros(job);
   const auto worker = make_communicator(job, *ends[1], descend(model));
@@ -361,7 +361,7 @@ std::string error_of_a_worker(const Job& job, const Rubbish& rubbish) {
 
 TEST(RawFromAllRubbish, EndsTheJobWithASentence) {
   Job job = raw_job({"all-gather", std::nullopt, Sends::kGradients, one_error});
-  job.deadline = 50ms;
+  job.progress_limit = 50ms;
   for (const Rubbish& rubbish : kRubbish) {
     job.workers = rubbish.from == 2 ? 3 : 2;
     const std::string error = error_of_a_worker(job, rubbish);

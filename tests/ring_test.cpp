@@ -289,7 +289,7 @@ Job small_job() {
   Job job = make_job(4, 0, "fp32");
   job.tensors = {{"eight", {8}, TensorKind::kDense}};
   job.exchange = "hierarchical-ring:group=2";
-  job.deadline = std::chrono::seconds(5);
+  job.progress_limit = std::chrono::seconds(5);
   return job;
 }
 

@@ -432,7 +432,7 @@ class BadState : public testing::Test {
     Job job = suite_job(kTestedExchanges[0], "3lc", 2);
     job.servers = servers;
     job.state_steps = 2;
-    job.deadline = 5s;
+    job.progress_limit = 5s;
     return job;
   }
   using Spoil = std::function<void(NodeState&)>;
@@ -525,7 +525,7 @@ TEST_F(BadState, GradientsThatOverflowedAreAccumulatedAllTheSame) {
 TEST_P(EveryExchange, NodesThatResumeAfterDifferentStepsAreTold) {
   Job job = suite_job(GetParam(), GetParam().sends == Sends::kTernary ? "terngrad" : "fp32", 4);
   job.state_steps = 1;
-  job.deadline = 5s;
+  job.progress_limit = 5s;
   job.checksum_steps = 0;
   const RunResult run = run_until(3, job, {2, 3});
   for (std::size_t rank = 0; rank < run.errors.size(); ++rank) {

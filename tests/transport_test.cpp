@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "faulty_transports.h"
 #include "transport_cases.h"
 
 namespace tersewire {
@@ -79,9 +80,65 @@ TEST(InProcessTransport, DeliversNoEarlierThanALinkCarries) {
   EXPECT_GE(std::chrono::steady_clock::now(), second);
 }
 
+// ---- Waiting within limits.
+
+std::string refusal_to_wait(Transport& end, const WaitLimits& limits) {
+  try {
+    receive_within(end, limits, "Godot");
+    return "a message came";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+    return error.what();
+  }
+}
+
+TEST(ReceiveWithin, WaitsLongerThanTheDeadlineForThoseThatAreAlive) {
+  const auto ends = make_in_process_network(2);
+  std::thread busy([&] {
+    std::this_thread::sleep_for(200ms);
+    ends[1]->send(0, message(1, 1));
+  });
+  EXPECT_EQ(receive_within(*ends[0], {20ms, 60s}, "a message").from, 1);
+  busy.join();
+}
+
+TEST(ReceiveWithin, EndsAtTheProgressLimit) {
+  const auto ends = make_in_process_network(2);
+  const std::string sentence = refusal_to_wait(*ends[0], {5ms, 40ms});
+  EXPECT_NE(sentence.find("nothing arrived for 40 ms while waiting for Godot"), std::string::npos)
+      << sentence;
+  EXPECT_NE(sentence.find("raise the progress limit"), std::string::npos) << sentence;
+}
+
+TEST(ReceiveWithin, NamesTheOneThatIsSilent) {
+  auto ends = make_in_process_network(3);
+  Connection connection;
+  connection.cut();
+  FarTransport end(std::move(ends[0]), 2, connection);
+  const std::string sentence = refusal_to_wait(end, {40ms, 60s});
+  EXPECT_NE(sentence.find("nothing arrived for 40 ms while waiting for Godot"), std::string::npos)
+      << sentence;
+  EXPECT_NE(sentence.find("rank 2 has given no sign of life"), std::string::npos) << sentence;
+}
+
+TEST(ReceiveWithin, WaitsForNobodyWhereAllHaveLeft) {
+  auto ends = make_in_process_network(3);
+  ends[1].reset();
+  EXPECT_EQ(ends[0]->peer(1).gone, "has left the network");
+  EXPECT_FALSE(ends[0]->peer(2).gone);
+  // One is enough to wait for.
+  EXPECT_NE(refusal_to_wait(*ends[0], {10ms, 40ms}).find("nothing arrived for 40 ms"),
+            std::string::npos);
+  ends[2]->send(0, message(1, 1));
+  ends[2].reset();
+  EXPECT_EQ(receive_within(*ends[0], {10ms, 60s}, "what was sent before").from, 2);
+  const std::string sentence = refusal_to_wait(*ends[0], {10ms, 60s});
+  EXPECT_NE(sentence.find("every other node has left"), std::string::npos) << sentence;
+}
+
 ErrorCode refusal_of_mpi(std::chrono::milliseconds deadline) {
   try {
-    join_mpi_network(deadline);
+    join_mpi_network({deadline});
   } catch (const Error& error) {
     return error.code();
   }

@@ -388,7 +388,7 @@ TEST(WeightAverageAsynchronous, WorkersOfDifferentSpeedsEndWithOneModel) {
 
 TEST(WeightAverageAsynchronous, OneThatFallsSilentShowsAtTheEnd) {
   Job job = average_job(2, "fp32", 1, true);
-  job.deadline = 100ms;
+  job.progress_limit = 100ms;
   const auto ends = make_in_process_network(2);
   Record run{.history = History(5, std::vector<Model>(2)), .counters = {{}, {}}, .errors = {}};
   try {

@@ -40,7 +40,7 @@ TEST_P(Window, AJobOfManyBucketsComesToTheSame) {
 
 TEST_P(Window, WorkersWaitForOneThatIsSilent) {
   Job job = many_buckets(GetParam());
-  job.deadline = 200ms;
+  job.progress_limit = 200ms;
   const int silent = job.workers - 1;
   const auto fall_silent = [silent](int worker, std::uint64_t /*step*/) {
     if (worker == silent) std::this_thread::sleep_for(500ms);

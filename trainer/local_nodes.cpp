@@ -132,6 +132,7 @@ class ServerEnd final : public Transport {
     return end_.receive(timeout);
   }
   void abort(const std::string& reason) noexcept override { end_.abort(reason); }
+  [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return end_.bytes_sent(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
     return end_.bytes_received();
@@ -161,10 +162,8 @@ Job job_of(const TrainConfig& config) {
   job.pull_codec = config.pull_codec;
   job.policy = config.policy;
   job.seed = config.seed;
-  // Threads of one process do not fall silent unnoticed, but a suspended program is silent for
-  // long.
-  job.deadline = config.transport == kInProcess ? std::chrono::hours(24)
-                                                : std::chrono::seconds(config.deadline_seconds);
+  job.deadline = wait_limits(config).deadline;
+  job.progress_limit = wait_limits(config).progress_limit;
   return job;
 }
 
@@ -277,14 +276,15 @@ void LocalNodes::take_first_workers() {
 }
 
 void LocalNodes::run_first(Worker& worker, SortingTransport& end) {
-  for (int rank = 1; rank < nodes(); ++rank) compare_start(end.receive_report(rank, job_.deadline));
+  for (int rank = 1; rank < nodes(); ++rank)
+    compare_start(end.receive_report(rank, job_.wait_limits()));
   worker.run();
   seconds_ = worker.seconds();
   worker_reports_.push_back(report_of(worker));
   const auto checksums = checksums_of(worker.network().parameters());
   for (int rank = 1; rank < nodes(); ++rank) {
-    if (is_worker(rank)) take_worker(end.receive_report(rank, job_.deadline), checksums);
-    if (has_server(rank)) take_server(end.receive_report(rank, job_.deadline));
+    if (is_worker(rank)) take_worker(end.receive_report(rank, job_.wait_limits()), checksums);
+    if (has_server(rank)) take_server(end.receive_report(rank, job_.wait_limits()));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "tersewire/error.h"
 
@@ -11,6 +12,12 @@ namespace tersewire::trainer {
 namespace {
 
 constexpr char kReportMark[2] = {'T', 'R'};
+
+Incoming taken_from(std::deque<Incoming>& queue) {
+  Incoming message = std::move(queue.front());
+  queue.pop_front();
+  return message;
+}
 
 }  // namespace
 
@@ -44,35 +51,31 @@ SortingTransport::SortingTransport(Transport& end)
     : end_(end), reports_(static_cast<std::size_t>(end.size())) {}
 
 std::optional<Incoming> SortingTransport::receive(std::chrono::milliseconds timeout) {
-  return next(of_exchange_, timeout);
-}
-
-Incoming SortingTransport::receive_report(int from, std::chrono::milliseconds timeout) {
-  auto report = next(reports_.at(static_cast<std::size_t>(from)), timeout);
-  if (report) return std::move(*report);
-  throw Error(ErrorCode::kDeadlineExceeded, "no report of rank " + std::to_string(from) +
-                                                " arrived for " + std::to_string(timeout.count()) +
-                                                " ms; look whether it is running");
-}
-
-std::optional<Incoming> SortingTransport::next(std::deque<Incoming>& queue,
-                                               std::chrono::milliseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + timeout;
-  while (queue.empty()) {
+  while (of_exchange_.empty()) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     auto message = end_.receive(std::max(left, std::chrono::milliseconds(0)));
     if (!message) return std::nullopt;
-    const Bytes& bytes = *message->bytes;
-    const bool is_report = bytes.size() >= sizeof(kReportMark) &&
-                           std::memcmp(bytes.data(), kReportMark, sizeof(kReportMark)) == 0;
-    auto& its_queue =
-        is_report ? reports_.at(static_cast<std::size_t>(message->from)) : of_exchange_;
-    its_queue.push_back(std::move(*message));
+    sort_in(std::move(*message));
   }
-  Incoming message = std::move(queue.front());
-  queue.pop_front();
-  return message;
+  return taken_from(of_exchange_);
+}
+
+Incoming SortingTransport::receive_report(int from, const WaitLimits& limits) {
+  auto& reports = reports_.at(static_cast<std::size_t>(from));
+  while (reports.empty()) {
+    sort_in(receive_within(end_, limits, "a report of rank " + std::to_string(from)));
+  }
+  return taken_from(reports);
+}
+
+void SortingTransport::sort_in(Incoming message) {
+  const Bytes& bytes = *message.bytes;
+  const bool is_report = bytes.size() >= sizeof(kReportMark) &&
+                         std::memcmp(bytes.data(), kReportMark, sizeof(kReportMark)) == 0;
+  auto& queue = is_report ? reports_.at(static_cast<std::size_t>(message.from)) : of_exchange_;
+  queue.push_back(std::move(message));
 }
 
 template SharedBytes pack_report(const StartReport&, ByteView);

@@ -72,12 +72,13 @@ class SortingTransport final : public Transport {
     return end_.bytes_received();
   }
 
-  // The next report of one node. Throws kDeadlineExceeded where none comes within `timeout`.
-  Incoming receive_report(int from, std::chrono::milliseconds timeout);
+  [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
+
+  // The next report of one node. Throws kDeadlineExceeded like receive_within().
+  Incoming receive_report(int from, const WaitLimits& limits);
 
  private:
-  // What is in `queue`, after receiving for as long as nothing is.
-  std::optional<Incoming> next(std::deque<Incoming>& queue, std::chrono::milliseconds timeout);
+  void sort_in(Incoming message);
 
   Transport& end_;
   std::deque<Incoming> of_exchange_;

@@ -85,12 +85,17 @@ std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) 
   if (config.transport == kInProcess) {
     ends = make_in_process_network(config.workers + server_nodes(config));
   } else if (config.transport == kMpi) {
-    ends.push_back(join_mpi_network(std::chrono::seconds(config.deadline_seconds)));
+    ends.push_back(join_mpi_network(wait_limits(config)));
   } else {
     throw Error(ErrorCode::kInvalidArgument, "there is no transport '" + config.transport +
                                                  "'; use " + kInProcess + " or " + kMpi);
   }
   return ends;
+}
+
+WaitLimits wait_limits(const TrainConfig& config) {
+  return {.deadline = std::chrono::seconds(config.deadline_seconds),
+          .progress_limit = std::chrono::seconds(config.progress_limit_seconds)};
 }
 
 int server_nodes(const TrainConfig& config) { return server_nodes(job_of(config)); }

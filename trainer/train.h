@@ -37,8 +37,9 @@ struct TrainConfig {
   std::string policy = "small";
   std::string exchange = "parameter-server";
   std::string transport = "in-process";
-  // Seconds without a message after which a job of several processes ends.
+  // As Job::deadline and Job::progress_limit, in seconds.
   std::uint64_t deadline_seconds = 120;
+  std::uint64_t progress_limit_seconds = 3600;
   std::uint64_t steps = 1000;
   std::size_t batch = 16;            // images a worker and step
   double learning_rate = 0.01;       // the global one, which the schedule takes parts of
@@ -122,6 +123,8 @@ DataSplits load_data(const TrainConfig& config);
 // Throws kInvalidArgument for a configuration that makes no sense with this data: what train()
 // would refuse before it starts.
 void check(const TrainConfig& config, const DataSplits& data);
+
+WaitLimits wait_limits(const TrainConfig& config);
 
 // The nodes beside the workers. Throws kInvalidArgument for a job that makes no sense.
 int server_nodes(const TrainConfig& config);

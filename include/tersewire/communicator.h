@@ -72,8 +72,14 @@ struct Job {
   // 0: never. Not with backup workers nor with weight-average:mode=asynchronous, where steps of
   // different workers overlap and no state of all nodes fits together.
   std::uint64_t state_steps = 0;
-  // A node that waits this long for a message ends the job.
-  std::chrono::milliseconds deadline = std::chrono::seconds(120);
+  // A node that waits for a message ends the job where another has given no sign of life for so
+  // long. What a node computes, evaluates or saves may take longer: its transport speaks for it.
+  std::chrono::milliseconds deadline = WaitLimits().deadline;
+  // It ends the job, too, where nothing has arrived for so long though all others are alive: longer
+  // than any node computes, evaluates or saves without sending anything.
+  std::chrono::milliseconds progress_limit = WaitLimits().progress_limit;
+
+  [[nodiscard]] WaitLimits wait_limits() const { return {deadline, progress_limit}; }
 };
 
 // What crossed the transport and what was done for it, counted since the start.
@@ -96,7 +102,8 @@ struct Counters {
 // Per step: begin_step(); then for each tensor, in forward order, pull() just before it is used;
 // then for each tensor, in backward order, push() as soon as its gradient is there. Every tensor is
 // pushed in every step. After the last step, the same for all workers: finish(). Every function
-// throws kAborted where another node failed, kDeadlineExceeded where nothing arrived in time and
+// throws kAborted where another node failed, kDeadlineExceeded where nothing arrived within
+// Job::deadline or Job::progress_limit and
 // kDataLoss for a malformed message; the job is then over on every node.
 class Communicator {
  public:

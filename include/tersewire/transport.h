@@ -25,6 +25,23 @@ struct Incoming {
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
 };
 
+// What a node's end knows of another node.
+struct Peer {
+  // Its last sign of life: a message, or what its transport says by itself for as long as it runs,
+  // whatever the application there computes, evaluates or writes.
+  std::chrono::steady_clock::time_point heard = std::chrono::steady_clock::now();
+  // Why nothing more comes from it, as a sentence without its subject, where that is so.
+  std::optional<std::string> gone;
+};
+
+// How long a node waits for others.
+struct WaitLimits {
+  // For one that gives no sign of life.
+  std::chrono::milliseconds deadline = std::chrono::seconds(120);
+  // For a message, though all others are alive: busy for ever is of no use either.
+  std::chrono::milliseconds progress_limit = std::chrono::hours(1);
+};
+
 // One node's end of a job's network. Messages from one node to another arrive whole, once and in
 // order. Every function may be called from any thread.
 class Transport {
@@ -46,12 +63,24 @@ class Transport {
   // reason. The first reason stays. Never throws, never blocks for long.
   virtual void abort(const std::string& reason) noexcept = 0;
 
+  // What is known of a node, this one included, which is always alive to itself. Requires a rank
+  // that exists. Cost: a lock.
+  [[nodiscard]] virtual Peer peer(int rank) const = 0;
+
   // Message bytes handed to send() and delivered by receive() so far.
   [[nodiscard]] virtual std::uint64_t bytes_sent() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t bytes_received() const noexcept = 0;
 };
 
-// The ends of a network of `nodes` threads in this process, by rank.
+// The next message from anyone. Throws kDeadlineExceeded, with what it waited for in the sentence,
+// where nothing has arrived for limits.deadline and a node has been silent for as long or all
+// others are gone, and where nothing has arrived for limits.progress_limit; like receive()
+// otherwise. Time for which this process was suspended does not count. Any thread.
+Incoming receive_within(Transport& transport, const WaitLimits& limits,
+                        const std::string& waited_for);
+
+// The ends of a network of `nodes` threads in this process, by rank. A node is alive for as long as
+// its end exists: threads do not fall silent unnoticed.
 //
 // `bits_per_second` limits each node's link, each way on its own, as `lab/netlab --rate` does; 0
 // does not. Messages then arrive, and receive() gives them, when the link would have carried them
@@ -72,17 +101,19 @@ std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes,
 // process, and only where nobody else does.
 //
 // After abort(), or where MPI reports a failure (kUnavailable), the job is over on every rank.
-// Where ranks abort at the same time each keeps the reason that it hears first. A rank that has
-// died or fallen silent shows only by receive()'s timeout.
+// Where ranks abort at the same time each keeps the reason that it hears first. MPI says nothing of
+// a rank that has died or hangs: that thread tells each other rank that it is alive, four times a
+// second (in networks of more than 250 ranks as often as makes a thousand such messages a second),
+// so that limits.deadline should be no less than a second.
 //
 // Destroying the end waits for what was sent to be delivered and for the other ranks to do the
-// same, and leaves MPI: at most `deadline` long, and 2 s after a failure. Where a rank has not come
-// by then, MPI is not finalised, and the launcher ends the job when the process does.
+// same, and leaves MPI: for as long as no rank is silent for limits.deadline, at most
+// limits.progress_limit, and 2 s after a failure. Where a rank has not come by then, MPI is not
+// finalised, and the launcher ends the job when the process does.
 //
-// `deadline` bounds starting as well. Throws kUnimplemented where this build has no MPI,
+// limits.deadline bounds starting as well. Throws kUnimplemented where this build has no MPI,
 // kFailedPrecondition where no launcher started this process or it has used MPI before,
 // kDeadlineExceeded where MPI does not start in time. Any thread.
-std::unique_ptr<Transport> join_mpi_network(
-    std::chrono::milliseconds deadline = std::chrono::seconds(120));
+std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits = {});
 
 }  // namespace tersewire

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "colocated.h"
 #include "errors.h"
@@ -15,7 +16,7 @@
 namespace tersewire {
 namespace {
 
-constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::days(30);
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::days(30);
 
 void check_tensors(const Job& job) {
   if (job.tensors.empty()) {
@@ -104,9 +105,11 @@ void check_job(const Job& job) {
          job.local_steps);
   }
   count_servers(job);
-  if (job.deadline < std::chrono::milliseconds(1) || job.deadline > kLongestDeadline) {
-    fail(ErrorCode::kInvalidArgument, "a deadline of {} ms is not between 1 ms and 30 days",
-         job.deadline.count());
+  for (const auto& [name, limit] :
+       {std::pair{"deadline", job.deadline}, {"progress limit", job.progress_limit}}) {
+    if (limit >= std::chrono::milliseconds(1) && limit <= kLongestWait) continue;
+    fail(ErrorCode::kInvalidArgument, "a {} of {} ms is not between 1 ms and 30 days", name,
+         limit.count());
   }
   check_backup_workers(job);
   check_raw_from_all(job);

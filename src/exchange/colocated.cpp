@@ -158,6 +158,9 @@ class Half final : public Transport {
       end_.network().abort(reason);  // no memory for more
     }
   }
+  [[nodiscard]] Peer peer(int rank) const override {
+    return end_.network().peer(rank < end_.workers() ? rank : rank - end_.workers());
+  }
   // The node's, both halves'.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override {
     return end_.network().bytes_sent();

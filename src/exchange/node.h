@@ -87,15 +87,10 @@ inline Received parse_incoming(Incoming incoming) {
   return {incoming.from, std::move(incoming.bytes), std::move(message), incoming.arrived};
 }
 
-// Waits for the next message, at most `deadline`; `waited_for` ends the sentence.
-inline Received receive_before(Transport& transport, std::chrono::milliseconds deadline,
+// As receive_within().
+inline Received receive_parsed(Transport& transport, const WaitLimits& limits,
                                const std::string& waited_for) {
-  auto incoming = transport.receive(deadline);
-  if (!incoming) {
-    fail(ErrorCode::kDeadlineExceeded, "nothing arrived for {} ms while waiting for {}",
-         deadline.count(), waited_for);
-  }
-  return parse_incoming(std::move(*incoming));
+  return parse_incoming(receive_within(transport, limits, waited_for));
 }
 
 // What an encoder made of a tensor, or of what goes by such a number.

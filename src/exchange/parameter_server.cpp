@@ -136,7 +136,8 @@ Counters ParameterServer::run(const SaveState& save) {
   while (!is_over()) {
     Received received = [&] {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-      return receive_before(transport_, job_.deadline, is_root() ? "pushes" : "pushes or pulls");
+      return receive_parsed(transport_, job_.wait_limits(),
+                            is_root() ? "pushes" : "pushes or pulls");
     }();
     take(std::move(received));
   }

@@ -116,7 +116,7 @@ Counters RingAggregator::run(const SaveState& save) {
   while (!is_finished()) {
     const Received received = [&] {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-      return receive_before(transport_, job_.deadline, "sums of groups");
+      return receive_parsed(transport_, job_.wait_limits(), "sums of groups");
     }();
     take(received);
   }

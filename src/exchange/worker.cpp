@@ -139,7 +139,7 @@ void Worker::keep_what_has_arrived() {
 
 void Worker::wait_for(const std::string& what) {
   const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-  sort_in(receive_before(transport_, job().deadline, what));
+  sort_in(receive_parsed(transport_, job().wait_limits(), what));
 }
 
 void Worker::sort_in(Received received) {

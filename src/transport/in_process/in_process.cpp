@@ -14,6 +14,8 @@
 namespace tersewire {
 namespace {
 
+constexpr const char* kHasLeft = "has left the network";
+
 struct Inbox {
   std::mutex mutex;
   std::condition_variable arrived_or_aborted;
@@ -80,7 +82,8 @@ void Carrier::run() {
 
 // What all nodes share.
 struct Network {
-  Network(int nodes, double bits_per_second) : inboxes(static_cast<std::size_t>(nodes)) {
+  Network(int nodes, double bits_per_second)
+      : inboxes(static_cast<std::size_t>(nodes)), left(static_cast<std::size_t>(nodes)) {
     if (bits_per_second > 0) carrier.emplace(inboxes, bits_per_second);
   }
 
@@ -91,6 +94,7 @@ struct Network {
   }
 
   std::vector<Inbox> inboxes;
+  std::vector<std::atomic<bool>> left;  // by rank
   std::atomic<bool> aborted{false};
   std::mutex reason_mutex;
   std::string reason;
@@ -101,6 +105,9 @@ class InProcessTransport final : public Transport {
  public:
   InProcessTransport(int rank, std::shared_ptr<Network> network)
       : rank_(rank), network_(std::move(network)) {}
+  ~InProcessTransport() override { network_->left[static_cast<std::size_t>(rank_)] = true; }
+  InProcessTransport(const InProcessTransport&) = delete;
+  InProcessTransport& operator=(const InProcessTransport&) = delete;
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override {
@@ -109,6 +116,11 @@ class InProcessTransport final : public Transport {
   void send(int to, SharedBytes bytes) override;
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) noexcept override;
+  [[nodiscard]] Peer peer(int rank) const override {
+    Peer peer;
+    if (network_->left[static_cast<std::size_t>(rank)]) peer.gone = kHasLeft;
+    return peer;
+  }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return sent_.load(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return received_.load(); }
 

@@ -1,5 +1,6 @@
 #include "mpi_mailbox.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tersewire {
@@ -45,9 +46,48 @@ void Mailbox::order_to_leave() {
   ordered_.notify_one();
 }
 
-bool Mailbox::wait_until_left(std::chrono::milliseconds timeout) {
+bool Mailbox::wait_until_left(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  return left_condition_.wait_for(lock, timeout, [&] { return left_; });
+  while (!left_) {
+    const auto until = asked_at_ + limit;
+    if (Clock::now() >= until) return false;
+    left_condition_.wait_until(lock, until);
+  }
+  return true;
+}
+
+void Mailbox::join(MpiPlace place) {
+  const std::lock_guard lock(mutex_);
+  place_ = place;
+  peers_.resize(static_cast<std::size_t>(place.size));
+}
+
+Peer Mailbox::peer(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return rank == place_.rank ? Peer() : peers_[static_cast<std::size_t>(rank)];
+}
+
+void Mailbox::hear(int rank) {
+  const std::lock_guard lock(mutex_);
+  peers_[static_cast<std::size_t>(rank)].heard = Clock::now();
+}
+
+void Mailbox::see_off(int rank) {
+  const std::lock_guard lock(mutex_);
+  peers_[static_cast<std::size_t>(rank)].gone = "has left the network";
+}
+
+void Mailbox::excuse(std::chrono::nanoseconds deafness) {
+  const std::lock_guard lock(mutex_);
+  for (Peer& peer : peers_) peer.heard = std::min(Clock::now(), peer.heard + deafness);
+}
+
+bool Mailbox::misses_one(std::chrono::milliseconds limit) const {
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  return std::ranges::any_of(peers_, [&](const Peer& peer) {
+    return &peer != &peers_[static_cast<std::size_t>(place_.rank)] && now - peer.heard >= limit;
+  });
 }
 
 void Mailbox::deliver(Incoming message) {
@@ -60,6 +100,7 @@ void Mailbox::deliver(Incoming message) {
 
 Orders Mailbox::collect(std::chrono::nanoseconds pause) {
   std::unique_lock lock(mutex_);
+  asked_at_ = Clock::now();
   if (pause.count() > 0) ordered_.wait_for(lock, pause, [&] { return orders_.any(); });
   return std::exchange(orders_, {});
 }

@@ -15,6 +15,11 @@
 
 namespace tersewire {
 
+struct MpiPlace {
+  int rank;
+  int size;
+};
+
 struct Outgoing {
   int to;
   SharedBytes bytes;
@@ -36,10 +41,20 @@ class Mailbox {
   void post_to_self(Incoming message);
   std::optional<Incoming> take(std::chrono::milliseconds timeout);
   void order_to_leave();
-  // Waits until left() was called; false where that has not happened within `timeout`.
-  [[nodiscard]] bool wait_until_left(std::chrono::milliseconds timeout);
+  // Waits until left() was called; false where the communication thread has asked for no orders for
+  // `limit`.
+  [[nodiscard]] bool wait_until_left(std::chrono::milliseconds limit);
+  [[nodiscard]] Peer peer(int rank) const;
 
   // For the communication thread.
+  void join(MpiPlace place);
+  // A sign of life of a rank, and that it has left.
+  void hear(int rank);
+  void see_off(int rank);
+  // Nobody could be heard for so long.
+  void excuse(std::chrono::nanoseconds deafness);
+  // Whether a rank that has not left has been silent for so long.
+  [[nodiscard]] bool misses_one(std::chrono::milliseconds limit) const;
   void deliver(Incoming message);
   // The orders since the last call; waits for one, at most `pause`.
   Orders collect(std::chrono::nanoseconds pause);
@@ -51,6 +66,8 @@ class Mailbox {
   [[nodiscard]] bool failed() const;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void check_not_failed() const;
 
   mutable std::mutex mutex_;
@@ -61,6 +78,9 @@ class Mailbox {
   Orders orders_;
   std::optional<ErrorCode> failure_;
   std::string sentence_;
+  MpiPlace place_{};
+  std::vector<Peer> peers_;                    // by rank
+  Clock::time_point asked_at_ = Clock::now();  // for orders
   bool left_ = false;
 };
 

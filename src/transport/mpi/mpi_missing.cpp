@@ -4,7 +4,7 @@
 
 namespace tersewire {
 
-std::unique_ptr<Transport> join_mpi_network(std::chrono::milliseconds /*deadline*/) {
+std::unique_ptr<Transport> join_mpi_network(const WaitLimits& /*limits*/) {
   fail(ErrorCode::kUnimplemented,
        "this build has no transport 'mpi'; install an MPI library and build with TERSEWIRE_MPI=ON, "
        "or use another transport");

@@ -36,6 +36,14 @@ constexpr std::chrono::nanoseconds kLongestPause = 2ms;
 // Where a send or a receive is underway: a large one needs MPI to be called for it to go on.
 constexpr std::chrono::nanoseconds kLongestPauseUnderway = 100us;
 
+// A rank tells another that it is alive where it has told it nothing else for so long: at most a
+// thousand times a second.
+constexpr std::chrono::nanoseconds kSignInterval = 250ms;
+constexpr std::chrono::nanoseconds kSignIntervalOfARank = 1ms;
+// Where progress was interrupted for longer, by a signal or for want of a processor, silence of
+// others is this rank's deafness.
+constexpr auto kInterruption = 500ms;
+
 // How long a rank waits for the others to leave too after the job has failed.
 constexpr auto kLeaveAfterFailure = 2s;
 
@@ -87,6 +95,9 @@ void MpiThread::enter() {
   check(MPI_Comm_size(MPI_COMM_WORLD, &place_.size), "MPI_Comm_size");
   destinations_.resize(static_cast<std::size_t>(place_.size));
   sources_.resize(static_cast<std::size_t>(place_.size));
+  mailbox_->join(place_);
+  sign_interval_ = std::max(kSignInterval, kSignIntervalOfARank * place_.size);
+  turned_at_ = Clock::now();
   moved();
 }
 
@@ -112,7 +123,7 @@ void MpiThread::carry() {
 // All ranks leave together, as MPI_Finalize() asks for, which waits for ever where one has gone:
 // so the ranks meet beforehand, and where they do not in time MPI stays as it is.
 void MpiThread::leave() {
-  auto until = Clock::now() + deadline_;
+  auto until = Clock::now() + limits_.progress_limit;
   bool hurry = false;
   const auto in_time = [&] {
     const auto now = Clock::now();
@@ -120,7 +131,7 @@ void MpiThread::leave() {
       hurry = true;
       until = std::min(until, now + kLeaveAfterFailure);
     }
-    return now < until;
+    return now < until && (hurry || !mailbox_->misses_one(limits_.deadline));
   };
   const auto turn = [&] {
     obey(next_orders());
@@ -129,6 +140,9 @@ void MpiThread::leave() {
   while (sends_left()) {
     if (!in_time()) return;
     turn();
+  }
+  for (int to = 0; to < place_.size; ++to) {
+    if (to != place_.rank) tell(to, Tag::kLeft);
   }
   MPI_Request all_here = MPI_REQUEST_NULL;
   check(MPI_Ibarrier(MPI_COMM_WORLD, &all_here), "MPI_Ibarrier");
@@ -198,10 +212,28 @@ void MpiThread::tell_abort(const std::string& reason) {
 
 void MpiThread::progress() {
   if (place_.size == 1) return;
+  const auto interruption = Clock::now() - turned_at_;
+  if (interruption > kInterruption) mailbox_->excuse(interruption);
+  turned_at_ += interruption;
+  give_sign_of_life();
   start_sends();
   finish_sends();
   start_receives();
   finish_receives();
+}
+
+// To those that have heard nothing else for a while.
+void MpiThread::give_sign_of_life() {
+  for (int to = 0; to < place_.size; ++to) {
+    const auto quiet = turned_at_ - destinations_[static_cast<std::size_t>(to)].sent_at;
+    if (to != place_.rank && quiet >= sign_interval_) tell(to, Tag::kAlive);
+  }
+}
+
+// Its tag is all that it says.
+void MpiThread::tell(int to, Tag tag) {
+  static const SharedBytes nothing = std::make_shared<const Bytes>();
+  start({nothing, 0, 0, tag, to});
 }
 
 void MpiThread::start_sends() {
@@ -223,10 +255,13 @@ void MpiThread::start(Piece piece) {
   check(send(piece.bytes->data() + piece.offset, static_cast<int>(piece.size), MPI_BYTE, piece.to,
              static_cast<int>(piece.tag), MPI_COMM_WORLD, &request),
         "MPI_Isend");
-  ++destinations_[static_cast<std::size_t>(piece.to)].underway;
+  Destination& destination = destinations_[static_cast<std::size_t>(piece.to)];
+  ++destination.underway;
+  destination.sent_at = turned_at_;
+  // A sign of life is no reason to look for more.
+  if (piece.tag != Tag::kAlive) moved();
   send_requests_.push_back(request);
   sends_.push_back(std::move(piece));
-  moved();
 }
 
 // Leaves in finished_ the indices of the requests that are done, highest first.
@@ -242,7 +277,6 @@ void MpiThread::finish(std::vector<MPI_Request>& requests, const char* what) {
   }
   check(code, what);
   std::ranges::sort(finished_, std::greater<>());
-  if (!finished_.empty()) moved();
 }
 
 void MpiThread::finish_sends() {
@@ -251,6 +285,7 @@ void MpiThread::finish_sends() {
   for (const int index : finished_) {
     const auto i = static_cast<std::size_t>(index);
     --destinations_[static_cast<std::size_t>(sends_[i].to)].underway;
+    if (sends_[i].tag != Tag::kAlive) moved();
     std::swap(sends_[i], sends_.back());
     std::swap(send_requests_[i], send_requests_.back());
     sends_.pop_back();
@@ -277,11 +312,13 @@ void MpiThread::start_receive(MPI_Message& matched, const MPI_Status& status) {
   int size = 0;
   check(MPI_Get_count(&status, MPI_BYTE, &size), "MPI_Get_count");
   const bool known = status.MPI_TAG >= static_cast<int>(Tag::kEnd) &&
-                     status.MPI_TAG <= static_cast<int>(Tag::kAbort);
+                     status.MPI_TAG <= static_cast<int>(Tag::kLeft);
   if (!known || size < 0 || static_cast<std::size_t>(size) > kPieceBytes) {
     refuse(from, fmt::format("{} bytes under tag {}", size, status.MPI_TAG));
   }
   const auto tag = static_cast<Tag>(status.MPI_TAG);
+  mailbox_->hear(from);
+  if (tag == Tag::kAlive || tag == Tag::kLeft) return take_sign(matched, from, tag, size);
   if (tag == Tag::kSize) return take_size(matched, from, static_cast<std::size_t>(size));
 
   make_room(receive_requests_);
@@ -292,6 +329,12 @@ void MpiThread::start_receive(MPI_Message& matched, const MPI_Status& status) {
   receive_requests_.push_back(request);
   receives_.push_back({from, &sources_[static_cast<std::size_t>(from)].arriving.back()});
   moved();
+}
+
+void MpiThread::take_sign(MPI_Message& matched, int from, Tag tag, int size) {
+  if (size != 0) refuse(from, fmt::format("{} bytes where none belong", size));
+  check(MPI_Mrecv(nullptr, 0, MPI_BYTE, &matched, MPI_STATUS_IGNORE), "MPI_Mrecv");
+  if (tag == Tag::kLeft) mailbox_->see_off(from);
 }
 
 // Eight bytes come with their announcement, so receiving them does not wait.
@@ -339,6 +382,8 @@ void MpiThread::finish_receives() {
   for (const int index : finished_) {
     const auto i = static_cast<std::size_t>(index);
     const int from = receives_[i].from;
+    mailbox_->hear(from);
+    moved();
     Arriving& arrived = *receives_[i].arriving;
     arrived.complete = true;
     // At once: what came before it may be large and slow.

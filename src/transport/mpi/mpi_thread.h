@@ -18,16 +18,11 @@
 
 namespace tersewire {
 
-struct MpiPlace {
-  int rank;
-  int size;
-};
-
 class MpiThread {
  public:
-  // `deadline`: how long leaving may take where nothing has failed.
-  MpiThread(std::shared_ptr<Mailbox> mailbox, std::chrono::milliseconds deadline)
-      : mailbox_(std::move(mailbox)), deadline_(deadline) {}
+  // `limits`: of leaving where nothing has failed.
+  MpiThread(std::shared_ptr<Mailbox> mailbox, const WaitLimits& limits)
+      : mailbox_(std::move(mailbox)), limits_(limits) {}
 
   // The thread's whole life: enters MPI, tells `place` where it is (or what it throws), carries
   // messages until it is told to leave. Returns whether MPI has let go of everything; where it has
@@ -38,8 +33,9 @@ class MpiThread {
   using Clock = std::chrono::steady_clock;
 
   // A message above a piece's size is announced by its size (u64, this machine's byte order); parts
-  // follow, and the last one is tagged as an end like a message that needs no parts.
-  enum class Tag : int { kEnd = 1, kPart = 2, kSize = 3, kAbort = 4 };
+  // follow, and the last one is tagged as an end like a message that needs no parts. Of a rank that
+  // is alive, or has left, there is nothing more to say.
+  enum class Tag : int { kEnd = 1, kPart = 2, kSize = 3, kAbort = 4, kAlive = 5, kLeft = 6 };
 
   // Bytes on their way out: a message or a part of one.
   struct Piece {
@@ -52,6 +48,7 @@ class MpiThread {
   struct Destination {
     std::deque<Piece> waiting;
     int underway = 0;
+    Clock::time_point sent_at{};  // the last
   };
   // Bytes on their way in.
   struct Arriving {
@@ -80,11 +77,14 @@ class MpiThread {
   void tell_abort(const std::string& reason);
 
   void progress();
+  void tell(int to, Tag tag);
+  void give_sign_of_life();
   void start_sends();
   void start(Piece piece);
   void finish_sends();
   void start_receives();
   void start_receive(MPI_Message& matched, const MPI_Status& status);
+  void take_sign(MPI_Message& matched, int from, Tag tag, int size);
   void take_size(MPI_Message& matched, int from, std::size_t size);
   std::byte* room_for(std::size_t size, Tag tag, int from);
   [[noreturn]] static void refuse(int from, const std::string& what);
@@ -98,7 +98,7 @@ class MpiThread {
   void moved() { moved_at_ = Clock::now(); }
 
   std::shared_ptr<Mailbox> mailbox_;
-  std::chrono::milliseconds deadline_;
+  WaitLimits limits_;
   MpiPlace place_{};
   bool may_finalize_ = false;
 
@@ -112,7 +112,9 @@ class MpiThread {
   std::vector<int> finished_;  // indices into one of them
   std::vector<MPI_Status> statuses_;
 
-  Clock::time_point moved_at_{};  // when something was last sent or received
+  Clock::time_point moved_at_{};   // when something was last sent or received
+  Clock::time_point turned_at_{};  // when progress() was last made
+  Clock::duration sign_interval_{};
 };
 
 }  // namespace tersewire

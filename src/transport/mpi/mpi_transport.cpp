@@ -18,9 +18,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::days(30);
-// How long MPI_Finalize(), which nothing can end, is waited for after all ranks have met.
-constexpr auto kFinalizeTime = 5s;
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::days(30);
+// How long a call of MPI that nothing can end, as MPI_Finalize(), is waited for beyond the
+// deadline.
+constexpr auto kCallTime = 5s;
 
 // One of these is in the environment of what a launcher starts: Open MPI's, then any that speaks
 // PMIx, then those of MPICH's family. MPI_Init() without one may wait for ever.
@@ -47,6 +48,7 @@ class MpiTransport final : public Transport {
   void send(int to, SharedBytes bytes) override;
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) noexcept override;
+  [[nodiscard]] Peer peer(int rank) const override { return mailbox_->peer(rank); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return sent_.load(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return received_.load(); }
 
@@ -61,7 +63,7 @@ class MpiTransport final : public Transport {
 
 MpiTransport::~MpiTransport() {
   mailbox_->order_to_leave();
-  if (mailbox_->wait_until_left(deadline_ + kFinalizeTime)) {
+  if (mailbox_->wait_until_left(deadline_ + kCallTime)) {
     thread_.join();
   } else {
     thread_.detach();
@@ -97,19 +99,20 @@ std::atomic<MpiThread*> kept_until_the_end{nullptr};
 
 // What the communication thread runs; everything that it needs is its own or shared.
 void communicate(const std::shared_ptr<Mailbox>& mailbox, std::promise<MpiPlace> place,
-                 std::chrono::milliseconds deadline) {
-  auto thread = std::make_unique<MpiThread>(mailbox, deadline);
+                 const WaitLimits& limits) {
+  auto thread = std::make_unique<MpiThread>(mailbox, limits);
   if (!thread->run(place)) kept_until_the_end = thread.release();
   mailbox->left();
 }
 
 }  // namespace
 
-std::unique_ptr<Transport> join_mpi_network(std::chrono::milliseconds deadline) {
+std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits) {
   static std::atomic<bool> joined{false};
-  if (deadline < 1ms || deadline > kLongestDeadline) {
-    fail(ErrorCode::kInvalidArgument, "a deadline of {} ms is not between 1 ms and 30 days",
-         deadline.count());
+  for (const auto limit : {limits.deadline, limits.progress_limit}) {
+    if (limit >= 1ms && limit <= kLongestWait) continue;
+    fail(ErrorCode::kInvalidArgument, "to wait for {} ms is not between 1 ms and 30 days",
+         limit.count());
   }
   if (!started_by_launcher()) {
     fail(ErrorCode::kFailedPrecondition,
@@ -125,19 +128,20 @@ std::unique_ptr<Transport> join_mpi_network(std::chrono::milliseconds deadline) 
   std::future<MpiPlace> place = promise.get_future();
   std::thread thread;
   try {
-    thread = std::thread(communicate, mailbox, std::move(promise), deadline);
+    thread = std::thread(communicate, mailbox, std::move(promise), limits);
   } catch (const std::system_error& error) {
     fail(ErrorCode::kResourceExhausted, "the system starts no thread for transport 'mpi': {}",
          error.what());
   }
-  if (place.wait_for(deadline) != std::future_status::ready) {
+  if (place.wait_for(limits.deadline) != std::future_status::ready) {
     mailbox->order_to_leave();
     thread.detach();
     fail(ErrorCode::kDeadlineExceeded,
-         "MPI did not start within {} ms; look whether every rank is running", deadline.count());
+         "MPI did not start within {} ms; look whether every rank is running",
+         limits.deadline.count());
   }
   try {
-    return std::make_unique<MpiTransport>(place.get(), mailbox, std::move(thread), deadline);
+    return std::make_unique<MpiTransport>(place.get(), mailbox, std::move(thread), limits.deadline);
   } catch (...) {
     mailbox->order_to_leave();
     thread.join();
