@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -39,7 +40,11 @@ std::optional<CellResult> result_in(const fs::path& directory) {
   try {
     if (summary.at("interrupted").get<bool>()) return std::nullopt;
     CellResult result;
-    for (const auto& [name, number] : kComparedNumbers) result.*number = summary.at(name);
+    for (const auto& [name, number] : kComparedNumbers) {
+      const nlohmann::json& value = summary.at(name);
+      // What is not finite is null in JSON.
+      result.*number = value.is_null() ? std::nan("") : value.get<double>();
+    }
     result.final_loss = summary.at("final_loss");
     result.parameters_checksum = summary.at("parameters_checksum");
     return result;

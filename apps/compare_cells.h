@@ -17,6 +17,7 @@ namespace tersewire::apps {
 // What of a run, or of the mean of several, is compared.
 struct ComparedNumbers {
   double test_accuracy = 0;
+  double test_loss = 0;  // a NaN where it is not finite
   double compression_ratio = 0;
   double push_bits_per_value = 0;
   double pull_bits_per_value = 0;
@@ -26,8 +27,9 @@ struct ComparedNumbers {
 };
 
 // As summary.json and results.json name them.
-inline constexpr std::array<std::pair<const char*, double ComparedNumbers::*>, 7> kComparedNumbers{
+inline constexpr std::array<std::pair<const char*, double ComparedNumbers::*>, 8> kComparedNumbers{
     {{"test_accuracy", &ComparedNumbers::test_accuracy},
+     {"test_loss", &ComparedNumbers::test_loss},
      {"compression_ratio", &ComparedNumbers::compression_ratio},
      {"push_bits_per_value", &ComparedNumbers::push_bits_per_value},
      {"pull_bits_per_value", &ComparedNumbers::pull_bits_per_value},

@@ -207,7 +207,7 @@ std::string CompareReport::speedup_table(std::size_t count) const {
   if (steps.name.ends_with('%')) text += fmt::format(" ({})", steps.name);
   text += fmt::format("\n{:<{}}", "design", width_);
   for (const Rate& rate : plan_.rates) text += fmt::format(" {:>10}", "@ " + rate.name);
-  text += fmt::format("  {:>16}  {:>10}\n", "accuracy, %", "difference");
+  text += fmt::format("  {:>16}  {:>10}  {:>9}\n", "accuracy, %", "difference", "test loss");
   for (std::size_t i = 0; i < plan_.designs.size(); ++i) {
     text += fmt::format("{:<{}}", plan_.designs[i].name, width_);
     for (std::size_t j = 0; j < plan_.rates.size(); ++j) {
@@ -224,8 +224,9 @@ std::string CompareReport::speedup_table(std::size_t count) const {
       accuracy += fmt::format(" +- {:.2f}", 100 * *means.accuracy_deviation);
     }
     const auto difference = this->difference(i, count);
-    text += fmt::format("  {:>16}  {:>10}", accuracy,
-                        difference ? fmt::format("{:+.2f}", 100 * *difference) : "");
+    text += fmt::format("  {:>16}  {:>10}  {:>9}", accuracy,
+                        difference ? fmt::format("{:+.2f}", 100 * *difference) : "",
+                        means.runs > 0 ? fmt::format("{:.4f}", means.test_loss) : "-");
     text.erase(text.find_last_not_of(' ') + 1);
     text += "\n";
   }

@@ -187,8 +187,8 @@ std::string outcome_text(const Json& json) {
   const Json& from = ended ? summary : last;
   const auto of = [&](const char* key) { return plain(from, key); };
   std::string text =
-      ended ? line("outcome", fmt::format("test accuracy {}, final loss {}", of("test_accuracy"),
-                                          of("final_loss")))
+      ended ? line("outcome", fmt::format("test accuracy {}, test loss {}, final loss {}",
+                                          of("test_accuracy"), of("test_loss"), of("final_loss")))
             : line("last step", fmt::format("loss {}, accuracy of the batch {}, {} seconds",
                                             of("loss"), of("accuracy"), of("seconds")));
   text += line("traffic", fmt::format("pushed {} and pulled {} bits a value, {} tensors not finite",

@@ -15,6 +15,7 @@ struct Outcome {
   double accuracy = 0;  // of tests, 0 to 1; the next two are the lowest and the highest
   double lowest = 0;
   double highest = 0;
+  double test_loss = 0;
   double push_bits_per_value = 0;
   double pull_bits_per_value = 0;
   double compression_ratio = 0;

@@ -24,6 +24,7 @@ std::vector<double> design_row(const DesignRuns& design, const std::vector<LinkR
                           end.runs > 1 ? end.lowest : kNothing,
                           end.runs > 1 ? end.highest : kNothing,
                           baseline ? 100 * (end.accuracy - baseline->accuracy) : kNothing,
+                          end.test_loss,
                           end.push_bits_per_value,
                           end.pull_bits_per_value,
                           end.compression_ratio};
@@ -70,7 +71,7 @@ Figure designs_table(const Designs& designs) {
                     "those that a value of the model takes on its way, 32 without compression.",
                 .keys = {"design"},
                 .columns = {"steps", "runs", "test_accuracy", "lowest_accuracy", "highest_accuracy",
-                            "accuracy_difference_points", "push_bits_per_value",
+                            "accuracy_difference_points", "test_loss", "push_bits_per_value",
                             "pull_bits_per_value", "compression_ratio"},
                 .groups = {}};
   for (const LinkRate& rate : designs.rates) {

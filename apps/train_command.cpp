@@ -308,9 +308,13 @@ void add_descent_options(CLI::App& command, trainer::TrainConfig& config) {
   option("--warm-up", config.warm_up_steps,
          "Steps in which the learning rate rises from that of one worker")
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
-  option("--optimizer", config.optimizer, "sgd, or adam, as adam:beta1=0.9,beta2=0.999,eps=1e-8");
+  option("--optimizer", config.optimizer,
+         "sgd, or adam or adamw, as adam:beta1=0.9,beta2=0.999,eps=1e-8");
   option("--momentum", config.momentum, "Momentum of sgd, from 0 to below 1");
   option("--weight-decay", config.weight_decay, "Weight decay");
+  option("--clip", config.clip,
+         "Longest that a worker's gradient may be, as the root of all its squares: a longer one is "
+         "scaled down before it is pushed; 0: any");
   option("--l1", config.l1, "Factor of the values' signs that are added to the gradients");
   option("--ema", config.ema,
          "Test the exponential moving average of the parameters with this decay; 0: the last");

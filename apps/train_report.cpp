@@ -102,6 +102,7 @@ nlohmann::json observation_json(const trainer::Observation& observation) {
   return {{"step", observation.step},
           {"seconds", observation.seconds},
           {"test_accuracy", observation.test_accuracy},
+          {"test_loss", observation.test_loss},
           {"tensors", tensors}};
 }
 
@@ -134,6 +135,7 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"momentum", config.momentum},
           {"weight_decay", config.weight_decay},
           {"l1", config.l1},
+          {"clip", config.clip},
           {"ema", config.ema},
           {"seed", config.seed}};
 }
@@ -179,6 +181,7 @@ nlohmann::json TrainSummary::json() const {
   if (result_.servers_encode) pull_codec = config_.pull_codec;
   return {{"resumed_after", result_.resumed_after},
           {"test_accuracy", result_.test_accuracy},
+          {"test_loss", result_.test_loss},
           {"measured_model", result_.workers_own_model ? "worker 0's replica" : "the servers'"},
           {"measured_values", config_.ema > 0 ? "their moving average" : "the last"},
           {"final_loss", result_.final_loss},
@@ -222,10 +225,12 @@ std::string TrainSummary::table() const {
                         result_.resumed_after)
           : "";
   std::string text = fmt::format(
-      "\n{} steps of {} workers, {}{}{}: test accuracy {:.2f} %, final loss {:.4f}, {:.1f} s\n\n",
+      "\n{} steps of {} workers, {}{}{}: test accuracy {:.2f} %, test loss {:.4f}, final loss "
+      "{:.4f}, "
+      "{:.1f} s\n\n",
       result_.steps, config_.workers, config_.exchange, resumed,
-      interrupted_ ? " (interrupted)" : "", 100 * result_.test_accuracy, result_.final_loss,
-      result_.seconds);
+      interrupted_ ? " (interrupted)" : "", 100 * result_.test_accuracy, result_.test_loss,
+      result_.final_loss, result_.seconds);
   text += fmt::format("{:<24}{:>14}{:>14}{:>10}\n", "", codec_text(), "fp32", "saved");
   text += traffic("pushed, all workers", counters.pushed_bytes, counters.pushed_values);
   text += traffic("pulled, all workers", counters.pulled_bytes, counters.pulled_values);

@@ -4,6 +4,7 @@
     lab/netlab run --nodes 4 --rate 10mbit -- \\
       python3 bench/torch_hooks.py lenet --data MNIST --design ddp --design 3lc --time 20
     torchrun --nproc_per_node 4 bench/torch_hooks.py lenet --data MNIST --design 3lc --accuracy 300
+    torchrun --nproc_per_node 2 bench/torch_hooks.py gpt --data TEXT --design 3lc --accuracy 400
 
 A design is one of
 
@@ -19,6 +20,7 @@ lines of --json a table.
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -95,16 +97,16 @@ def attach(model, design):
 class Training:
     """A design's model, and what its training used so far, of this rank."""
 
-    def __init__(self, task, design, images, interface):
-        torch.manual_seed(1)
+    def __init__(self, task, design, samples, interface, seed=1):
+        torch.manual_seed(seed)
         # Statistics of batch normalization stay where they are: it is gradients that are measured.
-        self.model = DistributedDataParallel(task.network(), broadcast_buffers=False)
+        self.model = DistributedDataParallel(task.network(samples.different),
+                                             broadcast_buffers=False)
         self.hook = attach(self.model, design)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=task.lr, momentum=0.9,
-                                         weight_decay=task.weight_decay)
+        self.optimizer = task.optimizer(self.model.parameters(), task.lr, task.weight_decay)
         self.task = task
-        self.images = images
-        self.order = numpy.random.default_rng(1).permutation(len(images))
+        self.samples = samples
+        self.order = numpy.random.default_rng(seed).permutation(len(samples))
         self.interface = interface
 
     def step(self, step, rate=1.0):
@@ -113,6 +115,8 @@ class Training:
             group["lr"] = self.task.lr * rate
         self.optimizer.zero_grad()
         torch.nn.functional.cross_entropy(self.model(inputs), classes).backward()
+        if self.task.clip:  # the mean: the hook has had the rank's own
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.task.clip)
         self.optimizer.step()
 
     def used(self):
@@ -135,7 +139,7 @@ class Training:
         rank, ranks = dist.get_rank(), dist.get_world_size()
         begin = (step * ranks + rank) * self.task.batch
         chosen = self.order[numpy.arange(begin, begin + self.task.batch) % len(self.order)]
-        inputs, classes = self.images.batch(chosen)
+        inputs, classes = self.samples.batch(chosen)
         if self.task.augment:
             inputs = self.task.augment(inputs, numpy.random.default_rng((step, rank)))
         return inputs, classes
@@ -179,36 +183,49 @@ def measure_time(training, warm_up, steps):
             "seconds_a_step": statistics.median(seconds[warm_up:]), **used, "seconds": seconds}
 
 
+def part_of_the_rate(step, steps, warm_up):
+    """Falls as a cosine does, below a warm-up from the rate of one rank: as recipes/ have it."""
+    falling = LEAST_RATE + (1 - LEAST_RATE) * (1 + math.cos(math.pi * step / steps)) / 2
+    start = 1 / dist.get_world_size()
+    return falling * (start + (1 - start) * step / warm_up if step < warm_up else 1)
+
+
 def measure_accuracy(training, steps, every, test):
-    """The learning rate falls as a cosine does over these steps."""
-    curve = []
+    curve, losses = [], []
     for step in range(steps):
-        falling = (1 + math.cos(math.pi * step / steps)) / 2
-        training.step(step, LEAST_RATE + (1 - LEAST_RATE) * falling)
+        training.step(step, part_of_the_rate(step, steps, steps * training.task.warm_up))
         if (step + 1) % every == 0 or step + 1 == steps:
-            curve.append((step + 1, accuracy(training.model.module, test)))
-    line = {"kind": "accuracy", "accuracy": curve[-1][1], "curve": curve}
+            accuracy, loss = test_of(training.model.module, test)
+            curve.append((step + 1, accuracy))
+            losses.append((step + 1, loss))
+    line = {"kind": "accuracy", "accuracy": curve[-1][1], "curve": curve, "loss": losses[-1][1],
+            "losses": losses}
     if training.hook:
         (line["hook_bytes_a_step"],) = largest([training.hook.counters.sent_bytes / steps])
     return line
 
 
 @torch.no_grad()
-def accuracy(network, test):
-    """Each rank sees a part of the images, under the mean of all ranks' statistics."""
+def test_of(network, test):
+    """Accuracy and loss. Each rank sees a part of the samples, under the mean of all ranks'
+    statistics."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     for statistic in network.buffers():
         if statistic.is_floating_point():
             dist.all_reduce(statistic)
             statistic /= ranks
     network.eval()
-    correct = torch.zeros(1)
+    sums = torch.zeros(3, dtype=torch.float64)  # labels that were found, losses, labels
     for begin in range(rank * TEST_BATCH, len(test), ranks * TEST_BATCH):
         inputs, classes = test.batch(slice(begin, begin + TEST_BATCH))
-        correct += (network(inputs).argmax(1) == classes).sum()
-    dist.all_reduce(correct)
+        scores = network(inputs)
+        sums[0] += (scores.argmax(1) == classes).sum()
+        sums[1] += torch.nn.functional.cross_entropy(scores, classes, reduction="sum")
+        sums[2] += len(classes)
+    dist.all_reduce(sums)
     network.train()
-    return correct.item() / len(test)
+    correct, loss, labels = sums.tolist()
+    return correct / labels, loss / labels
 
 
 def report(line, as_json):
@@ -220,7 +237,8 @@ def report(line, as_json):
     if line["kind"] == "time":
         found = f"{1e3 * line['seconds_a_step']:.1f} ms a step"
     else:
-        found = f"{100 * line['accuracy']:.2f} % after {line['curve'][-1][0]} steps"
+        found = (f"{100 * line['accuracy']:.2f} %, test loss {line['loss']:.4f} after "
+                 f"{line['curve'][-1][0]} steps")
     sent = line.get("tx_bytes_a_step", line.get("hook_bytes_a_step"))
     print(f"{line['model']:10} {line['design']:30} {found}"
           + (f", {sent:.0f} bytes sent a step" if sent else ""), flush=True)
@@ -231,14 +249,17 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=TASKS)
     parser.add_argument("--data", type=pathlib.Path, required=True,
-                        help="the directory with MNIST's IDX files or CIFAR-10's binary version")
+                        help="the directory with MNIST's IDX files or CIFAR-10's binary version; of gpt a "
+                             "file of text")
     parser.add_argument("--design", action="append", required=True)
     parser.add_argument("--time", type=int, metavar="STEPS", help="time so many steps")
     parser.add_argument("--warm-up", type=int, default=30, metavar="STEPS",
                         help="before those that are timed: residuals fill (30)")
     parser.add_argument("--accuracy", type=int, metavar="STEPS", help="train for so many")
     parser.add_argument("--every", type=int, default=50, metavar="STEPS",
-                        help="between two looks at the test images (50)")
+                        help="between two looks at the test samples (50)")
+    parser.add_argument("--lr", type=float, help="learning rate, in place of the model's own")
+    parser.add_argument("--seed", type=int, default=1, help="of weights and order (1)")
     parser.add_argument("--link", help="what the lines of --json call the links: 10mbit")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
@@ -248,20 +269,23 @@ def main():
     torch.set_num_threads(1)
     interface = meet()
     task = TASKS[arguments.model]
-    images = task.images(arguments.data, "train")
-    test = task.images(arguments.data, "test") if arguments.accuracy else None
+    if arguments.lr:
+        task = dataclasses.replace(task, lr=arguments.lr)
+    samples = task.samples(arguments.data, "train")
+    test = task.samples(arguments.data, "test") if arguments.accuracy else None
     kinds = []
     if arguments.time:
         kinds.append(lambda training: measure_time(training, arguments.warm_up, arguments.time))
     if arguments.accuracy:
         kinds.append(lambda training: measure_accuracy(training, arguments.accuracy,
                                                        arguments.every, test))
-    Training(task, "none", images, interface).step(0)  # a process's first step takes longer
+    Training(task, "none", samples, interface).step(0)  # a process's first step takes longer
     for design in arguments.design:
         for measure in kinds:
-            training = Training(task, design, images, interface)
+            training = Training(task, design, samples, interface, arguments.seed)
             report({"model": arguments.model, "design": design, "link": arguments.link,
-                    "ranks": dist.get_world_size(), **measure(training)}, arguments.json)
+                    "ranks": dist.get_world_size(), "seed": arguments.seed, "lr": task.lr,
+                    **measure(training)}, arguments.json)
             training.close()
     # Gloo's threads would take a rank down with them that ends while another still talks to it.
     dist.barrier()

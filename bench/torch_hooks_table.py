@@ -42,6 +42,7 @@ class Model:
         self.times = {(line["design"], line["link"]): line
                       for line in lines if line["kind"] == "time"}
         self.accuracies = {line["design"]: line for line in lines if line["kind"] == "accuracy"}
+        self.has_losses = any("loss" in line for line in self.accuracies.values())
         self.designs = list(dict.fromkeys(line["design"] for line in lines))
         self.links = list(dict.fromkeys(link for _, link in self.times))
 
@@ -52,6 +53,8 @@ class Model:
                              "one length")
         head = ["design", *self.links, "bytes sent a step",
                 f"accuracy after {steps.pop()} steps" if steps else "accuracy"]
+        if self.has_losses:
+            head.append("test loss")
         if target is not None:
             head += [f"{100 * target:g} % at {link}" for link in self.links]
         rows = [head, ["---"] * len(head), *[self._row(design, target) for design in self.designs]]
@@ -65,6 +68,8 @@ class Model:
         sent = [line["tx_bytes_a_step"] for line in timed if line and "tx_bytes_a_step" in line]
         row.append(f"{sent[0]:,.0f}" if sent else "")
         row.append(f"{100 * trained['accuracy']:.2f} %" if trained else "")
+        if self.has_losses:
+            row.append(f"{trained['loss']:.4f}" if trained else "")
         if target is not None:
             row += [self._time_to(target, trained, line) for line in timed]
         return row

@@ -1,9 +1,11 @@
-"""What bench/torch_hooks.py trains: LeNet on MNIST's files and ResNet-20 on CIFAR-10's."""
+"""What bench/torch_hooks.py trains: LeNet on MNIST's files, ResNet-20 on CIFAR-10's and a character
+GPT on a text."""
 
 import gzip
+import math
 import pathlib
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy
 import torch
@@ -13,11 +15,11 @@ from torch.nn import functional
 PADDING = 4  # pixels around an image that is cropped
 
 
-def lenet():
+def lenet(classes=10):
     """As trainer/models has it: no activation after the convolutions."""
     return nn.Sequential(
         nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(50 * 4 * 4, 500), nn.ReLU(), nn.Linear(500, 10))
+        nn.Linear(50 * 4 * 4, 500), nn.ReLU(), nn.Linear(500, classes))
 
 
 def conv3(inputs, outputs, stride=1):
@@ -43,12 +45,69 @@ class Block(nn.Module):
         return (y + x).relu()
 
 
-def resnet20():
+def resnet20(classes=10):
     widths = [16] * 4 + [32] * 3 + [64] * 3
     return nn.Sequential(
         conv3(3, 16), nn.BatchNorm2d(16), nn.ReLU(),
         *[Block(inputs, outputs) for inputs, outputs in zip(widths, widths[1:])],
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, classes))
+
+
+WIDTH, HEADS, CONTEXT = 128, 4, 64  # of the GPT
+
+
+class Attention(nn.Module):
+    """To each character, with those before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.parts = nn.Linear(WIDTH, 3 * WIDTH)
+        self.heads = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        samples, length, _ = x.shape
+        query, key, value = (part.view(samples, length, HEADS, -1).transpose(1, 2)
+                             for part in self.parts(self.norm(x)).chunk(3, -1))
+        scores = query @ key.transpose(-2, -1) / math.sqrt(WIDTH // HEADS)
+        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        heads = scores.masked_fill(later, -math.inf).softmax(-1) @ value
+        return x + self.heads(heads.transpose(1, 2).flatten(2))
+
+
+class TwoDense(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(),
+                                 nn.Linear(4 * WIDTH, WIDTH))
+
+    def forward(self, x):
+        return x + self.net(x)
+
+
+class Embedding(nn.Module):
+    """Of characters and of their places."""
+
+    def __init__(self, characters):
+        super().__init__()
+        self.characters = nn.Embedding(characters, WIDTH)
+        self.places = nn.Embedding(CONTEXT, WIDTH)
+
+    def forward(self, x):
+        return self.characters(x) + self.places.weight[:x.shape[1]]
+
+
+def gpt(characters=65):
+    """As trainer/models has it; scores are [samples * characters, characters]."""
+    network = nn.Sequential(
+        Embedding(characters), *[layer() for _ in range(3) for layer in (Attention, TwoDense)],
+        nn.LayerNorm(WIDTH), nn.Linear(WIDTH, characters), nn.Flatten(0, 1))
+    for module in network.modules():
+        if isinstance(module, (nn.Embedding, nn.Linear)):
+            nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+    return network
 
 
 @dataclass
@@ -59,6 +118,7 @@ class Images:
     classes: numpy.ndarray
     mean: Sequence[float]  # of each channel, where a pixel is from 0 to 1
     deviation: Sequence[float]
+    different: int = 10  # classes
 
     def __len__(self):
         return len(self.classes)
@@ -69,6 +129,22 @@ class Images:
         pixels.sub_(torch.tensor(self.mean).view(channel))
         pixels.div_(torch.tensor(self.deviation).view(channel))
         return pixels, torch.from_numpy(self.classes[chosen].astype("int64"))
+
+
+@dataclass
+class Text:
+    """Pieces of a text that follow one another, and for each character the one behind it."""
+
+    characters: torch.Tensor  # by number
+    different: int
+
+    def __len__(self):
+        return (len(self.characters) - 1) // CONTEXT
+
+    def batch(self, chosen) -> Tuple[torch.Tensor, torch.Tensor]:
+        numbers = numpy.arange(len(self))[chosen]
+        pieces = torch.stack([self.characters[CONTEXT * i:CONTEXT * (i + 1) + 1] for i in numbers])
+        return pieces[:, :-1], pieces[:, 1:].flatten()
 
 
 def crop_flip(images: torch.Tensor, numbers: numpy.random.Generator) -> torch.Tensor:
@@ -117,19 +193,41 @@ def cifar10(folder: pathlib.Path, part: str) -> Images:
                   [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616])
 
 
+def text(file: pathlib.Path, part: str) -> Text:
+    """The last tenth is the test."""
+    everything = file.read_text()
+    number_of = {character: i for i, character in enumerate(sorted(set(everything)))}
+    numbers = torch.tensor([number_of[character] for character in everything])
+    test = len(numbers) // 10
+    return Text({"train": numbers[:-test], "test": numbers[-test:]}[part], len(number_of))
+
+
+def sgd(parameters, lr, weight_decay):
+    return torch.optim.SGD(parameters, lr=lr, momentum=0.9, weight_decay=weight_decay)
+
+
+def adamw(parameters, lr, weight_decay):
+    return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
+
+
 @dataclass
 class Task:
-    """A network, its images, and how it is trained: SGD with momentum 0.9."""
+    """A network, its samples, and how it is trained."""
 
-    network: Callable[[], nn.Module]
-    images: Callable[[pathlib.Path, str], Images]
-    batch: int  # images a rank and step
+    network: Callable[[int], nn.Module]  # of so many classes
+    samples: Callable[[pathlib.Path, str], Union[Images, Text]]
+    batch: int  # samples a rank and step
     lr: float
     weight_decay: float
     augment: Optional[Callable[[torch.Tensor, numpy.random.Generator], torch.Tensor]] = None
+    optimizer: Callable[..., torch.optim.Optimizer] = sgd
+    warm_up: float = 0  # the part of the steps in which the rate rises from that of one rank
+    clip: Optional[float] = None  # the longest that the mean gradient may be
 
 
 TASKS = {
     "lenet": Task(lenet, mnist, batch=16, lr=0.01, weight_decay=5e-4),
     "resnet20": Task(resnet20, cifar10, batch=32, lr=0.1, weight_decay=1e-4, augment=crop_flip),
+    "gpt": Task(gpt, text, batch=8, lr=0.003, weight_decay=0.01, optimizer=adamw, warm_up=0.1,
+                clip=1),
 }

@@ -134,6 +134,7 @@ const kDrawers = {
       ["Test accuracy", "test_accuracy", percent],
       ["Points from baseline", "accuracy_difference_points",
         (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(2)],
+      ["Test loss", "test_loss", (value) => value.toFixed(4)],
       ["Traffic saved", "compression_ratio", times],
     ].filter(known);
     const last = [

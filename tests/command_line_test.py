@@ -696,7 +696,7 @@ class Train(CommandLineTest):
             (2, "negative", ("--seed", "-1")),
             (2, "momentum", ("--momentum", "nan")),
             (2, "there are constant, cosine", ("--schedule", "linear")),
-            (2, "sgd and adam", ("--optimizer", "rmsprop")),
+            (2, "sgd, adam and adamw", ("--optimizer", "rmsprop")),
             (2, "warm-up of 2 steps", ("--warm-up", "2")),
             (2, "no augmentation", ("--augment", "sideways")),
             (2, "is text", ("--augment", "crop-flip", "--data", "embedded-text")),

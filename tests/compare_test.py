@@ -30,11 +30,11 @@ SOURCE = None
 JOB = ["--set", "model=mlp", "--set", "workers=2", "--set", "batch=8"]
 RING = "exchange=ring codec=inceptionn:bound=2^-10 policy="
 CELL_KEYS = {
-    "steps", "seed", "dir", "state", "failure", "test_accuracy", "final_loss", "compression_ratio",
+    "steps", "seed", "dir", "state", "failure", "test_accuracy", "test_loss", "final_loss", "compression_ratio",
     "push_bits_per_value", "pull_bits_per_value", "compute_seconds", "codec_seconds",
     "busiest_node_bytes", "parameters_checksum",
 }  # fmt: skip
-MEANS = ["test_accuracy", "compression_ratio", "push_bits_per_value", "pull_bits_per_value",
+MEANS = ["test_accuracy", "test_loss", "compression_ratio", "push_bits_per_value", "pull_bits_per_value",
          "compute_seconds", "codec_seconds", "busiest_node_bytes"]  # fmt: skip
 
 
@@ -181,14 +181,15 @@ class Results(CompareTest):
     def test_the_tables_say_the_same(self):
         text = self.done.stdout
         self.assertIn("30 steps (50%)", text)
-        self.assertRegex(text, r"(?m)^design +@ 10mbit +@ 1gbit +accuracy, % +difference$")
+        self.assertRegex(text, r"(?m)^design +@ 10mbit +@ 1gbit +accuracy, % +difference +test loss$")
         tlc = self.found["designs"][1]
         (means,) = tlc["by_steps"]
-        row = re.search(r"(?m)^3lc:s=1\.00 +~(\S+) +~(\S+) +(\S+) \+- (\S+) +(\S+)$", text)
+        row = re.search(r"(?m)^3lc:s=1\.00 +~(\S+) +~(\S+) +(\S+) \+- (\S+) +(\S+) +(\S+)$", text)
         self.assertIsNotNone(row, text)
         found = [float(group) for group in row.groups()]
         expected = [*(rate["speedup"] for rate in tlc["rates"]), 100 * means["test_accuracy"],
-                    100 * means["test_accuracy_deviation"], 100 * means["difference"]]  # fmt: skip
+                    100 * means["test_accuracy_deviation"], 100 * means["difference"],
+                    means["test_loss"]]  # fmt: skip
         for a, b in zip(found, expected):
             self.assertAlmostEqual(a, b, delta=0.005 * max(1, abs(b)))
         row = re.search(r"(?m)^3lc:s=1\.00 +(\S+)x +(\S+) +(\S+) +(\S+) kB$", text)
@@ -299,7 +300,7 @@ class Interrupted(CompareTest):
             self.assertEqual(done.returncode, 1, done.stderr)
             self.assertIn("lr=1e300 with 3 steps and seed 1 failed: value cannot be", done.stderr)
             self.assertIn("1 of 2 runs failed", done.stderr.splitlines()[-1])
-            self.assertRegex(done.stdout, r"(?m)^lr=1e300 +- +- +- +-$")
+            self.assertRegex(done.stdout, r"(?m)^lr=1e300 +- +- +- +- +-$")
             self.assertRegex(done.stdout, r"(?m)^fp32 +~1.00 ")
         self.assertIn("1 of 2 runs are there already", done.stderr)
         failed, _ = json.loads((self.out / "results.json").read_text())["designs"]

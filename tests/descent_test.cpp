@@ -144,8 +144,13 @@ void expect_to_follow(const OptimizerSettings& settings,
     const std::vector<float> gradient = gradient_of(static_cast<std::uint64_t>(step));
     optimizer->step(gradient.data(), rate, static_cast<std::uint64_t>(step));
     for (std::size_t i = 0; i < kValues; ++i) {
-      const double penalized =
-          gradient[i] + settings.l1 * sign(expected[i]) + settings.weight_decay * expected[i];
+      const double decay = settings.weight_decay * expected[i];
+      double penalized = gradient[i] + settings.l1 * sign(expected[i]);
+      if (settings.kind == OptimizerSettings::Kind::kAdamW) {
+        expected[i] -= rate * decay;
+      } else {
+        penalized += decay;
+      }
       reference(expected[i], penalized, rate, i, step);
       ASSERT_NEAR(values[i], expected[i], 2e-6) << "step " << step << ", value " << i;
     }
@@ -166,10 +171,16 @@ TEST(Optimizer, SgdFollowsItsFormula) {
   }
 }
 
-TEST(Optimizer, AdamFollowsItsFormula) {
+class EveryAdam : public ::testing::TestWithParam<OptimizerSettings::Kind> {};
+
+INSTANTIATE_TEST_SUITE_P(Optimizer, EveryAdam,
+                         ::testing::Values(OptimizerSettings::Kind::kAdam,
+                                           OptimizerSettings::Kind::kAdamW));
+
+TEST_P(EveryAdam, FollowsItsFormula) {
   std::vector<double> mean(kValues);
   std::vector<double> square(kValues);
-  const OptimizerSettings settings{.kind = OptimizerSettings::Kind::kAdam,
+  const OptimizerSettings settings{.kind = GetParam(),
                                    .beta1 = 0.8,
                                    .beta2 = 0.95,
                                    .eps = 1e-3,
@@ -199,7 +210,9 @@ TEST(Optimizer, HasTheBuffersOfItsKind) {
   };
   EXPECT_EQ(names({}), "");
   EXPECT_EQ(names({.momentum = 0.5}), "momentum ");
-  EXPECT_EQ(names({.kind = OptimizerSettings::Kind::kAdam}), "exp_avg exp_avg_sq ");
+  for (const auto kind : {OptimizerSettings::Kind::kAdam, OptimizerSettings::Kind::kAdamW}) {
+    EXPECT_EQ(names({.kind = kind}), "exp_avg exp_avg_sq ");
+  }
 }
 
 constexpr std::size_t kBias = 1;  // "fc1.bias"
@@ -316,7 +329,7 @@ TEST(Descent, ValuesAndAveragesAreExchangedAndExchangedBack) {
 }
 
 TEST(Descent, ResumesToTheBit) {
-  for (const char* optimizer : {"sgd", "adam"}) {
+  for (const char* optimizer : {"sgd", "adam", "adamw"}) {
     for (const double momentum : {0.0, 0.9}) {
       SCOPED_TRACE(optimizer + std::to_string(momentum));
       TrainConfig config = plain_config();

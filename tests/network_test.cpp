@@ -43,7 +43,11 @@ TEST(Networks, HaveAsManyValuesAsTheirPapersSay) {
       {"alexnet", 61'100'840},   // 233 MB (INCEPTIONN)
       {"vgg16", 138'357'544},    // 138 M (Simonyan and Zisserman, table 2)
       {"bn50", 441 * 1024 + 4 * 1025 * 1024 + 1025 * 5999},  // 43 MB (AdaComp)
-      {"lstm", 3'320'385}};                                  // 13 MB (AdaComp)
+      {"lstm", 3'320'385},                                   // 13 MB (AdaComp)
+      // 65 characters and 64 places; normalization, attention and its heads, normalization, two
+      // dense layers; normalization and scores.
+      {"gpt", (65 + 64) * 128 + 3 * (256 + 129 * 384 + 129 * 128 + 256 + 129 * 512 + 513 * 128) +
+                  256 + 129 * 65}};
   EXPECT_EQ(models().size(), known.size());
   for (const ModelInfo& model : models()) {
     EXPECT_EQ(values_in(Network::tensors(model.name, 0)), known.at(model.name)) << model.name;
@@ -146,7 +150,7 @@ std::string test_name(const ::testing::TestParamInfo<const char*>& test) {
 INSTANTIATE_TEST_SUITE_P(Networks, EveryNetwork,
                          ::testing::Values("mlp", "hdc", "lenet", "mnist-cnn", "cifar-cnn",
                                            "cifarnet", "resnet20", "resnet56", "resnet18",
-                                           "resnet50", "bn50", "lstm"),
+                                           "resnet50", "bn50", "lstm", "gpt"),
                          test_name);
 
 TEST_P(EveryNetwork, HasOneHookAndOneGradientForEveryParameter) {
@@ -223,7 +227,7 @@ class LearningNetwork : public EveryNetwork {};
 
 INSTANTIATE_TEST_SUITE_P(Networks, LearningNetwork,
                          ::testing::Values("mlp", "hdc", "lenet", "mnist-cnn", "cifar-cnn",
-                                           "cifarnet", "resnet20", "lstm"),
+                                           "cifarnet", "resnet20", "lstm", "gpt"),
                          test_name);
 
 // A few steps of SGD with momentum on one batch.
@@ -276,7 +280,7 @@ TEST_P(DroppingNetwork, DropsOutByTheDrawsAlone) {
   EXPECT_EQ(loss(0.5, 1), loss(0.5, 1));
   EXPECT_EQ(loss(0, 1), loss(0, 2));
   // None of it when labels are looked for.
-  EXPECT_EQ(network(0.9)->count_right(noise.batch()), network(0)->count_right(noise.batch()));
+  EXPECT_EQ(network(0.9)->test(noise.batch()).right, network(0)->test(noise.batch()).right);
 }
 
 TEST(Networks, DropOutTheirOwnPartUnlessTold) {
@@ -298,7 +302,7 @@ TEST(Networks, KeepStatisticsApartFromParameters) {
   EXPECT_EQ(network->statistics()[1].name, "bn1.running_var");
   const auto before = checksums_of(network->statistics());
   const std::string parameters = checksum_of(*network);
-  network->count_right(noise.batch());
+  network->test(noise.batch());
   EXPECT_EQ(checksums_of(network->statistics()), before);
   network->step(noise.batch(), {}, 0);
   const auto after = checksums_of(network->statistics());
@@ -313,7 +317,7 @@ TEST(Networks, OutcomeCountsLabelsOfText) {
   const auto network = Network::make("lstm", 11, 1);
   const Noise noise(network->takes(), 3);
   EXPECT_EQ(noise.batch().label_count, 15U);
-  const std::size_t right = network->count_right(noise.batch());
+  const std::size_t right = network->test(noise.batch()).right;
   EXPECT_LE(right, 15U);
   EXPECT_EQ(network->step(noise.batch(), {}, 0).right, right);
   EXPECT_NEAR(network->step(noise.batch(), {}, 0).loss, std::log(11), 0.3);

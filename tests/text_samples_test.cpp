@@ -84,6 +84,21 @@ TEST(SplitText, LastTenthIsTheTestAndPiecesFollowOneAnother) {
   EXPECT_EQ(text_of(piece_of(*splits.test, 2).labels), text.substr(1800 + 101, 50));
 }
 
+TEST(SplitText, PiecesAreAsLongAsTheNetworkTakesThem) {
+  const DataSplits splits = split_text(bytes_of(repeated("abc", 1300)), "text", 64);
+  EXPECT_EQ(splits.train->kind(), (SampleKind{{64}, 3, true}));
+  EXPECT_EQ(splits.train->size(), 18U);  // (1170 - 1) / 64
+  EXPECT_EQ(splits.test->size(), 2U);    // (130 - 1) / 64
+  BatchMaker batches(*splits.train, 1, 0);
+  const std::uint32_t second = 1;
+  const Batch& batch = batches.make({&second, 1}, 0);
+  EXPECT_EQ(batch.label_count, 64U);
+  EXPECT_EQ(batch.tokens[0], 64 % 3);
+  EXPECT_EQ(batch.labels[63], 128 % 3);
+  expect_error(ErrorCode::kDataLoss, "too short",
+               [] { split_text(bytes_of(repeated("abc", 649)), "text", 64); });
+}
+
 TEST(SplitText, ACharacterOfTheTestAloneHasANumberToo) {
   EXPECT_EQ(split(repeated("ab", 600) + "c").train->kind().classes, 3);
 }

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <thread>
 
 #include "tersewire/error.h"
 #include "trainer/data/image_samples.h"
 #include "trainer/data/stroke_digits.h"
+#include "trainer/evaluation.h"
 #include "trainer/train_worker.h"
 
 namespace tersewire::trainer {
@@ -259,7 +261,8 @@ TEST(Descent, AProposedStepIsTheOneThatWouldBeTaken) {
 }
 
 TEST(Train, EveryOptimizerLowersTheLossAndRepeatsToTheBit) {
-  for (const auto& [optimizer, rate] : {std::pair("sgd", 0.05), std::pair("adam", 0.002)}) {
+  for (const auto& [optimizer, rate] :
+       {std::pair("sgd", 0.05), std::pair("adam", 0.002), std::pair("adamw", 0.002)}) {
     SCOPED_TRACE(optimizer);
     TrainConfig config = small_job();
     config.optimizer = optimizer;
@@ -284,16 +287,64 @@ TEST(Train, EveryOptimizerLowersTheLossAndRepeatsToTheBit) {
 TEST(Train, EachSettingOfTheDescentChangesTheModel) {
   const std::string plain = train(small_job(), small_data(), {}).parameters_checksum;
   const std::function<void(TrainConfig&)> changes[] = {
-      [](TrainConfig& c) { c.optimizer = "adam"; },
-      [](TrainConfig& c) { c.schedule = "step"; },
-      [](TrainConfig& c) { c.warm_up_steps = 5; },
-      [](TrainConfig& c) { c.l1 = 1e-3; },
+      [](TrainConfig& c) { c.optimizer = "adam"; }, [](TrainConfig& c) { c.schedule = "step"; },
+      [](TrainConfig& c) { c.warm_up_steps = 5; },  [](TrainConfig& c) { c.l1 = 1e-3; },
+      [](TrainConfig& c) { c.clip = 0.01; },
   };
   for (const auto& change : changes) {
     TrainConfig config = small_job();
     change(config);
     EXPECT_NE(train(config, small_data(), {}).parameters_checksum, plain);
   }
+}
+
+double moved_by(const TrainResult& result, const TrainConfig& config) {
+  const auto initial = Network::make(config.model, 0, config.seed);
+  double squares = 0;
+  for (const Network::Parameter& parameter : initial->parameters()) {
+    const std::vector<float>& values = result.model.at(parameter.name).values;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double moved = values[i] - parameter.values[i];
+      squares += moved * moved;
+    }
+  }
+  return std::sqrt(squares);
+}
+
+TEST(Train, AGradientIsClippedToItsLength) {
+  TrainConfig config = small_job("parameter-server", "fp32");
+  config.workers = 1;
+  config.steps = 1;
+  config.learning_rate = 1;
+  config.schedule = "constant";
+  config.momentum = 0;
+  config.weight_decay = 0;
+  const TrainResult whole = train(config, small_data(), {});
+  const double length = moved_by(whole, config);
+  ASSERT_GT(length, 0.1);
+  config.clip = 0.1;
+  EXPECT_NEAR(moved_by(train(config, small_data(), {}), config), 0.1, 1e-5);
+  config.clip = 1.01 * length;
+  EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, whole.parameters_checksum);
+  // Each worker's own, before what is pushed is averaged.
+  config.clip = 0.1;
+  config.workers = 2;
+  EXPECT_LT(moved_by(train(config, small_data(), {}), config), 0.0999);
+}
+
+TEST(Train, TheTestLossIsThatOfTheTestedModel) {
+  TrainConfig config = small_job("parameter-server", "fp32");
+  const TrainResult result = train(config, small_data(), {});
+  auto network = Network::make(config.model, 0, config.seed);
+  const double before = test_of(*network, *small_data().test).loss;
+  EXPECT_NEAR(before, std::log(10), 0.3);
+  for (const Network::Parameter& parameter : network->parameters()) {
+    std::ranges::copy(result.model.at(parameter.name).values, parameter.values);
+  }
+  const TestOutcome outcome = test_of(*network, *small_data().test);
+  EXPECT_EQ(result.test_loss, outcome.loss);
+  EXPECT_EQ(result.test_accuracy, outcome.accuracy);
+  EXPECT_LT(result.test_loss, before);
 }
 
 // Each node on its own, as several processes would: what rank 0 knows of the others was sent to it.

@@ -163,6 +163,14 @@ TEST(Models, GlorotsBoundCountsBothFans) {
   EXPECT_TRUE(model->parameters()[1].value.eq(0).all().item<bool>());
 }
 
+TEST(Models, AGptStartsAsItsPaperSays) {
+  const auto model = make("gpt", 3);
+  for (const Parameter& parameter : model->parameters()) {
+    if (parameter.kind == "bias" || parameter.kind == "norm") continue;
+    EXPECT_NEAR(parameter.value.std().item<float>(), 0.02, 5e-4) << parameter.name;
+  }
+}
+
 TEST(Models, ForgetGatesStartOpen) {
   const auto model = make("lstm", 3);
   EXPECT_EQ(model->parameters()[2].name, "lstm1.bias_ih");
@@ -253,6 +261,27 @@ TEST(Models, LstmIsAnLstm) {
   }
   const torch::Tensor expected = torch::linear(x, p[8], p[9]).flatten(0, 1);
   EXPECT_TRUE(model->forward(characters).allclose(expected, 1e-4, 1e-5));
+}
+
+TEST(Models, AGptLooksBackAlone) {
+  const torch::NoGradGuard no_grad;
+  const auto model = make("gpt");
+  torch::Tensor x = torch::arange(64, torch::kInt64).reshape({1, 64});
+  const torch::Tensor before = model->forward(x);
+  EXPECT_EQ(before.sizes().vec(), (Shape{64, 65}));
+  x[0][40] = 64;
+  const torch::Tensor after = model->forward(x);
+  const torch::Tensor changed = (after - before).abs().amax(1);
+  EXPECT_EQ(changed.slice(0, 0, 40).max().item<float>(), 0);
+  EXPECT_GT(changed.slice(0, 40).min().item<float>(), 0);
+}
+
+TEST(Models, AGptTellsPlacesApart) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor scores = make("gpt")->forward(torch::zeros({1, 2}, torch::kInt64));
+  EXPECT_FALSE(scores[0].allclose(scores[1]));
+  EXPECT_NE(refusal(*make("gpt"), torch::zeros({1, 65}, torch::kInt64)).find("at most 64"),
+            std::string::npos);
 }
 
 // What a batch's scores are does not depend on what else is in it, but in training.

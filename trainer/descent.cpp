@@ -24,6 +24,8 @@ void check_numbers(const TrainConfig& config) {
   require(config.momentum >= 0 && config.momentum < 1, "the momentum must be from 0 to below 1");
   require(is_penalty(config.weight_decay), "the weight decay must be a finite number not below 0");
   require(is_penalty(config.l1), "the factor of l1 must be a finite number not below 0");
+  require(config.clip >= 0 && std::isfinite(config.clip),
+          "the norm that gradients are clipped to must be a finite number not below 0");
   require(config.ema >= 0 && config.ema < 1,
           "the decay of the moving average must be from 0 to below 1");
 }
@@ -35,8 +37,9 @@ OptimizerSettings optimizer_settings(const TrainConfig& config) {
   settings.weight_decay = config.weight_decay;
   settings.l1 = config.l1;
   SettingText text(config.optimizer, "optimizer");
-  if (text.name() == "adam") {
-    settings.kind = OptimizerSettings::Kind::kAdam;
+  if (text.name() == "adam" || text.name() == "adamw") {
+    settings.kind =
+        text.name() == "adam" ? OptimizerSettings::Kind::kAdam : OptimizerSettings::Kind::kAdamW;
     settings.beta1 = text.take_number("beta1", settings.beta1, 0, 1);
     settings.beta2 = text.take_number("beta2", settings.beta2, 0, 1);
     settings.eps = text.take_number("eps", settings.eps, 0, 1);
@@ -44,7 +47,7 @@ OptimizerSettings optimizer_settings(const TrainConfig& config) {
   } else if (text.name() == "sgd") {
     text.finish({});
   } else {
-    text.refuse_name("sgd and adam");
+    text.refuse_name("sgd, adam and adamw");
   }
   return settings;
 }

@@ -43,20 +43,24 @@ std::string checksum_of(const Network& network) {
   return hex;
 }
 
-double test_accuracy(Network& network, const Samples& test) {
+TestOutcome test_of(Network& network, const Samples& test) {
   BatchMaker batches(test, 0, 0);
   const std::size_t at_once = test_batch(test.kind());
   std::vector<std::uint32_t> indices;
+  double loss_sum = 0;
   std::size_t right = 0;
   std::size_t labels = 0;
   for (std::size_t first = 0; first < test.size(); first += at_once) {
     indices.resize(std::min(at_once, test.size() - first));
     std::iota(indices.begin(), indices.end(), static_cast<std::uint32_t>(first));
     const Batch& batch = batches.make(indices, first / at_once);
-    right += network.count_right(batch);
+    const Network::Outcome outcome = network.test(batch);
+    loss_sum += outcome.loss * static_cast<double>(batch.label_count);
+    right += outcome.right;
     labels += batch.label_count;
   }
-  return static_cast<double>(right) / static_cast<double>(labels);
+  const auto count = static_cast<double>(labels);
+  return {.accuracy = static_cast<double>(right) / count, .loss = loss_sum / count};
 }
 
 }  // namespace tersewire::trainer

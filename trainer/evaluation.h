@@ -21,7 +21,11 @@ std::vector<std::uint64_t> checksums_of(const std::vector<Network::Parameter>& p
 // XXH64 of all values, in hex.
 std::string checksum_of(const Network& network);
 
-// The part of the samples' labels that the network finds, 0 to 1.
-double test_accuracy(Network& network, const Samples& test);
+struct TestOutcome {
+  double accuracy;  // the part of the samples' labels that the network finds, 0 to 1
+  double loss;      // cross entropy, mean over the labels
+};
+
+TestOutcome test_of(Network& network, const Samples& test);
 
 }  // namespace tersewire::trainer

@@ -43,9 +43,9 @@ std::uint64_t arguments_checksum(const TrainConfig& config, int servers,
   text << ' ' << config.workers << ' ' << servers << ' ' << config.local_steps << ' '
        << config.backup_workers << ' ' << config.raw_from_all << ' ' << config.steps << ' '
        << config.batch << ' ' << config.learning_rate << ' ' << config.scale_learning_rate << ' '
-       << config.momentum << ' ' << config.weight_decay << ' ' << config.l1 << ' '
-       << config.warm_up_steps << ' ' << config.ema << ' ' << config.dropout.value_or(-1) << ' '
-       << config.seed << ' ' << config.checkpoint_steps << ' ' << resumed_after;
+       << config.momentum << ' ' << config.weight_decay << ' ' << config.l1 << ' ' << config.clip
+       << ' ' << config.warm_up_steps << ' ' << config.ema << ' ' << config.dropout.value_or(-1)
+       << ' ' << config.seed << ' ' << config.checkpoint_steps << ' ' << resumed_after;
   const std::string bytes = text.str();
   return XXH64(bytes.data(), bytes.size(), 0);
 }
@@ -375,12 +375,12 @@ void LocalNodes::take_server(const Incoming& message) {
   }
 }
 
-double LocalNodes::measured_accuracy() {
-  if (config_.ema == 0) return test_accuracy(*model_, *data_.test);
+TestOutcome LocalNodes::tested() {
+  if (config_.ema == 0) return test_of(*model_, *data_.test);
   descent_->swap_averages();
-  const double accuracy = test_accuracy(*model_, *data_.test);
+  const TestOutcome outcome = test_of(*model_, *data_.test);
   descent_->swap_averages();
-  return accuracy;
+  return outcome;
 }
 
 TrainResult LocalNodes::result() {
@@ -413,7 +413,9 @@ TrainResult LocalNodes::result() {
   result.servers_encode = result.servers > 0 || !owners_.empty();
   result.workers_own_model = workers_own_model(job_);
   result.parameters_checksum = checksum_of(*model_);
-  result.test_accuracy = measured_accuracy();
+  const TestOutcome outcome = tested();
+  result.test_accuracy = outcome.accuracy;
+  result.test_loss = outcome.loss;
   for (const auto* tensors : {&model_->parameters(), &model_->statistics()}) {
     for (const Network::Parameter& tensor : *tensors) result.model[tensor.name] = array_of(tensor);
   }

@@ -9,6 +9,7 @@
 
 #include "trainer/checkpoint_pieces.h"
 #include "trainer/descent.h"
+#include "trainer/evaluation.h"
 #include "trainer/node_report.h"
 #include "trainer/train.h"
 #include "trainer/train_worker.h"
@@ -58,7 +59,7 @@ class LocalNodes {
   void compare_start(const Incoming& message) const;
   void take_worker(const Incoming& message, const std::vector<std::uint64_t>& checksums);
   void take_server(const Incoming& message);
-  [[nodiscard]] double measured_accuracy();
+  [[nodiscard]] TestOutcome tested();
 
   const TrainConfig& config_;
   const DataSplits& data_;

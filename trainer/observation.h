@@ -44,6 +44,7 @@ struct Observation {
   std::uint64_t step = 0;
   double seconds = 0;                      // since the start, without the time that observing took
   double test_accuracy = 0;                // of worker 0's replica before the step, 0 to 1
+  double test_loss = 0;                    // of the same: cross entropy, mean over the labels
   std::vector<TensorObservation> tensors;  // in the order of the model
 };
 

@@ -32,7 +32,7 @@ const SampleKind& takes_of(const TrainConfig& config) {
 // The samples that the model takes with this data, whose classes it tells apart.
 SampleKind taken(const TrainConfig& config, const SampleKind& data) {
   SampleKind takes = takes_of(config);
-  if (takes.text && data.text) takes.shape = data.shape;
+  if (takes.text && data.text && takes.shape.empty()) takes.shape = data.shape;
   takes.classes = config.classes > 0 ? config.classes : data.classes;
   return takes;
 }

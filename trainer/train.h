@@ -46,11 +46,14 @@ struct TrainConfig {
   bool scale_learning_rate = false;  // multiply it by the number of workers
   std::string schedule = "cosine";   // see Schedule
   std::uint64_t warm_up_steps = 0;
-  // sgd, or adam with beta1, beta2 and eps as parameters (adam:beta1=0.9).
+  // sgd, or adam or adamw with beta1, beta2 and eps as parameters (adam:beta1=0.9).
   std::string optimizer = "sgd";
   double momentum = 0.9;       // of sgd
-  double weight_decay = 1e-4;  // so much of each value is added to its gradient
-  double l1 = 0;               // and this times the value's sign
+  double weight_decay = 1e-4;  // as OptimizerSettings::weight_decay
+  double l1 = 0;               // this times each value's sign is added to its gradient
+  // The longest that the gradient of a worker's batch may be, as the root of all its squares; a
+  // longer one is scaled down to it before it is pushed. 0: any.
+  double clip = 0;
   // The decay of the exponential moving average of the parameters that is tested; 0: the
   // parameters themselves are.
   double ema = 0;
@@ -102,6 +105,7 @@ struct TrainResult {
   // Whether the model measured is worker 0's replica, which all others equal, not the servers'.
   bool workers_own_model = false;
   double test_accuracy = 0;         // of the model, or of its moving average; 0 to 1
+  double test_loss = 0;             // of the same: cross entropy, mean over the labels
   double final_loss = 0;            // mean over workers and their last 50 steps
   double seconds = 0;               // of training, without loading data and without the test
   double compute_seconds = 0;       // processor time of a worker's step without codecs, mean

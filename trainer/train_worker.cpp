@@ -1,6 +1,7 @@
 #include "trainer/train_worker.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <string>
 
@@ -126,9 +127,11 @@ void Worker::observe_if_due() {
   if (!observer_ || (step_ - 1) % config_.observe_steps != 0) return;
   pull(0, job_.tensors.size());
   apart_from_training([this] {
+    const TestOutcome outcome = test_of(*network_, test_);
     observation_.emplace(Observation{.step = step_,
                                      .seconds = seconds_of_training(),
-                                     .test_accuracy = test_accuracy(*network_, test_),
+                                     .test_accuracy = outcome.accuracy,
+                                     .test_loss = outcome.loss,
                                      .tensors = {}});
     observation_->tensors.resize(job_.tensors.size());
     observed_residuals_ = communicator_->residuals();
@@ -185,6 +188,25 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
   trace(TraceKind::kPushed, tensor);
 }
 
+// What keeps a batch that is not like the others from moving the model far. A gradient whose length
+// is not finite stays as it is, for the exchange to deal with.
+void Worker::push_clipped() {
+  double squares = 0;
+  for (const auto& [tensor, gradient] : held_) {
+    for (const float value : gradient) squares += static_cast<double>(value) * value;
+  }
+  const double norm = std::sqrt(squares);
+  const bool longer = norm > config_.clip && std::isfinite(norm);
+  for (auto& [tensor, gradient] : held_) {
+    if (longer) {
+      const auto factor = static_cast<float>(config_.clip / norm);
+      for (float& value : gradient) value *= factor;
+    }
+    push(tensor, gradient);
+  }
+  held_.clear();
+}
+
 void Worker::take_step() {
   const std::uint64_t number = sampler_.batches();
   sampler_.next(indices_);
@@ -195,10 +217,15 @@ void Worker::take_step() {
        .backward_begins = [this] { trace(TraceKind::kBackwardBegin); },
        .on_gradient =
            [this](std::size_t i, const float* gradient, std::size_t elems) {
-             push(i, {gradient, elems});
+             if (config_.clip > 0) {
+               held_.emplace_back(i, std::vector<float>(gradient, gradient + elems));
+             } else {
+               push(i, {gradient, elems});
+             }
            }},
       (static_cast<std::uint64_t>(rank_) << 40U) + number);
   trace(TraceKind::kBackwardEnd);
+  if (config_.clip > 0) push_clipped();
   ++steps_;
   losses_.push_back(outcome.loss);
   if (losses_.size() > kFinalLossSteps) losses_.pop_front();

@@ -74,6 +74,7 @@ class Worker {
   void trace(TraceKind kind, std::size_t tensor = 0) const;
   void pull(std::size_t first, std::size_t count);
   void push(std::size_t tensor, std::span<const float> gradient);
+  void push_clipped();
   void go_on_from_checkpoint();
   [[nodiscard]] bool has_a_model_of_its_own() const;
   void save_if_due();
@@ -107,6 +108,9 @@ class Worker {
   double observing_seconds_ = 0;
   double observing_cpu_seconds_ = 0;
   std::vector<std::uint32_t> indices_;
+  // With TrainConfig::clip: the step's gradients by tensor, in the order of the backward pass,
+  // until the length of all is known.
+  std::vector<std::pair<std::size_t, std::vector<float>>> held_;
   std::deque<double> losses_;
   std::uint64_t steps_ = 0;
   std::uint64_t step_ = 0;

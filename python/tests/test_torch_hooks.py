@@ -17,7 +17,7 @@ if not torch.distributed.is_available():
 from support import ROOT, torchrun, write_idx  # noqa: E402
 
 BENCH = ROOT / "bench"
-PARAMETERS = {"lenet": 431080, "resnet20": 269722}
+PARAMETERS = {"lenet": 431080, "resnet20": 269722, "gpt": 619969}
 IMAGES = 64
 
 
@@ -75,6 +75,16 @@ def test_models_have_the_parameters_of_the_trainers(monkeypatch):
             for name, task in tasks.items()} == PARAMETERS
 
 
+def test_a_gpt_learns_from_a_text(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("To be, or not to be: that is the question. " * 60)
+    line, = measured(text, "gpt", ["3lc"], "--accuracy=30", "--every=10", "--seed=2")
+    assert (line["model"], line["seed"], line["lr"]) == ("gpt", 2, 0.003)
+    assert [step for step, _ in line["losses"]] == [10, 20, 30]
+    # One of 17 characters each time would be a loss of 2.9.
+    assert line["loss"] == line["losses"][-1][1] < min(2.2, line["losses"][0][1])
+
+
 def test_images_are_cropped_and_mirrored(monkeypatch):
     monkeypatch.syspath_prepend(BENCH)
     crop_flip = importlib.import_module("torch_models").crop_flip
@@ -88,6 +98,17 @@ def test_images_are_cropped_and_mirrored(monkeypatch):
         rows = [row[row > 0] for row in crop[0]]
         found |= {torch.sign(row[1] - row[0]).item() for row in rows if len(row) > 1}
     assert found == {1.0, -1.0} and not torch.equal(shown, images)
+
+
+def test_the_table_has_losses_where_lines_have(tmp_path):
+    line = {"kind": "accuracy", "model": "gpt", "design": "3lc", "accuracy": 0.25,
+            "curve": [[10, 0.25]], "loss": 2.5}
+    (tmp_path / "lines").write_text(json.dumps(line) + "\n")
+    table = subprocess.run([sys.executable, BENCH / "torch_hooks_table.py", tmp_path / "lines"],
+                           check=True, capture_output=True, text=True).stdout
+    assert [row.split("|")[1:-1] for row in table.splitlines() if row[:1] == "|"] == [
+        [" design ", " bytes sent a step ", " accuracy after 10 steps ", " test loss "],
+        [" --- "] * 4, [" `3lc` ", "  ", " 25.00 % ", " 2.5000 "]]
 
 
 def test_the_table(tmp_path):

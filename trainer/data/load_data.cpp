@@ -51,16 +51,22 @@ void check_text_is_not_varied(const Request& request) {
                                                "' is text; use --augment none");
 }
 
+// Of a network that takes text of any length, or none, the usual one.
+std::size_t text_sample_length(const Request& request) {
+  return request.takes.size() == 1 ? static_cast<std::size_t>(request.takes[0]) : kTextSampleLength;
+}
+
 DataSplits load_embedded_text(const Request& request) {
   check_text_is_not_varied(request);
   const std::string text = generate_text(request.seed, kEmbeddedTextBytes);
   return split_text({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()},
-                    request.source);
+                    request.source, text_sample_length(request));
 }
 
 DataSplits load_text(const Request& request) {
   check_text_is_not_varied(request);
-  return split_text(read_file(request.source, kMaxTextBytes), request.source);
+  return split_text(read_file(request.source, kMaxTextBytes), request.source,
+                    text_sample_length(request));
 }
 
 // One of a kind's files is enough to know it by: what is missing its reader says.

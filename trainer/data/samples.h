@@ -53,7 +53,7 @@ struct DataSplits {
 //   seed     which embedded set; a file's content does not depend on it
 //   augment  how the images to learn from are varied: none, crop-flip or cifarnet (augmentation.h)
 //   takes    the shape of a sample for the network that will use them, which matters to a directory
-//            of images by class alone; may be empty
+//            of images by class and to text; may be empty
 // Throws kNotFound where the source or one of its files is missing, kDataLoss where a file is
 // malformed or files do not fit together, kInvalidArgument for an augmentation that does not exist
 // or does not fit, kUnimplemented for images that this build cannot decode. Any thread. Cost: MNIST

@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::size_t kTestPart = 10;  // one of so many
 
-void check_length(std::span<const std::uint8_t> text, const std::string& name) {
-  constexpr std::size_t kLeast = kTestPart * (kTextSampleLength + 1);
-  if (text.size() >= kLeast) return;
+void check_length(std::span<const std::uint8_t> text, const std::string& name, std::size_t length) {
+  const std::size_t least = kTestPart * (length + 1);
+  if (text.size() >= least) return;
   refuse_file(name, "a text of " + std::to_string(text.size()) +
                         " characters is too short to learn from and be tested with; give one of " +
-                        std::to_string(kLeast) + " or more");
+                        std::to_string(least) + " or more");
 }
 
 struct Alphabet {
@@ -47,15 +47,13 @@ Alphabet alphabet_of(std::span<const std::uint8_t> text, const std::string& name
 
 }  // namespace
 
-TextSamples::TextSamples(std::vector<std::uint8_t> characters, int classes)
+TextSamples::TextSamples(std::vector<std::uint8_t> characters, int classes, std::size_t length)
     : characters_(std::move(characters)),
-      kind_{.shape = {static_cast<std::int64_t>(kTextSampleLength)},
-            .classes = classes,
-            .text = true} {}
+      length_(length),
+      kind_{.shape = {static_cast<std::int64_t>(length)}, .classes = classes, .text = true} {}
 
 void TextSamples::append(std::size_t index, CounterRandom& /*draws*/, BatchMemory& batch) const {
-  const auto piece =
-      std::span(characters_).subspan(index * kTextSampleLength, kTextSampleLength + 1);
+  const auto piece = std::span(characters_).subspan(index * length_, length_ + 1);
   batch.tokens.insert(batch.tokens.end(), piece.begin(), piece.end() - 1);
   batch.labels.insert(batch.labels.end(), piece.begin() + 1, piece.end());
 }
@@ -64,14 +62,15 @@ std::uint64_t TextSamples::checksum() const {
   return XXH64(characters_.data(), characters_.size(), static_cast<XXH64_hash_t>(kind_.classes));
 }
 
-DataSplits split_text(std::span<const std::uint8_t> text, const std::string& name) {
-  check_length(text, name);
+DataSplits split_text(std::span<const std::uint8_t> text, const std::string& name,
+                      std::size_t length) {
+  check_length(text, name, length);
   const Alphabet alphabet = alphabet_of(text, name);
   const auto samples_of = [&](std::span<const std::uint8_t> part) {
     std::vector<std::uint8_t> characters(part.size());
     std::ranges::transform(part, characters.begin(),
                            [&](std::uint8_t byte) { return alphabet.number_of[byte]; });
-    return std::make_shared<TextSamples>(std::move(characters), alphabet.size);
+    return std::make_shared<TextSamples>(std::move(characters), alphabet.size, length);
   };
   const std::size_t test = text.size() / kTestPart;
   return {.train = samples_of(text.first(text.size() - test)),

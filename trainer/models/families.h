@@ -33,4 +33,7 @@ void build_vgg16(ModelMaker& make);
 // lstm.cpp
 void build_lstm(ModelMaker& make);
 
+// gpt.cpp
+void build_gpt(ModelMaker& make);
+
 }  // namespace tersewire::trainer

@@ -49,7 +49,8 @@ torch::Tensor Model::forward(const torch::Tensor& x, const Pass& pass) const {
 torch::Tensor Model::checked(const torch::Tensor& x) const {
   const auto type = takes_.text ? torch::kInt64 : torch::kFloat32;
   const bool batch = x.defined() && x.dim() >= 2 && x.numel() > 0 && x.scalar_type() == type;
-  if (batch && takes_.text && x.dim() == 2) return x;
+  const bool fits_text = takes_.shape.empty() || (x.defined() && x.size(-1) <= takes_.shape[0]);
+  if (batch && takes_.text && x.dim() == 2 && fits_text) return x;
   const std::int64_t a_sample = std::accumulate(takes_.shape.begin(), takes_.shape.end(),
                                                 std::int64_t{1}, std::multiplies<>());
   std::vector<std::int64_t> shape = takes_.shape;
@@ -63,6 +64,7 @@ torch::Tensor Model::checked(const torch::Tensor& x) const {
   sentence << "' does not fit the model; give ";
   if (takes_.text) {
     sentence << "characters by number, int64 of shape [batch, characters]";
+    if (!takes_.shape.empty()) sentence << ", at most " << takes_.shape[0] << " characters";
   } else {
     sentence << "floats of shape [batch";
     for (const std::int64_t side : shape) sentence << ", " << side;

@@ -16,6 +16,8 @@ constexpr std::uint64_t kWeightDomain = 0x776569676874;  // "weight"
 constexpr float kLstmBound = 0.08F;
 constexpr float kForgetBias = 1;
 
+constexpr float kGptDeviation = 0.02F;
+
 // The values that one output depends on, where each of shape[0] outputs has as many.
 std::int64_t fan_in(const std::vector<std::int64_t>& shape) {
   return std::accumulate(shape.begin() + 1, shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -63,9 +65,13 @@ void ModelMaker::weight_and_bias(const std::string& name, const std::string& kin
           weights_ == Weights::kFanIn ? uniform({shape[0]}, bound(shape)) : constant(shape[0], 0));
 }
 
+void ModelMaker::layer_norm(const std::string& name, std::int64_t values) {
+  learned(name + ".weight", "norm", constant(values, 1));
+  learned(name + ".bias", "norm", constant(values, 0));
+}
+
 void ModelMaker::norm(const std::string& name, std::int64_t channels) {
-  learned(name + ".weight", "norm", constant(channels, 1));
-  learned(name + ".bias", "norm", constant(channels, 0));
+  layer_norm(name, channels);
   model_->statistics_.push_back({name + ".running_mean", "norm", constant(channels, 0)});
   model_->statistics_.push_back({name + ".running_var", "norm", constant(channels, 1)});
 }
@@ -119,6 +125,8 @@ float ModelMaker::bound(const std::vector<std::int64_t>& shape) const {
       return std::sqrt(6 / static_cast<float>(in));
     case Weights::kGlorot:
       return std::sqrt(6 / static_cast<float>(in + out));
+    case Weights::kGpt:
+      return kGptDeviation * std::sqrt(3.0F);
     default:
       return 1 / std::sqrt(static_cast<float>(in));
   }

@@ -17,12 +17,14 @@ class ModelMaker {
     kFanIn,   // 1 / sqrt(fan-in), biases too: PyTorch's default, variance 1 / (3 fan-in)
     kHe,      // sqrt(6 / fan-in), variance 2 / fan-in (He et al. 2015, for ReLU); biases 0
     kGlorot,  // sqrt(6 / (fan-in + fan-out)) (Glorot and Bengio 2010); biases 0
+    kGpt,     // 0.02 sqrt(3), variance 0.02^2 (Radford et al. 2018); biases 0
   };
 
   // `takes`, `own_dropout`: the model's defaults.
   ModelMaker(const SampleKind& takes, const ModelOptions& options);
 
-  [[nodiscard]] int classes() const { return model_->takes_.classes; }
+  [[nodiscard]] const SampleKind& takes() const { return model_->takes_; }
+  [[nodiscard]] int classes() const { return takes().classes; }
 
   // The rule for the weights that follow; kFanIn before it is called.
   void draw(Weights weights) { weights_ = weights; }
@@ -36,6 +38,8 @@ class ModelMaker {
                        const std::vector<std::int64_t>& shape);
   // A factor (1) and a summand (0) a channel, and the running means (0) and variances (1).
   void norm(const std::string& name, std::int64_t channels);
+  // A factor (1) and a summand (0) for each of a sample's values; no statistics.
+  void layer_norm(const std::string& name, std::int64_t values);
   // A recurrent layer's tensors, in libtorch's order: input, forget, cell, output gate.
   void lstm(const std::string& name, std::int64_t in, std::int64_t hidden);
 

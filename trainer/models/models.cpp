@@ -33,7 +33,8 @@ const std::vector<Entry>& table() {
       {{"alexnet", imagenet, "AlexNet without groups (INCEPTIONN)"}, build_alexnet},
       {{"vgg16", imagenet, "VGG with 16 layers (INCEPTIONN)"}, build_vgg16},
       {{"bn50", {{440}, 5999, false}, "440, five of 1024, 5999: for speech (AdaComp)"}, build_bn50},
-      {{"lstm", {{}, 65, true}, "two layers of 512, over characters (AdaComp)"}, build_lstm}};
+      {{"lstm", {{}, 65, true}, "two layers of 512, over characters (AdaComp)"}, build_lstm},
+      {{"gpt", {{64}, 65, true}, "3 blocks, 128 wide, 4 heads, over 64 characters"}, build_gpt}};
   return entries;
 }
 

@@ -63,7 +63,7 @@ class TorchNetwork final : public Network {
 
   const SampleKind& takes() const override { return model_->takes(); }
 
-  StepOutcome step(const Batch& batch, const Hooks& hooks, std::uint64_t draws) override {
+  Outcome step(const Batch& batch, const Hooks& hooks, std::uint64_t draws) override {
     hooks_ = &hooks;
     const torch::Tensor labels = labels_of(batch);
     const torch::Tensor scores =
@@ -76,9 +76,12 @@ class TorchNetwork final : public Network {
     return {loss.item<double>(), right_of(scores, labels)};
   }
 
-  std::size_t count_right(const Batch& batch) override {
+  Outcome test(const Batch& batch) override {
     const torch::NoGradGuard no_grad;
-    return right_of(model_->forward(inputs_of(batch)), labels_of(batch));
+    const torch::Tensor labels = labels_of(batch);
+    const torch::Tensor scores = model_->forward(inputs_of(batch));
+    const torch::Tensor loss = torch::nn::functional::cross_entropy(scores, labels);
+    return {loss.item<double>(), right_of(scores, labels)};
   }
 
  private:

@@ -37,8 +37,8 @@ class Network {
         on_gradient;
   };
 
-  struct StepOutcome {
-    double loss;        // cross entropy, mean over the batch
+  struct Outcome {
+    double loss;        // cross entropy, mean over the batch's labels
     std::size_t right;  // labels found
   };
 
@@ -61,7 +61,7 @@ class Network {
   // In the order of the forward pass.
   [[nodiscard]] virtual const std::vector<Parameter>& parameters() const = 0;
 
-  // The running means and variances of batch normalization, which step() updates and count_right()
+  // The running means and variances of batch normalization, which step() updates and test()
   // goes by. They are not learned, and no exchange carries them.
   [[nodiscard]] virtual const std::vector<Parameter>& statistics() const = 0;
 
@@ -70,10 +70,10 @@ class Network {
 
   // Forward and backward pass of a batch. Changes no parameter. Dropout repeats where `draws` does:
   // give every worker and step another.
-  virtual StepOutcome step(const Batch& batch, const Hooks& hooks, std::uint64_t draws) = 0;
+  virtual Outcome step(const Batch& batch, const Hooks& hooks, std::uint64_t draws) = 0;
 
-  // How many labels of a batch it finds; the forward pass alone, without dropout.
-  virtual std::size_t count_right(const Batch& batch) = 0;
+  // The forward pass alone, without dropout.
+  virtual Outcome test(const Batch& batch) = 0;
 };
 
 // Holds the threads that libtorch and its BLAS would start to one, so that workers do not fight.

@@ -68,31 +68,43 @@ class Sgd final : public TorchOptimizer<torch::optim::SGD, torch::optim::SGDOpti
   }
 };
 
-class Adam final : public TorchOptimizer<torch::optim::Adam, torch::optim::AdamOptions,
-                                         torch::optim::AdamParamState> {
+// Adam, and AdamW, which is the same but for the weight decay.
+template <typename Optim, typename Options, typename State>
+class AdamLike final : public TorchOptimizer<Optim, Options, State> {
  public:
-  Adam(const OptimizerSettings& settings, float* values, std::size_t elems)
-      : TorchOptimizer(torch::optim::AdamOptions(1)
-                           .betas(std::make_tuple(settings.beta1, settings.beta2))
-                           .eps(settings.eps)
-                           .weight_decay(settings.weight_decay),
-                       settings.l1, values, elems) {
-    state().exp_avg(new_buffer("exp_avg"));
-    state().exp_avg_sq(new_buffer("exp_avg_sq"));
+  AdamLike(const OptimizerSettings& settings, float* values, std::size_t elems)
+      : TorchOptimizer<Optim, Options, State>(
+            Options(1)
+                .betas(std::make_tuple(settings.beta1, settings.beta2))
+                .eps(settings.eps)
+                .weight_decay(settings.weight_decay),
+            settings.l1, values, elems) {
+    this->state().exp_avg(this->new_buffer("exp_avg"));
+    this->state().exp_avg_sq(this->new_buffer("exp_avg_sq"));
   }
 
  private:
-  void begin_step(std::uint64_t taken) override { state().step(static_cast<std::int64_t>(taken)); }
+  void begin_step(std::uint64_t taken) override {
+    this->state().step(static_cast<std::int64_t>(taken));
+  }
 };
+
+using Adam = AdamLike<torch::optim::Adam, torch::optim::AdamOptions, torch::optim::AdamParamState>;
+using AdamW =
+    AdamLike<torch::optim::AdamW, torch::optim::AdamWOptions, torch::optim::AdamWParamState>;
 
 }  // namespace
 
 std::unique_ptr<Optimizer> Optimizer::make(const OptimizerSettings& settings, float* values,
                                            std::size_t elems) {
-  if (settings.kind == OptimizerSettings::Kind::kAdam) {
-    return std::make_unique<Adam>(settings, values, elems);
+  switch (settings.kind) {
+    case OptimizerSettings::Kind::kAdam:
+      return std::make_unique<Adam>(settings, values, elems);
+    case OptimizerSettings::Kind::kAdamW:
+      return std::make_unique<AdamW>(settings, values, elems);
+    default:
+      return std::make_unique<Sgd>(settings, values, elems);
   }
-  return std::make_unique<Sgd>(settings, values, elems);
 }
 
 }  // namespace tersewire::trainer

@@ -13,18 +13,19 @@
 namespace tersewire::trainer {
 
 struct OptimizerSettings {
-  enum class Kind : std::uint8_t { kSgd, kAdam };
+  enum class Kind : std::uint8_t { kSgd, kAdam, kAdamW };
 
   Kind kind = Kind::kSgd;
   double momentum = 0;  // of sgd, from 0 to below 1
-  double beta1 = 0.9;   // of adam, from 0 to below 1, and so is beta2
+  double beta1 = 0.9;   // of adam and adamw, from 0 to below 1, and so is beta2
   double beta2 = 0.999;
-  double eps = 1e-8;        // of adam
-  double weight_decay = 0;  // so much of each value is added to its gradient
+  double eps = 1e-8;        // of adam and adamw
+  double weight_decay = 0;  // so much of each value is added to its gradient; with adamw the value
+                            // falls by so much of itself, times the learning rate, instead
   double l1 = 0;            // and this times the value's sign
 };
 
-// libtorch's SGD with momentum, or its Adam, for one tensor.
+// libtorch's SGD with momentum, its Adam or its AdamW, for one tensor.
 class Optimizer {
  public:
   // What it remembers from step to step: as many values as the parameter, zeros before the first
