@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "codec_text.h"
+#include "codec_traits.h"
 #include "tersewire/codec.h"
 
 namespace tersewire {
@@ -14,6 +15,7 @@ namespace tersewire {
 // Functions as those of tersewire/codec.h, for payloads of this codec.
 struct CodecEntry {
   CodecDescription description;
+  CodecTraits traits = {};
   // Takes the codec's own parameters from the text; the registry refuses what it leaves there.
   // Null: payloads of this codec are only read, and no text makes it.
   std::shared_ptr<const Codec> (*make)(CodecText& text);

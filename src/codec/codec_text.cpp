@@ -36,6 +36,12 @@ std::string CodecText::take_word(std::string_view key) {
   return value;
 }
 
+std::string CodecText::set_default(std::string_view key, std::string_view value) {
+  const auto found = std::ranges::find(parameters_, key, [](const auto& p) { return p.first; });
+  if (found != parameters_.end()) return found->second;
+  return parameters_.emplace_back(key, value).second;
+}
+
 void CodecText::refuse(std::string_view key, std::string_view what, std::string_view value) const {
   fail(ErrorCode::kInvalidArgument, "{} '{}': {} must be {}, not '{}'", noun_, text_, key, what,
        value);

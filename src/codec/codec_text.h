@@ -47,6 +47,9 @@ class CodecText {
   // The value of `key` as it is written; empty where it is absent.
   std::string take_word(std::string_view key);
 
+  // What the text says of `key`, and `value` where it says nothing: then as if it had.
+  std::string set_default(std::string_view key, std::string_view value);
+
   // Throws: `key` must be `what` ("a number from 1 to below 2"), not `value`.
   [[noreturn]] void refuse(std::string_view key, std::string_view what,
                            std::string_view value) const;

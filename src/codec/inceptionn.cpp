@@ -281,6 +281,10 @@ CodecDescription description() {
 
 const CodecEntry& inceptionn_codec() {
   static const CodecEntry entry{.description = description(),
+                                .traits = {.error = CodecTraits::Error::kBounded,
+                                           .fits_sums = true,
+                                           .fits_weights = true,
+                                           .loses_small_changes = true},
                                 .make = make_from_text<InceptionnCodec>,
                                 .check = check,
                                 .decode = decode,

@@ -85,6 +85,7 @@ CodecDescription description() {
 
 const CodecEntry& mqe1bit_codec() {
   static const CodecEntry entry{.description = description(),
+                                .traits = {.error = CodecTraits::Error::kScaled},
                                 .make = make_from_text<Mqe1BitCodec>,
                                 .check = check,
                                 .decode = decode,

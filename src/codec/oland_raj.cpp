@@ -130,13 +130,15 @@ CodecDescription description() {
 }  // namespace
 
 const CodecEntry& oland_raj_codec() {
-  static const CodecEntry entry{.description = description(),
-                                .make = make_from_text<OlandRajCodec>,
-                                .check = check_oland_raj,
-                                .decode = decode_oland_raj,
-                                .decode_add = decode_add_oland_raj,
-                                .parameters = parameters,
-                                .decode_f64 = decode_f64_oland_raj};
+  static const CodecEntry entry{
+      .description = description(),
+      .traits = {.error = CodecTraits::Error::kScaled, .fits_weights = true},
+      .make = make_from_text<OlandRajCodec>,
+      .check = check_oland_raj,
+      .decode = decode_oland_raj,
+      .decode_add = decode_add_oland_raj,
+      .parameters = parameters,
+      .decode_f64 = decode_f64_oland_raj};
   return entry;
 }
 

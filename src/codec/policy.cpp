@@ -1,5 +1,3 @@
-#include "tersewire/policy.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -8,6 +6,7 @@
 #include <optional>
 
 #include "errors.h"
+#include "policy_for.h"
 
 namespace tersewire {
 namespace {
@@ -159,6 +158,13 @@ std::string_view ready_made(std::string_view policy) {
 std::vector<std::shared_ptr<const Codec>> choose_codecs(std::string_view policy,
                                                         std::string_view fallback,
                                                         std::span<const TensorInfo> tensors) {
+  return choose_codecs_for(StateChange::kGradients, policy, fallback, tensors);
+}
+
+std::vector<std::shared_ptr<const Codec>> choose_codecs_for(StateChange carried,
+                                                            std::string_view policy,
+                                                            std::string_view fallback,
+                                                            std::span<const TensorInfo> tensors) {
   const std::string_view known = ready_made(policy);
   const std::vector<Rule> rules = parse_rules(known.empty() ? policy : known, tensors);
   if (known.empty()) check_every_rule_is_met(rules, tensors);
@@ -166,7 +172,7 @@ std::vector<std::shared_ptr<const Codec>> choose_codecs(std::string_view policy,
   std::map<std::string, std::shared_ptr<const Codec>> made;
   const auto codec = [&](const std::string& text) {
     auto& entry = made[text];
-    if (!entry) entry = make_codec(text);
+    if (!entry) entry = make_codec_for(text, carried);
     return entry;
   };
   // A codec that no tensor gets must be sound all the same.

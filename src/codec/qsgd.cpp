@@ -155,13 +155,15 @@ CodecDescription description() {
 }  // namespace
 
 const CodecEntry& qsgd_codec() {
-  static const CodecEntry entry{.description = description(),
-                                .make = make_from_text<QsgdCodec>,
-                                .check = check,
-                                .decode = decode,
-                                .decode_add = decode_add,
-                                .parameters = parameters,
-                                .decode_f64 = nullptr};
+  static const CodecEntry entry{
+      .description = description(),
+      .traits = {.error = CodecTraits::Error::kUnbiased, .fits_sums = true},
+      .make = make_from_text<QsgdCodec>,
+      .check = check,
+      .decode = decode,
+      .decode_add = decode_add,
+      .parameters = parameters,
+      .decode_f64 = nullptr};
   return entry;
 }
 

@@ -59,7 +59,40 @@ const CodecEntry& ternary_entry_of(CodecId id) {
        entry.description.name);
 }
 
+// Unless the text says ef itself.
+void keep_residual(CodecText& parsed, std::string_view text) {
+  if (parsed.set_default("ef", "on") != "off") return;
+  fail(ErrorCode::kInvalidArgument,
+       "codec '{}' would never send model deltas below its bound, and a model that moves in small "
+       "steps would stand still; leave ef=off out, or use another codec for what servers send",
+       text);
+}
+
 }  // namespace
+
+const CodecTraits& codec_traits(CodecId codec) { return entry_of(codec).traits; }
+
+bool fits(const CodecTraits& traits, StateChange carried) {
+  switch (carried) {
+    case StateChange::kSums:
+      return traits.fits_sums;
+    case StateChange::kWeights:
+      return traits.fits_weights;
+    default:
+      return true;
+  }
+}
+
+std::string fitting_codecs(StateChange carried) {
+  std::vector<std::string_view> names;
+  for (const EntryOf entry : kCodecs) {
+    if (entry().make == nullptr || !fits(entry().traits, carried)) continue;
+    names.push_back(entry().description.name);
+  }
+  const std::string_view last = names.back();
+  names.pop_back();
+  return fmt::format("{} or {}", fmt::join(names, ", "), last);
+}
 
 const std::vector<CodecDescription>& codec_descriptions() {
   static const std::vector<CodecDescription> descriptions = [] {
@@ -73,11 +106,18 @@ const std::vector<CodecDescription>& codec_descriptions() {
 }
 
 std::shared_ptr<const Codec> make_codec(std::string_view text) {
+  return make_codec_for(text, StateChange::kGradients);
+}
+
+std::shared_ptr<const Codec> make_codec_for(std::string_view text, StateChange carried) {
   const DefaultFloatMode mode;
   CodecText parsed(text);
   for (const EntryOf function : kCodecs) {
     const CodecEntry& entry = function();
     if (entry.make == nullptr || entry.description.name != parsed.name()) continue;
+    if (entry.traits.loses_small_changes && carried == StateChange::kModelDeltas) {
+      keep_residual(parsed, text);
+    }
     auto codec = entry.make(parsed);
     parsed.finish(entry.description.parameters);
     return codec;

@@ -80,6 +80,7 @@ CodecDescription description() {
 
 const CodecEntry& signsgd_codec() {
   static const CodecEntry entry{.description = description(),
+                                .traits = {.error = CodecTraits::Error::kScaled},
                                 .make = make_from_text<SignSgdCodec>,
                                 .check = check,
                                 .decode = decode,

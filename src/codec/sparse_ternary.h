@@ -36,6 +36,7 @@ std::vector<CodecParameter> sparse_ternary_parameters(CodecId codec, ByteView pa
 template <typename Codec, CodecId kId>
 CodecEntry sparse_ternary_entry(CodecDescription description) {
   return {.description = std::move(description),
+          .traits = {.error = CodecTraits::Error::kUnsent},
           .make = make_from_text<Codec>,
           .check = [](ByteView payload,
                       std::size_t elems) { check_sparse_ternary(kId, payload, elems); },

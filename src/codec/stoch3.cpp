@@ -38,6 +38,7 @@ const CodecEntry& stoch3_codec() {
       .description = {CodecId::kStoch3, "stoch3",
                       "stochastic ternary values, five in a byte: what 3LC compares itself with",
                       EncoderOptions::describe({}, false)},
+      .traits = {.error = CodecTraits::Error::kUnbiased},
       .make = make_from_text<Stoch3Codec>,
       .check = Reading::check,
       .decode = Reading::decode,

@@ -73,6 +73,7 @@ CodecDescription description() {
 const CodecEntry& terngrad_codec() {
   using Reading = TernaryReading<CodecId::kTernGrad>;
   static const CodecEntry entry{.description = description(),
+                                .traits = {.error = CodecTraits::Error::kUnbiased},
                                 .make = make_from_text<TernGradCodec>,
                                 .check = Reading::check,
                                 .decode = Reading::decode,

@@ -102,6 +102,7 @@ GroupLayout three_lc_layout(std::uint8_t byte) {
 
 const CodecEntry& three_lc_codec() {
   static const CodecEntry entry{.description = description(),
+                                .traits = {.error = CodecTraits::Error::kScaled},
                                 .make = make_from_text<ThreeLcCodec>,
                                 .check = check_three_lc,
                                 .decode = decode_three_lc,

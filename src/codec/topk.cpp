@@ -183,6 +183,7 @@ const CodecEntry& topk_codec() {
       .description = {CodecId::kTopK, "topk",
                       "the largest values as they are (3LC's \"5% sparsification\")",
                       EncoderOptions::describe({describe_fraction("0.05")}, true)},
+      .traits = {.error = CodecTraits::Error::kUnsent},
       .make = make_from_text<TopKCodec>,
       .check = check,
       .decode = decode,

@@ -11,7 +11,6 @@
 #include "node.h"
 #include "place_job.h"
 #include "state_check.h"
-#include "tersewire/policy.h"
 
 namespace tersewire {
 namespace {
@@ -65,7 +64,7 @@ void check_raw_from_all(const Job& job) {
   }
   if (!options.scaler_sharing) return;
   // With scalers workers agree on what is not finite, and on nothing where there are none.
-  for (const auto& codec : choose_codecs(job.policy, job.push_codec, job.tensors)) {
+  for (const auto& codec : choose_push_codecs(job)) {
     if (codec->id() == CodecId::kTernGrad || codec->id() == CodecId::kFp32) continue;
     fail(
         ErrorCode::kInvalidArgument,
@@ -114,8 +113,8 @@ void check_job(const Job& job) {
   check_backup_workers(job);
   check_raw_from_all(job);
   check_state_steps(job);
-  check_push_codecs(choose_exchange(job), choose_codecs(job.policy, job.push_codec, job.tensors));
-  choose_codecs(job.policy, job.pull_codec, job.tensors);
+  check_push_codecs(choose_exchange(job), choose_push_codecs(job));
+  choose_pull_codecs(job);
 }
 
 void check_update(const Job& job, int rank, const Update& update) {

@@ -1,11 +1,11 @@
 #include "exchange_table.h"
 
 #include <algorithm>
-#include <array>
 
 #include "all_gather.h"
 #include "errors.h"
 #include "parameter_server.h"
+#include "policy_for.h"
 #include "ring.h"
 #include "ring_aggregator.h"
 #include "ring_layout.h"
@@ -89,14 +89,15 @@ const std::vector<Exchange>& exchanges() {
   static const std::vector<Exchange> all{
       {.name = "parameter-server",
        .workers_own_model = false,
-       .carries = Carries::kGradients,
+       .carries = StateChange::kGradients,
+       .pulls = StateChange::kModelDeltas,
        .shards = true,
        .count_servers = count_tensor_servers,
        .make_worker = make_parameter_server_worker,
        .make_server = make_parameter_server},
       {.name = "gradient-server",
        .workers_own_model = true,
-       .carries = Carries::kGradients,
+       .carries = StateChange::kGradients,
        .shards = true,
        .parameters = {{"scaler-sharing", "off", "on, off",
                        "agree on the scalers of terngrad first, and send sums exactly"}},
@@ -106,7 +107,8 @@ const std::vector<Exchange>& exchanges() {
        .make_server = make_parameter_server},
       {.name = "aggregator-tree",
        .workers_own_model = false,
-       .carries = Carries::kGradients,
+       .carries = StateChange::kGradients,
+       .pulls = StateChange::kModelDeltas,
        .tree = true,
        .parameters = {{"fan-in", "4", "2 to 2^20", "children of an aggregator, at most"}},
        .take_options = take_fan_in,
@@ -115,16 +117,16 @@ const std::vector<Exchange>& exchanges() {
        .make_server = make_parameter_server},
       {.name = "all-gather",
        .workers_own_model = true,
-       .carries = Carries::kGradients,
+       .carries = StateChange::kGradients,
        .make_worker = make_all_gather_worker},
       {.name = "ring",
        .workers_own_model = true,
-       .carries = Carries::kSums,
+       .carries = StateChange::kSums,
        .take_options = take_one_group,
        .make_worker = make_ring_worker},
       {.name = "hierarchical-ring",
        .workers_own_model = true,
-       .carries = Carries::kSums,
+       .carries = StateChange::kSums,
        .parameters = {{"group", "near the square root of the workers", "1 to the workers",
                        "workers in each ring at the leaves; it must divide the workers"},
                       {"top", "ring", "ring, tree",
@@ -135,7 +137,7 @@ const std::vector<Exchange>& exchanges() {
        .make_server = make_ring_aggregator},
       {.name = "weight-average",
        .workers_own_model = true,
-       .carries = Carries::kWeights,
+       .carries = StateChange::kWeights,
        .parameters = {{"every", "1", "1 to 1000000000", "steps between two averages"},
                       {"mode", "synchronous", "synchronous, asynchronous",
                        "with all others, or one at a time"}},
@@ -144,34 +146,19 @@ const std::vector<Exchange>& exchanges() {
   return all;
 }
 
-// An error that is bounded for each value, or unbiased.
-bool fits_sums(CodecId codec) {
-  constexpr std::array kFit{CodecId::kFp32, CodecId::kFp16,       CodecId::kBf16,
-                            CodecId::kInt8, CodecId::kInceptionn, CodecId::kQsgd};
-  return std::ranges::find(kFit, codec) != kFit.end();
-}
-
-// An error that is bounded for each value, and small beside the values.
-bool fits_weights(CodecId codec) {
-  constexpr std::array kFit{CodecId::kFp32,    CodecId::kFp16,       CodecId::kBf16,
-                            CodecId::kInt8,    CodecId::kInceptionn, CodecId::kTruncate,
-                            CodecId::kOlandRaj};
-  return std::ranges::find(kFit, codec) != kFit.end();
-}
-
 void check_fits(CodecId codec, const Exchange& exchange) {
-  if (exchange.carries == Carries::kSums && !fits_sums(codec)) {
+  if (fits(codec_traits(codec), exchange.carries)) return;
+  const std::string known = fitting_codecs(exchange.carries);
+  if (exchange.carries == StateChange::kSums) {
     fail(ErrorCode::kInvalidArgument,
-         "codec {} does not fit exchange {}, where its error would grow with every hop; use fp32, "
-         "fp16, bf16, int8, inceptionn or qsgd, or another exchange",
-         codec_name(codec), exchange.name);
+         "codec {} does not fit exchange {}, where its error would grow with every hop; use {}, or "
+         "another exchange",
+         codec_name(codec), exchange.name, known);
   }
-  if (exchange.carries == Carries::kWeights && !fits_weights(codec)) {
-    fail(ErrorCode::kInvalidArgument,
-         "codec {} does not fit weights, each of which must arrive nearly as it is; use oland-raj, "
-         "int8, fp16, bf16, inceptionn, truncate or fp32, or another exchange",
-         codec_name(codec));
-  }
+  fail(ErrorCode::kInvalidArgument,
+       "codec {} does not fit weights, each of which must arrive nearly as it is; use {}, or "
+       "another exchange",
+       codec_name(codec), known);
 }
 
 }  // namespace
@@ -199,6 +186,16 @@ int count_servers(const Job& job) {
 
 bool is_colocated(const Job& job) {
   return job.servers == Job::kColocated && choose_exchange(job).exchange.shards;
+}
+
+std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
+  return choose_codecs_for(choose_exchange(job).exchange.carries, job.policy, job.push_codec,
+                           job.tensors);
+}
+
+std::vector<std::shared_ptr<const Codec>> choose_pull_codecs(const Job& job) {
+  return choose_codecs_for(choose_exchange(job).exchange.pulls, job.policy, job.pull_codec,
+                           job.tensors);
 }
 
 void check_push_codecs(const ChosenExchange& chosen,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "codec_text.h"
+#include "codec_traits.h"
 #include "placement.h"
 #include "server.h"
 #include "tersewire/communicator.h"
@@ -13,18 +14,11 @@
 
 namespace tersewire {
 
-// What an exchange does with what codecs lose.
-enum class Carries : std::uint8_t {
-  kGradients,  // each is encoded once, or keeps its error in a residual: any codec
-  kSums,    // partial sums, encoded again and again: what goes by its largest value, or sends few
-            // of its values, would lose more at each hop
-  kWeights  // each of which must arrive nearly as it is
-};
-
 struct Exchange {
   std::string_view name;
   bool workers_own_model;
-  Carries carries;
+  StateChange carries;
+  StateChange pulls = StateChange::kGradients;  // what servers send back
   // Whether each server has a shard of the tensors to itself: it may go on without the slowest
   // workers, and live on a worker's node.
   bool shards = false;
@@ -54,6 +48,10 @@ ChosenExchange choose_exchange(const Job& job);
 int count_servers(const Job& job);
 
 bool is_colocated(const Job& job);
+
+// The codecs of a job by tensor. They throw like choose_codecs_for().
+std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job);
+std::vector<std::shared_ptr<const Codec>> choose_pull_codecs(const Job& job);
 
 // Throws kInvalidArgument where one of these codecs does not fit what the exchange carries.
 void check_push_codecs(const ChosenExchange& chosen,

@@ -4,7 +4,6 @@
 
 #include "exchange_table.h"
 #include "ring_layout.h"
-#include "tersewire/policy.h"
 
 namespace tersewire {
 namespace {
@@ -12,7 +11,7 @@ namespace {
 // Tensors that have the same owner go the same way; those that are added up in one have the same
 // codecs.
 std::vector<std::uint64_t> ways_of(const Placement& placement, const Exchange& exchange) {
-  if (exchange.carries == Carries::kSums) return ring_ways(placement);
+  if (exchange.carries == StateChange::kSums) return ring_ways(placement);
   std::vector<std::uint64_t> ways(placement.job.tensors.size(), 0);
   std::ranges::copy(placement.owners, ways.begin());
   return ways;
@@ -45,8 +44,8 @@ std::shared_ptr<const Placement> place_job(const Job& job) {
   placement->job = job;
   placement->options = chosen.options;
   placement->servers = count_servers(job);
-  placement->push_codecs = choose_codecs(job.policy, job.push_codec, job.tensors);
-  placement->pull_codecs = choose_codecs(job.policy, job.pull_codec, job.tensors);
+  placement->push_codecs = choose_push_codecs(job);
+  placement->pull_codecs = choose_pull_codecs(job);
   placement->owners = owners_of(job);
   if (chosen.exchange.tree) placement->tree = make_tree(job.workers, chosen.options.fan_in);
   fuse_tensors(*placement, ways_of(*placement, chosen.exchange));

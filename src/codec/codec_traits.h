@@ -1,0 +1,50 @@
+// What a codec's error is like, and with it what of a training job the codec may carry. Each
+// codec's entry in the registry says its traits; nothing else names codecs to decide what fits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tersewire/codec.h"
+
+namespace tersewire {
+
+// What travels, by what becomes of an error in it.
+enum class StateChange : std::uint8_t {
+  kGradients,   // each is encoded once, or keeps its error in a residual: any codec
+  kSums,        // partial sums of gradients, encoded again at every hop
+  kWeights,     // whole weights, each of which must arrive nearly as it is
+  kModelDeltas  // what servers change in the model, which workers see nothing else of
+};
+
+struct CodecTraits {
+  enum class Error : std::uint8_t {
+    kNone,
+    kBounded,   // for each value, whatever the others are
+    kUnbiased,  // random, and right on average
+    kScaled,    // goes by the largest value, or by the mean of all
+    kUnsent     // all of the many values that are not among the few that are sent
+  };
+
+  Error error = Error::kNone;
+  bool fits_sums = false;
+  bool fits_weights = false;
+  // Whether what is below a bound, which stays where it is however small values become, is sent as
+  // zeros: without a residual model deltas, which are small, would be lost for ever.
+  bool loses_small_changes = false;
+};
+
+const CodecTraits& codec_traits(CodecId codec);
+
+bool fits(const CodecTraits& traits, StateChange carried);
+
+// The codecs that fit, for a sentence: "fp32, int8 or qsgd".
+std::string fitting_codecs(StateChange carried);
+
+// As make_codec(), for what is to be carried. Model deltas that would be lost for ever without a
+// residual are encoded with ef=on where the text does not say ef; ef=off is refused.
+std::shared_ptr<const Codec> make_codec_for(std::string_view text, StateChange carried);
+
+}  // namespace tersewire
