@@ -1,6 +1,7 @@
 // tersewire bench: what the library costs, measured.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -21,7 +22,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire bench codecs --threads 1 --target best --peers
   tersewire bench codecs --codec 3lc --input gradient.npy --target all --json > bench.json
 Times are ratios to memcpy of the same array by one thread in the same rounds, medians over rounds;
-floor is two passes over memory, the least that an encoder with a residual can do. Encoders meet
+floor is two passes over each part, the least that an encoder with a residual can do. Encoders meet
 three inputs in rotation, and encode --warm-up times before anything is timed: payloads are tiny at
 first and grow until as much leaves the residual as enters it. Errors are those of one encode by a
 fresh encoder: the largest, and the root of the mean square over that of the values.)";
@@ -36,6 +37,7 @@ struct BenchOptions {
   std::vector<std::string> targets;
   std::size_t rounds = 15;
   std::size_t warm_up_encodes = 150;
+  std::string part_values = fmt::format("{}", bench::kDefaultPartValues);
   bool peers = false;
   bool json = false;
 };
@@ -105,6 +107,16 @@ Floats input_values(const BenchOptions& options) {
   return values;
 }
 
+// What --part-values says, 0 for "whole".
+std::size_t part_values_of(const std::string& text) {
+  if (text == "whole") return 0;
+  std::size_t values = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, values);
+  if (error == std::errc() && stopped == end && values > 0) return values;
+  throw WrongUsage(fmt::format("--part-values is '{}'; give a number of values, or whole", text));
+}
+
 Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
 Json rows_json(const std::vector<bench::CodecBenchRow>& rows) {
@@ -114,6 +126,7 @@ Json rows_json(const std::vector<bench::CodecBenchRow>& rows) {
                     {"target", row.target},
                     {"threads", row.threads},
                     {"elems", row.elems},
+                    {"part_values", row.part_values == 0 ? Json("whole") : Json(row.part_values)},
                     {"memcpy_gb_per_s", row.memcpy_gb_per_s},
                     {"encode_ratio", row.encode_ratio},
                     {"decode_ratio", row.decode_ratio},
@@ -180,7 +193,8 @@ void run_bench_codecs(const BenchOptions& options) {
   const bench::CodecBenchConfig config{.codecs = codecs,
                                        .variants = variants_of(options),
                                        .rounds = options.rounds,
-                                       .warm_up_encodes = options.warm_up_encodes};
+                                       .warm_up_encodes = options.warm_up_encodes,
+                                       .part_values = part_values_of(options.part_values)};
   const Floats values = input_values(options);
   const auto peers =
       options.peers ? peer_rows(options, values) : std::vector<bench::CodecBenchRow>();
@@ -218,6 +232,10 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--warm-up", options->warm_up_encodes, "Encodes before anything is timed")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{0}, std::size_t{100000}));
+  command
+      ->add_option("--part-values", options->part_values,
+                   "Encode parts of so many values by themselves, or the array whole")
+      ->capture_default_str();
   command->add_flag("--peers", options->peers,
                     "Measure snappy, lz4, zstd and zfp too, by one thread");
   command->add_flag("--json", options->json, "Print JSON");

@@ -1,5 +1,7 @@
 #include "bench/codec_bench.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -20,8 +22,6 @@
 
 namespace tersewire::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kInputs = 3;
 // What is timed at once covers at least so many values, so that the clock's grain does not matter.
@@ -45,11 +45,51 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Of the calling thread: others that want its processor do not count.
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+using Clock = double (*)();
+
 template <typename Work>
-double seconds_of(std::size_t times, Work&& work) {
-  const auto start = Clock::now();
+double seconds_of(Clock now, std::size_t times, Work&& work) {
+  const double start = now();
   for (std::size_t i = 0; i < times; ++i) work();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return now() - start;
+}
+
+// What `pool` does is over when the clock on the wall says so.
+Clock clock_of(const ThreadPool* pool) {
+  return pool != nullptr ? wall_seconds : processor_seconds;
+}
+
+// A part of an array.
+struct Stretch {
+  std::size_t begin;
+  std::size_t elems;
+};
+
+std::vector<Stretch> cut(std::size_t elems, std::size_t part_values) {
+  const std::size_t part = part_values == 0 ? elems : part_values;
+  std::vector<Stretch> parts;
+  for (std::size_t i = 0; i < elems; i += part) parts.push_back({i, std::min(part, elems - i)});
+  return parts;
+}
+
+// Calls task(part, pool): a part alone has all threads, several are taken by one thread each.
+template <typename Parts, typename Task>
+void run_each(ThreadPool* pool, Parts& parts, Task&& task) {
+  if (pool != nullptr && parts.size() > 1) {
+    return pool->run(parts.size(), [&](std::size_t i) { task(parts[i], nullptr); });
+  }
+  for (auto& part : parts) task(part, pool);
 }
 
 // Calls task(begin, end) for one equal part of n a thread, fewer where they would be short.
@@ -94,28 +134,36 @@ class ForcedTarget {
   ForcedTarget& operator=(const ForcedTarget&) = delete;
 };
 
-// The passes that an encoder with a residual makes over memory, with nothing packed.
+// The passes that an encoder with a residual makes over each part, with nothing packed.
 class Floor {
  public:
-  explicit Floor(std::size_t elems) : residual_(elems, 0.0F) {}
+  Floor(std::size_t elems, std::size_t part_values)
+      : residual_(elems, 0.0F), parts_(cut(elems, part_values)) {}
 
   void pass(std::span<const float> input, ThreadPool* pool) {
+    run_each(pool, parts_, [&](const Stretch& part, ThreadPool* threads) {
+      pass_part(input.subspan(part.begin, part.elems), residual_.data() + part.begin, threads);
+    });
+  }
+
+ private:
+  static void pass_part(std::span<const float> input, float* residual, ThreadPool* pool) {
     std::atomic<std::uint32_t> largest{0};
     run_split(pool, input.size(), [&](std::size_t begin, std::size_t end) {
-      const std::uint32_t bits = kernels::accumulate_max_abs_bits(
-          residual_.data() + begin, input.data() + begin, end - begin);
+      const std::uint32_t bits =
+          kernels::accumulate_max_abs_bits(residual + begin, input.data() + begin, end - begin);
       std::uint32_t seen = largest.load();
       while (seen < bits && !largest.compare_exchange_weak(seen, bits)) {
       }
     });
     const float limit = std::bit_cast<float>(largest.load());
     run_split(pool, input.size(), [&](std::size_t begin, std::size_t end) {
-      kernels::subtract_where_above(residual_.data() + begin, limit, end - begin);
+      kernels::subtract_where_above(residual + begin, limit, end - begin);
     });
   }
 
- private:
   std::vector<float> residual_;
+  std::vector<Stretch> parts_;
 };
 
 // Runs for a while in registers alone.
@@ -134,10 +182,10 @@ double compute_scaling(ThreadPool& pool, std::size_t rounds) {
   std::vector<double> alone;
   std::vector<double> together;
   for (std::size_t round = 0; round < rounds; ++round) {
-    alone.push_back(seconds_of(1, [&] {
+    alone.push_back(seconds_of(wall_seconds, 1, [&] {
       for (std::size_t i = 0; i < sink.size(); ++i) sink[i] ^= compute(round + i + 1);
     }));
-    together.push_back(seconds_of(1, [&] {
+    together.push_back(seconds_of(wall_seconds, 1, [&] {
       pool.run(sink.size(), [&](std::size_t i) { sink[i] ^= compute(round + i + 1); });
     }));
   }
@@ -158,8 +206,8 @@ struct Times {
 
 // The arrays that all measurements share.
 struct Arrays {
-  explicit Arrays(std::span<const float> values)
-      : inputs(values), floor(values.size()), out(values.size(), 0.0F) {}
+  Arrays(std::span<const float> values, std::size_t part_values)
+      : inputs(values), floor(values.size(), part_values), out(values.size(), 0.0F) {}
 
   Inputs inputs;
   Floor floor;
@@ -188,8 +236,8 @@ Errors errors_of(std::span<const float> values, std::span<const float> decoded) 
 // So many calls are timed at once.
 std::size_t repeats_for(std::size_t elems) { return (kMinTimedElems + elems - 1) / elems; }
 
-double time_of_copy(Arrays& arrays, std::size_t repeats, std::size_t& turn) {
-  return seconds_of(repeats, [&] {
+double time_of_copy(Clock now, Arrays& arrays, std::size_t repeats, std::size_t& turn) {
+  return seconds_of(now, repeats, [&] {
     const auto input = arrays.inputs.next(turn);
     std::memcpy(arrays.out.data(), input.data(), input.size_bytes());
   });
@@ -204,19 +252,48 @@ double bits_per_value(const std::vector<double>& payload_bytes, std::size_t elem
   return 8 * bytes / static_cast<double>(payload_bytes.size()) / static_cast<double>(elems);
 }
 
-// One codec with its encoder, whose residual lives through all variants: its bytes depend on none.
+// A part's encoder and what it made last.
+struct PartEncoder {
+  Stretch part;
+  std::unique_ptr<Encoder> encoder;
+  Encoded encoded{};
+  Bytes payload;
+
+  void encode(std::span<const float> input, std::uint64_t step, ThreadPool* pool) {
+    payload.clear();
+    encoded = encoder->encode(input.subspan(part.begin, part.elems), step, payload, pool);
+  }
+  [[nodiscard]] std::span<float> in(std::span<float> out) const {
+    return out.subspan(part.begin, part.elems);
+  }
+};
+
+// Random numbers begin anew in each part: how fast they are does not depend on which they are.
+std::vector<PartEncoder> make_encoders(const std::string& codec, std::size_t elems,
+                                       std::size_t part_values) {
+  const auto made = make_codec(codec);
+  std::vector<PartEncoder> encoders;
+  for (const Stretch part : cut(elems, part_values)) {
+    encoders.push_back({.part = part, .encoder = made->make_encoder(part.elems), .payload = {}});
+  }
+  return encoders;
+}
+
+// One codec with its encoders, whose residuals live through all variants: their bytes depend on
+// none.
 class CodecMeasurement {
  public:
-  CodecMeasurement(const std::string& codec, Arrays& arrays)
+  CodecMeasurement(const std::string& codec, Arrays& arrays, std::size_t part_values)
       : text_(codec),
+        part_values_(part_values),
         arrays_(arrays),
         elems_(arrays.inputs.elems()),
         repeats_(repeats_for(elems_)),
-        encoder_(make_codec(codec)->make_encoder(elems_)) {}
+        parts_(make_encoders(codec, elems_, part_values)) {}
 
   // Brings the residual into a steady state; without one there is none to reach.
   void warm_up(std::size_t encodes, ThreadPool* pool) {
-    if (encoder_->residual().empty()) return;
+    if (parts_.front().encoder->residual().empty()) return;
     for (; warm_up_encodes_ < encodes; ++warm_up_encodes_) encode(pool);
   }
 
@@ -242,31 +319,44 @@ class CodecMeasurement {
   [[nodiscard]] Errors first_errors() {
     std::size_t first = 0;
     const auto input = arrays_.inputs.next(first);
-    Bytes payload;
-    const Encoded encoded = make_codec(text_)->make_encoder(elems_)->encode(input, 0, payload);
-    decode(encoded.codec, payload, arrays_.out);
+    for (PartEncoder& part : make_encoders(text_, elems_, part_values_)) {
+      part.encode(input, 0, nullptr);
+      decode(part.encoded.codec, part.payload, part.in(arrays_.out));
+    }
     return errors_of(input, arrays_.out);
   }
 
   void encode(ThreadPool* pool) {
-    payload_.clear();
-    encoded_ = encoder_->encode(arrays_.inputs.next(encode_turn_), step_++, payload_, pool);
+    const auto input = arrays_.inputs.next(encode_turn_);
+    run_each(pool, parts_,
+             [&](PartEncoder& part, ThreadPool* threads) { part.encode(input, step_, threads); });
+    ++step_;
   }
 
   void round(Times& times, ThreadPool* pool) {
+    const Clock now = clock_of(pool);
     std::vector<float>& out = arrays_.out;
-    times.copy.push_back(time_of_copy(arrays_, repeats_, copy_turn_));
-    times.floor.push_back(
-        seconds_of(repeats_, [&] { arrays_.floor.pass(arrays_.inputs.next(floor_turn_), pool); }));
+    times.copy.push_back(time_of_copy(now, arrays_, repeats_, copy_turn_));
+    times.floor.push_back(seconds_of(
+        now, repeats_, [&] { arrays_.floor.pass(arrays_.inputs.next(floor_turn_), pool); }));
     if (pool != nullptr) {
-      times.encode_alone.push_back(seconds_of(repeats_, [&] { encode(nullptr); }));
+      times.encode_alone.push_back(seconds_of(now, repeats_, [&] { encode(nullptr); }));
     }
-    times.encode.push_back(seconds_of(repeats_, [&] { encode(pool); }));
-    payload_bytes_.push_back(static_cast<double>(payload_.size()));
-    times.decode.push_back(
-        seconds_of(repeats_, [&] { decode(encoded_.codec, payload_, out, pool); }));
-    times.decode_add.push_back(seconds_of(
-        repeats_, [&] { decode_add(encoded_.codec, payload_, kDecodeAddWeight, out, pool); }));
+    times.encode.push_back(seconds_of(now, repeats_, [&] { encode(pool); }));
+    payload_bytes_.push_back(0);
+    for (const PartEncoder& part : parts_) {
+      payload_bytes_.back() += static_cast<double>(part.payload.size());
+    }
+    times.decode.push_back(seconds_of(now, repeats_, [&] {
+      run_each(pool, parts_, [&](const PartEncoder& part, ThreadPool* threads) {
+        decode(part.encoded.codec, part.payload, part.in(out), threads);
+      });
+    }));
+    times.decode_add.push_back(seconds_of(now, repeats_, [&] {
+      run_each(pool, parts_, [&](const PartEncoder& part, ThreadPool* threads) {
+        decode_add(part.encoded.codec, part.payload, kDecodeAddWeight, part.in(out), threads);
+      });
+    }));
   }
 
   [[nodiscard]] CodecBenchRow row_of(const Times& times) const {
@@ -276,6 +366,7 @@ class CodecMeasurement {
     CodecBenchRow row;
     row.codec = text_;
     row.elems = elems_;
+    row.part_values = part_values_;
     row.warm_up_encodes = warm_up_encodes_;
     row.memcpy_gb_per_s = gb_per_s(elems_, repeats_, copy);
     row.encode_ratio = encode / copy;
@@ -289,12 +380,11 @@ class CodecMeasurement {
   }
 
   std::string text_;
+  std::size_t part_values_;
   Arrays& arrays_;
   std::size_t elems_;
   std::size_t repeats_;
-  std::unique_ptr<Encoder> encoder_;
-  Encoded encoded_{};
-  Bytes payload_;
+  std::vector<PartEncoder> parts_;
   std::vector<double> payload_bytes_;
   std::size_t warm_up_encodes_ = 0;
   std::size_t copy_turn_ = 0;
@@ -314,10 +404,12 @@ CodecBenchRow measure_peer(Peer& peer, Arrays& arrays, std::size_t rounds) {
   // The first round maps the memory and is not counted.
   for (std::size_t i = 0; i <= rounds; ++i) {
     if (i == 1) times = {};
-    times.copy.push_back(time_of_copy(arrays, repeats, copy_turn));
-    times.encode.push_back(
-        seconds_of(repeats, [&] { peer.encode(arrays.inputs.next(encode_turn), payload); }));
-    times.decode.push_back(seconds_of(repeats, [&] { peer.decode(payload, arrays.out); }));
+    times.copy.push_back(time_of_copy(processor_seconds, arrays, repeats, copy_turn));
+    times.encode.push_back(seconds_of(processor_seconds, repeats, [&] {
+      peer.encode(arrays.inputs.next(encode_turn), payload);
+    }));
+    times.decode.push_back(
+        seconds_of(processor_seconds, repeats, [&] { peer.decode(payload, arrays.out); }));
     if (i > 0) payload_bytes.push_back(static_cast<double>(payload.size()));
   }
   CodecBenchRow row;
@@ -362,10 +454,10 @@ std::map<std::size_t, Threads> make_threads(const CodecBenchConfig& config) {
 std::vector<CodecBenchRow> bench_codecs(const CodecBenchConfig& config,
                                         std::span<const float> values) {
   const auto threads = make_threads(config);
-  Arrays arrays(values);
+  Arrays arrays(values, config.part_values);
   std::vector<CodecBenchRow> rows;
   for (const std::string& codec : config.codecs) {
-    CodecMeasurement measurement(codec, arrays);
+    CodecMeasurement measurement(codec, arrays, config.part_values);
     measurement.warm_up(config.warm_up_encodes, threads.rbegin()->second.pool.get());
     for (const CodecBenchVariant& variant : config.variants) {
       const Threads& used = threads.at(variant.threads);
@@ -377,7 +469,7 @@ std::vector<CodecBenchRow> bench_codecs(const CodecBenchConfig& config,
 }
 
 std::vector<CodecBenchRow> bench_peers(std::size_t rounds, std::span<const float> values) {
-  Arrays arrays(values);
+  Arrays arrays(values, 0);
   std::vector<CodecBenchRow> rows;
   for (const auto& peer : make_peers()) rows.push_back(measure_peer(*peer, arrays, rounds));
   return rows;

@@ -2,9 +2,10 @@
 //
 // Everything is timed in interleaved rounds (memcpy, the floor, encode, decode, decode_add in
 // each), so that whatever else the machine does hits all alike; a row reports medians over its
-// rounds. Encoders meet three inputs in rotation, and run until their payloads have stopped growing
-// before anything is timed. It changes the SIMD target of the whole process while it runs: one
-// caller, and nothing else that encodes or decodes.
+// rounds. One thread's times are those of the processor, several threads' those on the clock.
+// Encoders meet three inputs in rotation, and run until their payloads have stopped growing before
+// anything is timed. It changes the SIMD target of the whole process while it runs: one caller, and
+// nothing else that encodes or decodes.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,8 @@
 
 namespace tersewire::bench {
 
+inline constexpr std::size_t kDefaultPartValues = std::size_t{1} << 18;
+
 // How each codec is measured once.
 struct CodecBenchVariant {
   std::string target;  // as force_simd_target() takes it
@@ -28,6 +31,9 @@ struct CodecBenchConfig {
   std::vector<CodecBenchVariant> variants;
   std::size_t rounds = 15;
   std::size_t warm_up_encodes = 150;  // for codecs with a residual
+  // The array is encoded and decoded in parts of so many values, each with its encoder, and threads
+  // take parts. 0: whole, and threads share it.
+  std::size_t part_values = kDefaultPartValues;
 };
 
 // One codec under one variant. Ratios are times over the time of memcpy, which is always one
@@ -37,13 +43,14 @@ struct CodecBenchRow {
   std::string target;
   std::size_t threads = 1;
   std::size_t elems = 0;
+  std::size_t part_values = 0;  // 0: whole
   std::size_t rounds = 0;
   std::size_t warm_up_encodes = 0;
   double memcpy_gb_per_s = 0;  // 10^9 bytes of the array copied
   double encode_ratio = 0;     // residual included
   double decode_ratio = 0;
   std::optional<double> decode_add_ratio;  // a library that is no codec has none
-  // The two passes over memory that error accumulation cannot avoid, by as many threads.
+  // The two passes that error accumulation cannot avoid, part by part, by as many threads.
   std::optional<double> floor_ratio;
   std::optional<double> encode_over_floor;
   double bits_per_value = 0;  // of payload

@@ -490,6 +490,7 @@ class Usage(CommandLineTest):
             (("encode", source), "OUT.tw"),
             (("transmogrify",), "transmogrify"),
             (("bench", "codecs", "--target", "mmx"), "mmx"),
+            (("bench", "codecs", "--part-values", "0"), "whole"),
         ]
         for (_, word), result in zip(cases, run_all([command for command, _ in cases])):
             with self.subTest(word=word):
@@ -528,6 +529,19 @@ class Usage(CommandLineTest):
                 self.assertGreater(row[key], 0)
             self.assertGreater(row["floor_ratio"], 0)
         self.assertEqual(rows[0]["bits_per_value"], 32)
+
+    def test_bench_in_parts(self):
+        options = "--codec 3lc:zre=off --elems 5000 --rounds 1 --warm-up 0 --target best --threads 2 --json".split()
+        bits = {}
+        for part_values in ("whole", "5000", "1000", "1"):
+            result = run("bench", "codecs", *options, "--part-values", part_values)
+            self.assert_done(result)
+            bits[part_values] = json.loads(result.stdout)[0]["bits_per_value"]
+        # A head of 9 bytes for each part, and a byte for each five values.
+        self.assertAlmostEqual(bits["whole"], 8 * (9 + 1000) / 5000)
+        self.assertEqual(bits["5000"], bits["whole"])
+        self.assertAlmostEqual(bits["1000"], 8 * (5 * 9 + 1000) / 5000)
+        self.assertAlmostEqual(bits["1"], 80)
 
 
 class Train(CommandLineTest):

@@ -52,11 +52,16 @@ std::uint32_t max_abs_sum_bits_of(const float* HWY_RESTRICT a, const float* HWY_
     const std::uint32_t bits = abs_bits(kTwo ? a[i] + b[i] : a[i]);
     tail = bits > tail ? bits : tail;
   }
-  // From the end to the beginning: that is what the caches hold for the pass that comes next.
   VecI even = hn::Zero(I());
   VecI odd = hn::Zero(I());
+  // From the end to the beginning: that is what the caches hold for the pass that comes next, where
+  // they cannot hold all.
   for (std::size_t i = whole; i > 0;) {
     i -= 2 * lanes;
+    for (std::size_t line = 0; line < 2 * kLanes; line += kLineElems) {
+      prefetch_far<-1>(a + i + line);
+      if constexpr (kTwo) prefetch_far<-1>(b + i + line);
+    }
     even = hn::Max(even, abs_bits(load(i)));
     odd = hn::Max(odd, abs_bits(load(i + lanes)));
   }
@@ -119,11 +124,10 @@ HWY_INLINE bool quantize_word_scalar(const float* input, float* residual, std::s
   return sent_bits != 0;
 }
 
-// What quantize_word() compares with and adds to.
+// What quantize_word() compares with.
 struct Quantizer {
   VecF m;
-  VecF limit;    // the smallest magnitude that is sent
-  VecF largest;  // so far
+  VecF limit;  // the smallest magnitude that is sent
 };
 
 // The smallest magnitude that, doubled, reaches m.
@@ -132,41 +136,47 @@ HWY_INLINE float half_up(float m) {
   return half + half < m ? std::bit_cast<float>(std::bit_cast<std::uint32_t>(half) + 1) : half;
 }
 
-// 64 values.
+// 64 values. Returns what is sent.
 template <bool kResidual>
-HWY_INLINE void quantize_word(const float* HWY_RESTRICT input, float* HWY_RESTRICT residual,
-                              Quantizer& quantizer, std::uint64_t* sent, std::uint64_t* negative) {
+HWY_INLINE std::uint64_t quantize_word(const float* HWY_RESTRICT input,
+                                       float* HWY_RESTRICT residual, const Quantizer& quantizer,
+                                       std::uint64_t* sent, std::uint64_t* negative) {
   const F f;
   for (std::size_t i = 0; i < kWordBits; i += kLineElems) {
     prefetch(input + i);
     if constexpr (kResidual) prefetch(residual + i);
   }
+  std::uint64_t sent_bits = 0;
+  std::uint64_t negative_bits = 0;
+  HWY_UNROLL(4)
   for (std::size_t i = 0; i < kWordBits; i += kLanes) {
     VecF t = hn::LoadU(f, input + i);
     if constexpr (kResidual) t = hn::Add(t, hn::LoadU(f, residual + i));
-    const VecF magnitude = hn::Abs(t);
-    const auto is_sent = hn::Ge(magnitude, quantizer.limit);
-    quantizer.largest = hn::Max(quantizer.largest, magnitude);
-    store_mask(f, is_sent, sent, i);
-    store_mask(f, hn::Lt(t, hn::Zero(f)), negative, i);
+    const auto is_sent = hn::Ge(hn::Abs(t), quantizer.limit);
+    sent_bits |= bits_of(f, is_sent) << i;
+    negative_bits |= bits_of(f, hn::Lt(t, hn::Zero(f))) << i;
     if constexpr (kResidual) {
       const VecF rest = hn::Sub(t, hn::CopySignToAbs(quantizer.m, t));
       hn::StoreU(hn::IfThenElse(is_sent, rest, t), f, residual + i);
     }
   }
+  *sent = sent_bits;
+  *negative = negative_bits;
+  return sent_bits;
 }
 
 template <bool kResidual>
 bool quantize_ternary_of(const float* input, float* residual, std::size_t n, float m,
                          std::uint64_t* sent, std::uint64_t* negative) {
   const F f;
-  Quantizer quantizer{hn::Set(f, m), hn::Set(f, half_up(m)), hn::Zero(f)};
+  const Quantizer quantizer{hn::Set(f, m), hn::Set(f, half_up(m))};
+  std::uint64_t all_sent = 0;
   std::size_t i = 0;
   for (; i + kWordBits <= n; i += kWordBits) {
-    quantize_word<kResidual>(input + i, kResidual ? residual + i : nullptr, quantizer, sent++,
-                             negative++);
+    all_sent |= quantize_word<kResidual>(input + i, kResidual ? residual + i : nullptr, quantizer,
+                                         sent++, negative++);
   }
-  bool any = !hn::AllFalse(f, hn::Ge(quantizer.largest, quantizer.limit));
+  bool any = all_sent != 0;
   if (i < n) {
     any |= quantize_word_scalar(input + i, kResidual ? residual + i : nullptr, n - i, m, sent,
                                 negative);

@@ -34,6 +34,23 @@ HWY_INLINE void store_mask(D d, hn::Mask<D> mask, std::uint64_t* word, std::size
   }
 }
 
+// A mask's bits, the first lane's lowest, kept in a register: a word of them that was put together
+// in memory could not be read at once.
+template <class D>
+HWY_INLINE std::uint64_t bits_of(D d, hn::Mask<D> mask) {
+  constexpr std::size_t lanes = hn::MaxLanes(D());
+  if constexpr (lanes > 8) {
+    std::uint16_t bits;
+    static_assert(lanes == 16);
+    hn::StoreMaskBits(d, mask, reinterpret_cast<std::uint8_t*>(&bits));
+    return bits;
+  } else {
+    std::uint8_t bits;
+    hn::StoreMaskBits(d, mask, &bits);
+    return bits & ((1U << lanes) - 1);
+  }
+}
+
 // The mask whose lanes are the lowest bits of `bits`.
 template <class D>
 HWY_INLINE hn::Mask<D> mask_of(D d, std::uint64_t bits) {
@@ -46,6 +63,19 @@ HWY_INLINE hn::Mask<D> mask_of(D d, std::uint64_t bits) {
 HWY_INLINE void prefetch(const float* at) {
   constexpr std::size_t kAheadBytes = 4096;
   hwy::Prefetch(reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(at) + kAheadBytes));
+}
+
+// The same for a first pass, which does little but wait for memory: into the second cache, which
+// can wait for more lines at a time than the first, and from twice as far. kWay is -1 for a pass
+// from the end to the beginning.
+template <int kWay = 1>
+HWY_INLINE void prefetch_far(const float* at) {
+  constexpr auto kAheadBytes = static_cast<std::uintptr_t>(kWay * 8192);
+  constexpr int kRead = 0;
+  constexpr int kSecondCache = 2;
+  __builtin_prefetch(
+      reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(at) + kAheadBytes), kRead,
+      kSecondCache);
 }
 
 }  // namespace tersewire::kernels::HWY_NAMESPACE

@@ -7,9 +7,10 @@
 
 #include <bit>
 
+#include "lane_masks_inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace tersewire::kernels::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 using D = hn::ScalableTag<double>;
 using One = hn::CappedTag<double, 1>;
@@ -123,6 +124,9 @@ BlockSurvey survey_of(const Term& term, const float* HWY_RESTRICT input,
   Totals totals;
   std::size_t i = 0;
   for (; i + kSumLanes <= n; i += kSumLanes) {
+    // 16 values are a line.
+    prefetch_far(input + i);
+    if constexpr (kResidual) prefetch_far(residual + i);
     add_values<kResidual>(term, input + i, residual + (kResidual ? i : 0), totals);
   }
   double first[kSumLanes];
