@@ -19,10 +19,10 @@ constexpr std::uint32_t kFactor2 = 0xCD9E8D57;
 constexpr std::uint32_t kKeyStep0 = 0x9E3779B9;
 constexpr std::uint32_t kKeyStep2 = 0xBB67AE85;
 
-// The keys of all rounds, those that words 0 and 2 meet, as wide as a lane is; 0 behind the last.
+// The keys of all rounds, those that words 0 and 2 meet, as wide as a lane is.
 struct Keys {
-  std::array<std::uint64_t, kRounds + 1> of0{};
-  std::array<std::uint64_t, kRounds + 1> of2{};
+  std::array<std::uint64_t, kRounds> of0{};
+  std::array<std::uint64_t, kRounds> of2{};
 };
 
 HWY_INLINE Keys keys_of(std::uint64_t seed) {
@@ -72,8 +72,7 @@ using U64 = hn::ScalableTag<std::uint64_t>;
 using VecU64 = hn::Vec<U64>;
 
 // A block in each 64-bit lane, each of its words in the low half of one vector. What is in the high
-// halves does not matter: a product takes low halves only, and no sum carries upwards. Words 1 and
-// 3 hold the next round's keys already, which need not wait for what they will meet.
+// halves does not matter: a product takes low halves only, and no sum carries upwards.
 struct Blocks {
   VecU64 word0;
   VecU64 word1;
@@ -92,14 +91,18 @@ HWY_INLINE VecU64 product(VecU64 a, std::uint32_t factor) {
   return hn::MulEven(hn::BitCast(U32(), a), hn::Set(U32(), factor));
 }
 
-// The keys are the next round's.
+// The high halves where the low ones were. A shuffle, because shifts want the unit that multiplies.
+HWY_INLINE VecU64 high_halves(VecU64 v) {
+  return hn::BitCast(U64(), hn::Shuffle2301(hn::BitCast(U32(), v)));
+}
+
 HWY_INLINE void run_round(Blocks& b, VecU64 key0, VecU64 key2) {
   const VecU64 product0 = product(b.word0, kFactor0);
   const VecU64 product2 = product(b.word2, kFactor2);
-  b.word0 = hn::Xor(hn::ShiftRight<32>(product2), b.word1);
-  b.word1 = hn::Xor(product2, key0);
-  b.word2 = hn::Xor(hn::ShiftRight<32>(product0), b.word3);
-  b.word3 = hn::Xor(product0, key2);
+  b.word0 = hn::Xor3(high_halves(product2), b.word1, key0);
+  b.word1 = product2;
+  b.word2 = hn::Xor3(high_halves(product0), b.word3, key2);
+  b.word3 = product0;
 }
 
 template <class Half>
@@ -109,21 +112,20 @@ HWY_INLINE void run_round(Pair<Half>& pair, VecU64 key0, VecU64 key2) {
 }
 
 // Sets the counters of the blocks from j[0] on, and j behind them.
-HWY_INLINE void start(const RandomStream& stream, const Keys& keys, VecU64& j, Blocks& b) {
+HWY_INLINE void start(const RandomStream& stream, VecU64& j, Blocks& b) {
   const U64 d;
   const VecU64 sender = hn::Set(d, std::uint64_t{stream.sender} << 8);
-  const VecU64 step = hn::Set(d, stream.step & 0xFFFFFFFF);
   b.word0 = j;
-  b.word1 = hn::Xor(hn::Add(hn::ShiftRight<32>(j), sender), hn::Set(d, keys.of0[0]));
+  b.word1 = hn::Add(hn::ShiftRight<32>(j), sender);
   b.word2 = hn::Set(d, stream.tensor);
-  b.word3 = hn::Xor(step, hn::Set(d, keys.of2[0]));
+  b.word3 = hn::Set(d, stream.step);
   j = hn::Add(j, hn::Set(d, hn::Lanes(d)));
 }
 
 template <class Half>
-HWY_INLINE void start(const RandomStream& stream, const Keys& keys, VecU64& j, Pair<Half>& pair) {
-  start(stream, keys, j, pair.first);
-  start(stream, keys, j, pair.second);
+HWY_INLINE void start(const RandomStream& stream, VecU64& j, Pair<Half>& pair) {
+  start(stream, j, pair.first);
+  start(stream, j, pair.second);
 }
 
 // Writes the blocks' words in order and returns where they end.
@@ -161,8 +163,8 @@ HWY_INLINE std::size_t whole_vectors(const RandomStream& stream, const Keys& key
   const std::size_t whole = n / draws * draws;
   for (std::size_t i = 0; i < whole; i += draws) {
     Pair<Pair<Blocks>> blocks;
-    start(stream, keys, at, blocks);
-    for (std::size_t round = 1; round <= kRounds; ++round) {
+    start(stream, at, blocks);
+    for (std::size_t round = 0; round < kRounds; ++round) {
       run_round(blocks, hn::Set(d, keys.of0[round]), hn::Set(d, keys.of2[round]));
     }
     store(blocks, out + i);

@@ -127,6 +127,7 @@ HWY_INLINE void select_word(const float* HWY_RESTRICT input, float* HWY_RESTRICT
     prefetch(input + i);
     if constexpr (kResidual) prefetch(residual + i);
   }
+  HWY_UNROLL(4)
   for (std::size_t i = 0; i < kWordElems; i += kLanes) {
     const VecF t = load_sum<kResidual>(input, residual, i);
     const VecF h = hn::Add(t, hn::Mul(gain, hn::LoadU(f, input + i)));
@@ -193,6 +194,7 @@ std::uint32_t select_above_of(const float* HWY_RESTRICT input, const float* HWY_
       prefetch(input + word * kWordElems + i);
       if constexpr (kResidual) prefetch(residual + word * kWordElems + i);
     }
+    HWY_UNROLL(4)
     for (std::size_t i = 0; i < kWordElems; i += kLanes) {
       const VecF magnitude = hn::Abs(load_sum<kResidual>(input, residual, word * kWordElems + i));
       largest = hn::Max(largest, hn::BitCast(I(), magnitude));

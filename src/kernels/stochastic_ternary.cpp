@@ -46,40 +46,45 @@ struct Draw {
   VecF unit;
 };
 
-// 64 values. Returns which lanes had a digit.
+// 64 values. Returns which of them have a digit.
 template <bool kResidual>
-HWY_INLINE hn::Mask<F> quantize_word(const float* HWY_RESTRICT input, float* HWY_RESTRICT residual,
-                                     const Draw& draw, const std::uint32_t* HWY_RESTRICT words,
-                                     std::uint64_t* sent, std::uint64_t* negative) {
+HWY_INLINE std::uint64_t quantize_word(const float* HWY_RESTRICT input,
+                                       float* HWY_RESTRICT residual, const Draw& draw,
+                                       const std::uint32_t* HWY_RESTRICT words, std::uint64_t* sent,
+                                       std::uint64_t* negative) {
   const F f;
-  auto any = hn::FirstN(f, 0);
+  std::uint64_t sent_bits = 0;
+  std::uint64_t negative_bits = 0;
+  HWY_UNROLL(4)
   for (std::size_t i = 0; i < kWordBits; i += kLanes) {
     VecF t = hn::LoadU(f, input + i);
     if constexpr (kResidual) t = hn::Add(t, hn::LoadU(f, residual + i));
     const auto is_sent = draw(t, words + i);
-    any = hn::Or(any, is_sent);
-    store_mask(f, is_sent, sent, i);
-    store_mask(f, hn::Lt(t, hn::Zero(f)), negative, i);
+    sent_bits |= bits_of(f, is_sent) << i;
+    negative_bits |= bits_of(f, hn::Lt(t, hn::Zero(f))) << i;
     if constexpr (kResidual) {
       const VecF rest = hn::Sub(t, hn::CopySignToAbs(draw.scaler, t));
       hn::StoreU(hn::IfThenElse(is_sent, rest, t), f, residual + i);
     }
   }
-  return any;
+  *sent = sent_bits;
+  *negative = negative_bits;
+  return sent_bits;
 }
 
 // Fewer than 64 values, zeros behind them: a zero is never sent.
 template <bool kResidual>
-hn::Mask<F> quantize_rest(const float* input, float* residual, std::size_t n, const Draw& draw,
-                          const std::uint32_t* words, std::uint64_t* sent,
-                          std::uint64_t* negative) {
+std::uint64_t quantize_rest(const float* input, float* residual, std::size_t n, const Draw& draw,
+                            const std::uint32_t* words, std::uint64_t* sent,
+                            std::uint64_t* negative) {
   float inputs[kWordBits] = {};
   float residuals[kWordBits] = {};
   std::uint32_t drawn[kWordBits] = {};
   std::copy_n(input, n, inputs);
   std::copy_n(words, n, drawn);
   if constexpr (kResidual) std::copy_n(residual, n, residuals);
-  const auto any = quantize_word<kResidual>(inputs, residuals, draw, drawn, sent, negative);
+  const std::uint64_t any =
+      quantize_word<kResidual>(inputs, residuals, draw, drawn, sent, negative);
   if constexpr (kResidual) std::copy_n(residuals, n, residual);
   return any;
 }
@@ -87,8 +92,7 @@ hn::Mask<F> quantize_rest(const float* input, float* residual, std::size_t n, co
 template <bool kResidual>
 bool quantize(const float* input, float* residual, std::size_t n, const Draw& draw,
               const std::uint32_t* words, std::uint64_t* sent, std::uint64_t* negative) {
-  const F f;
-  auto any = hn::FirstN(f, 0);
+  std::uint64_t any = 0;
   std::size_t i = 0;
   for (; i + kWordBits <= n; i += kWordBits) {
     float* rest = kResidual ? residual + i : nullptr;
@@ -96,15 +100,13 @@ bool quantize(const float* input, float* residual, std::size_t n, const Draw& dr
       prefetch(input + i + line);
       if constexpr (kResidual) prefetch(rest + line);
     }
-    any =
-        hn::Or(any, quantize_word<kResidual>(input + i, rest, draw, words + i, sent++, negative++));
+    any |= quantize_word<kResidual>(input + i, rest, draw, words + i, sent++, negative++);
   }
   if (i < n) {
     float* rest = kResidual ? residual + i : nullptr;
-    any = hn::Or(any,
-                 quantize_rest<kResidual>(input + i, rest, n - i, draw, words + i, sent, negative));
+    any |= quantize_rest<kResidual>(input + i, rest, n - i, draw, words + i, sent, negative);
   }
-  return !hn::AllFalse(f, any);
+  return any != 0;
 }
 
 }  // namespace
