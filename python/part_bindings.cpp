@@ -17,6 +17,7 @@
 #include "python/tensor_encoder.h"
 #include "tersewire/codec.h"
 #include "tersewire/error.h"
+#include "tersewire/thread_pool.h"
 
 namespace tersewire::python {
 namespace {
@@ -109,13 +110,13 @@ py::buffer_info buffer_of(const PackedParts& packed) {
 }
 
 void decode_parts(const PackedParts& packed, const py::object& values,
-                  const std::vector<Stretch>& stretches) {
+                  const std::vector<Stretch>& stretches, ThreadPool* pool) {
   const auto payloads = payloads_of(packed, stretches.size());
   const ArrayArgument array(values, "values", Access::kWrite);
   const auto all = array.floats();
   const py::gil_scoped_release released;
   for (std::size_t i = 0; i < stretches.size(); ++i) {
-    decode(payloads[i].codec, payloads[i].bytes, values_of(all, stretches[i]));
+    decode(payloads[i].codec, payloads[i].bytes, values_of(all, stretches[i]), pool);
   }
 }
 
@@ -124,15 +125,15 @@ class PartSums {
  public:
   // from_zero: what was there before does not count.
   PartSums(const std::vector<SharedParts>& received, std::size_t parts, float weight,
-           bool from_zero)
-      : weight_(weight), from_zero_(from_zero) {
+           bool from_zero, ThreadPool* pool)
+      : weight_(weight), from_zero_(from_zero), pool_(pool) {
     for (const SharedParts& packed : received) of_ranks_.push_back(payloads_of(*packed, parts));
   }
 
   void add(std::size_t part, std::span<float> values) const {
     if (from_zero_) std::ranges::fill(values, 0.0F);
     for (const auto& payloads : of_ranks_) {
-      decode_add(payloads[part].codec, payloads[part].bytes, weight_, values);
+      decode_add(payloads[part].codec, payloads[part].bytes, weight_, values, pool_);
     }
   }
 
@@ -140,11 +141,12 @@ class PartSums {
   std::vector<std::vector<PartPayload>> of_ranks_;
   float weight_;
   bool from_zero_;
+  ThreadPool* pool_;
 };
 
 void add_parts(const std::vector<SharedParts>& received, float weight, const py::object& values,
-               const std::vector<Stretch>& stretches, bool from_zero) {
-  const PartSums sums(received, stretches.size(), weight, from_zero);
+               const std::vector<Stretch>& stretches, bool from_zero, ThreadPool* pool) {
+  const PartSums sums(received, stretches.size(), weight, from_zero, pool);
   const ArrayArgument array(values, "values", Access::kWrite);
   const auto all = array.floats();
   const py::gil_scoped_release released;
@@ -156,9 +158,11 @@ void add_parts(const std::vector<SharedParts>& received, float weight, const py:
 class PartEncoders {
  public:
   PartEncoders(std::vector<std::shared_ptr<TensorEncoder>> encoders,
-               const std::vector<std::uint64_t>& begins, std::shared_ptr<PayloadMemory> memory)
+               const std::vector<std::uint64_t>& begins, std::shared_ptr<PayloadMemory> memory,
+               ThreadPool* pool)
       : encoders_(std::move(encoders)),
         memory_(std::move(memory)),
+        pool_(pool),
         encoded_bytes_(encoders_.size()) {
     if (begins.size() != encoders_.size()) {
       throw Error(ErrorCode::kInvalidArgument, "pass as many beginnings as encoders");
@@ -176,7 +180,7 @@ class PartEncoders {
   SharedParts encode_mean(const std::vector<SharedParts>& received, const py::object& values,
                           std::uint64_t step) {
     const PartSums mean(received, stretches_.size(), 1.0F / static_cast<float>(received.size()),
-                        true);
+                        true, pool_);
     const ArrayArgument array(values, "values", Access::kWrite);
     return encoded(array.floats(), step, &mean);
   }
@@ -194,7 +198,7 @@ class PartEncoders {
         const auto own = values_of(values, stretches_[i]);
         if (mean != nullptr) mean->add(i, own);
         const std::size_t before = bytes.size();
-        const Encoded encoded = encoders_[i]->append(own, step, bytes);
+        const Encoded encoded = encoders_[i]->append(own, step, bytes, pool_);
         const std::size_t length = bytes.size() - before;
         not_finite_ += encoded.not_finite ? 1 : 0;
         encoded_bytes_[i] += length;
@@ -211,6 +215,7 @@ class PartEncoders {
   std::vector<std::shared_ptr<TensorEncoder>> encoders_;
   std::vector<Stretch> stretches_;
   std::shared_ptr<PayloadMemory> memory_;
+  ThreadPool* pool_;
   std::vector<std::uint64_t> encoded_bytes_;
   std::uint64_t not_finite_ = 0;
 };
@@ -238,8 +243,9 @@ void bind_parts(py::module_& module) {
   py::class_<PartEncoders>(module, "_PartEncoders",
                            "Encodes parts that lie at the same places of each bucket.")
       .def(py::init<std::vector<std::shared_ptr<TensorEncoder>>, const std::vector<std::uint64_t>&,
-                    std::shared_ptr<PayloadMemory>>(),
-           py::arg("encoders"), py::arg("begins"), py::arg("memory"))
+                    std::shared_ptr<PayloadMemory>, ThreadPool*>(),
+           py::keep_alive<1, 5>(), py::arg("encoders"), py::arg("begins"), py::arg("memory"),
+           py::arg("pool") = py::none(), "pool: threads to use; the bytes do not depend on it.")
       .def("encode", &PartEncoders::encode, py::arg("values"), py::arg("step"),
            "Has each encoder encode its shape's values of a flat array, from its own beginning on.")
       .def("encode_mean", &PartEncoders::encode_mean, py::arg("received"), py::arg("values"),
@@ -250,12 +256,12 @@ void bind_parts(py::module_& module) {
       .def_property_readonly("not_finite", &PartEncoders::not_finite,
                              "How many encodings were of a NaN or an infinity.");
   module.def("_decode_parts", &decode_parts, py::arg("packed"), py::arg("values"),
-             py::arg("stretches"),
+             py::arg("stretches"), py::arg("pool") = py::none(),
              R"(Decodes packed parts into stretches (first value, number) of a flat array.
 
 Raises Error (kDataLoss) where bytes are damaged; parts before the damaged one are then decoded.)");
   module.def("_add_parts", &add_parts, py::arg("received"), py::arg("weight"), py::arg("values"),
-             py::arg("stretches"), py::arg("from_zero"),
+             py::arg("stretches"), py::arg("from_zero"), py::arg("pool") = py::none(),
              R"(Adds weight times the packed parts of several ranks, in turn.
 
 from_zero  what is in the stretches before does not count)");

@@ -46,7 +46,7 @@ class TensorEncoder {
   void load_state_dict(const py::dict& state);
 
   // Without the GIL: as Encoder::encode(), elems() values.
-  Encoded append(std::span<const float> values, std::uint64_t step, Bytes& out);
+  Encoded append(std::span<const float> values, std::uint64_t step, Bytes& out, ThreadPool* pool);
 
  private:
   template <typename Task>

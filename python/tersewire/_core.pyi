@@ -159,7 +159,11 @@ class _PayloadMemory:
 
 class _PartEncoders:
     def __init__(
-        self, encoders: Sequence[Encoder], begins: Sequence[int], memory: _PayloadMemory
+        self,
+        encoders: Sequence[Encoder],
+        begins: Sequence[int],
+        memory: _PayloadMemory,
+        pool: Optional[ThreadPool] = None,
     ) -> None: ...
     def encode(self, values: _Array, step: int) -> _PackedParts: ...
     def encode_mean(
@@ -171,7 +175,10 @@ class _PartEncoders:
     def not_finite(self) -> int: ...
 
 def _decode_parts(
-    packed: _PackedParts, values: _Array, stretches: Sequence[Tuple[int, int]]
+    packed: _PackedParts,
+    values: _Array,
+    stretches: Sequence[Tuple[int, int]],
+    pool: Optional[ThreadPool] = None,
 ) -> None: ...
 def _add_parts(
     received: Sequence[_PackedParts],
@@ -179,4 +186,5 @@ def _add_parts(
     values: _Array,
     stretches: Sequence[Tuple[int, int]],
     from_zero: bool,
+    pool: Optional[ThreadPool] = None,
 ) -> None: ...

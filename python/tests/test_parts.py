@@ -36,6 +36,27 @@ def add(received, weight, out, from_zero):
                      from_zero)
 
 
+@pytest.mark.parametrize("codec", ["3lc", "terngrad", "oland-raj", "inceptionn"])
+def test_threads_change_no_bits(codec):
+    elems = [200_001, 70]
+    begins = [0, elems[0]]
+    stretches = list(zip(begins, elems))
+    values = gradient(sum(elems))
+
+    def run(pool):
+        encoders = _core._PartEncoders([tersewire.Codec(codec).encoder(n) for n in elems], begins,
+                                       _core._PayloadMemory(), pool)
+        made = [encoders.encode(values, step) for step in (0, 1)]
+        out = numpy.full(values.shape, 7, "float32")
+        _core._decode_parts(made[1], out, stretches, pool)
+        _core._add_parts(made, 0.3, out, stretches, False, pool)
+        mean = values.copy()
+        of_mean = encoders.encode_mean(made, mean, 2)
+        return [bytes(numpy.array(parts)) for parts in (*made, of_mean)], out.tobytes(), mean.tobytes()
+
+    assert run(tersewire.ThreadPool(3)) == run(None)
+
+
 def test_parts_are_the_payloads_that_encoders_make():
     values = gradient(350)
     heads, data = packed(values)

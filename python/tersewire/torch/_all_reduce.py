@@ -1,7 +1,7 @@
 """Exchange all-reduce: scalers that all ranks share, and sums of whole numbers (TernGrad)."""
 
 import time
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy
 import torch
@@ -36,9 +36,11 @@ class AllReduce(Exchange):
                        "numbers; take terngrad or another exchange")
 
     def __init__(self, group: PayloadGroup, infos: Sequence[tersewire.TensorInfo],
-                 codecs: Sequence[tersewire.Codec], seed: int) -> None:
+                 codecs: Sequence[tersewire.Codec], seed: int,
+                 pool: Optional[tersewire.ThreadPool]) -> None:
         parts = whole_parts([elems_of(info) for info in infos])
-        super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos))
+        super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos, pool),
+                         pool)
         self._ternary = [codec.name == "terngrad" for codec in codecs]
         self._not_finite = 0
         self._pushed_bytes = {part.number: 0 for part in parts}
@@ -70,7 +72,8 @@ class AllReduce(Exchange):
                 raw: bool) -> List[Tuple[_Stretch, torch.Tensor]]:
         """Each stretch with the scalers of all ranks: none for fp32, infinite where a rank's is."""
         begin = time.perf_counter()
-        own = [torch.from_numpy(self.push.encoders[part.number].local_scalers(values))
+        own = [torch.from_numpy(self.push.encoders[part.number].local_scalers(
+                   values, pool=self._pool))
                if self._ternary[part.parameter] and not raw else torch.empty(0)
                for part, values in stretches]
         self.push.seconds += time.perf_counter() - begin
@@ -85,7 +88,8 @@ class AllReduce(Exchange):
         each = sums.split([part.elems for (part, _), _ in digits])
         bucket_elems = []
         for ((part, values), scalers), levels in zip(digits, each):
-            payload = self.push.encoders[part.number].encode_under(scalers, values, step)
+            payload = self.push.encoders[part.number].encode_under(
+                scalers, values, step, pool=self._pool)
             tersewire.decode_levels_add(payload, levels)
             bucket_elems.append(tersewire.payload_scalers(payload, part.elems)[0])
         fields, bits = _fields(sums, self.group.ranks)
@@ -95,7 +99,7 @@ class AllReduce(Exchange):
         sums.copy_(_sums(fields, len(sums), self.group.ranks))
         for ((part, values), scalers), levels, elems in zip(digits, each, bucket_elems):
             mean = tersewire.encode_levels(levels, self.group.ranks, scalers, bucket_elems=elems)
-            tersewire.decode(mean, values)
+            tersewire.decode(mean, values, pool=self._pool)
             self._pushed_bytes[part.number] += -(-bits * part.elems // 8)
         self.decode_seconds += time.perf_counter() - begin
 

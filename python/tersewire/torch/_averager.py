@@ -2,6 +2,8 @@
 
 import atexit
 import dataclasses
+import os
+import socket
 import time
 import weakref
 from dataclasses import dataclass
@@ -58,6 +60,7 @@ class Settings:
     seed: int
     warm_up_steps: int
     loss_scale: Optional[Callable[[], float]]
+    threads: Optional[int]
 
 
 class GradientAverager:
@@ -85,9 +88,13 @@ class GradientAverager:
         self._exchange_seconds = 0.0
         self._group = PayloadGroup(_own_group(group))
         try:
-            self._check_alike(settings)
+            ranks_here = self._check_alike(settings)
+            threads = settings.threads
+            if threads is None:
+                threads = max(1, len(os.sched_getaffinity(0)) // ranks_here)
             self._exchange: Exchange = _EXCHANGES[settings.exchange](
-                self._group, self._infos, self._codecs, settings.seed)
+                self._group, self._infos, self._codecs, settings.seed,
+                None if threads == 1 else tersewire.ThreadPool(threads))
         except BaseException:
             self._group.close()
             raise
@@ -238,16 +245,19 @@ class GradientAverager:
             if name in residuals:
                 residual += residuals[name][part.begin:part.end]
 
-    def _check_alike(self, settings: Settings) -> None:
+    def _check_alike(self, settings: Settings) -> int:
+        """Returns how many of the ranks are on this machine."""
         told: List[Any] = [None] * self._group.ranks
-        # A function cannot travel, and each rank has its own.
-        own = (dataclasses.replace(settings, loss_scale=None), [
+        host = socket.gethostname()
+        # A function cannot travel, and each rank has its own, as of threads.
+        own = (dataclasses.replace(settings, loss_scale=None, threads=None), [
             (info.name, info.shape, codec.text) for info, codec in zip(self._infos, self._codecs)])
-        dist.all_gather_object(told, own, group=self._group.group)
-        for rank, others in enumerate(told):
-            if others != told[0]:
+        dist.all_gather_object(told, (host, own), group=self._group.group)
+        for rank, (_, others) in enumerate(told):
+            if others != told[0][1]:
                 refuse(f"rank {rank} has another model or other settings than rank 0; give every "
                        "rank the same")
+        return sum(other == host for other, _ in told)
 
     def _begin_step(self) -> None:
         if self._closed:

@@ -17,8 +17,10 @@ class Direction:
     """Encoders for one direction, one for each part, and what they made."""
 
     def __init__(self, parts: Iterable[Part], codecs: Sequence[tersewire.Codec], seed: int,
-                 sender: int, infos: Sequence[tersewire.TensorInfo]) -> None:
+                 sender: int, infos: Sequence[tersewire.TensorInfo],
+                 pool: Optional[tersewire.ThreadPool]) -> None:
         self.parts = list(parts)
+        self._pool = pool
         self.seconds = 0.0
         self.encoders = {
             part.number: codecs[part.parameter].encoder(
@@ -66,7 +68,8 @@ class Direction:
         if key not in self._prepared:
             encoders = self._raw if raw else self.encoders
             self._prepared[key] = _core._PartEncoders(
-                [encoders[part.number] for part in layout.parts], layout.begins, self._memory)
+                [encoders[part.number] for part in layout.parts], layout.begins, self._memory,
+                self._pool)
         return self._prepared[key]
 
     def residual(self, part: Part) -> Optional[torch.Tensor]:
@@ -78,8 +81,10 @@ class Direction:
 class Exchange:
     """What exchanges have: encoders by direction, all parts, and the time that decoding took."""
 
-    def __init__(self, group: PayloadGroup, parts: List[Part], push: Direction) -> None:
+    def __init__(self, group: PayloadGroup, parts: List[Part], push: Direction,
+                 pool: Optional[tersewire.ThreadPool]) -> None:
         self.group = group
+        self._pool = pool
         self.parts = parts
         self.push = push
         self.directions = {"pushed": push}
@@ -107,12 +112,12 @@ class Exchange:
              from_zero: bool = False) -> None:
         """Weight times what came, in the order of ranks; from_zero: in the values' place."""
         begin = time.perf_counter()
-        _core._add_parts(received, weight, values, layout.stretches, from_zero)
+        _core._add_parts(received, weight, values, layout.stretches, from_zero, self._pool)
         self.decode_seconds += time.perf_counter() - begin
 
     def _replace(self, packed: Packed, values: numpy.ndarray, layout: Layout) -> None:
         begin = time.perf_counter()
-        _core._decode_parts(packed, values, layout.stretches)
+        _core._decode_parts(packed, values, layout.stretches, self._pool)
         self.decode_seconds += time.perf_counter() - begin
 
 
@@ -120,9 +125,11 @@ class AllGather(Exchange):
     """Every rank sends its encoded gradients to every other (AdaComp, "Methodology")."""
 
     def __init__(self, group: PayloadGroup, infos: Sequence[tersewire.TensorInfo],
-                 codecs: Sequence[tersewire.Codec], seed: int) -> None:
+                 codecs: Sequence[tersewire.Codec], seed: int,
+                 pool: Optional[tersewire.ThreadPool]) -> None:
         parts = whole_parts([elems_of(info) for info in infos])
-        super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos))
+        super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos, pool),
+                         pool)
 
     def mean(self, step: int, values: numpy.ndarray, layout: BucketLayout, raw: bool) -> None:
         packed = self.push.encode(step, values, layout, raw)
@@ -138,12 +145,14 @@ class ShardedServer(Exchange):
     """
 
     def __init__(self, group: PayloadGroup, infos: Sequence[tersewire.TensorInfo],
-                 codecs: Sequence[tersewire.Codec], seed: int) -> None:
+                 codecs: Sequence[tersewire.Codec], seed: int,
+                 pool: Optional[tersewire.ThreadPool]) -> None:
         parts = shards([elems_of(info) for info in infos], group.ranks)
-        super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos))
+        super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos, pool),
+                         pool)
         own = [part for part in parts if part.owner == group.rank]
         # Ranks draw other random numbers as servers.
-        self.pull = Direction(own, codecs, seed, group.ranks + group.rank, infos)
+        self.pull = Direction(own, codecs, seed, group.ranks + group.rank, infos, pool)
         self.directions["pulled"] = self.pull
 
     def mean(self, step: int, values: numpy.ndarray, layout: BucketLayout, raw: bool) -> None:

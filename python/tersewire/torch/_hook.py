@@ -84,7 +84,8 @@ class Hook(GradientAverager):
 
 def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc", *,
              policy: str = "small", exchange: str = "sharded-server", seed: int = 0,
-             warm_up_steps: int = 0, loss_scale: Optional[Callable[[], float]] = None) -> Hook:
+             warm_up_steps: int = 0, loss_scale: Optional[Callable[[], float]] = None,
+             threads: Optional[int] = None) -> Hook:
     """Has a model that is wrapped in DistributedDataParallel exchange compressed gradients.
 
     model          trained on the CPU or on a GPU, from which buckets are copied to the CPU, where
@@ -102,6 +103,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc
     warm_up_steps  how many steps are not compressed
     loss_scale     for mixed precision: returns the factor of the step's loss, as
                    GradScaler.get_scale does; residuals follow when it changes
+    threads        that encode and decode, on this rank alone; by default the cores that this
+                   process may use, over the ranks of this machine. The bytes do not depend on them
 
     What is not sent in a step is added to the parameter's next gradient, whatever bucket it is in.
     The training loop stays as it is. Returns a Hook with counters, summary(), state_dict() and
@@ -109,4 +112,5 @@ def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc
     an error in a backward pass the job is over: the other ranks end with the time limit of their
     process group.
     """
-    return Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale))
+    return Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale,
+                                threads))

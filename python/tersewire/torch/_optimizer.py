@@ -69,7 +69,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]] = None,
         codec: str = "3lc", *, policy: str = "small", exchange: str = "sharded-server",
         seed: int = 0, warm_up_steps: int = 0,
-        loss_scale: Optional[Callable[[], float]] = None,
+        loss_scale: Optional[Callable[[], float]] = None, threads: Optional[int] = None,
         group: Optional[dist.ProcessGroup] = None) -> Any:
     """Has an optimizer average compressed gradients over all ranks before each step.
 
@@ -98,7 +98,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
              for name, parameter in named]
     averager = GradientAverager(
         infos, group or dist.group.WORLD,
-        Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale))
+        Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads))
     own = type(optimizer)
     optimizer.__class__ = type(own.__name__, (_AveragesFirst, own), {})
     wrapped: Any = optimizer

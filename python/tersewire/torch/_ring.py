@@ -1,6 +1,6 @@
 """Exchange ring: partial sums go around, and then the sums (INCEPTIONN, section IV)."""
 
-from typing import Sequence
+from typing import Optional, Sequence
 
 import numpy
 
@@ -31,10 +31,12 @@ class Ring(Exchange):
                        f"with every hop; take one of {', '.join(_CODECS)}, or another exchange")
 
     def __init__(self, group: PayloadGroup, infos: Sequence[tersewire.TensorInfo],
-                 codecs: Sequence[tersewire.Codec], seed: int) -> None:
+                 codecs: Sequence[tersewire.Codec], seed: int,
+                 pool: Optional[tersewire.ThreadPool]) -> None:
         parts = shards([elems_of(info) for info in infos], group.ranks)
         # A rank encodes each part once in a step: a partial sum, or the mean of its own shard.
-        super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos))
+        super().__init__(group, parts, Direction(parts, codecs, seed, group.rank, infos, pool),
+                         pool)
 
     def mean(self, step: int, values: numpy.ndarray, layout: BucketLayout, raw: bool) -> None:
         rank, ranks = self.group.rank, self.group.ranks
