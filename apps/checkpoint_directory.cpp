@@ -20,8 +20,9 @@ namespace fs = std::filesystem;
 constexpr std::string_view kDirectoryPrefix = "step-";
 // The number of this format; another one is not read.
 constexpr const char* kVersion = "1";
-// A node that writes one knows that every other is at most one behind, and in a tree two.
-constexpr std::size_t kKept = 3;
+// When a node writes one, every other has written the one that is two before, and in a tree three
+// (TrainHooks::on_checkpoint).
+constexpr std::size_t kKept = 4;
 
 // Facts of every file beside those of the trainer.
 constexpr const char* kVersionFact = "tersewire_checkpoint";

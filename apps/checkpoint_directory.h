@@ -52,9 +52,8 @@ class CheckpointDirectory {
  public:
   explicit CheckpointDirectory(const std::filesystem::path& run) : path_(run / "checkpoints") {}
 
-  // Writes one node's file, whole or not at all, and removes its files but for the last three: when
-  // a node writes one, every other has written the one before (in a tree, the one before that).
-  // Threads of different nodes.
+  // Writes one node's file, whole or not at all, and removes its files but for the last four, of
+  // which one at least is whole on every node. Threads of different nodes.
   void save(const CheckpointJob& job, trainer::NodeCheckpoint checkpoint) const;
 
   struct Found {

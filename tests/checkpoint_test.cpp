@@ -4,11 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tersewire/error.h"
+#include "trainer/checkpoint_saver.h"
 #include "trainer/data/image_samples.h"
 #include "trainer/data/stroke_digits.h"
 #include "trainer/train.h"
@@ -199,6 +205,112 @@ TEST_F(Refusals, AnArrayOfAnotherSize) {
 TEST_F(Refusals, NumbersThatAreNone) {
   checkpoint_.nodes[2].facts["losses"] = "1.5 oops";
   expect_refused(config_, small_data(), "no numbers");
+}
+
+// ---- Beside the training.
+
+using namespace std::chrono_literals;
+
+// What a thread waits for until another has done it.
+class Signal {
+ public:
+  void give() {
+    {
+      const std::lock_guard lock(mutex_);
+      given_ = true;
+    }
+    changed_.notify_all();
+  }
+  [[nodiscard]] bool wait(std::chrono::seconds timeout = 60s) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, timeout, [&] { return given_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool given_ = false;
+};
+
+TEST_P(EverySystem, StepsGoOnWhileACheckpointIsWritten) {
+  const TrainConfig& config = GetParam().config;
+  Signal steps_later;
+  std::atomic<int> written{0};
+  TrainHooks hooks;
+  hooks.on_step = [&](const StepReport& report) {
+    if (report.step == kBetween + 3) steps_later.give();
+  };
+  hooks.on_checkpoint = [&](const NodeCheckpoint& /*node*/) {
+    EXPECT_TRUE(steps_later.wait());
+    ++written;
+  };
+  train(config, small_data(), hooks);
+  const int nodes = config.workers + server_nodes(config);
+  EXPECT_EQ(written, nodes * static_cast<int>((kSteps - 1) / config.checkpoint_steps));
+}
+
+TEST_P(EverySystem, OneThatCannotBeWrittenEndsTheJobWithItsSentence) {
+  for (const int rank : {0, GetParam().config.workers + server_nodes(GetParam().config) - 1}) {
+    TrainHooks hooks;
+    hooks.on_checkpoint = [&](const NodeCheckpoint& node) {
+      if (node.rank == rank) throw Error(ErrorCode::kResourceExhausted, "the disk is full");
+    };
+    try {
+      train(GetParam().config, small_data(), hooks);
+      ADD_FAILURE() << "it went on";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
+      EXPECT_STREQ(error.what(), "the disk is full");
+    }
+  }
+}
+
+NodeCheckpoint checkpoint_of(int rank, std::uint64_t step) {
+  NodeCheckpoint checkpoint;
+  checkpoint.rank = rank;
+  checkpoint.step = step;
+  return checkpoint;
+}
+
+TEST(CheckpointSaver, ANodeWaitsForItsOwnAlone) {
+  Signal go_on;
+  std::mutex mutex;
+  std::vector<std::pair<int, std::uint64_t>> saved;
+  CheckpointSaver saver(
+      [&](const NodeCheckpoint& checkpoint) {
+        if (checkpoint.rank == 0 && checkpoint.step == 1) {
+          EXPECT_TRUE(go_on.wait());
+        }
+        const std::lock_guard lock(mutex);
+        saved.emplace_back(checkpoint.rank, checkpoint.step);
+      },
+      [](const std::string& sentence) { ADD_FAILURE() << sentence; });
+  saver.put(checkpoint_of(0, 1));
+  saver.put(checkpoint_of(1, 1));
+  saver.put(checkpoint_of(1, 2));
+  saver.finish(1);
+  EXPECT_EQ(saved, (std::vector<std::pair<int, std::uint64_t>>{{1, 1}, {1, 2}}));
+  go_on.give();
+  saver.put(checkpoint_of(0, 2));
+  saver.finish(0);
+  EXPECT_EQ(saved, (std::vector<std::pair<int, std::uint64_t>>{{1, 1}, {1, 2}, {0, 1}, {0, 2}}));
+  saver.finish(7);  // who has saved nothing waits for nothing
+  EXPECT_NO_THROW(saver.rethrow_failure());
+}
+
+TEST(CheckpointSaver, TellsOnceAndThrowsToWhoeverAsks) {
+  std::vector<std::string> told;
+  CheckpointSaver saver(
+      [](const NodeCheckpoint& checkpoint) {
+        throw Error(ErrorCode::kUnavailable, "no disk for " + std::to_string(checkpoint.rank));
+      },
+      [&](const std::string& sentence) { told.push_back(sentence); });
+  saver.put(checkpoint_of(3, 1));
+  EXPECT_THROW(saver.put(checkpoint_of(3, 2)), Error);
+  saver.put(checkpoint_of(4, 2));
+  EXPECT_THROW(saver.finish(4), Error);
+  EXPECT_EQ(told, std::vector<std::string>{"no disk for 3"});
+  EXPECT_THROW(saver.rethrow_failure(), Error);
 }
 
 TEST(Checkpoints, NeedAMultipleOfLocalSteps) {

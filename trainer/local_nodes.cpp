@@ -172,13 +172,18 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
                        const JobCheckpoint* resume)
     : config_(config),
       data_(data),
-      hooks_(hooks),
       ends_(ends),
+      saver_(hooks.on_checkpoint,
+             [this](const std::string& sentence) { ends_.front()->abort(sentence); }),
+      hooks_(hooks),
       job_(job_of(config)),
       owners_(tensor_servers(job_)),
       resume_(resume == nullptr ? std::nullopt
                                 : std::optional<CheckpointReader>(std::in_place, *resume, job_)),
       stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes()) {
+  if (hooks_.on_checkpoint) {
+    hooks_.on_checkpoint = [this](NodeCheckpoint checkpoint) { saver_.put(std::move(checkpoint)); };
+  }
   auto initial = Network::make(config.model, config.classes, config.seed, config.dropout);
   start_ = {
       .arguments = arguments_checksum(config, server_nodes(job_), resume_ ? resume_->step() : 0),
@@ -193,7 +198,7 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
     Transport& transport = rank == 0 ? static_cast<Transport&>(*first_) : *end;
     const bool serves = !workers_own_model(job_) && needs_update(job_, rank);
     workers_.push_back(std::make_unique<Worker>(
-        config, job_, transport, data, stop_, hooks, serves ? servers_update() : Update(),
+        config, job_, transport, data, stop_, hooks_, serves ? servers_update() : Update(),
         [this, rank](CheckpointWriter& checkpoint) { add_server(rank, checkpoint); },
         resume_ ? &*resume_ : nullptr));
   }
@@ -255,7 +260,12 @@ void LocalNodes::run() {
       tasks.emplace_back([this, &end] { run_one_server(end); });
     }
   }
-  run_all(tasks, *ends_.front());
+  try {
+    run_all(tasks, *ends_.front());
+  } catch (...) {
+    saver_.rethrow_failure();  // rather than that others were told to end
+    throw;
+  }
   if (first_) take_first_workers();
   workers_.clear();
 }
@@ -279,6 +289,7 @@ void LocalNodes::run_first(Worker& worker, SortingTransport& end) {
   for (int rank = 1; rank < nodes(); ++rank)
     compare_start(end.receive_report(rank, job_.wait_limits()));
   worker.run();
+  saver_.finish(0);
   seconds_ = worker.seconds();
   worker_reports_.push_back(report_of(worker));
   const auto checksums = checksums_of(worker.network().parameters());
@@ -291,6 +302,8 @@ void LocalNodes::run_first(Worker& worker, SortingTransport& end) {
 void LocalNodes::run_worker(Worker& worker, Transport& end) {
   end.send(0, pack_report(start_));
   worker.run();
+  // Who reports has everything on its disk.
+  saver_.finish(end.rank());
   const auto checksums = checksums_of(worker.network().parameters());
   end.send(0, pack_report(report_of(worker), bytes_of(checksums)));
   if (has_server(end.rank())) {
@@ -307,6 +320,7 @@ void LocalNodes::run_one_server(Transport& end) {
       run_server(job_, stoppable, needs_update(job_, rank) ? servers_update() : Update(), nullptr,
                  resume_ ? &resume_->exchange_of(rank) : nullptr,
                  [this, rank](const NodeState& state) { save_server(state, rank); });
+  saver_.finish(rank);
   end.send(0, pack_report(report, bytes_of(told_by(end.rank()))));
 }
 

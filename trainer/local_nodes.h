@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/checkpoint_pieces.h"
+#include "trainer/checkpoint_saver.h"
 #include "trainer/descent.h"
 #include "trainer/evaluation.h"
 #include "trainer/node_report.h"
@@ -63,8 +64,9 @@ class LocalNodes {
 
   const TrainConfig& config_;
   const DataSplits& data_;
-  const TrainHooks& hooks_;
   const std::vector<std::unique_ptr<Transport>>& ends_;
+  CheckpointSaver saver_;
+  TrainHooks hooks_;  // on_checkpoint hands over to that
   Job job_;
   std::vector<int> owners_;  // of tensors
   StartReport start_;

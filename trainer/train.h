@@ -87,9 +87,11 @@ struct TrainHooks {
   // Called by worker 0's thread in the first step and then in each that comes observe_steps later.
   // Observing changes nothing that the job computes.
   std::function<void(const Observation&)> on_observation = {};
-  // Called by the thread of each node here after every checkpoint_steps steps. All nodes' together
-  // are a JobCheckpoint; a node that calls it knows that every other has returned from its call for
-  // the checkpoint before.
+  // Called for each node here after every checkpoint_steps steps, by a thread of its own while the
+  // job goes on; for one node at a time, in order, so that a node waits where its last call has not
+  // returned. All nodes' together are a JobCheckpoint. When it is called for a node, every other's
+  // call for the checkpoint two before has returned, and in a tree the one three before. What it
+  // throws ends the job; train() returns when all calls have.
   std::function<void(NodeCheckpoint)> on_checkpoint = {};
   // Set it to end the run after the steps that are under way; may be null. A job of several
   // processes ends with kCancelled instead.
