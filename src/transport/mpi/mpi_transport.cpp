@@ -33,12 +33,8 @@ bool started_by_launcher() {
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(MpiPlace place, std::shared_ptr<Mailbox> mailbox, std::thread thread,
-               std::chrono::milliseconds deadline)
-      : place_(place),
-        mailbox_(std::move(mailbox)),
-        thread_(std::move(thread)),
-        deadline_(deadline) {}
+  MpiTransport(MpiPlace place, std::shared_ptr<Mailbox> mailbox, std::thread thread)
+      : place_(place), mailbox_(std::move(mailbox)), thread_(std::move(thread)) {}
   ~MpiTransport() override;
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
@@ -48,6 +44,7 @@ class MpiTransport final : public Transport {
   void send(int to, SharedBytes bytes) override;
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) noexcept override;
+  void set_limits(const TransportLimits& limits) override { mailbox_->set_limits(limits); }
   [[nodiscard]] Peer peer(int rank) const override { return mailbox_->peer(rank); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return sent_.load(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return received_.load(); }
@@ -56,14 +53,13 @@ class MpiTransport final : public Transport {
   MpiPlace place_;
   std::shared_ptr<Mailbox> mailbox_;
   std::thread thread_;
-  std::chrono::milliseconds deadline_;
   std::atomic<std::uint64_t> sent_{0};
   std::atomic<std::uint64_t> received_{0};
 };
 
 MpiTransport::~MpiTransport() {
   mailbox_->order_to_leave();
-  if (mailbox_->wait_until_left(deadline_ + kCallTime)) {
+  if (mailbox_->wait_until_left(mailbox_->limits().wait.deadline + kCallTime)) {
     thread_.join();
   } else {
     thread_.detach();
@@ -98,16 +94,15 @@ void MpiTransport::abort(const std::string& reason) noexcept {
 std::atomic<MpiThread*> kept_until_the_end{nullptr};
 
 // What the communication thread runs; everything that it needs is its own or shared.
-void communicate(const std::shared_ptr<Mailbox>& mailbox, std::promise<MpiPlace> place,
-                 const WaitLimits& limits) {
-  auto thread = std::make_unique<MpiThread>(mailbox, limits);
+void communicate(const std::shared_ptr<Mailbox>& mailbox, std::promise<MpiPlace> place) {
+  auto thread = std::make_unique<MpiThread>(mailbox);
   if (!thread->run(place)) kept_until_the_end = thread.release();
   mailbox->left();
 }
 
 }  // namespace
 
-std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits) {
+std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits, std::uint64_t queue_bytes) {
   static std::atomic<bool> joined{false};
   for (const auto limit : {limits.deadline, limits.progress_limit}) {
     if (limit >= 1ms && limit <= kLongestWait) continue;
@@ -123,12 +118,13 @@ std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits) {
     fail(ErrorCode::kFailedPrecondition,
          "this process has joined its MPI network before; MPI allows that once");
   }
-  const auto mailbox = std::make_shared<Mailbox>();
+  const auto mailbox = std::make_shared<Mailbox>(queue_bytes);
+  mailbox->set_limits({.wait = limits});
   std::promise<MpiPlace> promise;
   std::future<MpiPlace> place = promise.get_future();
   std::thread thread;
   try {
-    thread = std::thread(communicate, mailbox, std::move(promise), limits);
+    thread = std::thread(communicate, mailbox, std::move(promise));
   } catch (const std::system_error& error) {
     fail(ErrorCode::kResourceExhausted, "the system starts no thread for transport 'mpi': {}",
          error.what());
@@ -141,7 +137,7 @@ std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits) {
          limits.deadline.count());
   }
   try {
-    return std::make_unique<MpiTransport>(place.get(), mailbox, std::move(thread), limits.deadline);
+    return std::make_unique<MpiTransport>(place.get(), mailbox, std::move(thread));
   } catch (...) {
     mailbox->order_to_leave();
     thread.join();
