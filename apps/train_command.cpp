@@ -68,6 +68,7 @@ struct TrainFlags {
   std::string recipe;
   bool list_recipes = false;
   std::string codec = "3lc";
+  bool paper = false;
   double epochs = 0;
   std::string out;
   bool json = false;
@@ -192,6 +193,19 @@ void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Ne
   const auto result = trainer::train(config, data, hooks, std::move(network), resumed_from(flags));
   progress.finish();
   tell(flags, *result, directory, metrics.failure());
+}
+
+// The codec as its paper prints it, where we changed that and the text does not say.
+std::string as_published(const std::string& codec) {
+  const std::string name = codec.substr(0, codec.find(':'));
+  const auto& known = codec_descriptions();
+  const auto found = std::ranges::find(known, name, &CodecDescription::name);
+  const bool has_mode =
+      found != known.end() && std::ranges::any_of(found->parameters, [](const auto& parameter) {
+        return parameter.key == "mode" && parameter.range.find("paper") != std::string::npos;
+      });
+  if (!has_mode || codec.find("mode=") != std::string::npos) return codec;
+  return codec + (codec == name ? ":" : ",") + "mode=paper";
 }
 
 void check_codecs(const TrainFlags& flags) {
@@ -353,10 +367,12 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
   CLI::Option* push = command->add_option("--push-codec", config.push_codec, "Codec for gradients");
   CLI::Option* pull =
       command->add_option("--pull-codec", config.pull_codec, "Codec for what servers send");
+  command->add_flag("--paper", flags->paper,
+                    "Codecs as their papers print them, where ours do better: mode=paper");
   CLI::Option* policy = option(
       "--policy", config.policy,
-      "Rules CONDITION:CODEC; ... that go before the codecs, or small, 3lc-paper, terngrad-paper, "
-      "adacomp-paper");
+      "Rules CONDITION:CODEC; ... that go before the codecs, or auto, small, light, 3lc-paper, "
+      "terngrad-paper, adacomp-paper");
   option("--transport", config.transport,
          "What carries the bytes: in-process (threads), or mpi (processes that mpirun starts)");
   option("--deadline", config.deadline_seconds,
@@ -415,6 +431,11 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
     flags->settings = settings_of(*command);
     if (push->count() == 0) flags->config.push_codec = flags->codec;
     if (pull->count() == 0) flags->config.pull_codec = flags->codec;
+    if (flags->paper) {
+      for (std::string* text : {&flags->config.push_codec, &flags->config.pull_codec}) {
+        *text = as_published(*text);
+      }
+    }
     with_recipe_named(flags->recipe, [&] {
       // A resumed run has its number of steps already, whatever data and workers it has now.
       act(*flags, epochs->count() > 0 && !flags->resumed);

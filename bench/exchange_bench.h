@@ -34,7 +34,7 @@ struct ExchangeBenchConfig {
   std::string exchange = "parameter-server";
   std::vector<std::string> codecs = {"3lc"};     // each for both directions
   std::optional<std::string> baseline = "fp32";  // the codec that speedups are over; runs first
-  std::string policy = "small";
+  std::string policy = "auto";
   std::string transport = "in-process";  // or mpi
   // What each link of transport in-process carries, each way.
   std::optional<double> bits_per_second;

@@ -236,7 +236,7 @@ void bind_policies(py::module_& module) {
              R"(Chooses a codec for each tensor of a job; the first rule that matches wins.
 
 policy    "CONDITION:CODEC; ...", as "size<1000:fp32; kind=norm:fp32; last:fp32"; or the name of a
-          ready-made one: small, 3lc-paper, terngrad-paper, adacomp-paper
+          ready-made one: auto, small, light, 3lc-paper, terngrad-paper, adacomp-paper
 fallback  the codec of tensors that no rule matches
 tensors   TensorInfo of each, in the order in which the forward pass uses them
 

@@ -34,7 +34,7 @@ struct TrainConfig {
   bool raw_from_all = false;  // as Job::raw_from_all
   std::string push_codec = "3lc";
   std::string pull_codec = "3lc";
-  std::string policy = "small";
+  std::string policy = "auto";
   std::string exchange = "parameter-server";
   std::string transport = "in-process";
   // As Job::deadline and Job::progress_limit, in seconds.

@@ -42,7 +42,7 @@ struct Job {
   std::string exchange = "parameter-server";
   std::string push_codec = "3lc";  // for gradients, where the policy does not say otherwise
   std::string pull_codec = "3lc";  // for what servers send: model deltas or mean gradients
-  std::string policy = "small";    // see policy.h; applied to both directions
+  std::string policy = "auto";     // see policy.h; applied to both directions
   // What stochastic codecs draw their random numbers from, with the sender, the tensor and the
   // step.
   std::uint64_t seed = 0;

@@ -24,7 +24,9 @@ namespace tersewire {
 //   first  last  the first or the last layer: the tensors whose name up to the last '.' is the same
 //                as that of the first or last tensor
 // Ready-made texts by name:
+//   auto             light where `fallback` is 3lc with mode=blocks, else small
 //   small            size<256:fp32
+//   light            size<256:int8:ef=on: a quarter of fp32, and nothing is lost
 //   3lc-paper        kind=norm:fp32: tensors of norm layers uncompressed (3LC, section 4.2)
 //   terngrad-paper   last:fp32: the last layer uncompressed (TernGrad)
 //   adacomp-paper    kind=conv:adacomp:bin=50; *:adacomp:bin=500: bins by kind of layer (AdaComp)

@@ -1,10 +1,16 @@
 #include "codec_text.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "errors.h"
 
 namespace tersewire {
+namespace {
+
+constexpr float kMaxLead = 64;
+
+}  // namespace
 
 CodecText::CodecText(std::string_view text, std::string_view noun) : text_(text), noun_(noun) {
   const std::size_t colon = text.find(':');
@@ -104,13 +110,36 @@ CodecParameter non_finite_parameter() {
           "what to do with a tensor that holds NaN or infinity"};
 }
 
-EncoderOptions EncoderOptions::take(CodecText& text, bool error_feedback) {
-  return {.error_feedback = text.take_switch("ef", error_feedback),
-          .reject_not_finite = text.take_choice("non-finite", {"send", "reject"}) == 1};
+EncoderOptions EncoderOptions::take(CodecText& text, bool error_feedback, float lead) {
+  EncoderOptions options{
+      .error_feedback = text.take_switch("ef", error_feedback),
+      .reject_not_finite = text.take_choice("non-finite", {"send", "reject"}) == 1,
+      .lead = 1,
+      .has_lead = error_feedback};
+  if (!options.has_lead) return options;
+  const std::string word = text.take_word("lead");
+  // Without a residual there is nothing to lead.
+  if (word.empty()) {
+    if (options.error_feedback) options.lead = lead;
+    return options;
+  }
+  const auto number = parsed_number<float>(word);
+  if (!number || !(*number >= 1 && *number <= kMaxLead)) {
+    text.refuse("lead", fmt::format("a number from 1 to {}", kMaxLead), word);
+  }
+  if (!options.error_feedback && *number != 1) {
+    text.refuse("lead", "1 with ef=off, where no residual makes up for it", word);
+  }
+  options.lead = *number;
+  return options;
 }
 
 std::vector<CodecParameter> EncoderOptions::describe(std::vector<CodecParameter> own,
-                                                     bool error_feedback) {
+                                                     bool error_feedback, std::string lead) {
+  if (error_feedback) {
+    own.push_back({"lead", std::move(lead), fmt::format("[1, {}]", kMaxLead),
+                   "how many times a new value counts in what is sent: less is sent late"});
+  }
   own.push_back({"ef", error_feedback ? "on" : "off", "on, off",
                  "error accumulation: keep what was not sent in a residual"});
   own.push_back(non_finite_parameter());
@@ -118,8 +147,8 @@ std::vector<CodecParameter> EncoderOptions::describe(std::vector<CodecParameter>
 }
 
 std::string EncoderOptions::text() const {
-  return fmt::format("ef={},non-finite={}", error_feedback ? "on" : "off",
-                     reject_not_finite ? "reject" : "send");
+  return fmt::format("{}ef={},non-finite={}", has_lead ? fmt::format("lead={},", lead) : "",
+                     error_feedback ? "on" : "off", reject_not_finite ? "reject" : "send");
 }
 
 }  // namespace tersewire

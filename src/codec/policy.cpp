@@ -16,8 +16,9 @@ struct ReadyMade {
   std::string_view rules;
 };
 
-constexpr std::array<ReadyMade, 4> kReadyMade{{
+constexpr std::array<ReadyMade, 5> kReadyMade{{
     {"small", "size<256:fp32"},
+    {"light", "size<256:int8:ef=on"},
     {"3lc-paper", "kind=norm:fp32"},
     {"terngrad-paper", "last:fp32"},
     {"adacomp-paper", "kind=conv:adacomp:bin=50; *:adacomp:bin=500"},
@@ -148,6 +149,11 @@ void check_every_rule_is_met(const std::vector<Rule>& rules, std::span<const Ten
   }
 }
 
+// In fp32 small tensors would be a third of what 3lc in blocks sends.
+std::string_view automatic(std::string_view fallback) {
+  return make_codec(fallback)->text().starts_with("3lc:mode=blocks") ? "light" : "small";
+}
+
 std::string_view ready_made(std::string_view policy) {
   const auto found = std::ranges::find(kReadyMade, policy, &ReadyMade::name);
   return found != kReadyMade.end() ? found->rules : std::string_view();
@@ -165,7 +171,7 @@ std::vector<std::shared_ptr<const Codec>> choose_codecs_for(StateChange carried,
                                                             std::string_view policy,
                                                             std::string_view fallback,
                                                             std::span<const TensorInfo> tensors) {
-  const std::string_view known = ready_made(policy);
+  const std::string_view known = ready_made(policy == "auto" ? automatic(fallback) : policy);
   const std::vector<Rule> rules = parse_rules(known.empty() ? policy : known, tensors);
   if (known.empty()) check_every_rule_is_met(rules, tensors);
 

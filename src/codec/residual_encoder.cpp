@@ -27,7 +27,10 @@ Partition Partition::of(std::size_t items, std::size_t unit, const ThreadPool* p
 
 ResidualEncoder::ResidualEncoder(std::size_t elems, const EncoderContext& context,
                                  const EncoderOptions& options)
-    : elems_(elems), context_(context), reject_not_finite_(options.reject_not_finite) {
+    : elems_(elems),
+      context_(context),
+      reject_not_finite_(options.reject_not_finite),
+      lead_(options.lead) {
   if (context.sender >= kMaxSenders) {
     fail(ErrorCode::kInvalidArgument, "sender number {} is too high; number senders below {}",
          context.sender, kMaxSenders);
@@ -67,20 +70,42 @@ Encoded ResidualEncoder::append_raw(std::span<const float> input, bool not_finit
 
 std::optional<OnePass> ResidualEncoder::encode_at_once(const EncodeCall&, Bytes&) { return {}; }
 
-Encoded ResidualEncoder::encode_call(EncodeCall call, Bytes& out) {
-  const std::span<const float> input(call.input, call.elems);
+Encoded ResidualEncoder::encode_call(EncodeCall call, std::span<const float> as_given, Bytes& out) {
   const std::size_t start = out.size();
   if (call.residual == nullptr) {
     if (const auto made = encode_at_once(call, out)) {
       if (made->largest < kernels::kNotFinite) return {made->codec, false};
       out.resize(start);
-      return append_raw(input, true, out);
+      return append_raw(as_given, true, out);
     }
   }
   const std::uint32_t largest = survey(call.input, call.residual, call.pool);
-  if (largest >= kernels::kNotFinite) return append_raw(input, true, out);
+  if (largest >= kernels::kNotFinite) return append_raw(as_given, true, out);
   call.largest = std::bit_cast<float>(largest);
   return {encode_finite(call, out), false};
+}
+
+// The input times the lead, in memory that lasts until this thread's next call.
+const float* ResidualEncoder::lead(std::span<const float> input, ThreadPool* pool) const {
+  thread_local std::vector<float> scaled;
+  scaled.assign(elems_, 0);
+  float* const target = scaled.data();
+  const auto parts = Partition::of(elems_, kMinPartElems, pool);
+  run_parts(pool, parts.count(), [&](std::size_t i) {
+    const std::size_t begin = parts.begin(i);
+    kernels::add_scaled(target + begin, input.data() + begin, lead_, parts.end(i) - begin);
+  });
+  return target;
+}
+
+// What the input counted more than once was only a claim on what is sent.
+void ResidualEncoder::take_lead_back(std::span<const float> input, ThreadPool* pool) {
+  const auto parts = Partition::of(elems_, kMinPartElems, pool);
+  run_parts(pool, parts.count(), [&](std::size_t i) {
+    const std::size_t begin = parts.begin(i);
+    kernels::add_scaled(residual_.data() + begin, input.data() + begin, 1 - lead_,
+                        parts.end(i) - begin);
+  });
 }
 
 Encoded ResidualEncoder::encode(std::span<const float> input, std::uint64_t step, Bytes& out,
@@ -90,13 +115,15 @@ Encoded ResidualEncoder::encode(std::span<const float> input, std::uint64_t step
   step_ = step;
   const std::size_t start = out.size();
   try {
-    return encode_call({.input = input.data(),
-                        .residual = residual_data(),
-                        .elems = elems_,
-                        .largest = 0,
-                        .step = step,
-                        .pool = pool},
-                       out);
+    const EncodeCall call{.input = lead_ == 1 ? input.data() : lead(input, pool),
+                          .residual = residual_data(),
+                          .elems = elems_,
+                          .largest = 0,
+                          .step = step,
+                          .pool = pool};
+    const Encoded made = encode_call(call, input, out);
+    if (lead_ != 1 && !made.not_finite) take_lead_back(input, pool);
+    return made;
   } catch (...) {
     out.resize(start);
     throw;

@@ -14,8 +14,8 @@ namespace tersewire {
 
 // A tensor that is finite, on its way into a payload.
 struct EncodeCall {
-  const float* input;
-  float* residual;  // null: none is kept
+  const float* input;  // with its lead
+  float* residual;     // null: none is kept
   std::size_t elems;
   float largest;  // magnitude of residual + input
   std::uint64_t step;
@@ -69,11 +69,15 @@ class ResidualEncoder : public Encoder {
   // Nothing (the default): there is no such way.
   virtual std::optional<OnePass> encode_at_once(const EncodeCall& call, Bytes& out);
 
-  Encoded encode_call(EncodeCall call, Bytes& out);
+  // `as_given` travels where the tensor is not finite.
+  [[nodiscard]] const float* lead(std::span<const float> input, ThreadPool* pool) const;
+  void take_lead_back(std::span<const float> input, ThreadPool* pool);
+  Encoded encode_call(EncodeCall call, std::span<const float> as_given, Bytes& out);
 
   std::size_t elems_;
   EncoderContext context_;
   bool reject_not_finite_;
+  float lead_;
   std::uint64_t step_ = 0;
   std::vector<float> residual_;
 };

@@ -57,17 +57,17 @@ class SparseFill {
   alignas(64) std::array<float, kBlockElems> block_;
 };
 
-// Fills `out` with the elements that a reader finds: the i-th gets value(i, negative). `make` makes
+// Fills `out` with the elements that a reader finds: the i-th gets value(i, element). `make` makes
 // a reader; one reads to the end, which checks the payload, before anything is written.
 template <typename Make, typename Value>
-void fill_sparse(const Make& make, const Value& value, std::span<float> out) {
+void fill_sparse(const Make& make, Value value, std::span<float> out) {
   check_elements(make());
   auto reader = make();
   SparseFill fill(out);
   std::size_t i = 0;
   for (auto found = reader.next(); !found.empty(); found = reader.next()) {
     for (const FoundElement& element : found) {
-      fill.put(element.elem(), value(i++, element.negative()));
+      fill.put(element.elem(), value(i++, element));
     }
   }
   fill.finish();
@@ -75,7 +75,7 @@ void fill_sparse(const Make& make, const Value& value, std::span<float> out) {
 
 // Adds them to `out`, in the same way, and touches nothing else.
 template <typename Make, typename Value>
-void add_sparse(const Make& make, const Value& value, std::span<float> out) {
+void add_sparse(const Make& make, Value value, std::span<float> out) {
   check_elements(make());
   auto reader = make();
   std::size_t i = 0;
@@ -83,7 +83,7 @@ void add_sparse(const Make& make, const Value& value, std::span<float> out) {
     // All of them are asked for before the first is waited for.
     for (const FoundElement& element : found) __builtin_prefetch(out.data() + element.elem(), 1);
     for (const FoundElement& element : found) {
-      out[element.elem()] += value(i++, element.negative());
+      out[element.elem()] += value(i++, element);
     }
   }
 }

@@ -75,7 +75,7 @@ void decode_sparse_ternary(CodecId codec, ByteView bytes, std::span<float> out) 
   const float values[]{payload.values.plus, payload.values.minus};
   fill_sparse(
       reader_maker(codec, payload, out.size()),
-      [&](std::size_t, bool negative) { return values[negative ? 1 : 0]; }, out);
+      [&](std::size_t, FoundElement element) { return values[element.negative() ? 1 : 0]; }, out);
 }
 
 void decode_add_sparse_ternary(CodecId codec, ByteView bytes, float weight, std::span<float> out) {
@@ -83,7 +83,7 @@ void decode_add_sparse_ternary(CodecId codec, ByteView bytes, float weight, std:
   const float values[]{weight * payload.values.plus, weight * payload.values.minus};
   add_sparse(
       reader_maker(codec, payload, out.size()),
-      [&](std::size_t, bool negative) { return values[negative ? 1 : 0]; }, out);
+      [&](std::size_t, FoundElement element) { return values[element.negative() ? 1 : 0]; }, out);
 }
 
 std::vector<CodecParameter> sparse_ternary_parameters(CodecId codec, ByteView bytes) {

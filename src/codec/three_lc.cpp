@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "errors.h"
+#include "three_lc_blocks.h"
 #include "three_lc_payload.h"
 
 namespace tersewire {
@@ -12,12 +13,16 @@ constexpr std::uint8_t kPartitionsBit = 1;
 constexpr std::uint8_t kZeroRunsBit = 2;
 constexpr std::uint8_t kLongRunsBit = 4;
 
+// 30 times fewer bits of normally distributed values, and blocks whose scales cost 1/32 of a bit.
+constexpr double kDefaultBlocksMultiplier = 1.25;
+constexpr std::uint64_t kDefaultBlockElems = 256;
+
 const char* on_off(bool on) { return on ? "on" : "off"; }
 const char* layout_name(bool partitions) { return partitions ? "partitions" : "neighbours"; }
 
-class ThreeLcCodec final : public Codec {
+class PaperCodec final : public Codec {
  public:
-  explicit ThreeLcCodec(CodecText& text);
+  explicit PaperCodec(CodecText& text);
 
   [[nodiscard]] CodecId id() const noexcept override { return CodecId::kThreeLc; }
   [[nodiscard]] std::string text() const override;
@@ -31,7 +36,7 @@ class ThreeLcCodec final : public Codec {
   EncoderOptions options_;
 };
 
-ThreeLcCodec::ThreeLcCodec(CodecText& text)
+PaperCodec::PaperCodec(CodecText& text)
     : sparsity_multiplier_(static_cast<float>(text.take_number("s", 1, 1, 2))),
       layout_{.partitions = text.take_choice("layout", {"neighbours", "partitions"}) == 1,
               .zero_runs = text.take_switch("zre", true),
@@ -40,46 +45,105 @@ ThreeLcCodec::ThreeLcCodec(CodecText& text)
   if (!(sparsity_multiplier_ < 2)) {
     fail(ErrorCode::kInvalidArgument, "codec 3lc: s is 2 as a 32-bit float; choose it below 2");
   }
+  const std::string block = text.take_word("block");
+  if (!block.empty()) text.refuse("block", "left out with mode=paper", block);
   if (layout_.long_runs && !layout_.zero_runs) {
     fail(ErrorCode::kInvalidArgument,
          "codec 3lc: long-runs=on extends zero-run encoding; leave zre on with it");
   }
 }
 
-std::string ThreeLcCodec::text() const {
-  return fmt::format("3lc:s={},layout={},zre={},long-runs={},{}", sparsity_multiplier_,
+std::string PaperCodec::text() const {
+  return fmt::format("3lc:mode=paper,s={},layout={},zre={},long-runs={},{}", sparsity_multiplier_,
                      layout_name(layout_.partitions), on_off(layout_.zero_runs),
                      on_off(layout_.long_runs), options_.text());
 }
 
-std::size_t ThreeLcCodec::max_encoded_bytes(std::size_t elems) const {
+std::size_t PaperCodec::max_encoded_bytes(std::size_t elems) const {
   return std::max(three_lc_max_bytes(elems), elems * sizeof(float));
 }
 
-std::unique_ptr<Encoder> ThreeLcCodec::make_encoder(std::size_t elems,
-                                                    const EncoderContext& context) const {
+std::unique_ptr<Encoder> PaperCodec::make_encoder(std::size_t elems,
+                                                  const EncoderContext& context) const {
   return make_three_lc_encoder(elems, context, sparsity_multiplier_, layout_, options_);
+}
+
+class BlocksCodec final : public Codec {
+ public:
+  explicit BlocksCodec(CodecText& text);
+
+  [[nodiscard]] CodecId id() const noexcept override { return CodecId::kThreeLc; }
+  [[nodiscard]] std::string text() const override {
+    return fmt::format("3lc:mode=blocks,s={},block={},{}", sparsity_multiplier_, block_elems_,
+                       options_.text());
+  }
+  [[nodiscard]] std::size_t max_encoded_bytes(std::size_t elems) const override {
+    return std::max(three_lc_blocks_max_bytes(elems, block_elems_), elems * sizeof(float));
+  }
+  [[nodiscard]] std::unique_ptr<Encoder> make_encoder(
+      std::size_t elems, const EncoderContext& context) const override {
+    return make_three_lc_blocks_encoder(elems, context, sparsity_multiplier_, block_elems_,
+                                        options_);
+  }
+
+ private:
+  float sparsity_multiplier_;
+  std::size_t block_elems_;
+  EncoderOptions options_;
+};
+
+BlocksCodec::BlocksCodec(CodecText& text)
+    : sparsity_multiplier_(static_cast<float>(
+          text.take_number("s", kDefaultBlocksMultiplier, 1, kMaxBlocksMultiplier))),
+      block_elems_(static_cast<std::size_t>(
+          text.take_integer("block", kDefaultBlockElems, kMinBlockElems, kMaxBlockElems))),
+      options_(EncoderOptions::take(text, true, sparsity_multiplier_ * sparsity_multiplier_)) {
+  if (!(sparsity_multiplier_ < kMaxBlocksMultiplier)) {
+    fail(ErrorCode::kInvalidArgument, "codec 3lc: s is {0} as a 32-bit float; choose it below {0}",
+         kMaxBlocksMultiplier);
+  }
+  if (block_elems_ % kMinBlockElems != 0) {
+    text.refuse("block", fmt::format("a multiple of {}", kMinBlockElems),
+                std::to_string(block_elems_));
+  }
+  for (const char* key : {"layout", "zre", "long-runs"}) {
+    const std::string value = text.take_word(key);
+    if (!value.empty()) text.refuse(key, "left out, or said with mode=paper", value);
+  }
+}
+
+std::shared_ptr<const Codec> make(CodecText& text) {
+  if (text.take_choice("mode", {"blocks", "paper"}) == 1) return std::make_shared<PaperCodec>(text);
+  return std::make_shared<BlocksCodec>(text);
 }
 
 std::vector<CodecParameter> parameters(ByteView payload) {
   const ThreeLcPayload parsed = parse_three_lc(payload);
-  return {{"m", fmt::format("{}", parsed.m), {}, {}},
-          {"s", fmt::format("{}", parsed.sparsity_multiplier), {}, {}},
-          {"layout", layout_name(parsed.layout.partitions), {}, {}},
-          {"zre", on_off(parsed.layout.zero_runs), {}, {}},
-          {"long-runs", on_off(parsed.layout.long_runs), {}, {}}};
+  std::vector<CodecParameter> found{{"mode", parsed.blocks ? "blocks" : "paper", {}, {}},
+                                    {"m", fmt::format("{}", parsed.m), {}, {}},
+                                    {"s", fmt::format("{}", parsed.sparsity_multiplier), {}, {}}};
+  if (parsed.blocks) return found;
+  found.push_back({"layout", layout_name(parsed.layout.partitions), {}, {}});
+  found.push_back({"zre", on_off(parsed.layout.zero_runs), {}, {}});
+  found.push_back({"long-runs", on_off(parsed.layout.long_runs), {}, {}});
+  return found;
 }
 
 CodecDescription description() {
-  return {
-      CodecId::kThreeLc, "3lc",
-      "3-value quantization with sparsity multiplication, base-3^5 and zero-run encoding (3LC)",
-      EncoderOptions::describe(
-          {{"s", "1", "[1, 2)", "sparsity multiplier: higher sends fewer values, learns later"},
-           {"layout", "neighbours", "neighbours, partitions", "which five values share a byte"},
-           {"zre", "on", "on, off", "zero-run encoding; off: always 1.6 bits a value"},
-           {"long-runs", "off", "on, off", "runs of any length: no floor of 0.114 bits a value"}},
-          true)};
+  return {CodecId::kThreeLc, "3lc",
+          "3-value quantization with sparsity multiplication and error accumulation (3LC)",
+          EncoderOptions::describe(
+              {{"mode", "blocks", "blocks, paper",
+                "blocks: a scale a block and a lead, accurate in few steps; paper: as published"},
+               {"s", "1.25; paper: 1", "[1, 16); paper: [1, 2)",
+                "sparsity multiplier: higher sends fewer values, later"},
+               {"block", "256", "64 to 4096", "values that share a scale; mode=blocks"},
+               {"layout", "neighbours", "neighbours, partitions",
+                "which five values share a byte; mode=paper"},
+               {"zre", "on", "on, off", "zero-run encoding; off: 1.6 bits a value; mode=paper"},
+               {"long-runs", "off", "on, off",
+                "runs of any length: no floor of 0.114 bits a value; mode=paper"}},
+              true, "s * s; paper: 1")};
 }
 
 }  // namespace
@@ -103,7 +167,7 @@ GroupLayout three_lc_layout(std::uint8_t byte) {
 const CodecEntry& three_lc_codec() {
   static const CodecEntry entry{.description = description(),
                                 .traits = {.error = CodecTraits::Error::kScaled},
-                                .make = make_from_text<ThreeLcCodec>,
+                                .make = make,
                                 .check = check_three_lc,
                                 .decode = decode_three_lc,
                                 .decode_add = decode_add_three_lc,

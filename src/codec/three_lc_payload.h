@@ -15,6 +15,8 @@ namespace tersewire {
 std::uint8_t three_lc_layout_byte(GroupLayout layout);
 // And back; throws kDataLoss for bits that mean nothing.
 GroupLayout three_lc_layout(std::uint8_t byte);
+// That of a payload in blocks (three_lc_blocks.h).
+inline constexpr std::uint8_t kThreeLcBlocksLayout = 8;
 
 inline constexpr std::size_t kThreeLcHeadBytes = 9;
 
@@ -22,7 +24,8 @@ inline constexpr std::size_t kThreeLcHeadBytes = 9;
 struct ThreeLcPayload {
   float m = 0;
   float sparsity_multiplier = 1;
-  GroupLayout layout;
+  bool blocks = false;
+  GroupLayout layout;  // where it is not in blocks
   ByteView body;
 };
 

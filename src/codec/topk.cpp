@@ -158,7 +158,7 @@ void decode(ByteView bytes, std::span<float> out, ThreadPool*) {
   const TopKPayload payload = parse(bytes, out.size());
   with_reader(payload, out.size(), [&](const auto& make) {
     fill_sparse(
-        make, [&](std::size_t i, bool) { return payload.value(i); }, out);
+        make, [&](std::size_t i, FoundElement) { return payload.value(i); }, out);
   });
 }
 
@@ -166,7 +166,7 @@ void decode_add(ByteView bytes, float weight, std::span<float> out, ThreadPool*)
   const TopKPayload payload = parse(bytes, out.size());
   with_reader(payload, out.size(), [&](const auto& make) {
     add_sparse(
-        make, [&](std::size_t i, bool) { return weight * payload.value(i); }, out);
+        make, [&](std::size_t i, FoundElement) { return weight * payload.value(i); }, out);
   });
 }
 

@@ -83,7 +83,7 @@ class Hook(GradientAverager):
 
 
 def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc", *,
-             policy: str = "small", exchange: str = "sharded-server", seed: int = 0,
+             policy: str = "auto", exchange: str = "sharded-server", seed: int = 0,
              warm_up_steps: int = 0, loss_scale: Optional[Callable[[], float]] = None,
              threads: Optional[int] = None) -> Hook:
     """Has a model that is wrapped in DistributedDataParallel exchange compressed gradients.

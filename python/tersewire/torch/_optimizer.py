@@ -67,7 +67,7 @@ class _AveragesFirst:
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         optimizer: torch.optim.Optimizer,
         named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]] = None,
-        codec: str = "3lc", *, policy: str = "small", exchange: str = "sharded-server",
+        codec: str = "3lc", *, policy: str = "auto", exchange: str = "sharded-server",
         seed: int = 0, warm_up_steps: int = 0,
         loss_scale: Optional[Callable[[], float]] = None, threads: Optional[int] = None,
         group: Optional[dist.ProcessGroup] = None) -> Any:

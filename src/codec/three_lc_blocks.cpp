@@ -1,0 +1,241 @@
+#include "three_lc_blocks.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "block_selection.h"
+#include "block_sums.h"
+#include "byte_io.h"
+#include "errors.h"
+#include "residual_encoder.h"
+#include "sparse_output.h"
+#include "three_lc_payload.h"
+
+namespace tersewire {
+namespace {
+
+constexpr float kLargest = std::numeric_limits<float>::max();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// Elements that are worth a thread.
+constexpr std::size_t kMinPartElems = 1 << 16;
+
+// Scales are eighths of octaves below the largest: 2^(-i/8) as floats ...
+constexpr std::array<float, 8> kEighths{1.0F,         0.917004043F, 0.840896415F, 0.771105413F,
+                                        0.707106781F, 0.648419777F, 0.594603558F, 0.545253866F};
+// ... and 2^((2 i + 1) / 16), halfway from one to the next.
+constexpr std::array<double, 8> kHalfways{
+    1.0442737824274138, 1.1387886347566916, 1.241857812073484,  1.3542555469368927,
+    1.4768261459394993, 1.6104903319492543, 1.7562521603732995, 1.9152065613971474};
+constexpr std::uint8_t kSmallestScale = 255;
+
+std::size_t block_count(std::size_t elems, std::size_t block_elems) {
+  return elems / block_elems + (elems % block_elems != 0 ? 1 : 0);
+}
+
+// `largest` times 2^(-scale / 8).
+float scaled(float largest, std::uint8_t scale) {
+  return largest * kEighths[scale % 8] * (1.0F / static_cast<float>(std::uint32_t{1} << scale / 8));
+}
+
+// The scale nearest to a magnitude, on a logarithmic line.
+std::uint8_t scale_of(float largest, float magnitude) {
+  if (magnitude == 0) return kSmallestScale;
+  const double quotient = double{largest} / double{magnitude};
+  const int octaves = std::ilogb(quotient);
+  const double rest = std::ldexp(quotient, -octaves);
+  const auto above = std::ranges::count_if(kHalfways, [=](double h) { return rest > h; });
+  return static_cast<std::uint8_t>(std::min<std::int64_t>(8 * octaves + above, kSmallestScale));
+}
+
+class BlocksEncoder final : public ResidualEncoder {
+ public:
+  BlocksEncoder(std::size_t elems, const EncoderContext& context, float sparsity_multiplier,
+                std::size_t block_elems, const EncoderOptions& options)
+      : ResidualEncoder(elems, context, options),
+        sparsity_multiplier_(sparsity_multiplier),
+        block_elems_(block_elems),
+        surveyed_(elems),
+        magnitudes_(block_count(elems, block_elems)),
+        scales_(magnitudes_.size()),
+        sums_(magnitudes_.size()),
+        sent_(kernels::selection_words(elems)),
+        negative_(sent_.size()) {}
+
+ private:
+  std::uint32_t survey(const float* input, const float* residual, ThreadPool* pool) override;
+  CodecId encode_finite(const EncodeCall& call, Bytes& out) override;
+
+  // Calls task(block, first, n) for the blocks, with several threads.
+  template <typename Task>
+  void for_blocks(ThreadPool* pool, const Task& task) const;
+  // Selects what is sent, and returns the largest block's magnitude for it.
+  float select(const EncodeCall& call, float largest);
+
+  float sparsity_multiplier_;
+  std::size_t block_elems_;
+  BlockSums surveyed_;
+  std::vector<float> magnitudes_;  // mean |T| of the blocks
+  std::vector<std::uint8_t> scales_;
+  std::vector<double> sums_;  // of what is sent, in its block's magnitudes
+  std::vector<std::uint64_t> sent_;
+  std::vector<std::uint64_t> negative_;
+};
+
+std::uint32_t BlocksEncoder::survey(const float* input, const float* residual, ThreadPool* pool) {
+  return surveyed_.survey_buckets(
+      elems(), block_elems_, pool,
+      [&](std::size_t begin, std::size_t n) {
+        return kernels::survey_magnitudes(input + begin,
+                                          residual != nullptr ? residual + begin : nullptr, n);
+      },
+      [&](std::size_t block, const Survey& found) {
+        const std::size_t n = std::min(block_elems_, elems() - block * block_elems_);
+        magnitudes_[block] = static_cast<float>(found.first / static_cast<double>(n));
+      });
+}
+
+template <typename Task>
+void BlocksEncoder::for_blocks(ThreadPool* pool, const Task& task) const {
+  const auto parts = Partition::of(magnitudes_.size(), kMinPartElems / block_elems_ + 1, pool);
+  run_parts(pool, parts.count(), [&](std::size_t i) {
+    for (std::size_t block = parts.begin(i); block < parts.end(i); ++block) {
+      const std::size_t first = block * block_elems_;
+      task(block, first, std::min(block_elems_, elems() - first));
+    }
+  });
+}
+
+float BlocksEncoder::select(const EncodeCall& call, float largest) {
+  const auto factor = static_cast<float>(double{sparsity_multiplier_} * 4 / 3);
+  for_blocks(call.pool, [&](std::size_t block, std::size_t first, std::size_t n) {
+    scales_[block] = scale_of(largest, magnitudes_[block]);
+    const float magnitude = scaled(largest, scales_[block]);
+    const float limit = factor * magnitude;
+    const double sum = kernels::select_block(
+        call.input + first, call.residual != nullptr ? call.residual + first : nullptr, n,
+        limit > 0 ? limit : kInfinity, &sent_[first / kernels::kWordElems]);
+    sums_[block] = sum > 0 ? sum / double{magnitude} : 0;
+  });
+  const std::uint64_t count = count_named(sent_);
+  if (count == 0) return 0;
+  double sum = 0;
+  for (const double of_block : sums_) sum += of_block;
+  const double mean = double{largest} * (sum / static_cast<double>(count));
+  return static_cast<float>(std::min(mean, double{kLargest}));
+}
+
+CodecId BlocksEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
+  const std::size_t start = out.size();
+  // Makes room for what is appended when the residual is no longer what it was.
+  out.resize(start + three_lc_blocks_max_bytes(elems(), block_elems_));
+  out.resize(start);
+
+  const float largest = magnitudes_.empty() ? 0 : std::ranges::max(magnitudes_);
+  const float m = select(call, largest);
+  for_blocks(call.pool, [&](std::size_t block, std::size_t first, std::size_t n) {
+    const std::size_t word = first / kernels::kWordElems;
+    kernels::settle_block(call.input + first,
+                          call.residual != nullptr ? call.residual + first : nullptr, n,
+                          scaled(m, scales_[block]), &sent_[word], &negative_[word]);
+  });
+  const NamedElements named{.words = sent_, .negative = negative_};
+  const PositionPlan plan = PositionPlan::of(named);
+  append_value(out, m);
+  append_value(out, sparsity_multiplier_);
+  append_value(out, kThreeLcBlocksLayout);
+  append_varint(out, block_elems_);
+  append(out, scales_.data(), scales_.size());
+  append_varint(out, plan.count);
+  append_value(out, plan.k);
+  const std::size_t head = out.size();
+  out.resize(head + plan.stream_bytes());
+  write_positions(named, plan, reinterpret_cast<std::uint8_t*>(out.data() + head));
+  return CodecId::kThreeLc;
+}
+
+auto reader_maker(const ThreeLcBlocks& blocks, std::size_t elems) {
+  return [&blocks, elems] {
+    return GapReader(blocks.stream, blocks.k, true, blocks.sent, elems, "3lc");
+  };
+}
+
+// The values of a payload's elements, by their block and sign.
+class BlockValues {
+ public:
+  BlockValues(float m, float weight, const ThreeLcBlocks& blocks)
+      : block_elems_(blocks.block_elems), scales_(blocks.scales) {
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      values_[i] = weight * scaled(m, static_cast<std::uint8_t>(i));
+    }
+  }
+
+  float operator()(std::size_t, const FoundElement& element) {
+    // Elements ascend: no division for each.
+    while (element.elem() >= end_) {
+      value_ = values_[std::to_integer<std::uint8_t>(scales_[block_++])];
+      end_ += block_elems_;
+    }
+    return element.negative() ? -value_ : value_;
+  }
+
+ private:
+  std::size_t block_elems_;
+  ByteView scales_;
+  std::array<float, 256> values_;
+  std::size_t block_ = 0;
+  std::size_t end_ = 0;
+  float value_ = 0;
+};
+
+}  // namespace
+
+std::size_t three_lc_blocks_max_bytes(std::size_t elems, std::size_t block_elems) {
+  // With k = 0 an element that is not sent takes a bit, one that is sent takes two.
+  const std::size_t stream = elems / 4 + (elems % 4 != 0 ? 1 : 0);
+  return kThreeLcHeadBytes + varint_bytes(block_elems) + block_count(elems, block_elems) +
+         varint_bytes(elems) + 1 + stream;
+}
+
+std::unique_ptr<Encoder> make_three_lc_blocks_encoder(std::size_t elems,
+                                                      const EncoderContext& context,
+                                                      float sparsity_multiplier,
+                                                      std::size_t block_elems,
+                                                      const EncoderOptions& options) {
+  return std::make_unique<BlocksEncoder>(elems, context, sparsity_multiplier, block_elems, options);
+}
+
+ThreeLcBlocks parse_three_lc_blocks(ByteView body, std::size_t elems) {
+  ByteReader reader(body);
+  ThreeLcBlocks blocks{};
+  blocks.block_elems =
+      static_cast<std::size_t>(reader.varint(kMaxBlockElems, "length of a 3lc block"));
+  if (blocks.block_elems < kMinBlockElems || blocks.block_elems % kMinBlockElems != 0) {
+    fail(ErrorCode::kDataLoss, "a 3lc payload has blocks of {} values, which must be whole {}s",
+         blocks.block_elems, kMinBlockElems);
+  }
+  blocks.scales = reader.take(block_count(elems, blocks.block_elems), "3lc scales");
+  blocks.sent = reader.varint(elems, "count of elements sent");
+  blocks.k = read_rice_parameter(reader, "3lc");
+  blocks.stream = reader.take(reader.left(), "stream");
+  return blocks;
+}
+
+void check_three_lc_blocks(ByteView body, std::size_t elems) {
+  const ThreeLcBlocks blocks = parse_three_lc_blocks(body, elems);
+  check_elements(reader_maker(blocks, elems)());
+}
+
+void decode_three_lc_blocks(float m, ByteView body, std::span<float> out) {
+  const ThreeLcBlocks blocks = parse_three_lc_blocks(body, out.size());
+  fill_sparse(reader_maker(blocks, out.size()), BlockValues(m, 1, blocks), out);
+}
+
+void decode_add_three_lc_blocks(float m, ByteView body, float weight, std::span<float> out) {
+  const ThreeLcBlocks blocks = parse_three_lc_blocks(body, out.size());
+  add_sparse(reader_maker(blocks, out.size()), BlockValues(m, weight, blocks), out);
+}
+
+}  // namespace tersewire
