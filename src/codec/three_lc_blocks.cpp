@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -59,6 +60,7 @@ class BlocksEncoder final : public ResidualEncoder {
         block_elems_(block_elems),
         surveyed_(elems),
         magnitudes_(block_count(elems, block_elems)),
+        largest_(magnitudes_.size()),
         scales_(magnitudes_.size()),
         sums_(magnitudes_.size()),
         sent_(kernels::selection_words(elems)),
@@ -78,6 +80,7 @@ class BlocksEncoder final : public ResidualEncoder {
   std::size_t block_elems_;
   BlockSums surveyed_;
   std::vector<float> magnitudes_;  // mean |T| of the blocks
+  std::vector<float> largest_;     // |T| of each
   std::vector<std::uint8_t> scales_;
   std::vector<double> sums_;  // of what is sent, in its block's magnitudes
   std::vector<std::uint64_t> sent_;
@@ -94,6 +97,7 @@ std::uint32_t BlocksEncoder::survey(const float* input, const float* residual, T
       [&](std::size_t block, const Survey& found) {
         const std::size_t n = std::min(block_elems_, elems() - block * block_elems_);
         magnitudes_[block] = static_cast<float>(found.first / static_cast<double>(n));
+        largest_[block] = std::bit_cast<float>(found.largest_bits);
       });
 }
 
@@ -113,10 +117,15 @@ float BlocksEncoder::select(const EncodeCall& call, float largest) {
   for_blocks(call.pool, [&](std::size_t block, std::size_t first, std::size_t n) {
     scales_[block] = scale_of(largest, magnitudes_[block]);
     const float magnitude = scaled(largest, scales_[block]);
-    const float limit = factor * magnitude;
+    float limit = kInfinity;
+    if (scales_[block] != kSmallestScale && magnitude > 0) {
+      // The largest is always sent: values that are all alike would wait for ever.
+      limit = std::max(std::min(factor * magnitude, largest_[block]),
+                       std::numeric_limits<float>::denorm_min());
+    }
     const double sum = kernels::select_block(
-        call.input + first, call.residual != nullptr ? call.residual + first : nullptr, n,
-        limit > 0 ? limit : kInfinity, &sent_[first / kernels::kWordElems]);
+        call.input + first, call.residual != nullptr ? call.residual + first : nullptr, n, limit,
+        &sent_[first / kernels::kWordElems]);
     sums_[block] = sum > 0 ? sum / double{magnitude} : 0;
   });
   const std::uint64_t count = count_named(sent_);
