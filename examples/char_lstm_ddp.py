@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 import tersewire.data
 import tersewire.torch
 
-CODECS = ["fp32", "int8", "3lc:s=1.00", "adacomp"]
+CODECS = ["fp32", "int8", "3lc", "adacomp"]
 LENGTH = 50  # characters of a sample
 
 

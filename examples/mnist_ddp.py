@@ -25,7 +25,7 @@ from torch.utils.data.distributed import DistributedSampler
 import tersewire.data
 import tersewire.torch
 
-CODECS = ["fp32", "int8", "3lc:s=1.00", "adacomp"]
+CODECS = ["fp32", "int8", "3lc", "adacomp"]
 
 
 def read_idx(path):
