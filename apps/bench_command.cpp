@@ -47,7 +47,10 @@ std::vector<std::string> default_codecs() {
   std::vector<std::string> codecs;
   for (const CodecDescription& codec : codec_descriptions()) {
     codecs.push_back(codec.name);
-    if (codec.name == "3lc") codecs.push_back("3lc:s=1.75");
+    if (codec.name != "3lc") continue;
+    for (const char* text : {"3lc:s=1.75", "3lc:mode=paper", "3lc:mode=paper,s=1.75"}) {
+      codecs.push_back(text);
+    }
   }
   return codecs;
 }

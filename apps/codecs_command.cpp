@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kExamples = R"(Examples:
   tersewire codecs
   tersewire codecs --json | jq '.[].name'
-A codec is written NAME or NAME:KEY=VALUE,KEY=VALUE, for example 3lc:s=1.75,layout=partitions)";
+A codec is written NAME or NAME:KEY=VALUE,KEY=VALUE, for example 3lc:s=1.75,block=128)";
 
 std::string codecs_text() {
   std::string text;

@@ -37,6 +37,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --codec fp32 --json > fp32.json   the baseline to compare with
   tersewire train --data mnist/ --workers 10 --epochs 5 --model lenet
   tersewire train --push-codec 3lc:s=1.9 --pull-codec 3lc --backup-workers 1
+  tersewire train --codec 3lc:s=1.75 --paper       as 3LC was published
   tersewire train --policy 'kind=bias:fp32; last:fp32; *:3lc:s=1.5'
   tersewire train --exchange ring --codec int8      no servers: every worker keeps the model
   tersewire train --optimizer adam --lr 0.001 --schedule polynomial --ema 0.999
@@ -46,8 +47,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --out long --checkpoint-steps 100      saves what it would lose in a restart
   tersewire train --resume long                          goes on from the last checkpoint
 
-A higher s sends less and learns later: with few steps, or at a learning rate near the edge of what
-fp32 survives, prefer s=1.)";
+3lc saves 30x and more, 3lc:s=1.75 60x and more; --paper takes codecs as their papers print them.)";
 
 std::string models_text() {
   std::string text = "\n\nModels, the samples they take, and who trains them:";
