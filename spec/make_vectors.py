@@ -22,13 +22,14 @@ from vector_makers import (
     sparse,
     ternary,
     three_lc,
+    three_lc_blocks,
 )
 from vector_makers.common import Rejections
 
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors")
 FOLDERS = ["accepted", "rejected", "encoded"]
 
-FAMILIES = [three_lc, ternary, levels, inceptionn, sparse, dense, oland_raj]
+FAMILIES = [three_lc, three_lc_blocks, ternary, levels, inceptionn, sparse, dense, oland_raj]
 ACCEPTED = [messages, *FAMILIES]
 REJECTED = [broken_messages, *FAMILIES]
 

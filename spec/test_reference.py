@@ -27,6 +27,8 @@ from reference.codecs import BF16, FP16, THREE_LC
 from reference.floats import LARGEST_F32 as LARGEST
 from reference.floats import f32
 from reference.groups import ZERO_GROUP
+
+PAPER = ["--mode", "paper"]  # 3lc as published
 SETTINGS = [
     ("neighbours", "off", "off"),
     ("neighbours", "on", "off"),
@@ -247,7 +249,7 @@ class RoundTrip(unittest.TestCase):
         state = self.path("state.tw")
         if os.path.exists(state):
             os.remove(state)
-        options = ["--s", s, "--layout", layout, "--zre", zre, "--long-runs", long_runs]
+        options = [*PAPER, "--s", s, "--layout", layout, "--zre", zre, "--long-runs", long_runs]
         residual = bytes(4 * count)
         for _ in range(2):
             raw = self.random_raw(generator, count)
@@ -273,24 +275,24 @@ class RoundTrip(unittest.TestCase):
 
     def test_overflowing_m_is_the_largest_f32(self):
         raw = encoder.fp32_payload([LARGEST, -LARGEST / 4, -LARGEST])
-        _, decoded = self.encoded(raw, 3, "--s", "1.75", "--state", self.path("state.tw"))
+        _, decoded = self.encoded(raw, 3, *PAPER, "--s", "1.75", "--state", self.path("state.tw"))
         self.assertEqual(unpacked(decoded[0].values), (LARGEST, 0.0, -LARGEST))
         self.assertEqual(unpacked(self.state_values(3)), (0.0, -LARGEST / 4, 0.0))
 
     def test_all_zero_digits_are_one(self):
-        self.encoded(encoder.fp32_payload([0.0, -0.0]), 2, "--zre", "off")
+        self.encoded(encoder.fp32_payload([0.0, -0.0]), 2, *PAPER, "--zre", "off")
         self.assertEqual(self.read("out.tw")[-1], ZERO_GROUP)
 
     def test_exactly_half_of_m_is_not_zero(self):
-        _, decoded = self.encoded(encoder.fp32_payload([1.0, -0.5, 0.25]), 3, "--s", "1")
+        _, decoded = self.encoded(encoder.fp32_payload([1.0, -0.5, 0.25]), 3, *PAPER, "--s", "1")
         self.assertEqual(unpacked(decoded[0].values), (1.0, -1.0, 0.0))
 
     def test_not_finite_leaves_the_residual(self):
         state = self.path("state.tw")
-        self.encoded(encoder.fp32_payload([1.0, 0.25]), 2, "--s", "1.5", "--state", state)
+        self.encoded(encoder.fp32_payload([1.0, 0.25]), 2, *PAPER, "--s", "1.5", "--state", state)
         before = self.read("state.tw")
         raw = b"\x01\0\xa0\x7f" + encoder.fp32_payload([-math.inf])
-        message, decoded = self.encoded(raw, 2, "--s", "1.5", "--state", state)
+        message, decoded = self.encoded(raw, 2, *PAPER, "--s", "1.5", "--state", state)
         self.assertEqual(message.frames[0].codec, decoder.FP32)
         self.assertEqual(message.frames[0].flags, 3)
         self.assertEqual(decoded[0].values, raw)
@@ -299,10 +301,10 @@ class RoundTrip(unittest.TestCase):
     def test_overflowing_sum_is_not_finite(self):
         # The second value becomes 0 and so stays in the residual.
         raw = encoder.fp32_payload([LARGEST, -0.49 * LARGEST])
-        self.encoded(raw, 2, "--s", "1", "--state", self.path("state.tw"))
+        self.encoded(raw, 2, *PAPER, "--s", "1", "--state", self.path("state.tw"))
         before = self.read("state.tw")
         raw = encoder.fp32_payload([0.0, -LARGEST])
-        message, decoded = self.encoded(raw, 2, "--s", "1", "--state", self.path("state.tw"))
+        message, decoded = self.encoded(raw, 2, *PAPER, "--s", "1", "--state", self.path("state.tw"))
         self.assertEqual(message.frames[0].flags, 3)
         self.assertEqual(decoded[0].values, raw)
         self.assertEqual(self.read("state.tw"), before)
@@ -316,14 +318,14 @@ class RoundTrip(unittest.TestCase):
     def test_wrong_usage_of_the_encoder(self):
         raw = encoder.fp32_payload([0.5, 1.0])
         self.assertEqual(self.encode(raw, 3)[0], 2)
-        self.assertEqual(self.encode(raw, 2, "--s", "2")[0], 2)
-        self.assertEqual(self.encode(raw, 2, "--zre", "off", "--long-runs", "on")[0], 2)
+        self.assertEqual(self.encode(raw, 2, *PAPER, "--s", "2")[0], 2)
+        self.assertEqual(self.encode(raw, 2, *PAPER, "--zre", "off", "--long-runs", "on")[0], 2)
         self.assertEqual(self.encode(raw, "-2")[0], 2)
         self.write("state.tw", raw)
         self.assertEqual(self.encode(raw, 2, "--state", self.path("state.tw"))[0], 2)
 
     def test_command_line_of_the_decoder(self):
-        self.encoded(encoder.fp32_payload([1.0, -1.0]), 2, "--s", "1")
+        self.encoded(encoder.fp32_payload([1.0, -1.0]), 2, *PAPER, "--s", "1")
         status, output, _ = run_quietly(decoder.main, [self.path("out.tw"), "--json"])
         self.assertEqual(status, 0)
         frame = json.loads(output)["frames"][0]

@@ -35,11 +35,19 @@ class Codec:
     decode: Callable
     encode: Optional[Callable] = None
     parameters: Optional[dict] = None
+    complete: Callable = dict  # settings with the defaults that depend on others
 
 
 CODECS = [
     Codec(FP32, "fp32", fp32.decode, fp32.encode, fp32.PARAMETERS),
-    Codec(THREE_LC, "3lc", three_lc.decode, three_lc.encode, three_lc.PARAMETERS),
+    Codec(
+        THREE_LC,
+        "3lc",
+        three_lc.decode,
+        three_lc.encode,
+        three_lc.PARAMETERS,
+        three_lc.complete,
+    ),
     Codec(
         TERNGRAD,
         "terngrad",
@@ -97,7 +105,11 @@ def parse_codec(text):
     codec = BY_NAME.get(name)
     if codec is None or codec.encode is None:
         raise BadCodecText(f"There is no codec '{name}' to encode with.")
-    return codec, read_settings(name, codec.parameters, parameters)
+    settings = read_settings(name, codec.parameters, parameters)
+    try:
+        return codec, codec.complete(settings)
+    except ValueError as error:
+        raise BadCodecText(f"'{text}': {error}.") from error
 
 
 # --- Reading ---------------------------------------------------------------
@@ -150,19 +162,24 @@ def encode(codec, settings, raw, residual=None, **more):
     residual is a list of floats, or None for a writer without one; more are
     fields of Task.
     """
-    values = floats_of_bytes(raw)
+    values = counted = floats_of_bytes(raw)
     total = values
+    lead = settings.get("lead", 1.0)
     if residual is not None:
-        total = [f32(r + v) for r, v in zip(residual, values)]
+        counted = [f32(lead * v) for v in values]
+        total = [f32(r + v) for r, v in zip(residual, counted)]
     if not all(map(math.isfinite, total)):
         if not settings["non-finite"]:
             raise Refused("A value is not finite.")
         # The bytes as they came, because a NaN may change on its way through a float.
         return Encoded(FP32, True, raw, residual)
-    payload = codec.encode(Task(total, values, **more), settings)
+    payload = codec.encode(Task(total, counted, **more), settings)
     if residual is not None:
         decoded = floats_of_bytes(decode(codec.number, payload, len(total)))
         residual = [f32(t - x) for t, x in zip(total, decoded)]
+        if lead != 1:
+            again = f32(1 - lead)
+            residual = [f32(rest + f32(again * v)) for rest, v in zip(residual, values)]
     return Encoded(codec.number, False, payload, residual)
 
 

@@ -42,8 +42,15 @@ def f32_within(low, high):
     return lambda text: within(f32(float(text)), low, high)
 
 
+LARGEST_LEAD = 256
+
+
 def error_feedback(default):
-    return {"ef": (one_of(ON_OFF), default)}
+    """Those that keep a residual unless told not to have a lead as well."""
+    parameters = {"ef": (one_of(ON_OFF), default)}
+    if default:
+        parameters["lead"] = (f32_within(1, LARGEST_LEAD), 1.0)
+    return parameters
 
 
 # What every codec takes: whether a tensor that is not finite travels as it is, or is refused.
@@ -66,4 +73,6 @@ def read_settings(name, parameters, text):
             settings[key] = parameters[key][0](value)
         except (ValueError, KeyError) as error:
             raise BadCodecText(f"'{value}' is no value for {key} of {name}.") from error
+    if not settings.get("ef") and settings.get("lead") not in (1, None):
+        raise BadCodecText(f"{name} has no residual with ef=off, and so no lead.")
     return settings

@@ -35,6 +35,16 @@ def decode_two_means(cursor, n):
 
 
 def read_elements(cursor, n, plus, minus):
+    sent = read_sent(cursor, n)
+    check_expansion(n)
+    elements = [None] * n
+    for position, negative in sent:
+        elements[position] = minus if negative else plus
+    return elements
+
+
+def read_sent(cursor, n):
+    """[(element sent, whether it is negative)] from the rest of a payload."""
     count = cursor.varint(n, "count")
     k = read_k(cursor)
     offset = cursor.offset()
@@ -43,13 +53,9 @@ def read_elements(cursor, n, plus, minus):
     position = -1
     for _ in range(count):
         position = read_position(reader, k, position, n)
-        sent.append((position, minus if reader.field(1) else plus))
+        sent.append((position, bool(reader.field(1))))
     reader.end()
-    check_expansion(n)
-    elements = [None] * n
-    for position, bits in sent:
-        elements[position] = bits
-    return elements
+    return sent
 
 
 # --- Writing ---------------------------------------------------------------

@@ -9,7 +9,7 @@ from .random_numbers import Draws
 @dataclass
 class Task:
     total: List[float]  # T
-    values: List[float]  # the input
+    values: List[float]  # the input, as often as its lead counts it
     draws: Draws = field(default_factory=Draws)
     gradient: Optional[List[float]] = None  # for oland-raj:bits-from=gradient
     agreed: Optional[List[float]] = None  # terngrad's scalers, where senders share them

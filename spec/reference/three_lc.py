@@ -3,34 +3,58 @@
 import math
 import struct
 
+from . import three_lc_blocks
 from .cursor import Rejected
 from .floats import LARGEST_F32, SIGN_BIT, bits_of, f32, largest_magnitude
 from .groups import groups_of_digits, read_digits, zero_run_encoded
-from .options import ON_OFF, error_feedback, one_of
+from .options import ON_OFF, error_feedback, f32_within, one_of
 
 LAYOUT_PARTITIONS = 0x01
 LAYOUT_ZERO_RUNS = 0x02
 LAYOUT_LONG_RUNS = 0x04
-LAYOUT_RESERVED = 0xF8
+LAYOUT_GROUPS = LAYOUT_PARTITIONS | LAYOUT_ZERO_RUNS | LAYOUT_LONG_RUNS
+LAYOUT_BLOCKS = 0x08
+LAYOUT_RESERVED = 0xF0
+
+# s is below these.
+END_OF_S = 2
+END_OF_S_IN_BLOCKS = 16
+
+# What is None depends on the mode.
+PARAMETERS = error_feedback(True) | {
+    "mode": (one_of({"blocks": "blocks", "paper": "paper"}), "blocks"),
+    "s": (f32_within(1, END_OF_S_IN_BLOCKS), None),
+    "block": (three_lc_blocks.read_block, None),
+    "layout": (one_of({"neighbours": False, "partitions": True}), None),
+    "zre": (one_of(ON_OFF), None),
+    "long-runs": (one_of(ON_OFF), None),
+    "lead": (error_feedback(True)["lead"][0], None),
+}
+DEFAULTS = {
+    "blocks": {"s": 1.25, "block": 256},
+    "paper": {"s": 1.0, "layout": False, "zre": True, "long-runs": False, "lead": 1.0},
+}
 
 
-def read_s(text):
-    s = f32(float(text))
-    if not 1 <= s < 2:
-        raise ValueError("out of range")
-    return s
-
-
-PARAMETERS = {
-    "s": (read_s, 1.0),
-    "layout": (one_of({"neighbours": False, "partitions": True}), False),
-    "zre": (one_of(ON_OFF), True),
-    "long-runs": (one_of(ON_OFF), False),
-} | error_feedback(True)
+def complete(settings):
+    """The settings with their mode's defaults; ValueError for what is not the mode's."""
+    mode = settings["mode"]
+    said = {key: value for key, value in settings.items() if value is not None}
+    complete = DEFAULTS[mode] | said
+    if not complete["s"] < (END_OF_S if mode == "paper" else END_OF_S_IN_BLOCKS):
+        raise ValueError("s is out of range")
+    if "lead" not in complete:
+        complete["lead"] = f32(complete["s"] * complete["s"]) if complete["ef"] else 1.0
+    extra = complete.keys() - DEFAULTS[mode].keys() - {"mode", "lead", "ef", "non-finite"}
+    if extra:
+        raise ValueError(f"mode={mode} has no {', '.join(sorted(extra))}")
+    return complete
 
 
 def decode(cursor, n):
     m, layout = read_header(cursor)
+    if layout & LAYOUT_BLOCKS:
+        return three_lc_blocks.decode(cursor, n, m)
     digits = read_digits(
         cursor,
         n,
@@ -48,16 +72,22 @@ def read_header(cursor):
     # The sign is compared as a sign, because -0 < 0 is false.
     if not math.isfinite(m) or math.copysign(1, m) < 0:
         raise Rejected(start, "m is not finite or has its sign bit set")
-    if not 1 <= s < 2:  # also false for NaN
-        raise Rejected(start + 4, "s is not in 1 <= s < 2")
+    end = END_OF_S_IN_BLOCKS if layout & LAYOUT_BLOCKS else END_OF_S
+    if not 1 <= s < end:  # also false for NaN
+        raise Rejected(start + 4, f"s is not in 1 <= s < {end}")
     if layout & LAYOUT_RESERVED:
         raise Rejected(start + 8, f"The layout {layout:#04x} sets a reserved bit")
+    if layout & LAYOUT_BLOCKS and layout & LAYOUT_GROUPS:
+        raise Rejected(start + 8, f"The layout {layout:#04x} is one of groups and of blocks")
     if layout & LAYOUT_LONG_RUNS and not layout & LAYOUT_ZERO_RUNS:
         raise Rejected(start + 8, "The layout has long runs without zero-run encoding")
     return m, layout
 
 
 def encode(task, settings):
+    if settings["mode"] == "blocks":
+        m, body = three_lc_blocks.encode(task.total, settings["s"], settings["block"])
+        return header(m, settings["s"], LAYOUT_BLOCKS) + body
     m = min(f32(largest_magnitude(task.total) * settings["s"]), LARGEST_F32)
     layout = layout_byte(settings["layout"], settings["zre"], settings["long-runs"])
     return payload(m, settings["s"], [digit_of(t, m) for t in task.total], layout)
@@ -82,4 +112,8 @@ def payload(m, s, digits, layout):
     groups = groups_of_digits(digits, layout & LAYOUT_PARTITIONS)
     if layout & LAYOUT_ZERO_RUNS:
         groups = zero_run_encoded(groups, layout & LAYOUT_LONG_RUNS)
-    return struct.pack("<ffB", m, s, layout) + groups
+    return header(m, s, layout) + groups
+
+
+def header(m, s, layout):
+    return struct.pack("<ffB", m, s, layout)

@@ -7,7 +7,15 @@ import json
 import struct
 
 from reference import codecs, levels
-from reference.floats import LARGEST_F32, LARGEST_SCALE, bytes_of_floats, f32, floats_of_bytes
+from reference.floats import (
+    LARGEST_F32,
+    LARGEST_SCALE,
+    bits_of,
+    bytes_of_floats,
+    f32,
+    float_of,
+    floats_of_bytes,
+)
 from reference.random_numbers import Draws
 
 from .common import M_LARGEST_DENORMAL, M_SMALLEST
@@ -25,7 +33,16 @@ OTHER_CONTEXTS = [
 # Codec texts besides the plain name, each for ORDINARY elements.
 TEXTS = {
     "fp32": [],
-    "3lc": ["s=1.75", "s=1.9,layout=partitions", "zre=off", "s=1.99,long-runs=on"],
+    "3lc": [
+        "s=1",
+        "s=1.75",
+        "s=3.5,lead=1",
+        "s=15.9,block=64",
+        "block=64",
+        "block=64,lead=16",
+        "block=4096,lead=1",
+        "mode=blocks",
+    ],
     "terngrad": [
         "clip=off",
         "clip=1",
@@ -65,8 +82,11 @@ TEXTS = {
     "fp16": [],
     "bf16": [],
 }
+PAPER_TEXTS = ["s=1.75", "s=1.9,layout=partitions", "zre=off", "s=1.99,long-runs=on", "lead=2.5"]
+LEADS = ["lead=1", "lead=1.5625", "lead=2.7", "lead=256"]
 # Texts for the first elements of long.f32.
 LONG_TEXTS = {
+    "3lc": [("ef=off", 9000), ("block=4096,s=1.75", 9000), ("block=64,s=1", LONG)],
     "terngrad": [("ef=off", 9000), ("bucket=5000,clip=2", 12000)],
     "stoch3": [("ef=off", 5000)],
     "qsgd": [("bucket=0", 9000), ("bucket=4100,levels=100", 9000)],
@@ -181,19 +201,31 @@ def f64_case(name, text, values, residual=None):
 
 
 def cases_of(name):
-    cases = [
-        case(f"length-{n}", name, bytes_of_floats(heavy_tailed(n, n + 1))) for n in LENGTHS
-    ]
-    cases += [case(key, name, bytes_of_floats(map_f32(v))) for key, v in specials().items()]
-    ordinary = bytes_of_floats(heavy_tailed(ORDINARY, 5))
-    cases += [case(f"with-{text}", f"{name}:{text}", ordinary) for text in TEXTS[name]]
-    cases += [case(f"context-{i}", name, ordinary, context=c) for i, c in enumerate(OTHER_CONTEXTS)]
-    cases += not_finite_cases(name)
-    if name != "fp32":
-        cases += residual_cases(name, ordinary)
+    cases = common_cases(name, TEXTS[name], OTHER_CONTEXTS)
     for text, n in LONG_TEXTS.get(name, []):
         cases.append(case(f"long-{n}-{text}", f"{name}:{text}", long_input()[: 4 * n], long=n))
     return cases
+
+
+def common_cases(base, texts, contexts=()):
+    """base is a codec's name, or that and the parameters that all cases have."""
+    cases = [
+        case(f"length-{n}", base, bytes_of_floats(heavy_tailed(n, n + 1))) for n in LENGTHS
+    ]
+    cases += [case(key, base, bytes_of_floats(map_f32(v))) for key, v in specials().items()]
+    ordinary = bytes_of_floats(heavy_tailed(ORDINARY, 5))
+    cases += [case(f"with-{text}", with_text(base, text), ordinary) for text in texts]
+    cases += [case(f"context-{i}", base, ordinary, context=c) for i, c in enumerate(contexts)]
+    cases += not_finite_cases(base)
+    if base != "fp32":
+        cases += residual_cases(base, ordinary)
+    if "lead" in codecs.parse_codec(base)[1]:
+        cases += lead_cases(base, ordinary)
+    return cases
+
+
+def with_text(base, text):
+    return f"{base}{',' if ':' in base else ':'}{text}"
 
 
 def map_f32(values):
@@ -208,19 +240,83 @@ def not_finite_cases(name):
     ]
 
 
-def residual_cases(name, ordinary):
+def residual_cases(base, ordinary):
     residual = [0.25 * value for value in heavy_tailed(ORDINARY, 9)]
     minus = [-value for value in floats_of_bytes(ordinary)]
     huge = bytes_of_floats([LARGEST_F32, 1.0, -0.0])
     return [
-        case("residual", f"{name}:ef=on", ordinary, residual),
-        case("no-residual-yet", f"{name}:ef=on", ordinary),
-        case("no-residual", f"{name}:ef=off", ordinary),
-        case("residual-minus-zeros", f"{name}:ef=on", bytes(20), [-0.0, 0.0, 0.5, -0.0, 0.0]),
-        case("residual-cancels", f"{name}:ef=on", ordinary, minus),
-        case("sum-overflows", f"{name}:ef=on", huge, [LARGEST_F32, 0.5, -0.0]),
-        case("not-finite-keeps-residual", f"{name}:ef=on", b"\0\0\xc0\x7f" * 3, [0.5, -0.0, 1.0]),
+        case("residual", with_text(base, "ef=on"), ordinary, residual),
+        case("no-residual-yet", with_text(base, "ef=on"), ordinary),
+        case("no-residual", with_text(base, "ef=off"), ordinary),
+        case("residual-minus-zeros", with_text(base, "ef=on"), bytes(20), [-0.0, 0.0, 0.5, -0.0, 0.0]),
+        case("residual-cancels", with_text(base, "ef=on"), ordinary, minus),
+        case("sum-overflows", with_text(base, "ef=on"), huge, [LARGEST_F32, 0.5, -0.0]),
+        case("not-finite-keeps-residual", with_text(base, "ef=on"), b"\0\0\xc0\x7f" * 3, [0.5, -0.0, 1.0]),
     ]
+
+
+def lead_cases(base, ordinary):
+    residual = [0.25 * value for value in heavy_tailed(ORDINARY, 9)]
+    largest = bytes_of_floats([LARGEST_F32 / 2, -1.0, 0.0, -0.0])
+    zeros = [0.0, -0.0, -0.0, 0.0]
+    denormals = bytes_of_floats([k * M_SMALLEST for k in range(-9, 10)])
+    cases = [
+        case(f"residual-{text}", with_text(base, text), ordinary, residual) for text in LEADS
+    ]
+    return cases + [
+        case("lead-at-the-largest", with_text(base, "lead=2"), largest, zeros),
+        case("lead-overflows", with_text(base, "lead=2.5"), largest, zeros),
+        case("lead-denormals", with_text(base, "lead=1.5"), denormals),
+        case("lead-minus-zeros", with_text(base, "lead=3"), bytes(20), [-0.0, 0.0, 0.5, -0.0, 0.0]),
+    ]
+
+
+def paper_cases():
+    """3lc as published."""
+    cases = common_cases("3lc:mode=paper", PAPER_TEXTS)
+    return [made | {"name": f"paper-{made['name']}"} for made in cases]
+
+
+def alone(value, n=64):
+    """A block of one value and zeros."""
+    return [value] + [0.0] * (n - 1)
+
+
+def next_to(value):
+    """The value's neighbours and itself."""
+    return [float_of(bits_of(value) + step) for step in (-1, 0, 1)]
+
+
+def blocks_cases():
+    """Blocks of 64 of which each shows one rule of 3lc in blocks."""
+    lengths = [63, 64, 65, 127, 128, 129, 192]
+    cases = [
+        case(f"blocks-length-{n}", "3lc:block=64", bytes_of_floats(heavy_tailed(n, n + 3)))
+        for n in lengths
+    ]
+    # The mean of a block that holds 64 v alone is v.
+    ratios = [f32(2.0 ** -(k / 16)) for k in range(34)] + [2.0**-k for k in range(28, 36)]
+    edges = [near for ratio in ratios for near in next_to(ratio)]
+    half = LARGEST_F32 / 2
+    blocks = {
+        "eighths": [alone(64.0)] + [alone(f32(64 * value)) for value in edges],
+        "scales": [[f32(v * 0.93**j) for v in heavy_tailed(64, j)] for j in range(60)],
+        "far-apart": [[v * 2.0**-j for v in heavy_tailed(64, j)] for j in range(0, 90, 6)],
+        # 2 is the limit of s = 1.5 here.
+        "at-the-limit": [[2.0, -(2 - 2.0**-23)] + [1.0] * 60 + [2.0**-23, 0.0], [-2.0] * 32 + [0.0] * 32],
+        "mean-rounds-to-zero": [alone(1.0), alone(M_SMALLEST), [0.0] * 64],
+        "mean-rounds-to-zero-everywhere": [alone(M_SMALLEST), alone(-2 * M_SMALLEST)],
+        "smallest": [[M_SMALLEST] * 64, alone(-40 * M_SMALLEST), alone(33 * M_SMALLEST)],
+        "denormal-means": [[f32(k * 0.6) * M_SMALLEST for k in range(64)], [M_SMALLEST] * 64],
+        "largest-means": [[LARGEST_F32] * 64, [LARGEST_F32, -LARGEST_F32] * 20, alone(-LARGEST_F32)],
+        "m-overflows": [[half] * 64, [LARGEST_F32] * 29 + [0.0] * 35],
+        "zero-block-first": [[0.0] * 64, heavy_tailed(64, 2), [-0.0] * 64, heavy_tailed(9, 1)],
+    }
+    for name, values in blocks.items():
+        raw = bytes_of_floats(map_f32(sum(values, [])))
+        for s in ("1", "1.5"):
+            cases.append(case(f"blocks-{name}-s-{s}", f"3lc:block=64,lead=1,s={s}", raw))
+    return cases
 
 
 def long_input():
@@ -313,6 +409,8 @@ def encoded():
     files = {"encoded/long.f32": long_input()}
     for name in TEXTS:
         cases = cases_of(name)
+        if name == "3lc":
+            cases += blocks_cases() + paper_cases()
         if name == "terngrad":
             cases += agreed_cases()
         if name == "oland-raj":

@@ -131,8 +131,15 @@ def accepted_any_bits():
 
 def rejected(out):
     rejected_scales(out)
-    rejected_sparse(out, "adacomp", ADACOMP, fp32_payload([1.0]))
-    rejected_sparse(out, "dryden", DRYDEN, fp32_payload([1.0, -1.0]))
+    for name, codec, head in [
+        ("adacomp", ADACOMP, fp32_payload([1.0])),
+        ("dryden", DRYDEN, fp32_payload([1.0, -1.0])),
+    ]:
+        out.add_payload(f"{name}-empty", codec, b"", "The payload is empty.", 0)
+        out.add_payload(f"{name}-scale-cut", codec, head[:-1], "The scale is cut off.", 0)
+        rejected_sparse(out, name, codec, lambda _, head=head: head)
+        tail = varint(2**40) + b"\0" + bytes(9)
+        out.add_huge(f"{name}-huge", codec, head + tail, "No bit is one.")
     reason = "The element 4 is named, of 4."
     payload = fp32_payload([1.0]) + sparse_body(0, [4], [0])
     out.add_payload("local-selection-position-at-n", LOCAL_SELECTION, payload, reason, 4)
@@ -161,11 +168,11 @@ def rejected_scales(out):
 
 
 def rejected_sparse(out, name, codec, head):
-    def add(what, tail, elems, reason):
-        out.add_payload(f"{name}-{what}", codec, head + tail, reason, elems)
+    """What may be wrong from the count on; head(elems) is what goes before it."""
 
-    out.add_payload(f"{name}-empty", codec, b"", "The payload is empty.", 0)
-    out.add_payload(f"{name}-scale-cut", codec, head[:-1], "The scale is cut off.", 0)
+    def add(what, tail, elems, reason):
+        out.add_payload(f"{name}-{what}", codec, head(elems) + tail, reason, elems)
+
     add("count-missing", b"", 0, "The count is missing.")
     add("k-missing", varint(0), 0, "k is missing.")
     everything = sparse_body(0, [0, 1, 2], [0, 0, 0])
@@ -189,7 +196,6 @@ def rejected_sparse(out, name, codec, head):
     add("bit-left-over-last", varint(1) + bytes([0]) + b"\x81", 9, "Bit 7 is left over and set.")
     add("byte-left-over", varint(1) + bytes([0]) + b"\x01\x00", 9, "A byte is left over.")
     add("byte-where-nothing-is-sent", sparse_body(0, [], []) + b"\0", 9, "A byte is left over.")
-    out.add_huge(f"{name}-huge", codec, head + varint(2**40) + b"\0" + bytes(9), "No bit is one.")
 
 
 def rejected_topk_heads(out):

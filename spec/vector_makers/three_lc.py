@@ -262,7 +262,7 @@ def rejected_headers(out):
         ("signalling-nan", 0x7F800001, "s is NaN"),
     ]:
         add(f"s-{name}", raw_3lc(one, s=struct.pack("<I", bits)), f"{what}.")
-    for bit in range(3, 8):
+    for bit in range(4, 8):
         add(f"layout-bit-{bit}", raw_3lc(one, 1 << bit), f"Bit {bit} of the layout is reserved.")
     add(
         "long-runs-without-zre", raw_3lc(one, LAYOUT_LONG_RUNS), "Long runs need zero-run encoding."

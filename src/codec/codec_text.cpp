@@ -8,7 +8,8 @@
 namespace tersewire {
 namespace {
 
-constexpr float kMaxLead = 64;
+// The square of 3lc's largest sparsity multiplier, its default.
+constexpr float kMaxLead = 256;
 
 }  // namespace
 
