@@ -4,7 +4,7 @@ import math
 
 from . import sums
 from .cursor import Rejected, check_expansion, varint
-from .floats import LARGEST_F32, SIGN_BIT, bits_of, f32, float_of
+from .floats import LARGEST_F32, SIGN_BIT, bits_of, f32, float_of, largest_magnitude
 from .scalars import in_buckets
 from .sparse import read_sent, sent_bytes
 
@@ -81,12 +81,13 @@ def encode(total, s, block):
     relative = 0.0  # U
     for index, (values, q) in enumerate(zip(blocks, scales)):
         magnitude = scaled(largest, q)
-        limit = f32(t * magnitude)
-        reached = [limit > 0 and value >= limit for value in values]
+        if q == LARGEST_SCALE_BYTE or magnitude == 0:
+            continue
+        limit = min(f32(t * magnitude), largest_magnitude(values))
+        reached = [value != 0 and value >= limit for value in values]
         sent += [index * block + i for i, reaches in enumerate(reached) if reaches]
-        if True in reached:
-            kept = [value if reaches else 0.0 for value, reaches in zip(values, reached)]
-            relative += sums.total(kept) / magnitude
+        kept = [value if reaches else 0.0 for value, reaches in zip(values, reached)]
+        relative += sums.total(kept) / magnitude
     m = f32(min(largest * (relative / len(sent)), LARGEST_F32)) if sent else 0.0
     return m, body(block, scales, sent_bytes(total, sent))
 

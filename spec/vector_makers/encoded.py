@@ -267,7 +267,7 @@ def lead_cases(base, ordinary):
         case("lead-at-the-largest", with_text(base, "lead=2"), largest, zeros),
         case("lead-overflows", with_text(base, "lead=2.5"), largest, zeros),
         case("lead-denormals", with_text(base, "lead=1.5"), denormals),
-        case("lead-minus-zeros", with_text(base, "lead=3"), bytes(20), [-0.0, 0.0, 0.5, -0.0, 0.0]),
+        case("lead-minus-zeros", with_text(base, "lead=3"), b"\0\0\0\x80" * 5, [-0.0, 0.0, 0.5, -0.0, 0.0]),
     ]
 
 
@@ -310,6 +310,7 @@ def blocks_cases():
         "denormal-means": [[f32(k * 0.6) * M_SMALLEST for k in range(64)], [M_SMALLEST] * 64],
         "largest-means": [[LARGEST_F32] * 64, [LARGEST_F32, -LARGEST_F32] * 20, alone(-LARGEST_F32)],
         "m-overflows": [[half] * 64, [LARGEST_F32] * 29 + [0.0] * 35],
+        "equal": [[0.5, -0.5] * 32, [0.25] * 40],
         "zero-block-first": [[0.0] * 64, heavy_tailed(64, 2), [-0.0] * 64, heavy_tailed(9, 1)],
     }
     for name, values in blocks.items():
