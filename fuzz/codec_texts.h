@@ -1,6 +1,7 @@
 // Which codec the fuzz targets of codecs are at, and the settings that they try.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +26,10 @@ inline CodecId codec_of_environment() {
 // The parameters of a codec that are worth trying, each as its values.
 inline std::vector<std::vector<std::string>> tried_parameters(CodecId codec) {
   switch (codec) {
+    case CodecId::kThreeLc:
+      return {{"block=256", "block=64", "block=4096", "mode=paper", "mode=paper,long-runs=on",
+               "mode=paper,zre=off,layout=partitions"},
+              {"s=1.25", "s=1", "s=1.99"}};
     case CodecId::kTernGrad:
       return {{"clip=2.5", "clip=off", "clip=0.3"},
               {"pack=2bit", "pack=base243", "pack=zre"},
@@ -52,6 +57,22 @@ inline std::vector<std::vector<std::string>> tried_parameters(CodecId codec) {
   }
 }
 
+// Whether a codec has a lead: those that keep a residual unless told not to.
+inline bool has_lead(CodecId codec) {
+  switch (codec) {
+    case CodecId::kThreeLc:
+    case CodecId::kAdaComp:
+    case CodecId::kLocalSelection:
+    case CodecId::kDryden:
+    case CodecId::kTopK:
+    case CodecId::kMqe1Bit:
+    case CodecId::kSignSgd:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // A codec's text; every digit of `choice` picks the value of a parameter.
 inline std::string chosen_text(CodecId codec, std::uint32_t choice) {
   std::string text(codec_name(codec));
@@ -64,6 +85,9 @@ inline std::string chosen_text(CodecId codec, std::uint32_t choice) {
   if (codec != CodecId::kFp32) {
     text += separator + std::string(choice % 2 == 0 ? "ef=on" : "ef=off");
     separator = ',';
+  }
+  if (has_lead(codec) && choice % 2 == 0 && choice / 8 % 4 != 0) {
+    text += std::array{"", ",lead=1", ",lead=1.5625", ",lead=7.3"}.at(choice / 8 % 4);
   }
   return text + separator + (choice / 2 % 4 == 3 ? "non-finite=reject" : "non-finite=send");
 }

@@ -59,12 +59,19 @@ bool same(const Step& a, const Step& b) {
          same_bits(a.residual, b.residual);
 }
 
+// How many times a new value counts ("Lead" in spec/wire-format.md).
+float lead_in(const std::string& text) {
+  const std::size_t at = text.find(",lead=");
+  return at == std::string::npos ? 1.0F : std::stof(text.substr(at + 6));
+}
+
 // One encoder's life.
 class Run {
  public:
   Run(const std::string& text, std::size_t elems, std::uint64_t seed, ThreadPool* pool)
       : codec_(make_codec(text)),
         reject_(text.ends_with("reject")),
+        lead_(lead_in(codec_->text())),
         encoder_(codec_->make_encoder(
             elems, {.seed = seed, .sender = 3, .tensor = 4, .kind = TensorKind::kConv})),
         pool_(pool) {
@@ -75,7 +82,10 @@ class Run {
   Step step(std::span<const float> input, std::uint64_t number) {
     const std::vector<float> before(encoder_->residual().begin(), encoder_->residual().end());
     std::vector<float> sums(input.begin(), input.end());
-    for (std::size_t i = 0; i < before.size(); ++i) sums[i] = before[i] + input[i];
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const float counted = lead_ * input[i];
+      sums[i] = before[i] + counted;
+    }
     const bool finite = all_finite(sums);
 
     Bytes out(kPrefix.begin(), kPrefix.end());
@@ -111,12 +121,18 @@ class Run {
     if (!finite) return require(same_bits(sent, input), "what is not finite travels as it is");
     require(all_finite(sent), "what was finite decodes to finite values");
     for (std::size_t i = 0; i < step.residual.size(); ++i) {
-      require(step.residual[i] == sums[i] - sent[i], "the residual is what was not sent");
+      float rest = sums[i] - sent[i];
+      if (lead_ != 1) {
+        const float again = (1 - lead_) * input[i];
+        rest += again;
+      }
+      require(step.residual[i] == rest, "the residual is what was not sent");
     }
   }
 
   std::shared_ptr<const Codec> codec_;
   bool reject_;
+  float lead_;
   std::unique_ptr<Encoder> encoder_;
   ThreadPool* pool_;
 };

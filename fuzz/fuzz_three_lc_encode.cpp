@@ -1,5 +1,5 @@
-// Arbitrary floats and settings for codec 3lc's encoder, against a plain reading of the
-// specification, on every SIMD target.
+// Arbitrary floats and settings for codec 3lc's encoder in mode=paper, against a plain reading of
+// the specification, on every SIMD target.
 //
 // Input: one byte of settings, one of choices, two for s, two for the number of elements, values.
 #include <array>
@@ -37,7 +37,7 @@ struct Settings {
   [[nodiscard]] std::string text() const {
     char number[40];
     std::snprintf(number, sizeof(number), "%.9g", static_cast<double>(s));
-    std::string text = std::string("3lc:s=") + number;
+    std::string text = std::string("3lc:mode=paper,s=") + number;
     text += (layout & kOraclePartitions) != 0 ? ",layout=partitions" : ",layout=neighbours";
     text += (layout & kOracleZeroRuns) != 0 ? ",zre=on" : ",zre=off";
     text += (layout & kOracleLongRuns) != 0 ? ",long-runs=on" : ",long-runs=off";

@@ -18,7 +18,16 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import reference_decoder as decoder
 import reference_encoder as encoder
-from reference import codecs, huffman, oland_raj, positions, sums, ternary, topk
+from reference import (
+    codecs,
+    huffman,
+    oland_raj,
+    positions,
+    sums,
+    ternary,
+    three_lc_blocks,
+    topk,
+)
 from reference.cursor import Rejected
 from reference.floats import (
     LARGEST_F32,
@@ -162,6 +171,26 @@ class WorkedByHand(unittest.TestCase):
         values = [4.0, -1.0, 0.5, 1.0]
         self.check("dryden:fraction=0.75", values, "00 00 20 40 00 00 80 bf 03 00 2d")
 
+    def test_3lc_in_blocks(self):
+        # Mean 2 and limit 8/3: 4 alone is sent.
+        text = "3lc:s=1,block=64"
+        head = "00 00 80 40 00 00 80 3f 08 40"
+        self.check(text, [4.0, -2.0, 1.0, 1.0], f"{head} 00 01 00 01")
+        # Means 1/8 and 1/2, scales 16 and 0; U = 64 + 2, m = 1/2 * 66/2; gaps 3 and 60 with k = 4.
+        values = [0.0] * 3 + [-8.0] + [0.0] * 60 + [1.0, 0.0]
+        self.check(text, values, "00 00 84 41 00 00 80 3f 08 40 10 00 02 04 27 32")
+        self.check("3lc", [], "00 00 00 00 00 00 a0 3f 08 80 02 00 00")
+
+    def test_lead(self):
+        # T = 0.5 + 2 * 1.75 = 4, and 4 - 4 - 1.75 is left.
+        encoded = made("3lc:s=1,block=64,lead=2", [1.75, -1.0, 0.5, 0.5], [0.5, 0.0, 0.0, 0.0])
+        self.assertEqual(encoded.payload.hex(" "), "00 00 80 40 00 00 80 3f 08 40 00 01 00 01")
+        self.assertEqual(encoded.residual, [-1.75, -1.0, 0.5, 0.5])
+        # adacomp compares T = 2 * input + residual, and 2 * input more: 4 reaches 4, 3 does not.
+        encoded = made("adacomp:lead=2", [1.0, 0.75, 0.0], [0.0, 0.0, 4.0])
+        self.assertEqual(encoded.payload.hex(" "), "00 00 80 40 02 00 09")
+        self.assertEqual(encoded.residual, [2.0 - 4.0 - 1.0, 1.5 - 0.75, 0.0])
+
     def test_topk(self):
         values = [0.0] * 40 + [1.0] + [0.0] * 59
         payload = "01 01 00 00 80 3f 04 44"  # k = 4: two zeros, a one, and 8
@@ -203,10 +232,15 @@ class RoundTrips(unittest.TestCase):
             for n in (0, 1, 2, 7, 8, 9, 63, 200, 700):
                 values, residual = heavy_tailed(generator, n), heavy_tailed(generator, n)
                 encoded = made(f"{codec.name}:ef=on", values, residual, draws=Draws(n))
-                total = [f32(r + v) for r, v in zip(residual, values)]
                 self.assertEqual(encoded.codec, codec.number)
-                for t, x, rest in zip(total, decoded(encoded, n), encoded.residual):
-                    self.assertEqual(f32(t - x), rest)
+                lead = codecs.parse_codec(codec.name)[1].get("lead", 1.0)
+                sent = decoded(encoded, n)
+                for r, v, x, rest in zip(residual, values, sent, encoded.residual):
+                    exact = Fraction(r) + Fraction(v) - Fraction(x) - Fraction(rest)
+                    largest = max(map(abs, (r, lead * v, x)))
+                    self.assertLessEqual(abs(exact), 4 * largest * 2.0**-24)
+                    if lead == 1:
+                        self.assertEqual(f32(f32(r + v) - x), rest)
 
     def test_not_finite_travels_as_it_is(self):
         raw = b"\x01\0\xa0\x7f" + bytes_of_floats([-math.inf, 1.0])
@@ -280,6 +314,22 @@ class RoundTrips(unittest.TestCase):
 
 
 class Details(unittest.TestCase):
+    def test_scales_of_blocks(self):
+        for i in range(8):
+            eighth, half = three_lc_blocks.EIGHTHS[i], three_lc_blocks.BETWEEN_EIGHTHS[i]
+            ulp = 2.0**-24 if i else 2.0**-23
+            for value, half_ulp, root, exact in [
+                (eighth, ulp / 2, 8, Fraction(1, 2**i)),
+                (half, 2.0**-53, 16, Fraction(2 ** (2 * i + 1))),
+            ]:
+                low, high = Fraction(value) - Fraction(half_ulp), Fraction(value) + Fraction(half_ulp)
+                self.assertTrue(low**root <= exact <= high**root, (i, root))
+        for i, half in enumerate(three_lc_blocks.BETWEEN_EIGHTHS):
+            self.assertEqual(three_lc_blocks.scale_of(1.0, 1 / half / (1 - 2.0**-40)), i)
+            self.assertEqual(three_lc_blocks.scale_of(1.0, 1 / half / (1 + 2.0**-40)), i + 1)
+        self.assertEqual(three_lc_blocks.scale_of(1.0, 2.0**-31), 248)
+        self.assertEqual(three_lc_blocks.scale_of(1.0, 2.0**-100), 255)
+
     def test_rice_parameter_is_the_best(self):
         generator = random.Random(SEED)
         for _ in range(50):
@@ -363,6 +413,12 @@ class Details(unittest.TestCase):
         for text in ["", "levels", "nothing", "terngrad:clip", "terngrad:clip=-1", "qsgd:levels=0"]:
             with self.assertRaises(BadCodecText):
                 codecs.parse_codec(text)
+        for text in ["3lc:zre=on", "3lc:mode=paper,block=64", "3lc:block=96", "3lc:s=16"]:
+            with self.assertRaises(BadCodecText):
+                codecs.parse_codec(text)
+        for text in ["3lc:mode=paper,s=2", "topk:lead=2,ef=off", "topk:lead=0.5", "int8:lead=1"]:
+            with self.assertRaises(BadCodecText):
+                codecs.parse_codec(text)
         for text in ["topk:fraction=2", "dryden:fraction=0", "truncate:bits=8", "int8:ef=maybe"]:
             with self.assertRaises(BadCodecText):
                 codecs.parse_codec(text)
@@ -389,17 +445,21 @@ class Damage(unittest.TestCase):
     def test_damaged_payloads(self):
         generator = random.Random(SEED)
         for codec in WRITERS:
-            n = generator.randrange(30, 90)
-            encoded = made(codec.name, heavy_tailed(generator, n))
-            for length in range(len(encoded.payload)):
-                with self.assertRaises(Rejected):
-                    codecs.decode(codec.number, encoded.payload[:length], n)
+            self.damage(generator, codec, codec.name)
+        self.damage(generator, codecs.BY_NAME["3lc"], "3lc:mode=paper")
+
+    def damage(self, generator, codec, text):
+        n = generator.randrange(30, 90)
+        encoded = made(text, heavy_tailed(generator, n))
+        for length in range(len(encoded.payload)):
             with self.assertRaises(Rejected):
-                codecs.decode(codec.number, encoded.payload + b"\0", n)
-            for _ in range(200):
-                damaged = bytearray(encoded.payload)
-                damaged[generator.randrange(len(damaged))] ^= 1 << generator.randrange(8)
-                self.decode_or_reject(codec.number, bytes(damaged), n)
+                codecs.decode(codec.number, encoded.payload[:length], n)
+        with self.assertRaises(Rejected):
+            codecs.decode(codec.number, encoded.payload + b"\0", n)
+        for _ in range(200):
+            damaged = bytearray(encoded.payload)
+            damaged[generator.randrange(len(damaged))] ^= 1 << generator.randrange(8)
+            self.decode_or_reject(codec.number, bytes(damaged), n)
 
     def test_noise(self):
         generator = random.Random(SEED)

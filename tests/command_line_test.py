@@ -184,9 +184,14 @@ class Reference(CommandLineTest):
     """Both writers write the same bytes, over several steps, and nothing is lost on the way."""
 
     CODECS = {
-        "3lc:s=1.75": ["--s", "1.75"],
-        "3lc:s=1.9,layout=partitions,long-runs=on": "--s 1.9 --layout partitions --long-runs on".split(),
-        "3lc:zre=off": ["--zre", "off"],
+        "3lc": [],
+        "3lc:s=1.75,block=64": ["--s", "1.75", "--block", "64"],
+        "3lc:lead=1": ["--lead", "1"],
+        "3lc:mode=paper,s=1.75": ["--mode", "paper", "--s", "1.75"],
+        "3lc:mode=paper,s=1.9,layout=partitions,long-runs=on":
+            "--mode paper --s 1.9 --layout partitions --long-runs on".split(),
+        "3lc:mode=paper,zre=off": ["--mode", "paper", "--zre", "off"],
+        "adacomp:lead=3": ["--codec", "adacomp:lead=3"],
     }
     STEPS = 3
     ELEMS = 2003
@@ -337,7 +342,7 @@ class DamagedMessages(CommandLineTest):
         self.refuse_all([b"\x89PNG" + bytes(100), self.read("in.npy")], "TW")
 
     def test_damage_under_a_fitting_checksum(self):
-        message = self.encoded(heavy_tailed(self.random, 500), (500,), codec="3lc:zre=off")
+        message = self.encoded(heavy_tailed(self.random, 500), (500,), codec="3lc:mode=paper,zre=off")
         # The last group, and the byte of the layout.
         payload = len(message) - 109
         damaged = [
@@ -478,7 +483,7 @@ class Usage(CommandLineTest):
         source, out = self.write("in.npy", npy([1.0], (1,))), self.path("m.tw")
         state = ("--state", self.path("s"))
         cases = [
-            (("encode", "--codec", "3lc:s=2", source, out), "s must be"),
+            (("encode", "--codec", "3lc:s=16", source, out), "s must be"),
             (("encode", "--codec", "4lc", source, out), "4lc"),
             (("encode", "--codec", "fp32", *state, source, out), "residual"),
             (("encode", "--codec", "3lc:ef=off", *state, source, out), "residual"),
@@ -512,7 +517,8 @@ class Usage(CommandLineTest):
         codecs = {codec["name"]: codec for codec in json.loads(result.stdout)}
         self.assertLessEqual({"fp32", "3lc"}, set(codecs))
         parameters = {p["key"]: p for p in codecs["3lc"]["parameters"]}
-        self.assertEqual((parameters["s"]["default"], parameters["s"]["range"]), ("1", "[1, 2)"))
+        self.assertEqual((parameters["s"]["default"], parameters["s"]["range"]),
+                         ("1.25; paper: 1", "[1, 16); paper: [1, 2)"))
 
     def test_bench(self):
         options = "--elems 5000 --rounds 2 --warm-up 3 --target best --threads 1,2 --json".split()
@@ -699,7 +705,7 @@ class Train(CommandLineTest):
         self.write("full/file", b"")
         os.mkdir(self.path("empty"))
         cases = [
-            (2, "3lc:s=2", ("--codec", "3lc:s=2")),
+            (2, "3lc:s=16", ("--codec", "3lc:s=16")),
             (2, "matches none", ("--policy", "kind=norm:fp32")),
             (2, "no model", ("--model", "vgg")),
             (2, "9 servers", ("--servers", "9")),

@@ -80,6 +80,7 @@ inline const std::vector<TestedCodec> kTestedCodecs{
     {"truncate", kNoSums, Check::kBounded, 3, 0x1p-7},
     {"oland-raj:bits=8", kNoSums, Check::kBounded, 3, 0x1p-8},
     {"3lc", kGradientsAlone, Check::kDrained, 60, 1e-5},
+    {"3lc:mode=paper", kGradientsAlone, Check::kDrained, 60, 1e-5},
     {"topk:fraction=0.25", kGradientsAlone, Check::kDrained, 20, 1e-5},
     {"dryden:fraction=0.25", kGradientsAlone, Check::kDrained, 60, 1e-5},
     {"adacomp:bin=9", kGradientsAlone, Check::kDrained, 60, 0.02},

@@ -14,12 +14,16 @@ const std::vector<TensorInfo> kTensors{{"conv1.weight", {20, 1, 5, 5}, TensorKin
                                        {"fc.weight", {10, 800}, TensorKind::kDense},
                                        {"fc.bias", {10}, TensorKind::kBias}};
 
-// One letter a tensor: f for fp32, 3 for 3lc with s = 1, 5 for s = 1.5.
+// One letter a tensor: f for fp32, i for int8, 5 for 3lc with s = 1.5, 3 for 3lc otherwise.
 std::string chosen(const std::string& policy, const std::string& fallback = "3lc") {
   std::string letters;
   for (const auto& codec : choose_codecs(policy, fallback, kTensors)) {
     const std::string text = codec->text();
-    letters += text.starts_with("fp32") ? 'f' : text.find("s=1.5,") != text.npos ? '5' : '3';
+    if (text.starts_with("3lc")) {
+      letters += text.find(",s=1.5,") != text.npos ? '5' : '3';
+    } else {
+      letters += text.front();
+    }
   }
   return letters;
 }
@@ -49,12 +53,27 @@ TEST(Policy, ReadyMadeOnesNeedNotMatch) {
   EXPECT_EQ(chosen("3lc-paper"), "33f33");
   EXPECT_EQ(chosen("terngrad-paper"), "333ff");
   EXPECT_EQ(chosen("small"), "3ff3f");
+  EXPECT_EQ(chosen("light"), "3ii3i");
   const auto adacomp = choose_codecs("adacomp-paper", "fp32", kTensors);
   for (std::size_t i = 0; i < adacomp.size(); ++i) {
     EXPECT_TRUE(adacomp[i]->text().starts_with(i == 0 ? "adacomp:bin=50," : "adacomp:bin=500,"));
   }
   const std::vector<TensorInfo> large{{"w", {1000}, TensorKind::kDense}};
   EXPECT_EQ(choose_codecs("small", "3lc", large).size(), 1U);
+}
+
+TEST(Policy, AutoIsLightBesideBlocksAndSmallBesideTheRest) {
+  EXPECT_EQ(chosen("auto"), "3ii3i");
+  EXPECT_EQ(chosen("auto", "3lc:s=1.5,lead=1"), "5ii5i");
+  EXPECT_EQ(chosen("auto", "3lc:mode=paper"), "3ff3f");
+  EXPECT_EQ(chosen("auto", "int8"), "iffif");
+  // Small tensors lose nothing: what int8 rounds off stays in the residual.
+  EXPECT_EQ(choose_codecs("auto", "3lc", kTensors)[1]->text(), "int8:ef=on,non-finite=send");
+  const std::vector<TensorInfo> edge{{"w", {255}, TensorKind::kDense},
+                                     {"v", {256}, TensorKind::kDense}};
+  const auto codecs = choose_codecs("auto", "3lc", edge);
+  EXPECT_EQ(codecs[0]->id(), CodecId::kInt8);
+  EXPECT_EQ(codecs[1]->id(), CodecId::kThreeLc);
 }
 
 TEST(Policy, TensorsWithTheSameTextShareACodec) {
@@ -84,7 +103,7 @@ TEST(Policy, WhatCannotBeReadOrMatchesNothingIsRefused) {
   expect_refused("fp32", "no codec");
   expect_refused("*:fp33", "fp33");
   expect_refused("*:", "there is no codec ''");
-  expect_refused("*:3lc:s=2", "s must be a number from 1 to below 2");
+  expect_refused("*:3lc:s=16", "s must be a number from 1 to below 16");
   // A codec that no tensor would get is looked at all the same.
   expect_refused("*:fp32", "s must be", "3lc:s=0.5");
 }

@@ -194,7 +194,7 @@ class Own(RecipeTest):
             ("lr\n", "line 1", "'lr' is no setting", "KEY = VALUE"),
             ("[train]\nlr = 1\n", "line 1", "'[train]' is no setting"),
             ("exchange = ring\ncodec = 3lc\n", ".ini: ", "3lc does not fit"),
-            ("codec = 3lc:s=2\n", ".ini: ", "3lc:s=2"),
+            ("codec = 3lc:s=16\n", ".ini: ", "3lc:s=16"),
             ("momentum = 1\n", ".ini: ", "momentum"),
             ("exchange = all-gather\nservers = 1\n", ".ini: ", "no servers"),
         ]

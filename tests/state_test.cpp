@@ -155,6 +155,7 @@ const std::vector<StateCodec> kStateCodecs{
     {"terngrad", {Sends::kGradients, Sends::kTernary}, false},
     {"qsgd:levels=127", kNoWeights, false},
     {"3lc", kGradientsAlone, true},
+    {"3lc:mode=paper", kGradientsAlone, true},
     {"adacomp:bin=9", kGradientsAlone, true},
     {"int8:ef=on", kAll, true},
     {"oland-raj:bits=8,ef=on", kNoSums, true},

@@ -1,4 +1,5 @@
-// Codec 3lc: bytes worked by hand, a plain encoder to compare with, and what must never happen.
+// Codec 3lc as published (mode=paper): bytes worked by hand, a plain encoder to compare with, and
+// what must never happen.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -82,7 +83,7 @@ const std::array<Layout, 6> kLayouts{{{false, true, false},
                                       {true, true, true}}};
 
 std::shared_ptr<const Codec> codec_of(float s, const Layout& layout) {
-  return make_codec("3lc:s=" + std::to_string(s) + layout.text());
+  return make_codec("3lc:mode=paper,s=" + std::to_string(s) + layout.text());
 }
 
 void append_run(Bytes& out, std::uint64_t run, bool long_runs) {
@@ -167,29 +168,41 @@ TEST(ThreeLc, KnownAnswers) {
   const std::vector<int> ones{0, 0, 0x80, 0x3F, 0, 0, 0x80, 0x3F};
   const std::vector<KnownAnswer> answers{
       // Digits 2 0 1 1 2, as 2 * 0.5 reaches m: 2*81 + 0*27 + 1*9 + 1*3 + 2 = 176.
-      {"3lc", {1, -1, .25F, 0, .5F}, ones, {2, 176}, {0, 0, .25F, 0, -.5F}},
+      {"3lc:mode=paper", {1, -1, .25F, 0, .5F}, ones, {2, 176}, {0, 0, .25F, 0, -.5F}},
       // Digits 20111, 12|111, padding behind the bar: 162 + 13 = 175 and 81 + 54 + 13 = 148.
-      {"3lc", {1, -1, 0, 0, 0, 0, 1}, ones, {2, 175, 148}, Floats(7, 0.0F)},
+      {"3lc:mode=paper", {1, -1, 0, 0, 0, 0, 1}, ones, {2, 175, 148}, Floats(7, 0.0F)},
       // Two groups: elements 0 2 4 6 | and 1 3 5 | |: 2 1 1 2 1 = 205 and 0 1 1 1 1 = 40.
-      {"3lc:layout=partitions", {1, -1, 0, 0, 0, 0, 1}, ones, {3, 205, 40}, Floats(7, 0.0F)},
-      {"3lc:zre=off", Floats(11, 0.0F), {0, 0, 0, 0, 0, 0, 0x80, 0x3F}, {0, 121, 121, 121}, {}},
-      {"3lc", Floats(70, -0.0F), {0, 0, 0, 0, 0, 0, 0x80, 0x3F}, {2, 255}, Floats(70, -0.0F)},
-      {"3lc", {}, {0, 0, 0, 0, 0, 0, 0x80, 0x3F}, {2}, {}},
-      {"3lc", {-2}, {0, 0, 0, 0x40, 0, 0, 0x80, 0x3F}, {2, 40}, {0}},
+      {"3lc:mode=paper,layout=partitions",
+       {1, -1, 0, 0, 0, 0, 1},
+       ones,
+       {3, 205, 40},
+       Floats(7, 0.0F)},
+      {"3lc:mode=paper,zre=off",
+       Floats(11, 0.0F),
+       {0, 0, 0, 0, 0, 0, 0x80, 0x3F},
+       {0, 121, 121, 121},
+       {}},
+      {"3lc:mode=paper",
+       Floats(70, -0.0F),
+       {0, 0, 0, 0, 0, 0, 0x80, 0x3F},
+       {2, 255},
+       Floats(70, -0.0F)},
+      {"3lc:mode=paper", {}, {0, 0, 0, 0, 0, 0, 0x80, 0x3F}, {2}, {}},
+      {"3lc:mode=paper", {-2}, {0, 0, 0, 0x40, 0, 0, 0x80, 0x3F}, {2, 40}, {0}},
       // m = 1.75: digits 2 1 0 1 1 (2 * 0.75 is below m, 2 * 0.875 is not): 162+27+0+3+1 = 193.
-      {"3lc:s=1.75",
+      {"3lc:mode=paper,s=1.75",
        {1, .75F, -.875F, 0, 0},
        {0, 0, 0xE0, 0x3F, 0, 0, 0xE0, 0x3F},
        {2, 193},
        {-.75F, .75F, .875F, 0, 0}},
       // 3e38 * 1.75 overflows: m is the largest float. Digits 2 1 | | |: 162 + 40 = 202.
-      {"3lc:s=1.75",
+      {"3lc:mode=paper,s=1.75",
        {3e38F, 1e38F},
        {0xFF, 0xFF, 0x7F, 0x7F, 0, 0, 0xE0, 0x3F},
        {2, 202},
        {3e38F - kLargest, 1e38F}},
       // The smallest denormal reaches half of itself.
-      {"3lc",
+      {"3lc:mode=paper",
        {std::numeric_limits<float>::denorm_min(), 0},
        {1, 0, 0, 0, 0, 0, 0x80, 0x3F},
        {2, 202},
@@ -242,7 +255,7 @@ TEST(ThreeLc, RunsOfZeroGroups) {
       // The run between two others, then the same run at the end.
       body.insert(body.end(), middle.begin(), middle.end());
       const std::size_t elems = 5 * (2 * run.groups + 2);
-      const auto codec = make_codec(long_runs ? "3lc:long-runs=on" : "3lc");
+      const auto codec = make_codec(long_runs ? "3lc:mode=paper,long-runs=on" : "3lc:mode=paper");
       Bytes out;
       codec->make_encoder(elems)->encode(ones_in_groups(elems, {0, run.groups + 1}), 0, out);
       EXPECT_EQ(Bytes(out.begin() + 8, out.end()), bytes_of(body)) << run.groups;
@@ -340,7 +353,7 @@ TEST_P(ThreeLcTargets, RunsAcrossThreads) {
 
 TEST(ThreeLc, WhatIsNotFiniteTravelsAsItIs) {
   for (const float bad : {std::nanf(""), kInfinity, -kInfinity, 3e38F}) {
-    const auto encoder = make_codec("3lc")->make_encoder(200);
+    const auto encoder = make_codec("3lc:mode=paper")->make_encoder(200);
     Bytes out;
     encoder->encode(heavy_tailed(200, 1), 0, out);
     encoder->residual()[150] = 3e38F;  // with 3e38 more: an infinity
@@ -353,13 +366,13 @@ TEST(ThreeLc, WhatIsNotFiniteTravelsAsItIs) {
     EXPECT_TRUE(encoded.not_finite);
     ASSERT_EQ(out.size(), 800U);
     EXPECT_EQ(std::memcmp(out.data(), input.data(), out.size()), 0);
-    EXPECT_LE(out.size(), make_codec("3lc")->max_encoded_bytes(200));
+    EXPECT_LE(out.size(), make_codec("3lc:mode=paper")->max_encoded_bytes(200));
     EXPECT_EQ(bits_of(encoder->residual()), residual);
   }
 }
 
 TEST(ThreeLc, WhatIsNotFiniteIsRejectedOnRequest) {
-  const auto encoder = make_codec("3lc:non-finite=reject")->make_encoder(9);
+  const auto encoder = make_codec("3lc:mode=paper,non-finite=reject")->make_encoder(9);
   Bytes out = bytes_of({7});
   try {
     encoder->encode(Floats(9, kInfinity), 0, out);

@@ -557,7 +557,7 @@ TEST(Train, JobsThatMakeNoSenseAreRefused) {
         c.servers = 1;
       },
       "no servers");
-  expect_refused([](TrainConfig& c) { c.push_codec = "3lc:s=3"; }, "s must be");
+  expect_refused([](TrainConfig& c) { c.push_codec = "3lc:s=30"; }, "s must be");
   expect_refused([](TrainConfig& c) { c.workers = 0; }, "at least 1 worker");
   expect_refused([](TrainConfig& c) { c.servers = 0; }, "0 servers");
   expect_refused([](TrainConfig& c) { c.servers = 7; }, "7 servers");
