@@ -61,8 +61,8 @@ bool same(const Step& a, const Step& b) {
 
 // How many times a new value counts ("Lead" in spec/wire-format.md).
 float lead_in(const std::string& text) {
-  const std::size_t at = text.find(",lead=");
-  return at == std::string::npos ? 1.0F : std::stof(text.substr(at + 6));
+  const std::size_t at = text.find("lead=");
+  return at == std::string::npos ? 1.0F : std::stof(text.substr(at + 5));
 }
 
 // One encoder's life.

@@ -325,10 +325,10 @@ class Details(unittest.TestCase):
                 low, high = Fraction(value) - Fraction(half_ulp), Fraction(value) + Fraction(half_ulp)
                 self.assertTrue(low**root <= exact <= high**root, (i, root))
         for i, half in enumerate(three_lc_blocks.BETWEEN_EIGHTHS):
-            self.assertEqual(three_lc_blocks.scale_of(1.0, 1 / half / (1 - 2.0**-40)), i)
-            self.assertEqual(three_lc_blocks.scale_of(1.0, 1 / half / (1 + 2.0**-40)), i + 1)
-        self.assertEqual(three_lc_blocks.scale_of(1.0, 2.0**-31), 248)
-        self.assertEqual(three_lc_blocks.scale_of(1.0, 2.0**-100), 255)
+            self.assertEqual(three_lc_blocks.scale_of(1 / half / (1 - 2.0**-40), 1.0), i)
+            self.assertEqual(three_lc_blocks.scale_of(1 / half / (1 + 2.0**-40), 1.0), i + 1)
+        self.assertEqual(three_lc_blocks.scale_of(2.0**-31, 1.0), 248)
+        self.assertEqual(three_lc_blocks.scale_of(2.0**-100, 1.0), 255)
 
     def test_rice_parameter_is_the_best(self):
         generator = random.Random(SEED)

@@ -104,8 +104,8 @@ inline void expect_rejected(CodecId codec, const Bytes& payload, std::size_t ele
 // How many times a codec counts a new value ("Lead" in spec/wire-format.md), by its text.
 inline float lead_of(const Codec& codec) {
   const std::string text = codec.text();
-  const std::size_t at = text.find(",lead=");
-  return at == std::string::npos ? 1.0F : std::stof(text.substr(at + 6));
+  const std::size_t at = text.find("lead=");
+  return at == std::string::npos ? 1.0F : std::stof(text.substr(at + 5));
 }
 
 // What an encoder's residual becomes where it was `before`.
