@@ -214,12 +214,13 @@ TEST(AdaComp, BinsGoByTheKindOfTheTensor) {
 }
 
 TEST(AdaComp, Texts) {
-  EXPECT_EQ(make_codec("adacomp")->text(), "adacomp:bin=kind,factor=2,ef=on,non-finite=send");
+  EXPECT_EQ(make_codec("adacomp")->text(),
+            "adacomp:bin=kind,factor=2,lead=1,ef=on,non-finite=send");
   EXPECT_EQ(make_codec("local-selection")->text(),
-            "local-selection:bin=kind,ef=on,non-finite=send");
-  for (const char* text : {"adacomp:bin=50,factor=1.1,ef=off,non-finite=reject",
-                           "adacomp:bin=1099511627776,factor=10,ef=on,non-finite=send",
-                           "local-selection:bin=1,ef=on,non-finite=send"}) {
+            "local-selection:bin=kind,lead=1,ef=on,non-finite=send");
+  for (const char* text : {"adacomp:bin=50,factor=1.1,lead=1,ef=off,non-finite=reject",
+                           "adacomp:bin=1099511627776,factor=10,lead=2.5,ef=on,non-finite=send",
+                           "local-selection:bin=1,lead=256,ef=on,non-finite=send"}) {
     EXPECT_EQ(make_codec(text)->text(), text);
   }
   for (const char* text : {"adacomp:bin=0", "adacomp:bin=1099511627777", "adacomp:bin=2.5",

@@ -137,7 +137,7 @@ TEST(ExchangeBench, TheSameSeedSendsTheSameBytes) {
 
 TEST(ExchangeBench, ReplaysRecordedGradients) {
   auto config = lenet(2);
-  config.codecs = {"3lc"};
+  config.codecs = {"3lc:mode=paper"};
   // All alike: no value is small enough to leave out, and five share a byte. Of those that are made
   // up hardly any is sent.
   const double ternary_bytes = 431'080.0 / 5;

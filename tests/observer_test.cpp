@@ -27,7 +27,7 @@ std::uint64_t total(const Histograms::Counts& counts) {
 }
 
 TEST(Observer, SeesWhatTheCodecMakesOfGradientAndResidual) {
-  const Job job = job_with("3lc:s=1.00", 5);
+  const Job job = job_with("3lc:mode=paper", 5);
   const std::vector<float> gradient{0.9F, -0.1F, 0, 0.1F, -0.4F};
   const std::vector<float> residual{0.1F, 0, 0, 0, -0.1F};
   const TensorObservation seen = Observer(job, 0).look(0, 1, gradient, residual);
@@ -35,7 +35,7 @@ TEST(Observer, SeesWhatTheCodecMakesOfGradientAndResidual) {
   EXPECT_EQ(seen.name, "fc.weight");
   EXPECT_EQ(seen.kind, TensorKind::kDense);
   EXPECT_EQ(seen.values, 5U);
-  EXPECT_EQ(seen.codec, make_codec("3lc:s=1.00")->text());
+  EXPECT_EQ(seen.codec, make_codec("3lc:mode=paper")->text());
   EXPECT_NEAR(seen.rms, std::sqrt((0.81 + 0.01 + 0.01 + 0.16) / 5), 1e-6);
   EXPECT_NEAR(seen.relative_error, std::sqrt((0.01 + 0.01 + 0.25) / (1 + 0.01 + 0.01 + 0.25)),
               1e-6);
@@ -48,7 +48,7 @@ TEST(Observer, SeesWhatTheCodecMakesOfGradientAndResidual) {
   EXPECT_EQ(seen.histograms.gradient.front(), 0U);
   EXPECT_EQ(total(seen.histograms.gradient), 5U);
   Bytes payload;
-  make_codec("3lc:s=1.00")->make_encoder(5)->encode(gradient, 1, payload);
+  make_codec("3lc:mode=paper")->make_encoder(5)->encode(gradient, 1, payload);
   EXPECT_EQ(seen.encoded_bytes, payload.size());
 }
 

@@ -285,7 +285,8 @@ void answer(Transport& server, std::uint64_t step, std::uint32_t tensor, ByteVie
 TEST(ParameterServer, AnUnusedPushReturnsToItsSendersResidual) {
   Job job;
   job.tensors = {{"only", {64}, TensorKind::kDense}};
-  job.push_codec = job.pull_codec = "3lc";
+  // As published: there what was sent and what is left make up the input to the bit.
+  job.push_codec = job.pull_codec = "3lc:mode=paper";
   job.policy = "";
   job.workers = 2;
   job.backup_workers = 1;

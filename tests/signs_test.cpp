@@ -225,8 +225,8 @@ TEST(Signs, SayWhatTheyHold) {
   const auto one = payload_parameters(CodecId::kSignSgd, encoded("signsgd", {3, -4}).payload);
   ASSERT_EQ(one.size(), 1U);
   EXPECT_EQ(one[0].value, "3.5");
-  EXPECT_EQ(make_codec("mqe1bit")->text(), "mqe1bit:ef=on,non-finite=send");
-  EXPECT_EQ(make_codec("signsgd:ef=off")->text(), "signsgd:ef=off,non-finite=send");
+  EXPECT_EQ(make_codec("mqe1bit")->text(), "mqe1bit:lead=1,ef=on,non-finite=send");
+  EXPECT_EQ(make_codec("signsgd:ef=off")->text(), "signsgd:lead=1,ef=off,non-finite=send");
 }
 
 TEST(Signs, AllocateNothingOnceTheirBufferHasGrown) {

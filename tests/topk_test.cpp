@@ -241,9 +241,10 @@ TEST(TopK, GivingBackRestoresTheSum) {
 // --- Text
 
 TEST(TopK, Texts) {
-  EXPECT_EQ(make_codec("topk")->text(), "topk:fraction=0.05,ef=on,non-finite=send");
-  EXPECT_EQ(make_codec("dryden")->text(), "dryden:fraction=0.003,ef=on,non-finite=send");
-  EXPECT_EQ(make_codec("topk:fraction=1,ef=off")->text(), "topk:fraction=1,ef=off,non-finite=send");
+  EXPECT_EQ(make_codec("topk")->text(), "topk:fraction=0.05,lead=1,ef=on,non-finite=send");
+  EXPECT_EQ(make_codec("dryden")->text(), "dryden:fraction=0.003,lead=1,ef=on,non-finite=send");
+  EXPECT_EQ(make_codec("topk:fraction=1,ef=off")->text(),
+            "topk:fraction=1,lead=1,ef=off,non-finite=send");
   for (const char* value : {"0", "-0.1", "1.01", "nan", "inf", "5%", ""}) {
     for (const std::string name : {"topk", "dryden"}) {
       const std::string text = name + ":fraction=" + value;
