@@ -176,9 +176,9 @@ class WorkedByHand(unittest.TestCase):
         text = "3lc:s=1,block=64"
         head = "00 00 80 40 00 00 80 3f 08 40"
         self.check(text, [4.0, -2.0, 1.0, 1.0], f"{head} 00 01 00 01")
-        # Means 1/8 and 1/2, scales 16 and 0; U = 64 + 2, m = 1/2 * 66/2; gaps 3 and 60 with k = 4.
+        # Means of what is sent 8 and 1, scales 0 and 24; gaps 3 and 60 with k = 4.
         values = [0.0] * 3 + [-8.0] + [0.0] * 60 + [1.0, 0.0]
-        self.check(text, values, "00 00 84 41 00 00 80 3f 08 40 10 00 02 04 27 32")
+        self.check(text, values, "00 00 00 41 00 00 80 3f 08 40 00 18 02 04 27 32")
         self.check("3lc", [], "00 00 00 00 00 00 a0 3f 08 80 02 00 00")
 
     def test_lead(self):

@@ -4,7 +4,7 @@ import math
 
 from . import sums
 from .cursor import Rejected, check_expansion, varint
-from .floats import LARGEST_F32, SIGN_BIT, bits_of, f32, float_of, largest_magnitude
+from .floats import SIGN_BIT, bits_of, f32, float_of, largest_magnitude
 from .scalars import in_buckets
 from .sparse import read_sent, sent_bytes
 
@@ -72,24 +72,29 @@ def decode(cursor, n, m):
 def encode(total, s, block):
     """(m, body)"""
     blocks = [[abs(t) for t in values] for values in in_buckets(total, block)] if total else []
-    means = [f32(sums.total(values) / len(values)) for values in blocks]
-    largest = max(means, default=0.0)
-    scales = [scale_of(mean, largest) for mean in means]
-    t = f32(s * 4 / 3)
-
-    sent = []
-    relative = 0.0  # U
-    for index, (values, q) in enumerate(zip(blocks, scales)):
-        magnitude = scaled(largest, q)
-        if q == LARGEST_SCALE_BYTE or magnitude == 0:
-            continue
-        limit = min(f32(t * magnitude), largest_magnitude(values))
-        reached = [value != 0 and value >= limit for value in values]
-        sent += [index * block + i for i, reaches in enumerate(reached) if reaches]
-        kept = [value if reaches else 0.0 for value, reaches in zip(values, reached)]
-        relative += sums.total(kept) / magnitude
-    m = f32(min(largest * (relative / len(sent)), LARGEST_F32)) if sent else 0.0
+    chosen = [chosen_in(values, f32(s * 4 / 3)) for values in blocks]
+    means = [mean_of_chosen(*pair) for pair in zip(blocks, chosen)]
+    m = max(means, default=0.0)
+    scales = [scale_of(mean, m) for mean in means]
+    sent = [
+        index * block + i
+        for index, (q, its_chosen) in enumerate(zip(scales, chosen))
+        for i, is_chosen in enumerate(its_chosen)
+        if is_chosen and q != LARGEST_SCALE_BYTE
+    ]
     return m, body(block, scales, sent_bytes(total, sent))
+
+
+def chosen_in(values, t):
+    """Whether each |T| of a block is chosen."""
+    limit = min(f32(t * f32(sums.total(values) / len(values))), largest_magnitude(values))
+    return [value != 0 and value >= limit for value in values]
+
+
+def mean_of_chosen(values, chosen):
+    """v"""
+    kept = [value if is_chosen else 0.0 for value, is_chosen in zip(values, chosen)]
+    return f32(sums.total(kept) / chosen.count(True)) if True in chosen else 0.0
 
 
 def scale_of(mean, largest):

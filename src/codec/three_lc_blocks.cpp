@@ -18,8 +18,7 @@
 namespace tersewire {
 namespace {
 
-constexpr float kLargest = std::numeric_limits<float>::max();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
 // Elements that are worth a thread.
 constexpr std::size_t kMinPartElems = 1 << 16;
 
@@ -62,7 +61,6 @@ class BlocksEncoder final : public ResidualEncoder {
         magnitudes_(block_count(elems, block_elems)),
         largest_(magnitudes_.size()),
         scales_(magnitudes_.size()),
-        sums_(magnitudes_.size()),
         sent_(kernels::selection_words(elems)),
         negative_(sent_.size()) {}
 
@@ -73,8 +71,12 @@ class BlocksEncoder final : public ResidualEncoder {
   // Calls task(block, first, n) for the blocks, with several threads.
   template <typename Task>
   void for_blocks(ThreadPool* pool, const Task& task) const;
-  // Selects what is sent, and returns the largest block's magnitude for it.
-  float select(const EncodeCall& call, float largest);
+  // Selects what is sent; magnitudes_ becomes the mean of that in each block.
+  void select(const EncodeCall& call);
+  // The words of sent_ for n elements from `first` on, where a word begins.
+  std::span<std::uint64_t> words_of(std::size_t first, std::size_t n) {
+    return std::span(sent_).subspan(first / kernels::kWordElems, kernels::selection_words(n));
+  }
 
   float sparsity_multiplier_;
   std::size_t block_elems_;
@@ -82,7 +84,6 @@ class BlocksEncoder final : public ResidualEncoder {
   std::vector<float> magnitudes_;  // mean |T| of the blocks
   std::vector<float> largest_;     // |T| of each
   std::vector<std::uint8_t> scales_;
-  std::vector<double> sums_;  // of what is sent, in its block's magnitudes
   std::vector<std::uint64_t> sent_;
   std::vector<std::uint64_t> negative_;
 };
@@ -112,28 +113,19 @@ void BlocksEncoder::for_blocks(ThreadPool* pool, const Task& task) const {
   });
 }
 
-float BlocksEncoder::select(const EncodeCall& call, float largest) {
+void BlocksEncoder::select(const EncodeCall& call) {
   const auto factor = static_cast<float>(double{sparsity_multiplier_} * 4 / 3);
   for_blocks(call.pool, [&](std::size_t block, std::size_t first, std::size_t n) {
-    scales_[block] = scale_of(largest, magnitudes_[block]);
-    const float magnitude = scaled(largest, scales_[block]);
-    float limit = kInfinity;
-    if (scales_[block] != kSmallestScale && magnitude > 0) {
-      // The largest is always sent: values that are all alike would wait for ever.
-      limit = std::max(std::min(factor * magnitude, largest_[block]),
-                       std::numeric_limits<float>::denorm_min());
-    }
+    // The largest is always sent: values that are all alike would wait for ever.
+    const float limit = std::max(std::min(factor * magnitudes_[block], largest_[block]), kSmallest);
+    const std::span words = words_of(first, n);
     const double sum = kernels::select_block(
         call.input + first, call.residual != nullptr ? call.residual + first : nullptr, n, limit,
-        &sent_[first / kernels::kWordElems]);
-    sums_[block] = sum > 0 ? sum / double{magnitude} : 0;
+        words.data());
+    const std::uint64_t count = count_named(words);
+    // Of what is sent: no other magnitude leaves less of it.
+    magnitudes_[block] = count > 0 ? static_cast<float>(sum / static_cast<double>(count)) : 0;
   });
-  const std::uint64_t count = count_named(sent_);
-  if (count == 0) return 0;
-  double sum = 0;
-  for (const double of_block : sums_) sum += of_block;
-  const double mean = double{largest} * (sum / static_cast<double>(count));
-  return static_cast<float>(std::min(mean, double{kLargest}));
 }
 
 CodecId BlocksEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
@@ -142,13 +134,16 @@ CodecId BlocksEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
   out.resize(start + three_lc_blocks_max_bytes(elems(), block_elems_));
   out.resize(start);
 
-  const float largest = magnitudes_.empty() ? 0 : std::ranges::max(magnitudes_);
-  const float m = select(call, largest);
+  select(call);
+  const float m = magnitudes_.empty() ? 0 : std::ranges::max(magnitudes_);
   for_blocks(call.pool, [&](std::size_t block, std::size_t first, std::size_t n) {
-    const std::size_t word = first / kernels::kWordElems;
-    kernels::settle_block(call.input + first,
-                          call.residual != nullptr ? call.residual + first : nullptr, n,
-                          scaled(m, scales_[block]), &sent_[word], &negative_[word]);
+    scales_[block] = scale_of(m, magnitudes_[block]);
+    const std::span words = words_of(first, n);
+    // Less than any scale says: as it is it waits.
+    if (scales_[block] == kSmallestScale) std::ranges::fill(words, 0);
+    kernels::settle_block(
+        call.input + first, call.residual != nullptr ? call.residual + first : nullptr, n,
+        scaled(m, scales_[block]), words.data(), &negative_[first / kernels::kWordElems]);
   });
   const NamedElements named{.words = sent_, .negative = negative_};
   const PositionPlan plan = PositionPlan::of(named);
