@@ -220,7 +220,7 @@ TEST(AdaComp, Texts) {
             "local-selection:bin=kind,lead=1,ef=on,non-finite=send");
   for (const char* text : {"adacomp:bin=50,factor=1.1,lead=1,ef=off,non-finite=reject",
                            "adacomp:bin=1099511627776,factor=10,lead=2.5,ef=on,non-finite=send",
-                           "local-selection:bin=1,lead=256,ef=on,non-finite=send"}) {
+                           "local-selection:bin=1,lead=64,ef=on,non-finite=send"}) {
     EXPECT_EQ(make_codec(text)->text(), text);
   }
   for (const char* text : {"adacomp:bin=0", "adacomp:bin=1099511627777", "adacomp:bin=2.5",

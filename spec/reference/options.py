@@ -42,7 +42,7 @@ def f32_within(low, high):
     return lambda text: within(f32(float(text)), low, high)
 
 
-LARGEST_LEAD = 256
+LARGEST_LEAD = 64
 
 
 def error_feedback(default):

@@ -44,7 +44,7 @@ def complete(settings):
     if not complete["s"] < (END_OF_S if mode == "paper" else END_OF_S_IN_BLOCKS):
         raise ValueError("s is out of range")
     if "lead" not in complete:
-        complete["lead"] = f32(complete["s"] * complete["s"]) if complete["ef"] else 1.0
+        complete["lead"] = f32(2 * complete["s"] - 0.5) if complete["ef"] else 1.0
     extra = complete.keys() - DEFAULTS[mode].keys() - {"mode", "lead", "ef", "non-finite"}
     if extra:
         raise ValueError(f"mode={mode} has no {', '.join(sorted(extra))}")

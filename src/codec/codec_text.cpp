@@ -8,8 +8,7 @@
 namespace tersewire {
 namespace {
 
-// The square of 3lc's largest sparsity multiplier, its default.
-constexpr float kMaxLead = 256;
+constexpr float kMaxLead = 64;
 
 }  // namespace
 
