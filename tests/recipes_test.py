@@ -154,7 +154,7 @@ class Own(RecipeTest):
         # A codec for everything leaves nothing of what the recipe had for a part, ...
         config = self.config_of(own, "--steps", 1, "--codec", "bf16")
         found = [config[key] for key in "push_codec pull_codec policy".split()]
-        self.assertEqual(found, ["bf16", "bf16", "small"])
+        self.assertEqual(found, ["bf16", "bf16", "auto"])
         # ... but of what the command line has.
         config = self.config_of(own, "--steps", 1, "--codec", "bf16", "--pull-codec", "3lc")
         self.assertEqual([config["push_codec"], config["pull_codec"]], ["bf16", "3lc"])

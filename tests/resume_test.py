@@ -59,6 +59,12 @@ def count_lines(path):
         return 0
 
 
+def has_whole_checkpoint(run):
+    """Of the job's three nodes."""
+    return any(len(names) == 3 and all(name.endswith(".safetensors") for name in names)
+               for _, _, names in os.walk(os.path.join(run, "checkpoints")))
+
+
 def command_lines():
     """Of all processes."""
     for process in filter(str.isdigit, os.listdir("/proc")):
@@ -131,7 +137,9 @@ class Resume(unittest.TestCase):
             start_new_session=True, env=variables,
         )  # fmt: skip
         metrics = os.path.join(run, "metrics.jsonl")
-        while count_lines(metrics) < lines and process.poll() is None:
+        # Steps go on while a checkpoint is written: one that is whole may come some steps later.
+        while process.poll() is None and (
+                count_lines(metrics) < lines or not has_whole_checkpoint(run)):
             time.sleep(0.002)
         killed = process.poll() is None
         if killed:
@@ -299,7 +307,8 @@ class Resume(unittest.TestCase):
         if "MPIEXEC" not in os.environ:
             self.skipTest("no MPIEXEC in the environment")
         run = os.path.join(self.scratch, "slow")
-        finished = train(*JOB, "--checkpoint-steps", STEPS // 2, "--deadline", 2, "--out", run,
+        job = [*JOB[:JOB.index("--checkpoint-steps")], "--checkpoint-steps", STEPS // 2]
+        finished = train(*job, "--deadline", 2, "--out", run,
                          "--transport", "mpi", "--json", launcher=mpi_launcher.command(3),
                          LD_PRELOAD=os.environ["SLOW_SYNC"])  # fmt: skip
         self.assertEqual(finished.returncode, 0, finished.stderr.decode())
