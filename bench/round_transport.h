@@ -1,7 +1,6 @@
 // Several jobs, one after the other, over the same network.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -31,10 +30,6 @@ class RoundTransport final : public Transport {
   void send(int to, SharedBytes bytes) override { end_.send(to, std::move(bytes)); }
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
   [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
-  void set_limits(const TransportLimits& limits) override {
-    end_.set_limits(
-        {.longest_message = std::max(limits.longest_message, kLongestText), .wait = limits.wait});
-  }
   void abort(const std::string& reason) noexcept override { end_.abort(reason); }
   // Without the texts.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override {
@@ -43,9 +38,6 @@ class RoundTransport final : public Transport {
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
     return end_.bytes_received() - told_bytes_received_;
   }
-
-  // Of meet(), in bytes.
-  static constexpr std::uint64_t kLongestText = std::uint64_t{1} << 20;
 
  private:
   using Texts = std::deque<std::string>;

@@ -171,18 +171,6 @@ TEST_P(EveryExchange, LimitedLinksChangeNothing) {
   expect_finished(job, run_job_over(ends, job, faulty_behaviour()));
 }
 
-// Queues that one or two messages fill.
-TEST_P(EveryExchange, SmallQueuesChangeNothing) {
-  const Job job = faulty_job(GetParam());
-  for (const double rate : {0.0, 1e8}) {
-    for (const std::uint64_t queue_bytes : {1, 300}) {
-      SCOPED_TRACE(testing::Message() << queue_bytes << " bytes, rate " << rate);
-      const auto ends = make_in_process_network(job.workers + server_nodes(job), rate, queue_bytes);
-      expect_finished(job, run_job_over(ends, job, faulty_behaviour()));
-    }
-  }
-}
-
 TEST_P(EveryExchange, APeerThatIsCutOffEndsTheJobForEveryone) {
   const Job job = faulty_job(GetParam(), 300ms);
   for (const int peer : peers(job)) {

@@ -4,9 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 
@@ -14,17 +12,11 @@
 
 namespace tersewire {
 
-// Says how many bytes the network holds of the messages of one rank to another.
-inline std::uint64_t queue_bytes(int argc, char** argv) {
-  return argc > 1 && argv[argc - 1][0] != '-' ? std::strtoull(argv[argc - 1], nullptr, 10)
-                                              : kQueueBytes;
-}
-
 // `tests` is called once this process has joined the network, and returns an exit status.
 inline int mpi_test_main(int argc, char** argv,
                          const std::function<int(std::unique_ptr<Transport>)>& tests) {
   try {
-    auto end = join_mpi_network({std::chrono::seconds(60)}, queue_bytes(argc, argv));
+    auto end = join_mpi_network({std::chrono::seconds(60)});
     // One list of tests is enough; what fails is printed by every rank.
     if (end->rank() != 0) testing::GTEST_FLAG(brief) = true;
     testing::InitGoogleTest(&argc, argv);

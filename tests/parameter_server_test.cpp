@@ -198,7 +198,6 @@ class HoldingTransport final : public Transport {
   }
   void abort(const std::string& reason) noexcept override { inner_.abort(reason); }
   [[nodiscard]] Peer peer(int rank) const override { return inner_.peer(rank); }
-  void set_limits(const TransportLimits& limits) override { inner_.set_limits(limits); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return inner_.bytes_sent(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
     return inner_.bytes_received();

@@ -44,24 +44,6 @@ TEST_P(InProcessCases, OverLimitedLinks) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Less than a case sends before it receives.
-constexpr std::uint64_t kSmallQueue = 1000;
-
-TEST_P(InProcessCases, OverSmallQueues) {
-  for (const double rate : {0.0, 1e11}) {
-    SCOPED_TRACE(rate);
-    const auto ends = make_in_process_network(3, rate, kSmallQueue);
-    std::vector<std::thread> threads;
-    for (const auto& end : ends) {
-      threads.emplace_back([&end] {
-        Rank me(*end);
-        GetParam().run(me);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Transport, InProcessCases, testing::ValuesIn(kTransportCases), case_name);
 
 TEST(InProcessTransport, SharesAMessageBetweenReceiversWithoutCopying) {
@@ -96,81 +78,6 @@ TEST(InProcessTransport, DeliversNoEarlierThanALinkCarries) {
   const auto second = ends[1]->receive(10s)->arrived;
   EXPECT_GE(second, first + 1514us);
   EXPECT_GE(std::chrono::steady_clock::now(), second);
-}
-
-// ---- Bounds.
-
-ErrorCode refusal(const std::function<void()>& call, const std::string& part) {
-  try {
-    call();
-    ADD_FAILURE() << "accepted";
-    return ErrorCode::kInternal;
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-    return error.code();
-  }
-}
-
-TEST(InProcessBounds, SendWaitsForRoom) {
-  const auto ends = make_in_process_network(3, 0, 100);
-  ends[0]->send(1, message(60, 1));
-  EXPECT_EQ(ends[0]->peer(1).unreceived_bytes, 60U);
-  ends[0]->send(2, message(60, 1));  // a queue of its own
-  std::atomic<bool> sent{false};
-  std::thread sender([&] {
-    ends[0]->send(1, message(50, 2));
-    sent = true;
-  });
-  std::this_thread::sleep_for(30ms);
-  EXPECT_FALSE(sent);
-  EXPECT_EQ(ends[1]->receive(1s)->bytes->size(), 60U);
-  sender.join();
-  EXPECT_EQ(ends[0]->peer(1).unreceived_bytes, 50U);
-  EXPECT_EQ(ends[1]->receive(1s)->bytes->size(), 50U);
-  // One alone may be longer.
-  ends[0]->send(1, message(1000, 3));
-  EXPECT_EQ(ends[1]->receive(1s)->bytes->size(), 1000U);
-}
-
-TEST(InProcessBounds, NoMoreIsHeldForOneThatReceivesNothing) {
-  const auto ends = make_in_process_network(2, 0, 1000);
-  ends[0]->set_limits({.wait = {.deadline = 10ms, .progress_limit = 50ms}});
-  const auto flood = [&] {
-    for (int i = 0; i < 100; ++i) ends[0]->send(1, message(99, i));
-  };
-  EXPECT_EQ(refusal(flood, "rank 1 has received nothing"), ErrorCode::kDeadlineExceeded);
-  EXPECT_EQ(ends[0]->peer(1).unreceived_bytes, 990U);
-  EXPECT_EQ(ends[0]->bytes_sent(), 990U);
-}
-
-TEST(InProcessBounds, NobodyWaitsForOneThatHasLeft) {
-  auto ends = make_in_process_network(2, 0, 100);
-  ends[0]->send(1, message(100, 1));
-  std::thread sender([&] {
-    for (int i = 0; i < 10; ++i) ends[0]->send(1, message(100, i));
-  });
-  ends[1].reset();
-  sender.join();
-}
-
-TEST(InProcessBounds, AnAbortEndsTheWait) {
-  const auto ends = make_in_process_network(2, 0, 100);
-  ends[0]->send(1, message(100, 1));
-  std::thread sender(
-      [&] { transport_cases::expect_aborted([&] { ends[0]->send(1, message(1, 1)); }, "enough"); });
-  std::this_thread::sleep_for(10ms);
-  ends[1]->abort("enough");
-  sender.join();
-}
-
-TEST(InProcessBounds, LongerMessagesAreRefused) {
-  const auto ends = make_in_process_network(2);
-  ends[1]->set_limits({.longest_message = 50});
-  ends[0]->send(1, message(50, 1));
-  EXPECT_TRUE(ends[1]->receive(1s));
-  ends[0]->send(1, message(51, 1));
-  EXPECT_EQ(refusal([&] { ends[1]->receive(1s); }, "rank 0 sent a message of 51 bytes"),
-            ErrorCode::kDataLoss);
 }
 
 // ---- Waiting within limits.

@@ -133,7 +133,6 @@ class ServerEnd final : public Transport {
   }
   void abort(const std::string& reason) noexcept override { end_.abort(reason); }
   [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
-  void set_limits(const TransportLimits& limits) override { end_.set_limits(limits); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return end_.bytes_sent(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
     return end_.bytes_received();
@@ -192,12 +191,10 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
       .model = checksum_of(checksums_of(initial->parameters()))};
   check_data_of_checkpoint();
   if (!workers_own_model(job_)) make_servers_model(std::move(initial));
-  const TransportLimits limits = limits_with_reports();
   for (const auto& end : ends_) {
-    end->set_limits(limits);
     const int rank = end->rank();
     if (!is_worker(rank)) continue;
-    if (rank == 0) first_.emplace(*end, limits.longest_message);
+    if (rank == 0) first_.emplace(*end);
     Transport& transport = rank == 0 ? static_cast<Transport&>(*first_) : *end;
     const bool serves = !workers_own_model(job_) && needs_update(job_, rank);
     workers_.push_back(std::make_unique<Worker>(
@@ -286,19 +283,6 @@ void LocalNodes::take_first_workers() {
     std::ranges::copy(values_of(network->statistics()[i]),
                       values_of(model_->statistics()[i]).begin());
   }
-}
-
-// Those of the job, whose messages may come before this node begins, and of reports, the longest of
-// which tells the values that a server owns.
-TransportLimits LocalNodes::limits_with_reports() const {
-  constexpr std::uint64_t kFixedBytes = 4096;
-  std::uint64_t report = kFixedBytes;
-  for (const TensorInfo& tensor : job_.tensors) {
-    report += sizeof(std::uint64_t) + 2 * sizeof(float) * tensor.elems();
-  }
-  TransportLimits limits = transport_limits(job_);
-  limits.longest_message = std::max(limits.longest_message, report);
-  return limits;
 }
 
 void LocalNodes::run_first(Worker& worker, SortingTransport& end) {

@@ -42,7 +42,6 @@ class LocalNodes {
     return !is_worker(rank) || !tensors_owned_by(rank).empty();
   }
 
-  [[nodiscard]] TransportLimits limits_with_reports() const;
   void run_first(Worker& worker, SortingTransport& end);
   void run_worker(Worker& worker, Transport& end);
   void run_one_server(Transport& end);

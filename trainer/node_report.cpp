@@ -47,13 +47,8 @@ Report parse_report(const Incoming& message, std::size_t tail_bytes, ByteView* t
   return report;
 }
 
-SortingTransport::SortingTransport(Transport& end, std::uint64_t longest_report)
-    : end_(end), longest_report_(longest_report), reports_(static_cast<std::size_t>(end.size())) {}
-
-void SortingTransport::set_limits(const TransportLimits& limits) {
-  end_.set_limits(
-      {.longest_message = std::max(limits.longest_message, longest_report_), .wait = limits.wait});
-}
+SortingTransport::SortingTransport(Transport& end)
+    : end_(end), reports_(static_cast<std::size_t>(end.size())) {}
 
 std::optional<Incoming> SortingTransport::receive(std::chrono::milliseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + timeout;

@@ -58,9 +58,8 @@ Report parse_report(const Incoming& message, std::size_t tail_bytes, ByteView* t
 // the exchange. One thread at a time receives.
 class SortingTransport final : public Transport {
  public:
-  // `end` must outlive it; no report has more bytes than `longest_report`.
-  explicit SortingTransport(Transport& end,
-                            std::uint64_t longest_report = TransportLimits().longest_message);
+  // `end` must outlive it.
+  explicit SortingTransport(Transport& end);
 
   [[nodiscard]] int rank() const noexcept override { return end_.rank(); }
   [[nodiscard]] int size() const noexcept override { return end_.size(); }
@@ -74,8 +73,6 @@ class SortingTransport final : public Transport {
   }
 
   [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
-  // Those of the exchange; reports may be longer.
-  void set_limits(const TransportLimits& limits) override;
 
   // The next report of one node. Throws kDeadlineExceeded like receive_within().
   Incoming receive_report(int from, const WaitLimits& limits);
@@ -84,7 +81,6 @@ class SortingTransport final : public Transport {
   void sort_in(Incoming message);
 
   Transport& end_;
-  std::uint64_t longest_report_;
   std::deque<Incoming> of_exchange_;
   std::vector<std::deque<Incoming>> reports_;  // by sender
 };

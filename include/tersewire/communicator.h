@@ -167,11 +167,6 @@ bool workers_own_model(const Job& job);
 // a job with colocated servers. Throws like workers_own_model().
 bool needs_update(const Job& job, int rank);
 
-// What make_communicator() and run_server() tell the transport of the job: for an application that
-// receives before, when other nodes may have begun. Throws kInvalidArgument for a job that makes no
-// sense.
-TransportLimits transport_limits(const Job& job);
-
 // Makes the worker whose rank is transport.rank(). `update` is there where needs_update() says so,
 // and is called in pull() and finish(), by weight-average in push(), or by the thread of a server
 // on this node. `transport` and `pool` (optional threads for large tensors) must outlive it.

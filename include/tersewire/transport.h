@@ -32,8 +32,6 @@ struct Peer {
   std::chrono::steady_clock::time_point heard = std::chrono::steady_clock::now();
   // Why nothing more comes from it, as a sentence without its subject, where that is so.
   std::optional<std::string> gone;
-  // Bytes of messages to it that it has not received.
-  std::uint64_t unreceived_bytes = 0;
 };
 
 // How long a node waits for others.
@@ -44,16 +42,6 @@ struct WaitLimits {
   std::chrono::milliseconds progress_limit = std::chrono::hours(1);
 };
 
-// What a job asks of an end of its network.
-struct TransportLimits {
-  // Bytes; a longer message of another node is refused before it gets memory.
-  std::uint64_t longest_message = std::uint64_t{1} << 40;
-  WaitLimits wait{};  // for room, in send()
-};
-
-// What a network holds for each node of what another sends to it, and has not been received there.
-inline constexpr std::uint64_t kQueueBytes = std::uint64_t{64} << 20;
-
 // One node's end of a job's network. Messages from one node to another arrive whole, once and in
 // order. Every function may be called from any thread.
 class Transport {
@@ -63,20 +51,12 @@ class Transport {
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
 
-  // Starts sending; the bytes are kept alive until they are delivered. Waits while the network
-  // holds messages to that node with which this one would make more than its queue's bytes. A node
-  // that waits takes in whatever comes to it, so that nodes that all send before they receive do
-  // not wait for each other in a circle; it is then what they do that bounds what they hold. What
-  // is sent to a node that has left is dropped.
-  //
-  // Throws kAborted after abort() on any node, kInvalidArgument for a rank that does not exist, and
-  // kDeadlineExceeded where there is no room within the limits of
-  // set_limits(), as receive_within().
+  // Starts sending and returns at once; the bytes are kept alive until they are delivered. Throws
+  // kAborted after abort() on any node, kInvalidArgument for a rank that does not exist.
   virtual void send(int to, SharedBytes bytes) = 0;
 
   // The next message from anyone, or nothing where none has arrived within `timeout` (0: look
-  // only). Throws kAborted after abort() on any node, with the reason given there, and kDataLoss
-  // for a message above the longest.
+  // only). Throws kAborted after abort() on any node, with the reason given there.
   virtual std::optional<Incoming> receive(std::chrono::milliseconds timeout) = 0;
 
   // Ends the job for every node: all calls, those that wait included, throw kAborted with this
@@ -86,10 +66,6 @@ class Transport {
   // What is known of a node, this one included, which is always alive to itself. Requires a rank
   // that exists. Cost: a lock.
   [[nodiscard]] virtual Peer peer(int rank) const = 0;
-
-  // From now on. An exchange sets them when it begins; an application whose own messages are longer
-  // sets them again, or has its own Transport around this one.
-  virtual void set_limits(const TransportLimits& limits) = 0;
 
   // Message bytes handed to send() and delivered by receive() so far.
   [[nodiscard]] virtual std::uint64_t bytes_sent() const noexcept = 0;
@@ -110,17 +86,15 @@ Incoming receive_within(Transport& transport, const WaitLimits& limits,
 // does not. Messages then arrive, and receive() gives them, when the link would have carried them
 // in Ethernet frames of 1448 bytes of message in 1514, so that a link's goodput is 95.6 % of its
 // rate. Nodes that send to one share its link; a node that sends to several shares its own among
-// them, 64 KiB (from 262 Mbit/s: 2 ms) at a time. What a node sends to itself
+// them, 64 KiB (from 262 Mbit/s: 2 ms) at a time. send() never waits; what a node sends to itself
 // takes no time. Left out are latency, acknowledgements (two-way traffic gets 2 - 3 % less on real
 // links), lost frames, the 2 ms that netlab lets through at once after a pause, and that a
 // congested receiver slows a sender down, whose link is then free for others: a switch that
-// forgets nothing holds what waits, up to the queues' bytes.
-//
-// `queue_bytes` bounds what the network holds of the messages from one node to another (send()).
+// forgets nothing holds what waits.
 //
 // Throws kInvalidArgument for nodes < 1, and rates that are not 0, not finite or below 1000.
-std::vector<std::unique_ptr<Transport>> make_in_process_network(
-    int nodes, double bits_per_second = 0, std::uint64_t queue_bytes = kQueueBytes);
+std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes,
+                                                                double bits_per_second = 0);
 
 // This process's end of a network of processes that MPI's launcher started (`mpirun -n NODES`), by
 // rank of MPI_COMM_WORLD. Initialises MPI in a thread of its own, which alone calls it; once a
@@ -137,13 +111,9 @@ std::vector<std::unique_ptr<Transport>> make_in_process_network(
 // limits.progress_limit, and 2 s after a failure. Where a rank has not come by then, MPI is not
 // finalised, and the launcher ends the job when the process does.
 //
-// `queue_bytes`, which has to be the same on every rank, bounds what this rank and another hold of
-// the messages from one to the other, together; a rank that sends more ends the job.
-//
 // limits.deadline bounds starting as well. Throws kUnimplemented where this build has no MPI,
 // kFailedPrecondition where no launcher started this process or it has used MPI before,
 // kDeadlineExceeded where MPI does not start in time. Any thread.
-std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits = {},
-                                            std::uint64_t queue_bytes = kQueueBytes);
+std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits = {});
 
 }  // namespace tersewire

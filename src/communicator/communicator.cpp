@@ -8,7 +8,6 @@
 #include "errors.h"
 #include "exchange_table.h"
 #include "local_steps.h"
-#include "longest_message.h"
 #include "node.h"
 #include "place_job.h"
 #include "state_check.h"
@@ -130,12 +129,8 @@ void check_update(const Job& job, int rank, const Update& update) {
   }
 }
 
-TransportLimits limits_of(const Placement& placement) {
-  return {.longest_message = longest_message(placement), .wait = placement.job.wait_limits()};
-}
-
-// As place_job(), for a network that has the job's nodes; it is told what they may send.
-std::shared_ptr<const Placement> place(const Job& job, Transport& transport) {
+// As place_job(), for a network that has the job's nodes.
+std::shared_ptr<const Placement> place(const Job& job, const Transport& transport) {
   auto placement = place_job(job);
   const int servers = server_nodes(job);
   const int nodes = job.workers + servers;
@@ -144,7 +139,6 @@ std::shared_ptr<const Placement> place(const Job& job, Transport& transport) {
          "{} workers and {} servers need a network of {} nodes, and this one has {}", job.workers,
          servers, nodes, transport.size());
   }
-  transport.set_limits(limits_of(*placement));
   return placement;
 }
 
@@ -208,8 +202,6 @@ bool needs_update(const Job& job, int rank) {
   if (exchange.tree) return rank == job.workers + count_servers(job) - 1;
   return !exchange.workers_own_model;
 }
-
-TransportLimits transport_limits(const Job& job) { return limits_of(*place_job(job)); }
 
 std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& transport,
                                                 const Update& update, ThreadPool* pool,

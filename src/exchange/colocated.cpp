@@ -161,7 +161,6 @@ class Half final : public Transport {
   [[nodiscard]] Peer peer(int rank) const override {
     return end_.network().peer(rank < end_.workers() ? rank : rank - end_.workers());
   }
-  void set_limits(const TransportLimits& limits) override { end_.network().set_limits(limits); }
   // The node's, both halves'.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override {
     return end_.network().bytes_sent();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "gathered.h"
 
@@ -83,18 +82,12 @@ class WeightAverageWorker final : public Worker {
   SharedBytes encoded_weights(MessageKind kind, std::size_t tensor, std::uint64_t step,
                               std::span<const float> weights);
   void send_to_partner(std::size_t tensor);
-  [[nodiscard]] bool is_behind(int partner);
   void keep_partners(const Received& received, const Frame& frame);
   void average_with_partners(std::size_t tensor);
 
   Update update_;
   std::vector<AveragedTensor> tensors_;
   Bytes payload_;  // shared by all tensors: one is worked on at a time
-  // Of the last model that was sent to one worker alone, and the step that it was of.
-  std::uint64_t model_bytes_ = 0;
-  std::uint64_t counted_step_ = 0;
-  std::uint64_t decided_step_ = 0;
-  bool is_behind_ = false;
 };
 
 void WeightAverageWorker::see_initial(std::size_t tensor, std::span<const float> parameters) {
@@ -152,25 +145,11 @@ void WeightAverageWorker::contribute(std::size_t tensor, std::uint64_t step,
 
 void WeightAverageWorker::send_to_partner(std::size_t tensor) {
   const int partner = partner_of(rank(), step());
-  if (partner == rank() || is_behind(partner)) return;
+  if (partner == rank()) return;  // alone
   const Floats& weights = tensors_[tensor].weights;
   counters_.pushed_values += weights.size();
   const SharedBytes bytes = encoded_weights(kForPartner, tensor, step(), weights);
-  if (!bytes) return;
-  if (std::exchange(counted_step_, step()) != step()) model_bytes_ = 0;
-  model_bytes_ += bytes->size();
-  send(partner, bytes);
-}
-
-// Whether it has a whole model of this worker to receive yet: the latest is all that would count,
-// and what nobody receives is held somewhere. Decided before the first tensor of a step.
-bool WeightAverageWorker::is_behind(int partner) {
-  if (decided_step_ != step()) {
-    decided_step_ = step();
-    const std::uint64_t unreceived = transport().peer(partner).unreceived_bytes;
-    is_behind_ = model_bytes_ > 0 && unreceived >= model_bytes_;
-  }
-  return is_behind_;
+  if (bytes) send(partner, bytes);
 }
 
 void WeightAverageWorker::say_done() {

@@ -99,7 +99,6 @@ class Worker : public Communicator {
   [[nodiscard]] const Job& job() const { return placement_->job; }
   [[nodiscard]] const Placement& placement() const { return *placement_; }
   [[nodiscard]] int rank() const { return transport_.rank(); }
-  [[nodiscard]] const Transport& transport() const { return transport_; }
   [[nodiscard]] ThreadPool* pool() const { return pool_; }
   [[nodiscard]] std::uint64_t step() const { return step_; }
   // The one that this worker has resumed after, or 0.

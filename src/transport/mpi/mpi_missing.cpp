@@ -4,8 +4,7 @@
 
 namespace tersewire {
 
-std::unique_ptr<Transport> join_mpi_network(const WaitLimits& /*limits*/,
-                                            std::uint64_t /*queue_bytes*/) {
+std::unique_ptr<Transport> join_mpi_network(const WaitLimits& /*limits*/) {
   fail(ErrorCode::kUnimplemented,
        "this build has no transport 'mpi'; install an MPI library and build with TERSEWIRE_MPI=ON, "
        "or use another transport");

@@ -19,6 +19,8 @@ using namespace std::chrono_literals;
 
 // A larger message travels in pieces: MPI counts bytes in an int.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 24;
+// No larger one is believed.
+constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 40;
 // Pieces that MPI is given at once for one rank. What it tests after each pause is bounded by that.
 constexpr int kMaxUnderway = 16;
 // Messages that are accepted before those underway are looked after again.
@@ -49,13 +51,6 @@ constexpr auto kLeaveAfterFailure = 2s;
 template <typename T>
 void make_room(std::vector<T>& list) {
   if (list.size() == list.capacity()) list.reserve(2 * list.size() + 16);
-}
-
-// Eight bytes, in this machine's order.
-SharedBytes bytes_of(std::uint64_t number) {
-  Bytes bytes(sizeof(number));
-  std::memcpy(bytes.data(), &number, sizeof(number));
-  return std::make_shared<const Bytes>(std::move(bytes));
 }
 
 }  // namespace
@@ -99,7 +94,7 @@ void MpiThread::enter() {
   check(MPI_Comm_rank(MPI_COMM_WORLD, &place_.rank), "MPI_Comm_rank");
   check(MPI_Comm_size(MPI_COMM_WORLD, &place_.size), "MPI_Comm_size");
   destinations_.resize(static_cast<std::size_t>(place_.size));
-  sources_.resize(static_cast<std::size_t>(place_.size), MessagePieces(kPieceBytes));
+  sources_.resize(static_cast<std::size_t>(place_.size));
   mailbox_->join(place_);
   sign_interval_ = std::max(kSignInterval, kSignIntervalOfARank * place_.size);
   turned_at_ = Clock::now();
@@ -128,8 +123,7 @@ void MpiThread::carry() {
 // All ranks leave together, as MPI_Finalize() asks for, which waits for ever where one has gone:
 // so the ranks meet beforehand, and where they do not in time MPI stays as it is.
 void MpiThread::leave() {
-  const WaitLimits limits = mailbox_->limits().wait;
-  auto until = Clock::now() + limits.progress_limit;
+  auto until = Clock::now() + limits_.progress_limit;
   bool hurry = false;
   const auto in_time = [&] {
     const auto now = Clock::now();
@@ -137,7 +131,7 @@ void MpiThread::leave() {
       hurry = true;
       until = std::min(until, now + kLeaveAfterFailure);
     }
-    return now < until && (hurry || !mailbox_->misses_one(limits.deadline));
+    return now < until && (hurry || !mailbox_->misses_one(limits_.deadline));
   };
   const auto turn = [&] {
     obey(next_orders());
@@ -179,8 +173,6 @@ Orders MpiThread::next_orders() {
 void MpiThread::obey(Orders orders) {
   if (!orders.any()) return;
   moved();
-  for (const Tally& tally : orders.received) tell(tally.to, Tag::kReceived, tally.bytes);
-  for (const Tally& tally : orders.asks) tell(tally.to, Tag::kAsk, tally.bytes);
   for (const Outgoing& message : orders.messages) queue(message);
   if (orders.abort) tell_abort(*orders.abort);
 }
@@ -189,7 +181,11 @@ void MpiThread::queue(const Outgoing& message) {
   auto& waiting = destinations_[static_cast<std::size_t>(message.to)].waiting;
   const std::size_t size = message.bytes->size();
   if (size > kPieceBytes) {
-    waiting.push_back({bytes_of(size), 0, sizeof(std::uint64_t), Tag::kSize, message.to});
+    Bytes announced(sizeof(std::uint64_t));
+    const std::uint64_t number = size;
+    std::memcpy(announced.data(), &number, sizeof(number));
+    waiting.push_back({std::make_shared<const Bytes>(std::move(announced)), 0, sizeof(number),
+                       Tag::kSize, message.to});
   }
   std::size_t offset = 0;
   for (; size - offset > kPieceBytes; offset += kPieceBytes) {
@@ -238,11 +234,6 @@ void MpiThread::give_sign_of_life() {
 void MpiThread::tell(int to, Tag tag) {
   static const SharedBytes nothing = std::make_shared<const Bytes>();
   start({nothing, 0, 0, tag, to});
-}
-
-// Before messages that wait for their turn.
-void MpiThread::tell(int to, Tag tag, std::uint64_t number) {
-  start({bytes_of(number), 0, sizeof(number), tag, to});
 }
 
 void MpiThread::start_sends() {
@@ -321,24 +312,22 @@ void MpiThread::start_receive(MPI_Message& matched, const MPI_Status& status) {
   int size = 0;
   check(MPI_Get_count(&status, MPI_BYTE, &size), "MPI_Get_count");
   const bool known = status.MPI_TAG >= static_cast<int>(Tag::kEnd) &&
-                     status.MPI_TAG <= static_cast<int>(Tag::kAsk);
+                     status.MPI_TAG <= static_cast<int>(Tag::kLeft);
   if (!known || size < 0 || static_cast<std::size_t>(size) > kPieceBytes) {
     refuse(from, fmt::format("{} bytes under tag {}", size, status.MPI_TAG));
   }
   const auto tag = static_cast<Tag>(status.MPI_TAG);
   mailbox_->hear(from);
   if (tag == Tag::kAlive || tag == Tag::kLeft) return take_sign(matched, from, tag, size);
-  if (tag == Tag::kSize || tag == Tag::kReceived || tag == Tag::kAsk) {
-    return take_number(matched, from, tag, size);
-  }
+  if (tag == Tag::kSize) return take_size(matched, from, static_cast<std::size_t>(size));
+
   make_room(receive_requests_);
   make_room(receives_);
-  const Receive receive = begin_receive(static_cast<std::size_t>(size), tag, from);
-  std::byte* room = receive.piece != nullptr ? receive.piece->room() : receive.reason->data();
+  std::byte* room = room_for(static_cast<std::size_t>(size), tag, from);
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Imrecv(room, size, MPI_BYTE, &matched, &request), "MPI_Imrecv");
   receive_requests_.push_back(request);
-  receives_.push_back(receive);
+  receives_.push_back({from, &sources_[static_cast<std::size_t>(from)].arriving.back()});
   moved();
 }
 
@@ -349,44 +338,35 @@ void MpiThread::take_sign(MPI_Message& matched, int from, Tag tag, int size) {
 }
 
 // Eight bytes come with their announcement, so receiving them does not wait.
-void MpiThread::take_number(MPI_Message& matched, int from, Tag tag, int size) {
+void MpiThread::take_size(MPI_Message& matched, int from, std::size_t size) {
   std::uint64_t number = 0;
-  if (size != sizeof(number)) refuse(from, fmt::format("a number of {} bytes", size));
+  if (size != sizeof(number)) refuse(from, "an announcement of another size");
   check(MPI_Mrecv(&number, sizeof(number), MPI_BYTE, &matched, MPI_STATUS_IGNORE), "MPI_Mrecv");
-  switch (tag) {
-    case Tag::kReceived:
-      if (mailbox_->hear_received(from, number)) return;
-      refuse(from, fmt::format("that it has received {} bytes", number));
-    case Tag::kAsk:
-      return mailbox_->hear_ask(from, number);
-    default:
-      return with_context([&] { return fmt::format("rank {} sent", from); },
-                          [&] {
-                            sources_[static_cast<std::size_t>(from)].announce(
-                                number, mailbox_->limits().longest_message);
-                            admit(from, number);
-                          });
+  Source& source = sources_[static_cast<std::size_t>(from)];
+  if (source.announced || number <= kPieceBytes || number > kMaxMessageBytes) {
+    refuse(from, fmt::format("the announcement of {} bytes", number));
   }
+  source.announced = std::make_shared<Bytes>(number);
+  source.begun = 0;
 }
 
-// Where the bytes of a piece go, or of the reason of an abort.
-MpiThread::Receive MpiThread::begin_receive(std::size_t size, Tag tag, int from) {
-  if (tag == Tag::kAbort) return {from, nullptr, std::make_shared<Bytes>(size)};
-  MessagePieces& source = sources_[static_cast<std::size_t>(from)];
-  return with_context([&] { return fmt::format("rank {} sent", from); },
-                      [&] {
-                        const bool is_announced = source.is_announced();
-                        MessagePieces::Piece& piece = source.begin(
-                            size, tag == Tag::kEnd, mailbox_->limits().longest_message);
-                        if (!is_announced) admit(from, size);
-                        return Receive{from, &piece, nullptr};
-                      });
-}
-
-// Memory for a message has to be left.
-void MpiThread::admit(int from, std::uint64_t message_bytes) {
-  if (mailbox_->admit(from, message_bytes)) return;
-  refuse(from, fmt::format("{} bytes more than are held for it", message_bytes));
+// Where a piece goes, written down as the last one that is arriving from there.
+std::byte* MpiThread::room_for(std::size_t size, Tag tag, int from) {
+  Source& source = sources_[static_cast<std::size_t>(from)];
+  if (tag == Tag::kAbort || !source.announced) {
+    if (tag == Tag::kPart) refuse(from, "a part of no message");
+    source.arriving.push_back({std::make_shared<Bytes>(size), tag});
+    return source.arriving.back().bytes->data();
+  }
+  const std::size_t left = source.announced->size() - source.begun;
+  if (tag == Tag::kEnd ? size != left : size >= left) {
+    refuse(from, fmt::format("{} bytes where {} were left of a message", size, left));
+  }
+  source.arriving.push_back({source.announced, tag});
+  std::byte* room = source.announced->data() + source.begun;
+  source.begun += size;
+  if (tag == Tag::kEnd) source.announced.reset();
+  return room;
 }
 
 void MpiThread::refuse(int from, const std::string& what) {
@@ -404,9 +384,10 @@ void MpiThread::finish_receives() {
     const int from = receives_[i].from;
     mailbox_->hear(from);
     moved();
+    Arriving& arrived = *receives_[i].arriving;
+    arrived.complete = true;
     // At once: what came before it may be large and slow.
-    if (receives_[i].reason) hear_abort(*receives_[i].reason);
-    if (receives_[i].piece != nullptr) receives_[i].piece->complete = true;
+    if (arrived.tag == Tag::kAbort) hear_abort(*arrived.bytes);
     std::swap(receives_[i], receives_.back());
     std::swap(receive_requests_[i], receive_requests_.back());
     receives_.pop_back();
@@ -421,10 +402,14 @@ void MpiThread::hear_abort(const Bytes& reason) {
   mailbox_->fail(ErrorCode::kAborted, std::string(text, reason.size()), false);
 }
 
+// What is complete and has nothing incomplete before it.
 void MpiThread::hand_over(int from) {
-  MessagePieces& source = sources_[static_cast<std::size_t>(from)];
-  while (SharedBytes message = source.take_message()) {
-    mailbox_->deliver({.from = from, .bytes = std::move(message)});
+  auto& arriving = sources_[static_cast<std::size_t>(from)].arriving;
+  while (!arriving.empty() && arriving.front().complete) {
+    Arriving arrived = std::move(arriving.front());
+    arriving.pop_front();
+    if (arrived.tag != Tag::kEnd) continue;
+    mailbox_->deliver({.from = from, .bytes = std::move(arrived.bytes)});
   }
 }
 

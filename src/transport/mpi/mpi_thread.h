@@ -13,7 +13,6 @@
 #include <memory>
 #include <vector>
 
-#include "message_pieces.h"
 #include "mpi_mailbox.h"
 #include "tersewire/bytes.h"
 
@@ -21,7 +20,9 @@ namespace tersewire {
 
 class MpiThread {
  public:
-  explicit MpiThread(std::shared_ptr<Mailbox> mailbox) : mailbox_(std::move(mailbox)) {}
+  // `limits`: of leaving where nothing has failed.
+  MpiThread(std::shared_ptr<Mailbox> mailbox, const WaitLimits& limits)
+      : mailbox_(std::move(mailbox)), limits_(limits) {}
 
   // The thread's whole life: enters MPI, tells `place` where it is (or what it throws), carries
   // messages until it is told to leave. Returns whether MPI has let go of everything; where it has
@@ -33,18 +34,8 @@ class MpiThread {
 
   // A message above a piece's size is announced by its size (u64, this machine's byte order); parts
   // follow, and the last one is tagged as an end like a message that needs no parts. Of a rank that
-  // is alive, or has left, there is nothing more to say. How much has been received, and that one
-  // wants to hear it, are tallies (mpi_mailbox.h), u64 as well.
-  enum class Tag : int {
-    kEnd = 1,
-    kPart = 2,
-    kSize = 3,
-    kAbort = 4,
-    kAlive,
-    kLeft,
-    kReceived,
-    kAsk
-  };
+  // is alive, or has left, there is nothing more to say.
+  enum class Tag : int { kEnd = 1, kPart = 2, kSize = 3, kAbort = 4, kAlive = 5, kLeft = 6 };
 
   // Bytes on their way out: a message or a part of one.
   struct Piece {
@@ -59,10 +50,21 @@ class MpiThread {
     int underway = 0;
     Clock::time_point sent_at{};  // the last
   };
+  // Bytes on their way in.
+  struct Arriving {
+    std::shared_ptr<Bytes> bytes;
+    Tag tag;
+    bool complete = false;
+  };
+  struct Source {
+    std::deque<Arriving> arriving;  // in the order of sending
+    // A message that was announced, and how much of it has been given to receives.
+    std::shared_ptr<Bytes> announced;
+    std::size_t begun = 0;
+  };
   struct Receive {
     int from;
-    MessagePieces::Piece* piece;    // null for a reason of abort
-    std::shared_ptr<Bytes> reason;  // null but for one
+    Arriving* arriving;
   };
 
   void enter();
@@ -76,7 +78,6 @@ class MpiThread {
 
   void progress();
   void tell(int to, Tag tag);
-  void tell(int to, Tag tag, std::uint64_t number);
   void give_sign_of_life();
   void start_sends();
   void start(Piece piece);
@@ -84,9 +85,8 @@ class MpiThread {
   void start_receives();
   void start_receive(MPI_Message& matched, const MPI_Status& status);
   void take_sign(MPI_Message& matched, int from, Tag tag, int size);
-  void take_number(MPI_Message& matched, int from, Tag tag, int size);
-  Receive begin_receive(std::size_t size, Tag tag, int from);
-  void admit(int from, std::uint64_t message_bytes);
+  void take_size(MPI_Message& matched, int from, std::size_t size);
+  std::byte* room_for(std::size_t size, Tag tag, int from);
   [[noreturn]] static void refuse(int from, const std::string& what);
   void finish_receives();
   void hear_abort(const Bytes& reason);
@@ -98,11 +98,12 @@ class MpiThread {
   void moved() { moved_at_ = Clock::now(); }
 
   std::shared_ptr<Mailbox> mailbox_;
+  WaitLimits limits_;
   MpiPlace place_{};
   bool may_finalize_ = false;
 
   std::vector<Destination> destinations_;  // by rank
-  std::vector<MessagePieces> sources_;
+  std::vector<Source> sources_;
   // Request i is that of piece i, and of receive i.
   std::vector<MPI_Request> send_requests_;
   std::vector<Piece> sends_;

@@ -33,8 +33,12 @@ bool started_by_launcher() {
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(MpiPlace place, std::shared_ptr<Mailbox> mailbox, std::thread thread)
-      : place_(place), mailbox_(std::move(mailbox)), thread_(std::move(thread)) {}
+  MpiTransport(MpiPlace place, std::shared_ptr<Mailbox> mailbox, std::thread thread,
+               std::chrono::milliseconds deadline)
+      : place_(place),
+        mailbox_(std::move(mailbox)),
+        thread_(std::move(thread)),
+        deadline_(deadline) {}
   ~MpiTransport() override;
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
@@ -44,7 +48,6 @@ class MpiTransport final : public Transport {
   void send(int to, SharedBytes bytes) override;
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) noexcept override;
-  void set_limits(const TransportLimits& limits) override { mailbox_->set_limits(limits); }
   [[nodiscard]] Peer peer(int rank) const override { return mailbox_->peer(rank); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return sent_.load(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return received_.load(); }
@@ -53,13 +56,14 @@ class MpiTransport final : public Transport {
   MpiPlace place_;
   std::shared_ptr<Mailbox> mailbox_;
   std::thread thread_;
+  std::chrono::milliseconds deadline_;
   std::atomic<std::uint64_t> sent_{0};
   std::atomic<std::uint64_t> received_{0};
 };
 
 MpiTransport::~MpiTransport() {
   mailbox_->order_to_leave();
-  if (mailbox_->wait_until_left(mailbox_->limits().wait.deadline + kCallTime)) {
+  if (mailbox_->wait_until_left(deadline_ + kCallTime)) {
     thread_.join();
   } else {
     thread_.detach();
@@ -94,15 +98,16 @@ void MpiTransport::abort(const std::string& reason) noexcept {
 std::atomic<MpiThread*> kept_until_the_end{nullptr};
 
 // What the communication thread runs; everything that it needs is its own or shared.
-void communicate(const std::shared_ptr<Mailbox>& mailbox, std::promise<MpiPlace> place) {
-  auto thread = std::make_unique<MpiThread>(mailbox);
+void communicate(const std::shared_ptr<Mailbox>& mailbox, std::promise<MpiPlace> place,
+                 const WaitLimits& limits) {
+  auto thread = std::make_unique<MpiThread>(mailbox, limits);
   if (!thread->run(place)) kept_until_the_end = thread.release();
   mailbox->left();
 }
 
 }  // namespace
 
-std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits, std::uint64_t queue_bytes) {
+std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits) {
   static std::atomic<bool> joined{false};
   for (const auto limit : {limits.deadline, limits.progress_limit}) {
     if (limit >= 1ms && limit <= kLongestWait) continue;
@@ -118,13 +123,12 @@ std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits, std::uint6
     fail(ErrorCode::kFailedPrecondition,
          "this process has joined its MPI network before; MPI allows that once");
   }
-  const auto mailbox = std::make_shared<Mailbox>(queue_bytes);
-  mailbox->set_limits({.wait = limits});
+  const auto mailbox = std::make_shared<Mailbox>();
   std::promise<MpiPlace> promise;
   std::future<MpiPlace> place = promise.get_future();
   std::thread thread;
   try {
-    thread = std::thread(communicate, mailbox, std::move(promise));
+    thread = std::thread(communicate, mailbox, std::move(promise), limits);
   } catch (const std::system_error& error) {
     fail(ErrorCode::kResourceExhausted, "the system starts no thread for transport 'mpi': {}",
          error.what());
@@ -137,7 +141,7 @@ std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits, std::uint6
          limits.deadline.count());
   }
   try {
-    return std::make_unique<MpiTransport>(place.get(), mailbox, std::move(thread));
+    return std::make_unique<MpiTransport>(place.get(), mailbox, std::move(thread), limits.deadline);
   } catch (...) {
     mailbox->order_to_leave();
     thread.join();
