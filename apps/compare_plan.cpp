@@ -91,7 +91,7 @@ class Planner {
     }
   }
 
-  // '3lc' and '3lc:s=1.00' are.
+  // '3lc' and '3lc:s=1.250' are.
   void refuse_same_jobs() const {
     std::vector<nlohmann::json> jobs;
     for (const trainer::TrainConfig& config : plan_.configs) {

@@ -478,6 +478,11 @@ std::optional<CodecSetting> codec_setting(const RunRecord& run, const std::strin
   } catch (const Error&) {
     return std::nullopt;  // two codecs, or none that this version knows
   }
+  // A lead that nobody said goes by s.
+  if (const auto lead = text.find("lead=");
+      lead != std::string::npos && codecs_text(run).find("lead=") == std::string::npos) {
+    text.erase(lead, text.find(',', lead) + 1 - lead);
+  }
   const std::size_t parameters = text.find(':');
   std::size_t at = text.find(key + "=", parameters);
   if (at == std::string::npos || (text[at - 1] != ':' && text[at - 1] != ',')) return std::nullopt;

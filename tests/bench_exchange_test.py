@@ -113,7 +113,7 @@ class BenchExchangeTest(unittest.TestCase):
 
             write(1.0)
             (row,) = self.rows("--model", "lenet", "--workers", 1, "--steps", 1, "--baseline",
-                               "none", "--gradients", file)
+                               "none", "--gradients", file, "--codec", "3lc:mode=paper")
             # Five values to a byte, none of them small enough to leave out.
             self.assertAlmostEqual(row["push_bytes"] / (LENET_BYTES / 20), 1, delta=0.02)
             write(float("nan"))

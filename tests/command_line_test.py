@@ -283,7 +283,7 @@ class Inspect(CommandLineTest):
         (m,) = struct.unpack_from("<f", decoder.parse_message(message).frames[0].payload)
         self.assertEqual(struct.pack("<f", parameters.pop("m")), struct.pack("<f", m))
         self.assertEqual(
-            parameters, {"s": 1.75, "layout": "neighbours", "zre": True, "long-runs": False}
+            parameters, {"mode": "blocks", "s": 1.75}
         )
         self.assertEqual(len(described["frames"]), 1)
 
@@ -537,7 +537,7 @@ class Usage(CommandLineTest):
         self.assertEqual(rows[0]["bits_per_value"], 32)
 
     def test_bench_in_parts(self):
-        options = "--codec 3lc:zre=off --elems 5000 --rounds 1 --warm-up 0 --target best --threads 2 --json".split()
+        options = "--codec 3lc:mode=paper,zre=off --elems 5000 --rounds 1 --warm-up 0 --target best --threads 2 --json".split()
         bits = {}
         for part_values in ("whole", "5000", "1000", "1"):
             result = run("bench", "codecs", *options, "--part-values", part_values)

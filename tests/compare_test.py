@@ -143,7 +143,7 @@ class Results(CompareTest):
     def test_a_codec_replaces_the_policy_and_a_design_has_the_last_word(self):
         fp32, tlc, ring = (design["config"] for design in self.found["designs"])
         self.assertEqual([fp32["push_codec"], fp32["pull_codec"], fp32["policy"]],
-                         ["fp32", "fp32", "small"])  # fmt: skip
+                         ["fp32", "fp32", "auto"])  # fmt: skip
         self.assertEqual([tlc["push_codec"], tlc["pull_codec"]], ["3lc:s=1.00"] * 2)
         self.assertEqual([ring["exchange"], ring["push_codec"], ring["policy"]],
                          ["ring", "inceptionn:bound=2^-10", ""])  # fmt: skip
@@ -341,7 +341,7 @@ class Lab(CompareTest):
         found = self.results(*self.JOB, "--lab", netlab)
         first, second = calls.read_text().splitlines()
         for part in ("run --name compare", "--nodes 3 --rate 100mbit -- ", "bench exchange",
-                     "--transport=mpi", "--model=mlp", "--codec=3lc:s=1.00", "--policy small"):  # fmt: skip
+                     "--transport=mpi", "--model=mlp", "--codec=3lc:s=1.00", "--policy auto"):  # fmt: skip
             self.assertIn(part, first)
         self.assertIn("--codec=int8", second)
         rates = [design["rates"][0] for design in found["designs"]]
@@ -394,7 +394,7 @@ class Refused(CompareTest):
         cases = [
             (2, "design '3lcc': there is no codec '3lcc'", "--designs", "fp32; 3lcc"),
             (2, "design 'fp32' is there twice", "--designs", "fp32;fp32 "),
-            (2, "'3lc' and '3lc:s=1.00' are the same job", *JOB, "--designs", "3lc; 3lc:s=1.00"),
+            (2, "'3lc' and '3lc:s=1.250' are the same job", *JOB, "--designs", "3lc; 3lc:s=1.250"),
             (2, "names none", "--designs", " ; "),
             (2, "no setting 'wokers'; did you mean 'workers'?", "--designs", "wokers=2 int8"),
             (2, "design 'int8 fp16': codec is there twice", "--designs", "int8 fp16"),

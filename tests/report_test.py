@@ -274,7 +274,7 @@ class DataTest(ReportTest):
                 for i, codec in enumerate(("3lc:s=1.9", "3lc", "3lc:s=1.5", "int8"))]
         report = self.report(*runs)
         rows = report.tables["sensitivity"]
-        self.assertEqual(column(rows, "s"), [1, 1.5, 1.9])
+        self.assertEqual(column(rows, "s"), [1.25, 1.5, 1.9])
         self.assertEqual(column(rows, "test_accuracy"), [0.89, 0.88, 0.9])
         self.assertNotIn("sensitivity", self.report(runs[0], runs[3]).tables)
 

@@ -12,7 +12,7 @@ import tersewire
 from support import bits, decoded, gradient, raises
 from tersewire import ErrorCode
 
-CODEC = tersewire.Codec("3lc:s=1.75")
+CODEC = tersewire.Codec("3lc:mode=paper,s=1.75")
 
 
 def refused(values, *words, shape=(4, 3)):

@@ -67,7 +67,7 @@ def test_damage_is_found():
 def test_inspect_says_what_a_file_holds():
     found = tersewire.inspect(tw_file())
     assert found["kind"] == "file" and found["codec"] == "3lc"
-    assert found["parameters"]["s"] == 1.75 and found["parameters"]["zre"] is True
+    assert found["parameters"]["s"] == 1.75 and found["parameters"]["mode"] == "blocks"
     assert found["shape"] == [20, 50] and found["elems"] == 1000
     assert found["payload_verified"] and not found["not_finite"]
     assert found["bits_per_value"] == 8 * len(tw_file()) / 1000
