@@ -313,7 +313,7 @@ class Resume(unittest.TestCase):
                          LD_PRELOAD=os.environ["SLOW_SYNC"])  # fmt: skip
         self.assertEqual(finished.returncode, 0, finished.stderr.decode())
         self.assertEqual(outcome(finished), self.expected)
-        resumed = train("--resume", run, "--json")
+        resumed = train("--resume", run, "--transport", "in-process", "--json")
         self.assertEqual(json.loads(resumed.stdout)["resumed_after"], STEPS // 2)
         self.assertEqual(outcome(resumed), self.expected)
 
