@@ -226,8 +226,7 @@ std::string TrainSummary::table() const {
           : "";
   std::string text = fmt::format(
       "\n{} steps of {} workers, {}{}{}: test accuracy {:.2f} %, test loss {:.4f}, final loss "
-      "{:.4f}, "
-      "{:.1f} s\n\n",
+      "{:.4f}, {:.1f} s\n\n",
       result_.steps, config_.workers, config_.exchange, resumed,
       interrupted_ ? " (interrupted)" : "", 100 * result_.test_accuracy, result_.test_loss,
       result_.final_loss, result_.seconds);

@@ -103,8 +103,8 @@ struct Counters {
 // then for each tensor, in backward order, push() as soon as its gradient is there. Every tensor is
 // pushed in every step. After the last step, the same for all workers: finish(). Every function
 // throws kAborted where another node failed, kDeadlineExceeded where nothing arrived within
-// Job::deadline or Job::progress_limit and
-// kDataLoss for a malformed message; the job is then over on every node.
+// Job::deadline or Job::progress_limit and kDataLoss for a malformed message; the job is then over
+// on every node.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -148,9 +148,9 @@ class Communicator {
 // The model's owner: what changes tensor `tensor` when its mean gradient over the workers is
 // `mean_gradient`? Writes the change into `delta` (same length). Called by one thread at a time
 // within a node, by different threads in different nodes, in the default floating point mode
-// whatever that of the application's threads is. Where workers own the model it must be
-// the same function of what it was given so far on each of them: that, and the same mean gradients,
-// keep their models equal to the bit.
+// whatever that of the application's threads is. Where workers own the model it must be the same
+// function of what it was given so far on each of them: that, and the same mean gradients, keep
+// their models equal to the bit.
 using Update = std::function<void(std::size_t tensor, std::span<const float> mean_gradient,
                                   std::span<float> delta)>;
 

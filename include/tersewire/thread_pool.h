@@ -8,8 +8,8 @@
 namespace tersewire {
 
 // Runs the same function for several indices at once; its own threads compute in the default
-// floating point mode. One caller at a time: a second thread that
-// calls run() meanwhile waits its turn.
+// floating point mode. One caller at a time: a second thread that calls run() meanwhile waits its
+// turn.
 class ThreadPool {
  public:
   // threads: how many run at once, the caller included; at least 1, or kInvalidArgument is thrown.

@@ -17,21 +17,17 @@ constexpr double kDefaultFraction = 0.003;
 constexpr std::size_t kBlockWords = kernels::kSumBlockElems / kernels::kWordElems;
 // Blocks that are worth a thread.
 constexpr std::size_t kMinPartBlocks = 1 << 4;
-constexpr std::size_t kSumLanes = 16;
 
 // A sum as the format adds (spec/wire-format.md, "Sums"), of few values among many zeros, which
 // change nothing.
 class SparseSum {
  public:
   void add(std::size_t elem, float value) {
-    lanes_[elem % kSumLanes] += double{value};
+    lanes_[elem % kernels::kSumLanes] += double{value};
     ++count_;
   }
   void end_block() {
-    for (std::size_t half = kSumLanes / 2; half > 0; half /= 2) {
-      for (std::size_t i = 0; i < half; ++i) lanes_[i] += lanes_[i + half];
-    }
-    sum_ += lanes_[0];
+    sum_ += kernels::fold_lanes(lanes_);
     lanes_.fill(0);
   }
   [[nodiscard]] float mean() const {
@@ -39,7 +35,7 @@ class SparseSum {
   }
 
  private:
-  std::array<double, kSumLanes> lanes_{};
+  std::array<double, kernels::kSumLanes> lanes_{};
   double sum_ = 0;
   std::uint64_t count_ = 0;
 };

@@ -196,6 +196,29 @@ void write_positions(const NamedElements& named, const PositionPlan& plan, std::
   write_codes<true>(named, plan.k, out);
 }
 
+std::size_t signed_gaps_max_bytes(std::size_t elems) {
+  // With k = 0 an element that is not named takes a bit, one that is named takes two.
+  const std::size_t stream = elems / 4 + (elems % 4 != 0 ? 1 : 0);
+  return varint_bytes(elems) + 1 + stream;
+}
+
+void append_signed_gaps(const NamedElements& named, Bytes& out) {
+  const PositionPlan plan = PositionPlan::of(named);
+  append_varint(out, plan.count);
+  append_value(out, plan.k);
+  const std::size_t head = out.size();
+  out.resize(head + plan.stream_bytes());
+  write_positions(named, plan, reinterpret_cast<std::uint8_t*>(out.data() + head));
+}
+
+SignedGaps SignedGaps::read(ByteReader& reader, std::uint64_t max_count, std::string_view codec) {
+  SignedGaps gaps{};
+  gaps.count = reader.varint(max_count, "count of elements sent");
+  gaps.k = read_rice_parameter(reader, codec);
+  gaps.stream = reader.take(reader.left(), "stream");
+  return gaps;
+}
+
 inline void GapReader::Cursor::refill() {
   if (end - at >= 8) {
     std::uint64_t word;

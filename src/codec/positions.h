@@ -66,6 +66,20 @@ struct PositionPlan {
 // Writes the stream at `out`, exactly plan.stream_bytes().
 void write_positions(const NamedElements& named, const PositionPlan& plan, std::uint8_t* out);
 
+// The tail of a payload whose elements are named by gaps with signs: count, k, stream. At most so
+// many bytes; appended; read, and the stream not looked at yet.
+std::size_t signed_gaps_max_bytes(std::size_t elems);
+void append_signed_gaps(const NamedElements& named, Bytes& out);
+
+struct SignedGaps {
+  std::uint64_t count;
+  unsigned k;
+  ByteView stream;
+
+  // All that is left in `reader`; `codec` names the payload in errors.
+  static SignedGaps read(ByteReader& reader, std::uint64_t max_count, std::string_view codec);
+};
+
 // An element that a reader finds.
 class FoundElement {
  public:
@@ -89,6 +103,8 @@ class GapReader {
   // k is at most kMaxRiceParameter; `codec` names the payload in errors.
   GapReader(ByteView stream, unsigned k, bool signs, std::uint64_t count, std::size_t elems,
             std::string_view codec);
+  GapReader(const SignedGaps& gaps, std::size_t elems, std::string_view codec)
+      : GapReader(gaps.stream, gaps.k, true, gaps.count, elems, codec) {}
 
   // The next elements, ascending; none at the end. They stay until the next call. Throws kDataLoss
   // for a position at or past `elems`, for a stream that ends early, and, at the end, for one that

@@ -88,12 +88,12 @@ Encoded ResidualEncoder::encode_call(EncodeCall call, std::span<const float> as_
 // The input times the lead, in memory that lasts until this thread's next call.
 const float* ResidualEncoder::lead(std::span<const float> input, ThreadPool* pool) const {
   thread_local std::vector<float> scaled;
-  scaled.assign(elems_, 0);
+  scaled.resize(elems_);
   float* const target = scaled.data();
   const auto parts = Partition::of(elems_, kMinPartElems, pool);
   run_parts(pool, parts.count(), [&](std::size_t i) {
     const std::size_t begin = parts.begin(i);
-    kernels::add_scaled(target + begin, input.data() + begin, lead_, parts.end(i) - begin);
+    kernels::scale(target + begin, input.data() + begin, lead_, parts.end(i) - begin);
   });
   return target;
 }

@@ -69,9 +69,9 @@ class ResidualEncoder : public Encoder {
   // Nothing (the default): there is no such way.
   virtual std::optional<OnePass> encode_at_once(const EncodeCall& call, Bytes& out);
 
-  // `as_given` travels where the tensor is not finite.
   [[nodiscard]] const float* lead(std::span<const float> input, ThreadPool* pool) const;
   void take_lead_back(std::span<const float> input, ThreadPool* pool);
+  // `as_given` is sent where the tensor is not finite.
   Encoded encode_call(EncodeCall call, std::span<const float> as_given, Bytes& out);
 
   std::size_t elems_;

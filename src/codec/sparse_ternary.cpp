@@ -15,9 +15,7 @@ bool has_minus(CodecId codec) { return codec == CodecId::kDryden; }
 // A payload's head, checked, and its stream, not yet.
 struct SparseTernary {
   SentValues values;
-  std::uint64_t count;
-  unsigned k;
-  ByteView stream;
+  SignedGaps sent;
 };
 
 float read_value(ByteReader& reader, CodecId codec, const char* name) {
@@ -32,37 +30,26 @@ SparseTernary parse(CodecId codec, ByteView payload, std::uint64_t max_count) {
   SparseTernary parsed{};
   parsed.values.plus = read_value(reader, codec, "plus");
   parsed.values.minus = has_minus(codec) ? read_value(reader, codec, "minus") : -parsed.values.plus;
-  parsed.count = reader.varint(max_count, "count of elements sent");
-  parsed.k = read_rice_parameter(reader, codec_name(codec));
-  parsed.stream = reader.take(reader.left(), "stream");
+  parsed.sent = SignedGaps::read(reader, max_count, codec_name(codec));
   return parsed;
 }
 
 // Makes readers of the elements sent.
 auto reader_maker(CodecId codec, const SparseTernary& payload, std::size_t elems) {
-  return [=, &payload] {
-    return GapReader(payload.stream, payload.k, true, payload.count, elems, codec_name(codec));
-  };
+  return [=, &payload] { return GapReader(payload.sent, elems, codec_name(codec)); };
 }
 
 }  // namespace
 
 std::size_t sparse_ternary_max_bytes(CodecId codec, std::size_t elems) {
-  // With k = 0 an element that is not sent takes a bit, one that is sent takes two.
-  const std::size_t stream = elems / 4 + (elems % 4 != 0 ? 1 : 0);
-  return (has_minus(codec) ? 2 : 1) * sizeof(float) + varint_bytes(elems) + 1 + stream;
+  return (has_minus(codec) ? 2 : 1) * sizeof(float) + signed_gaps_max_bytes(elems);
 }
 
 void append_sparse_ternary(CodecId codec, SentValues values, const NamedElements& named,
                            Bytes& out) {
-  const PositionPlan plan = PositionPlan::of(named);
   append_value(out, values.plus);
   if (has_minus(codec)) append_value(out, values.minus);
-  append_varint(out, plan.count);
-  append_value(out, plan.k);
-  const std::size_t head = out.size();
-  out.resize(head + plan.stream_bytes());
-  write_positions(named, plan, reinterpret_cast<std::uint8_t*>(out.data() + head));
+  append_signed_gaps(named, out);
 }
 
 void check_sparse_ternary(CodecId codec, ByteView bytes, std::size_t elems) {
@@ -94,8 +81,8 @@ std::vector<CodecParameter> sparse_ternary_parameters(CodecId codec, ByteView by
   };
   add(has_minus(codec) ? "plus" : "scale", payload.values.plus);
   if (has_minus(codec)) add("minus", payload.values.minus);
-  add("sent", payload.count);
-  add("k", payload.k);
+  add("sent", payload.sent.count);
+  add("k", payload.sent.k);
   return found;
 }
 

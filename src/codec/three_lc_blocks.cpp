@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "block_selection.h"
 #include "block_sums.h"
@@ -145,25 +144,17 @@ CodecId BlocksEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
         call.input + first, call.residual != nullptr ? call.residual + first : nullptr, n,
         scaled(m, scales_[block]), words.data(), &negative_[first / kernels::kWordElems]);
   });
-  const NamedElements named{.words = sent_, .negative = negative_};
-  const PositionPlan plan = PositionPlan::of(named);
   append_value(out, m);
   append_value(out, sparsity_multiplier_);
   append_value(out, kThreeLcBlocksLayout);
   append_varint(out, block_elems_);
   append(out, scales_.data(), scales_.size());
-  append_varint(out, plan.count);
-  append_value(out, plan.k);
-  const std::size_t head = out.size();
-  out.resize(head + plan.stream_bytes());
-  write_positions(named, plan, reinterpret_cast<std::uint8_t*>(out.data() + head));
+  append_signed_gaps({.words = sent_, .negative = negative_}, out);
   return CodecId::kThreeLc;
 }
 
 auto reader_maker(const ThreeLcBlocks& blocks, std::size_t elems) {
-  return [&blocks, elems] {
-    return GapReader(blocks.stream, blocks.k, true, blocks.sent, elems, "3lc");
-  };
+  return [&blocks, elems] { return GapReader(blocks.sent, elems, "3lc"); };
 }
 
 // The values of a payload's elements, by their block and sign.
@@ -197,10 +188,8 @@ class BlockValues {
 }  // namespace
 
 std::size_t three_lc_blocks_max_bytes(std::size_t elems, std::size_t block_elems) {
-  // With k = 0 an element that is not sent takes a bit, one that is sent takes two.
-  const std::size_t stream = elems / 4 + (elems % 4 != 0 ? 1 : 0);
   return kThreeLcHeadBytes + varint_bytes(block_elems) + block_count(elems, block_elems) +
-         varint_bytes(elems) + 1 + stream;
+         signed_gaps_max_bytes(elems);
 }
 
 std::unique_ptr<Encoder> make_three_lc_blocks_encoder(std::size_t elems,
@@ -221,9 +210,7 @@ ThreeLcBlocks parse_three_lc_blocks(ByteView body, std::size_t elems) {
          blocks.block_elems, kMinBlockElems);
   }
   blocks.scales = reader.take(block_count(elems, blocks.block_elems), "3lc scales");
-  blocks.sent = reader.varint(elems, "count of elements sent");
-  blocks.k = read_rice_parameter(reader, "3lc");
-  blocks.stream = reader.take(reader.left(), "stream");
+  blocks.sent = SignedGaps::read(reader, elems, "3lc");
   return blocks;
 }
 

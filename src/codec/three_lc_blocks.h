@@ -34,9 +34,7 @@ std::unique_ptr<Encoder> make_three_lc_blocks_encoder(std::size_t elems,
 struct ThreeLcBlocks {
   std::size_t block_elems;
   ByteView scales;  // a byte a block
-  std::uint64_t sent;
-  unsigned k;
-  ByteView stream;
+  SignedGaps sent;
 };
 
 // Throws kDataLoss where the head breaks the format or does not fit `elems` values.

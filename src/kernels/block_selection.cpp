@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "lane_masks_inl.h"
+#include "surveys.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tersewire::kernels::HWY_NAMESPACE {
@@ -18,20 +19,8 @@ using F = hn::ScalableTag<float>;
 using VecD = hn::Vec<D>;
 using VecF = hn::Vec<F>;
 
-// The lanes that the format adds in, whatever a vector's length is.
-constexpr std::size_t kSumLanes = 16;
 constexpr std::size_t kDoubles = hn::MaxLanes(D());
 constexpr std::size_t kLanes = hn::MaxLanes(F());
-
-template <bool kResidual, class Tag>
-HWY_INLINE hn::Vec<Tag> load_sum(Tag tag, const float* input, const float* residual) {
-  const auto value = hn::LoadU(tag, input);
-  if constexpr (kResidual) return hn::Add(value, hn::LoadU(tag, residual));
-  return value;
-}
-HWY_INLINE float sum_at(const float* input, const float* residual, std::size_t i) {
-  return residual != nullptr ? input[i] + residual[i] : input[i];
-}
 
 template <bool kResidual>
 double select_block_of(const float* HWY_RESTRICT input, const float* HWY_RESTRICT residual,
@@ -42,15 +31,15 @@ double select_block_of(const float* HWY_RESTRICT input, const float* HWY_RESTRIC
   for (VecD& lanes : sums) lanes = hn::Zero(D());
   const std::size_t whole = n / kWordBits * kWordBits;
   for (std::size_t i = 0; i < whole; i += kWordBits) {
+    std::uint64_t word = 0;
     for (std::size_t j = 0; j < kWordBits; j += kDoubles) {
-      const std::size_t at = i + j;
-      const auto magnitude =
-          hn::Abs(load_sum<kResidual>(half, input + at, residual + (kResidual ? at : 0)));
+      const auto magnitude = hn::Abs(load_sum<kResidual>(half, input, residual, i + j));
       const auto reaches = hn::Ge(magnitude, at_least);
       VecD& lanes = sums[j % kSumLanes / kDoubles];
       lanes = hn::Add(lanes, hn::PromoteTo(D(), hn::IfThenElseZero(reaches, magnitude)));
-      store_mask(half, reaches, selected + i / kWordBits, j);
+      word |= bits_of(half, reaches) << j;
     }
+    selected[i / kWordBits] = word;
   }
   double lanes[kSumLanes];
   for (std::size_t lane = 0; lane < kSumLanes; lane += kDoubles) {
@@ -66,10 +55,7 @@ double select_block_of(const float* HWY_RESTRICT input, const float* HWY_RESTRIC
     }
     selected[whole / kWordBits] = word;
   }
-  for (std::size_t step = kSumLanes / 2; step > 0; step /= 2) {
-    for (std::size_t i = 0; i < step; ++i) lanes[i] += lanes[i + step];
-  }
-  return lanes[0];
+  return fold_lanes(lanes);
 }
 
 double select_block(const float* input, const float* residual, std::size_t n, float limit,
@@ -86,17 +72,17 @@ void settle_block_of(const float* HWY_RESTRICT input, float* HWY_RESTRICT residu
   const VecF zero = hn::Zero(f);
   const std::size_t whole = n / kWordBits * kWordBits;
   for (std::size_t i = 0; i < whole; i += kWordBits) {
-    std::uint64_t word = selected[i / kWordBits];
+    const std::uint64_t word = selected[i / kWordBits];
+    std::uint64_t signs = 0;
     for (std::size_t j = 0; j < kWordBits; j += kLanes) {
-      const std::size_t at = i + j;
-      const VecF t = load_sum<kResidual>(f, input + at, residual + (kResidual ? at : 0));
-      store_mask(f, hn::Lt(t, zero), negative + i / kWordBits, j);
+      const VecF t = load_sum<kResidual>(f, input, residual, i + j);
+      signs |= bits_of(f, hn::Lt(t, zero)) << j;
       if constexpr (kResidual) {
         const VecF rest = hn::Sub(t, hn::CopySignToAbs(magnitude, t));
-        hn::StoreU(hn::IfThenElse(mask_of(f, word), rest, t), f, residual + at);
-        word >>= kLanes % kWordBits;
+        hn::StoreU(hn::IfThenElse(mask_of(f, word >> j), rest, t), f, residual + i + j);
       }
     }
+    negative[i / kWordBits] = signs;
   }
   if (whole == n) return;
   std::uint64_t signs = 0;

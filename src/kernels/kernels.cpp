@@ -263,6 +263,18 @@ std::uint64_t count_groups(const std::uint8_t* bytes, std::size_t n) {
   return groups;
 }
 
+void scale(float* HWY_RESTRICT target, const float* HWY_RESTRICT source, float weight,
+           std::size_t n) {
+  const F f;
+  const std::size_t lanes = hn::Lanes(f);
+  const VecF by = hn::Set(f, weight);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::Mul(by, hn::LoadU(f, source + i)), f, target + i);
+  }
+  for (; i < n; ++i) target[i] = weight * source[i];
+}
+
 void add_scaled(float* HWY_RESTRICT target, const float* HWY_RESTRICT source, float weight,
                 std::size_t n) {
   const F f;
@@ -312,6 +324,7 @@ HWY_EXPORT(quantize_ternary);
 HWY_EXPORT(pack_fives);
 HWY_EXPORT(not_equal_bits);
 HWY_EXPORT(count_groups);
+HWY_EXPORT(scale);
 HWY_EXPORT(add_scaled);
 HWY_EXPORT(add);
 HWY_EXPORT(copy_streaming);
@@ -339,6 +352,9 @@ void not_equal_bits(const std::uint8_t* bytes, std::size_t words, std::uint8_t v
 }
 std::uint64_t count_groups(const std::uint8_t* bytes, std::size_t n) {
   return HWY_DYNAMIC_DISPATCH(count_groups)(bytes, n);
+}
+void scale(float* target, const float* source, float weight, std::size_t n) {
+  HWY_DYNAMIC_DISPATCH(scale)(target, source, weight, n);
 }
 void add_scaled(float* target, const float* source, float weight, std::size_t n) {
   HWY_DYNAMIC_DISPATCH(add_scaled)(target, source, weight, n);

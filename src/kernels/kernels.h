@@ -44,6 +44,9 @@ void not_equal_bits(const std::uint8_t* bytes, std::size_t words, std::uint8_t v
 // for bytes from 243 on, else 1.
 std::uint64_t count_groups(const std::uint8_t* bytes, std::size_t n);
 
+// target[i] = weight * source[i].
+void scale(float* target, const float* source, float weight, std::size_t n);
+
 // target[i] += weight * source[i], the product rounded first.
 void add_scaled(float* target, const float* source, float weight, std::size_t n);
 

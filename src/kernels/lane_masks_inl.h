@@ -1,5 +1,5 @@
-// What kernels share that make bits of lanes or lanes of bits. Included once for each SIMD target,
-// after hwy/highway.h, by files that Highway includes again.
+// What kernels share that select: sums with a residual, bits of lanes, lanes of bits. Included once
+// for each SIMD target, after hwy/highway.h, by files that Highway includes again.
 #if defined(TERSEWIRE_LANE_MASKS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TERSEWIRE_LANE_MASKS_INL_H
 #undef TERSEWIRE_LANE_MASKS_INL_H
@@ -55,6 +55,17 @@ HWY_INLINE std::uint64_t bits_of(D d, hn::Mask<D> mask) {
 template <class D>
 HWY_INLINE hn::Mask<D> mask_of(D d, std::uint64_t bits) {
   return hn::LoadMaskBits(d, reinterpret_cast<const std::uint8_t*>(&bits));
+}
+
+// T = input + residual (input alone where none is kept) from element i on: a vector, and one value.
+template <bool kResidual, class D>
+HWY_INLINE hn::Vec<D> load_sum(D d, const float* input, const float* residual, std::size_t i) {
+  const auto value = hn::LoadU(d, input + i);
+  if constexpr (kResidual) return hn::Add(value, hn::LoadU(d, residual + i));
+  return value;
+}
+HWY_INLINE float sum_at(const float* input, const float* residual, std::size_t i) {
+  return residual != nullptr ? input[i] + residual[i] : input[i];
 }
 
 // Asks for the cache line that will be wanted a page of memory later. Hardware stops at the end of

@@ -21,17 +21,6 @@ using VecI = hn::Vec<I>;
 constexpr std::size_t kLanes = hn::MaxLanes(F());
 constexpr std::size_t kLineElems = 64 / sizeof(float);
 
-// T from element i on, as a vector and as one value.
-template <bool kResidual>
-HWY_INLINE VecF load_sum(const float* input, const float* residual, std::size_t i) {
-  const VecF value = hn::LoadU(F(), input + i);
-  if constexpr (kResidual) return hn::Add(value, hn::LoadU(F(), residual + i));
-  return value;
-}
-HWY_INLINE float sum_at(const float* input, const float* residual, std::size_t i) {
-  return residual != nullptr ? input[i] + residual[i] : input[i];
-}
-
 HWY_INLINE VecI abs_bits(VecF value) { return hn::BitCast(I(), hn::Abs(value)); }
 HWY_INLINE std::uint32_t abs_bits(float value) {
   return std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFFu;
@@ -54,9 +43,9 @@ HWY_INLINE std::uint32_t largest_in(const float* input, const float* residual, s
     return largest;
   }
   // The last vector reaches back over elements that have been looked at: no harm in a maximum.
-  VecI largest = abs_bits(load_sum<kResidual>(input, residual, end - kLanes));
+  VecI largest = abs_bits(load_sum<kResidual>(F(), input, residual, end - kLanes));
   for (std::size_t i = begin; i + kLanes < end; i += kLanes) {
-    largest = hn::Max(largest, abs_bits(load_sum<kResidual>(input, residual, i)));
+    largest = hn::Max(largest, abs_bits(load_sum<kResidual>(F(), input, residual, i)));
   }
   return max_lane(largest);
 }
@@ -129,7 +118,7 @@ HWY_INLINE void select_word(const float* HWY_RESTRICT input, float* HWY_RESTRICT
   }
   HWY_UNROLL(4)
   for (std::size_t i = 0; i < kWordElems; i += kLanes) {
-    const VecF t = load_sum<kResidual>(input, residual, i);
+    const VecF t = load_sum<kResidual>(F(), input, residual, i);
     const VecF h = hn::Add(t, hn::Mul(gain, hn::LoadU(f, input + i)));
     const auto is_selected = hn::And(hn::Ge(hn::Abs(h), hn::LoadU(f, limits + i)), hn::Ne(t, zero));
     store_mask(f, is_selected, selected, i);
@@ -196,7 +185,8 @@ std::uint32_t select_above_of(const float* HWY_RESTRICT input, const float* HWY_
     }
     HWY_UNROLL(4)
     for (std::size_t i = 0; i < kWordElems; i += kLanes) {
-      const VecF magnitude = hn::Abs(load_sum<kResidual>(input, residual, word * kWordElems + i));
+      const VecF magnitude =
+          hn::Abs(load_sum<kResidual>(F(), input, residual, word * kWordElems + i));
       largest = hn::Max(largest, hn::BitCast(I(), magnitude));
       store_mask(f, hn::Ge(magnitude, at_least), selected + word, i);
     }

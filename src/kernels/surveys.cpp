@@ -20,8 +20,6 @@ using VecF = hn::Vec<F>;
 using VecD = hn::Vec<D>;
 using VecI = hn::Vec<I>;
 
-// The lanes that the format adds in, whatever a vector's length is.
-constexpr std::size_t kSumLanes = 16;
 constexpr std::size_t kLanes = hn::MaxLanes(D());
 
 // What is added for each value t of T. Written for vectors of any length: one lane is the tail.
@@ -111,13 +109,6 @@ HWY_INLINE void add_value(const Term& term, float t, double& first, double& seco
   second = hn::GetLane(second_lane);
 }
 
-HWY_INLINE double combined(double (&lanes)[kSumLanes]) {
-  for (std::size_t half = kSumLanes / 2; half > 0; half /= 2) {
-    for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  }
-  return lanes[0];
-}
-
 template <bool kResidual, class Term>
 BlockSurvey survey_of(const Term& term, const float* HWY_RESTRICT input,
                       const float* HWY_RESTRICT residual, std::size_t n) {
@@ -148,8 +139,8 @@ BlockSurvey survey_of(const Term& term, const float* HWY_RESTRICT input,
     survey.count += t < 0 ? 1 : 0;
     add_value(term, t, first[i % kSumLanes], second[i % kSumLanes]);
   }
-  survey.first = combined(first);
-  survey.second = combined(second);
+  survey.first = fold_lanes(first);
+  survey.second = fold_lanes(second);
   return survey;
 }
 

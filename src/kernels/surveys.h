@@ -6,10 +6,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace tersewire::kernels {
 
 inline constexpr std::size_t kSumBlockElems = 4096;
+
+// A block is added up in so many lanes, whatever a vector's length is: element i in lane
+// i % kSumLanes.
+inline constexpr std::size_t kSumLanes = 16;
+
+// The sum of a block's lanes, which are used up.
+inline double fold_lanes(std::span<double, kSumLanes> lanes) {
+  for (std::size_t half = kSumLanes / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
 
 struct BlockSurvey {
   std::uint32_t largest_bits = 0;  // of |T|, as max_abs_sum_bits gives it
