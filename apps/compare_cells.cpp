@@ -46,6 +46,7 @@ std::optional<CellResult> result_in(const fs::path& directory) {
       result.*number = value.is_null() ? std::nan("") : value.get<double>();
     }
     result.final_loss = summary.at("final_loss");
+    result.diverged_step = summary.at("diverged_step");
     result.parameters_checksum = summary.at("parameters_checksum");
     return result;
   } catch (const nlohmann::json::exception&) {
@@ -147,7 +148,8 @@ class CellRunner {
   void finish(const Running& running) {
     CellOutcome& outcome = outcomes_[running.cell];
     const Cell& cell = plan_.cells[running.cell];
-    if (running.process->exit_status() == 0) outcome.result = result_in(directory(running.cell));
+    // A run that its loss has ended has a summary all the same.
+    outcome.result = result_in(directory(running.cell));
     if (!outcome.result) {
       outcome.failure = running.process->exit_status() == 0 ? "it was interrupted"
                                                             : running.process->last_words();

@@ -39,7 +39,8 @@ inline constexpr std::array<std::pair<const char*, double ComparedNumbers::*>, 8
 
 // What a whole run came to.
 struct CellResult : ComparedNumbers {
-  nlohmann::json final_loss;  // null where it is not finite
+  nlohmann::json final_loss;     // null where it is not finite
+  nlohmann::json diverged_step;  // null where the run did not diverge
   std::string parameters_checksum;
 };
 

@@ -40,7 +40,7 @@ DesignMeans means_of(const std::vector<const CellResult*>& results) {
   for (const auto& [name, number] : kComparedNumbers) means.*number = mean(results, number);
   means.runs = results.size();
   means.diverged = static_cast<std::size_t>(std::ranges::count_if(
-      results, [](const CellResult* result) { return !result->final_loss.is_number(); }));
+      results, [](const CellResult* result) { return !result->diverged_step.is_null(); }));
   means.accuracy_deviation = sample_deviation(results, &ComparedNumbers::test_accuracy);
   return means;
 }
@@ -132,6 +132,7 @@ nlohmann::json CompareReport::cells_json(std::size_t design) const {
       const CellResult& result = *outcome.result;
       for (const auto& [name, number] : kComparedNumbers) entry[name] = result.*number;
       entry["final_loss"] = result.final_loss;
+      entry["diverged_step"] = result.diverged_step;
       entry["parameters_checksum"] = result.parameters_checksum;
     }
     list.push_back(std::move(entry));
@@ -210,13 +211,14 @@ std::string CompareReport::speedup_table(std::size_t count) const {
   text += fmt::format("  {:>16}  {:>10}  {:>9}\n", "accuracy, %", "difference", "test loss");
   for (std::size_t i = 0; i < plan_.designs.size(); ++i) {
     text += fmt::format("{:<{}}", plan_.designs[i].name, width_);
+    const DesignMeans& means = means_[i][count];
     for (std::size_t j = 0; j < plan_.rates.size(); ++j) {
       const Step step = this->step(i, count, j);
-      text += fmt::format(" {:>10}", !step.speedup   ? "-"
+      const bool praised = step.speedup && means.diverged == 0;
+      text += fmt::format(" {:>10}", !praised        ? "-"
                                      : step.measured ? three_digits(*step.speedup)
                                                      : "~" + three_digits(*step.speedup));
     }
-    const DesignMeans& means = means_[i][count];
     std::string accuracy = means.runs > 0 ? fmt::format("{:.2f}", 100 * means.test_accuracy) : "-";
     if (means.diverged > 0) {
       accuracy += " diverged";
@@ -246,6 +248,22 @@ std::string CompareReport::traffic_table() const {
                         means.pull_bits_per_value, bytes_text(means.busiest_node_bytes));
   }
   return text;
+}
+
+std::string CompareReport::diverged_text() const {
+  std::string text;
+  for (std::size_t i = 0; i < plan_.cells.size(); ++i) {
+    const Cell& cell = plan_.cells[i];
+    if (!outcomes_[i].result || outcomes_[i].result->diverged_step.is_null()) continue;
+    text += fmt::format("{} with {} steps and seed {} diverged at step {}.\n",
+                        plan_.designs[cell.design].name, cell.steps, cell.seed,
+                        outcomes_[i].result->diverged_step.dump());
+  }
+  if (text.empty()) return text;
+  return text +
+         "diverged: the loss was no finite number, or tenfold over its best, to the end. The "
+         "accuracy\nsays nothing then, nor does the speedup; a lower lr, a longer warm-up or a "
+         "milder codec helps.\n";
 }
 
 std::string CompareReport::legend() const {
@@ -280,11 +298,7 @@ std::string CompareReport::legend() const {
         "(docs/comparing.md).\n";
   for (const std::string& obstacle : obstacles)
     text += fmt::format("Not measured: {}.\n", obstacle);
-  const auto diverged = [](const DesignMeans& means) { return means.diverged > 0; };
-  if (std::ranges::any_of(
-          means_, [&](const auto& counts) { return std::ranges::any_of(counts, diverged); })) {
-    text += "diverged: a run's loss was no finite number at its end; the accuracy says nothing.\n";
-  }
+  text += diverged_text();
   if (plan_.seeds.size() > 1) {
     text += fmt::format("Accuracies are means of {} seeds, with the deviation of a sample.\n",
                         plan_.seeds.size());

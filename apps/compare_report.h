@@ -24,7 +24,7 @@ using LabSteps = std::vector<std::vector<LabStep>>;
 // Means over those runs of a design and a number of steps that came to their end.
 struct DesignMeans : ComparedNumbers {
   std::size_t runs = 0;                      // 0: everything is
-  std::size_t diverged = 0;                  // of them: their loss ended as no finite number
+  std::size_t diverged = 0;                  // of them
   std::optional<double> accuracy_deviation;  // of a sample; with two runs at least
 };
 
@@ -64,6 +64,7 @@ class CompareReport {
   [[nodiscard]] nlohmann::json means_json(std::size_t design, std::size_t count) const;
   [[nodiscard]] std::string speedup_table(std::size_t count) const;
   [[nodiscard]] std::string traffic_table() const;
+  [[nodiscard]] std::string diverged_text() const;
   [[nodiscard]] std::string legend() const;
 
   const ComparePlan& plan_;

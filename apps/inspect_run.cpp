@@ -191,6 +191,9 @@ std::string outcome_text(const Json& json) {
                                           of("test_accuracy"), of("test_loss"), of("final_loss")))
             : line("last step", fmt::format("loss {}, accuracy of the batch {}, {} seconds",
                                             of("loss"), of("accuracy"), of("seconds")));
+  if (ended && summary.contains("diverged_step") && summary["diverged_step"].is_number()) {
+    text += line("diverged", fmt::format("at step {}", of("diverged_step")));
+  }
   text += line("traffic", fmt::format("pushed {} and pulled {} bits a value, {} tensors not finite",
                                       of("push_bits_per_value"), of("pull_bits_per_value"),
                                       of("not_finite_tensors")));

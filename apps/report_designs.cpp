@@ -398,10 +398,18 @@ void Reader::tell_diverged() {
   for (const DesignRuns& design : designs_.list) {
     const auto diverged = std::ranges::count_if(design.runs, &RunRecord::diverged);
     if (diverged == 0) continue;
+    std::vector<std::string> steps;
+    for (const RunRecord& run : design.runs) {
+      const double step = run.summary("diverged_step");
+      if (run.diverged() && std::isfinite(step)) steps.push_back(fmt::format("{:.0f}", step));
+    }
+    const std::string since =
+        steps.empty() ? "" : fmt::format(" (at step {})", fmt::join(steps, ", "));
     designs_.notes.push_back(
-        fmt::format("{}: {} of {} runs diverged, their loss was no finite number at the end; they "
-                    "are left out of every mean.",
-                    design.name, diverged, design.runs.size()));
+        fmt::format("{}: {} of {} runs diverged{}, their loss was no finite number or tenfold over "
+                    "its best at the end; they are left out of every mean. Use a lower learning "
+                    "rate, a longer warm-up or a milder codec.",
+                    design.name, diverged, design.runs.size(), since));
   }
 }
 

@@ -247,7 +247,10 @@ double RunRecord::config_number(const std::string& key) const {
 
 double RunRecord::summary(const std::string& key) const { return number_of(summary_, key); }
 
-bool RunRecord::diverged() const { return finished() && !std::isfinite(summary("final_loss")); }
+bool RunRecord::diverged() const {
+  return finished() &&
+         (!std::isfinite(summary("final_loss")) || std::isfinite(summary("diverged_step")));
+}
 
 double RunRecord::fp32_step_seconds(const std::string& rate) const {
   if (!summary_.is_object()) return kNone;

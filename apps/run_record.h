@@ -69,7 +69,8 @@ class RunRecord {
   // Whether it came to its end: neither cut off nor interrupted.
   [[nodiscard]] bool finished() const { return summary_.is_object() && !interrupted_; }
   [[nodiscard]] bool interrupted() const { return interrupted_; }
-  // Whether it came to its end without a finite loss: what it learned is worth nothing.
+  // Whether at its end its loss was no finite number or had grown tenfold over its best: what it
+  // learned is worth nothing.
   [[nodiscard]] bool diverged() const;
 
   // In the order of steps, each once.

@@ -122,6 +122,9 @@ void tell(const TrainFlags& flags, const trainer::TrainResult& result,
   attempt([&] { write_model(directory, result); });
   if (failure) throw *failure;
   directory.write_json(kSummaryFile, record);
+  if (summary.ended_by_its_loss()) {
+    throw Error(ErrorCode::kOutOfRange, trainer::not_finite_sentence(*result.diverged_step));
+  }
 }
 
 using Network = std::vector<std::unique_ptr<Transport>>;
@@ -244,7 +247,7 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
 // What a run that goes on may have otherwise than before.
 const std::set<std::string> kChangeable{"workers",          "servers",        "transport",
                                         "deadline",         "progress-limit", "data",
-                                        "checkpoint-steps", "observe-steps"};
+                                        "checkpoint-steps", "observe-steps",  "keep-going"};
 
 // Finds the last checkpoint, and takes its settings.
 void resume(TrainFlags& flags, CLI::App& command) {
@@ -389,6 +392,8 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
           ->excludes(steps);
   option("--batch", config.batch, "Images a worker and step")->check(CLI::Range(1, 1 << 20));
   add_descent_options(*command, config);
+  command->add_flag("--keep-going", config.keep_going,
+                    "Go on with a loss that is no finite number, which otherwise ends the run");
   option("--seed", config.seed, "Of the weights, the order of the data and the embedded images")
       ->check([](const std::string& text) {
         return text.starts_with('-') ? "must not be negative" : "";

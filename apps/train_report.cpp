@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "apps/traffic_ratios.h"
@@ -54,13 +55,15 @@ void TrainProgress::show(const trainer::StepReport& report) {
   const Counters& counters = report.counters;
   const double left = ratio(report.seconds, static_cast<double>(report.step - before_)) *
                       static_cast<double>(steps_ - std::min(steps_, report.step));
+  const std::string saved = report.diverged_step
+                                ? fmt::format("diverged at step {}", *report.diverged_step)
+                                : fmt::format("{:.0f}x smaller", compression_ratio(counters));
   const std::string line = fmt::format(
       "step {}/{}  loss {:.3f}  accuracy {:.1f} %  pushed {:.3f} and pulled {:.3f} bits a value  "
-      "{:.0f}x smaller  {} left",
+      "{}  {} left",
       report.step, steps_, loss_, 100 * accuracy_,
       bits_per_value(counters.pushed_bytes, counters.pushed_values),
-      bits_per_value(counters.pulled_bytes, counters.pulled_values), compression_ratio(counters),
-      clock_text(left));
+      bits_per_value(counters.pulled_bytes, counters.pulled_values), saved, clock_text(left));
   line_.show(report.step, line);
 }
 
@@ -126,6 +129,7 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"steps", config.steps},
           {"checkpoint_steps", config.checkpoint_steps},
           {"observe_steps", config.observe_steps},
+          {"keep_going", config.keep_going},
           {"batch", config.batch},
           {"lr", config.learning_rate},
           {"scale_lr", config.scale_learning_rate},
@@ -185,6 +189,8 @@ nlohmann::json TrainSummary::json() const {
           {"measured_model", result_.workers_own_model ? "worker 0's replica" : "the servers'"},
           {"measured_values", config_.ema > 0 ? "their moving average" : "the last"},
           {"final_loss", result_.final_loss},
+          {"diverged_step",
+           result_.diverged_step ? nlohmann::json(*result_.diverged_step) : nlohmann::json()},
           {"steps", result_.steps},
           {"interrupted", interrupted_},
           {"exchange", config_.exchange},
@@ -210,7 +216,32 @@ nlohmann::json TrainSummary::json() const {
           {"parameters_checksum", result_.parameters_checksum}};
 }
 
+bool TrainSummary::ended_by_its_loss() const {
+  return result_.diverged_step && !config_.keep_going && !std::isfinite(result_.final_loss);
+}
+
 std::string TrainSummary::table() const {
+  const std::string resumed =
+      result_.resumed_after > 0
+          ? fmt::format(" (resumed after step {}, from where on all is counted)",
+                        result_.resumed_after)
+          : "";
+  const std::string text = fmt::format(
+      "\n{} steps of {} workers, {}{}{}: test accuracy {:.2f} %, test loss {:.4f}, final loss "
+      "{:.4f}, {:.1f} s\n\n",
+      result_.steps, config_.workers, config_.exchange, resumed,
+      interrupted_ ? " (interrupted)" : "", 100 * result_.test_accuracy, result_.test_loss,
+      result_.final_loss, result_.seconds);
+  if (!result_.diverged_step) return text + traffic_table();
+  return text + fmt::format(
+                    "Diverged at step {}: the loss {}. What was saved says nothing then.\n"
+                    "Use a lower --lr, a longer --warm-up or a milder codec.\n",
+                    *result_.diverged_step,
+                    std::isfinite(result_.final_loss) ? "has grown tenfold over its best"
+                                                      : "is no finite number");
+}
+
+std::string TrainSummary::traffic_table() const {
   const Counters& counters = result_.worker_counters;
   const auto traffic = [](const char* name, std::uint64_t bytes, std::uint64_t values) {
     const double fp32_bytes = kBytesPerFloat * static_cast<double>(values);
@@ -219,17 +250,7 @@ std::string TrainSummary::table() const {
                        ratio(fp32_bytes, static_cast<double>(bytes)),
                        bits_per_value(bytes, values));
   };
-  const std::string resumed =
-      result_.resumed_after > 0
-          ? fmt::format(" (resumed after step {}, from where on all is counted)",
-                        result_.resumed_after)
-          : "";
-  std::string text = fmt::format(
-      "\n{} steps of {} workers, {}{}{}: test accuracy {:.2f} %, test loss {:.4f}, final loss "
-      "{:.4f}, {:.1f} s\n\n",
-      result_.steps, config_.workers, config_.exchange, resumed,
-      interrupted_ ? " (interrupted)" : "", 100 * result_.test_accuracy, result_.test_loss,
-      result_.final_loss, result_.seconds);
+  std::string text;
   text += fmt::format("{:<24}{:>14}{:>14}{:>10}\n", "", codec_text(), "fp32", "saved");
   text += traffic("pushed, all workers", counters.pushed_bytes, counters.pushed_values);
   text += traffic("pulled, all workers", counters.pulled_bytes, counters.pulled_values);

@@ -52,9 +52,13 @@ class TrainSummary {
                bool interrupted);
 
   [[nodiscard]] nlohmann::json json() const;
+  // What was saved, and of a run that diverged that alone.
   [[nodiscard]] std::string table() const;
+  // Whether a loss that is not finite was the end of the run.
+  [[nodiscard]] bool ended_by_its_loss() const;
 
  private:
+  [[nodiscard]] std::string traffic_table() const;
   // Those that were counted and timed.
   [[nodiscard]] double measured_steps() const {
     return static_cast<double>(result_.steps - result_.resumed_after);

@@ -77,6 +77,8 @@ void expect_same(const TrainResult& resumed, const TrainResult& whole) {
   EXPECT_EQ(resumed.parameters_checksum, whole.parameters_checksum);
   EXPECT_EQ(resumed.final_loss, whole.final_loss);
   EXPECT_EQ(resumed.test_accuracy, whole.test_accuracy);
+  EXPECT_EQ(resumed.test_loss, whole.test_loss);
+  EXPECT_EQ(resumed.diverged_step, whole.diverged_step);
   EXPECT_EQ(resumed.steps, whole.steps);
 }
 

@@ -590,6 +590,24 @@ class Train(CommandLineTest):
         again = json.loads(self.train("again", "--steps", "12").stdout)
         self.assertEqual(again["parameters_checksum"], summary["parameters_checksum"])
 
+    def test_a_run_that_diverges_says_so_and_fails(self):
+        arguments = ("--steps", "20", "--lr", "1e30")
+        result = self.train("run", *arguments)
+        self.assertEqual(result.returncode, 1, result)
+        summary = json.loads(result.stdout)
+        self.assertEqual(json.loads(self.read("run/summary.json")), summary)
+        step = summary["diverged_step"]
+        self.assertTrue(1 <= step <= summary["steps"] < 20, summary)
+        self.assertIn(f"no finite number in step {step}:".encode(), result.stderr)
+        self.assertIn(b"--keep-going", result.stderr.splitlines()[-1])
+        result = run("train", *self.JOB, *arguments, "--keep-going", "--out", self.path("on"))
+        self.assertEqual(result.returncode, 0, result)
+        summary = json.loads(self.read("on/summary.json"))
+        self.assertEqual((summary["diverged_step"], summary["steps"]), (step, 20))
+        self.assertIn(f"Diverged at step {step}: the loss is no finite number.".encode(),
+                      result.stdout)
+        self.assertNotIn(b"saved", result.stdout.replace(b"was saved", b""))
+
     def test_raw_from_all(self):
         plain = json.loads(self.train("plain", "--steps", "6").stdout)
         raw = json.loads(self.train("raw", "--steps", "6", "--raw-from-all").stdout)

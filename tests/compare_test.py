@@ -30,7 +30,7 @@ SOURCE = None
 JOB = ["--set", "model=mlp", "--set", "workers=2", "--set", "batch=8"]
 RING = "exchange=ring codec=inceptionn:bound=2^-10 policy="
 CELL_KEYS = {
-    "steps", "seed", "dir", "state", "failure", "test_accuracy", "test_loss", "final_loss", "compression_ratio",
+    "steps", "seed", "dir", "state", "failure", "test_accuracy", "test_loss", "final_loss", "diverged_step", "compression_ratio",
     "push_bits_per_value", "pull_bits_per_value", "compute_seconds", "codec_seconds",
     "busiest_node_bytes", "parameters_checksum",
 }  # fmt: skip
@@ -320,7 +320,15 @@ class Diverged(CompareTest):
         shown = f"{100 * diverged['test_accuracy']:.2f} diverged"
         self.assertRegex(done.stdout, rf"(?m)^lr=1e30 int8 .* {re.escape(shown)} ")
         self.assertNotRegex(done.stdout, r"(?m)^fp32 .* diverged")
-        self.assertRegex(done.stdout, r"(?m)^diverged: a run's loss was no finite number")
+        step = diverged["diverged_step"]
+        self.assertTrue(1 <= step <= 5, diverged)
+        self.assertIsNone(fp32["diverged_step"])
+        self.assertIn(f"lr=1e30 int8 with 5 steps and seed 1 diverged at step {step}.", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^diverged: the loss was no finite number")
+        self.assertRegex(done.stdout, r"(?m)^lr=1e30 int8 +- +- +")
+        # It was over then, and is not tried again.
+        again = compare(*JOB, "--designs", "fp32; lr=1e30 int8", "--steps", "5", "--out", self.out)
+        self.assertEqual((again.returncode, again.stdout), (0, done.stdout), again.stderr)
 
 
 class Lab(CompareTest):

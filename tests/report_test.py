@@ -407,6 +407,11 @@ class DamageTest(ReportTest):
         report = self.report(fp32, int8, diverged)
         self.assertEqual(report.data["headline"]["title"], "Best for this job: int8")
         self.assertIn("3lc:s=1.75: 1 of 1 runs diverged", report.notes())
+        # Or tenfold over its best.
+        grown = write_run(self.folder / "grown", wire_bytes=1e4, accuracy=0.99,
+                          summary={"diverged_step": 37})
+        self.assertIn("1 of 1 runs diverged (at step 37)", self.report(fp32, int8, grown).notes())
+        self.assertEqual(self.report(grown).data["headline"]["title"], "3lc:s=1.75: diverged")
         # Of two seeds the other counts.
         write_run(self.folder / "again", wire_bytes=1e4, accuracy=0.9, seed=2)
         report = self.report(fp32, diverged, self.folder / "again")

@@ -476,6 +476,42 @@ TEST(Train, EndsWhenToldWithAllWorkersAtTheSameStep) {
   }
 }
 
+// A rate past what a float holds.
+TrainConfig job_that_diverges() {
+  TrainConfig config = small_job("parameter-server", "int8");
+  config.learning_rate = 1e30;
+  return config;
+}
+
+TEST(Train, ALossThatIsNotFiniteEndsTheRunForAll) {
+  TrainConfig config = job_that_diverges();
+  const TrainResult ended = train(config, small_data(), {});
+  ASSERT_TRUE(ended.diverged_step);
+  EXPECT_GE(ended.steps, *ended.diverged_step);
+  EXPECT_LT(ended.steps, 10U);
+  EXPECT_FALSE(std::isfinite(ended.final_loss));
+  EXPECT_EQ(ended.worker_counters.pushed_values, 2 * ended.steps * ended.values);
+  config.keep_going = true;
+  std::optional<std::uint64_t> told;
+  const TrainResult whole = train(
+      config, small_data(),
+      {.on_step = [&](const StepReport& report) { told = report.diverged_step; }, .on_event = {}});
+  EXPECT_EQ(whole.steps, config.steps);
+  EXPECT_EQ(whole.diverged_step, ended.diverged_step);
+  EXPECT_TRUE(told);
+}
+
+TEST(Train, ALossThatGrowsTenfoldHasDiverged) {
+  TrainConfig config = small_job("parameter-server", "fp32");
+  EXPECT_EQ(train(config, small_data(), {}).diverged_step, std::nullopt);
+  config.learning_rate = 30;
+  config.momentum = 0;
+  const TrainResult result = train(config, small_data(), {});
+  EXPECT_TRUE(std::isfinite(result.final_loss));
+  EXPECT_TRUE(result.diverged_step);
+  EXPECT_EQ(result.steps, config.steps);
+}
+
 // As several processes would: each node is told on its own to end.
 TEST(Train, AServerThatIsToldToEndEndsTheJob) {
   for (const char* exchange : {"parameter-server", "gradient-server"}) {

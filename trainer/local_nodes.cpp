@@ -45,7 +45,8 @@ std::uint64_t arguments_checksum(const TrainConfig& config, int servers,
        << config.batch << ' ' << config.learning_rate << ' ' << config.scale_learning_rate << ' '
        << config.momentum << ' ' << config.weight_decay << ' ' << config.l1 << ' ' << config.clip
        << ' ' << config.warm_up_steps << ' ' << config.ema << ' ' << config.dropout.value_or(-1)
-       << ' ' << config.seed << ' ' << config.checkpoint_steps << ' ' << resumed_after;
+       << ' ' << config.seed << ' ' << config.checkpoint_steps << ' ' << resumed_after << ' '
+       << config.keep_going;
   const std::string bytes = text.str();
   return XXH64(bytes.data(), bytes.size(), 0);
 }
@@ -54,7 +55,8 @@ WorkerReport report_of(const Worker& worker) {
   WorkerReport report{.counters = worker.counters(),
                       .steps = worker.steps(),
                       .cpu_seconds = worker.cpu_seconds(),
-                      .losses = worker.losses().size()};
+                      .losses = worker.losses().size(),
+                      .diverged_step = worker.loss_watch().diverged_step().value_or(0)};
   for (const double loss : worker.losses()) report.loss_sum += loss;
   return report;
 }
@@ -413,6 +415,10 @@ TrainResult LocalNodes::result() {
     worker_steps += worker.steps;
     loss_sum += worker.loss_sum;
     losses += worker.losses;
+    if (worker.diverged_step > 0) {
+      result.diverged_step =
+          std::min(worker.diverged_step, result.diverged_step.value_or(worker.diverged_step));
+    }
   }
   if (losses > 0) result.final_loss = loss_sum / static_cast<double>(losses);
   if (worker_steps > 0) {

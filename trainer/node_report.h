@@ -28,13 +28,14 @@ struct StartReport {
 
 // A worker's end; the XXH64 of each of its parameters follows.
 struct WorkerReport {
-  static constexpr std::uint64_t kKind = 0x31524B524F575254;  // "TRWORKR1"
+  static constexpr std::uint64_t kKind = 0x32524B524F575254;  // "TRWORKR2"
 
   Counters counters;
   std::uint64_t steps = 0;
   double cpu_seconds = 0;
   double loss_sum = 0;  // of its last steps
   std::uint64_t losses = 0;
+  std::uint64_t diverged_step = 0;  // 0: it has not
 };
 
 // A server's end; its tensors follow in their order, the values of each and, where one is kept,

@@ -63,6 +63,12 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
   return static_cast<std::uint64_t>(steps);
 }
 
+std::string not_finite_sentence(std::uint64_t step) {
+  return "the loss is no finite number in step " + std::to_string(step) +
+         ": the training has diverged; use a lower --lr, a longer --warm-up or a milder codec, or "
+         "--keep-going to go on all the same";
+}
+
 DataSplits load_data(const TrainConfig& config) {
   Network::tensors(config.model, config.classes, config.dropout);  // refuses an unknown model
   return load_data(config.data, config.seed, config.augment, takes_of(config).shape);

@@ -60,6 +60,7 @@ struct TrainConfig {
   std::uint64_t seed = 1;
   std::uint64_t checkpoint_steps = 0;  // as Job::state_steps
   std::uint64_t observe_steps = 0;     // steps between observations; 0: none
+  bool keep_going = false;             // on with a loss that is not finite
 };
 
 // One worker's step, as it ends. Bytes, values and seconds count from the start of train().
@@ -68,6 +69,8 @@ struct StepReport {
   double loss = 0;
   double accuracy = 0;  // of this step's batch, 0 to 1
   double seconds = 0;   // since the start
+  // The step since which this worker's training has diverged (LossWatch).
+  std::optional<std::uint64_t> diverged_step = {};
   Counters counters;
 };
 
@@ -106,9 +109,12 @@ struct TrainResult {
   bool servers_encode = true;       // with the pull codec, which nobody else uses
   // Whether the model measured is worker 0's replica, which all others equal, not the servers'.
   bool workers_own_model = false;
-  double test_accuracy = 0;         // of the model, or of its moving average; 0 to 1
-  double test_loss = 0;             // of the same: cross entropy, mean over the labels
-  double final_loss = 0;            // mean over workers and their last 50 steps
+  double test_accuracy = 0;  // of the model, or of its moving average; 0 to 1
+  double test_loss = 0;      // of the same: cross entropy, mean over the labels
+  double final_loss = 0;     // mean over workers and their last 50 steps
+  // The first step since which a worker's training has diverged (LossWatch) up to the end; the job
+  // ended there where the loss was not finite, unless it was to keep going.
+  std::optional<std::uint64_t> diverged_step;
   double seconds = 0;               // of training, without loading data and without the test
   double compute_seconds = 0;       // processor time of a worker's step without codecs, mean
   double codec_seconds = 0;         // encoding and decoding at a worker and step, mean
@@ -164,6 +170,9 @@ std::optional<TrainResult> train(const TrainConfig& config, const DataSplits& da
 // The same where all nodes are threads of this process.
 TrainResult train(const TrainConfig& config, const DataSplits& data, const TrainHooks& hooks,
                   const JobCheckpoint* resume = nullptr);
+
+// Why a run ends whose loss is not finite in this step.
+std::string not_finite_sentence(std::uint64_t step);
 
 // Steps in which each of `workers` workers sees its shard `epochs` times.
 std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t workers,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <numeric>
 #include <string>
 
 #include "tersewire/error.h"
@@ -36,12 +37,22 @@ void StopPoint::check() const {
 bool StopPoint::passed(std::uint64_t step) {
   check();
   const std::lock_guard lock(mutex_);
-  if (asked() && !chosen_) {
-    chosen_ = true;
-    last_ = std::min(last_, std::max(newest_, step));
-  }
+  if (asked()) choose(step);
   newest_ = std::max(newest_, step);
   return step > last_;
+}
+
+void StopPoint::end(std::uint64_t step, const std::string& sentence) {
+  if (!all_here_) throw Error(ErrorCode::kOutOfRange, sentence);
+  const std::lock_guard lock(mutex_);
+  choose(step);
+}
+
+// Under the mutex.
+void StopPoint::choose(std::uint64_t step) {
+  if (chosen_) return;
+  chosen_ = true;
+  last_ = std::min(last_, std::max(newest_, step));
 }
 
 std::uint64_t StopPoint::last() const {
@@ -79,6 +90,7 @@ void Worker::go_on_from_checkpoint() {
   }
   sampler_.seek(resume_->step());
   losses_ = doubles_in(resume_->fact(rank, "losses"));
+  loss_watch_.resume(doubles_in(resume_->fact(rank, "loss-watch")));
 }
 
 // Of exchanges without one model for all, every worker's counts.
@@ -101,6 +113,7 @@ void Worker::save_if_due() {
   if (rank_ == 0) checkpoint.add_parameters("statistics", network_->statistics());
   if (add_server_) add_server_(checkpoint);
   checkpoint.add_fact("losses", text_of(losses_));
+  checkpoint.add_fact("loss-watch", text_of(loss_watch_.state()));
   hooks_.on_checkpoint(checkpoint.take());
 }
 
@@ -207,6 +220,15 @@ void Worker::push_clipped() {
   held_.clear();
 }
 
+void Worker::watch(double loss) {
+  losses_.push_back(loss);
+  if (losses_.size() > kFinalLossSteps) losses_.pop_front();
+  const double sum = std::accumulate(losses_.begin(), losses_.end(), 0.0);
+  loss_watch_.add(step_, sum / static_cast<double>(losses_.size()));
+  if (std::isfinite(loss) || config_.keep_going) return;
+  stop_.end(step_, not_finite_sentence(step_));
+}
+
 void Worker::take_step() {
   const std::uint64_t number = sampler_.batches();
   sampler_.next(indices_);
@@ -227,8 +249,7 @@ void Worker::take_step() {
   trace(TraceKind::kBackwardEnd);
   if (config_.clip > 0) push_clipped();
   ++steps_;
-  losses_.push_back(outcome.loss);
-  if (losses_.size() > kFinalLossSteps) losses_.pop_front();
+  watch(outcome.loss);
   if (observation_) report_observation();
   if (rank_ != 0 || !hooks_.on_step) return;
   hooks_.on_step(
@@ -236,6 +257,7 @@ void Worker::take_step() {
        .loss = outcome.loss,
        .accuracy = static_cast<double>(outcome.right) / static_cast<double>(batch.label_count),
        .seconds = seconds_of_training(),
+       .diverged_step = loss_watch_.diverged_step(),
        .counters = communicator_->counters()});
 }
 

@@ -9,11 +9,13 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "trainer/checkpoint_pieces.h"
 #include "trainer/descent.h"
 #include "trainer/evaluation.h"
+#include "trainer/loss_watch.h"
 #include "trainer/observer.h"
 
 namespace tersewire::trainer {
@@ -28,11 +30,15 @@ class StopPoint {
 
   // Whether `step`, which a worker has begun, is past the end.
   bool passed(std::uint64_t step);
+  // Ends the run of all workers after the steps that are under way. Where they are not all in this
+  // process kOutOfRange is thrown with the sentence instead.
+  void end(std::uint64_t step, const std::string& sentence);
   // Throws kCancelled where a node that is no worker has to end.
   void check() const;
   [[nodiscard]] std::uint64_t last() const;
 
  private:
+  void choose(std::uint64_t step);
   [[nodiscard]] bool asked() const { return stop_ != nullptr && stop_->load(); }
 
   mutable std::mutex mutex_;
@@ -65,6 +71,7 @@ class Worker {
   [[nodiscard]] const Counters& counters() const { return communicator_->counters(); }
   // Of the last steps.
   [[nodiscard]] const std::deque<double>& losses() const { return losses_; }
+  [[nodiscard]] const LossWatch& loss_watch() const { return loss_watch_; }
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
   [[nodiscard]] double seconds() const { return seconds_; }
   [[nodiscard]] double cpu_seconds() const { return cpu_seconds_; }
@@ -81,6 +88,7 @@ class Worker {
   void observe_if_due();
   void observe(std::size_t tensor, std::span<const float> gradient);
   void take_step();
+  void watch(double loss);
   void report_observation();
   // What a task takes does not count as training.
   template <typename Task>
@@ -112,6 +120,7 @@ class Worker {
   // until the length of all is known.
   std::vector<std::pair<std::size_t, std::vector<float>>> held_;
   std::deque<double> losses_;
+  LossWatch loss_watch_;
   std::uint64_t steps_ = 0;
   std::uint64_t step_ = 0;
   std::chrono::steady_clock::time_point start_;
