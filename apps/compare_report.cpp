@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 
+#include "apps/front.h"
 #include "apps/traffic_ratios.h"
 #include "apps/train_report.h"
 
@@ -115,6 +117,17 @@ std::size_t CompareReport::most_steps() const {
                                   plan_.steps.begin());
 }
 
+std::vector<bool> CompareReport::front() const {
+  std::vector<BitsAndAccuracy> points;
+  for (const std::vector<DesignMeans>& by_steps : means_) {
+    const DesignMeans& means = by_steps[most_steps()];
+    const bool counts = means.runs > 0 && means.diverged == 0;
+    points.push_back({means.push_bits_per_value + means.pull_bits_per_value,
+                      counts ? means.test_accuracy : std::numeric_limits<double>::quiet_NaN()});
+  }
+  return front_of(points);
+}
+
 nlohmann::json CompareReport::cells_json(std::size_t design) const {
   nlohmann::json list = nlohmann::json::array();
   for (std::size_t i = 0; i < plan_.cells.size(); ++i) {
@@ -171,6 +184,7 @@ nlohmann::json CompareReport::means_json(std::size_t design, std::size_t count) 
 
 nlohmann::json CompareReport::json() const {
   const trainer::TrainConfig& config = plan_.configs[plan_.baseline];
+  const std::vector<bool> front = this->front();
   nlohmann::json designs = nlohmann::json::array();
   for (std::size_t i = 0; i < plan_.designs.size(); ++i) {
     nlohmann::json by_steps = nlohmann::json::array();
@@ -179,6 +193,7 @@ nlohmann::json CompareReport::json() const {
                        {"config", config_json(plan_.configs[i])},
                        {"cells", cells_json(i)},
                        {"by_steps", by_steps},
+                       {"on_front", static_cast<bool>(front[i])},
                        {"rates", rates_json(i, most_steps())}});
   }
   nlohmann::json steps = nlohmann::json::array();
@@ -237,17 +252,21 @@ std::string CompareReport::speedup_table(std::size_t count) const {
 
 std::string CompareReport::traffic_table() const {
   const std::size_t count = most_steps();
-  std::string text = fmt::format("\nTraffic over {} steps\n{:<{}} {:>10} {:>12} {:>12} {:>18}\n",
-                                 plan_.steps[count].steps, "design", width_, "ratio", "bits pushed",
-                                 "bits pulled", "busiest node, step");
+  std::string text =
+      fmt::format("\nTraffic over {} steps\n{:<{}} {:>10} {:>12} {:>12} {:>18} {:>12}\n",
+                  plan_.steps[count].steps, "design", width_, "ratio", "bits pushed", "bits pulled",
+                  "busiest node, step", "accuracy, %");
+  const std::vector<bool> front = this->front();
   for (std::size_t i = 0; i < plan_.designs.size(); ++i) {
     const DesignMeans& means = means_[i][count];
     if (means.runs == 0) continue;
-    text += fmt::format("{:<{}} {:>10} {:>12.3f} {:>12.3f} {:>18}\n", plan_.designs[i].name, width_,
-                        three_digits(means.compression_ratio) + "x", means.push_bits_per_value,
-                        means.pull_bits_per_value, bytes_text(means.busiest_node_bytes));
+    text +=
+        fmt::format("{:<{}} {:>10} {:>12.3f} {:>12.3f} {:>18} {:>12.2f}{}\n", plan_.designs[i].name,
+                    width_, three_digits(means.compression_ratio) + "x", means.push_bits_per_value,
+                    means.pull_bits_per_value, bytes_text(means.busiest_node_bytes),
+                    100 * means.test_accuracy, front[i] ? " *" : "");
   }
-  return text;
+  return text + "* on the front: none else is as accurate with fewer bits, pushed and pulled.\n";
 }
 
 std::string CompareReport::diverged_text() const {

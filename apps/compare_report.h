@@ -59,6 +59,9 @@ class CompareReport {
   // The place of the largest number of steps.
   [[nodiscard]] std::size_t most_steps() const;
 
+  // Of bits against accuracy, over the largest number of steps, by design.
+  [[nodiscard]] std::vector<bool> front() const;
+
   [[nodiscard]] nlohmann::json cells_json(std::size_t design) const;
   [[nodiscard]] nlohmann::json rates_json(std::size_t design, std::size_t count) const;
   [[nodiscard]] nlohmann::json means_json(std::size_t design, std::size_t count) const;

@@ -12,7 +12,8 @@ struct FigureMaker {
 };
 
 // In the order of the page.
-constexpr std::array<FigureMaker, 10> kMakers{{{"designs", designs_table},
+constexpr std::array<FigureMaker, 11> kMakers{{{"designs", designs_table},
+                                               {"accuracy-for-bits", accuracy_for_bits},
                                                {"accuracy-over-time", accuracy_over_time},
                                                {"step-time", step_time},
                                                {"loss", loss_over_steps},

@@ -19,6 +19,7 @@ std::vector<std::string> figure_ids();
 
 // Of whole runs (report_run_figures.cpp).
 Figure designs_table(const Designs& designs);
+Figure accuracy_for_bits(const Designs& designs);
 Figure accuracy_over_time(const Designs& designs);
 Figure step_time(const Designs& designs);
 Figure sensitivity(const Designs& designs);

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "apps/front.h"
 #include "apps/report_figures.h"
 #include "apps/report_outcomes.h"
 #include "apps/traffic_ratios.h"
@@ -86,6 +87,35 @@ Figure designs_table(const Designs& designs) {
     add_group(figure, {design.name}, {design_row(design, designs.rates, baseline)});
   }
   drop_empty_columns(figure);
+  return figure;
+}
+
+// One point compares with nothing.
+Figure accuracy_for_bits(const Designs& designs) {
+  Figure figure{.id = "accuracy-for-bits",
+                .title = "What accuracy costs in bits",
+                .hint =
+                    "Bits of a value, pushed and pulled. Further left is cheaper, higher is "
+                    "better: what lies below the line of the front costs more than something "
+                    "as good.",
+                .keys = {"design"},
+                .columns = {"bits_per_value", "test_accuracy", "lowest_accuracy",
+                            "highest_accuracy", "on_front"},
+                .groups = {}};
+  std::vector<Outcome> ends;
+  std::vector<BitsAndAccuracy> points;
+  for (const DesignRuns& design : designs.list) {
+    const Outcome end = ends.emplace_back(last_outcome(design, designs.rates));
+    points.push_back({end.push_bits_per_value + end.pull_bits_per_value, end.accuracy});
+  }
+  const std::vector<bool> front = front_of(points);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (!std::isfinite(points[i].bits) || !std::isfinite(points[i].accuracy)) continue;
+    add_group(figure, {designs.list[i].name},
+              {{points[i].bits, points[i].accuracy, ends[i].lowest, ends[i].highest,
+                front[i] ? 1.0 : 0.0}});
+  }
+  if (figure.groups.size() < 2 || !designs.same_job) figure.groups.clear();
   return figure;
 }
 

@@ -176,6 +176,17 @@ const kDrawers = {
     element.append(box);
   },
 
+  "accuracy-for-bits"(figure, element) {
+    const points = figure.groups.map((group) => lineOf(group, 0, 1));
+    const onFront = figure.groups.filter((group) => group.rows[0][column(figure, "on_front")])
+      .map((group) => [group.rows[0][0], group.rows[0][1]]).sort((a, b) => a[0] - b[0]);
+    const front = { name: "front", style: { variable: "--quiet", dash: [2, 3] }, points: onFront };
+    const one = chart({ label: figure.title, lines: () => [...(onFront.length > 1 ? [front] : []), ...points],
+      x: kKinds.bits, y: kKinds.share, xName: "Bits a value, pushed and pulled", yName: "Test accuracy",
+      marks: true, nearest: true, named: true });
+    element.append(legend(keyValues(figure, 0), one.emphasize), one);
+  },
+
   "accuracy-over-time": (figure, element) => panels(figure, element, {
     x: kKinds.time, y: kKinds.share, xName: "Training time", yName: "Test accuracy",
     marks: true, nearest: true, named: true, panelName: (rate, group) => `${rate}, ${group.key[1]}`,

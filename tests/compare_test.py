@@ -163,6 +163,23 @@ class Results(CompareTest):
             else:
                 self.assertAlmostEqual(means["difference"], means["test_accuracy"] - baseline)
 
+    def test_front_of_bits_against_accuracy(self):
+        ends = {}
+        for design in self.found["designs"]:
+            (means,) = design["by_steps"]
+            ends[design["name"]] = (means["push_bits_per_value"] + means["pull_bits_per_value"],
+                                    -means["test_accuracy"])  # fmt: skip
+        front = {name for name, end in ends.items()
+                 if not any(a <= end[0] and b <= end[1] and (a, b) != end
+                            for a, b in ends.values())}  # fmt: skip
+        self.assertEqual({d["name"] for d in self.found["designs"] if d["on_front"]}, front)
+        # Nothing sends less than it.
+        self.assertIn("3lc:s=1.00", front)
+        for line in self.done.stdout.split("Traffic over")[1].splitlines():
+            for name in ends:
+                if line.startswith(name):
+                    self.assertEqual(line.endswith(" *"), name in front, line)
+
     def test_steps_are_modelled_as_train_models_them(self):
         for design in self.found["designs"]:
             self.assertEqual(design["rates"], design["by_steps"][0]["rates"])
@@ -192,8 +209,9 @@ class Results(CompareTest):
                     means["test_loss"]]  # fmt: skip
         for a, b in zip(found, expected):
             self.assertAlmostEqual(a, b, delta=0.005 * max(1, abs(b)))
-        row = re.search(r"(?m)^3lc:s=1\.00 +(\S+)x +(\S+) +(\S+) +(\S+) kB$", text)
+        row = re.search(r"(?m)^3lc:s=1\.00 +(\S+)x +(\S+) +(\S+) +\S+ kB +(\S+) \*$", text)
         self.assertIsNotNone(row, text)
+        self.assertAlmostEqual(float(row.group(4)), 100 * means["test_accuracy"], delta=0.005)
         for a, key in zip(row.groups(), ["compression_ratio", "push_bits_per_value",
                                          "pull_bits_per_value"]):  # fmt: skip
             self.assertAlmostEqual(float(a), means[key], delta=0.005 * max(1, means[key]))

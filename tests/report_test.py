@@ -278,6 +278,21 @@ class DataTest(ReportTest):
         self.assertEqual(column(rows, "test_accuracy"), [0.89, 0.88, 0.9])
         self.assertNotIn("sensitivity", self.report(runs[0], runs[3]).tables)
 
+    def test_front_of_bits_against_accuracy(self):
+        # The fourth sends more than the second and reaches less; the last diverged.
+        ends = [("fp32", 32, 0.97), ("int8", 8, 0.96), ("3lc", 1, 0.95), ("topk", 9, 0.955),
+                ("adacomp", 0.1, 0.99)]  # fmt: skip
+        runs = [write_run(self.folder / codec, codec, accuracy=accuracy,
+                          summary={"push_bits_per_value": bits, "pull_bits_per_value": bits / 2})
+                for codec, bits, accuracy in ends]  # fmt: skip
+        summary = json.loads((runs[4] / "summary.json").read_text())
+        (runs[4] / "summary.json").write_text(json.dumps({**summary, "final_loss": None}))
+        rows = self.report(*runs).tables["accuracy-for-bits"]
+        self.assertEqual({row["design"]: row["on_front"] for row in rows},
+                         {"fp32": "1", "int8": "1", "3lc": "1", "topk": "0"})
+        self.assertEqual(column(rows, "bits_per_value"), [48, 12, 1.5, 13.5])
+        self.assertNotIn("accuracy-for-bits", self.report(runs[0]).tables)
+
     def test_runs_are_named_by_what_differs(self):
         runs = [write_run(self.folder / "a", "fp32"), write_run(self.folder / "b", "int8"),
                 write_run(self.folder / "c", "fp32", config={"exchange": "ring"}),
@@ -612,7 +627,7 @@ class PageTest(ReportTest):
         runs = self.designs()
         page = self.page(*runs)
         figures = {figure["id"] for figure in Report(self.html).data["figures"]}
-        self.assertEqual(len(figures), 10)
+        self.assertEqual(len(figures), 11)
         for width in WIDTHS:
             page.resize(width)
             page.settle()
