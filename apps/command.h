@@ -38,8 +38,15 @@ void add_data_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_bench_exchange_command(CLI::App& bench);
 void add_report_command(CLI::App& app);
+
+// Those that need libtorch: what they do is in the program tersewire-train, and in `tersewire` a
+// call of it (train_program.cpp).
 void add_train_command(CLI::App& app);
 void add_compare_command(CLI::App& app);
+inline constexpr const char* kTrainSummary =
+    "Train a network with several workers, all traffic compressed, and show what it saved";
+inline constexpr const char* kCompareSummary =
+    "Train the same network with several designs, and show what each saves and costs";
 
 inline constexpr std::size_t kMaxThreads = 256;
 

@@ -339,9 +339,7 @@ void add_descent_options(CLI::App& command, trainer::TrainConfig& config) {
 
 // Registers the command; `act` gets what its command line says, and whether that names epochs.
 void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, bool)>& act) {
-  CLI::App* command = app.add_subcommand(
-      "train",
-      "Train a network with several workers, all traffic compressed, and show what it saved");
+  CLI::App* command = app.add_subcommand("train", kTrainSummary);
   command->footer(kExamples + models_text());
   auto flags = std::make_shared<TrainFlags>();
   trainer::TrainConfig& config = flags->config;

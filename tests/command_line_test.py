@@ -11,6 +11,7 @@ import math
 import os
 import random
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -564,6 +565,19 @@ class Train(CommandLineTest):
 
     def train(self, name, *arguments, job=None):
         return run("train", *(job or self.JOB), "--out", self.path(name), "--json", *arguments)
+
+    def test_libtorch_is_loaded_by_what_trains_alone(self):
+        def libraries(program):
+            return subprocess.run(["ldd", program], capture_output=True, check=True).stdout
+
+        self.assertNotIn(b"libtorch", libraries(PROGRAM))
+        self.assertIn(b"libtorch", libraries(PROGRAM + "-train"))
+
+    def test_what_trains_must_lie_beside_the_program(self):
+        alone = self.path("tersewire")
+        shutil.copy(PROGRAM, alone)
+        result = subprocess.run([alone, "train", "--steps", "1"], capture_output=True, check=False)
+        self.assert_refused(result, 1, self.path("tersewire-train"), "No such file")
 
     def test_json_is_the_summary_alone(self):
         result = self.train("run", "--steps", "12")
