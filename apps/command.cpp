@@ -245,7 +245,14 @@ nlohmann::json parse_json(ByteView bytes) {
 
 void print(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (!written || std::fflush(stdout) != 0) fail_file("standard output", "written", errno);
+  if (written && std::fflush(stdout) == 0) return;
+  if (errno == EPIPE) throw ReaderGone();
+  fail_file("standard output", "written", errno);
+}
+
+void note(std::string_view text) noexcept {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
 }
 
 }  // namespace tersewire::apps

@@ -68,6 +68,10 @@ class ToldElsewhere : public std::exception {
   bool wrong_usage_;
 };
 
+// Thrown where nobody reads standard output any more: the program ends as others do then, without a
+// word.
+class ReaderGone : public std::exception {};
+
 // --exchange TEXT, --servers N|colocated, --backup-workers N, --local-steps K and --raw-from-all,
 // as Job takes them.
 void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
@@ -169,7 +173,10 @@ std::string json_text(const nlohmann::json& json, int indent = 2);
 // What a file holds; is_discarded() where that is no JSON.
 nlohmann::json parse_json(ByteView bytes);
 
-// Writes to stdout. Throws where that fails (a full disk behind it).
+// Writes to stdout. Throws where that fails (a full disk behind it), and ReaderGone.
 void print(std::string_view text);
+
+// Writes to stderr. What nobody can read is no reason to fail.
+void note(std::string_view text) noexcept;
 
 }  // namespace tersewire::apps

@@ -69,9 +69,6 @@ std::uint64_t step_of(const fs::path& directory) {
   return step;
 }
 
-// What nobody can read is no reason to fail.
-void tell(const std::string& text) { std::fputs(text.c_str(), stderr); }
-
 class CellRunner {
  public:
   CellRunner(const ComparePlan& plan, fs::path out)
@@ -91,7 +88,7 @@ class CellRunner {
 
   std::vector<CellOutcome> run(std::size_t jobs) {
     if (ended_ > 0) {
-      tell(fmt::format("{} of {} runs are there already\n", ended_, plan_.cells.size()));
+      note(fmt::format("{} of {} runs are there already\n", ended_, plan_.cells.size()));
     }
     while (!interrupted && !(waiting_.empty() && running_.empty())) {
       while (running_.size() < jobs && !waiting_.empty()) start_next();
@@ -154,7 +151,7 @@ class CellRunner {
       outcome.failure = running.process->exit_status() == 0 ? "it was interrupted"
                                                             : running.process->last_words();
       progress_.finish();
-      tell(fmt::format("{} with {} steps and seed {} failed: {}\n", plan_.designs[cell.design].name,
+      note(fmt::format("{} with {} steps and seed {} failed: {}\n", plan_.designs[cell.design].name,
                        cell.steps, cell.seed, outcome.failure));
     }
     ++ended_;

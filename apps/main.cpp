@@ -28,8 +28,7 @@ constexpr const char* kExamples = R"(Examples:
 void complain(std::string sentence) {
   std::ranges::replace_if(
       sentence, [](unsigned char c) { return c < ' ' || c == 0x7F; }, ' ');
-  sentence = fmt::format("tersewire: {}\n", sentence);
-  std::fwrite(sentence.data(), 1, sentence.size(), stderr);
+  note(fmt::format("tersewire: {}\n", sentence));
 }
 
 // For an option that the command does not have.
@@ -103,6 +102,9 @@ int run(int argc, char** argv) {
   } catch (const WrongUsage& error) {
     complain(error.what());
     return kWrongUsage;
+  } catch (const ReaderGone&) {
+    std::signal(SIGPIPE, SIG_DFL);
+    std::raise(SIGPIPE);
   } catch (const ToldElsewhere& failure) {
     return failure.wrong_usage() ? kWrongUsage : kFailed;
   } catch (const std::bad_alloc&) {
@@ -124,7 +126,8 @@ int main(int argc, char** argv) {
     if (descriptor < 0) return tersewire::apps::kFailed;
     if (descriptor > STDERR_FILENO) ::close(descriptor);
   }
-  // Writing to a reader that has gone is to fail, not to end the program with work unsaved.
+  // Writing to a reader that has gone is to fail, not to end the program with work unsaved: that
+  // ends it last of all (ReaderGone).
   std::signal(SIGPIPE, SIG_IGN);
   // Past a limit on file sizes write() is to fail as on a full disk, not to end the program.
   std::signal(SIGXFSZ, SIG_IGN);

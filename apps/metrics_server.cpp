@@ -120,8 +120,8 @@ class MetricsServer final : public StepListener {
                   fmt::format("metrics cannot be served on {}:{}: {}; choose another --metrics",
                               address.host, address.port, std::generic_category().message(errno)));
     }
-    fmt::print(stderr, "metrics are at http://{}:{}{}\n", address.host,
-               MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_BIND_PORT)->port, kPath);
+    note(fmt::format("metrics are at http://{}:{}{}\n", address.host,
+                     MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_BIND_PORT)->port, kPath));
   }
   ~MetricsServer() override { MHD_stop_daemon(daemon_); }
   MetricsServer(const MetricsServer&) = delete;

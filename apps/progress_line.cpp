@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "apps/command.h"
+
 namespace tersewire::apps {
 namespace {
 
@@ -18,12 +20,6 @@ std::string bar(std::uint64_t done, std::uint64_t total) {
   const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0;
   const auto cells = static_cast<std::size_t>(share * kBarCells);
   return fmt::format("[{:<{}}]", std::string(cells, '='), kBarCells);
-}
-
-// Progress that nobody can read is no reason to fail.
-void tell(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::fflush(stderr);
 }
 
 // To the terminal's width: a line that wraps could not be redrawn.
@@ -58,15 +54,15 @@ bool ProgressLine::is_due(std::uint64_t done) {
 
 void ProgressLine::show(std::uint64_t done, const std::string& text) {
   if (terminal_) {
-    tell("\r\x1b[K" + clipped(bar(done, total_) + " " + text));
+    note("\r\x1b[K" + clipped(bar(done, total_) + " " + text));
     line_open_ = true;
   } else {
-    tell(text + "\n");
+    note(text + "\n");
   }
 }
 
 void ProgressLine::finish() {
-  if (line_open_) tell("\n");
+  if (line_open_) note("\n");
   line_open_ = false;
 }
 

@@ -99,29 +99,30 @@ void write_model(const RunDirectory& directory, const trainer::TrainResult& resu
   write_new_file((directory.path() / kModelFile).string(), tensor_file_bytes(file));
 }
 
-// What was measured is shown, and the model written, each even where the other fails. The summary
-// comes last: where it is, the run's directory is whole.
+// What was measured is on the disk before any of it is shown, whoever reads that. The summary is
+// written, the model, and the end shown, each even where another fails; the first failure counts.
 void tell(const TrainFlags& flags, const trainer::TrainResult& result,
-          const RunDirectory& directory, std::optional<Error> failure) {
+          const RunDirectory& directory, const std::optional<Error>& of_metrics) {
   const TrainSummary summary(flags.config, result,
                              interrupted && result.steps < flags.config.steps);
+  std::exception_ptr failure = of_metrics ? std::make_exception_ptr(*of_metrics) : nullptr;
   const auto attempt = [&](const auto& task) {
     try {
       task();
-    } catch (const Error& error) {
-      if (!failure) failure = error;
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
     }
   };
   const nlohmann::json record = with_recipe(summary.json(), flags.recipe);
+  attempt([&] { directory.write_json(kSummaryFile, record); });
+  attempt([&] { write_model(directory, result); });
   attempt([&] {
     print(flags.json ? json_text(record) + "\n"
                      : fmt::format("{}\nThe run{} is in {}\n", summary.table(),
                                    flags.recipe.empty() ? "" : " of recipe " + flags.recipe,
                                    directory.path().string()));
   });
-  attempt([&] { write_model(directory, result); });
-  if (failure) throw *failure;
-  directory.write_json(kSummaryFile, record);
+  if (failure) std::rethrow_exception(failure);
   if (summary.ended_by_its_loss()) {
     throw Error(ErrorCode::kOutOfRange, trainer::not_finite_sentence(*result.diverged_step));
   }
@@ -159,7 +160,7 @@ const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags) {
 RunDirectory directory_of(const TrainFlags& flags) {
   if (flags.resumed) {
     for (const std::string& sentence : flags.resumed->passed_over) {
-      fmt::print(stderr, "passed over a checkpoint: {}\n", sentence);
+      note(fmt::format("passed over a checkpoint: {}\n", sentence));
     }
     const std::uint64_t step = flags.resumed->checkpoint.step();
     RunDirectory directory = RunDirectory::resumed(flags.resume, step);

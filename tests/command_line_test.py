@@ -420,6 +420,13 @@ class Files(CommandLineTest):
             result = run("codecs", stdout=full)
         self.assert_refused(result, 1, "standard output", "No space")
 
+    def test_a_closed_pipe_ends_quietly(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "wb") as pipe:
+            result = run("codecs", stdout=pipe)
+        self.assertEqual((result.returncode, result.stderr), (-signal.SIGPIPE, b""))
+
     def test_no_room_for_one_of_two_files(self):
         values = heavy_tailed(self.random, 2000)
         source = self.write("in.npy", npy(values, (2000,)))
@@ -603,6 +610,30 @@ class Train(CommandLineTest):
         self.assertEqual(json.loads(self.read("run/summary.json")), summary)
         again = json.loads(self.train("again", "--steps", "12").stdout)
         self.assertEqual(again["parameters_checksum"], summary["parameters_checksum"])
+
+    def assert_kept_its_record(self, name):
+        self.assertEqual(
+            sorted(os.listdir(self.path(name))),
+            ["config.json", "metrics.jsonl", "model.safetensors", "summary.json"],
+        )
+        self.assertEqual(json.loads(self.read(name + "/summary.json"))["steps"], 12)
+
+    def test_a_run_whose_output_fails_keeps_its_record(self):
+        command = ("train", *self.JOB, "--steps", "12", "--out")
+        with open("/dev/full", "wb") as full:
+            result = run(*command, self.path("full"), "--json", stdout=full)
+        self.assertEqual(result.returncode, 1, result)
+        self.assertIn(b"tersewire: standard output", result.stderr.splitlines()[-1])
+        self.assert_kept_its_record("full")
+        # As `train 2>&1 | head -1`: both streams go to a reader that leaves after a line.
+        reader, writer = os.pipe()
+        with subprocess.Popen([PROGRAM, *command, self.path("pipe")], stdin=subprocess.DEVNULL,
+                              stdout=writer, stderr=writer) as process:
+            os.close(writer)
+            with open(reader, "rb", buffering=0) as lines:
+                lines.readline()
+            self.assertEqual(process.wait(timeout=120), -signal.SIGPIPE)
+        self.assert_kept_its_record("pipe")
 
     def test_a_run_that_diverges_says_so_and_fails(self):
         arguments = ("--steps", "20", "--lr", "1e30")

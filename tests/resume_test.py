@@ -292,7 +292,7 @@ class Resume(unittest.TestCase):
         left = [name for _, _, names in os.walk(run) for name in names]
         self.assertEqual(sorted(left), ["config.json", "metrics.jsonl"])
 
-    def test_without_its_model_a_run_is_not_whole(self):
+    def test_where_the_model_does_not_fit_the_summary_does(self):
         run = os.path.join(self.scratch, "no-model")
         # Room for metrics, and not for the model.
         limit = 100_000
@@ -300,7 +300,8 @@ class Resume(unittest.TestCase):
                        run, preexec_fn=lambda: resource.setrlimit(
                            resource.RLIMIT_FSIZE, (limit, limit)))  # fmt: skip
         self.assert_refused(failed, 1, "model.safetensors")
-        self.assertEqual(sorted(os.listdir(run)), ["config.json", "metrics.jsonl"])
+        self.assertEqual(sorted(os.listdir(run)),
+                         ["config.json", "metrics.jsonl", "summary.json"])  # fmt: skip
 
     def test_a_disk_slower_than_the_deadline(self):
         """Of each file of a checkpoint, and of its directory, a sync takes 3.5 s."""
