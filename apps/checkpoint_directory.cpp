@@ -129,6 +129,10 @@ bool is_same_job(const CheckpointJob& a, const CheckpointJob& b) {
 }
 
 CheckpointFile read_checkpoint_file(const fs::path& path) {
+  std::error_code error;
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error)) {
+    throw Error(ErrorCode::kDataLoss, path.string() + " is no regular file; name a checkpoint's");
+  }
   const Bytes bytes = read_file(path.string());
   return with_file(path.string(), [&] {
     TensorFile file = parse_tensor_file(bytes, true);
@@ -215,6 +219,15 @@ CheckpointDirectory::Found CheckpointDirectory::read(std::uint64_t step) const {
   found.checkpoint.workers = found.job.workers;
   found.checkpoint.servers = found.job.servers;
   return found;
+}
+
+std::optional<CheckpointDirectory::Found> CheckpointDirectory::newest_if_any() const {
+  try {
+    return newest();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound || steps().size() >= kKept) throw;
+    return std::nullopt;
+  }
 }
 
 CheckpointDirectory::Found CheckpointDirectory::newest() const {

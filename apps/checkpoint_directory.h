@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/run_files.h"
 #include "apps/settings.h"
 #include "apps/tensor_file.h"
 #include "trainer/checkpoint.h"
@@ -50,7 +51,8 @@ std::map<int, std::filesystem::path> checkpoint_files(const std::filesystem::pat
 // Every function throws an Error that names the file where something cannot be read or written.
 class CheckpointDirectory {
  public:
-  explicit CheckpointDirectory(const std::filesystem::path& run) : path_(run / "checkpoints") {}
+  explicit CheckpointDirectory(const std::filesystem::path& run)
+      : path_(run / kCheckpointsFolder) {}
 
   // Writes one node's file, whole or not at all, and removes its files but for the last four, of
   // which one at least is whole on every node. Threads of different nodes.
@@ -65,6 +67,9 @@ class CheckpointDirectory {
   // The newest that counts. Throws kNotFound where there is none, kFailedPrecondition for one of
   // another version.
   [[nodiscard]] Found newest() const;
+  // The same; nothing where the run was cut off before it can have had one. Throws kNotFound where
+  // there are so many that one has been whole.
+  [[nodiscard]] std::optional<Found> newest_if_any() const;
 
   // Removes what is newer than `step`: a run that goes on from there comes to those steps again.
   void remove_after(std::uint64_t step) const;

@@ -22,6 +22,9 @@ constexpr std::size_t kReadBytes = std::size_t{1} << 20;
 // write() takes no more at once on Linux.
 constexpr std::size_t kMaxWriteBytes = std::size_t{1} << 30;
 
+constexpr std::string_view kTemporaryPrefix = ".tersewire-";
+constexpr std::string_view kTemporarySuffix = ".tmp";
+
 const char* advice(int error) {
   switch (error) {
     case ENOSPC:
@@ -171,6 +174,7 @@ NewFile::NewFile(std::string path) : path_(std::move(path)), target_(path_) {
   if (!exists && errno != ENOENT) fail_file(path_, "written", errno);
   if (exists && S_ISDIR(status.st_mode)) fail_file(path_, "written", EISDIR);
   if (exists && !S_ISREG(status.st_mode)) {
+    replaces_ = false;
     descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
     if (descriptor_ < 0) fail_file(path_, "written", errno);
     return;
@@ -186,18 +190,36 @@ NewFile::NewFile(std::string path) : path_(std::move(path)), target_(path_) {
   if (exists && ::fchmod(descriptor_, mode_) != 0) fail_file(path_, "written", errno);
 }
 
-void NewFile::open_temporary() {
-  const fs::path directory = fs::path(target_).parent_path();
-  for (int i = 0; descriptor_ < 0; ++i) {
-    const std::string name = fmt::format(".tersewire-{}-{}.tmp", ::getpid(), i);
-    const std::string candidate = (directory / name).string();
-    descriptor_ = ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_);
-    if (descriptor_ >= 0) {
+bool is_temporary_file(std::string_view name) {
+  return name.starts_with(kTemporaryPrefix) && name.ends_with(kTemporarySuffix);
+}
+
+template <typename Make>
+void NewFile::name_temporary(const Make& make) {
+  for (int i = 0; temporary_.empty(); ++i) {
+    const std::string name =
+        fmt::format("{}{}-{}{}", kTemporaryPrefix, ::getpid(), i, kTemporarySuffix);
+    const std::string candidate = (fs::path(target_).parent_path() / name).string();
+    if (make(candidate.c_str())) {
       temporary_ = candidate;
     } else if (errno != EEXIST) {
       fail_file(path_, "written", errno);
     }
   }
+}
+
+void NewFile::open_temporary() {
+  const fs::path directory = fs::path(target_).parent_path();
+  // Not every file system has files without names, and their names are given by way of /proc.
+  if (::access("/proc/self/fd", X_OK) == 0) {
+    descriptor_ = ::open(directory.empty() ? "." : directory.c_str(),
+                         O_WRONLY | O_TMPFILE | O_CLOEXEC, mode_);
+  }
+  if (descriptor_ >= 0) return;
+  name_temporary([&](const char* name) {
+    descriptor_ = ::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_);
+    return descriptor_ >= 0;
+  });
 }
 
 NewFile::~NewFile() {
@@ -216,12 +238,18 @@ void NewFile::write(ByteView bytes) {
 }
 
 void NewFile::finish() {
-  if (!temporary_.empty() && ::fsync(descriptor_) != 0) fail_file(path_, "written", errno);
+  if (replaces_ && ::fsync(descriptor_) != 0) fail_file(path_, "written", errno);
+  if (replaces_ && temporary_.empty()) {
+    const std::string nameless = fmt::format("/proc/self/fd/{}", descriptor_);
+    name_temporary([&](const char* name) {
+      return ::linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+    });
+  }
   if (::close(std::exchange(descriptor_, -1)) != 0) fail_file(path_, "written", errno);
 }
 
 void NewFile::publish() {
-  if (temporary_.empty()) return;
+  if (!replaces_) return;
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail_file(path_, "written", errno);
   temporary_.clear();
   sync_directory_of(target_, path_);
@@ -236,6 +264,10 @@ void write_new_file(const std::string& path, ByteView bytes) {
 
 std::string json_text(const nlohmann::json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string string_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 nlohmann::json parse_json(ByteView bytes) {

@@ -137,9 +137,10 @@ Array load_npy(const std::string& path);
 // The values alone; f8 is rounded to f32. Throws as well where one is too large for that.
 Floats load_npy_floats(const std::string& path);
 
-// A file that appears under its name complete or not at all: written next to it, then renamed. What
-// is no regular file (a pipe, a device) is written directly. Every function throws an Error that
-// names the file.
+// A file that appears under its name complete or not at all: written next to it, where the file
+// system can without a name so that nothing is left of it if the program is killed, then renamed.
+// What is no regular file (a pipe, a device) is written directly. Every function throws an Error
+// that names the file.
 class NewFile {
  public:
   explicit NewFile(std::string path);
@@ -156,19 +157,30 @@ class NewFile {
 
  private:
   void open_temporary();
+  // Gives the file a name next to its own that no other has, by `make`, which fails with EEXIST
+  // where one has it.
+  template <typename Make>
+  void name_temporary(const Make& make);
 
   std::string path_;       // as the user named it
   std::string target_;     // with symbolic links followed
-  std::string temporary_;  // empty where there is none (any more)
+  std::string temporary_;  // its name until then; empty where it has none (yet, or any more)
+  bool replaces_ = true;   // false where it is written directly
   unsigned mode_ = 0666;
   int descriptor_ = -1;
 };
+
+// Whether a NewFile has this name until it is published. One of a process that was killed stays.
+bool is_temporary_file(std::string_view name);
 
 // The whole of a NewFile.
 void write_new_file(const std::string& path, ByteView bytes);
 
 // JSON for people (indent 2) or on one line (-1); what is not UTF-8, as a path may be, is replaced.
 std::string json_text(const nlohmann::json& json, int indent = 2);
+
+// What a file holds, as text.
+std::string string_of(const Bytes& bytes);
 
 // What a file holds; is_discarded() where that is no JSON.
 nlohmann::json parse_json(ByteView bytes);

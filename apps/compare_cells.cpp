@@ -40,6 +40,13 @@ std::optional<CellResult> result_in(const fs::path& directory) {
   try {
     if (summary.at("interrupted").get<bool>()) return std::nullopt;
     CellResult result;
+    if (const nlohmann::json& share = summary.at("test_accuracy");
+        share.is_number() && !(share >= 0 && share <= 1)) {
+      throw Error(
+          ErrorCode::kDataLoss,
+          fmt::format("{}: a test accuracy of {} is no share; remove {} to train it again",
+                      (directory / kSummaryFile).string(), share.dump(), directory.string()));
+    }
     for (const auto& [name, number] : kComparedNumbers) {
       const nlohmann::json& value = summary.at(name);
       // What is not finite is null in JSON.
@@ -121,8 +128,7 @@ class CellRunner {
     const std::size_t i = waiting_.back();
     waiting_.pop_back();
     const Cell& cell = plan_.cells[i];
-    // What a run that was cut off has left would not fit the rest of the comparison: bytes and
-    // times of a resumed one count from its resumption alone.
+    // A run that was cut off has no checkpoint to go on from.
     std::error_code error;
     fs::remove_all(directory(i), error);
     if (error) fail_file(directory(i).string(), "removed", error.value());

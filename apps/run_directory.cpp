@@ -26,7 +26,8 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
                 fmt::format("{} exists and is not an empty directory; choose another --out",
                             path_.string()));
   }
-  if (!fs::create_directories(path_, error) && error) {
+  made_ = fs::create_directories(path_, error);
+  if (error) {
     throw Error(ErrorCode::kResourceExhausted,
                 fmt::format("cannot make the directory {}: {}; choose another --out",
                             path_.string(), error.message()));
@@ -45,10 +46,77 @@ void lock_directory(const fs::path& path) {
   }
 }
 
+namespace {
+
+// A pipe in its place would be waited for until somebody writes into it.
+void check_is_file(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error) || fs::is_regular_file(path, error)) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              path.string() + " is no regular file, as a run would have left; remove it");
+}
+
+std::optional<nlohmann::json> json_in(const fs::path& path) {
+  check_is_file(path);
+  const auto bytes = read_file_if_exists(path.string());
+  return bytes ? std::optional(parse_json(*bytes)) : std::nullopt;
+}
+
+// Those of processes that were killed: whoever calls this holds the run's lock.
+void remove_temporary_files(const fs::path& run) {
+  std::error_code error;
+  for (const auto& entry : fs::recursive_directory_iterator(run, error)) {
+    if (!is_temporary_file(entry.path().filename().string())) continue;
+    fs::remove(entry.path(), error);
+    if (error) fail_file(entry.path().string(), "removed", error.value());
+  }
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> finished_steps(const fs::path& run) {
+  const auto config = json_in(run / kConfigFile);
+  const auto summary = json_in(run / kSummaryFile);
+  std::error_code error;
+  if (!config || !summary || !fs::exists(run / kModelFile, error)) return std::nullopt;
+  if (!config->is_object() || !summary->is_object()) return std::nullopt;
+  const auto steps = summary->find("steps");
+  const auto wanted = config->find("steps");
+  if (steps == summary->end() || wanted == config->end() || *steps != *wanted) return std::nullopt;
+  return steps->is_number_unsigned() ? std::optional(steps->get<std::uint64_t>()) : std::nullopt;
+}
+
+void RunDirectory::forget() const {
+  std::error_code error;
+  fs::remove(path_ / kConfigFile, error);
+  if (made_) fs::remove(path_, error);
+}
+
+RunDirectory RunDirectory::restarted(fs::path path) {
+  std::error_code error;
+  if (!fs::exists(path, error) || fs::is_empty(path, error)) return RunDirectory(path);
+  RunDirectory directory;
+  directory.path_ = std::move(path);
+  lock_directory(directory.path_);
+  for (const auto& entry : fs::directory_iterator(directory.path_)) {
+    const std::string name = entry.path().filename().string();
+    if (is_of_a_run(name) || is_temporary_file(name)) continue;
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("{} holds {}, which is no run's; choose another --out",
+                            directory.path_.string(), name));
+  }
+  for (const auto& entry : fs::directory_iterator(directory.path_)) {
+    fs::remove_all(entry.path(), error);
+    if (error) fail_file(entry.path().string(), "removed", error.value());
+  }
+  return directory;
+}
+
 RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
   RunDirectory directory;
   directory.path_ = std::move(path);
   lock_directory(directory.path_);
+  remove_temporary_files(directory.path_);
   directory.last_metrics_ = directory.keep_lines(kMetricsFile, step);
   directory.keep_lines(kObservationsFile, step);
   // What the run came to when it was interrupted: no longer so.
@@ -59,6 +127,7 @@ RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
 
 nlohmann::json RunDirectory::keep_lines(const char* name, std::uint64_t step) const {
   const fs::path path = path_ / name;
+  check_is_file(path);
   nlohmann::json last;
   std::error_code error;
   if (!fs::exists(path, error)) return last;
@@ -101,7 +170,9 @@ void RunDirectory::add_observation(const nlohmann::json& line) {
 }
 
 RunDirectory RunDirectory::fresh(const std::string& model) {
-  return RunDirectory(fresh_directory(model));
+  RunDirectory directory(fresh_directory(model));
+  directory.made_ = true;
+  return directory;
 }
 
 fs::path fresh_directory(const std::string& name) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 namespace tersewire::apps {
@@ -18,18 +19,28 @@ std::filesystem::path fresh_directory(const std::string& name);
 // ends; where the file system knows no locks there is none.
 void lock_directory(const std::filesystem::path& path);
 
+// The steps of the run in this directory, where it has taken them all and its model is there;
+// nothing where it has not, or where there is no run.
+std::optional<std::uint64_t> finished_steps(const std::filesystem::path& run);
+
 // Every function throws an Error that names the file where something cannot be written.
 class RunDirectory {
  public:
   // Makes the directory; throws kFailedPrecondition where it exists and holds something.
   explicit RunDirectory(std::filesystem::path path);
-  // That of a run which goes on after `step`: what its lines say of later steps is dropped.
-  // Throws kNotFound where there is none.
+  // That of a run which goes on after `step`: what its lines say of later steps is dropped, and
+  // what processes that were killed were writing. Throws kNotFound where there is none.
   static RunDirectory resumed(std::filesystem::path path, std::uint64_t step);
+  // That of a run which begins again because it had no checkpoint yet: all that it has left is
+  // removed. Throws kFailedPrecondition where the directory is not that of a run.
+  static RunDirectory restarted(std::filesystem::path path);
   // A fresh_directory().
   static RunDirectory fresh(const std::string& model);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+  // Of a run that was refused before its first step: takes back what has been made of it.
+  void forget() const;
 
   void write_json(const char* name, const nlohmann::json& content) const;
   // Appends a line to metrics.jsonl.
@@ -48,6 +59,7 @@ class RunDirectory {
   nlohmann::json keep_lines(const char* name, std::uint64_t step) const;
 
   std::filesystem::path path_;
+  bool made_ = false;  // by this process
   std::map<std::string, std::ofstream> lines_;
   nlohmann::json last_metrics_;
 };

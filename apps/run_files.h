@@ -1,6 +1,10 @@
 // What the files are called that runs and comparisons leave in their directories.
 #pragma once
 
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
 namespace tersewire::apps {
 
 // Of a run (docs/training.md).
@@ -9,6 +13,13 @@ inline constexpr const char* kMetricsFile = "metrics.jsonl";
 inline constexpr const char* kObservationsFile = "observations.jsonl";
 inline constexpr const char* kSummaryFile = "summary.json";
 inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kCheckpointsFolder = "checkpoints";
+
+inline bool is_of_a_run(std::string_view name) {
+  const auto names = {kConfigFile,  kMetricsFile, kObservationsFile,
+                      kSummaryFile, kModelFile,   kCheckpointsFolder};
+  return std::ranges::find(names, name) != names.end();
+}
 
 // Of a comparison (docs/comparing.md).
 inline constexpr const char* kPlanFile = "compare.json";

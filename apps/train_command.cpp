@@ -46,6 +46,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --recipe terngrad-lenet --codec fp32   one of them, and what to change in it
   tersewire train --out long --checkpoint-steps 100      saves what it would lose in a restart
   tersewire train --resume long                          goes on from the last checkpoint
+  tersewire train --resume-or-start --out long --checkpoint-steps 100    both, for a restart loop
 
 3lc saves 30x and more, 3lc:s=1.75 60x and more; --paper takes codecs as their papers print them.)";
 
@@ -75,6 +76,7 @@ struct TrainFlags {
   std::optional<std::string> tensorboard;             // a directory for its files
   std::optional<std::string> metrics;                 // where they are served
   std::string resume;                                 // the directory of a run that goes on
+  bool resume_or_start = false;                       // that is `out`, once it has a checkpoint
   std::optional<CheckpointDirectory::Found> resumed;  // where it does
   Settings settings;
 };
@@ -167,25 +169,24 @@ RunDirectory directory_of(const TrainFlags& flags) {
     CheckpointDirectory(flags.resume).remove_after(step);
     return directory;
   }
+  if (flags.resume_or_start) return RunDirectory::restarted(flags.out);
   return flags.out.empty() ? RunDirectory::fresh(flags.config.model) : RunDirectory(flags.out);
 }
 
-// The process of rank 0, which is the one that tells.
-void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network) {
+// Trains in this directory, and takes it back where the run is refused before its first step:
+// nothing is to stand in the way of the next one.
+trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics,
+                              std::vector<std::unique_ptr<StepListener>> listeners,
+                              const TrainFlags& flags, const trainer::DataSplits& data,
+                              Network& network) {
   const trainer::TrainConfig& config = flags.config;
   const nlohmann::json record = with_recipe(config_json(config), flags.recipe);
   const std::uint64_t resumed_after = flags.resumed ? flags.resumed->checkpoint.step() : 0;
-  std::vector<std::unique_ptr<StepListener>> listeners;
-  if (flags.metrics) listeners.push_back(make_metrics_server(*flags.metrics));
-  RunDirectory directory = directory_of(flags);
-  if (flags.tensorboard) {  // which may be in the run's directory
-    listeners.push_back(make_tensorboard_writer(*flags.tensorboard, record, resumed_after));
-  }
-  directory.write_json(kConfigFile, record);
   TrainProgress progress(config.steps, resumed_after);
-  MetricsWriter metrics(directory);
+  bool begun = flags.resumed.has_value();
   trainer::TrainHooks hooks = hooks_of(flags, directory.path());
   hooks.on_step = [&](const trainer::StepReport& report) {
+    begun = true;
     progress.show(report);
     metrics.add(report);
     for (const auto& listener : listeners) listener->on_step(report);
@@ -194,9 +195,29 @@ void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Ne
     metrics.add(observation);
     for (const auto& listener : listeners) listener->on_observation(observation);
   };
-  const auto result = trainer::train(config, data, hooks, std::move(network), resumed_from(flags));
-  progress.finish();
-  tell(flags, *result, directory, metrics.failure());
+  try {
+    if (flags.tensorboard) {  // which may be in the run's directory
+      listeners.push_back(make_tensorboard_writer(*flags.tensorboard, record, resumed_after));
+    }
+    directory.write_json(kConfigFile, record);
+    auto result = trainer::train(config, data, hooks, std::move(network), resumed_from(flags));
+    progress.finish();
+    return std::move(*result);
+  } catch (...) {
+    if (!begun) directory.forget();
+    throw;
+  }
+}
+
+// The process of rank 0, which is the one that tells.
+void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network) {
+  std::vector<std::unique_ptr<StepListener>> listeners;
+  if (flags.metrics) listeners.push_back(make_metrics_server(*flags.metrics));
+  RunDirectory directory = directory_of(flags);
+  MetricsWriter metrics(directory);
+  const trainer::TrainResult result =
+      train_in(directory, metrics, std::move(listeners), flags, data, network);
+  tell(flags, result, directory, metrics.failure());
 }
 
 // The codec as its paper prints it, where we changed that and the text does not say.
@@ -250,12 +271,44 @@ const std::set<std::string> kChangeable{"workers",          "servers",        "t
                                         "deadline",         "progress-limit", "data",
                                         "checkpoint-steps", "observe-steps",  "keep-going"};
 
-// Finds the last checkpoint, and takes its settings.
-void resume(TrainFlags& flags, CLI::App& command) {
+// Finds the last checkpoint.
+void find_checkpoint(TrainFlags& flags) {
   if (flags.resume.empty()) throw WrongUsage("--resume needs the directory of a run");
+  if (const auto steps = finished_steps(flags.resume)) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("the run in {} has taken all of its {} steps; begin a new one with "
+                            "--out",
+                            flags.resume, *steps));
+  }
   flags.resumed = CheckpointDirectory(flags.resume).newest();
+}
+
+// --resume-or-start: whether there is something to do.
+bool find_checkpoint_if_any(TrainFlags& flags) {
+  if (flags.out.empty()) throw WrongUsage("--resume-or-start needs --out, where the run is");
+  if (const auto steps = finished_steps(flags.out)) {
+    note(fmt::format("the run in {} has taken all of its {} steps\n", flags.out, *steps));
+    if (flags.json) {
+      print(string_of(read_file((std::filesystem::path(flags.out) / kSummaryFile).string())));
+    }
+    return false;
+  }
+  flags.resumed = CheckpointDirectory(flags.out).newest_if_any();
+  if (flags.resumed) flags.resume = flags.out;
+  return true;
+}
+
+// Takes the settings of the checkpoint.
+void resume(TrainFlags& flags, CLI::App& command) {
   Settings settings = flags.resumed->job.settings;
-  if (const auto recipe = settings.extract(kRecipe)) flags.recipe = recipe.mapped();
+  const auto recipe = settings.extract(kRecipe);
+  if (!flags.recipe.empty() && (!recipe || recipe.mapped() != flags.recipe)) {
+    throw WrongUsage(
+        fmt::format("the run in {} is not of recipe {}; leave it out, or choose another "
+                    "--out",
+                    flags.resume, flags.recipe));
+  }
+  if (recipe) flags.recipe = recipe.mapped();
   apply_settings(settings, command, kChangeable);
 }
 
@@ -412,6 +465,11 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
                        "settings; --workers, --servers and --transport may be others")
           ->excludes(out)
           ->excludes(recipe);
+  command
+      ->add_flag("--resume-or-start", flags->resume_or_start,
+                 "Go on with the run in --out where it has a checkpoint, begin it where it has "
+                 "none yet, and do nothing where it has ended: one command for a restart loop")
+      ->excludes(resumed);
   command->add_option("--tensorboard", flags->tensorboard,
                       "Directory for a file that TensorBoard reads (docs/monitoring.md)");
   command->add_option("--metrics", flags->metrics,
@@ -419,13 +477,15 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
                       "while the run lasts; port 0: any that is free");
   command->add_flag("--json", flags->json, "Print the summary alone, as JSON, on stdout");
   for (const char* not_for_recipes : {"--recipe", "--list-recipes", "--out", "--tensorboard",
-                                      "--metrics", "--json", "--resume"}) {
+                                      "--metrics", "--json", "--resume", "--resume-or-start"}) {
     command->get_option(not_for_recipes)->configurable(false);
   }
   command->callback([flags, command, recipe, codec, push, pull, policy, epochs, resumed, act] {
     if (flags->list_recipes) return print(recipe_list());
-    if (resumed->count() > 0) resume(*flags, *command);
-    if (recipe->count() > 0) {
+    if (resumed->count() > 0) find_checkpoint(*flags);
+    if (flags->resume_or_start && !find_checkpoint_if_any(*flags)) return;
+    if (flags->resumed) resume(*flags, *command);
+    if (recipe->count() > 0 && !flags->resumed) {
       // A codec on the command line is for everything, whatever the recipe had for a part.
       const bool codec_given = codec->count() > 0;
       apply_recipe(find_recipe(flags->recipe), *command,

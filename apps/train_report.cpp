@@ -149,7 +149,7 @@ TrainSummary::TrainSummary(const trainer::TrainConfig& config, const trainer::Tr
     : config_(config), result_(result), interrupted_(interrupted) {}
 
 double TrainSummary::busiest_bytes_a_step() const {
-  return ratio(static_cast<double>(result_.busiest_node_bytes), measured_steps());
+  return ratio(static_cast<double>(result_.busiest_node_bytes), own_steps());
 }
 
 double TrainSummary::modelled_step(double bits_per_second) const {
@@ -158,7 +158,7 @@ double TrainSummary::modelled_step(double bits_per_second) const {
 }
 
 double TrainSummary::modelled_fp32_step(double bits_per_second) const {
-  const double values = ratio(static_cast<double>(result_.busiest_node_values), measured_steps());
+  const double values = ratio(static_cast<double>(result_.busiest_node_values), own_steps());
   return result_.compute_seconds + kBitsPerFloat * values / bits_per_second;
 }
 
@@ -221,11 +221,9 @@ bool TrainSummary::ended_by_its_loss() const {
 }
 
 std::string TrainSummary::table() const {
-  const std::string resumed =
-      result_.resumed_after > 0
-          ? fmt::format(" (resumed after step {}, from where on all is counted)",
-                        result_.resumed_after)
-          : "";
+  const std::string resumed = result_.resumed_after > 0
+                                  ? fmt::format(" (resumed after step {})", result_.resumed_after)
+                                  : "";
   const std::string text = fmt::format(
       "\n{} steps of {} workers, {}{}{}: test accuracy {:.2f} %, test loss {:.4f}, final loss "
       "{:.4f}, {:.1f} s\n\n",

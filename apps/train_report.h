@@ -61,6 +61,10 @@ class TrainSummary {
   [[nodiscard]] std::string traffic_table() const;
   // Those that were counted and timed.
   [[nodiscard]] double measured_steps() const {
+    return static_cast<double>(result_.steps - result_.counted_after);
+  }
+  // Those after the last resumption.
+  [[nodiscard]] double own_steps() const {
     return static_cast<double>(result_.steps - result_.resumed_after);
   }
   [[nodiscard]] double busiest_bytes_a_step() const;

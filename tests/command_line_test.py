@@ -762,6 +762,7 @@ class Train(CommandLineTest):
         refused = self.over_mpi(2, "--out", self.path("run"), ":", "-n", "1", *server)
         self.assertEqual(refused.returncode, 1, refused)
         self.assertIn(b"rank 2 was started with other arguments", refused.stderr)
+        self.assertFalse(os.path.exists(self.path("run")), "it stands in the way of the next")
 
     def test_refused(self):
         os.mkdir(self.path("full"))
@@ -787,6 +788,7 @@ class Train(CommandLineTest):
             (1, "embedded", ("--data", self.path("empty"))),
             (1, "full", ("--out", self.path("full"))),
             (1, "in.npy", ("--out", self.write("in.npy", b""))),
+            (1, "in.npy", ("--out", self.path("new"), "--tensorboard", self.path("in.npy"))),
         ]
         commands = [("train", "--steps", "1", *arguments) for _, _, arguments in cases]
         commands[4] = ("train", *cases[4][2])

@@ -293,6 +293,17 @@ class Interrupted(CompareTest):
         self.assertEqual({path: after[path] for path in before}, before)
         self.assertEqual([d["cells"][0]["state"] for d in found["designs"]], ["done"] * 3)
 
+    def test_an_impossible_result_is_refused(self):
+        arguments = [*JOB, "--designs", "fp32", "--steps", "3"]
+        self.results(*arguments)
+        (cell,) = summaries(self.out)
+        summary = json.loads(cell.read_text())
+        for accuracy in (-1.0, 1.5):
+            cell.write_text(json.dumps({**summary, "test_accuracy": accuracy}))
+            refused = compare(*arguments, "--out", self.out)
+            self.assertEqual(refused.returncode, 1, refused)
+            self.assertIn(f"a test accuracy of {accuracy} is no share; remove", refused.stderr)
+
     def test_an_interrupt_ends_it_with_its_cells(self):
         endless = [*JOB, "--designs", "fp32", "--steps", "100000"]
         process = self.started(*endless)

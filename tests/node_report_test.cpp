@@ -17,7 +17,7 @@ const std::vector<std::uint64_t> kTail{7, 8, 9};
 
 Incoming worker_report(std::uint64_t steps) {
   WorkerReport report;
-  report.steps = steps;
+  report.totals.steps = steps;
   report.counters.pushed_bytes = 5;
   return {.from = 1, .bytes = pack_report(report, std::as_bytes(std::span(kTail)))};
 }
@@ -30,7 +30,7 @@ TEST(NodeReport, ComesBackWithItsTail) {
   const Incoming message = worker_report(42);
   ByteView tail;
   const auto report = parse_report<WorkerReport>(message, 24, &tail);
-  EXPECT_EQ(report.steps, 42U);
+  EXPECT_EQ(report.totals.steps, 42U);
   EXPECT_EQ(report.counters.pushed_bytes, 5U);
   EXPECT_TRUE(std::ranges::equal(tail, std::as_bytes(std::span(kTail))));
 }
@@ -71,8 +71,8 @@ TEST(SortingTransport, ReportsMayOvertakeTheExchange) {
   const auto next_size = [&] { return first.receive(1s)->bytes->size(); };
   EXPECT_EQ(next_size(), 20U);
   parse_report<StartReport>(first.receive_report(2, {1s, 1s}), 0);
-  EXPECT_EQ(parse_report<WorkerReport>(first.receive_report(1, {1s, 1s}), 24).steps, 1U);
-  EXPECT_EQ(parse_report<WorkerReport>(first.receive_report(1, {1s, 1s}), 24).steps, 2U);
+  EXPECT_EQ(parse_report<WorkerReport>(first.receive_report(1, {1s, 1s}), 24).totals.steps, 1U);
+  EXPECT_EQ(parse_report<WorkerReport>(first.receive_report(1, {1s, 1s}), 24).totals.steps, 2U);
   EXPECT_EQ(next_size(), 0U);
   EXPECT_FALSE(first.receive(0ms));
   try {

@@ -50,6 +50,11 @@ def outcome(finished):
     return {key: summary[key] for key in ("parameters_checksum", "final_loss", "test_accuracy")}
 
 
+def traffic(finished):
+    summary = json.loads(finished.stdout)
+    return [summary["push_bytes"], summary["pull_bytes"]]
+
+
 def count_lines(path):
     """Of a file that may not be there yet."""
     try:
@@ -73,6 +78,16 @@ def command_lines():
                 yield file.read()
         except OSError:
             pass  # it has ended
+
+
+def is_writing_in(directory, process):
+    for descriptor in os.listdir(f"/proc/{process}/fd"):
+        try:
+            if os.readlink(f"/proc/{process}/fd/{descriptor}").startswith(directory):
+                return True
+        except OSError:
+            pass  # it has been closed
+    return False
 
 
 def lines_of(run):
@@ -109,15 +124,17 @@ class Resume(unittest.TestCase):
         finished = train(*JOB, "--out", cls.whole, "--json")
         assert finished.returncode == 0, finished.stderr.decode()
         cls.expected = outcome(finished)
+        cls.traffic = traffic(finished)
 
     @classmethod
     def tearDownClass(cls):
         shutil.rmtree(cls.scratch)
 
     def copy_of_whole(self):
-        """A run as the whole one left it, which still has its last checkpoints."""
+        """A run as the whole one would be, had it been cut off after its last checkpoint."""
         run = tempfile.mkdtemp(dir=self.scratch)
         shutil.copytree(self.whole, run, dirs_exist_ok=True)
+        os.remove(os.path.join(run, "summary.json"))
         return run
 
     def killed_after(self, lines, launcher=()):
@@ -149,7 +166,8 @@ class Resume(unittest.TestCase):
         end = time.monotonic() + 60
         while time.monotonic() < end and any(run in line for line in command_lines()):
             time.sleep(0.05)
-        return killed
+        # Processes without their launcher may have come to the end all the same.
+        return killed and not os.path.exists(os.path.join(run, "summary.json"))
 
     def assert_refused(self, finished, code, *parts):
         self.assertEqual(finished.returncode, code, finished.stderr.decode())
@@ -164,6 +182,9 @@ class Resume(unittest.TestCase):
                 resumed = train("--resume", run, "--json")
                 self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
                 self.assertEqual(outcome(resumed), self.expected)
+                for found, whole in zip(traffic(resumed), self.traffic):
+                    # Replicas are compared once more, in a message for each worker.
+                    self.assertTrue(0 <= found - whole <= 100, (found, whole))
                 self.assertEqual([line["step"] for line in lines_of(run)],
                                  list(range(1, STEPS + 1)))  # fmt: skip
                 for key in ("seconds", "push_bytes", "pull_bytes"):
@@ -195,6 +216,104 @@ class Resume(unittest.TestCase):
             shutil.rmtree(os.path.join(run, "checkpoints", f"step-{STEPS - older * EVERY}"))
         self.assert_refused(train("--resume", run), 1, "no whole checkpoint", "checksum")
 
+    def test_a_finished_run_is_refused(self):
+        with open(os.path.join(self.whole, "summary.json"), encoding="utf-8") as file:
+            before = file.read()
+        self.assert_refused(train("--resume", self.whole), 1, f"all of its {STEPS} steps", "--out")
+        with open(os.path.join(self.whole, "summary.json"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), before)
+
+    def test_one_command_for_a_restart_loop(self):
+        run = os.path.join(self.scratch, "loop")
+        loop = [*JOB, "--resume-or-start", "--out", run, "--json"]
+        for lines in (3, EVERY + 3):  # killed before and after the first checkpoint
+            with self.subTest(lines=lines), mpi_launcher.environment() as variables:
+                process = subprocess.Popen(
+                    [PROGRAM, "train", *loop], stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=variables,
+                )  # fmt: skip
+                while process.poll() is None and (
+                        count_lines(os.path.join(run, "metrics.jsonl")) < lines
+                        or (lines > EVERY and not has_whole_checkpoint(run))):
+                    time.sleep(0.002)
+                process.kill()
+                process.wait()
+        resumed = train(*loop)
+        self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
+        self.assertEqual(outcome(resumed), self.expected)
+        self.assertGreaterEqual(json.loads(resumed.stdout)["resumed_after"], EVERY)
+        again = train(*loop)
+        self.assertEqual((again.returncode, json.loads(again.stdout)),
+                         (0, json.loads(resumed.stdout)))  # fmt: skip
+        self.assertIn(f"all of its {STEPS} steps", again.stderr.decode())
+
+    def test_a_restart_loop_begins_no_run_in_the_place_of_something_else(self):
+        foreign = tempfile.mkdtemp(dir=self.scratch)
+        with open(os.path.join(foreign, "letter.txt"), "wb"):
+            pass
+        refused = train(*JOB, "--resume-or-start", "--out", foreign)
+        self.assert_refused(refused, 1, "letter.txt", "--out")
+        self.assertEqual(os.listdir(foreign), ["letter.txt"])
+        self.assert_refused(train(*JOB, "--resume-or-start"), 2, "needs --out")
+        run = self.copy_of_whole()
+        other = train(*JOB, "--resume-or-start", "--out", run, "--lr", "0.5")
+        self.assert_refused(other, 2, "--lr '0.5'")
+        other = train("--resume-or-start", "--out", run, "--recipe", "3lc-resnet20")
+        self.assert_refused(other, 2, "3lc-resnet20")
+
+    def test_a_pipe_in_the_place_of_a_file_is_refused(self):
+        last = os.path.join("checkpoints", f"step-{STEPS - EVERY}", "node-1.safetensors")
+        for name in (last, "metrics.jsonl", "summary.json", "config.json"):
+            with self.subTest(name=name):
+                run = self.copy_of_whole()
+                path = os.path.join(run, name)
+                if os.path.exists(path):
+                    os.remove(path)
+                os.mkfifo(path)
+                resumed = train("--resume", run, "--json")
+                self.assertIn("no regular file", resumed.stderr.decode())
+                self.assertEqual(resumed.returncode, 0 if name == last else 1)
+        pipe = os.path.join(self.scratch, "pipe")
+        os.mkfifo(pipe)
+        self.assert_refused(train("--resume", pipe), 1, pipe)
+
+    def test_what_killed_processes_were_writing_is_removed(self):
+        run = self.copy_of_whole()
+        left = [os.path.join(run, *place, ".tersewire-1-0.tmp")
+                for place in ([], ["checkpoints", f"step-{STEPS - EVERY}"])]  # fmt: skip
+        for path in left:
+            with open(path, "wb"):
+                pass
+        self.assertEqual(outcome(train("--resume", run, "--json")), self.expected)
+        self.assertEqual([path for path in left if os.path.exists(path)], [])
+
+    def test_nothing_is_left_of_a_file_whose_writer_was_killed(self):
+        if "SLOW_SYNC" not in os.environ:
+            self.skipTest("no SLOW_SYNC in the environment")
+        place = os.path.realpath(tempfile.mkdtemp(dir=self.scratch))
+        array = os.path.join(self.scratch, "in.npy")
+        header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }".ljust(117) + b"\n"
+        with open(array, "wb") as file:
+            file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(8))
+        with subprocess.Popen(
+            [PROGRAM, "encode", array, os.path.join(place, "out.tw")],
+            stdin=subprocess.DEVNULL, env={**os.environ, "LD_PRELOAD": os.environ["SLOW_SYNC"]},
+        ) as process:  # fmt: skip
+            while process.poll() is None and not is_writing_in(place, process.pid):
+                time.sleep(0.002)
+            process.kill()
+        self.assertEqual((process.returncode, os.listdir(place)), (-signal.SIGKILL, []))
+
+    def test_a_checkpoint_that_says_nothing_of_the_traffic_before_it(self):
+        """As those of earlier versions."""
+        run = self.copy_of_whole()
+        last = os.path.join(run, "checkpoints", f"step-{STEPS - EVERY}")
+        for rank in range(2):
+            rewrite(os.path.join(last, f"node-{rank}.safetensors"), b'"totals"', b'"tutals"')
+        resumed = train("--resume", run, "--json")
+        self.assertEqual(outcome(resumed), self.expected)
+        self.assertAlmostEqual(traffic(resumed)[0] / self.traffic[0], EVERY / STEPS, delta=0.03)
+
     def test_the_last_four_checkpoints_are_kept(self):
         self.assertEqual(
             sorted(os.listdir(os.path.join(self.whole, "checkpoints"))),
@@ -210,6 +329,7 @@ class Resume(unittest.TestCase):
         whole = train(*arguments, "--out", run, "--json")
         self.assertEqual(whole.returncode, 0, whole.stderr.decode())
         for again in ((), ("--lr", "0.01", "--epochs", "0.040", "--policy", "")):
+            os.remove(os.path.join(run, "summary.json"))
             resumed = train("--resume", run, *again, "--json")
             self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
             self.assertEqual(outcome(resumed), outcome(whole))
@@ -232,6 +352,13 @@ class Resume(unittest.TestCase):
         resumed = train("--resume", run, "--workers", 3, "--json")
         self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
         self.assertEqual(json.loads(resumed.stdout)["workers"], 3)
+        # What the two of before pushed counts too: before the last checkpoint, and half as much
+        # again in each step after it.
+        pushed = traffic(resumed)[0] / self.traffic[0]
+        self.assertAlmostEqual(pushed, 1 + 0.5 * EVERY / STEPS, delta=0.03)
+        fewer = train("--resume", self.copy_of_whole(), "--workers", 1, "--json")
+        pushed = traffic(fewer)[0] / self.traffic[0]
+        self.assertAlmostEqual(pushed, 1 - 0.5 * EVERY / STEPS, delta=0.03)
 
     def test_files_are_safetensors(self):
         header, values = header_of(os.path.join(self.whole, "model.safetensors"))
@@ -314,6 +441,7 @@ class Resume(unittest.TestCase):
                          LD_PRELOAD=os.environ["SLOW_SYNC"])  # fmt: skip
         self.assertEqual(finished.returncode, 0, finished.stderr.decode())
         self.assertEqual(outcome(finished), self.expected)
+        os.remove(os.path.join(run, "summary.json"))
         resumed = train("--resume", run, "--transport", "in-process", "--json")
         self.assertEqual(json.loads(resumed.stdout)["resumed_after"], STEPS // 2)
         self.assertEqual(outcome(resumed), self.expected)

@@ -53,6 +53,7 @@ class CheckpointReader {
   CheckpointReader(const JobCheckpoint& checkpoint, const Job& job);
 
   [[nodiscard]] std::uint64_t step() const { return checkpoint_.step(); }
+  [[nodiscard]] int nodes() const { return static_cast<int>(checkpoint_.nodes.size()); }
 
   // The residuals of the node of this rank.
   [[nodiscard]] const NodeState& exchange_of(int rank) const;

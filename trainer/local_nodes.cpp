@@ -53,8 +53,7 @@ std::uint64_t arguments_checksum(const TrainConfig& config, int servers,
 
 WorkerReport report_of(const Worker& worker) {
   WorkerReport report{.counters = worker.counters(),
-                      .steps = worker.steps(),
-                      .cpu_seconds = worker.cpu_seconds(),
+                      .totals = worker.totals(),
                       .losses = worker.losses().size(),
                       .diverged_step = worker.loss_watch().diverged_step().value_or(0)};
   for (const double loss : worker.losses()) report.loss_sum += loss;
@@ -98,19 +97,6 @@ void run_all(const std::vector<std::function<void()>>& tasks, Transport& network
     }
   }
   if (told_to_stop) std::rethrow_exception(told_to_stop);
-}
-
-void add(Counters& sum, const Counters& one) {
-  sum.pushed_bytes += one.pushed_bytes;
-  sum.pulled_bytes += one.pulled_bytes;
-  sum.pushed_values += one.pushed_values;
-  sum.pulled_values += one.pulled_values;
-  sum.not_finite_tensors += one.not_finite_tensors;
-  sum.unused_pushes += one.unused_pushes;
-  sum.encode_seconds += one.encode_seconds;
-  sum.decode_seconds += one.decode_seconds;
-  sum.wait_seconds += one.wait_seconds;
-  sum.exchange_seconds += one.exchange_seconds;
 }
 
 // Makes the result's busiest node this one if it is.
@@ -292,7 +278,6 @@ void LocalNodes::run_first(Worker& worker, SortingTransport& end) {
     compare_start(end.receive_report(rank, job_.wait_limits()));
   worker.run();
   saver_.finish(0);
-  seconds_ = worker.seconds();
   worker_reports_.push_back(report_of(worker));
   const auto checksums = checksums_of(worker.network().parameters());
   for (int rank = 1; rank < nodes(); ++rank) {
@@ -401,18 +386,19 @@ TestOutcome LocalNodes::tested() {
 
 TrainResult LocalNodes::result() {
   TrainResult result;
-  result.seconds = seconds_;
   result.steps = stop_.last();
   result.resumed_after = resume_ ? resume_->step() : 0;
-  double cpu_seconds = 0;
+  Totals totals = worker_reports_.front().totals;  // worker 0's, whose clock counts
+  for (std::size_t i = 1; i < worker_reports_.size(); ++i) {
+    totals.take_over(worker_reports_[i].totals);
+  }
+  result.counted_after = totals.since;
+  result.seconds = totals.seconds;
+  result.worker_counters = totals.counters;
   double loss_sum = 0;
   std::uint64_t losses = 0;
-  std::uint64_t worker_steps = 0;
   for (const WorkerReport& worker : worker_reports_) {
-    add(result.worker_counters, worker.counters);
     compare_busiest(result, worker.counters);
-    cpu_seconds += worker.cpu_seconds;
-    worker_steps += worker.steps;
     loss_sum += worker.loss_sum;
     losses += worker.losses;
     if (worker.diverged_step > 0) {
@@ -421,11 +407,11 @@ TrainResult LocalNodes::result() {
     }
   }
   if (losses > 0) result.final_loss = loss_sum / static_cast<double>(losses);
-  if (worker_steps > 0) {
+  if (totals.steps > 0) {
     const Counters& counters = result.worker_counters;
-    const auto n = static_cast<double>(worker_steps);
+    const auto n = static_cast<double>(totals.steps);
     result.codec_seconds = (counters.encode_seconds + counters.decode_seconds) / n;
-    result.compute_seconds = cpu_seconds / n - result.codec_seconds;
+    result.compute_seconds = totals.cpu_seconds / n - result.codec_seconds;
   }
   for (const ServerReport& server : server_reports_) compare_busiest(result, server.counters);
   for (const TensorInfo& tensor : job_.tensors) result.values += tensor.elems();

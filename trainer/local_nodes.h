@@ -82,7 +82,6 @@ class LocalNodes {
   // At rank 0, by number.
   std::vector<WorkerReport> worker_reports_;
   std::vector<ServerReport> server_reports_;
-  double seconds_ = 0;
 };
 
 // The job as the library takes it. Throws kInvalidArgument for a model that does not exist.

@@ -14,6 +14,7 @@
 
 #include "tersewire/communicator.h"
 #include "tersewire/transport.h"
+#include "trainer/totals.h"
 
 namespace tersewire::trainer {
 
@@ -28,11 +29,10 @@ struct StartReport {
 
 // A worker's end; the XXH64 of each of its parameters follows.
 struct WorkerReport {
-  static constexpr std::uint64_t kKind = 0x32524B524F575254;  // "TRWORKR2"
+  static constexpr std::uint64_t kKind = 0x33524B524F575254;  // "TRWORKR3"
 
-  Counters counters;
-  std::uint64_t steps = 0;
-  double cpu_seconds = 0;
+  Counters counters;    // of this process
+  Totals totals;        // of the run
   double loss_sum = 0;  // of its last steps
   std::uint64_t losses = 0;
   std::uint64_t diverged_step = 0;  // 0: it has not

@@ -103,10 +103,13 @@ struct TrainHooks {
 
 struct TrainResult {
   std::uint64_t steps = 0;          // computed, those before a resumption included
-  std::uint64_t resumed_after = 0;  // steps; what is counted and timed began there
-  std::uint64_t values = 0;         // in the model
-  int servers = 0;                  // nodes beside the workers
-  bool servers_encode = true;       // with the pull codec, which nobody else uses
+  std::uint64_t resumed_after = 0;  // steps; the busiest node is that since then
+  // Steps before the first that is counted and timed: 0, but for a run whose checkpoint is of a
+  // version that did not say what came before it.
+  std::uint64_t counted_after = 0;
+  std::uint64_t values = 0;    // in the model
+  int servers = 0;             // nodes beside the workers
+  bool servers_encode = true;  // with the pull codec, which nobody else uses
   // Whether the model measured is worker 0's replica, which all others equal, not the servers'.
   bool workers_own_model = false;
   double test_accuracy = 0;  // of the model, or of its moving average; 0 to 1
@@ -115,15 +118,15 @@ struct TrainResult {
   // The first step since which a worker's training has diverged (LossWatch) up to the end; the job
   // ended there where the loss was not finite, unless it was to keep going.
   std::optional<std::uint64_t> diverged_step;
-  double seconds = 0;               // of training, without loading data and without the test
-  double compute_seconds = 0;       // processor time of a worker's step without codecs, mean
-  double codec_seconds = 0;         // encoding and decoding at a worker and step, mean
+  double seconds = 0;          // of worker 0's training, without loading data and without the test
+  double compute_seconds = 0;  // processor time of a worker's step without codecs, mean
+  double codec_seconds = 0;    // encoding and decoding at a worker and step, mean
   std::string parameters_checksum;  // XXH64 of the model, in hex
   // The model's parameters and statistics, by name.
   std::map<std::string, NodeCheckpoint::Array> model;
   Counters worker_counters;  // summed over workers
-  // Of the node that most goes through, server or worker, in both directions; and the values that
-  // these bytes stand for.
+  // Of the node that most went through since resumed_after, server or worker, in both directions;
+  // and the values that these bytes stand for.
   std::uint64_t busiest_node_bytes = 0;
   std::uint64_t busiest_node_values = 0;
 };

@@ -14,6 +14,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kFinalLossSteps = 50;
+// Of a checkpoint.
+constexpr const char* kTotalsFact = "totals";
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -91,6 +93,29 @@ void Worker::go_on_from_checkpoint() {
   sampler_.seek(resume_->step());
   losses_ = doubles_in(resume_->fact(rank, "losses"));
   loss_watch_.resume(doubles_in(resume_->fact(rank, "loss-watch")));
+  take_over_totals();
+}
+
+// Its own, and where workers are fewer now those of every one whose place is left.
+void Worker::take_over_totals() {
+  const auto of = [this](int rank) {
+    const std::string text = resume_->fact(rank, kTotalsFact);
+    return text.empty() ? Totals{.since = resume_->step()} : totals_in(doubles_in(text));
+  };
+  before_ = of(transport_.rank());
+  for (int rank = transport_.rank() + config_.workers; rank < resume_->nodes();
+       rank += config_.workers) {
+    before_.take_over(of(rank));
+  }
+}
+
+Totals Worker::totals_so_far() const {
+  Totals totals = before_;
+  totals.seconds += seconds_of_training();
+  totals.take_over({.steps = steps_,
+                    .cpu_seconds = thread_cpu_seconds() - cpu_start_ - observing_cpu_seconds_,
+                    .counters = communicator_->counters()});
+  return totals;
 }
 
 // Of exchanges without one model for all, every worker's counts.
@@ -114,6 +139,7 @@ void Worker::save_if_due() {
   if (add_server_) add_server_(checkpoint);
   checkpoint.add_fact("losses", text_of(losses_));
   checkpoint.add_fact("loss-watch", text_of(loss_watch_.state()));
+  checkpoint.add_fact(kTotalsFact, text_of(numbers_of(totals_so_far())));
   hooks_.on_checkpoint(checkpoint.take());
 }
 
@@ -166,7 +192,7 @@ void Worker::report_observation() {
 
 void Worker::run() {
   start_ = Clock::now();
-  const double cpu_start = thread_cpu_seconds();
+  cpu_start_ = thread_cpu_seconds();
   // Not before: from here on nobody else receives at this end of the network.
   communicator_ =
       make_communicator(job_, transport_, update_, nullptr,
@@ -180,8 +206,7 @@ void Worker::run() {
   std::vector<std::span<float>> parameters;
   for (const auto& parameter : network_->parameters()) parameters.push_back(values_of(parameter));
   communicator_->finish(parameters);
-  cpu_seconds_ = thread_cpu_seconds() - cpu_start - observing_cpu_seconds_;
-  seconds_ = seconds_of_training();
+  totals_ = totals_so_far();
 }
 
 void Worker::trace(TraceKind kind, std::size_t tensor) const {

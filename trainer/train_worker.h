@@ -17,6 +17,7 @@
 #include "trainer/evaluation.h"
 #include "trainer/loss_watch.h"
 #include "trainer/observer.h"
+#include "trainer/totals.h"
 
 namespace tersewire::trainer {
 
@@ -72,9 +73,8 @@ class Worker {
   // Of the last steps.
   [[nodiscard]] const std::deque<double>& losses() const { return losses_; }
   [[nodiscard]] const LossWatch& loss_watch() const { return loss_watch_; }
-  [[nodiscard]] std::uint64_t steps() const { return steps_; }
-  [[nodiscard]] double seconds() const { return seconds_; }
-  [[nodiscard]] double cpu_seconds() const { return cpu_seconds_; }
+  // With what was counted before a resumption.
+  [[nodiscard]] const Totals& totals() const { return totals_; }
 
  private:
   [[nodiscard]] Update own_update(const TrainConfig& config);
@@ -83,7 +83,9 @@ class Worker {
   void push(std::size_t tensor, std::span<const float> gradient);
   void push_clipped();
   void go_on_from_checkpoint();
+  void take_over_totals();
   [[nodiscard]] bool has_a_model_of_its_own() const;
+  [[nodiscard]] Totals totals_so_far() const;
   void save_if_due();
   void observe_if_due();
   void observe(std::size_t tensor, std::span<const float> gradient);
@@ -124,8 +126,9 @@ class Worker {
   std::uint64_t steps_ = 0;
   std::uint64_t step_ = 0;
   std::chrono::steady_clock::time_point start_;
-  double seconds_ = 0;
-  double cpu_seconds_ = 0;
+  double cpu_start_ = 0;
+  Totals before_;  // a resumption
+  Totals totals_;
 };
 
 }  // namespace tersewire::trainer
