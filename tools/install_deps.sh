@@ -11,7 +11,7 @@ packages="
   libcli11-dev nlohmann-json3-dev
   libprotobuf-dev protobuf-compiler libisal-dev libmicrohttpd-dev
   libcurl4-openssl-dev ca-certificates libssl-dev libarchive-dev
-  libgtest-dev librandom123-dev
+  libgtest-dev librandom123-dev verilator
   python3-dev python3-numpy python3-pytest python3-torch python3-pip python3-setuptools python3-venv
   python3-wheel pybind11-dev libdlpack-dev
   libsnappy-dev liblz4-dev libzstd-dev libzfp-dev
