@@ -35,7 +35,8 @@ constexpr const char* kServers = "servers";
 constexpr const char* kSettings = "settings";
 
 // Those in which the processes of a job may differ.
-constexpr std::array<const char*, 4> kOfAProcess{"data", "deadline", "progress-limit", "transport"};
+constexpr std::array<const char*, 5> kOfAProcess{"data", "deadline", "progress-limit", "threads",
+                                                 "transport"};
 
 Settings of_the_job(Settings settings) {
   for (const char* name : kOfAProcess) settings.erase(name);

@@ -29,12 +29,13 @@ using Config = std::map<std::string, Json>;
 constexpr std::array<double, 3> kUsualRates{1e7, 1e8, 1e9};
 
 // What makes no other design of a run.
-constexpr std::array<const char*, 8> kNoDesign{"seed",
+constexpr std::array<const char*, 9> kNoDesign{"seed",
                                                "steps",
                                                "checkpoint_steps",
                                                "observe_steps",
                                                "deadline_seconds",
                                                "progress_limit_seconds",
+                                               "threads",
                                                "recipe",
                                                "transport"};
 // What makes another job of it.

@@ -267,9 +267,9 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
 }
 
 // What a run that goes on may have otherwise than before.
-const std::set<std::string> kChangeable{"workers",          "servers",        "transport",
-                                        "deadline",         "progress-limit", "data",
-                                        "checkpoint-steps", "observe-steps",  "keep-going"};
+const std::set<std::string> kChangeable{
+    "workers", "servers",          "transport",     "deadline",   "progress-limit",
+    "data",    "checkpoint-steps", "observe-steps", "keep-going", "threads"};
 
 // Finds the last checkpoint.
 void find_checkpoint(TrainFlags& flags) {
@@ -430,6 +430,9 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
       "terngrad-paper, adacomp-paper");
   option("--transport", config.transport,
          "What carries the bytes: in-process (threads), or mpi (processes that mpirun starts)");
+  option("--threads", config.threads,
+         "Threads of each node's codecs [0: the cores allowed over the nodes of this machine]")
+      ->check(CLI::Range(std::size_t{0}, kMaxThreads));
   option("--deadline", config.deadline_seconds,
          "Seconds without a sign of life of a node after which a job over mpi ends")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));

@@ -126,6 +126,7 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"transport", config.transport},
           {"deadline_seconds", config.deadline_seconds},
           {"progress_limit_seconds", config.progress_limit_seconds},
+          {"threads", config.threads},
           {"steps", config.steps},
           {"checkpoint_steps", config.checkpoint_steps},
           {"observe_steps", config.observe_steps},

@@ -77,6 +77,23 @@ TEST(Train, ServersAndThreadsDoNotChangeTheModel) {
   EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, one);
 }
 
+// LeNet's largest tensor is one that threads share.
+TEST(Train, ThreadsOfTheCodecsDoNotChangeTheModel) {
+  for (const char* codec : {"3lc", "terngrad", "inceptionn"}) {
+    TrainConfig config;
+    config.workers = 2;
+    config.batch = 4;
+    config.steps = 3;
+    config.policy = "";
+    config.push_codec = codec;
+    const DataSplits data = load_data(config);
+    config.threads = 1;
+    const std::string alone = train(config, data, {}).parameters_checksum;
+    config.threads = 3;
+    EXPECT_EQ(train(config, data, {}).parameters_checksum, alone) << codec;
+  }
+}
+
 TEST(Train, LearnsWhereWorkersOwnTheModel) {
   for (const std::string exchange : kOwnedByWorkers) {
     SCOPED_TRACE(exchange);

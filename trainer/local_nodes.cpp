@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "tersewire/error.h"
+#include "trainer/codec_threads.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -303,9 +304,10 @@ void LocalNodes::run_one_server(Transport& end) {
   ServerEnd stoppable(end, stop_);
   ServerReport report;
   const int rank = end.rank();
+  const auto threads = make_codec_threads(config_, nodes());
   report.counters =
-      run_server(job_, stoppable, needs_update(job_, rank) ? servers_update() : Update(), nullptr,
-                 resume_ ? &resume_->exchange_of(rank) : nullptr,
+      run_server(job_, stoppable, needs_update(job_, rank) ? servers_update() : Update(),
+                 threads.get(), resume_ ? &resume_->exchange_of(rank) : nullptr,
                  [this, rank](const NodeState& state) { save_server(state, rank); });
   saver_.finish(rank);
   end.send(0, pack_report(report, bytes_of(told_by(end.rank()))));

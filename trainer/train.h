@@ -40,6 +40,8 @@ struct TrainConfig {
   // As Job::deadline and Job::progress_limit, in seconds.
   std::uint64_t deadline_seconds = 120;
   std::uint64_t progress_limit_seconds = 3600;
+  // Of each node's codecs; 0: the cores that this process may use over the nodes of this machine.
+  std::size_t threads = 0;
   std::uint64_t steps = 1000;
   std::size_t batch = 16;            // images a worker and step
   double learning_rate = 0.01;       // the global one, which the schedule takes parts of

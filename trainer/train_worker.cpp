@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tersewire/error.h"
+#include "trainer/codec_threads.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -193,9 +194,10 @@ void Worker::report_observation() {
 void Worker::run() {
   start_ = Clock::now();
   cpu_start_ = thread_cpu_seconds();
+  threads_ = make_codec_threads(config_, job_.workers + server_nodes(job_));
   // Not before: from here on nobody else receives at this end of the network.
   communicator_ =
-      make_communicator(job_, transport_, update_, nullptr,
+      make_communicator(job_, transport_, update_, threads_.get(),
                         resume_ != nullptr ? &resume_->exchange_of(transport_.rank()) : nullptr);
   for (step_ = communicator_->begin_step(); !stop_.passed(step_);
        step_ = communicator_->begin_step()) {

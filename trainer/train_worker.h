@@ -111,6 +111,7 @@ class Worker {
   Update update_;
   AddServer add_server_;
   const CheckpointReader* resume_;
+  std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<Communicator> communicator_;
   std::optional<Observer> observer_;        // worker 0's, where somebody wants to know
   std::optional<Observation> observation_;  // of this step
