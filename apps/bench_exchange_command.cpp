@@ -67,6 +67,7 @@ Json rows_json(const bench::ExchangeBenchConfig& config,
                     {"exchange", config.exchange},
                     {"local_steps", config.local_steps},
                     {"raw_from_all", config.raw_from_all},
+                    {"part_values", part_values_json(config.part_values)},
                     {"codec", row.codec},
                     {"transport", config.transport},
                     {"bits_per_second", optional_json(config.bits_per_second)},
@@ -160,7 +161,7 @@ void add_bench_exchange_command(CLI::App& bench) {
   option("--scale", config.scale, "Times so many values in every tensor, above 0 to 1");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
   add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
-                       config.local_steps, config.raw_from_all);
+                       config.local_steps, config.raw_from_all, config.part_values);
   option("--codec", config.codecs, "Codec for both directions; several are measured in turn");
   option("--baseline", flags->baseline, "Codec that speedups are over, or none");
   option("--policy", config.policy, "Rules that go before the codecs, as for 'tersewire train'");

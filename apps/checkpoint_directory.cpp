@@ -18,8 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kDirectoryPrefix = "step-";
-// The number of this format; another one is not read.
-constexpr const char* kVersion = "1";
+// The number of this format. The first, in which arrays are whole tensors, is read too.
+constexpr const char* kVersion = "2";
+constexpr const char* kFirstVersion = "1";
 // When a node writes one, every other has written the one that is two before, and in a tree three
 // (TrainHooks::on_checkpoint).
 constexpr std::size_t kKept = 4;
@@ -92,7 +93,7 @@ Settings settings_in(const TensorFile& file) {
 
 CheckpointJob job_in(const TensorFile& file) {
   const std::string version = text_in(file, kVersionFact);
-  if (version != kVersion) {
+  if (version != kVersion && version != kFirstVersion) {
     throw Error(ErrorCode::kFailedPrecondition,
                 fmt::format("the checkpoint is of version {}, made by {}, and this program reads "
                             "version {}; resume with the one that made it",

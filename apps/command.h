@@ -72,10 +72,15 @@ class ToldElsewhere : public std::exception {
 // word.
 class ReaderGone : public std::exception {};
 
-// --exchange TEXT, --servers N|colocated, --backup-workers N, --local-steps K and --raw-from-all,
-// as Job takes them.
+// --exchange TEXT, --servers N|colocated, --backup-workers N, --local-steps K, --raw-from-all and
+// --part-values N|whole, as Job takes them.
 void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
-                          int& backup_workers, int& local_steps, bool& raw_from_all);
+                          int& backup_workers, int& local_steps, bool& raw_from_all,
+                          std::size_t& part_values);
+
+// How many values a part has, as --part-values takes it; in JSON a number, or "whole".
+std::string part_values_text(std::size_t part_values);
+nlohmann::json part_values_json(std::size_t part_values);
 
 // Bits per second of a rate as lab/netlab takes them: 10mbit, 1gbit, 2.5gbit. Throws WrongUsage.
 double rate_argument(const std::string& text);

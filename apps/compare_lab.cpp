@@ -147,6 +147,7 @@ class Lab {
         fmt::format("--backup-workers={}", config.backup_workers),
         fmt::format("--local-steps={}", config.local_steps),
         fmt::format("--raw-from-all={}", config.raw_from_all),
+        fmt::format("--part-values={}", part_values_text(config.part_values)),
         fmt::format("--compute-ms={:.3f}", compute_ms),
         fmt::format("--warm-up={}", steps_for(modelled, 2, 100, config.local_steps)),
         fmt::format("--steps={}", steps_for(modelled, 5, 50, config.local_steps)),

@@ -55,6 +55,7 @@ Json frame_json(const Frame& frame) {
   if (elems) check_payload(frame.codec, frame.payload, *elems);
   Json json;
   json["tensor"] = frame.tensor;
+  json["part"] = frame.part;
   json["codec"] = contributors ? "contributors" : codec_name(frame.codec);
   json["parameters"] = parameters_json(frame);
   if (contributors) json["contributors"] = contributors_json(frame.payload);

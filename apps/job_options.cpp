@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "apps/command.h"
 #include "tersewire/communicator.h"
@@ -22,7 +23,24 @@ int servers_number(const std::string& text) {
   throw CLI::ValidationError("--servers", wrong + ", and not colocated");
 }
 
+std::size_t part_values_number(const std::string& text) {
+  if (text == "whole") return Job::kWholeTensors;
+  std::size_t values = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), values);
+  if (error == std::errc() && end == text.data() + text.size()) return values;
+  throw CLI::ValidationError("--part-values", "'" + text + "' is no number of values, nor whole");
+}
+
 }  // namespace
+
+std::string part_values_text(std::size_t part_values) {
+  return part_values == Job::kWholeTensors ? "whole" : std::to_string(part_values);
+}
+
+nlohmann::json part_values_json(std::size_t part_values) {
+  if (part_values == Job::kWholeTensors) return "whole";
+  return part_values;
+}
 
 double rate_argument(const std::string& text) {
   double rate = 0;
@@ -38,7 +56,8 @@ double rate_argument(const std::string& text) {
 }
 
 void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
-                          int& backup_workers, int& local_steps, bool& raw_from_all) {
+                          int& backup_workers, int& local_steps, bool& raw_from_all,
+                          std::size_t& part_values) {
   command
       .add_option("--exchange", exchange,
                   "Which node sends what to whom: parameter-server, gradient-server, "
@@ -60,6 +79,14 @@ void add_exchange_options(CLI::App& command, std::string& exchange, std::optiona
       ->check(CLI::Range(1, kMostLocalSteps));
   command.add_flag("--raw-from-all", raw_from_all,
                    "Send a tensor that is not finite on one worker uncompressed from every worker");
+  command
+      .add_option_function<std::string>(
+          "--part-values",
+          [&part_values](const std::string& text) { part_values = part_values_number(text); },
+          "Cut tensors into parts of so many values at most, a scale and a residual each, or "
+          "whole: "
+          "one a tensor")
+      ->default_str(std::to_string(Job::kDefaultPartValues));
 }
 
 }  // namespace tersewire::apps

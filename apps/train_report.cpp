@@ -119,6 +119,7 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"backup_workers", config.backup_workers},
           {"local_steps", config.local_steps},
           {"raw_from_all", config.raw_from_all},
+          {"part_values", part_values_json(config.part_values)},
           {"push_codec", config.push_codec},
           {"pull_codec", config.pull_codec},
           {"policy", config.policy},

@@ -31,6 +31,7 @@ struct ExchangeBenchConfig {
   int backup_workers = 0;
   int local_steps = 1;
   bool raw_from_all = false;
+  std::size_t part_values = Job::kDefaultPartValues;
   std::string exchange = "parameter-server";
   std::vector<std::string> codecs = {"3lc"};     // each for both directions
   std::optional<std::string> baseline = "fp32";  // the codec that speedups are over; runs first

@@ -32,7 +32,7 @@ double median(std::vector<double> values) {
 
 Update update_of(const Job& job, int rank) {
   if (!needs_update(job, rank)) return {};
-  return [](std::size_t, std::span<const float> mean_gradient, std::span<float> delta) {
+  return [](const Part&, std::span<const float> mean_gradient, std::span<float> delta) {
     std::ranges::transform(mean_gradient, delta.begin(),
                            [](float value) { return -kLearningRate * value; });
   };

@@ -17,6 +17,7 @@ float train(tersewire::Transport& transport, std::shared_ptr<Net> net, int steps
   job.workers = transport.size();
   job.exchange = "all-gather";
   job.push_codec = "3lc";
+  job.part_values = tersewire::Job::kWholeTensors;  // libtorch's optimizer takes no less
   std::vector<torch::Tensor> parameters = net->parameters();
   std::vector<std::span<float>> model;
   const auto elems = [](const torch::Tensor& t) { return static_cast<std::size_t>(t.numel()); };
@@ -26,9 +27,10 @@ float train(tersewire::Transport& transport, std::shared_ptr<Net> net, int steps
   }
   torch::optim::SGD sgd(parameters, torch::optim::SGDOptions(0.02).momentum(0.9));
   // What the workers' mean gradient would change in a tensor. It is pull() that changes it.
-  const auto update = [&](std::size_t i, std::span<const float> mean, std::span<float> delta) {
+  const auto update = [&](const tersewire::Part& part, std::span<const float> mean,
+                          std::span<float> delta) {
     const torch::NoGradGuard no_grad;
-    torch::Tensor& p = parameters[i];
+    torch::Tensor& p = parameters[part.tensor];
     const torch::Tensor before = p.clone();
     p.mutable_grad() = torch::from_blob(const_cast<float*>(mean.data()), p.sizes());
     sgd.step();  // of p alone: no other parameter has a gradient now

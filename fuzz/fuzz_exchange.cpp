@@ -91,7 +91,7 @@ void run_worker(const Job& job, Transport& end, const Update& update) {
 }
 
 void run_node(const Job& job, Transport& end) {
-  const Update copy = [](std::size_t, std::span<const float> mean, std::span<float> delta) {
+  const Update copy = [](const Part&, std::span<const float> mean, std::span<float> delta) {
     std::ranges::copy(mean, delta.begin());
   };
   const Update update = needs_update(job, end.rank()) ? copy : Update();

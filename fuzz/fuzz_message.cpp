@@ -71,9 +71,12 @@ std::size_t varint_bytes(std::uint32_t value) {
   return bytes;
 }
 
-// What a writer makes of `bytes`: the same, with the unused bits of the frames' flags at 0.
+// What a writer makes of `bytes`: the same of this version, with the unused bits of the frames'
+// flags at 0.
 std::vector<std::byte> without_unused_bits(std::vector<std::byte> bytes, const Message& message,
                                            const std::byte* first) {
+  constexpr std::size_t kVersionOffset = 2;
+  bytes[kVersionOffset] = std::byte{2};
   std::size_t at = kMessageOverheadBytes;
   for (const Frame& frame : message.frames) {
     bytes[at + varint_bytes(frame.tensor) + 1] &= std::byte{0x3F};

@@ -35,12 +35,16 @@ Shape shape_argument(const py::object& shape, bool is_number) {
 
 std::shared_ptr<TensorEncoder> make_tensor_encoder(const Codec& codec, const py::object& shape,
                                                    std::uint64_t seed, std::uint32_t sender,
-                                                   std::uint32_t tensor, const std::string& kind) {
+                                                   std::uint32_t tensor, std::uint64_t first_elem,
+                                                   const std::string& kind) {
   // numpy's integers are no int, and its arrays of sides are no number.
   const bool any_shape = PyIndex_Check(shape.ptr()) != 0 && PySequence_Check(shape.ptr()) == 0;
-  return std::make_shared<TensorEncoder>(
-      codec, shape_argument(shape, any_shape), any_shape,
-      EncoderContext{.seed = seed, .sender = sender, .tensor = tensor, .kind = tensor_kind(kind)});
+  return std::make_shared<TensorEncoder>(codec, shape_argument(shape, any_shape), any_shape,
+                                         EncoderContext{.seed = seed,
+                                                        .sender = sender,
+                                                        .tensor = tensor,
+                                                        .first_elem = first_elem,
+                                                        .kind = tensor_kind(kind)});
 }
 
 // The residual of an encoder, which it keeps alive, with the buffer protocol.
@@ -158,14 +162,16 @@ Raises Error (kInvalidArgument) that names the part that is wrong and what would
       .def("max_encoded_bytes", &Codec::max_encoded_bytes, py::arg("elems"),
            "No payload for so many values is longer.")
       .def("encoder", &make_tensor_encoder, py::arg("shape"), py::kw_only(), py::arg("seed") = 0,
-           py::arg("sender") = 0, py::arg("tensor") = 0, py::arg("kind") = "other",
+           py::arg("sender") = 0, py::arg("tensor") = 0, py::arg("first_elem") = 0,
+           py::arg("kind") = "other",
            R"(An Encoder for tensors of one shape.
 
-shape   the sides, or a number of values, which any shape may have
-seed    the job's, for stochastic codecs
-sender  rank of the node that encodes, below 2^24
-tensor  the tensor's number in its job
-kind    conv, dense, recurrent, norm, bias, embedding or other; adacomp goes by it
+shape       the sides, or a number of values, which any shape may have
+seed        the job's, for stochastic codecs
+sender      rank of the node that encodes, below 2^24
+tensor      the tensor's number in its job
+first_elem  where the values begin in it: a multiple of 4
+kind        conv, dense, recurrent, norm, bias, embedding or other; adacomp goes by it
 
 Stochastic codecs draw by seed, sender, tensor, step and element, and nothing else. Raises Error
 (kInvalidArgument) for any other shape.

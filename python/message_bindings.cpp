@@ -35,6 +35,7 @@ ElementType type_named(const std::string& name) {
 // A Frame whose payload keeps its own memory alive.
 struct OwnedFrame {
   std::uint32_t tensor;
+  std::uint32_t part;
   Payload payload;
   std::optional<Description> description;
 };
@@ -46,9 +47,10 @@ struct OwnedMessage {
 };
 
 OwnedFrame make_frame(std::uint32_t tensor, const Payload& payload,
-                      std::optional<std::vector<std::uint64_t>> shape, const std::string& dtype) {
+                      std::optional<std::vector<std::uint64_t>> shape, const std::string& dtype,
+                      std::uint32_t part) {
   const ElementType type = type_named(dtype);
-  OwnedFrame frame{.tensor = tensor, .payload = payload, .description = {}};
+  OwnedFrame frame{.tensor = tensor, .part = part, .payload = payload, .description = {}};
   if (shape) frame.description = Description{type, std::move(*shape)};
   return frame;
 }
@@ -64,15 +66,17 @@ py::object dtype_of(const OwnedFrame& frame) {
 }
 
 void bind_frame(py::module_& module) {
-  py::class_<OwnedFrame>(module, "Frame", "One tensor's payload in a message.")
+  py::class_<OwnedFrame>(module, "Frame", "The payload of a tensor's part in a message.")
       .def(py::init(&make_frame), py::arg("tensor"), py::arg("payload"), py::kw_only(),
-           py::arg("shape") = py::none(), py::arg("dtype") = "float32",
+           py::arg("shape") = py::none(), py::arg("dtype") = "float32", py::arg("part") = 0,
            R"(tensor   the tensor's number in its job
 payload  what it became
 shape    its sides, for readers that do not know them: a frame of a file has them
-dtype    "float32" or "float64", beside a shape)")
+dtype    "float32" or "float64", beside a shape
+part     the part's place among the tensor's: 0 where it is not cut)")
       .def_readonly("tensor", &OwnedFrame::tensor, "The tensor's number in its job.")
-      .def_readonly("payload", &OwnedFrame::payload, "What the tensor became.")
+      .def_readonly("part", &OwnedFrame::part, "The part's place among the tensor's.")
+      .def_readonly("payload", &OwnedFrame::payload, "What the part became.")
       .def_property_readonly("shape", &shape_of, "The sides; None where the frame has none.")
       .def_property_readonly("dtype", &dtype_of,
                              "\"float32\" or \"float64\"; None where the frame has no shape.");
@@ -98,6 +102,7 @@ py::bytes pack(const std::string& kind, const std::vector<OwnedFrame>& frames, s
   MessageWriter writer({.kind = message_kind_named(kind), .sender = sender, .step = step});
   for (const OwnedFrame& frame : frames) {
     writer.add({.tensor = frame.tensor,
+                .part = frame.part,
                 .codec = frame.payload.codec,
                 .not_finite = frame.payload.not_finite,
                 .description = frame.description,
@@ -113,6 +118,7 @@ OwnedMessage parse(const py::object& data) {
   OwnedMessage owned{.header = message.header, .frames = {}, .wire_bytes = memory->bytes().size()};
   for (const Frame& frame : message.frames) {
     owned.frames.push_back({.tensor = frame.tensor,
+                            .part = frame.part,
                             .payload = {.codec = frame.codec,
                                         .not_finite = frame.not_finite,
                                         .bytes = frame.payload,

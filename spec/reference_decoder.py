@@ -45,11 +45,14 @@ TYPE_NAMES = {TYPE_F32: "f32", TYPE_F64: "f64"}
 
 FLAG_DESCRIBED = 0x01
 FLAG_NOT_FINITE = 0x02
-FLAGS_RESERVED = 0x3C
+FLAG_PART = 0x04
+FLAGS_RESERVED = 0x38
 
+VERSION = 2
 HEADER_BYTES = 28
 SMALLEST_FRAME = 4
 MAX_TENSOR = 2**32 - 1
+MAX_PART = 2**32 - 1
 MAX_RANK = 32
 MAX_DIMENSION = 2**40
 MAX_ELEMENTS = 2**40
@@ -69,6 +72,7 @@ class Description:
 @dataclass
 class Frame:
     tensor: int
+    part: int  # its place among the tensor's
     codec: int
     flags: int
     description: Optional[Description]
@@ -118,8 +122,8 @@ def parse_header(data):
     magic, version, kind, sender, step, count, checksum = struct.unpack_from("<2sBBIQIQ", data)
     if magic != b"TW":
         raise Rejected(0, "The magic is not TW")
-    if version != 1:
-        raise Rejected(2, f"The version is {version} and not 1")
+    if version != VERSION and not (version == 1 and kind in (FILE, STATE)):
+        raise Rejected(2, f"The version is {version} and not {VERSION}, in a message of kind {kind}")
     if xxh64(data[:20] + data[HEADER_BYTES:]) != checksum:
         raise Rejected(20, "The checksum is wrong")
     if kind not in KIND_NAMES:
@@ -140,11 +144,20 @@ def parse_frame(cursor):
         raise Rejected(cursor.offset() - 1, f"The flags {flags:#04x} set a reserved bit")
     if flags & FLAG_NOT_FINITE and codec != FP32:
         raise Rejected(cursor.offset() - 1, "A not-finite frame has a codec other than fp32")
+    part = parse_part(cursor) if flags & FLAG_PART else 0
     description = parse_description(cursor) if flags & FLAG_DESCRIBED else None
     length = cursor.varint(LARGEST_PAYLOAD, "payload length")
     payload_offset = cursor.offset()
     payload = cursor.take(length, "payload")
-    return Frame(tensor, codec, flags, description, payload, offset, payload_offset)
+    return Frame(tensor, part, codec, flags, description, payload, offset, payload_offset)
+
+
+def parse_part(cursor):
+    start = cursor.offset()
+    part = cursor.varint(MAX_PART, "part number")
+    if part == 0:
+        raise Rejected(start, "The part number is 0, which the flag alone says")
+    return part
 
 
 def parse_description(cursor):
@@ -186,6 +199,11 @@ def check_plain_fp32(frame):
         raise Rejected(frame.offset, "The frame is not a plain fp32 frame")
 
 
+def check_no_part(frame):
+    if frame.part != 0:
+        raise Rejected(frame.offset, "The frame names a part, and its message is of none")
+
+
 def check_scalers(message):
     if not message.frames:
         raise Rejected(16, "There are no scalers")
@@ -194,9 +212,11 @@ def check_scalers(message):
         check_plain_fp32(frame)
         if not frame.payload or len(frame.payload) % 4:
             raise Rejected(frame.payload_offset, "The payload does not hold one or more scalers")
-        if frame.tensor in seen:
-            raise Rejected(frame.offset, f"Tensor {frame.tensor} has scalers twice")
-        seen.add(frame.tensor)
+        if (frame.tensor, frame.part) in seen:
+            raise Rejected(
+                frame.offset, f"Part {frame.part} of tensor {frame.tensor} has scalers twice"
+            )
+        seen.add((frame.tensor, frame.part))
         for index, bits in enumerate(struct.iter_unpack("<I", frame.payload)):
             if bits[0] > PLUS_INFINITY:
                 raise Rejected(frame.payload_offset + 4 * index, "A scaler is negative or a NaN")
@@ -207,6 +227,7 @@ def check_checksum(message):
         raise Rejected(16, f"A checksum message has {len(message.frames)} frames and not one")
     frame = message.frames[0]
     check_plain_fp32(frame)
+    check_no_part(frame)
     if frame.tensor != 0:
         raise Rejected(frame.offset, "The tensor number in a checksum message is not 0")
     if len(frame.payload) != 8:
@@ -219,6 +240,7 @@ def check_finiteness(message):
         raise Rejected(16, f"A finiteness message has {len(message.frames)} frames and not one")
     frame = message.frames[0]
     check_plain_fp32(frame)
+    check_no_part(frame)
     if not frame.payload or len(frame.payload) % 4:
         raise Rejected(frame.payload_offset, "The payload does not hold one or more words")
 
@@ -229,6 +251,7 @@ def check_single_described_frame(message):
         raise Rejected(16, f"A {name} message has {len(message.frames)} frames and not one")
     if message.frames[0].description is None:
         raise Rejected(message.frames[0].offset, f"The frame of a {name} message is not described")
+    check_no_part(message.frames[0])
 
 
 def check_file_zeros(message):
@@ -249,9 +272,13 @@ def check_contributors_rules(message):
             raise Rejected(frame.offset, "A contributors frame is not in a pull message")
         if frame.description is not None:
             raise Rejected(frame.offset, "A contributors frame is described")
-        if follower is None or follower.codec == CONTRIBUTORS or follower.tensor != frame.tensor:
+        if (
+            follower is None
+            or follower.codec == CONTRIBUTORS
+            or (follower.tensor, follower.part) != (frame.tensor, frame.part)
+        ):
             raise Rejected(
-                frame.offset, "A contributors frame is not directly before a frame for its tensor"
+                frame.offset, "A contributors frame is not directly before a frame for its part"
             )
 
 
@@ -344,6 +371,7 @@ def frame_as_json(frame, decoded):
         description = {"type": frame.description.element_type, "dims": frame.description.dims}
     described = {
         "tensor": frame.tensor,
+        "part": frame.part,
         "codec": frame.codec,
         "flags": frame.flags,
         "description": description,
@@ -365,7 +393,7 @@ def print_text(message, decoded):
         if result.bitmap is not None:
             size = f"bitmap {result.bitmap.hex()}"
         print(
-            f"frame {index}: tensor {frame.tensor}, codec {frame.codec}"
+            f"frame {index}: tensor {frame.tensor}, part {frame.part}, codec {frame.codec}"
             f" ({CODEC_NAMES[frame.codec]}), flags {frame.flags:#04x},"
             f" {description_text(frame.description)}, {size}"
         )

@@ -32,11 +32,13 @@ from reference_decoder import (
     FILE,
     FLAG_DESCRIBED,
     FLAG_NOT_FINITE,
+    FLAG_PART,
     FP32,
     OLAND_RAJ,
     STATE,
     TYPE_F32,
     TYPE_F64,
+    VERSION,
     Rejected,
     TooLarge,
     decode_message,
@@ -49,16 +51,19 @@ def description(element_type, dims):
     return bytes([element_type, len(dims)]) + b"".join(varint(dim) for dim in dims)
 
 
-def frame(tensor, codec, payload, described=None, flags=0):
+def frame(tensor, codec, payload, described=None, flags=0, part=0):
     """described holds the bytes of the description, or is None."""
     if described is not None:
         flags |= FLAG_DESCRIBED
-    head = varint(tensor) + bytes([codec, flags]) + (described or b"")
+    if part:
+        flags |= FLAG_PART
+    head = varint(tensor) + bytes([codec, flags])
+    head += (varint(part) if part else b"") + (described or b"")
     return head + varint(len(payload)) + payload
 
 
 def message(kind, sender, step, frames):
-    return sealed(struct.pack("<2sBBIQI", b"TW", 1, kind, sender, step, len(frames)), frames)
+    return sealed(struct.pack("<2sBBIQI", b"TW", VERSION, kind, sender, step, len(frames)), frames)
 
 
 def sealed(header, frames):

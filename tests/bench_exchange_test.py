@@ -129,7 +129,7 @@ class BenchExchangeTest(unittest.TestCase):
                 ("there is no exchange 'star'", ["--exchange", "star"]),
                 ("does not fit exchange ring", ["--exchange", "ring"]),
                 ("there is no transport 'udp'; use in-process or mpi", ["--transport", "udp"]),
-                ("cannot share 8 tensors", ["--model", "lenet", "--servers", 9]),
+                ("cannot share 8 ", ["--model", "lenet", "--servers", 9, "--part-values", "whole"]),
                 ("cannot be backups", ["--workers", 2, "--backup-workers", 2]),
                 ("policy rule 'x' has no codec", ["--policy", "x"]),
                 ("'10' is no rate; write 10mbit", ["--rate", "10"]),

@@ -339,7 +339,7 @@ class DamagedMessages(CommandLineTest):
 
     def test_foreign_files(self):
         message = self.encoded([1.0], (1,))
-        self.refuse_all([message[:2] + b"\x02" + message[3:]], "version 2")
+        self.refuse_all([message[:2] + b"\x03" + message[3:]], "version 3")
         self.refuse_all([b"\x89PNG" + bytes(100), self.read("in.npy")], "TW")
 
     def test_damage_under_a_fitting_checksum(self):
@@ -772,7 +772,7 @@ class Train(CommandLineTest):
             (2, "3lc:s=16", ("--codec", "3lc:s=16")),
             (2, "matches none", ("--policy", "kind=norm:fp32")),
             (2, "no model", ("--model", "vgg")),
-            (2, "9 servers", ("--servers", "9")),
+            (2, "9 servers", ("--servers", "9", "--part-values", "whole")),
             (2, "epochs", ("--epochs", "nan")),
             (2, "parameter-server, gradient-server", ("--exchange", "relay")),
             (2, "3lc does not fit", ("--exchange", "ring")),

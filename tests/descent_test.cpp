@@ -226,10 +226,21 @@ TrainConfig plain_config() {
   return config;
 }
 
+// Its tensors, as parts.
+std::vector<Part> whole_parts(const Network& network) {
+  std::vector<Part> parts;
+  for (const auto& parameter : network.parameters()) {
+    parts.push_back(
+        {.number = parts.size(), .tensor = parts.size(), .begin = 0, .elems = parameter.elems});
+  }
+  return parts;
+}
+
 // A model and what moves one tensor of it.
 struct Mover {
   explicit Mover(const TrainConfig& config, std::uint64_t seed = 1)
-      : network(Network::make(config.model, 0, seed)), descent(config, *network) {}
+      : network(Network::make(config.model, 0, seed)),
+        descent(config, *network, whole_parts(*network)) {}
 
   [[nodiscard]] std::span<float> values() const { return values_of(network->parameters()[kBias]); }
 
@@ -356,8 +367,8 @@ TEST(Descent, ResumesToTheBit) {
         second.step(step);
       }
       EXPECT_TRUE(std::ranges::equal(second.values(), whole.values()));
-      const TensorDescentState expected = whole.descent.state(kBias);
-      const TensorDescentState state = second.descent.state(kBias);
+      const PartDescentState expected = whole.descent.state(kBias);
+      const PartDescentState state = second.descent.state(kBias);
       EXPECT_EQ(state.steps, expected.steps);
       EXPECT_EQ(state.buffers, expected.buffers);
       EXPECT_EQ(state.buffers.count("average"), 1U);
@@ -370,8 +381,8 @@ TEST(Descent, RefusesTheStateOfAnother) {
   config.momentum = 0.9;
   Mover mover(config);
   mover.step(0);
-  const TensorDescentState before = mover.descent.state(kBias);
-  const auto refused = [&](const TensorDescentState& saved) {
+  const PartDescentState before = mover.descent.state(kBias);
+  const auto refused = [&](const PartDescentState& saved) {
     const std::string sentence = sentence_of([&] { mover.descent.resume(kBias, saved); });
     EXPECT_EQ(mover.descent.state(kBias).steps, before.steps);
     EXPECT_EQ(mover.descent.state(kBias).buffers, before.buffers);

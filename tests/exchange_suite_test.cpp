@@ -42,6 +42,12 @@ void expect_refused(const Job& job) {
   }
 }
 
+// The same job with its tensors in parts: of 65, 7 and 31 values 5, 1 and 2.
+Job cut(Job job) {
+  job.part_values = 16;
+  return job;
+}
+
 void expect_right(const TestedExchange& exchange, const TestedCodec& codec, const Job& job) {
   const Outcome outcome = run_job(job, suite_behaviour(codec));
   expect_no_errors(outcome);
@@ -58,6 +64,7 @@ TEST_P(EveryExchange, AveragesLikeAPlainReferenceOrRefusesTheCodec) {
       const Job job = suite_job(GetParam(), codec.text, workers);
       if (fits(GetParam(), codec)) {
         expect_right(GetParam(), codec, job);
+        expect_right(GetParam(), codec, cut(job));
       } else {
         expect_refused(job);
       }

@@ -87,10 +87,10 @@ struct Behaviour {
 
 // Plain gradient descent with rate 1, so that deltas are minus the mean gradients.
 inline Update descend(Model& global) {
-  return [&global](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
+  return [&global](const Part& part, std::span<const float> mean, std::span<float> delta) {
     for (std::size_t i = 0; i < mean.size(); ++i) {
       delta[i] = -mean[i];
-      global[tensor][i] += delta[i];
+      global[part.tensor][part.begin + i] += delta[i];
     }
   };
 }

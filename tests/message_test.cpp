@@ -30,7 +30,7 @@ Bytes one_push() {
 
 TEST(Message, IsTheBytesThatTheSpecificationSays) {
   // The checksum was worked out with spec/reference_encoder.py.
-  const Bytes expected = bytes_of({'T', 'W', 1, 1, 3, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0});
+  const Bytes expected = bytes_of({'T', 'W', 2, 1, 3, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0});
   const Bytes message = one_push();
   ASSERT_EQ(message.size(), kMessageOverheadBytes + 5 + 4);
   EXPECT_EQ(std::memcmp(message.data(), expected.data(), expected.size()), 0);

@@ -47,7 +47,7 @@ Job make_job(const std::string& how, const std::string& exchange, int workers) {
 }
 
 Update copy_the_mean() {
-  return [](std::size_t, std::span<const float> mean, std::span<float> delta) {
+  return [](const Part&, std::span<const float> mean, std::span<float> delta) {
     std::copy(mean.begin(), mean.end(), delta.begin());
   };
 }

@@ -144,10 +144,12 @@ TEST(ParameterServer, ABadJobOnOneNodeEndsTheOthersAtOnce) {
   EXPECT_THROW(make_communicator(job, *ends[0])->begin_step(), Error);
 }
 
-TEST(ParameterServer, SpreadsTensorsOverServersBySize) {
-  const Job job = make_job(1, 2, "3lc");
-  const std::vector<int> owners = tensor_servers(job);
-  EXPECT_EQ(owners, (std::vector<int>{2, 2, 1}));
+TEST(ParameterServer, SpreadsPartsOverServersBySize) {
+  Job job = make_job(1, 2, "3lc");
+  // Of 407, 11 and 1003 values: the last is cut at half of all.
+  EXPECT_EQ(part_servers(job), (std::vector<int>{1, 2, 2, 1}));
+  job.part_values = Job::kWholeTensors;
+  EXPECT_EQ(part_servers(job), (std::vector<int>{2, 2, 1}));
 }
 
 TEST(ParameterServer, ATensorsDeltaComesBeforeTheOthersArePushed) {
@@ -368,7 +370,7 @@ TEST(ParameterServer, AnUpdateThatThrowsEndsTheJobEverywhere) {
     threads.emplace_back([&, rank] {
       try {
         if (rank < 2) return run_worker(job, *ends[rank], {}, outcome, 5);
-        run_server(job, *ends[rank], [](std::size_t, std::span<const float>, std::span<float>) {
+        run_server(job, *ends[rank], [](const Part&, std::span<const float>, std::span<float>) {
           throw std::runtime_error("no optimizer");
         });
       } catch (const std::exception& error) {

@@ -21,7 +21,7 @@ struct RunResult {
 };
 
 // Without a memory of its own, so that nothing but the library's state is to be resumed.
-void descend_once(std::size_t /*tensor*/, std::span<const float> mean, std::span<float> delta) {
+void descend_once(const Part& /*part*/, std::span<const float> mean, std::span<float> delta) {
   std::ranges::transform(mean, delta.begin(), [](float value) { return -value; });
 }
 
@@ -464,8 +464,8 @@ TEST_F(BadState, IsRefusedOnWorkersAndServers) {
     }
   };
   // The largest tensor is server 2's.
-  on_both("for 2 tensors, and the job has 3", [](auto, Model& own) { own.pop_back(); });
-  on_both("for 0 tensors, and the job has 3", [](auto, Model& own) { own.clear(); });
+  on_both("for 2 parts of tensors, and the job has 3", [](auto, Model& own) { own.pop_back(); });
+  on_both("for 0 parts of tensors, and the job has 3", [](auto, Model& own) { own.clear(); });
   on_both("has 64 values, and that has 65", [](auto, Model& own) { own[0].pop_back(); });
   on_both("holds a NaN", [&](auto, Model& own) { own[0][3] = nan; });
   on_both("has no residual of tensor 'first.weight'", [](auto, Model& own) { own[0].clear(); });

@@ -12,6 +12,7 @@
 #include "trainer/data/image_samples.h"
 #include "trainer/data/stroke_digits.h"
 #include "trainer/evaluation.h"
+#include "trainer/local_nodes.h"
 #include "trainer/train_worker.h"
 
 namespace tersewire::trainer {
@@ -70,11 +71,17 @@ TEST(Train, RepeatsToTheBitAndDependsOnTheSeed) {
   EXPECT_NE(train(config, small_data(), {}).parameters_checksum, once.parameters_checksum);
 }
 
+// But for what they cut: each part has a scale.
 TEST(Train, ServersAndThreadsDoNotChangeTheModel) {
-  TrainConfig config = small_job();
-  const std::string one = train(config, small_data(), {}).parameters_checksum;
-  config.servers = 3;
-  EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, one);
+  TrainConfig whole = small_job();
+  whole.part_values = Job::kWholeTensors;
+  const TrainConfig cut = small_job("parameter-server", "fp32");
+  for (TrainConfig config : {whole, cut}) {
+    SCOPED_TRACE(config.push_codec);
+    const std::string one = train(config, small_data(), {}).parameters_checksum;
+    config.servers = 3;
+    EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, one);
+  }
 }
 
 // LeNet's largest tensor is one that threads share.
@@ -145,6 +152,7 @@ TEST(Train, WithoutCompressionAllExchangesComeToTheSameModel) {
 TEST(Train, WhereServersLiveDoesNotChangeTheModel) {
   TrainConfig config = small_job();
   config.workers = 3;
+  config.servers = 3;
   const TrainResult beside = train(config, small_data(), {});
   config.servers = Job::kColocated;
   const TrainResult colocated = train(config, small_data(), {});
@@ -187,6 +195,7 @@ TEST(Train, OneWorkerNeedsNobody) {
 
 TEST(Train, GradientServersDoNotChangeTheModel) {
   TrainConfig config = small_job("gradient-server", "3lc");
+  config.part_values = Job::kWholeTensors;
   const std::string one = train(config, small_data(), {}).parameters_checksum;
   config.servers = 3;
   EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, one);
@@ -255,8 +264,9 @@ TEST(Descent, AProposedStepIsTheOneThatWouldBeTaken) {
   const TrainConfig config = small_job();
   const auto moved = Network::make(config.model, 0, config.seed);
   const auto replica = Network::make(config.model, 0, config.seed);
-  Descent taker(config, *moved);
-  Descent proposer(config, *replica);
+  const std::vector<Part> parts = job_parts(job_of(config));
+  Descent taker(config, *moved, parts);
+  Descent proposer(config, *replica, parts);
   const auto values = values_of(replica->parameters()[0]);
   std::vector<float> gradient(values.size());
   std::iota(gradient.begin(), gradient.end(), -100.0F);
@@ -613,7 +623,12 @@ TEST(Train, JobsThatMakeNoSenseAreRefused) {
   expect_refused([](TrainConfig& c) { c.push_codec = "3lc:s=30"; }, "s must be");
   expect_refused([](TrainConfig& c) { c.workers = 0; }, "at least 1 worker");
   expect_refused([](TrainConfig& c) { c.servers = 0; }, "0 servers");
-  expect_refused([](TrainConfig& c) { c.servers = 7; }, "7 servers");
+  expect_refused(
+      [](TrainConfig& c) {
+        c.servers = 7;
+        c.part_values = Job::kWholeTensors;
+      },
+      "7 servers");
   expect_refused([](TrainConfig& c) { c.steps = 0; }, "at least 1 step");
   expect_refused([](TrainConfig& c) { c.batch = 501; }, "batch");
   expect_refused([](TrainConfig& c) { c.learning_rate = 0; }, "learning rate");

@@ -167,6 +167,7 @@ void Vectors::expect_values(const Frame& frame, const json& expected) {
 void Vectors::expect_frame(const Frame& frame, const json& expected, const json& message) {
   const auto flags = expected.at("flags").get<unsigned>();
   EXPECT_EQ(frame.tensor, expected.at("tensor").get<std::uint32_t>());
+  EXPECT_EQ(frame.part, expected.at("part").get<std::uint32_t>());
   EXPECT_EQ(static_cast<unsigned>(frame.codec), expected.at("codec").get<unsigned>());
   EXPECT_EQ(frame.description.has_value(), (flags & 1u) != 0);
   EXPECT_EQ(frame.not_finite, (flags & 2u) != 0);
@@ -287,8 +288,10 @@ Bytes input_of(const json& encoded, const Bytes& long_input) {
 }
 
 EncoderContext context_of(const json& encoded) {
-  return {
-      .seed = encoded.at("seed"), .sender = encoded.at("sender"), .tensor = encoded.at("tensor")};
+  return {.seed = encoded.at("seed"),
+          .sender = encoded.at("sender"),
+          .tensor = encoded.at("tensor"),
+          .first_elem = encoded.at("first")};
 }
 
 Encoded encode_as_told(Encoder& encoder, const json& encoded, ByteView input, Bytes& out,

@@ -10,10 +10,10 @@
 
 namespace tersewire::trainer {
 
-// One node's. Arrays are named GROUP/TENSOR:
+// One node's. Arrays are named GROUP/TENSOR, or GROUP/TENSOR@BEGIN where they are a part of it:
 //   model               a worker's replica. Worker 0's, and all workers' where they may differ
 //   statistics          worker 0's, of batch normalization
-//   server              the values of a tensor that a server owns
+//   server              the values of a part that a server owns
 //   momentum, ...       what the optimizer keeps, and "average", where the model is owned
 //   pushed, pulled, accumulated    as in NodeState
 struct NodeCheckpoint {

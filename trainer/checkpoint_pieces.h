@@ -21,16 +21,13 @@ NodeCheckpoint::Array array_of(const Network::Parameter& parameter);
 // Puts a node's arrays together.
 class CheckpointWriter {
  public:
-  CheckpointWriter(int rank, std::uint64_t step, const std::vector<TensorInfo>& tensors)
-      : tensors_(tensors) {
-    checkpoint_.rank = rank;
-    checkpoint_.step = step;
-  }
+  // Of a node of `job`, which must outlive it.
+  CheckpointWriter(int rank, std::uint64_t step, const Job& job);
 
-  void add(const std::string& group, std::size_t tensor, std::span<const float> values);
+  void add(const std::string& group, const Part& part, std::span<const float> values);
   void add_parameters(const std::string& group, const std::vector<Network::Parameter>& parameters);
-  void add_descent(const Descent& descent, std::size_t tensor);
-  void add_exchange(const NodeState& state);
+  void add_descent(const Descent& descent, const Part& part);
+  void add_exchange(const NodeState& state, const std::vector<Part>& parts);
   void add_fact(const std::string& name, const std::string& text);
 
   [[nodiscard]] NodeCheckpoint take() { return std::move(checkpoint_); }
@@ -60,16 +57,24 @@ class CheckpointReader {
   // Of a worker; others' stand for one that has none of its own.
   void read_parameters(const std::string& group, int worker,
                        const std::vector<Network::Parameter>& parameters) const;
-  // Of the tensor that a server owned, or that `worker` or another had.
-  void read_descent(Descent& descent, std::size_t tensor, int worker) const;
+  // Of the part that a server owned, or that `worker` or another had.
+  void read_descent(Descent& descent, const Part& part, int worker) const;
   // What the node of this rank said; empty where it was not in the job.
   [[nodiscard]] std::string fact(int rank, const std::string& name) const;
 
  private:
-  // That worker's or, where it has none, the first that there is. `noun`: what of the job must be
-  // as it was.
-  [[nodiscard]] const std::vector<float>& values(const std::string& name, std::size_t elems,
-                                                 int worker, const char* noun) const;
+  // Values of a tensor.
+  struct Wanted {
+    const std::string& group;
+    const std::string& tensor;
+    std::size_t elems;  // of the whole tensor
+    const char* noun;   // what of the job must be as it was
+  };
+  // Those from `begin` on: that worker's or, where it has none, the first that there are, put
+  // together from the parts that nodes have.
+  void read(const Wanted& wanted, std::size_t begin, int worker, std::span<float> out) const;
+  [[nodiscard]] std::span<const float> find(const Wanted& wanted, std::size_t elem,
+                                            int worker) const;
 
   const JobCheckpoint& checkpoint_;
   const Job& job_;

@@ -74,18 +74,20 @@ void check_descent(const TrainConfig& config) {
   schedule_of(config);
 }
 
-Descent::Descent(const TrainConfig& config, const Network& network)
+Descent::Descent(const TrainConfig& config, const Network& network, const std::vector<Part>& parts)
     : rate_(config.learning_rate * (config.scale_learning_rate ? config.workers : 1)),
       schedule_(schedule_of(config)),
       steps_between_(static_cast<std::uint64_t>(config.local_steps)),
       ema_(config.ema),
-      parameters_(network.parameters()),
-      averages_(parameters_.size()),
-      taken_(parameters_.size(), 0),
-      buffers_(parameters_.size()) {
+      averages_(parts.size()),
+      taken_(parts.size(), 0),
+      buffers_(parts.size()) {
   const OptimizerSettings settings = optimizer_settings(config);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const std::span<float> values = values_of(parameters_[i]);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const Network::Parameter& parameter = network.parameters()[parts[i].tensor];
+    const std::span<float> values = values_of(parameter).subspan(parts[i].begin, parts[i].elems);
+    names_.push_back(parameter.name);
+    values_.push_back(values);
     optimizers_.push_back(Optimizer::make(settings, values.data(), values.size()));
     for (const Optimizer::Buffer& buffer : optimizers_[i]->buffers()) {
       buffers_[i].emplace(buffer.name, std::span(buffer.values, values.size()));
@@ -96,73 +98,70 @@ Descent::Descent(const TrainConfig& config, const Network& network)
   }
 }
 
-void Descent::take_step(std::size_t tensor, std::span<const float> gradient,
-                        std::span<float> delta) {
-  advance(tensor, gradient, delta);
-  const std::span<const float> values = values_of(parameters_[tensor]);
+void Descent::take_step(std::size_t part, std::span<const float> gradient, std::span<float> delta) {
+  advance(part, gradient, delta);
+  const std::span<const float> values = values_[part];
   for (std::size_t i = 0; i < delta.size(); ++i) delta[i] = values[i] - delta[i];
 }
 
-void Descent::propose_step(std::size_t tensor, std::span<const float> gradient,
+void Descent::propose_step(std::size_t part, std::span<const float> gradient,
                            std::span<float> delta) {
-  advance(tensor, gradient, delta);
-  const std::span<float> values = values_of(parameters_[tensor]);
+  advance(part, gradient, delta);
+  const std::span<float> values = values_[part];
   for (std::size_t i = 0; i < delta.size(); ++i) {
     const float after = std::exchange(values[i], delta[i]);
     delta[i] = after - values[i];
   }
 }
 
-void Descent::advance(std::size_t tensor, std::span<const float> gradient,
-                      std::span<float> before) {
-  std::ranges::copy(values_of(parameters_[tensor]), before.begin());
-  const std::uint64_t taken = taken_[tensor]++;
+void Descent::advance(std::size_t part, std::span<const float> gradient, std::span<float> before) {
+  std::ranges::copy(values_[part], before.begin());
+  const std::uint64_t taken = taken_[part]++;
   const double rate = rate_ * schedule_.at(taken * steps_between_);
-  optimizers_[tensor]->step(gradient.data(), rate, taken);
-  update_average(tensor);
+  optimizers_[part]->step(gradient.data(), rate, taken);
+  update_average(part);
 }
 
-void Descent::update_average(std::size_t tensor) {
+void Descent::update_average(std::size_t part) {
   if (ema_ == 0) return;
-  const auto taken = static_cast<double>(taken_[tensor]);
-  const auto part = static_cast<float>(1 - std::min(ema_, (1 + taken) / (10 + taken)));
-  const std::span<const float> values = values_of(parameters_[tensor]);
-  std::vector<float>& average = averages_[tensor];
-  for (std::size_t i = 0; i < average.size(); ++i) average[i] += part * (values[i] - average[i]);
+  const auto taken = static_cast<double>(taken_[part]);
+  const auto share = static_cast<float>(1 - std::min(ema_, (1 + taken) / (10 + taken)));
+  const std::span<const float> values = values_[part];
+  std::vector<float>& average = averages_[part];
+  for (std::size_t i = 0; i < average.size(); ++i) average[i] += share * (values[i] - average[i]);
 }
 
-std::span<float> Descent::average(std::size_t tensor) { return averages_[tensor]; }
+std::span<float> Descent::average(std::size_t part) { return averages_[part]; }
 
 void Descent::swap_averages() {
   for (std::size_t i = 0; i < averages_.size(); ++i) {
-    std::ranges::swap_ranges(averages_[i], values_of(parameters_[i]));
+    std::ranges::swap_ranges(averages_[i], values_[i]);
   }
 }
 
-TensorDescentState Descent::state(std::size_t tensor) const {
-  TensorDescentState state{.steps = taken_[tensor], .buffers = {}};
-  for (const auto& [name, values] : buffers_[tensor]) {
+PartDescentState Descent::state(std::size_t part) const {
+  PartDescentState state{.steps = taken_[part], .buffers = {}};
+  for (const auto& [name, values] : buffers_[part]) {
     state.buffers.emplace(name, std::vector<float>(values.begin(), values.end()));
   }
   return state;
 }
 
-void Descent::resume(std::size_t tensor, const TensorDescentState& saved) {
-  const auto& buffers = buffers_[tensor];
-  const Network::Parameter& parameter = parameters_[tensor];
+void Descent::resume(std::size_t part, const PartDescentState& saved) {
+  const auto& buffers = buffers_[part];
   const auto refuse = [&](const std::string& sentence) {
-    throw Error(ErrorCode::kFailedPrecondition, "tensor '" + parameter.name + "': " + sentence);
+    throw Error(ErrorCode::kFailedPrecondition, "tensor '" + names_[part] + "': " + sentence);
   };
   if (names_of(saved.buffers) != names_of(buffers)) {
     refuse("saved was " + names_of(saved.buffers) + ", needed is " + names_of(buffers) +
            "; resume with the optimizer and the moving average that were saved");
   }
   for (const auto& [name, values] : saved.buffers) {
-    if (values.size() == parameter.elems) continue;
+    if (values.size() == values_[part].size()) continue;
     refuse("saved were " + std::to_string(values.size()) + " values of " + name + ", and it has " +
-           std::to_string(parameter.elems) + "; resume with the model that was saved");
+           std::to_string(values_[part].size()) + "; resume with the model that was saved");
   }
-  taken_[tensor] = saved.steps;
+  taken_[part] = saved.steps;
   for (const auto& [name, values] : saved.buffers) {
     std::ranges::copy(values, buffers.at(name).begin());
   }

@@ -1,5 +1,5 @@
-// What changes a model: an optimizer with a learning rate that follows a schedule, a tensor at a
-// time; and the average over the steps that is tested in the model's place.
+// What changes a model: an optimizer with a learning rate that follows a schedule, a part of a
+// tensor at a time; and the average over the steps that is tested in the model's place.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tersewire/communicator.h"
 #include "trainer/models/network.h"
 #include "trainer/models/optimizer.h"
 #include "trainer/schedule.h"
@@ -20,50 +21,52 @@ namespace tersewire::trainer {
 // Throws kInvalidArgument for a configuration that Descent would refuse.
 void check_descent(const TrainConfig& config);
 
-// All that Descent keeps of one tensor from step to step; the tensor's values are the network's.
-struct TensorDescentState {
+// All that Descent keeps of one part from step to step; the part's values are the network's.
+struct PartDescentState {
   std::uint64_t steps = 0;  // taken
-  // By name, each as long as the tensor: those of the optimizer, and "average" where one is kept.
+  // By name, each as long as the part: those of the optimizer, and "average" where one is kept.
   std::map<std::string, std::vector<float>> buffers;
 };
 
-// Different tensors may be changed by different threads at once.
+// Different parts may be changed by different threads at once.
 class Descent {
  public:
-  // Works in the network's own memory, which must outlive it. Throws like check_descent().
-  Descent(const TrainConfig& config, const Network& network);
+  // Works in the network's own memory, which must outlive it, cut into the parts of its job. Throws
+  // like check_descent().
+  Descent(const TrainConfig& config, const Network& network, const std::vector<Part>& parts);
 
-  // One step of a tensor: what that changed goes to `delta`.
-  void take_step(std::size_t tensor, std::span<const float> gradient, std::span<float> delta);
+  // One step of a part, by its number: what that changed goes to `delta`.
+  void take_step(std::size_t part, std::span<const float> gradient, std::span<float> delta);
   // The same for a replica, whose values stay as they are: what pulls them adds `delta`.
-  void propose_step(std::size_t tensor, std::span<const float> gradient, std::span<float> delta);
+  void propose_step(std::size_t part, std::span<const float> gradient, std::span<float> delta);
 
-  [[nodiscard]] std::uint64_t steps_taken(std::size_t tensor) const { return taken_[tensor]; }
+  [[nodiscard]] std::uint64_t steps_taken(std::size_t part) const { return taken_[part]; }
 
   // A copy, and its way back: with the same values in the network, the steps that follow are those
   // that would have followed, to the bit. Throws kFailedPrecondition, and changes nothing, where
-  // the state is that of another optimizer or of a tensor of another size.
-  [[nodiscard]] TensorDescentState state(std::size_t tensor) const;
-  void resume(std::size_t tensor, const TensorDescentState& saved);
+  // the state is that of another optimizer or of a part of another size.
+  [[nodiscard]] PartDescentState state(std::size_t part) const;
+  void resume(std::size_t part, const PartDescentState& saved);
 
-  // With TrainConfig::ema, the exponential moving average of a tensor's values, which begins as
+  // With TrainConfig::ema, the exponential moving average of a part's values, which begins as
   // they do; else nothing. After step t it moves towards them by 1 - min(ema, (1 + t) / (10 + t)),
   // so that a short run's does not stay where it began.
-  [[nodiscard]] std::span<float> average(std::size_t tensor);
+  [[nodiscard]] std::span<float> average(std::size_t part);
   // Exchanges values and averages of the whole model, and by another call back.
   void swap_averages();
 
  private:
   // Changes the values; those before the step go to `before`.
-  void advance(std::size_t tensor, std::span<const float> gradient, std::span<float> before);
-  void update_average(std::size_t tensor);
+  void advance(std::size_t part, std::span<const float> gradient, std::span<float> before);
+  void update_average(std::size_t part);
 
   double rate_;
   Schedule schedule_;
   std::uint64_t steps_between_;  // two changes of the model
   double ema_;
-  const std::vector<Network::Parameter>& parameters_;
-  // By tensor, as all that follow.
+  // By part, as all that follow.
+  std::vector<std::string> names_;
+  std::vector<std::span<float>> values_;
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
   std::vector<std::vector<float>> averages_;
   std::vector<std::uint64_t> taken_;  // steps

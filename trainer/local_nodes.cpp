@@ -42,7 +42,7 @@ std::uint64_t arguments_checksum(const TrainConfig& config, int servers,
     text << ' ' << name.size() << ' ' << name;
   }
   text << ' ' << config.workers << ' ' << servers << ' ' << config.local_steps << ' '
-       << config.backup_workers << ' ' << config.raw_from_all << ' ' << config.steps << ' '
+       << config.backup_workers << ' ' << config.raw_from_all << ' ' << config.part_values << ' ' << config.steps << ' '
        << config.batch << ' ' << config.learning_rate << ' ' << config.scale_learning_rate << ' '
        << config.momentum << ' ' << config.weight_decay << ' ' << config.l1 << ' ' << config.clip
        << ' ' << config.warm_up_steps << ' ' << config.ema << ' ' << config.dropout.value_or(-1)
@@ -150,6 +150,7 @@ Job job_of(const TrainConfig& config) {
   job.push_codec = config.push_codec;
   job.pull_codec = config.pull_codec;
   job.policy = config.policy;
+  job.part_values = config.part_values;
   job.seed = config.seed;
   job.deadline = wait_limits(config).deadline;
   job.progress_limit = wait_limits(config).progress_limit;
@@ -166,7 +167,8 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
              [this](const std::string& sentence) { ends_.front()->abort(sentence); }),
       hooks_(hooks),
       job_(job_of(config)),
-      owners_(tensor_servers(job_)),
+      parts_(job_parts(job_)),
+      owners_(part_servers(job_)),
       resume_(resume == nullptr ? std::nullopt
                                 : std::optional<CheckpointReader>(std::in_place, *resume, job_)),
       stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes()) {
@@ -198,10 +200,10 @@ void LocalNodes::make_servers_model(std::unique_ptr<Network> initial) {
       ends_, [&](const auto& end) { return end->rank() == 0 || has_server(end->rank()); });
   if (!needed) return;
   model_ = std::move(initial);
-  descent_.emplace(config_, *model_);
+  descent_.emplace(config_, *model_, parts_);
   if (!resume_) return;
   resume_->read_parameters(kServer, 0, model_->parameters());
-  for (std::size_t i = 0; i < job_.tensors.size(); ++i) resume_->read_descent(*descent_, i, 0);
+  for (const Part& part : parts_) resume_->read_descent(*descent_, part, 0);
 }
 
 void LocalNodes::check_data_of_checkpoint() const {
@@ -213,26 +215,26 @@ void LocalNodes::check_data_of_checkpoint() const {
 
 void LocalNodes::add_server(int rank, CheckpointWriter& checkpoint) const {
   if (rank == 0) checkpoint.add_fact(kDataFact, std::to_string(start_.data));
-  for (const std::size_t i : tensors_owned_by(rank)) {
-    checkpoint.add(kServer, i, values_of(model_->parameters()[i]));
-    checkpoint.add_descent(*descent_, i);
+  for (const Part& part : parts_owned_by(rank)) {
+    checkpoint.add(kServer, part, values_in(part));
+    checkpoint.add_descent(*descent_, part);
   }
 }
 
-// By the server's thread, at a moment when none of its tensors is being changed.
+// By the server's thread, at a moment when none of its parts is being changed.
 void LocalNodes::save_server(const NodeState& state, int rank) const {
   // After the last step workers save nothing.
   if (!hooks_.on_checkpoint || state.step >= stop_.last()) return;
-  CheckpointWriter checkpoint(rank, state.step, job_.tensors);
-  checkpoint.add_exchange(state);
+  CheckpointWriter checkpoint(rank, state.step, job_);
+  checkpoint.add_exchange(state, parts_);
   add_server(rank, checkpoint);
   hooks_.on_checkpoint(checkpoint.take());
 }
 
 Update LocalNodes::servers_update() {
-  return [this](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
+  return [this](const Part& part, std::span<const float> mean, std::span<float> delta) {
     hold_library_threads();  // a colocated server's thread is the communicator's
-    descent_->take_step(tensor, mean, delta);
+    descent_->take_step(part.number, mean, delta);
   };
 }
 
@@ -314,20 +316,24 @@ void LocalNodes::run_one_server(Transport& end) {
 }
 
 // Those that a server has to tell about: none where workers own the model.
-std::vector<std::size_t> LocalNodes::tensors_owned_by(int rank) const {
-  std::vector<std::size_t> tensors;
-  if (workers_own_model(job_)) return tensors;
+std::vector<Part> LocalNodes::parts_owned_by(int rank) const {
+  std::vector<Part> parts;
+  if (workers_own_model(job_)) return parts;
   for (std::size_t i = 0; i < owners_.size(); ++i) {
-    if (owners_[i] == rank) tensors.push_back(i);
+    if (owners_[i] == rank) parts.push_back(parts_[i]);
   }
-  return tensors;
+  return parts;
+}
+
+std::span<float> LocalNodes::values_in(const Part& part) const {
+  return values_of(model_->parameters()[part.tensor]).subspan(part.begin, part.elems);
 }
 
 std::vector<std::span<float>> LocalNodes::memory_owned_by(int rank) {
   std::vector<std::span<float>> memory;
-  for (const std::size_t i : tensors_owned_by(rank)) {
-    memory.push_back(values_of(model_->parameters()[i]));
-    memory.push_back(descent_->average(i));
+  for (const Part& part : parts_owned_by(rank)) {
+    memory.push_back(values_in(part));
+    memory.push_back(descent_->average(part.number));
   }
   return memory;
 }

@@ -37,9 +37,9 @@ class LocalNodes {
   [[nodiscard]] bool is_worker(int rank) const { return rank < job_.workers; }
   [[nodiscard]] int nodes() const { return job_.workers + server_nodes(job_); }
 
-  // Servers after the workers, and those that live on a worker's node and own its shard.
+  // Servers after the workers, and those that live on a worker's node and own its share.
   [[nodiscard]] bool has_server(int rank) const {
-    return !is_worker(rank) || !tensors_owned_by(rank).empty();
+    return !is_worker(rank) || !parts_owned_by(rank).empty();
   }
 
   void run_first(Worker& worker, SortingTransport& end);
@@ -52,8 +52,10 @@ class LocalNodes {
   // What a server of this rank owns.
   void add_server(int rank, CheckpointWriter& checkpoint) const;
   void save_server(const NodeState& state, int rank) const;
-  [[nodiscard]] std::vector<std::size_t> tensors_owned_by(int rank) const;
-  // Of each tensor that a server owns its values, then their moving average where one is kept.
+  [[nodiscard]] std::vector<Part> parts_owned_by(int rank) const;
+  // A part's values in the servers' model.
+  [[nodiscard]] std::span<float> values_in(const Part& part) const;
+  // Of each part that a server owns its values, then their moving average where one is kept.
   [[nodiscard]] std::vector<std::span<float>> memory_owned_by(int rank);
   // What such a server tells rank 0: the contents of that.
   [[nodiscard]] std::vector<float> told_by(int rank);
@@ -68,7 +70,8 @@ class LocalNodes {
   CheckpointSaver saver_;
   TrainHooks hooks_;  // on_checkpoint hands over to that
   Job job_;
-  std::vector<int> owners_;  // of tensors
+  std::vector<Part> parts_;
+  std::vector<int> owners_;  // of parts
   StartReport start_;
   std::optional<CheckpointReader> resume_;  // where the job goes on from a checkpoint
   StopPoint stop_;

@@ -32,6 +32,7 @@ struct TrainConfig {
   int local_steps = 1;         // as Job::local_steps
   int backup_workers = 0;
   bool raw_from_all = false;  // as Job::raw_from_all
+  std::size_t part_values = Job::kDefaultPartValues;
   std::string push_codec = "3lc";
   std::string pull_codec = "3lc";
   std::string policy = "auto";

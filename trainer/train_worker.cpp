@@ -68,6 +68,7 @@ Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport,
                const Update& of_server, AddServer add_server, const CheckpointReader* resume)
     : config_(config),
       job_(job),
+      parts_(job_parts(job)),
       transport_(transport),
       rank_(static_cast<std::size_t>(transport.rank())),
       batches_(*data.train, config.seed, rank_),
@@ -88,8 +89,8 @@ void Worker::go_on_from_checkpoint() {
   const int rank = transport_.rank();
   resume_->read_parameters("model", rank, network_->parameters());
   resume_->read_parameters("statistics", rank, network_->statistics());
-  for (std::size_t i = 0; descent_ && i < job_.tensors.size(); ++i) {
-    resume_->read_descent(*descent_, i, rank);
+  for (const Part& part : parts_) {
+    if (descent_) resume_->read_descent(*descent_, part, rank);
   }
   sampler_.seek(resume_->step());
   losses_ = doubles_in(resume_->fact(rank, "losses"));
@@ -128,12 +129,12 @@ void Worker::save_if_due() {
   if (job_.state_steps == 0 || done % job_.state_steps != 0 || done <= begun) return;
   if (!hooks_.on_checkpoint) return;
   pull(0, job_.tensors.size());
-  CheckpointWriter checkpoint(transport_.rank(), done, job_.tensors);
-  checkpoint.add_exchange(communicator_->state());
+  CheckpointWriter checkpoint(transport_.rank(), done, job_);
+  checkpoint.add_exchange(communicator_->state(), parts_);
   if (rank_ == 0 || has_a_model_of_its_own()) {
     checkpoint.add_parameters("model", network_->parameters());
-    for (std::size_t i = 0; descent_ && i < job_.tensors.size(); ++i) {
-      checkpoint.add_descent(*descent_, i);
+    for (const Part& part : parts_) {
+      if (descent_) checkpoint.add_descent(*descent_, part);
     }
   }
   if (rank_ == 0) checkpoint.add_parameters("statistics", network_->statistics());
@@ -146,9 +147,9 @@ void Worker::save_if_due() {
 
 // Nothing but pull() changes the replica, so that the update needs no model beside it.
 Update Worker::own_update(const TrainConfig& config) {
-  descent_.emplace(config, *network_);
-  return [this](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
-    descent_->propose_step(tensor, mean, delta);
+  descent_.emplace(config, *network_, parts_);
+  return [this](const Part& part, std::span<const float> mean, std::span<float> delta) {
+    descent_->propose_step(part.number, mean, delta);
   };
 }
 

@@ -99,6 +99,7 @@ class Worker {
 
   const TrainConfig& config_;
   const Job& job_;
+  std::vector<Part> parts_;
   Transport& transport_;
   std::size_t rank_;
   BatchMaker batches_;

@@ -45,12 +45,14 @@ enum class CodecId : std::uint8_t {
   kBf16 = 18
 };
 
-// What an encoder is for. Stochastic codecs draw their numbers by (seed, sender, tensor, step,
-// element) and nothing else, so that bytes depend neither on threads nor on the order of tensors.
+// What an encoder is for. Stochastic codecs draw their numbers by (seed, sender, tensor, step, the
+// element's place in the tensor) and nothing else, so that bytes depend neither on threads nor on
+// the order of tensors, and a value's number not on how its tensor is cut into parts.
 struct EncoderContext {
   std::uint64_t seed = 0;                // the job's
   std::uint32_t sender = 0;              // rank of the node that encodes, below 2^24
   std::uint32_t tensor = 0;              // the tensor's number in its job
+  std::uint64_t first_elem = 0;          // where the encoder's values begin in it: a multiple of 4
   TensorKind kind = TensorKind::kOther;  // adacomp takes its bin length from it
 };
 
@@ -123,7 +125,8 @@ class Codec {
   // No payload for `elems` values is longer, raw ones of tensors that are not finite included.
   [[nodiscard]] virtual std::size_t max_encoded_bytes(std::size_t elems) const = 0;
   // The context matters to stochastic codecs and to those that go by the tensor's kind. Throws
-  // kInvalidArgument for a sender that is not below 2^24.
+  // kInvalidArgument for a sender that is not below 2^24, and a first element that is no multiple
+  // of 4.
   [[nodiscard]] virtual std::unique_ptr<Encoder> make_encoder(
       std::size_t elems, const EncoderContext& context = {}) const = 0;
 };

@@ -25,10 +25,10 @@ struct Job {
   std::vector<TensorInfo> tensors;  // in forward order
   int workers = 1;
   // Nodes beside the workers; without a number as many as the exchange needs (server_nodes()).
-  // Tensors are spread over parameter and gradient servers by size.
+  // The parts of tensors are spread over parameter and gradient servers.
   std::optional<int> servers;
   // A value of `servers` for parameter-server and gradient-server: no nodes beside the workers,
-  // each of which serves a shard of the tensors in a thread of its own.
+  // each of which serves a share of the parts in a thread of its own.
   static constexpr int kColocated = -1;
   // Which node sends what to whom, as NAME or NAME:KEY=VALUE,... (docs/exchanges.md):
   //   parameter-server  gradients to servers that own the model, model deltas back
@@ -50,11 +50,19 @@ struct Job {
   // arrived (3LC section 2.1); later ones return to their sender's residual where the codec keeps
   // one, and are dropped where it does not.
   int backup_workers = 0;
-  // Tensors that go the same way travel together, as buckets of at least so many bytes of
+  // Parts that go the same way travel together, as buckets of at least so many bytes of
   // gradients, in the order of the backward pass. A worker pushes as many bytes as 8 of
-  // them ahead of the slowest, or one longer tensor: that, and a message more, from each worker is
+  // them ahead of the slowest, or one longer part: that, and a message more, from each worker is
   // what a node must be able to hold.
   std::size_t bucket_bytes = std::size_t{1} << 20;
+  // A tensor is cut into parts of at most so many values (a multiple of 4), and where servers share
+  // the model some by shorter ones, so that each has as much of it as the others. A part has its
+  // own scale and residual, and travels in a frame of its own.
+  std::size_t part_values = kDefaultPartValues;
+  // 2^18 values and as many of a residual stay in a core's cache from one pass to the next.
+  static constexpr std::size_t kDefaultPartValues = std::size_t{1} << 18;
+  // A value of `part_values`: one scale a tensor, as papers have it, and one owner.
+  static constexpr std::size_t kWholeTensors = ~std::size_t{0};
   // Infrequent communication (3LC, section 5.1): each worker adds up the gradients of so many steps
   // and exchanges their mean. The model changes once in so many steps.
   int local_steps = 1;
@@ -88,7 +96,8 @@ struct Counters {
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_values = 0;  // values that those bytes stand for
   std::uint64_t pulled_values = 0;
-  // Sent uncompressed because of a NaN or an infinity, another worker's with Job::raw_from_all.
+  // Parts of tensors, sent uncompressed because of a NaN or an infinity, another worker's with
+  // Job::raw_from_all.
   std::uint64_t not_finite_tensors = 0;
   std::uint64_t unused_pushes = 0;  // arrived too late and went back to the residual
   double encode_seconds = 0;        // processor time of the calling thread
@@ -145,13 +154,29 @@ class Communicator {
   [[nodiscard]] virtual const Counters& counters() const noexcept = 0;
 };
 
-// The model's owner: what changes tensor `tensor` when its mean gradient over the workers is
-// `mean_gradient`? Writes the change into `delta` (same length). Called by one thread at a time
-// within a node, by different threads in different nodes, in the default floating point mode
-// whatever that of the application's threads is. Where workers own the model it must be the same
-// function of what it was given so far on each of them: that, and the same mean gradients, keep
-// their models equal to the bit.
-using Update = std::function<void(std::size_t tensor, std::span<const float> mean_gradient,
+// A run of a tensor's elements: the unit of scale and residual, of encoding and of frames, and of
+// who owns what. A tensor is its parts in their order.
+struct Part {
+  std::size_t number;  // in the job: tensor by tensor, and in a tensor from its first element on
+  std::size_t tensor;
+  std::size_t begin;  // of its elements in the tensor: a multiple of 4
+  std::size_t elems;
+
+  bool operator==(const Part&) const = default;
+};
+
+// How a job's tensors are cut; the same on every node. Throws kInvalidArgument for a job that makes
+// no sense.
+std::vector<Part> job_parts(const Job& job);
+
+// The model's owner: what changes a part when its mean gradient over the workers is
+// `mean_gradient`? Writes the change into `delta` (part.elems values both). A part's calls come
+// once an exchange, in their order; those of a tensor's other parts may come at other nodes. Called
+// by one thread at a time within a node, by different threads in different nodes, in the default
+// floating point mode whatever that of the application's threads is. Where workers own the model it
+// must be the same function of what it was given so far on each of them: that, and the same mean
+// gradients, keep their models equal to the bit.
+using Update = std::function<void(const Part& part, std::span<const float> mean_gradient,
                                   std::span<float> delta)>;
 
 // The nodes that run_server() is for: the ranks from `workers` on. Throws kInvalidArgument for a
@@ -185,20 +210,20 @@ std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& trans
 // the next: let them tell each other.
 //
 // Runs the server whose rank is transport.rank() until every worker is done: averages the gradients
-// of each of its tensors, in the order of ranks, calls `update` (where needs_update() says so),
+// of each of its parts, in the order of ranks, calls `update` (where needs_update() says so),
 // encodes the result once and sends the same bytes to every worker. Throws like Communicator;
 // whatever `update` or `save` throws ends the job.
 //
 // `save` gets the server's state after each step that Job::state_steps divides, once all of its
-// tensors are past that step and before any is past the next: no worker has pulled all of the step
-// before `save` has returned on the servers of its tensors. `resume` is such a state, of the node
+// parts are past that step and before any is past the next: no worker has pulled all of the step
+// before `save` has returned on the servers of its parts. `resume` is such a state, of the node
 // of this rank; as for make_communicator().
 Counters run_server(const Job& job, Transport& transport, const Update& update = {},
                     ThreadPool* pool = nullptr, const NodeState* resume = nullptr,
                     const SaveState& save = {});
 
-// The rank on whose node the server lives that owns each tensor; empty where no server owns a whole
+// The rank on whose node the server lives that owns each part; empty where no server owns a whole
 // one.
-std::vector<int> tensor_servers(const Job& job);
+std::vector<int> part_servers(const Job& job);
 
 }  // namespace tersewire

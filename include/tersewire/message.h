@@ -13,7 +13,7 @@
 
 namespace tersewire {
 
-inline constexpr std::size_t kMaxFrameOverheadBytes = 12;
+inline constexpr std::size_t kMaxFrameOverheadBytes = 17;
 inline constexpr std::size_t kMessageOverheadBytes = 28;
 
 enum class MessageKind : std::uint8_t {
@@ -49,9 +49,10 @@ struct Description {
   [[nodiscard]] std::size_t elems() const;
 };
 
-// One frame inside a message. `payload` points into the message's bytes.
+// One frame inside a message, of a part of a tensor. `payload` points into the message's bytes.
 struct Frame {
   std::uint32_t tensor = 0;
+  std::uint32_t part = 0;  // its place among the tensor's
   CodecId codec = CodecId::kFp32;
   bool not_finite = false;
   std::optional<Description> description;
@@ -103,13 +104,13 @@ std::uint64_t checksum_in(const Message& message);
 // What one tensor contributes to such a checksum: they add up modulo 2^64.
 std::uint64_t tensor_checksum(std::uint32_t tensor, std::span<const float> values) noexcept;
 
-// The message of kind finiteness for a bucket of tensors, at least one of them, numbered as in its
+// The message of kind finiteness for a bucket of parts, at least one of them, numbered as in its
 // job: `not_finite` says of each, in the bucket's order, whether it is not finite.
 Bytes finiteness_message(std::uint32_t sender, std::uint64_t step, std::uint32_t bucket,
                          const std::vector<bool>& not_finite);
-// What such a message says of a bucket of so many tensors. Throws kDataLoss where it speaks of more
+// What such a message says of a bucket of so many parts. Throws kDataLoss where it speaks of more
 // or fewer.
-std::vector<bool> finiteness_in(const Message& message, std::size_t tensors);
+std::vector<bool> finiteness_in(const Message& message, std::size_t parts);
 
 // Checks a contributors frame's payload in a job of so many workers: its length, its reserved bits,
 // and that it leaves somebody out. Throws kDataLoss.

@@ -12,8 +12,8 @@ namespace tersewire {
 struct Job;
 
 // What a node would lose in a restart, beside the model and what its Update keeps. Each list has an
-// entry for every tensor of the job: as many values as the tensor, or none where the node keeps
-// none. Residuals are by element, whatever parts an exchange cuts tensors into.
+// entry for every part of the job (job_parts()): as many values as the part, or none where the node
+// keeps none. Residuals are by element, whatever else an exchange cuts tensors into.
 struct NodeState {
   // The last step that is in it; a server's may be the last one that was exchanged
   // (Job::local_steps).
@@ -22,7 +22,7 @@ struct NodeState {
   // worker has one for each element, of a sum on its way or of a complete one.
   std::vector<std::vector<float>> pushed;
   // Residuals of what it sends as a result: a server's, the root's of a tree. Where servers share a
-  // tensor, the others' elements are 0.
+  // part, the others' elements are 0.
   std::vector<std::vector<float>> pulled;
   // Sums of the gradients since the last exchange, within a round of Job::local_steps. They may
   // hold a NaN or an infinity; residuals never do.
@@ -50,7 +50,8 @@ using SaveState = std::function<void(NodeState)>;
 // the mean or what came of it, keeps its weight. Not kept is who delivers it, and when.
 //
 // Throws kInvalidArgument where the states are not those of `from`, where the tensors, the exchange
-// (its `top` too) or local_steps of the two jobs differ. Cost: the memory of the new states.
+// (its `top` too) or local_steps of the two jobs differ; how they are cut into parts may. Cost: the
+// memory of the new states.
 std::vector<NodeState> redistribute(std::span<const NodeState> nodes, const Job& from,
                                     const Job& to);
 

@@ -55,7 +55,14 @@ class Codec:
     def id(self) -> int: ...
     def max_encoded_bytes(self, elems: int) -> int: ...
     def encoder(
-        self, shape: _Shape, *, seed: int = 0, sender: int = 0, tensor: int = 0, kind: str = "other"
+        self,
+        shape: _Shape,
+        *,
+        seed: int = 0,
+        sender: int = 0,
+        tensor: int = 0,
+        first_elem: int = 0,
+        kind: str = "other",
     ) -> Encoder: ...
     def decode(
         self, payload: Union[Payload, _Buffer], out: _Array, *, pool: Optional[ThreadPool] = None
@@ -106,9 +113,12 @@ class Frame:
         *,
         shape: Optional[Sequence[int]] = None,
         dtype: str = "float32",
+        part: int = 0,
     ) -> None: ...
     @property
     def tensor(self) -> int: ...
+    @property
+    def part(self) -> int: ...
     @property
     def payload(self) -> Payload: ...
     @property

@@ -45,7 +45,8 @@ def _frame(frame: "_core.Frame") -> Dict[str, Any]:
     elems = _known_elems(frame)
     if elems is not None:
         _core.check_payload(payload, elems)
-    found: Dict[str, Any] = {"tensor": frame.tensor, "codec": payload.codec, "parameters": {}}
+    found: Dict[str, Any] = {"tensor": frame.tensor, "part": frame.part}
+    found.update({"codec": payload.codec, "parameters": {}})
     if payload.codec == "contributors":
         found["contributors"] = _ranks(payload)
     else:

@@ -45,7 +45,7 @@ def test_accepted_messages_decode_to_what_they_hold(name, expected):
     assert (message.sender, message.step) == (expected["sender"], expected["step"])
     assert len(message.frames) == len(expected["frames"])
     for frame, told in zip(message.frames, expected["frames"]):
-        assert frame.tensor == told["tensor"]
+        assert (frame.tensor, frame.part) == (told["tensor"], told["part"])
         assert NUMBERS[frame.payload.codec] == told["codec"]
         assert frame.payload.not_finite == bool(told["flags"] & 2)
         dims = told["description"] and tuple(told["description"]["dims"])
@@ -101,7 +101,8 @@ def check_encoded(case, pool):
     dtype = "<f8" if case["type"] == "f64" else "<f4"
     values = LONG[: case["long"]] if case["long"] is not None else from_hex(case["input"], dtype)
     context = {name: case[name] for name in ("seed", "sender", "tensor")}
-    encoder = tersewire.Codec(case["codec"]).encoder(len(values), **context)
+    encoder = tersewire.Codec(case["codec"]).encoder(
+        len(values), first_elem=case["first"], **context)
     if case["residual"]:
         encoder.residual[:] = from_hex(case["residual"], "<f4")
     if case["gradient"]:

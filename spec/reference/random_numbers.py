@@ -24,13 +24,15 @@ def philox(counter, key):
 
 
 class Draws:
-    """The random numbers for one tensor in one step."""
+    """The random numbers for one part of a tensor in one step."""
 
-    def __init__(self, seed=0, sender=0, tensor=0, step=0):
+    def __init__(self, seed=0, sender=0, tensor=0, step=0, first=0):
+        """first is the place in the tensor of the part's first element."""
         self.key = (seed & MASK, seed >> 32)
         self.sender = sender
         self.tensor = tensor
         self.step = step
+        self.first = first
         self.blocks = {}
 
     def block(self, j):
@@ -40,6 +42,7 @@ class Draws:
         return self.blocks[j]
 
     def word(self, draw):
+        draw += self.first
         return self.block(draw // 4)[draw % 4]
 
     def uniform(self, draw):

@@ -15,6 +15,7 @@ from reference_decoder import (
     FINITENESS,
     FLAG_DESCRIBED,
     FLAG_NOT_FINITE,
+    FLAG_PART,
     KIND_NAMES,
     OFFER,
     PULL,
@@ -22,10 +23,11 @@ from reference_decoder import (
     STATE,
     TYPE_F32,
     TYPE_F64,
+    VERSION,
 )
 from reference_encoder import description, frame, message, sealed
 
-from .common import DESCRIBED_FRAME, FRAME, ONE, push
+from .common import DESCRIBED_FRAME, FRAME, ONE, as_version_1, push
 from .three_lc import payload_3lc, raw_3lc, three_lc_frame
 
 
@@ -46,7 +48,7 @@ def rejected(out):
     rejected_late(out)
 
 
-def header(magic=b"TW", version=1, kind=PUSH, sender=0, step=0, count=0):
+def header(magic=b"TW", version=VERSION, kind=PUSH, sender=0, step=0, count=0):
     return struct.pack("<2sBBIQI", magic, version, kind, sender, step, count)
 
 
@@ -61,8 +63,17 @@ def rejected_headers(out):
         )
     for name, magic in [("first", b"XW"), ("second", b"TX"), ("swapped", b"WT")]:
         out.add(f"magic-{name}", sealed(header(magic), []), "The magic is wrong.")
-    for version in (0, 2, 255):
-        out.add(f"version-{version}", sealed(header(version=version), []), "The version is not 1.")
+    for version in (0, 1, 3, 255):
+        out.add(f"version-{version}", sealed(header(version=version), []), "The version is not 2.")
+    for kind in KIND_NAMES:
+        if kind not in (FILE, STATE):
+            name = f"version-1-{KIND_NAMES[kind]}"
+            reason = "The version is 1, in no file and no state."
+            out.add(name, sealed(header(version=1, kind=kind), []), reason)
+    numbered = frame(0, FP32, ONE, description(TYPE_F32, [1]), part=1)
+    for kind in (FILE, STATE):
+        name = f"version-1-{KIND_NAMES[kind]}-part"
+        out.add(name, as_version_1(message(kind, 0, 0, [numbered])), "The frame names a part.")
     for kind in (0, 10, 255):
         out.add(f"kind-{kind}", sealed(header(kind=kind), []), "The kind is reserved.")
 
@@ -217,7 +228,7 @@ def rejected_varints(out):
 def rejected_frames(out):
     for codec in (19, 20, 127, 255):
         out.add(f"codec-{codec}", push(frame(0, codec, ONE)), "The codec is reserved.", 1)
-    for bit in range(2, 6):
+    for bit in range(3, 6):
         out.add(
             f"flags-bit-{bit}",
             push(frame(0, FP32, ONE, None, 1 << bit)),
@@ -230,6 +241,13 @@ def rejected_frames(out):
         "A frame with the not-finite flag has codec 2.",
         1,
     )
+    for name, part, reason in [
+        ("0", b"\x00", "The part number is 0, which the flag alone says."),
+        ("overlong", b"\x81\x00", "The part number is not in its shortest form."),
+        ("above", varint(2**32), "The part number is above 2^32 - 1."),
+    ]:
+        data = push(bytes([0, FP32, FLAG_PART]) + part + varint(len(ONE)) + ONE)
+        out.add(f"part-{name}", data, reason, 1)
     described = [(kind, description(kind, [1])) for kind in (0, 3, 255)]
     for kind, text in described:
         out.add(
@@ -313,6 +331,11 @@ def rejected_contributors(out):
     add(
         "contributors-other-tensor", [bitmap, other, FRAME], "The next frame is for another tensor."
     )
+    add(
+        "contributors-other-part",
+        [bitmap, frame(0, FP32, ONE, part=1), FRAME],
+        "The next frame is for another part.",
+    )
     add("contributors-twice", [bitmap, bitmap, FRAME], "The next frame is not a delta.")
     add(
         "contributors-reserved-bit",
@@ -368,6 +391,10 @@ def rejected_scalers(out):
         "minus-zero": ([frame(1, FP32, scalers(-0.0))], "A scaler is -0."),
         "nan": ([frame(1, FP32, scalers(math.nan))], "A scaler is a NaN."),
         "twice": ([good, good], "A tensor has two frames."),
+        "part-twice": (
+            [frame(1, FP32, scalers(1.0), part=2)] * 2,
+            "A part has two frames.",
+        ),
         "described": ([DESCRIBED_FRAME], "The frame is described."),
         "not-finite": (
             [frame(1, FP32, scalers(math.inf), flags=FLAG_NOT_FINITE)],
@@ -389,6 +416,7 @@ def rejected_sums(out):
         "short": ([frame(0, FP32, bytes(4))], "The checksum has 4 bytes."),
         "long": ([frame(0, FP32, bytes(12))], "The checksum has 12 bytes."),
         "tensor": ([frame(1, FP32, bytes(8))], "The tensor's number is not 0."),
+        "part": ([frame(0, FP32, bytes(8), part=1)], "The frame names a part."),
         "not-finite": ([frame(0, FP32, bytes(8), flags=FLAG_NOT_FINITE)], "The frame is marked."),
     }
     for name, (frames, reason) in cases.items():
@@ -402,6 +430,7 @@ def rejected_finiteness(out):
         "two": ([word, word], "There are two frames."),
         "empty": ([frame(2, FP32, b"")], "There is no word."),
         "cut": ([frame(2, FP32, bytes(7))], "The second word is cut off."),
+        "part": ([frame(2, FP32, bytes(4), part=1)], "The frame names a part."),
         "described": ([DESCRIBED_FRAME], "The frame is described."),
         "not-finite": ([frame(2, FP32, bytes(4), flags=FLAG_NOT_FINITE)], "The frame is marked."),
         "3lc": ([frame(2, THREE_LC, payload_3lc([2]))], "The frame is not fp32."),
@@ -449,6 +478,9 @@ def rejected_kinds(out):
     out.add("state-f64", message(STATE, 0, 0, [f64]), "The element type of a state is f64.")
     out.add("file-sender", message(FILE, 1, 0, [DESCRIBED_FRAME]), "The sender of a file is not 0.")
     out.add("file-step", message(FILE, 0, 1, [DESCRIBED_FRAME]), "The step of a file is not 0.")
+    of_part = frame(0, FP32, ONE, description(TYPE_F32, [1]), part=1)
+    out.add("file-part", message(FILE, 0, 0, [of_part]), "The frame of a file names a part.")
+    out.add("state-part", message(STATE, 0, 0, [of_part]), "The frame of a state names a part.")
     numbered = frame(1, FP32, ONE, description(TYPE_F32, [1]))
     out.add("file-tensor", message(FILE, 0, 0, [numbered]), "The tensor number in a file is not 0.")
 

@@ -7,8 +7,8 @@ from reference.codecs import FP32
 from reference.floats import LARGEST_F32, bits_of, f32
 from reference.floats import bytes_of_elements as elements_bytes
 from reference.floats import bytes_of_floats as fp32_payload
-from reference_decoder import CONTRIBUTORS, FLAG_DESCRIBED, PUSH, TYPE_F32
-from reference_encoder import contributors_payload, description, frame, message
+from reference_decoder import CONTRIBUTORS, FLAG_DESCRIBED, FLAG_PART, PUSH, TYPE_F32, VERSION
+from reference_encoder import contributors_payload, description, frame, message, sealed
 
 M_SMALLEST = 2.0**-149
 M_LARGEST_DENORMAL = 2.0**-126 - 2.0**-149
@@ -53,20 +53,23 @@ def signed(value, sign):
 class Part:
     """A frame together with what it must decode to."""
 
-    def __init__(self, tensor, codec, payload, elements, described=None, flags=0):
+    def __init__(self, tensor, codec, payload, elements, described=None, flags=0, part=0):
         """described is (element type, dims) or None.
 
         elements are 32 bits each, or None where the element is untouched;
         they are None themselves where the payload is a bitmap.
         """
         text = None if described is None else description(*described)
-        self.bytes = frame(tensor, codec, payload, text, flags)
+        self.bytes = frame(tensor, codec, payload, text, flags, part)
         self.elements = elements
         is_bitmap = elements is None
         self.expected = {
             "tensor": tensor,
+            "part": part,
             "codec": codec,
-            "flags": flags | (0 if described is None else FLAG_DESCRIBED),
+            "flags": flags
+            | (0 if described is None else FLAG_DESCRIBED)
+            | (FLAG_PART if part else 0),
             "description": description_json(described),
             "elems": None if is_bitmap else len(elements),
             "values": None if is_bitmap else elements_bytes(elements).hex(),
@@ -109,18 +112,24 @@ def description_json(described):
     return {"type": described[0], "dims": described[1]}
 
 
-def fp32_part(tensor, values, described=None, flags=0):
+def fp32_part(tensor, values, described=None, flags=0, part=0):
     """values: floats, or bytes for what a float cannot carry."""
     payload = values if isinstance(values, bytes) else fp32_payload(values)
     elements = list(struct.unpack(f"<{len(payload) // 4}I", payload))
-    return Part(tensor, FP32, payload, elements, described, flags)
+    return Part(tensor, FP32, payload, elements, described, flags, part)
 
 
-def contributors_part(tensor, ranks, workers, flags=0):
-    return Part(tensor, CONTRIBUTORS, contributors_payload(ranks, workers), None, flags=flags)
+def contributors_part(tensor, ranks, workers, flags=0, part=0):
+    bitmap = contributors_payload(ranks, workers)
+    return Part(tensor, CONTRIBUTORS, bitmap, None, flags=flags, part=part)
 
 
-def accepted_message(name, kind, parts, sender=0, step=0, workers=None):
+def as_version_1(data):
+    """The same message as older writers made it."""
+    return sealed(data[:2] + b"\x01" + data[3:20], [data[28:]])
+
+
+def accepted_message(name, kind, parts, sender=0, step=0, workers=None, version=VERSION):
     expected = {
         "kind": kind,
         "sender": sender,
@@ -129,8 +138,9 @@ def accepted_message(name, kind, parts, sender=0, step=0, workers=None):
         "frames": [part.expected for part in parts],
     }
     text = json.dumps(expected, indent=1) + "\n"
+    data = message(kind, sender, step, [part.bytes for part in parts])
     return {
-        f"accepted/{name}.tw": message(kind, sender, step, [part.bytes for part in parts]),
+        f"accepted/{name}.tw": data if version == VERSION else as_version_1(data),
         f"accepted/{name}.json": text.encode(),
     }
 

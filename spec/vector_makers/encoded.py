@@ -23,11 +23,13 @@ from .common import M_LARGEST_DENORMAL, M_SMALLEST
 LENGTHS = [0, 1, 2, 3, 5, 7, 8, 9, 15, 17, 33, 64, 65, 100, 260]
 LONG = 17000  # elements of long.f32, enough for all codecs that sample to do so
 ORDINARY = 100
-CONTEXT = {"seed": 1, "sender": 0, "tensor": 0, "step": 0}
+CONTEXT = {"seed": 1, "sender": 0, "tensor": 0, "step": 0, "first": 0}
 OTHER_CONTEXTS = [
-    {"seed": 2**64 - 1, "sender": 2**24 - 1, "tensor": 2**32 - 1, "step": 2**64 - 1},
-    {"seed": 2**32, "sender": 1, "tensor": 0, "step": 0},
-    {"seed": 0, "sender": 0, "tensor": 1, "step": 2**32 + 5},
+    {"seed": 2**64 - 1, "sender": 2**24 - 1, "tensor": 2**32 - 1, "step": 2**64 - 1, "first": 0},
+    {"seed": 2**32, "sender": 1, "tensor": 0, "step": 0, "first": 0},
+    {"seed": 0, "sender": 0, "tensor": 1, "step": 2**32 + 5, "first": 0},
+    {"seed": 3, "sender": 2, "tensor": 4, "step": 5, "first": 2**20 + 4},
+    {"seed": 3, "sender": 2, "tensor": 4, "step": 5, "first": 2**34},
 ]
 
 # Codec texts besides the plain name, each for ORDINARY elements.

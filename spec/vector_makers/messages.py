@@ -166,6 +166,32 @@ def accepted_messages():
         | accepted_message("sender-step-largest", PUSH, [fp32_part(0, [1.0])], largest, 2**64 - 1)
         | accepted_message("tensor-numbers", PUSH, [fp32_part(n, [1.0, 2.0]) for n in numbers])
         | accepted_message(
+            "part-numbers",
+            PUSH,
+            [fp32_part(n, [1.0, 2.0], part=part) for n in (0, 300) for part in numbers],
+        )
+        | accepted_message(
+            "part-contributors",
+            PULL,
+            [
+                contributors_part(7, [0, 2], 3, part=2),
+                fp32_part(7, [1.0], part=2),
+                fp32_part(7, [1.0], part=1),
+            ],
+            workers=3,
+        )
+        | accepted_message(
+            "part-scalers",
+            OFFER,
+            [fp32_part(1, [1.0]), fp32_part(1, [2.0], part=1), fp32_part(2, [2.0], part=1)],
+        )
+        | accepted_message(
+            "version-1-file", FILE, [fp32_part(0, [0.5] * 3, (TYPE_F32, [3]))], version=1
+        )
+        | accepted_message(
+            "version-1-state", STATE, [fp32_part(0, [0.5] * 3, (TYPE_F32, [3]))], version=1
+        )
+        | accepted_message(
             "fp32-200-byte-payload", FILE, [fp32_part(0, [0.5] * 50, (TYPE_F32, [50]))]
         )
         | accepted_message("fp32-empty", PUSH, [fp32_part(0, [])])

@@ -9,7 +9,6 @@
 #include <span>
 
 #include "float_mode.h"
-#include "random_words.h"
 #include "selection.h"
 
 namespace tersewire {
@@ -89,14 +88,10 @@ void LargestSelection::take_sample(const float* input, const float* residual) {
     for (std::size_t i = 0; i < sample_.size(); ++i) sample_[i] = magnitude(i);
     return;
   }
-  const kernels::RandomStream stream{.seed = context().seed,
-                                     .sender = context().sender,
-                                     .tensor = context().tensor,
-                                     .step = step()};
   std::array<std::uint32_t, kDraws> words;
   for (std::size_t i = 0; i < sample_.size(); i += kDraws) {
     const std::size_t n = std::min(kDraws, sample_.size() - i);
-    kernels::random_words(stream, i, n, words.data());
+    random_words(step(), i, n, words.data());
     for (std::size_t j = 0; j < n; ++j) sample_[i + j] = magnitude(drawn_elem(words[j], elems()));
   }
 }

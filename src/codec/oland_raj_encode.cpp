@@ -13,7 +13,6 @@
 #include "huffman_writer.h"
 #include "kernels.h"
 #include "oland_raj_payload.h"
-#include "random_words.h"
 #include "residual_encoder.h"
 #include "surveys.h"
 
@@ -195,11 +194,10 @@ double OlandRajEncoder::sample_entropy(const Values<T>& values, const Grid& grid
     for (std::size_t i = 0; i < elems(); ++i) count(i);
   } else {
     sample = std::max(elems() * kSamplePercent / 100, kMinSample);
-    const kernels::RandomStream stream{context().seed, context().sender, context().tensor, step};
     std::array<std::uint32_t, kDrawsAtOnce> words;
     for (std::size_t i = 0; i < sample; i += kDrawsAtOnce) {
       const std::size_t n = std::min(kDrawsAtOnce, sample - i);
-      kernels::random_words(stream, i, n, words.data());
+      random_words(step, i, n, words.data());
       for (std::size_t k = 0; k < n; ++k) count(drawn_element(words[k], elems()));
     }
   }

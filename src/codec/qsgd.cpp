@@ -8,7 +8,6 @@
 #include "errors.h"
 #include "level_codes.h"
 #include "levels_payload.h"
-#include "random_words.h"
 #include "scaling.h"
 
 namespace tersewire {
@@ -74,11 +73,7 @@ std::uint32_t QsgdEncoder::survey(const float* input, const float* residual, Thr
 void QsgdEncoder::make_codes(const EncodeCall& call, std::size_t begin, std::size_t n,
                              std::uint32_t* codes) const {
   LevelCodes words;
-  kernels::random_words({.seed = context().seed,
-                         .sender = context().sender,
-                         .tensor = context().tensor,
-                         .step = call.step},
-                        begin, n, words.data());
+  random_words(call.step, begin, n, words.data());
   format_.visit_buckets(begin, n, [&](std::size_t bucket, std::size_t first, std::size_t count) {
     const std::size_t at = first - begin;
     kernels::quantize_levels(

@@ -8,6 +8,7 @@
 #include "errors.h"
 #include "float_mode.h"
 #include "kernels.h"
+#include "random_words.h"
 
 namespace tersewire {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 // A part shorter than this costs more to hand to a thread than it saves.
 constexpr std::size_t kMinPartElems = 1 << 16;
 constexpr std::uint32_t kMaxSenders = 1U << 24;
+constexpr std::uint64_t kFirstElemUnit = 4;  // of random_words()
 
 }  // namespace
 
@@ -35,7 +37,20 @@ ResidualEncoder::ResidualEncoder(std::size_t elems, const EncoderContext& contex
     fail(ErrorCode::kInvalidArgument, "sender number {} is too high; number senders below {}",
          context.sender, kMaxSenders);
   }
+  if (context.first_elem % kFirstElemUnit != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "an encoder's values cannot begin with element {} of their tensor; begin at a multiple of "
+         "{}",
+         context.first_elem, kFirstElemUnit);
+  }
   if (options.error_feedback) residual_.resize(elems);
+}
+
+void ResidualEncoder::random_words(std::uint64_t step, std::size_t first, std::size_t n,
+                                   std::uint32_t* out) const {
+  kernels::random_words(
+      {.seed = context_.seed, .sender = context_.sender, .tensor = context_.tensor, .step = step},
+      context_.first_elem + first, n, out);
 }
 
 std::uint32_t ResidualEncoder::survey(const float* input, const float* residual, ThreadPool* pool) {

@@ -43,6 +43,8 @@ class ResidualEncoder : public Encoder {
   [[nodiscard]] const EncoderContext& context() const noexcept { return context_; }
   // That of the encode() under way, for a survey that draws random numbers.
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
+  // The random words of elements [first, first + n) in this step; `first` is a multiple of 4.
+  void random_words(std::uint64_t step, std::size_t first, std::size_t n, std::uint32_t* out) const;
   // Null where none is kept.
   [[nodiscard]] float* residual_data() noexcept {
     return residual_.empty() ? nullptr : residual_.data();

@@ -10,7 +10,6 @@
 #include "errors.h"
 #include "float_mode.h"
 #include "kernels.h"
-#include "random_words.h"
 #include "stochastic_ternary.h"
 #include "ternary_groups.h"
 #include "ternary_payload.h"
@@ -151,11 +150,7 @@ void put_bits(const std::uint64_t* from, std::size_t n, std::uint64_t* words, st
 bool TernaryEncoder::quantize(const EncodeCall& call, std::size_t first, std::size_t n,
                               kernels::DigitBits& bits) const {
   std::array<std::uint32_t, kBlockElems> words;
-  const kernels::RandomStream stream{.seed = context().seed,
-                                     .sender = context().sender,
-                                     .tensor = context().tensor,
-                                     .step = call.step};
-  kernels::random_words(stream, first, n, words.data());
+  random_words(call.step, first, n, words.data());
   const auto draw = [&](std::size_t at, std::size_t count, std::uint64_t* sent,
                         std::uint64_t* negative) {
     kernels::StochasticScale scale = scales_[at / bucket_elems_];

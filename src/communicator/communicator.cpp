@@ -31,6 +31,14 @@ void check_tensors(const Job& job) {
   }
 }
 
+void check_part_values(const Job& job) {
+  if (job.part_values == Job::kWholeTensors) return;
+  if (job.part_values > 0 && job.part_values % 4 == 0) return;
+  fail(ErrorCode::kInvalidArgument,
+       "tensors cannot be cut into parts of {} values; use a multiple of 4, or whole tensors",
+       job.part_values);
+}
+
 void check_backup_workers(const Job& job) {
   if (job.backup_workers == 0) return;
   const auto [exchange, options] = choose_exchange(job);
@@ -103,6 +111,7 @@ void check_job(const Job& job) {
     fail(ErrorCode::kInvalidArgument, "a job exchanges gradients once in at least 1 step, not {}",
          job.local_steps);
   }
+  check_part_values(job);
   count_servers(job);
   for (const auto& [name, limit] :
        {std::pair{"deadline", job.deadline}, {"progress limit", job.progress_limit}}) {
@@ -154,7 +163,7 @@ std::unique_ptr<Worker> make_worker(const std::shared_ptr<const Placement>& plac
 std::unique_ptr<Server> make_server(const std::shared_ptr<const Placement>& placement,
                                     Transport& transport, const Update& update, ThreadPool* pool,
                                     const NodeState* resume) {
-  const Update pass_on = [](std::size_t, std::span<const float> mean, std::span<float> delta) {
+  const Update pass_on = [](const Part&, std::span<const float> mean, std::span<float> delta) {
     std::ranges::copy(mean, delta.begin());
   };
   auto server = choose_exchange(placement->job)
@@ -173,11 +182,11 @@ std::unique_ptr<Communicator> make_colocated(const std::shared_ptr<const Placeme
   Shards shards{
       .values = 0,
       .of_servers = std::vector<std::size_t>(static_cast<std::size_t>(placement->servers))};
-  for (std::size_t i = 0; i < placement->owners.size(); ++i) {
-    const std::size_t elems = placement->job.tensors[i].elems();
+  for (const Part& part : placement->parts) {
+    const std::size_t elems = part.elems;
+    const int owner = placement->owners[part.number];
     shards.values += elems;
-    shards.of_servers[static_cast<std::size_t>(placement->owners[i] - placement->job.workers)] +=
-        elems;
+    shards.of_servers[static_cast<std::size_t>(owner - placement->job.workers)] += elems;
   }
   return make_colocated_worker(
       transport, shards,
@@ -221,7 +230,7 @@ std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& trans
       worker = make_worker(placement, transport, update, pool, resume);
     }
     return job.local_steps == 1 ? std::move(worker)
-                                : with_local_steps(std::move(worker), job, transport, resume);
+                                : with_local_steps(std::move(worker), placement, transport, resume);
   });
 }
 
@@ -241,9 +250,13 @@ Counters run_server(const Job& job, Transport& transport, const Update& update, 
   return serve(*server, transport, save);
 }
 
-std::vector<int> tensor_servers(const Job& job) {
+std::vector<Part> job_parts(const Job& job) {
   check_job(job);
-  std::vector<int> owners = owners_of(job);
+  return cut_parts(job).parts;
+}
+
+std::vector<int> part_servers(const Job& job) {
+  std::vector<int> owners = place_job(job)->owners;
   // On the node of the worker with the same number.
   if (is_colocated(job)) {
     for (int& owner : owners) owner -= job.workers;

@@ -64,12 +64,13 @@ int count_no_servers(const Job& job) {
        job.exchange);
 }
 
-int count_tensor_servers(const Job& job, const ExchangeOptions& /*options*/) {
+// A server without a part would have nothing to do.
+int count_part_servers(const Job& job, const ExchangeOptions& /*options*/) {
+  const std::size_t parts = most_owners(job);
   if (job.servers == Job::kColocated) {
-    return static_cast<int>(
-        std::min(job.tensors.size(), static_cast<std::size_t>(std::max(job.workers, 0))));
+    return static_cast<int>(std::min(parts, static_cast<std::size_t>(std::max(job.workers, 0))));
   }
-  return shared_by(job, job.tensors.size(), "tensors");
+  return shared_by(job, parts, "parts of tensors");
 }
 
 int count_aggregators(const Job& job, const ExchangeOptions& options) {
@@ -92,7 +93,7 @@ const std::vector<Exchange>& exchanges() {
        .carries = StateChange::kGradients,
        .pulls = StateChange::kModelDeltas,
        .shards = true,
-       .count_servers = count_tensor_servers,
+       .count_servers = count_part_servers,
        .make_worker = make_parameter_server_worker,
        .make_server = make_parameter_server},
       {.name = "gradient-server",
@@ -102,7 +103,7 @@ const std::vector<Exchange>& exchanges() {
        .parameters = {{"scaler-sharing", "off", "on, off",
                        "agree on the scalers of terngrad first, and send sums exactly"}},
        .take_options = take_scaler_sharing,
-       .count_servers = count_tensor_servers,
+       .count_servers = count_part_servers,
        .make_worker = make_parameter_server_worker,
        .make_server = make_parameter_server},
       {.name = "aggregator-tree",

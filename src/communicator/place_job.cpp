@@ -8,33 +8,52 @@
 namespace tersewire {
 namespace {
 
-// Tensors that have the same owner go the same way; those that are added up in one have the same
+// Parts that have the same owner go the same way; those that are added up in one have the same
 // codecs.
 std::vector<std::uint64_t> ways_of(const Placement& placement, const Exchange& exchange) {
   if (exchange.carries == StateChange::kSums) return ring_ways(placement);
-  std::vector<std::uint64_t> ways(placement.job.tensors.size(), 0);
+  std::vector<std::uint64_t> ways(placement.parts.size(), 0);
   std::ranges::copy(placement.owners, ways.begin());
   return ways;
 }
 
-void fuse_tensors(Placement& placement, const std::vector<std::uint64_t>& ways) {
-  placement.buckets = make_buckets(placement.job, ways);
+// A codec is chosen for a tensor, and its parts travel with that.
+std::vector<std::shared_ptr<const Codec>> by_part(
+    const std::vector<Part>& parts, const std::vector<std::shared_ptr<const Codec>>& by_tensor) {
+  std::vector<std::shared_ptr<const Codec>> codecs;
+  codecs.reserve(parts.size());
+  for (const Part& part : parts) codecs.push_back(by_tensor[part.tensor]);
+  return codecs;
+}
+
+void place_parts(Placement& placement, const Exchange& exchange) {
+  PartTable table = cut_parts(placement.job);
+  placement.parts = std::move(table.parts);
+  for (const Part& part : placement.parts) {
+    if (part.begin == 0) placement.first_part.push_back(part.number);
+  }
+  placement.first_part.push_back(placement.parts.size());
+  for (const std::size_t server : table.servers) {
+    placement.owners.push_back(placement.job.workers + static_cast<int>(server));
+  }
+  if (exchange.tree) {
+    placement.owners.assign(placement.parts.size(), placement.job.workers + placement.servers - 1);
+  }
+}
+
+void fuse_parts(Placement& placement, const std::vector<std::uint64_t>& ways) {
+  placement.buckets = make_buckets(placement.job, placement.parts, ways);
   placement.bucket_of.resize(ways.size());
   for (std::size_t bucket = 0; bucket < placement.buckets.size(); ++bucket) {
-    for (const std::size_t tensor : placement.buckets[bucket]) {
-      placement.bucket_of[tensor] = bucket;
-    }
+    for (const std::size_t part : placement.buckets[bucket]) placement.bucket_of[part] = bucket;
   }
 }
 
 }  // namespace
 
-std::vector<int> owners_of(const Job& job) {
-  const Exchange& exchange = choose_exchange(job).exchange;
-  const int servers = count_servers(job);
-  if (exchange.shards) return place_tensors(job, servers);
-  if (exchange.tree) return std::vector<int>(job.tensors.size(), job.workers + servers - 1);
-  return {};
+PartTable cut_parts(const Job& job) {
+  const bool shards = choose_exchange(job).exchange.shards;
+  return cut_tensors(job, shards ? static_cast<std::size_t>(count_servers(job)) : 0);
 }
 
 std::shared_ptr<const Placement> place_job(const Job& job) {
@@ -44,11 +63,11 @@ std::shared_ptr<const Placement> place_job(const Job& job) {
   placement->job = job;
   placement->options = chosen.options;
   placement->servers = count_servers(job);
-  placement->push_codecs = choose_push_codecs(job);
-  placement->pull_codecs = choose_pull_codecs(job);
-  placement->owners = owners_of(job);
+  place_parts(*placement, chosen.exchange);
+  placement->push_codecs = by_part(placement->parts, choose_push_codecs(job));
+  placement->pull_codecs = by_part(placement->parts, choose_pull_codecs(job));
   if (chosen.exchange.tree) placement->tree = make_tree(job.workers, chosen.options.fan_in);
-  fuse_tensors(*placement, ways_of(*placement, chosen.exchange));
+  fuse_parts(*placement, ways_of(*placement, chosen.exchange));
   return placement;
 }
 

@@ -12,7 +12,8 @@ namespace tersewire {
 // Throws kInvalidArgument for a job that makes no sense.
 std::shared_ptr<const Placement> place_job(const Job& job);
 
-// The server that owns each tensor, as a rank; empty where no server owns a whole one.
-std::vector<int> owners_of(const Job& job);
+// How the job's tensors are cut, and which server owns each part; none where no server owns a whole
+// one.
+PartTable cut_parts(const Job& job);
 
 }  // namespace tersewire

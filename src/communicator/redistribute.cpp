@@ -42,7 +42,7 @@ void check_states(const Placement& from, std::span<const NodeState> nodes) {
          nodes_of(from.job), nodes.size());
   }
   const std::uint64_t step = nodes.front().step;
-  const std::uint64_t exchanged = empty_state(from.job, exchanges_in(from.job, nodes.front())).step;
+  const std::uint64_t exchanged = empty_state(from, exchanges_in(from.job, nodes.front())).step;
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     check_state(from, static_cast<int>(rank), nodes[rank]);
     const bool worker = rank < static_cast<std::size_t>(from.job.workers);
@@ -55,7 +55,39 @@ void check_states(const Placement& from, std::span<const NodeState> nodes) {
   }
 }
 
-void add(const TensorValues& values, TensorValues& sums) {
+// What of some parts' values is of the parts that the same tensors are cut into now; 0 where a part
+// has others too.
+PartValues recut(const Placement& from, const PartValues& values, const Placement& to) {
+  if (from.parts == to.parts) return values;
+  PartValues now(to.parts.size());
+  for (const Part& part : to.parts) {
+    const std::size_t end = part.begin + part.elems;
+    for (std::size_t i = from.first_part[part.tensor]; i < from.first_part[part.tensor + 1]; ++i) {
+      const Part& old = from.parts[i];
+      const std::size_t first = std::max(part.begin, old.begin);
+      const std::size_t last = std::min(end, old.begin + old.elems);
+      if (first >= last || values[i].empty()) continue;
+      now[part.number].resize(part.elems, 0.0F);
+      std::ranges::copy(std::span(values[i]).subspan(first - old.begin, last - first),
+                        now[part.number].begin() + static_cast<std::ptrdiff_t>(first - part.begin));
+    }
+  }
+  return now;
+}
+
+std::vector<NodeState> recut(const Placement& from, std::span<const NodeState> nodes,
+                             const Placement& to) {
+  std::vector<NodeState> states;
+  for (const NodeState& node : nodes) {
+    states.push_back({.step = node.step,
+                      .pushed = recut(from, node.pushed, to),
+                      .pulled = recut(from, node.pulled, to),
+                      .accumulated = recut(from, node.accumulated, to)});
+  }
+  return states;
+}
+
+void add(const PartValues& values, PartValues& sums) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     sums[i].resize(std::max(sums[i].size(), values[i].size()), 0.0F);
     for (std::size_t j = 0; j < values[i].size(); ++j) sums[i][j] += values[i][j];
@@ -75,16 +107,16 @@ std::vector<std::size_t> workers_below(const Placement& placement, std::size_t r
   return workers;
 }
 
-// Of every tensor that one of the states has values of, all of these have: 0 where they had none.
-void fill_gaps(std::span<NodeState> states, TensorValues NodeState::*list,
+// Of every part that one of the states has values of, all of these have: 0 where they had none.
+void fill_gaps(std::span<NodeState> states, PartValues NodeState::*list,
                const std::vector<std::size_t>& elems) {
   for (NodeState& state : states) {
     for (std::size_t i = 0; i < elems.size(); ++i) (state.*list)[i].resize(elems[i], 0.0F);
   }
 }
 
-// How many values of each tensor some node has.
-std::vector<std::size_t> lengths(std::span<const NodeState> states, TensorValues NodeState::*list) {
+// How many values of each part some node has.
+std::vector<std::size_t> lengths(std::span<const NodeState> states, PartValues NodeState::*list) {
   std::vector<std::size_t> elems((states.front().*list).size(), 0);
   for (const NodeState& state : states) {
     for (std::size_t i = 0; i < elems.size(); ++i) {
@@ -106,29 +138,29 @@ void give_to_workers(const Placement& from, std::span<const NodeState> nodes,
   fill_gaps(workers, &NodeState::accumulated, lengths(nodes, &NodeState::accumulated));
 }
 
-// Servers above the groups of a ring share every tensor.
-void give_blocks(const std::shared_ptr<const Placement>& to, const TensorValues& sums,
+// Servers above the groups of a ring share every part.
+void give_blocks(const std::shared_ptr<const Placement>& to, const PartValues& sums,
                  std::span<NodeState> states) {
   const RingLayout layout(to);
   for (std::size_t bucket = 0; bucket < layout.buckets().size(); ++bucket) {
     for (std::size_t block = 0; block < layout.group(); ++block) {
       NodeState& server = states[static_cast<std::size_t>(layout.server_of(block))];
-      for (const TensorPart& part : layout.tensor_parts(bucket, layout.block(block))) {
-        const std::vector<float>& sum = sums[part.tensor];
+      for (const PartRun& run : layout.part_runs(bucket, layout.block(block))) {
+        const std::vector<float>& sum = sums[run.part];
         if (sum.empty()) continue;
-        std::vector<float>& values = server.pulled[part.tensor];
+        std::vector<float>& values = server.pulled[run.part];
         values.resize(sum.size(), 0.0F);
-        std::ranges::copy(std::span(sum).subspan(part.begin, part.elems),
-                          values.begin() + static_cast<std::ptrdiff_t>(part.begin));
+        std::ranges::copy(std::span(sum).subspan(run.begin, run.elems),
+                          values.begin() + static_cast<std::ptrdiff_t>(run.begin));
       }
     }
   }
 }
 
-void give_to_servers(const std::shared_ptr<const Placement>& to, TensorValues sums,
+void give_to_servers(const std::shared_ptr<const Placement>& to, PartValues sums,
                      std::span<NodeState> states) {
   if (to->options.top == RingTop::kTree) return give_blocks(to, sums, states);
-  const std::vector<int> owners = tensor_servers(to->job);
+  const std::vector<int> owners = part_servers(to->job);
   for (std::size_t i = 0; i < owners.size(); ++i) {
     states[static_cast<std::size_t>(owners[i])].pulled[i] = std::move(sums[i]);
   }
@@ -136,13 +168,14 @@ void give_to_servers(const std::shared_ptr<const Placement>& to, TensorValues su
 
 }  // namespace
 
-std::vector<NodeState> redistribute(std::span<const NodeState> nodes, const Job& from,
+std::vector<NodeState> redistribute(std::span<const NodeState> given, const Job& from,
                                     const Job& to) {
   const auto old_placement = place_job(from);
   const auto placement = place_job(to);
   check_jobs(*old_placement, *placement);
-  check_states(*old_placement, nodes);
-  const NodeState nothing = empty_state(to, exchanges_in(from, nodes.front()));
+  check_states(*old_placement, given);
+  const std::vector<NodeState> nodes = recut(*old_placement, given, *placement);
+  const NodeState nothing = empty_state(*placement, exchanges_in(from, nodes.front()));
   std::vector<NodeState> states(nodes_of(to), nothing);
   const std::span workers = std::span(states).first(static_cast<std::size_t>(to.workers));
   for (NodeState& worker : workers) worker.step = nodes.front().step;
@@ -150,7 +183,7 @@ std::vector<NodeState> redistribute(std::span<const NodeState> nodes, const Job&
   // All but the root of a tree send sums, and keep what these lose.
   fill_gaps(placement->tree.empty() ? workers : std::span(states).first(states.size() - 1),
             &NodeState::pushed, lengths(nodes, &NodeState::pushed));
-  TensorValues results(to.tensors.size());
+  PartValues results(placement->parts.size());
   for (const NodeState& node : nodes) add(node.pulled, results);
   give_to_servers(placement, std::move(results), states);
   return states;

@@ -5,7 +5,7 @@
 namespace tersewire {
 namespace {
 
-struct GatheredTensor {
+struct GatheredPart {
   std::unique_ptr<Encoder> encoder;
   Gathered gradients;
 };
@@ -15,44 +15,42 @@ class AllGatherWorker final : public Worker {
   AllGatherWorker(std::shared_ptr<const Placement> placed, Transport& transport, Update update,
                   ThreadPool* threads)
       : Worker(std::move(placed), transport, threads), update_(std::move(update)) {
-    for (std::size_t i = 0; i < job().tensors.size(); ++i) {
-      tensors_.push_back({placement().push_codecs[i]->make_encoder(
-                              job().tensors[i].elems(), encoder_context(job(), i, rank())),
-                          Gathered(name(i), job().workers)});
+    for (std::size_t i = 0; i < parts().size(); ++i) {
+      parts_.push_back({placement().push_codecs[i]->make_encoder(
+                            parts()[i].elems, encoder_context(placement(), i, rank())),
+                        Gathered(name(i), job().workers)});
     }
   }
 
  private:
   void keep(Received received) override;
-  void contribute(std::size_t tensor, std::uint64_t step, std::span<const float> gradient) override;
-  [[nodiscard]] bool change_is_here(std::size_t tensor) const override {
-    return tensors_[tensor].gradients.complete();
+  void contribute(std::size_t part, std::uint64_t step, std::span<const float> gradient) override;
+  [[nodiscard]] bool change_is_here(std::size_t part) const override {
+    return parts_[part].gradients.complete();
   }
-  void apply_change(std::size_t tensor, std::span<float> parameters) override;
-  [[nodiscard]] std::vector<ResidualPart> residual_parts() override {
-    return residuals_of(tensors_);
-  }
+  void apply_change(std::size_t part, std::span<float> parameters) override;
+  [[nodiscard]] std::vector<ResidualRun> residual_runs() override { return residuals_of(parts_); }
 
   Update update_;
-  std::vector<GatheredTensor> tensors_;
-  // Shared by all tensors: one is worked on at a time.
+  std::vector<GatheredPart> parts_;
+  // Shared by all parts: one is worked on at a time.
   Floats mean_;
   Bytes payload_;
 };
 
-void AllGatherWorker::contribute(std::size_t tensor, std::uint64_t step,
+void AllGatherWorker::contribute(std::size_t part, std::uint64_t step,
                                  std::span<const float> gradient) {
   payload_.clear();
-  const Encoded encoded = encode(*tensors_[tensor].encoder, tensor, step, gradient, payload_);
+  const Encoded encoded = encode(*parts_[part].encoder, part, step, gradient, payload_);
   counters_.pushed_values += gradient.size() * static_cast<std::size_t>(job().workers - 1);
-  const SharedBytes bytes = fuse(MessageKind::kPush, step, tensor, encoded, payload_);
+  const SharedBytes bytes = fuse(MessageKind::kPush, step, part, encoded, payload_);
   if (!bytes) return;
   for (int other = 0; other < job().workers; ++other) {
     if (other != rank()) send(other, bytes);
   }
   // Its own part of the mean is what the others decode.
   for (const Frame& frame : parse_message(*bytes).frames) {
-    tensors_[frame.tensor].gradients.hold(rank(), {step, bytes, frame});
+    parts_[*placement().find(frame)].gradients.hold(rank(), {step, bytes, frame});
   }
 }
 
@@ -63,23 +61,19 @@ void AllGatherWorker::keep(Received received) {
   }
   counters_.pulled_bytes += received.bytes->size();
   for (const Frame& frame : received.message.frames) {
-    if (frame.tensor >= tensors_.size()) {
-      fail(ErrorCode::kDataLoss, "push from worker {}: there is no tensor number {}", received.from,
-           frame.tensor);
-    }
-    GatheredTensor& state = tensors_[frame.tensor];
+    GatheredPart& state = parts_[part_in(received.from, frame)];
     counters_.pulled_values += state.encoder->elems();
     state.gradients.hold(received.from, {received.message.header.step, received.bytes, frame});
   }
 }
 
-void AllGatherWorker::apply_change(std::size_t tensor, std::span<float> parameters) {
+void AllGatherWorker::apply_change(std::size_t part, std::span<float> parameters) {
   mean_.resize(parameters.size());
   {
     const Stopwatch watch(counters_.decode_seconds, processor_seconds);
-    tensors_[tensor].gradients.average(applied_step(tensor) + 1, mean_, pool());
+    parts_[part].gradients.average(applied_step(part) + 1, mean_, pool());
   }
-  apply_mean(update_, tensor, mean_, parameters);
+  apply_mean(update_, part, mean_, parameters);
 }
 
 }  // namespace

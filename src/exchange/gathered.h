@@ -1,4 +1,4 @@
-// What every worker of an exchange without servers sent of one tensor: held in encoded form until
+// What every worker of an exchange without servers sent of one part: held in encoded form until
 // everyone's is there, then averaged.
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace tersewire {
 
 // One worker's, of one step.
-struct GatheredPart {
+struct Contribution {
   std::uint64_t step;
   SharedBytes bytes;  // what `frame` points into
   Frame frame;
@@ -24,25 +24,25 @@ struct GatheredPart {
 // One thread at a time.
 class Gathered {
  public:
-  // `name` is the tensor's, for sentences.
+  // `name` is the part's, for sentences.
   Gathered(std::string name, int workers)
-      : name_(std::move(name)), parts_(static_cast<std::size_t>(workers)) {}
+      : name_(std::move(name)), held_(static_cast<std::size_t>(workers)) {}
 
   // Throws kDataLoss where this worker has sent more than it can have had to send.
-  void hold(int from, GatheredPart part);
+  void hold(int from, Contribution contribution);
 
-  // Whether everyone's next part is here.
+  // Whether everyone's next contribution is here.
   [[nodiscard]] bool complete() const;
 
-  // Takes everyone's next part and overwrites `mean` with their average, added up in the order of
-  // ranks, whatever the order of arrival, so that all workers come to the same bits. Throws
-  // kDataLoss, naming the worker, for a part that is malformed or not of this step; what `mean`
+  // Takes everyone's next contribution and overwrites `mean` with their average, added up in the
+  // order of ranks, whatever the order of arrival, so that all workers come to the same bits.
+  // Throws kDataLoss, naming the worker, for one that is malformed or not of this step; what `mean`
   // holds is then undefined.
   void average(std::uint64_t step, std::span<float> mean, ThreadPool* pool);
 
  private:
   std::string name_;
-  std::vector<std::deque<GatheredPart>> parts_;  // by rank
+  std::vector<std::deque<Contribution>> held_;  // by rank
 };
 
 }  // namespace tersewire

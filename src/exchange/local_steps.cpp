@@ -15,13 +15,15 @@ struct Accumulated {
 
 class LocalSteps final : public Communicator {
  public:
-  LocalSteps(std::unique_ptr<Communicator> exchange, const Job& job, Transport& network)
+  LocalSteps(std::unique_ptr<Communicator> exchange, std::shared_ptr<const Placement> placement,
+             Transport& network)
       : exchange_(std::move(exchange)),
+        placement_(std::move(placement)),
         network_(network),
-        local_steps_(static_cast<std::uint64_t>(job.local_steps)),
-        accumulated_(job.tensors.size()) {
+        local_steps_(static_cast<std::uint64_t>(placement_->job.local_steps)),
+        accumulated_(placement_->job.tensors.size()) {
     for (std::size_t i = 0; i < accumulated_.size(); ++i) {
-      accumulated_[i].sum.resize(job.tensors[i].elems());
+      accumulated_[i].sum.resize(placement_->job.tensors[i].elems());
     }
   }
 
@@ -42,10 +44,14 @@ class LocalSteps final : public Communicator {
   [[nodiscard]] std::uint64_t steps_before() const {
     return step_ + local_steps_ - last_of_round_ - 1;
   }
+  [[nodiscard]] std::span<float> sum_of(const Part& part) {
+    return std::span(accumulated_[part.tensor].sum).subspan(part.begin, part.elems);
+  }
   void add(std::size_t tensor, std::span<const float> gradient);
   void exchange_mean(std::size_t tensor);
 
   std::unique_ptr<Communicator> exchange_;
+  std::shared_ptr<const Placement> placement_;
   Transport& network_;
   std::uint64_t local_steps_;
   std::vector<Accumulated> accumulated_;  // by tensor
@@ -58,8 +64,9 @@ void LocalSteps::resume(const NodeState& state) {
   const std::uint64_t steps = step_ % local_steps_;
   if (steps == 0) return;
   last_of_round_ = exchange_->begin_step() * local_steps_;
-  for (std::size_t i = 0; i < accumulated_.size(); ++i) {
-    accumulated_[i] = {.sum = state.accumulated[i], .steps = steps};
+  for (Accumulated& tensor : accumulated_) tensor.steps = steps;
+  for (const Part& part : placement_->parts) {
+    std::ranges::copy(state.accumulated[part.number], sum_of(part).begin());
   }
 }
 
@@ -74,8 +81,9 @@ NodeState LocalSteps::state() {
   NodeState state = exchange_->state();
   state.step = step_ - 1;
   if (steps_before() == 0) return state;
-  for (std::size_t i = 0; i < accumulated_.size(); ++i) {
-    state.accumulated[i] = accumulated_[i].sum;
+  for (const Part& part : placement_->parts) {
+    const std::span<const float> sum = sum_of(part);
+    state.accumulated[part.number].assign(sum.begin(), sum.end());
   }
   return state;
 }
@@ -136,9 +144,10 @@ void LocalSteps::finish(std::span<const std::span<float>> parameters) {
 }  // namespace
 
 std::unique_ptr<Communicator> with_local_steps(std::unique_ptr<Communicator> exchange,
-                                               const Job& job, Transport& network,
-                                               const NodeState* resume) {
-  auto communicator = std::make_unique<LocalSteps>(std::move(exchange), job, network);
+                                               std::shared_ptr<const Placement> placement,
+                                               Transport& network, const NodeState* resume) {
+  auto communicator =
+      std::make_unique<LocalSteps>(std::move(exchange), std::move(placement), network);
   if (resume != nullptr) communicator->resume(*resume);
   return communicator;
 }

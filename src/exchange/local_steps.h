@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "placement.h"
 #include "tersewire/communicator.h"
 
 namespace tersewire {
@@ -12,7 +13,7 @@ namespace tersewire {
 // `network` is that of the exchange, which has resumed after the same state where there is one; its
 // lists have been checked.
 std::unique_ptr<Communicator> with_local_steps(std::unique_ptr<Communicator> exchange,
-                                               const Job& job, Transport& network,
-                                               const NodeState* resume);
+                                               std::shared_ptr<const Placement> placement,
+                                               Transport& network, const NodeState* resume);
 
 }  // namespace tersewire

@@ -10,6 +10,7 @@
 
 #include "errors.h"
 #include "float_mode.h"
+#include "placement.h"
 #include "tersewire/message.h"
 #include "tersewire/transport.h"
 
@@ -93,13 +94,21 @@ inline Received receive_parsed(Transport& transport, const WaitLimits& limits,
   return parse_incoming(receive_within(transport, limits, waited_for));
 }
 
-// What an encoder made of a tensor, or of what goes by such a number.
-inline Frame frame_of(std::size_t tensor, const Encoded& encoded, ByteView payload) {
-  return {.tensor = static_cast<std::uint32_t>(tensor),
+// What an encoder made of a part.
+inline Frame frame_of(const Placement& placement, std::size_t part, const Encoded& encoded,
+                      ByteView payload) {
+  return {.tensor = static_cast<std::uint32_t>(placement.parts[part].tensor),
+          .part = placement.place_in_tensor(part),
           .codec = encoded.codec,
           .not_finite = encoded.not_finite,
           .description = std::nullopt,
           .payload = payload};
+}
+
+// Where a frame that came from this rank is of nothing that the job has.
+[[noreturn]] inline void fail_no_such_part(int from, const Frame& frame) {
+  fail(ErrorCode::kDataLoss, "message from rank {}: there is no part {} of tensor number {}", from,
+       frame.part, frame.tensor);
 }
 
 inline SharedBytes shared(MessageWriter& writer) {

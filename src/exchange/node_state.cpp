@@ -8,50 +8,60 @@ std::size_t values_other_than_zero(std::span<const float> values) {
       std::ranges::count_if(values, [](float value) { return value != 0; }));
 }
 
-void load_part(const TensorInfo& tensor, const std::vector<float>& saved,
-               const ResidualPart& part) {
+void load_run(const std::string& name, const std::vector<float>& saved, const ResidualRun& run) {
   if (saved.empty()) {
     fail(ErrorCode::kInvalidArgument,
-         "the state has no residual of tensor '{}', and its codec keeps one here; resume with the "
-         "codecs and from the states of the same job",
-         tensor.name);
+         "the state has no residual of {}, and its codec keeps one here; resume with the codecs "
+         "and from the states of the same job",
+         name);
   }
-  std::ranges::copy(std::span(saved).subspan(part.begin, part.residual.size()),
-                    part.residual.begin());
+  std::ranges::copy(std::span(saved).subspan(run.begin, run.residual.size()), run.residual.begin());
 }
 
 }  // namespace
 
-TensorValues save_residuals(const Job& job, std::span<const ResidualPart> parts) {
-  TensorValues saved(job.tensors.size());
-  for (const ResidualPart& part : parts) {
-    if (part.residual.empty()) continue;
-    std::vector<float>& values = saved[part.tensor];
-    values.resize(job.tensors[part.tensor].elems());
-    std::ranges::copy(part.residual, values.begin() + static_cast<std::ptrdiff_t>(part.begin));
+PartValues save_residuals(const Placement& placement, std::span<const ResidualRun> runs) {
+  PartValues saved(placement.parts.size());
+  for (const ResidualRun& run : runs) {
+    if (run.residual.empty()) continue;
+    std::vector<float>& values = saved[run.part];
+    values.resize(placement.parts[run.part].elems);
+    std::ranges::copy(run.residual, values.begin() + static_cast<std::ptrdiff_t>(run.begin));
   }
   return saved;
 }
 
-void load_residuals(const Job& job, const TensorValues& saved,
-                    std::span<const ResidualPart> parts) {
+void load_residuals(const Placement& placement, const PartValues& saved,
+                    std::span<const ResidualRun> runs) {
   std::vector<bool> kept(saved.size(), false);
   std::vector<std::size_t> loaded(saved.size(), 0);  // values other than 0
-  for (const ResidualPart& part : parts) {
-    if (part.residual.empty()) continue;
-    load_part(job.tensors[part.tensor], saved[part.tensor], part);
-    kept[part.tensor] = true;
-    loaded[part.tensor] += values_other_than_zero(part.residual);
+  for (const ResidualRun& run : runs) {
+    if (run.residual.empty()) continue;
+    load_run(placement.name(run.part), saved[run.part], run);
+    kept[run.part] = true;
+    loaded[run.part] += values_other_than_zero(run.residual);
   }
-  for (std::size_t tensor = 0; tensor < saved.size(); ++tensor) {
-    const bool fits = kept[tensor] ? values_other_than_zero(saved[tensor]) == loaded[tensor]
-                                   : saved[tensor].empty();
+  for (std::size_t part = 0; part < saved.size(); ++part) {
+    const bool fits =
+        kept[part] ? values_other_than_zero(saved[part]) == loaded[part] : saved[part].empty();
     if (fits) continue;
     fail(ErrorCode::kInvalidArgument,
-         "the state has a residual of tensor '{}' that nobody keeps here; resume with the codecs "
-         "and from the states of the same job",
-         job.tensors[tensor].name);
+         "the state has a residual of {} that nobody keeps here; resume with the codecs and from "
+         "the states of the same job",
+         placement.name(part));
   }
+}
+
+std::vector<std::vector<float>> by_tensor(const Placement& placement, const PartValues& values) {
+  std::vector<std::vector<float>> tensors(placement.job.tensors.size());
+  for (const Part& part : placement.parts) {
+    if (values[part.number].empty()) continue;
+    std::vector<float>& tensor = tensors[part.tensor];
+    tensor.resize(placement.job.tensors[part.tensor].elems());
+    std::ranges::copy(values[part.number],
+                      tensor.begin() + static_cast<std::ptrdiff_t>(part.begin));
+  }
+  return tensors;
 }
 
 void check_has_states(const Job& job, const ExchangeOptions& options) {
@@ -63,9 +73,9 @@ void check_has_states(const Job& job, const ExchangeOptions& options) {
        job.backup_workers > 0 ? "0 backup workers" : "mode=synchronous");
 }
 
-NodeState empty_state(const Job& job, std::uint64_t exchanges) {
-  const TensorValues nothing(job.tensors.size());
-  return {.step = exchanges * static_cast<std::uint64_t>(job.local_steps),
+NodeState empty_state(const Placement& placement, std::uint64_t exchanges) {
+  const PartValues nothing(placement.parts.size());
+  return {.step = exchanges * static_cast<std::uint64_t>(placement.job.local_steps),
           .pushed = nothing,
           .pulled = nothing,
           .accumulated = nothing};

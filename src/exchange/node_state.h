@@ -1,11 +1,11 @@
 // What nodes of exchanges share of saving and resuming (state.h): residuals go from encoders into a
-// NodeState, by tensor and element, and back.
+// NodeState, by part and element, and back.
 //
 // Why the states of all nodes fit together. The state after step s is that in which every encoder
 // has encoded what belongs to the steps up to s, and nothing later. A worker is in it when it has
 // pulled all of step s and pushed nothing of s + 1: whatever it had to encode for s had to be there
 // before its own pull, or another's, could end. A server is in it between two messages: nobody
-// pushes anything of s + 1 before pulling all of s, so that no tensor gets past s + 1 before all
+// pushes anything of s + 1 before pulling all of s, so that no part gets past s + 1 before all
 // are past s; it looks when the last one has got past s. Messages that hold steps up to s have then
 // been received, and later ones are made again after a restart.
 #pragma once
@@ -23,39 +23,43 @@
 
 namespace tersewire {
 
-// Values for each tensor of a job, or none.
-using TensorValues = std::vector<std::vector<float>>;
+// Values for each part of a job, or none.
+using PartValues = std::vector<std::vector<float>>;
 
-// A part of a tensor, and the residual that an encoder keeps of it.
-struct ResidualPart {
-  std::size_t tensor;
-  std::size_t begin;  // the part's, within the tensor
+// A run of a part, and the residual that an encoder keeps of it.
+struct ResidualRun {
+  std::size_t part;
+  std::size_t begin;  // of the run, within the part
   std::span<float> residual;
 };
 
-// Those of whole tensors; `tensors` have an encoder each, or none.
-template <typename Tensors>
-std::vector<ResidualPart> residuals_of(const Tensors& tensors) {
-  std::vector<ResidualPart> parts;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].encoder) parts.push_back({i, 0, tensors[i].encoder->residual()});
+// Those of whole parts; `parts` have an encoder each, or none.
+template <typename Parts>
+std::vector<ResidualRun> residuals_of(const Parts& parts) {
+  std::vector<ResidualRun> runs;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].encoder) runs.push_back({i, 0, parts[i].encoder->residual()});
   }
-  return parts;
+  return runs;
 }
 
-// What the parts hold; 0 where a tensor has other parts too.
-TensorValues save_residuals(const Job& job, std::span<const ResidualPart> parts);
+// What the runs hold; 0 where a part has other runs too.
+PartValues save_residuals(const Placement& placement, std::span<const ResidualRun> runs);
 
 // Overwrites the residuals with what was saved of them. Requires that `saved` has an entry for each
-// tensor, of its length or empty. Throws kInvalidArgument where a part is missing, or where there
-// is something that is of no part; residuals are then undefined.
-void load_residuals(const Job& job, const TensorValues& saved, std::span<const ResidualPart> parts);
+// part, of its length or empty. Throws kInvalidArgument where a run is missing, or where there is
+// something that is of no run; residuals are then undefined.
+void load_residuals(const Placement& placement, const PartValues& saved,
+                    std::span<const ResidualRun> runs);
+
+// The same values by tensor: of each all elements, 0 where a part has none, or none at all.
+std::vector<std::vector<float>> by_tensor(const Placement& placement, const PartValues& values);
 
 // Throws kInvalidArgument for a job of which there is never a state of all nodes.
 void check_has_states(const Job& job, const ExchangeOptions& options);
 
 // A state after so many exchanges, which holds nothing yet.
-NodeState empty_state(const Job& job, std::uint64_t exchanges);
+NodeState empty_state(const Placement& placement, std::uint64_t exchanges);
 
 inline std::uint64_t exchanges_in(const Job& job, const NodeState& state) {
   return state.step / static_cast<std::uint64_t>(job.local_steps);
@@ -67,7 +71,7 @@ inline bool is_saved_after(const Job& job, std::uint64_t exchange) {
          exchange * static_cast<std::uint64_t>(job.local_steps) % job.state_steps == 0;
 }
 
-// Whether all that a server has an encoder for, tensors or parts of them, is past this step. Throws
+// Whether all that a server has an encoder for, parts or blocks, is past this step. Throws
 // kFailedPrecondition where some is past the next one too.
 template <typename Parts>
 bool all_are_past(std::uint64_t step, const Parts& parts) {

@@ -15,7 +15,7 @@ struct Push {
   Frame frame;
 };
 
-struct ServerTensor {
+struct ServerPart {
   std::unique_ptr<Encoder> encoder;
   std::vector<Push> pushes;  // by child, of the current step
   int arrived = 0;
@@ -38,18 +38,18 @@ class ParameterServer final : public Server {
   void take_push(const Received& received, const Frame& frame);
   void take_offer(const Received& received);
   void pass_down(const Received& received);
-  void advance(std::size_t tensor);
-  void average(std::size_t tensor);
-  bool encode_levels(std::size_t tensor);
-  void encode_result(std::size_t tensor, std::span<const float> values);
-  void add_frame(std::size_t tensor, const Encoded& encoded);
+  void advance(std::size_t part);
+  void average(std::size_t part);
+  bool encode_levels(std::size_t part);
+  void encode_result(std::size_t part, std::span<const float> values);
+  void add_frame(std::size_t part, const Encoded& encoded);
   void send_open_message();
   void send_up(const SharedBytes& bytes);
   void send_down(const SharedBytes& bytes);
   void check_nothing_is_open() const;
   [[nodiscard]] bool is_over() const;
-  [[nodiscard]] Bytes contributors(const ServerTensor& state) const;
-  [[nodiscard]] bool passes_on_raw(const ServerTensor& state) const;
+  [[nodiscard]] Bytes contributors(const ServerPart& state) const;
+  [[nodiscard]] bool passes_on_raw(const ServerPart& state) const;
 
   [[nodiscard]] bool is_root() const { return node_.parent < 0; }
   [[nodiscard]] int quorum() const { return node_.children - job_.backup_workers; }
@@ -57,8 +57,10 @@ class ParameterServer final : public Server {
   [[nodiscard]] MessageHeader header(MessageKind kind, std::uint64_t step) const {
     return {.kind = kind, .sender = static_cast<std::uint32_t>(transport_.rank()), .step = step};
   }
-  [[nodiscard]] std::string name(std::size_t tensor) const {
-    return fmt::format("tensor '{}'", job_.tensors[tensor].name);
+  [[nodiscard]] std::string name(std::size_t part) const { return placement_->name(part); }
+  [[nodiscard]] std::size_t part_in(int from, const Frame& frame) const {
+    if (const auto part = placement_->find(frame)) return *part;
+    fail_no_such_part(from, frame);
   }
   // A child, for sentences.
   [[nodiscard]] std::string child_name(std::size_t child) const {
@@ -73,14 +75,14 @@ class ParameterServer final : public Server {
   SaveState save_;
   ThreadPool* pool_;
   TreeNode node_;
-  std::vector<ServerTensor> tensors_;  // by number; only this server's have an encoder
-  std::vector<bool> done_;             // by child
+  std::vector<ServerPart> parts_;  // by number; only this server's have an encoder
+  std::vector<bool> done_;         // by child
   ScalerAgreement agreement_;
-  // What comes of one message: the results of its tensors travel together, as they came.
+  // What comes of one message: the results of its parts travel together, as they came.
   MessageWriter open_{MessageHeader{}};
   std::size_t open_frames_ = 0;
   std::uint64_t open_values_ = 0;
-  // Shared by all tensors: one is worked on at a time.
+  // Shared by all parts: one is worked on at a time.
   Floats mean_;
   Floats delta_;
   std::vector<std::int32_t> levels_;
@@ -102,32 +104,32 @@ ParameterServer::ParameterServer(std::shared_ptr<const Placement> placed, Transp
       update_(std::move(update)),
       pool_(pool),
       node_(place_of(*placement_, transport.rank())),
-      tensors_(job_.tensors.size()),
+      parts_(placement_->parts.size()),
       done_(static_cast<std::size_t>(node_.children), false),
       agreement_(job_.workers) {
   const auto& codecs = is_root() ? placement_->pull_codecs : placement_->push_codecs;
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (placement_->tree.empty() && placement_->owners[i] != transport.rank()) continue;
-    tensors_[i].encoder = codecs[i]->make_encoder(job_.tensors[i].elems(),
-                                                  encoder_context(job_, i, transport_.rank()));
-    tensors_[i].pushes.resize(done_.size());
+    parts_[i].encoder = codecs[i]->make_encoder(placement_->parts[i].elems,
+                                                encoder_context(*placement_, i, transport_.rank()));
+    parts_[i].pushes.resize(done_.size());
   }
 }
 
 void ParameterServer::resume(const NodeState& state) {
-  load_residuals(job_, is_root() ? state.pulled : state.pushed, residuals_of(tensors_));
+  load_residuals(*placement_, is_root() ? state.pulled : state.pushed, residuals_of(parts_));
   const std::uint64_t step = exchanges_in(job_, state);
-  for (ServerTensor& tensor : tensors_) {
-    tensor.step = step + 1;
-    tensor.passed_down = step;
+  for (ServerPart& part : parts_) {
+    part.step = step + 1;
+    part.passed_down = step;
   }
   agreement_.skip_to(step);
 }
 
 void ParameterServer::save_after(std::uint64_t step) {
-  if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, tensors_)) return;
-  NodeState state = empty_state(job_, step);
-  (is_root() ? state.pulled : state.pushed) = save_residuals(job_, residuals_of(tensors_));
+  if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, parts_)) return;
+  NodeState state = empty_state(*placement_, step);
+  (is_root() ? state.pulled : state.pushed) = save_residuals(*placement_, residuals_of(parts_));
   save_(std::move(state));
 }
 
@@ -151,20 +153,20 @@ Counters ParameterServer::run(const SaveState& save) {
 
 // Nothing more comes from below, nor, at an aggregator, from above.
 bool ParameterServer::is_over() const {
-  const auto came_back = [](const ServerTensor& state) {
+  const auto came_back = [](const ServerPart& state) {
     return state.passed_down + 1 == state.step;
   };
   return std::ranges::find(done_, false) == done_.end() &&
-         (is_root() || std::ranges::all_of(tensors_, came_back));
+         (is_root() || std::ranges::all_of(parts_, came_back));
 }
 
 void ParameterServer::check_nothing_is_open() const {
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    if (tensors_[i].arrived == 0) continue;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].arrived == 0) continue;
     fail(ErrorCode::kFailedPrecondition,
          "all workers are done, and {} of them pushed {} in step {} without the others; let every "
          "worker end after the same step",
-         tensors_[i].arrived, name(i), tensors_[i].step);
+         parts_[i].arrived, name(i), parts_[i].step);
   }
 }
 
@@ -192,11 +194,12 @@ void ParameterServer::take(Received received) {
 
 void ParameterServer::take_push(const Received& received, const Frame& frame) {
   const auto child = static_cast<std::size_t>(received.from - node_.first_child);
-  if (frame.tensor >= tensors_.size() || !tensors_[frame.tensor].encoder) {
-    fail(ErrorCode::kDataLoss, "push from {}: tensor number {} does not belong to this server",
-         child_name(child), frame.tensor);
+  const std::size_t part = part_in(received.from, frame);
+  ServerPart& state = parts_[part];
+  if (!state.encoder) {
+    fail(ErrorCode::kDataLoss, "push from {}: {} does not belong to this server", child_name(child),
+         name(part));
   }
-  ServerTensor& state = tensors_[frame.tensor];
   counters_.pushed_values += state.encoder->elems();
   const std::uint64_t step = received.message.header.step;
   if (step < state.step && job_.backup_workers > 0) {
@@ -207,10 +210,10 @@ void ParameterServer::take_push(const Received& received, const Frame& frame) {
   Push& push = state.pushes[child];
   if (step != state.step || push.bytes) {
     fail(ErrorCode::kDataLoss, "push from {}: {} came for step {} while step {} is open",
-         child_name(child), name(frame.tensor), step, state.step);
+         child_name(child), name(part), step, state.step);
   }
   push = {.bytes = received.bytes, .frame = frame};
-  if (++state.arrived == quorum()) advance(frame.tensor);
+  if (++state.arrived == quorum()) advance(part);
 }
 
 void ParameterServer::take_offer(const Received& received) {
@@ -218,7 +221,7 @@ void ParameterServer::take_offer(const Received& received) {
     fail(ErrorCode::kDataLoss, "message from rank {}: scalers are not agreed on here",
          received.from);
   }
-  const SharedBytes agreed = agreement_.take(received, tensors_.size(), transport_.rank());
+  const SharedBytes agreed = agreement_.take(received, *placement_, transport_.rank());
   if (agreed) send_down(agreed);
 }
 
@@ -232,14 +235,11 @@ void ParameterServer::pass_down(const Received& received) {
   }
   MessageWriter writer(header(MessageKind::kPull, came.step));
   for (const Frame& frame : received.message.frames) {
-    if (frame.tensor >= tensors_.size()) {
-      fail(ErrorCode::kDataLoss, "message from aggregator {}: there is no tensor number {}",
-           received.from, frame.tensor);
-    }
-    ServerTensor& state = tensors_[frame.tensor];
+    const std::size_t part = part_in(received.from, frame);
+    ServerPart& state = parts_[part];
     if (came.step != state.passed_down + 1 || came.step >= state.step) {
       fail(ErrorCode::kDataLoss, "message from aggregator {}: {} came for step {} after step {}",
-           received.from, name(frame.tensor), came.step, state.passed_down);
+           received.from, name(part), came.step, state.passed_down);
     }
     state.passed_down = came.step;
     counters_.pulled_values += state.encoder->elems() * (1 + done_.size());
@@ -248,17 +248,17 @@ void ParameterServer::pass_down(const Received& received) {
   send_down(shared(writer));
 }
 
-void ParameterServer::advance(std::size_t tensor) {
-  ServerTensor& state = tensors_[tensor];
+void ParameterServer::advance(std::size_t part) {
+  ServerPart& state = parts_[part];
   payload_.clear();
-  if (!encode_levels(tensor)) {
-    average(tensor);
+  if (!encode_levels(part)) {
+    average(part);
     if (is_root()) {
       delta_.resize(mean_.size());
-      update_(tensor, mean_, delta_);
-      encode_result(tensor, delta_);
+      update_(placement_->parts[part], mean_, delta_);
+      encode_result(part, delta_);
     } else {
-      encode_result(tensor, mean_);
+      encode_result(part, mean_);
     }
   }
   std::ranges::fill(state.pushes, Push{});
@@ -273,8 +273,8 @@ float ParameterServer::weight_of(std::size_t child) const {
 }
 
 // In the order of ranks, whatever the order of arrival, so that a run repeats to the bit.
-void ParameterServer::average(std::size_t tensor) {
-  const ServerTensor& state = tensors_[tensor];
+void ParameterServer::average(std::size_t part) {
+  const ServerPart& state = parts_[part];
   const Stopwatch watch(counters_.decode_seconds, processor_seconds);
   mean_.resize(state.encoder->elems());
   std::ranges::fill(mean_, 0.0F);
@@ -282,15 +282,15 @@ void ParameterServer::average(std::size_t tensor) {
     const Push& push = state.pushes[child];
     if (!push.bytes) continue;
     with_context(
-        [&] { return fmt::format("push of {} from {}", name(tensor), child_name(child)); },
+        [&] { return fmt::format("push of {} from {}", name(part), child_name(child)); },
         [&] { decode_add(push.frame.codec, push.frame.payload, weight_of(child), mean_, pool_); });
   }
 }
 
 // Ternary gradients under scalers that the workers agreed on add up exactly, as integers. Others
-// are left to average(): those of tensors that are not finite, or have nothing to agree on.
-bool ParameterServer::encode_levels(std::size_t tensor) {
-  const ServerTensor& state = tensors_[tensor];
+// are left to average(): those of parts that are not finite, or have nothing to agree on.
+bool ParameterServer::encode_levels(std::size_t part) {
+  const ServerPart& state = parts_[part];
   const Frame& first = state.pushes.front().frame;
   if (!placement_->options.scaler_sharing || first.codec != CodecId::kTernGrad) return false;
   const std::size_t elems = state.encoder->elems();
@@ -300,32 +300,31 @@ bool ParameterServer::encode_levels(std::size_t tensor) {
     levels_.assign(elems, 0);
     for (std::size_t child = 0; child < state.pushes.size(); ++child) {
       const Frame& frame = state.pushes[child].frame;
-      with_context(
-          [&] { return fmt::format("push of {} from {}", name(tensor), child_name(child)); },
-          [&] {
-            PayloadScalers scalers = payload_scalers(frame.codec, frame.payload, elems);
-            if (child == 0)
-              agreed = std::move(scalers);
-            else if (scalers != agreed)
-              fail(ErrorCode::kDataLoss, "its scalers are not those that were agreed on");
-            decode_levels_add(frame.codec, frame.payload, levels_);
-          });
+      with_context([&] { return fmt::format("push of {} from {}", name(part), child_name(child)); },
+                   [&] {
+                     PayloadScalers scalers = payload_scalers(frame.codec, frame.payload, elems);
+                     if (child == 0)
+                       agreed = std::move(scalers);
+                     else if (scalers != agreed)
+                       fail(ErrorCode::kDataLoss, "its scalers are not those that were agreed on");
+                     decode_levels_add(frame.codec, frame.payload, levels_);
+                   });
     }
   }
   const Stopwatch watch(counters_.encode_seconds, processor_seconds);
   append_levels(levels_, static_cast<std::uint32_t>(job_.workers), agreed.scalers,
                 agreed.bucket_elems, true, payload_);
-  add_frame(tensor, {.codec = CodecId::kLevels});
+  add_frame(part, {.codec = CodecId::kLevels});
   return true;
 }
 
-void ParameterServer::encode_result(std::size_t tensor, std::span<const float> values) {
-  ServerTensor& state = tensors_[tensor];
+void ParameterServer::encode_result(std::size_t part, std::span<const float> values) {
+  ServerPart& state = parts_[part];
   Encoded encoded;
   {
     const Stopwatch watch(counters_.encode_seconds, processor_seconds);
     encoded = with_context(
-        [&] { return fmt::format("{} of {}", is_root() ? "delta" : "mean", name(tensor)); },
+        [&] { return fmt::format("{} of {}", is_root() ? "delta" : "mean", name(part)); },
         [&] {
           return passes_on_raw(state)
                      ? encode_raw(*state.encoder, values, state.step, payload_, pool_)
@@ -333,16 +332,16 @@ void ParameterServer::encode_result(std::size_t tensor, std::span<const float> v
         });
   }
   counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
-  add_frame(tensor, encoded);
+  add_frame(part, encoded);
 }
 
-// A mean of what travels raw does so too. What an update makes of one is another tensor.
-bool ParameterServer::passes_on_raw(const ServerTensor& state) const {
+// A mean of what travels raw does so too. What an update makes of one is something else.
+bool ParameterServer::passes_on_raw(const ServerPart& state) const {
   return !is_root() &&
          std::ranges::any_of(state.pushes, [](const Push& push) { return push.frame.not_finite; });
 }
 
-Bytes ParameterServer::contributors(const ServerTensor& state) const {
+Bytes ParameterServer::contributors(const ServerPart& state) const {
   Bytes bitmap((state.pushes.size() + 7) / 8, std::byte{0});
   for (std::size_t child = 0; child < state.pushes.size(); ++child) {
     if (state.pushes[child].bytes) bitmap[child / 8] |= std::byte{1} << (child % 8);
@@ -351,15 +350,15 @@ Bytes ParameterServer::contributors(const ServerTensor& state) const {
 }
 
 // What `payload_` holds joins the message of all results.
-void ParameterServer::add_frame(std::size_t tensor, const Encoded& encoded) {
-  const ServerTensor& state = tensors_[tensor];
+void ParameterServer::add_frame(std::size_t part, const Encoded& encoded) {
+  const ServerPart& state = parts_[part];
   if (open_frames_ == 0) {
     open_.clear(header(is_root() ? MessageKind::kPull : MessageKind::kPush, state.step));
   }
   if (state.arrived < node_.children) {
-    open_.add(frame_of(tensor, {.codec = CodecId::kContributors}, contributors(state)));
+    open_.add(frame_of(*placement_, part, {.codec = CodecId::kContributors}, contributors(state)));
   }
-  open_.add(frame_of(tensor, encoded, payload_));
+  open_.add(frame_of(*placement_, part, encoded, payload_));
   ++open_frames_;
   open_values_ += state.encoder->elems();
 }

@@ -17,7 +17,7 @@ struct Delta {
   std::optional<ByteView> contributors;
 };
 
-struct WorkerTensor {
+struct WorkerPart {
   std::unique_ptr<Encoder> encoder;
   std::deque<Delta> deltas;
   // With backup workers the last push, until its delta says whether it was used.
@@ -32,87 +32,86 @@ class ParameterServerWorker final : public Worker {
                         Update update, ThreadPool* threads)
       : Worker(std::move(placed), transport, threads),
         update_(std::move(update)),
-        tensors_(job().tensors.size()),
-        offers_(job().tensors.size()) {
-    for (std::size_t i = 0; i < tensors_.size(); ++i) {
-      tensors_[i].encoder = placement().push_codecs[i]->make_encoder(
-          job().tensors[i].elems(), encoder_context(job(), i, rank()));
+        parts_(parts().size()),
+        offers_(parts_.size()) {
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      parts_[i].encoder = placement().push_codecs[i]->make_encoder(
+          parts()[i].elems, encoder_context(placement(), i, rank()));
     }
   }
 
  private:
   void keep(Received received) override;
-  void contribute(std::size_t tensor, std::uint64_t step, std::span<const float> gradient) override;
-  [[nodiscard]] bool change_is_here(std::size_t tensor) const override {
-    return !tensors_[tensor].deltas.empty();
+  void contribute(std::size_t part, std::uint64_t step, std::span<const float> gradient) override;
+  [[nodiscard]] bool change_is_here(std::size_t part) const override {
+    return !parts_[part].deltas.empty();
   }
-  void apply_change(std::size_t tensor, std::span<float> parameters) override;
+  void apply_change(std::size_t part, std::span<float> parameters) override;
   [[nodiscard]] std::uint64_t next_step() const override {
     return job().backup_workers > 0 ? std::max(step(), newest_delta_) + 1 : step() + 1;
   }
   void say_done() override;
-  [[nodiscard]] std::vector<ResidualPart> residual_parts() override {
-    return residuals_of(tensors_);
-  }
+  [[nodiscard]] std::vector<ResidualRun> residual_runs() override { return residuals_of(parts_); }
 
-  // Where the pushes of a tensor go, and its pulls come from.
-  [[nodiscard]] int server_of(std::size_t tensor) const {
-    return placement().tree.empty() ? placement().owners[tensor]
+  // Where the pushes of a part go, and its pulls come from.
+  [[nodiscard]] int server_of(std::size_t part) const {
+    return placement().tree.empty() ? placement().owners[part]
                                     : placement().tree[static_cast<std::size_t>(rank())].parent;
   }
   [[nodiscard]] int first_server() const { return job().workers; }
-  void offer(std::size_t tensor, std::span<const float> gradient);
+  void offer(std::size_t part, std::span<const float> gradient);
   void take_agreement(const Received& received);
   void push_under(const Scalers& agreed);
-  void send_push(std::size_t tensor, const Encoded& encoded);
+  void send_push(std::size_t part, const Encoded& encoded);
   void take_delta(const Received& received, const Frame& frame,
                   std::optional<ByteView> contributors);
-  void decode_change(std::size_t tensor, const Delta& delta, std::span<float> parameters);
-  void settle_push(std::size_t tensor, const Delta& delta);
+  void decode_change(std::size_t part, const Delta& delta, std::span<float> parameters);
+  void settle_push(std::size_t part, const Delta& delta);
 
   Update update_;  // none: the servers own the model
-  std::vector<WorkerTensor> tensors_;
-  // With scaler sharing: of the tensors pushed so far in this step.
+  std::vector<WorkerPart> parts_;
+  // With scaler sharing: of the parts pushed so far in this step.
   Scalers offers_;
   std::size_t offered_ = 0;
   std::uint64_t awaited_step_ = 0;  // of the agreement that this worker waits for; 0: of none
-  // Shared by all tensors: one is worked on at a time.
+  // Shared by all parts: one is worked on at a time.
   Floats mean_;
   Bytes payload_;
   std::uint64_t newest_delta_ = 0;
 };
 
-void ParameterServerWorker::contribute(std::size_t tensor, std::uint64_t step,
+void ParameterServerWorker::contribute(std::size_t part, std::uint64_t step,
                                        std::span<const float> gradient) {
   counters_.pushed_values += gradient.size();
-  if (placement().options.scaler_sharing) return offer(tensor, gradient);
+  if (placement().options.scaler_sharing) return offer(part, gradient);
   payload_.clear();
-  send_push(tensor, encode(*tensors_[tensor].encoder, tensor, step, gradient, payload_));
+  send_push(part, encode(*parts_[part].encoder, part, step, gradient, payload_));
 }
 
-void ParameterServerWorker::send_push(std::size_t tensor, const Encoded& encoded) {
+void ParameterServerWorker::send_push(std::size_t part, const Encoded& encoded) {
   if (job().backup_workers > 0) {
-    tensors_[tensor].pushed_codec = encoded.codec;
-    tensors_[tensor].payload = payload_;
+    parts_[part].pushed_codec = encoded.codec;
+    parts_[part].payload = payload_;
   }
-  const SharedBytes push = fuse(MessageKind::kPush, exchanged_step(), tensor, encoded, payload_);
-  if (push) send(server_of(tensor), push);
+  const SharedBytes push = fuse(MessageKind::kPush, exchanged_step(), part, encoded, payload_);
+  if (push) send(server_of(part), push);
 }
 
-// The gradient waits until all tensors of the step are here and all workers have agreed.
-void ParameterServerWorker::offer(std::size_t tensor, std::span<const float> gradient) {
-  tensors_[tensor].gradient.assign(gradient.begin(), gradient.end());
+// The gradient waits until all parts of the step are here and all workers have agreed.
+void ParameterServerWorker::offer(std::size_t part, std::span<const float> gradient) {
+  parts_[part].gradient.assign(gradient.begin(), gradient.end());
   {
     const Stopwatch watch(counters_.encode_seconds, processor_seconds);
-    offers_[tensor] = tensors_[tensor].encoder->local_scalers(gradient, pool());
+    offers_[part] = parts_[part].encoder->local_scalers(gradient, pool());
   }
-  if (++offered_ < tensors_.size()) return;
+  if (++offered_ < parts_.size()) return;
   offered_ = 0;
   const bool agreed_already =
       std::ranges::all_of(offers_, [](const auto& scalers) { return scalers.empty(); });
   if (agreed_already) return push_under(offers_);
   awaited_step_ = step();
-  send(first_server(), scalers_message({.kind = MessageKind::kOffer,
+  send(first_server(), scalers_message(placement(),
+                                       {.kind = MessageKind::kOffer,
                                         .sender = static_cast<std::uint32_t>(rank()),
                                         .step = step()},
                                        offers_));
@@ -125,15 +124,15 @@ void ParameterServerWorker::take_agreement(const Received& received) {
     fail(ErrorCode::kDataLoss, "message from rank {}: nobody waits for an agreement of step {}",
          received.from, step);
   }
-  push_under(scalers_in(received, offers_));
+  push_under(scalers_in(received, placement(), offers_));
 }
 
 void ParameterServerWorker::push_under(const Scalers& agreed) {
-  for (std::size_t tensor = tensors_.size(); tensor-- > 0;) {
-    WorkerTensor& state = tensors_[tensor];
+  for (std::size_t part = parts_.size(); part-- > 0;) {
+    WorkerPart& state = parts_[part];
     payload_.clear();
-    send_push(tensor, encode(*state.encoder, tensor, exchanged_step(), state.gradient, payload_,
-                             agreed[tensor]));
+    send_push(part, encode(*state.encoder, part, exchanged_step(), state.gradient, payload_,
+                           agreed[part]));
   }
 }
 
@@ -154,7 +153,7 @@ void ParameterServerWorker::keep(Received received) {
     fail(ErrorCode::kDataLoss, "message from rank {}: workers take pulls only", received.from);
   }
   if (received.message.frames.empty()) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: a pull without a tensor", received.from);
+    fail(ErrorCode::kDataLoss, "message from rank {}: a pull without a delta", received.from);
   }
   std::optional<ByteView> contributors;
   for (const Frame& frame : received.message.frames) {
@@ -168,36 +167,36 @@ void ParameterServerWorker::keep(Received received) {
 
 void ParameterServerWorker::take_delta(const Received& received, const Frame& frame,
                                        std::optional<ByteView> contributors) {
-  if (frame.tensor >= tensors_.size() || server_of(frame.tensor) != received.from) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: tensor number {} is not its to send",
-         received.from, frame.tensor);
+  const std::size_t part = part_in(received.from, frame);
+  if (server_of(part) != received.from) {
+    fail(ErrorCode::kDataLoss, "message from rank {}: {} is not its to send", received.from,
+         name(part));
   }
-  WorkerTensor& state = tensors_[frame.tensor];
+  WorkerPart& state = parts_[part];
   const std::uint64_t step = received.message.header.step;
-  const std::uint64_t before =
-      state.deltas.empty() ? applied_step(frame.tensor) : state.deltas.back().step;
+  const std::uint64_t before = state.deltas.empty() ? applied_step(part) : state.deltas.back().step;
   const bool early = job().backup_workers == 0 && step > exchanged_step();
   if (step != before + 1 || early) {
     fail(ErrorCode::kDataLoss, "message from rank {}: {} came for step {} after step {}",
-         received.from, name(frame.tensor), step, before);
+         received.from, name(part), step, before);
   }
   newest_delta_ = std::max(newest_delta_, step);
   state.deltas.push_back({step, received.bytes, frame, contributors});
 }
 
-void ParameterServerWorker::apply_change(std::size_t tensor, std::span<float> parameters) {
-  WorkerTensor& state = tensors_[tensor];
+void ParameterServerWorker::apply_change(std::size_t part, std::span<float> parameters) {
+  WorkerPart& state = parts_[part];
   const Delta delta = std::move(state.deltas.front());
   state.deltas.pop_front();
-  with_context([&] { return "delta of " + name(tensor); },
+  with_context([&] { return "delta of " + name(part); },
                [&] {
-                 settle_push(tensor, delta);
-                 decode_change(tensor, delta, parameters);
+                 settle_push(part, delta);
+                 decode_change(part, delta, parameters);
                });
   counters_.pulled_values += parameters.size();
 }
 
-void ParameterServerWorker::decode_change(std::size_t tensor, const Delta& delta,
+void ParameterServerWorker::decode_change(std::size_t part, const Delta& delta,
                                           std::span<float> parameters) {
   {
     const Stopwatch watch(counters_.decode_seconds, processor_seconds);
@@ -207,11 +206,11 @@ void ParameterServerWorker::decode_change(std::size_t tensor, const Delta& delta
     mean_.resize(parameters.size());
     decode(delta.frame.codec, delta.frame.payload, mean_, pool());
   }
-  apply_mean(update_, tensor, mean_, parameters);
+  apply_mean(update_, part, mean_, parameters);
 }
 
 // Nothing lost: what the server did not use goes back to the residual.
-void ParameterServerWorker::settle_push(std::size_t tensor, const Delta& delta) {
+void ParameterServerWorker::settle_push(std::size_t part, const Delta& delta) {
   if (!delta.contributors) return;
   if (job().backup_workers == 0) {
     fail(ErrorCode::kDataLoss, "it names contributors, and every worker's push is waited for");
@@ -219,8 +218,8 @@ void ParameterServerWorker::settle_push(std::size_t tensor, const Delta& delta) 
   check_contributors(*delta.contributors, static_cast<std::size_t>(job().workers));
   const auto me = static_cast<std::size_t>(rank());
   const bool used = ((*delta.contributors)[me / 8] & std::byte{1} << (me % 8)) != std::byte{0};
-  if (used || pushed_step(tensor) != delta.step) return;
-  tensors_[tensor].encoder->give_back(tensors_[tensor].pushed_codec, tensors_[tensor].payload);
+  if (used || pushed_step(part) != delta.step) return;
+  parts_[part].encoder->give_back(parts_[part].pushed_codec, parts_[part].payload);
   ++counters_.unused_pushes;
 }
 

@@ -1,27 +1,139 @@
 #include "placement.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
-#include <numeric>
+#include <queue>
+#include <tuple>
 
 namespace tersewire {
+namespace {
 
-std::vector<int> place_tensors(const Job& job, int servers) {
-  std::vector<std::size_t> by_size(job.tensors.size());
-  std::iota(by_size.begin(), by_size.end(), std::size_t{0});
-  std::ranges::stable_sort(by_size, std::greater<>(),
-                           [&](std::size_t i) { return job.tensors[i].elems(); });
-  std::vector<std::uint64_t> load(static_cast<std::size_t>(servers), 0);
-  std::vector<int> owners(job.tensors.size());
-  for (const std::size_t tensor : by_size) {
-    const auto least = std::ranges::min_element(load);
-    *least += job.tensors[tensor].elems();
-    owners[tensor] = job.workers + static_cast<int>(least - load.begin());
+// Random numbers come in blocks of 4 (spec/wire-format.md): a part begins with one.
+constexpr std::size_t kUnit = 4;
+// A server may hold a 64th more than its share before a part is cut for it.
+constexpr std::size_t kSlack = 64;
+// The shortest part that is cut off for balance: to fill a share up, which takes few of them.
+constexpr std::size_t kLeastCut = 8;
+
+// A run of a tensor that is still to be given to a server.
+struct Run {
+  bool may_cut;  // for balance
+  std::size_t elems;
+  std::size_t tensor;
+  std::size_t begin;
+};
+
+// What fills shares up comes last; of the rest the longest first, then the job's order.
+struct ComesLater {
+  bool operator()(const Run& a, const Run& b) const {
+    return std::tuple(b.may_cut, a.elems, b.tensor, b.begin) <
+           std::tuple(a.may_cut, b.elems, a.tensor, a.begin);
+  }
+};
+
+using Runs = std::priority_queue<Run, std::vector<Run>, ComesLater>;
+
+// A server by what it holds; the least first, of equals the lowest number.
+using Load = std::pair<std::uint64_t, std::size_t>;
+
+struct PlacedRun {
+  Part part;
+  std::size_t server;
+};
+
+std::vector<Run> runs_of(const Job& job) {
+  std::vector<Run> runs;
+  for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
+    const std::size_t elems = job.tensors[tensor].elems();
+    const bool may_cut = job.part_values != Job::kWholeTensors && elems >= 2 * kLeastPartElems;
+    std::size_t begin = 0;
+    do {
+      const std::size_t length = std::min(job.part_values, elems - begin);
+      runs.push_back({.may_cut = may_cut, .elems = length, .tensor = tensor, .begin = begin});
+      begin += length;
+    } while (begin < elems);
+  }
+  return runs;
+}
+
+// How much of a run a server takes that has room for so many values: all of it where what it takes,
+// or what it leaves, would be next to nothing.
+std::size_t taken_of(std::size_t elems, std::size_t room) {
+  const std::size_t taken = std::max(room / kUnit * kUnit, kLeastCut);
+  return taken + kLeastCut > elems ? elems : taken;
+}
+
+std::vector<PlacedRun> spread(const Job& job, std::size_t servers) {
+  std::uint64_t total = 0;
+  Runs runs;
+  for (const Run& run : runs_of(job)) {
+    total += run.elems;
+    runs.push(run);
+  }
+  const std::uint64_t share = (total + servers - 1) / servers;
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+  for (std::size_t server = 0; server < servers; ++server) loads.emplace(0, server);
+  std::vector<PlacedRun> placed;
+  while (!runs.empty()) {
+    const Run run = runs.top();
+    runs.pop();
+    const auto [held, server] = loads.top();
+    loads.pop();
+    const bool fits = !run.may_cut || held + run.elems <= share + share / kSlack;
+    const std::size_t taken =
+        fits ? run.elems : taken_of(run.elems, share > held ? share - held : 0);
+    placed.push_back(
+        {.part = {.number = 0, .tensor = run.tensor, .begin = run.begin, .elems = taken},
+         .server = server});
+    loads.emplace(held + taken, server);
+    if (taken == run.elems) continue;
+    runs.push({.may_cut = true,
+               .elems = run.elems - taken,
+               .tensor = run.tensor,
+               .begin = run.begin + taken});
+  }
+  return placed;
+}
+
+}  // namespace
+
+std::size_t most_owners(const Job& job) {
+  std::size_t owners = 0;
+  for (const TensorInfo& tensor : job.tensors) {
+    const bool whole = job.part_values == Job::kWholeTensors;
+    owners += whole ? 1 : std::max<std::size_t>(tensor.elems() / kLeastPartElems, 1);
   }
   return owners;
 }
 
-std::vector<std::vector<std::size_t>> make_buckets(const Job& job,
+PartTable cut_tensors(const Job& job, std::size_t servers) {
+  std::vector<PlacedRun> placed = spread(job, std::max<std::size_t>(servers, 1));
+  std::ranges::sort(
+      placed, {}, [](const PlacedRun& run) { return std::pair(run.part.tensor, run.part.begin); });
+  PartTable table;
+  for (PlacedRun& run : placed) {
+    run.part.number = table.parts.size();
+    table.parts.push_back(run.part);
+    if (servers > 0) table.servers.push_back(run.server);
+  }
+  return table;
+}
+
+std::optional<std::size_t> Placement::find(const Frame& frame) const {
+  if (frame.tensor >= job.tensors.size() || frame.part >= parts_of(frame.tensor)) return {};
+  return first_part[frame.tensor] + frame.part;
+}
+
+std::string Placement::name(std::size_t part) const {
+  const std::size_t tensor = parts.at(part).tensor;
+  const std::string& name = job.tensors[tensor].name;
+  if (parts_of(tensor) == 1) return fmt::format("tensor '{}'", name);
+  return fmt::format("part {} of tensor '{}'", place_in_tensor(part), name);
+}
+
+std::vector<std::vector<std::size_t>> make_buckets(const Job& job, const std::vector<Part>& parts,
                                                    const std::vector<std::uint64_t>& keys) {
   struct Open {
     std::size_t bucket;
@@ -29,23 +141,25 @@ std::vector<std::vector<std::size_t>> make_buckets(const Job& job,
   };
   std::vector<std::vector<std::size_t>> buckets;
   std::map<std::uint64_t, Open> open;
-  for (std::size_t tensor = job.tensors.size(); tensor-- > 0;) {
-    auto [place, fresh] = open.try_emplace(keys[tensor]);
+  for (std::size_t part = parts.size(); part-- > 0;) {
+    auto [place, fresh] = open.try_emplace(keys[part]);
     if (fresh || place->second.bytes >= job.bucket_bytes) {
       place->second = {.bucket = buckets.size(), .bytes = 0};
       buckets.emplace_back();
     }
-    buckets[place->second.bucket].push_back(tensor);
-    place->second.bytes += job.tensors[tensor].elems() * sizeof(float);
+    buckets[place->second.bucket].push_back(part);
+    place->second.bytes += parts[part].elems * sizeof(float);
   }
   return buckets;
 }
 
-EncoderContext encoder_context(const Job& job, std::size_t tensor, int rank) {
-  return {.seed = job.seed,
+EncoderContext encoder_context(const Placement& placement, std::size_t part, int rank) {
+  const Part& cut = placement.parts[part];
+  return {.seed = placement.job.seed,
           .sender = static_cast<std::uint32_t>(rank),
-          .tensor = static_cast<std::uint32_t>(tensor),
-          .kind = job.tensors[tensor].kind};
+          .tensor = static_cast<std::uint32_t>(cut.tensor),
+          .first_elem = cut.begin,
+          .kind = placement.job.tensors[cut.tensor].kind};
 }
 
 }  // namespace tersewire

@@ -1,14 +1,17 @@
-// A job with everything chosen: which codec each tensor travels with, which server owns it, and
-// which others it shares its messages with.
+// A job with everything chosen: how its tensors are cut into parts, which codec each part travels
+// with, which server owns it, and which others it shares its messages with.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "aggregator_tree.h"
 #include "tersewire/codec.h"
 #include "tersewire/communicator.h"
+#include "tersewire/message.h"
 
 namespace tersewire {
 
@@ -25,30 +28,58 @@ struct ExchangeOptions {
   RingTop top = RingTop::kRing;       // ring
 };
 
+// A job's parts, and the server of each as its place among the servers; none where the job has no
+// servers to spread them over.
+struct PartTable {
+  std::vector<Part> parts;  // by number
+  std::vector<std::size_t> servers;
+};
+
 // A job with everything chosen that its texts leave open; the same on every node.
 struct Placement {
   Job job;
   ExchangeOptions options;
-  int servers = 0;                                        // the ranks from job.workers on
-  std::vector<std::shared_ptr<const Codec>> push_codecs;  // by tensor
+  int servers = 0;                      // the ranks from job.workers on
+  std::vector<Part> parts;              // by number
+  std::vector<std::size_t> first_part;  // by tensor, and behind the last one all of them
+  std::vector<std::shared_ptr<const Codec>> push_codecs;  // by part
   std::vector<std::shared_ptr<const Codec>> pull_codecs;
-  std::vector<int> owners;     // by tensor, as ranks
+  std::vector<int> owners;     // by part, as ranks
   std::vector<TreeNode> tree;  // by rank; empty for exchanges without aggregators
-  // Tensors whose messages go the same way travel together.
+  // Parts whose messages go the same way travel together.
   std::vector<std::vector<std::size_t>> buckets;
-  std::vector<std::size_t> bucket_of;  // by tensor
+  std::vector<std::size_t> bucket_of;  // by part
+
+  [[nodiscard]] std::size_t parts_of(std::size_t tensor) const {
+    return first_part[tensor + 1] - first_part[tensor];
+  }
+  // The part that a frame is of, if the job has it.
+  [[nodiscard]] std::optional<std::size_t> find(const Frame& frame) const;
+  // The part by its tensor and its place in it, as frames say it.
+  [[nodiscard]] std::uint32_t place_in_tensor(std::size_t part) const {
+    return static_cast<std::uint32_t>(part - first_part[parts[part].tensor]);
+  }
+  // "tensor 'NAME'", or "part 2 of tensor 'NAME'" where that has several; for sentences.
+  [[nodiscard]] std::string name(std::size_t part) const;
 };
 
-// Spreads tensors over servers: each, from the largest on, goes to the server that holds least.
-// Ties go to the lower number, so that every node comes to the same answer.
-std::vector<int> place_tensors(const Job& job, int servers);
+// The least that a server is to own, and twice as much the shortest tensor that is cut for balance.
+inline constexpr std::size_t kLeastPartElems = 256;
 
-// Tensors, from the last on, in buckets of Job::bucket_bytes or a tensor more (the last of a key
-// may be smaller), each of tensors with the same key.
-std::vector<std::vector<std::size_t>> make_buckets(const Job& job,
+// How many servers can have a part each.
+std::size_t most_owners(const Job& job);
+
+// Cuts tensors into parts of Job::part_values at most, and spreads these over so many servers: each
+// from the largest on goes to the server that holds least, and is cut where that would hold more
+// than its share. With 0 servers parts are cut alone. Every node comes to the same answer.
+PartTable cut_tensors(const Job& job, std::size_t servers);
+
+// Parts, from the last on, in buckets of Job::bucket_bytes or a part more (the last of a key may be
+// smaller), each of parts with the same key.
+std::vector<std::vector<std::size_t>> make_buckets(const Job& job, const std::vector<Part>& parts,
                                                    const std::vector<std::uint64_t>& keys);
 
-// What the encoder of a tensor is for on the node of this rank.
-EncoderContext encoder_context(const Job& job, std::size_t tensor, int rank);
+// What the encoder of a part is for on the node of this rank.
+EncoderContext encoder_context(const Placement& placement, std::size_t part, int rank);
 
 }  // namespace tersewire

@@ -27,9 +27,9 @@ std::size_t bucket_of(int from, const Message& message, std::size_t buckets) {
   fail(ErrorCode::kDataLoss, "message from rank {}: there is no bucket number {}", from, number);
 }
 
-std::vector<bool> not_finite_in(int from, const Message& message, std::size_t tensors) {
+std::vector<bool> not_finite_in(int from, const Message& message, std::size_t parts) {
   return with_context([&] { return fmt::format("message from rank {}", from); },
-                      [&] { return finiteness_in(message, tensors); });
+                      [&] { return finiteness_in(message, parts); });
 }
 
 }  // namespace
@@ -52,19 +52,19 @@ HeldPushes::HeldPushes(std::shared_ptr<const Placement> placement)
 }
 
 // Within its bucket.
-std::size_t HeldPushes::place_of(std::size_t tensor) const {
-  const auto& tensors = placement_->buckets[placement_->bucket_of[tensor]];
-  return static_cast<std::size_t>(std::ranges::find(tensors, tensor) - tensors.begin());
+std::size_t HeldPushes::place_of(std::size_t part) const {
+  const auto& parts = placement_->buckets[placement_->bucket_of[part]];
+  return static_cast<std::size_t>(std::ranges::find(parts, part) - parts.begin());
 }
 
-SharedBytes HeldPushes::hold(int rank, std::size_t tensor, std::uint64_t step,
+SharedBytes HeldPushes::hold(int rank, std::size_t part, std::uint64_t step,
                              std::span<const float> values) {
-  const std::size_t number = placement_->bucket_of[tensor];
+  const std::size_t number = placement_->bucket_of[part];
   Bucket& bucket = buckets_[number];
   Push& push = bucket.pushes[bucket.held];
-  push.tensor = tensor;
+  push.part = part;
   push.values.assign(values.begin(), values.end());
-  bucket.not_finite[place_of(tensor)] = !is_finite(values);
+  bucket.not_finite[place_of(part)] = !is_finite(values);
   if (++bucket.held < bucket.pushes.size()) return nullptr;
   bucket.held = 0;
   bucket.step = step;
@@ -79,15 +79,15 @@ std::span<const HeldPushes::Push> HeldPushes::release(const Message& verdict) {
   const std::size_t number = bucket_of(0, verdict, buckets_.size());
   check_is_awaited(number, verdict);
   Bucket& bucket = buckets_[number];
-  const auto& tensors = placement_->buckets[number];
-  const std::vector<bool> anywhere = not_finite_in(0, verdict, tensors.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
+  const auto& parts = placement_->buckets[number];
+  const std::vector<bool> anywhere = not_finite_in(0, verdict, parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
     if (bucket.not_finite[i] && !anywhere[i]) {
       fail(ErrorCode::kDataLoss,
-           "message from rank 0: it calls tensor '{}' of step {} finite, which it is not here",
-           placement_->job.tensors[tensors[i]].name, bucket.step);
+           "message from rank 0: it calls {} of step {} finite, which it is not here",
+           placement_->name(parts[i]), bucket.step);
     }
-    if (anywhere[i]) raw_step_[tensors[i]] = bucket.step;
+    if (anywhere[i]) raw_step_[parts[i]] = bucket.step;
   }
   bucket.awaits_verdict = false;
   --awaited_;

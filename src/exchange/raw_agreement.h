@@ -1,4 +1,4 @@
-// Job::raw_from_all: before a bucket is encoded, every worker tells worker 0 which of its tensors
+// Job::raw_from_all: before a bucket is encoded, every worker tells worker 0 which of its parts
 // are not finite there, and worker 0, when all have, tells everyone which are not finite anywhere:
 // those travel as they are from all (spec/wire-format.md, "finiteness").
 #pragma once
@@ -23,26 +23,26 @@ Encoded encode_raw(Encoder& encoder, std::span<const float> values, std::uint64_
 class HeldPushes {
  public:
   struct Push {
-    std::size_t tensor;
+    std::size_t part;
     Floats values;
   };
 
   explicit HeldPushes(std::shared_ptr<const Placement> placement);
 
-  // Copies a tensor's values for this step. What it returns, once its bucket is complete, is the
-  // message that says which of the bucket's tensors are not finite; null before.
-  SharedBytes hold(int rank, std::size_t tensor, std::uint64_t step, std::span<const float> values);
+  // Copies a part's values for this step. What it returns, once its bucket is complete, is the
+  // message that says which of the bucket's parts are not finite; null before.
+  SharedBytes hold(int rank, std::size_t part, std::uint64_t step, std::span<const float> values);
 
   // Takes what worker 0 says of a bucket, and returns its pushes, as they came; they are valid
-  // until the next of their tensors is held. Throws kDataLoss for what this worker does not wait
+  // until the next of their parts is held. Throws kDataLoss for what this worker does not wait
   // for.
   std::span<const Push> release(const Message& verdict);
 
   // Whether a bucket is complete and not agreed on.
   [[nodiscard]] bool awaits_verdict() const { return awaited_ > 0; }
-  // Whether a tensor is one that travels as it is in this step.
-  [[nodiscard]] bool travels_raw(std::size_t tensor, std::uint64_t step) const {
-    return raw_step_[tensor] == step;
+  // Whether a part is one that travels as it is in this step.
+  [[nodiscard]] bool travels_raw(std::size_t part, std::uint64_t step) const {
+    return raw_step_[part] == step;
   }
 
  private:
@@ -54,13 +54,13 @@ class HeldPushes {
     bool awaits_verdict = false;
   };
 
-  [[nodiscard]] std::size_t place_of(std::size_t tensor) const;
+  [[nodiscard]] std::size_t place_of(std::size_t part) const;
   void check_is_awaited(std::size_t number, const Message& verdict) const;
 
   std::shared_ptr<const Placement> placement_;
   std::vector<Bucket> buckets_;
   std::size_t awaited_ = 0;              // buckets
-  std::vector<std::uint64_t> raw_step_;  // by tensor: the last step in which it travels as it is
+  std::vector<std::uint64_t> raw_step_;  // by part: the last step in which it travels as it is
 };
 
 // Worker 0's side: what all workers say.

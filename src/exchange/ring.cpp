@@ -31,7 +31,7 @@ struct Bucket {
   std::vector<std::unique_ptr<Encoder>> encoders;  // by the first piece that they encode
   std::vector<HeldPiece> held;                     // by piece
   std::vector<Inbox> inboxes;                      // by source
-  std::size_t pushed = 0;                          // tensors of the step that is to begin
+  std::size_t pushed = 0;                          // parts of the step that is to begin
   std::uint64_t step = 0;                          // the one that `values` belongs to
   std::size_t tasks_done = 0;                      // of it
 };
@@ -43,14 +43,14 @@ class RingWorker final : public Worker {
 
  private:
   void keep(Received received) override;
-  void contribute(std::size_t tensor, std::uint64_t step, std::span<const float> gradient) override;
-  [[nodiscard]] bool change_is_here(std::size_t tensor) const override {
-    const Bucket& bucket = buckets_[layout_.place(tensor).bucket];
-    return bucket.step == applied_step(tensor) + 1 && bucket.tasks_done == schedule_.size();
+  void contribute(std::size_t part, std::uint64_t step, std::span<const float> gradient) override;
+  [[nodiscard]] bool change_is_here(std::size_t part) const override {
+    const Bucket& bucket = buckets_[layout_.place(part).bucket];
+    return bucket.step == applied_step(part) + 1 && bucket.tasks_done == schedule_.size();
   }
-  void apply_change(std::size_t tensor, std::span<float> parameters) override;
+  void apply_change(std::size_t part, std::span<float> parameters) override;
   void say_done() override;
-  [[nodiscard]] std::vector<ResidualPart> residual_parts() override;
+  [[nodiscard]] std::vector<ResidualRun> residual_runs() override;
   void skip_to(std::uint64_t step) override {
     for (Bucket& bucket : buckets_) bucket.step = step;
   }
@@ -125,18 +125,17 @@ Bucket RingWorker::make_bucket(std::size_t number) const {
   return bucket;
 }
 
-void RingWorker::contribute(std::size_t tensor, std::uint64_t step,
-                            std::span<const float> gradient) {
-  const RingLayout::Place place = layout_.place(tensor);
+void RingWorker::contribute(std::size_t part, std::uint64_t step, std::span<const float> gradient) {
+  const RingLayout::Place place = layout_.place(part);
   Bucket& bucket = buckets_[place.bucket];
   std::ranges::copy(gradient, bucket.values.begin() + static_cast<std::ptrdiff_t>(place.offset));
-  if (++bucket.pushed < layout_.buckets()[place.bucket].tensors.size()) return;
+  if (++bucket.pushed < layout_.buckets()[place.bucket].parts.size()) return;
   bucket.pushed = 0;
   bucket.step = step;
   bucket.tasks_done = 0;
   const std::uint64_t pushed_before = counters_.pushed_bytes;
   go_on(place.bucket);
-  expect_answer(tensor, step, counters_.pushed_bytes - pushed_before);
+  expect_answer(part, step, counters_.pushed_bytes - pushed_before);
 }
 
 // As far as what has arrived allows.
@@ -176,18 +175,18 @@ void RingWorker::send_sum(std::size_t number, const RingTask& task) {
   counters_.pushed_values += values(number, task.pieces).size();
   payload_.clear();
   const Encoded encoded = encode_piece(number, piece, values(number, task.pieces), payload_);
-  const Frame frame = frame_of(layout_.id_of(number, piece), encoded, payload_);
+  const Frame frame = layout_.frame_of(number, piece, encoded, payload_);
   send_frames(task.peer, MessageKind::kPush, bucket.step, {&frame, 1});
 }
 
-// As a part of the bucket's first tensor, or of the first that travels raw: all do then.
+// As the bucket's first part, or the first that travels raw: all do then.
 Encoded RingWorker::encode_piece(std::size_t number, std::size_t piece, std::span<const float> sum,
                                  Bytes& out) {
   const Bucket& bucket = buckets_[number];
-  const auto& tensors = layout_.buckets()[number].tensors;
-  const auto raw = std::ranges::find_if(
-      tensors, [&](std::size_t tensor) { return travels_raw(tensor, bucket.step); });
-  return encode(*bucket.encoders[piece], raw == tensors.end() ? tensors.front() : *raw, bucket.step,
+  const auto& parts = layout_.buckets()[number].parts;
+  const auto raw =
+      std::ranges::find_if(parts, [&](std::size_t part) { return travels_raw(part, bucket.step); });
+  return encode(*bucket.encoders[piece], raw == parts.end() ? parts.front() : *raw, bucket.step,
                 sum, out);
 }
 
@@ -196,8 +195,7 @@ void RingWorker::complete(std::size_t number, std::size_t piece) {
   const std::span<float> sum = values(number, {.first = piece, .count = 1});
   const auto bytes = std::make_shared<Bytes>();
   const Encoded encoded = encode_piece(number, piece, sum, *bytes);
-  bucket.held[piece] = {.bytes = bytes,
-                        .frame = frame_of(layout_.id_of(number, piece), encoded, *bytes)};
+  bucket.held[piece] = {.bytes = bytes, .frame = layout_.frame_of(number, piece, encoded, *bytes)};
   // Everyone else gets what these bytes say, and so does their maker.
   const Stopwatch watch(counters_.decode_seconds, processor_seconds);
   decode(encoded.codec, *bytes, sum, pool());
@@ -245,7 +243,7 @@ std::size_t RingWorker::bucket_of(const Received& received) const {
   if (frames.empty()) {
     fail(ErrorCode::kDataLoss, "message from rank {}: it holds no sum", received.from);
   }
-  const std::size_t number = frames.front().tensor / layout_.pieces();
+  const std::size_t number = frames.front().tensor;
   if (number < buckets_.size()) return number;
   fail(ErrorCode::kDataLoss, "message from rank {}: there is no bucket number {}", received.from,
        number);
@@ -277,7 +275,8 @@ bool RingWorker::is_for(const RingTask& task, std::size_t number, const Message&
   if (message.header.kind != (sum ? MessageKind::kPush : MessageKind::kPull)) return false;
   if (message.frames.size() != frames) return false;
   for (std::size_t i = 0; i < frames; ++i) {
-    if (message.frames[i].tensor != layout_.id_of(number, task.pieces.first + i)) return false;
+    if (layout_.find(message.frames[i]) != layout_.id_of(number, task.pieces.first + i))
+      return false;
   }
   return true;
 }
@@ -319,26 +318,26 @@ void RingWorker::decode_frame(std::size_t number, const RingTask& task, PieceRan
   });
 }
 
-void RingWorker::apply_change(std::size_t tensor, std::span<float> parameters) {
-  const RingLayout::Place place = layout_.place(tensor);
+void RingWorker::apply_change(std::size_t part, std::span<float> parameters) {
+  const RingLayout::Place place = layout_.place(part);
   const float weight = 1.0F / static_cast<float>(job().workers);
   const std::span<const float> sum =
       std::span(buckets_[place.bucket].values).subspan(place.offset, parameters.size());
   mean_.resize(sum.size());
   std::ranges::transform(sum, mean_.begin(), [&](float value) { return value * weight; });
-  apply_mean(update_, tensor, mean_, parameters);
+  apply_mean(update_, part, mean_, parameters);
 }
 
-std::vector<ResidualPart> RingWorker::residual_parts() {
-  std::vector<ResidualPart> parts;
+std::vector<ResidualRun> RingWorker::residual_runs() {
+  std::vector<ResidualRun> runs;
   for (std::size_t number = 0; number < buckets_.size(); ++number) {
     for (const RingTask& task : schedule_) {
       if (!encodes(task)) continue;
-      layout_.add_parts(number, task.pieces,
-                        buckets_[number].encoders[task.pieces.first]->residual(), parts);
+      layout_.add_runs(number, task.pieces,
+                       buckets_[number].encoders[task.pieces.first]->residual(), runs);
     }
   }
-  return parts;
+  return runs;
 }
 
 // The servers' last step: what they add up for it may still be on its way to them.

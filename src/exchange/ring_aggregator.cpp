@@ -43,7 +43,7 @@ class RingAggregator final : public Server {
   SharedBytes encoded_sum(std::uint32_t id);
   void send(std::uint32_t id, const SharedBytes& sum);
   void save_after(std::uint64_t step);
-  [[nodiscard]] std::vector<ResidualPart> residual_parts() const;
+  [[nodiscard]] std::vector<ResidualRun> residual_runs() const;
 
   // The rank of the worker that has its group's sum of this block.
   [[nodiscard]] std::size_t holder(std::size_t group, std::uint32_t id) const {
@@ -60,7 +60,7 @@ class RingAggregator final : public Server {
   Transport& transport_;
   ThreadPool* pool_;
   SaveState save_;
-  std::vector<Block> blocks_;  // by number on the wire; only this server's have an encoder
+  std::vector<Block> blocks_;  // by number; only this server's have an encoder
   std::vector<bool> done_;     // by worker
   std::optional<std::uint64_t> last_step_;
   // Shared by all blocks: one is worked on at a time.
@@ -89,25 +89,25 @@ RingAggregator::RingAggregator(std::shared_ptr<const Placement> placement, Trans
   }
 }
 
-std::vector<ResidualPart> RingAggregator::residual_parts() const {
-  std::vector<ResidualPart> parts;
+std::vector<ResidualRun> RingAggregator::residual_runs() const {
+  std::vector<ResidualRun> runs;
   for (std::uint32_t id = 0; id < blocks_.size(); ++id) {
     if (!blocks_[id].encoder) continue;
-    layout_.add_parts(id / layout_.pieces(), layout_.block(id % layout_.pieces()),
-                      blocks_[id].encoder->residual(), parts);
+    layout_.add_runs(id / layout_.pieces(), layout_.block(id % layout_.pieces()),
+                     blocks_[id].encoder->residual(), runs);
   }
-  return parts;
+  return runs;
 }
 
 void RingAggregator::resume(const NodeState& state) {
-  load_residuals(job_, state.pulled, residual_parts());
+  load_residuals(*placement_, state.pulled, residual_runs());
   for (Block& block : blocks_) block.step = exchanges_in(job_, state) + 1;
 }
 
 void RingAggregator::save_after(std::uint64_t step) {
   if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, blocks_)) return;
-  NodeState state = empty_state(job_, step);
-  state.pulled = save_residuals(job_, residual_parts());
+  NodeState state = empty_state(*placement_, step);
+  state.pulled = save_residuals(*placement_, residual_runs());
   save_(std::move(state));
 }
 
@@ -177,10 +177,8 @@ std::uint32_t RingAggregator::own_block(const Received& received) const {
   const std::vector<Frame>& frames = received.message.frames;
   const auto from = static_cast<std::size_t>(received.from);
   if (frames.size() == 1) {
-    const std::uint32_t id = frames.front().tensor;
-    if (id < blocks_.size() && blocks_[id].encoder && holder(from / layout_.group(), id) == from) {
-      return id;
-    }
+    const auto id = layout_.find(frames.front());
+    if (id && blocks_[*id].encoder && holder(from / layout_.group(), *id) == from) return *id;
   }
   fail(ErrorCode::kDataLoss,
        "push from worker {}: it is not one block that goes from there to rank {}", received.from,
@@ -230,7 +228,7 @@ SharedBytes RingAggregator::encoded_sum(std::uint32_t id) {
   MessageWriter writer({.kind = MessageKind::kPull,
                         .sender = static_cast<std::uint32_t>(transport_.rank()),
                         .step = block.step});
-  writer.add(frame_of(id, encoded, payload_));
+  writer.add(layout_.frame_of(id / layout_.pieces(), id % layout_.pieces(), encoded, payload_));
   return shared(writer);
 }
 

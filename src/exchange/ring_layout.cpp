@@ -13,18 +13,20 @@ std::size_t part_elems(std::size_t elems, std::size_t parts) { return (elems + p
 bool same_codecs(const Placement& placement, std::size_t a, std::size_t b) {
   const auto& push = placement.push_codecs;
   const auto& pull = placement.pull_codecs;  // of servers alone
-  const auto& tensors = placement.job.tensors;
+  const auto kind = [&](std::size_t part) {
+    return placement.job.tensors[placement.parts[part].tensor].kind;
+  };
   // Codecs for sums go by values alone; a server's may go by the tensor's kind.
-  return push[a] == push[b] && (placement.options.top == RingTop::kRing ||
-                                (pull[a] == pull[b] && tensors[a].kind == tensors[b].kind));
+  return push[a] == push[b] &&
+         (placement.options.top == RingTop::kRing || (pull[a] == pull[b] && kind(a) == kind(b)));
 }
 
 }  // namespace
 
 std::vector<std::uint64_t> ring_ways(const Placement& placement) {
-  std::vector<std::uint64_t> ways(placement.job.tensors.size(), 0);
-  for (std::size_t tensor = 0; tensor < ways.size(); ++tensor) {
-    while (!same_codecs(placement, ways[tensor], tensor)) ++ways[tensor];
+  std::vector<std::uint64_t> ways(placement.parts.size(), 0);
+  for (std::size_t part = 0; part < ways.size(); ++part) {
+    while (!same_codecs(placement, ways[part], part)) ++ways[part];
   }
   return ways;
 }
@@ -41,12 +43,12 @@ RingLayout::RingLayout(std::shared_ptr<const Placement> placement)
     : placement_(std::move(placement)),
       group_(static_cast<std::size_t>(placement_->options.group)),
       groups_(static_cast<std::size_t>(placement_->job.workers) / group_),
-      places_(placement_->job.tensors.size()) {
-  for (const std::vector<std::size_t>& tensors : placement_->buckets) {
-    RingBucket bucket{.tensors = tensors};
-    for (const std::size_t tensor : tensors) {
-      places_[tensor] = {.bucket = buckets_.size(), .offset = bucket.elems};
-      bucket.elems += placement_->job.tensors[tensor].elems();
+      places_(placement_->parts.size()) {
+  for (const std::vector<std::size_t>& parts : placement_->buckets) {
+    RingBucket bucket{.parts = parts};
+    for (const std::size_t part : parts) {
+      places_[part] = {.bucket = buckets_.size(), .offset = bucket.elems};
+      bucket.elems += placement_->parts[part].elems;
     }
     buckets_.push_back(std::move(bucket));
   }
@@ -66,42 +68,58 @@ Extent RingLayout::extent(std::size_t bucket, PieceRange pieces) const {
   return {.begin = begin, .elems = begin_of(bucket, pieces.first + pieces.count) - begin};
 }
 
-std::vector<TensorPart> RingLayout::tensor_parts(std::size_t bucket, PieceRange pieces) const {
+std::vector<PartRun> RingLayout::part_runs(std::size_t bucket, PieceRange pieces) const {
   const Extent within = extent(bucket, pieces);
-  std::vector<TensorPart> parts;
-  for (const std::size_t tensor : buckets_[bucket].tensors) {
-    const std::size_t offset = places_[tensor].offset;
-    const std::size_t elems = placement_->job.tensors[tensor].elems();
+  std::vector<PartRun> runs;
+  for (const std::size_t part : buckets_[bucket].parts) {
+    const std::size_t offset = places_[part].offset;
+    const std::size_t elems = placement_->parts[part].elems;
     const std::size_t begin = std::max(within.begin, offset);
     const std::size_t end = std::min(within.begin + within.elems, offset + elems);
     if (begin >= end) continue;
-    parts.push_back({.tensor = tensor,
-                     .begin = begin - offset,
-                     .offset = begin - within.begin,
-                     .elems = end - begin});
+    runs.push_back({.part = part,
+                    .begin = begin - offset,
+                    .offset = begin - within.begin,
+                    .elems = end - begin});
   }
-  return parts;
+  return runs;
 }
 
-void RingLayout::add_parts(std::size_t bucket, PieceRange pieces, std::span<float> residual,
-                           std::vector<ResidualPart>& parts) const {
+void RingLayout::add_runs(std::size_t bucket, PieceRange pieces, std::span<float> residual,
+                          std::vector<ResidualRun>& runs) const {
   if (residual.empty()) return;
-  for (const TensorPart& part : tensor_parts(bucket, pieces)) {
-    parts.push_back({part.tensor, part.begin, residual.subspan(part.offset, part.elems)});
+  for (const PartRun& run : part_runs(bucket, pieces)) {
+    runs.push_back({run.part, run.begin, residual.subspan(run.offset, run.elems)});
   }
+}
+
+Frame RingLayout::frame_of(std::size_t bucket, std::size_t piece, const Encoded& encoded,
+                           ByteView payload) const {
+  return {.tensor = static_cast<std::uint32_t>(bucket),
+          .part = static_cast<std::uint32_t>(piece),
+          .codec = encoded.codec,
+          .not_finite = encoded.not_finite,
+          .description = std::nullopt,
+          .payload = payload};
+}
+
+std::optional<std::uint32_t> RingLayout::find(const Frame& frame) const {
+  if (frame.tensor >= buckets_.size() || frame.part >= pieces()) return {};
+  return id_of(frame.tensor, frame.part);
 }
 
 std::string RingLayout::name(std::size_t bucket) const {
-  return fmt::format("bucket that begins with tensor '{}'",
-                     placement_->job.tensors[buckets_[bucket].tensors.front()].name);
+  return "bucket that begins with " + placement_->name(buckets_[bucket].parts.front());
 }
 
 std::unique_ptr<Encoder> RingLayout::make_encoder(
     const std::vector<std::shared_ptr<const Codec>>& codecs, std::size_t bucket, PieceRange pieces,
     int rank) const {
-  const std::size_t first = buckets_[bucket].tensors.front();
-  EncoderContext context = encoder_context(placement_->job, first, rank);
+  // Its values are of several tensors: their random numbers go by the piece.
+  const std::size_t first = buckets_[bucket].parts.front();
+  EncoderContext context = encoder_context(*placement_, first, rank);
   context.tensor = id_of(bucket, pieces.first);
+  context.first_elem = 0;
   return codecs[first]->make_encoder(extent(bucket, pieces).elems, context);
 }
 

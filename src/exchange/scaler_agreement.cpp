@@ -15,36 +15,35 @@ std::vector<float> values_in(const Frame& frame) {
 
 }  // namespace
 
-SharedBytes scalers_message(const MessageHeader& header, const Scalers& scalers) {
+SharedBytes scalers_message(const Placement& placement, const MessageHeader& header,
+                            const Scalers& scalers) {
   MessageWriter writer(header);
-  for (std::size_t tensor = 0; tensor < scalers.size(); ++tensor) {
-    if (scalers[tensor].empty()) continue;
-    writer.add(
-        frame_of(tensor, {.codec = CodecId::kFp32}, std::as_bytes(std::span(scalers[tensor]))));
+  for (std::size_t part = 0; part < scalers.size(); ++part) {
+    if (scalers[part].empty()) continue;
+    writer.add(frame_of(placement, part, {.codec = CodecId::kFp32},
+                        std::as_bytes(std::span(scalers[part]))));
   }
   return shared(writer);
 }
 
-Scalers scalers_in(const Received& received, const Scalers& expected) {
+Scalers scalers_in(const Received& received, const Placement& placement, const Scalers& expected) {
   Scalers scalers(expected.size());
   for (const Frame& frame : received.message.frames) {
-    if (frame.tensor >= scalers.size()) {
-      fail(ErrorCode::kDataLoss, "message from rank {}: there is no tensor number {}",
-           received.from, frame.tensor);
-    }
-    scalers[frame.tensor] = values_in(frame);
+    const auto part = placement.find(frame);
+    if (!part) fail_no_such_part(received.from, frame);
+    scalers[*part] = values_in(frame);
   }
-  for (std::size_t tensor = 0; tensor < expected.size(); ++tensor) {
-    if (scalers[tensor].size() == expected[tensor].size()) continue;
+  for (std::size_t part = 0; part < expected.size(); ++part) {
+    if (scalers[part].size() == expected[part].size()) continue;
     fail(ErrorCode::kDataLoss,
-         "message from rank {}: it has {} scalers for tensor number {}, which has {}; start all "
-         "nodes with the same arguments",
-         received.from, scalers[tensor].size(), tensor, expected[tensor].size());
+         "message from rank {}: it has {} scalers for {}, which has {}; start all nodes with the "
+         "same arguments",
+         received.from, scalers[part].size(), placement.name(part), expected[part].size());
   }
   return scalers;
 }
 
-SharedBytes ScalerAgreement::take(const Received& offer, std::size_t tensors, int sender) {
+SharedBytes ScalerAgreement::take(const Received& offer, const Placement& placement, int sender) {
   const std::uint64_t step = offer.message.header.step;
   const auto worker = static_cast<std::size_t>(offer.from);
   if (step != step_ || offered_[worker]) {
@@ -52,11 +51,11 @@ SharedBytes ScalerAgreement::take(const Received& offer, std::size_t tensors, in
          worker, step, step_);
   }
   if (offers_ == 0) {
-    start(offer, tensors);
+    start(offer, placement);
   } else {
-    const Scalers offered = scalers_in(offer, largest_);
-    for (std::size_t tensor = 0; tensor < tensors; ++tensor) {
-      std::ranges::transform(largest_[tensor], offered[tensor], largest_[tensor].begin(),
+    const Scalers offered = scalers_in(offer, placement, largest_);
+    for (std::size_t part = 0; part < offered.size(); ++part) {
+      std::ranges::transform(largest_[part], offered[part], largest_[part].begin(),
                              [](float a, float b) { return std::max(a, b); });
     }
   }
@@ -66,18 +65,17 @@ SharedBytes ScalerAgreement::take(const Received& offer, std::size_t tensors, in
   offers_ = 0;
   offered_.assign(offered_.size(), false);
   return scalers_message(
+      placement,
       {.kind = MessageKind::kAgreement, .sender = static_cast<std::uint32_t>(sender), .step = step},
       largest_);
 }
 
-void ScalerAgreement::start(const Received& offer, std::size_t tensors) {
-  largest_.assign(tensors, {});
+void ScalerAgreement::start(const Received& offer, const Placement& placement) {
+  largest_.assign(placement.parts.size(), {});
   for (const Frame& frame : offer.message.frames) {
-    if (frame.tensor >= tensors) {
-      fail(ErrorCode::kDataLoss, "offer from worker {}: there is no tensor number {}", offer.from,
-           frame.tensor);
-    }
-    largest_[frame.tensor] = values_in(frame);
+    const auto part = placement.find(frame);
+    if (!part) fail_no_such_part(offer.from, frame);
+    largest_[*part] = values_in(frame);
   }
 }
 

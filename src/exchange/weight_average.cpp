@@ -19,7 +19,7 @@ struct PartnerWeights {
   Frame frame;
 };
 
-struct AveragedTensor {
+struct AveragedPart {
   std::unique_ptr<Encoder> encoder;
   Gathered of_all;
   std::vector<PartnerWeights> of_partners;  // the latest of each, in the order of arrival
@@ -31,35 +31,33 @@ class WeightAverageWorker final : public Worker {
   WeightAverageWorker(std::shared_ptr<const Placement> placed, Transport& transport, Update update,
                       ThreadPool* threads)
       : Worker(std::move(placed), transport, threads), update_(std::move(update)) {
-    for (std::size_t i = 0; i < job().tensors.size(); ++i) {
-      tensors_.push_back({placement().push_codecs[i]->make_encoder(
-                              job().tensors[i].elems(), encoder_context(job(), i, rank())),
-                          Gathered(name(i), job().workers),
-                          {},
-                          {}});
+    for (std::size_t i = 0; i < parts().size(); ++i) {
+      parts_.push_back({placement().push_codecs[i]->make_encoder(
+                            parts()[i].elems, encoder_context(placement(), i, rank())),
+                        Gathered(name(i), job().workers),
+                        {},
+                        {}});
     }
   }
 
  private:
   void keep(Received received) override;
-  void see_initial(std::size_t tensor, std::span<const float> parameters) override;
-  void take_gradient(std::size_t tensor, std::span<const float> gradient) override;
-  void contribute(std::size_t tensor, std::uint64_t step, std::span<const float> weights) override;
-  [[nodiscard]] bool change_is_here(std::size_t tensor) const override {
-    return !averages_all(tensor, applied_step(tensor) + 1) || tensors_[tensor].of_all.complete();
+  void see_initial(std::size_t part, std::span<const float> parameters) override;
+  void take_gradient(std::size_t part, std::span<const float> gradient) override;
+  void contribute(std::size_t part, std::uint64_t step, std::span<const float> weights) override;
+  [[nodiscard]] bool change_is_here(std::size_t part) const override {
+    return !averages_all(part, applied_step(part) + 1) || parts_[part].of_all.complete();
   }
-  void apply_change(std::size_t tensor, std::span<float> parameters) override;
+  void apply_change(std::size_t part, std::span<float> parameters) override;
   void say_done() override;
-  [[nodiscard]] std::vector<ResidualPart> residual_parts() override {
-    return residuals_of(tensors_);
-  }
+  [[nodiscard]] std::vector<ResidualRun> residual_runs() override { return residuals_of(parts_); }
   [[nodiscard]] bool replicas_agree_before(std::uint64_t step) const override {
     return step == 1 || (!asynchronous() && exchanges_after(step - 1));
   }
   // A run ends with one model.
-  [[nodiscard]] std::uint64_t closing_changes(std::size_t tensor) const override {
-    const std::uint64_t last = pushed_step(tensor);
-    return last > 0 && !averages_all(tensor, last) ? 1 : 0;
+  [[nodiscard]] std::uint64_t closing_changes(std::size_t part) const override {
+    const std::uint64_t last = pushed_step(part);
+    return last > 0 && !averages_all(part, last) ? 1 : 0;
   }
 
   [[nodiscard]] bool asynchronous() const { return placement().options.average_asynchronous; }
@@ -68,8 +66,8 @@ class WeightAverageWorker final : public Worker {
   }
   // Whether a change is an average over all workers: those of every so many steps, and one that
   // comes after the last step.
-  [[nodiscard]] bool averages_all(std::size_t tensor, std::uint64_t change) const {
-    return change > pushed_step(tensor) || (!asynchronous() && exchanges_after(change));
+  [[nodiscard]] bool averages_all(std::size_t part, std::uint64_t change) const {
+    return change > pushed_step(part) || (!asynchronous() && exchanges_after(change));
   }
   // Whom a worker sends to after a step: all others in turn, and so that each hears from one.
   [[nodiscard]] int partner_of(int worker, std::uint64_t step) const {
@@ -78,85 +76,85 @@ class WeightAverageWorker final : public Worker {
     return (worker + 1 + static_cast<int>(turn)) % job().workers;
   }
 
-  void observe(std::size_t tensor, std::span<const float> gradient);
-  SharedBytes encoded_weights(MessageKind kind, std::size_t tensor, std::uint64_t step,
+  void observe(std::size_t part, std::span<const float> gradient);
+  SharedBytes encoded_weights(MessageKind kind, std::size_t part, std::uint64_t step,
                               std::span<const float> weights);
-  void send_to_partner(std::size_t tensor);
-  void keep_partners(const Received& received, const Frame& frame);
-  void average_with_partners(std::size_t tensor);
+  void send_to_partner(std::size_t part);
+  void keep_partners(const Received& received, std::size_t part, const Frame& frame);
+  void average_with_partners(std::size_t part);
 
   Update update_;
-  std::vector<AveragedTensor> tensors_;
-  Bytes payload_;  // shared by all tensors: one is worked on at a time
+  std::vector<AveragedPart> parts_;
+  Bytes payload_;  // shared by all parts: one is worked on at a time
 };
 
-void WeightAverageWorker::see_initial(std::size_t tensor, std::span<const float> parameters) {
-  Floats& weights = tensors_[tensor].weights;
+void WeightAverageWorker::see_initial(std::size_t part, std::span<const float> parameters) {
+  Floats& weights = parts_[part].weights;
   if (weights.empty()) weights.assign(parameters.begin(), parameters.end());
 }
 
-void WeightAverageWorker::take_gradient(std::size_t tensor, std::span<const float> gradient) {
-  AveragedTensor& state = tensors_[tensor];
+void WeightAverageWorker::take_gradient(std::size_t part, std::span<const float> gradient) {
+  AveragedPart& state = parts_[part];
   if (state.weights.size() != gradient.size()) {
     fail(ErrorCode::kFailedPrecondition,
          "{} must be pulled before its first gradient is pushed: its initial values are needed",
-         name(tensor));
+         name(part));
   }
-  apply_mean(update_, tensor, gradient, state.weights);
-  observe(tensor, gradient);
+  apply_mean(update_, part, gradient, state.weights);
+  observe(part, gradient);
   if (!exchanges_after(step())) return;
   if (asynchronous()) {
-    send_to_partner(tensor);
+    send_to_partner(part);
   } else {
-    submit(tensor, step(), state.weights);
+    submit(part, step(), state.weights);
   }
 }
 
 // A gradient that overflowed says nothing of the weights: the one before it stands.
-void WeightAverageWorker::observe(std::size_t tensor, std::span<const float> gradient) {
+void WeightAverageWorker::observe(std::size_t part, std::span<const float> gradient) {
   if (std::ranges::all_of(gradient, [](float value) { return std::isfinite(value); })) {
-    tensors_[tensor].encoder->observe_gradient(gradient);
+    parts_[part].encoder->observe_gradient(gradient);
   }
 }
 
 // The message in which they travel, once all that travels in it is there.
-SharedBytes WeightAverageWorker::encoded_weights(MessageKind kind, std::size_t tensor,
+SharedBytes WeightAverageWorker::encoded_weights(MessageKind kind, std::size_t part,
                                                  std::uint64_t step,
                                                  std::span<const float> weights) {
   payload_.clear();
-  const Encoded encoded = encode(*tensors_[tensor].encoder, tensor, step, weights, payload_);
-  return fuse(kind, step, tensor, encoded, payload_);
+  const Encoded encoded = encode(*parts_[part].encoder, part, step, weights, payload_);
+  return fuse(kind, step, part, encoded, payload_);
 }
 
 // To all others.
-void WeightAverageWorker::contribute(std::size_t tensor, std::uint64_t step,
+void WeightAverageWorker::contribute(std::size_t part, std::uint64_t step,
                                      std::span<const float> weights) {
   counters_.pushed_values += weights.size() * static_cast<std::size_t>(job().workers - 1);
-  const SharedBytes bytes = encoded_weights(kForAll, tensor, step, weights);
+  const SharedBytes bytes = encoded_weights(kForAll, part, step, weights);
   if (!bytes) return;
   for (int other = 0; other < job().workers; ++other) {
     if (other != rank()) send(other, bytes);
   }
   // Its own part of the average is what the others decode.
   for (const Frame& frame : parse_message(*bytes).frames) {
-    tensors_[frame.tensor].of_all.hold(rank(), {step, bytes, frame});
+    parts_[*placement().find(frame)].of_all.hold(rank(), {step, bytes, frame});
   }
 }
 
-void WeightAverageWorker::send_to_partner(std::size_t tensor) {
+void WeightAverageWorker::send_to_partner(std::size_t part) {
   const int partner = partner_of(rank(), step());
   if (partner == rank()) return;  // alone
-  const Floats& weights = tensors_[tensor].weights;
+  const Floats& weights = parts_[part].weights;
   counters_.pushed_values += weights.size();
-  const SharedBytes bytes = encoded_weights(kForPartner, tensor, step(), weights);
+  const SharedBytes bytes = encoded_weights(kForPartner, part, step(), weights);
   if (bytes) send(partner, bytes);
 }
 
 void WeightAverageWorker::say_done() {
-  for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
-    if (closing_changes(tensor) == 0) continue;
+  for (std::size_t part = 0; part < parts_.size(); ++part) {
+    if (closing_changes(part) == 0) continue;
     wait_for_room();
-    submit(tensor, pushed_step(tensor) + 1, tensors_[tensor].weights);
+    submit(part, pushed_step(part) + 1, parts_[part].weights);
   }
 }
 
@@ -168,49 +166,47 @@ void WeightAverageWorker::keep(Received received) {
   }
   counters_.pulled_bytes += received.bytes->size();
   for (const Frame& frame : received.message.frames) {
-    if (frame.tensor >= tensors_.size()) {
-      fail(ErrorCode::kDataLoss, "weights from worker {}: there is no tensor number {}",
-           received.from, frame.tensor);
-    }
-    AveragedTensor& state = tensors_[frame.tensor];
+    const std::size_t part = part_in(received.from, frame);
+    AveragedPart& state = parts_[part];
     counters_.pulled_values += state.encoder->elems();
     if (header.kind == kForAll) {
       state.of_all.hold(received.from, {header.step, received.bytes, frame});
     } else {
-      keep_partners(received, frame);
+      keep_partners(received, part, frame);
     }
   }
 }
 
-void WeightAverageWorker::keep_partners(const Received& received, const Frame& frame) {
+void WeightAverageWorker::keep_partners(const Received& received, std::size_t part,
+                                        const Frame& frame) {
   const std::uint64_t step = received.message.header.step;
   if (!asynchronous() || !exchanges_after(step) || partner_of(received.from, step) != rank()) {
     fail(ErrorCode::kDataLoss, "weights from worker {}: {} of step {} are not for worker {} alone",
-         received.from, name(frame.tensor), step, rank());
+         received.from, name(part), step, rank());
   }
-  auto& held = tensors_[frame.tensor].of_partners;
+  auto& held = parts_[part].of_partners;
   std::erase_if(held, [&](const PartnerWeights& older) { return older.from == received.from; });
   held.push_back({received.from, received.bytes, frame});
 }
 
-void WeightAverageWorker::apply_change(std::size_t tensor, std::span<float> parameters) {
-  AveragedTensor& state = tensors_[tensor];
-  const std::uint64_t change = applied_step(tensor) + 1;
+void WeightAverageWorker::apply_change(std::size_t part, std::span<float> parameters) {
+  AveragedPart& state = parts_[part];
+  const std::uint64_t change = applied_step(part) + 1;
   const Stopwatch watch(counters_.decode_seconds, processor_seconds);
-  if (averages_all(tensor, change)) {
+  if (averages_all(part, change)) {
     state.of_all.average(change, state.weights, pool());
   } else {
-    average_with_partners(tensor);
+    average_with_partners(part);
   }
   std::ranges::copy(state.weights, parameters.begin());
 }
 
-void WeightAverageWorker::average_with_partners(std::size_t tensor) {
-  AveragedTensor& state = tensors_[tensor];
+void WeightAverageWorker::average_with_partners(std::size_t part) {
+  AveragedPart& state = parts_[part];
   for (const PartnerWeights& partner : state.of_partners) {
     for (float& weight : state.weights) weight *= 0.5F;
     with_context(
-        [&] { return fmt::format("weights of {} from worker {}", name(tensor), partner.from); },
+        [&] { return fmt::format("weights of {} from worker {}", name(part), partner.from); },
         [&] {
           decode_add(partner.frame.codec, partner.frame.payload, 0.5F, state.weights, pool());
         });

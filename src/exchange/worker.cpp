@@ -14,9 +14,9 @@ Worker::Worker(std::shared_ptr<const Placement> placement, Transport& transport,
       transport_(transport),
       pool_(pool),
       me_(fmt::format("worker {}", transport.rank())),
-      progress_(placement_->job.tensors.size()),
+      progress_(placement_->parts.size()),
       open_pushes_(placement_->buckets.size()),
-      replicas_(progress_.size(), placement_->job.workers) {
+      replicas_(placement_->job.tensors.size(), placement_->job.workers) {
   // Where workers share scalers they agree on this too, as infinite ones.
   if (!job().raw_from_all || placement_->options.scaler_sharing) return;
   held_.emplace(placement_);
@@ -27,14 +27,15 @@ Worker::~Worker() {
   if (!finished_) transport_.abort(me_ + " left the job before it was finished");
 }
 
-std::string Worker::name(std::size_t tensor) const {
-  return fmt::format("tensor '{}'", job().tensors.at(tensor).name);
+std::size_t Worker::part_in(int from, const Frame& frame) const {
+  if (const auto part = placement_->find(frame)) return *part;
+  fail_no_such_part(from, frame);
 }
 
 void Worker::resume(const NodeState& state) {
   try {
-    const auto parts = residual_parts();
-    load_residuals(job(), state.pushed, parts);
+    const auto runs = residual_runs();
+    load_residuals(*placement_, state.pushed, runs);
   } catch (...) {
     finished_ = true;  // the job ends with this error instead
     throw;
@@ -53,13 +54,13 @@ NodeState Worker::state() {
          "been pulled in a step, and none has been pushed",
          name(i), step_);
   }
-  NodeState state = empty_state(job(), step_ - 1);
-  state.pushed = residuals();
+  NodeState state = empty_state(*placement_, step_ - 1);
+  state.pushed = save_residuals(*placement_, residual_runs());
   return state;
 }
 
 std::vector<std::vector<float>> Worker::residuals() {
-  return save_residuals(job(), residual_parts());
+  return by_tensor(*placement_, save_residuals(*placement_, residual_runs()));
 }
 
 std::uint64_t Worker::begin_step() {
@@ -73,7 +74,8 @@ std::uint64_t Worker::begin_step() {
 void Worker::pull(std::size_t tensor, std::span<float> parameters) {
   guarded([&] {
     if (step_ == step_before_first_)
-      fail(ErrorCode::kFailedPrecondition, "begin a step before {} is pulled", name(tensor));
+      fail(ErrorCode::kFailedPrecondition, "begin a step before tensor number {} is pulled",
+           tensor);
     bring_to(tensor, step_ - 1, parameters);
     if (is_checked_before(step_)) sum_up(tensor, step_, parameters);
   });
@@ -82,25 +84,29 @@ void Worker::pull(std::size_t tensor, std::span<float> parameters) {
 void Worker::push(std::size_t tensor, std::span<const float> gradient) {
   guarded([&] {
     check_values(tensor, gradient.size());
-    Progress& progress = progress_[tensor];
-    if (progress.pushed_step == step_ || progress.applied_step + 1 != step_) {
-      fail(ErrorCode::kFailedPrecondition, "{} must be pulled and then pushed once in every step",
-           name(tensor));
+    const std::size_t first = placement_->first_part[tensor];
+    if (progress_[first].pushed_step == step_ || progress_[first].applied_step + 1 != step_) {
+      fail(ErrorCode::kFailedPrecondition,
+           "tensor '{}' must be pulled and then pushed once in every step",
+           job().tensors[tensor].name);
     }
     if (under_way_.step != step_) {
       const TimePoint now = std::chrono::steady_clock::now();
       under_way_ = {.step = step_, .began = now, .last_arrival = now, .applied = 0};
     }
-    wait_for_room();
-    take_gradient(tensor, gradient);
-    progress.pushed_step = step_;
-    keep_what_has_arrived();
+    // From the last on, as the backward pass comes to tensors, and as buckets are made.
+    for (std::size_t part = placement_->first_part[tensor + 1]; part-- > first;) {
+      wait_for_room();
+      take_gradient(part, gradient.subspan(parts()[part].begin, parts()[part].elems));
+      progress_[part].pushed_step = step_;
+      keep_what_has_arrived();
+    }
   });
 }
 
-void Worker::submit(std::size_t tensor, std::uint64_t step, std::span<const float> values) {
-  if (!held_) return contribute(tensor, step, values);
-  const SharedBytes said = held_->hold(rank(), tensor, step, values);
+void Worker::submit(std::size_t part, std::uint64_t step, std::span<const float> values) {
+  if (!held_) return contribute(part, step, values);
+  const SharedBytes said = held_->hold(rank(), part, step, values);
   if (!said) return;
   if (rank() == 0) return take_finiteness(0, parse_message(*said));
   send(0, said);
@@ -120,7 +126,7 @@ void Worker::take_finiteness(int from, const Message& message) {
 
 void Worker::release(const Message& verdict) {
   for (const HeldPushes::Push& push : held_->release(verdict)) {
-    contribute(push.tensor, verdict.header.step, push.values);
+    contribute(push.part, verdict.header.step, push.values);
   }
 }
 
@@ -161,17 +167,18 @@ void Worker::sort_in(Received received) {
 
 void Worker::finish(std::span<const std::span<float>> parameters) {
   guarded([&] {
-    if (parameters.size() != progress_.size()) {
+    const std::size_t tensors = job().tensors.size();
+    if (parameters.size() != tensors) {
       fail(ErrorCode::kInvalidArgument, "the job has {} tensors, and {} were given to finish",
-           progress_.size(), parameters.size());
+           tensors, parameters.size());
     }
     wait_for_verdicts();
     say_done();
     // A step that was begun and not computed has no change to wait for.
     const std::uint64_t last = under_way_.step == step_ ? step_ : step_ - 1;
     const bool checked = job().checksum_steps > 0;
-    for (std::size_t i = 0; i < progress_.size(); ++i) {
-      bring_to(i, last + closing_changes(i), parameters[i]);
+    for (std::size_t i = 0; i < tensors; ++i) {
+      bring_to(i, last + closing_changes(placement_->first_part[i]), parameters[i]);
       if (checked) sum_up(i, last + 1, parameters[i]);
     }
     // Leaves nothing on its way for whoever uses the network next.
@@ -183,27 +190,36 @@ void Worker::finish(std::span<const std::span<float>> parameters) {
 }
 
 void Worker::check_values(std::size_t tensor, std::size_t given) const {
-  if (tensor >= progress_.size()) {
+  const auto& tensors = job().tensors;
+  if (tensor >= tensors.size()) {
     fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {}", tensor,
-         progress_.size());
+         tensors.size());
   }
-  const std::size_t elems = job().tensors[tensor].elems();
+  const std::size_t elems = tensors[tensor].elems();
   if (given != elems) {
-    fail(ErrorCode::kInvalidArgument, "{} has {} values, and {} were given", name(tensor), elems,
-         given);
+    fail(ErrorCode::kInvalidArgument, "tensor '{}' has {} values, and {} were given",
+         tensors[tensor].name, elems, given);
   }
 }
 
 void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters) {
   check_values(tensor, parameters.size());
-  Progress& progress = progress_[tensor];
-  if (progress.applied_step == step_before_first_) see_initial(tensor, parameters);
-  while (progress.applied_step < step) {
-    if (change_is_here(tensor)) {
-      apply_change(tensor, parameters);
-      note_applied(++progress.applied_step);
-    } else {
-      wait_for("the delta of " + name(tensor));
+  const std::size_t first = placement_->first_part[tensor];
+  const std::size_t end = placement_->first_part[tensor + 1];
+  const auto of_part = [&](std::size_t part) {
+    return parameters.subspan(parts()[part].begin, parts()[part].elems);
+  };
+  if (applied_step(first) == step_before_first_) {
+    for (std::size_t part = first; part < end; ++part) see_initial(part, of_part(part));
+  }
+  // All parts of a step or none, so that a tensor always holds those of one step.
+  while (applied_step(first) < step) {
+    for (std::size_t part = first; part < end; ++part) {
+      while (!change_is_here(part)) wait_for("the delta of " + name(part));
+    }
+    for (std::size_t part = first; part < end; ++part) {
+      apply_change(part, of_part(part));
+      note_applied(++progress_[part].applied_step);
     }
   }
 }
@@ -223,20 +239,20 @@ void Worker::sum_up(std::size_t tensor, std::uint64_t step, std::span<const floa
               checksum_message(static_cast<std::uint32_t>(rank()), step, *checksum)));
 }
 
-void Worker::apply_mean(const Update& update, std::size_t tensor, std::span<const float> mean,
+void Worker::apply_mean(const Update& update, std::size_t part, std::span<const float> mean,
                         std::span<float> parameters) {
   delta_.resize(mean.size());
-  update(tensor, mean, delta_);
+  update(parts()[part], mean, delta_);
   for (std::size_t i = 0; i < mean.size(); ++i) parameters[i] += delta_[i];
 }
 
-Encoded Worker::encode(Encoder& encoder, std::size_t tensor, std::uint64_t step,
+Encoded Worker::encode(Encoder& encoder, std::size_t part, std::uint64_t step,
                        std::span<const float> values, Bytes& out, std::span<const float> agreed) {
   const Stopwatch watch(counters_.encode_seconds, processor_seconds);
   const Encoded encoded =
-      with_context([&] { return name(tensor); },
+      with_context([&] { return name(part); },
                    [&] {
-                     if (travels_raw(tensor, step)) {
+                     if (travels_raw(part, step)) {
                        return encode_raw(encoder, values, step, out, pool_);
                      }
                      return agreed.empty() ? encoder.encode(values, step, out, pool_)
@@ -246,28 +262,28 @@ Encoded Worker::encode(Encoder& encoder, std::size_t tensor, std::uint64_t step,
   return encoded;
 }
 
-SharedBytes Worker::fuse(MessageKind kind, std::uint64_t step, std::size_t tensor,
+SharedBytes Worker::fuse(MessageKind kind, std::uint64_t step, std::size_t part,
                          const Encoded& encoded, ByteView payload) {
-  const std::size_t bucket = placement_->bucket_of[tensor];
+  const std::size_t bucket = placement_->bucket_of[part];
   OpenPush& push = open_pushes_[bucket];
   if (push.frames == 0) {
     push.writer.clear({.kind = kind, .sender = static_cast<std::uint32_t>(rank()), .step = step});
   }
-  push.writer.add(frame_of(tensor, encoded, payload));
+  push.writer.add(frame_of(*placement_, part, encoded, payload));
   if (++push.frames < placement_->buckets[bucket].size()) return nullptr;
   push.frames = 0;
   const SharedBytes bytes = shared(push.writer);
-  expect_answer(tensor, step, bytes->size());
+  expect_answer(part, step, bytes->size());
   return bytes;
 }
 
-void Worker::expect_answer(std::size_t tensor, std::uint64_t step, std::size_t bytes) {
-  unanswered_.push_back({.tensor = tensor, .step = step, .bytes = bytes});
+void Worker::expect_answer(std::size_t part, std::uint64_t step, std::size_t bytes) {
+  unanswered_.push_back({.part = part, .step = step, .bytes = bytes});
   unanswered_bytes_ += bytes;
 }
 
 bool Worker::is_answered(const Pushed& bucket) const {
-  return applied_step(bucket.tensor) >= bucket.step || change_is_here(bucket.tensor);
+  return applied_step(bucket.part) >= bucket.step || change_is_here(bucket.part);
 }
 
 void Worker::wait_for_room() {
@@ -277,7 +293,7 @@ void Worker::wait_for_room() {
       unanswered_bytes_ -= oldest.bytes;
       unanswered_.pop_front();
     } else if (unanswered_.size() > 1 && unanswered_bytes_ >= kWindowBuckets * job().bucket_bytes) {
-      wait_for("an answer to the push of " + name(oldest.tensor));
+      wait_for("an answer to the push of " + name(oldest.part));
     } else {
       return;
     }

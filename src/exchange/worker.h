@@ -1,5 +1,6 @@
-// What the workers of all exchanges have in common: the order of steps, of pulls and of pushes, and
-// the end of the job for everyone where something fails or replicas have drifted apart.
+// What the workers of all exchanges have in common: the order of steps, of pulls and of pushes, how
+// tensors are taken part by part, and the end of the job for everyone where something fails or
+// replicas have drifted apart.
 #pragma once
 
 #include <chrono>
@@ -39,27 +40,26 @@ class Worker : public Communicator {
   // Sorts in a message that has arrived, checking that it is one that its sender may send.
   virtual void keep(Received received) = 0;
   // Takes this worker's gradient of the current step.
-  virtual void take_gradient(std::size_t tensor, std::span<const float> gradient) {
-    submit(tensor, step_, gradient);
+  virtual void take_gradient(std::size_t part, std::span<const float> gradient) {
+    submit(part, step_, gradient);
   }
   // Begins the exchange of values of this step, which submit() was given.
-  virtual void contribute(std::size_t tensor, std::uint64_t step,
-                          std::span<const float> values) = 0;
-  // The next change of this tensor's parameters, of the step after applied_step(): whether all that
+  virtual void contribute(std::size_t part, std::uint64_t step, std::span<const float> values) = 0;
+  // The next change of this part's parameters, of the step after applied_step(): whether all that
   // it needs has arrived ...
-  [[nodiscard]] virtual bool change_is_here(std::size_t tensor) const = 0;
+  [[nodiscard]] virtual bool change_is_here(std::size_t part) const = 0;
   // ... and then, applied.
-  virtual void apply_change(std::size_t tensor, std::span<float> parameters) = 0;
+  virtual void apply_change(std::size_t part, std::span<float> parameters) = 0;
 
   // What the encoders keep.
-  [[nodiscard]] virtual std::vector<ResidualPart> residual_parts() = 0;
+  [[nodiscard]] virtual std::vector<ResidualRun> residual_runs() = 0;
   // Takes it that all of the steps up to this one is over.
   virtual void skip_to(std::uint64_t /*step*/) {}
 
-  // A tensor's initial values, once or more, before its first push and its first change.
-  virtual void see_initial(std::size_t /*tensor*/, std::span<const float> /*parameters*/) {}
+  // A part's initial values, once or more, before its first push and its first change.
+  virtual void see_initial(std::size_t /*part*/, std::span<const float> /*parameters*/) {}
   // How many changes finish() brings after that of the last step.
-  [[nodiscard]] virtual std::uint64_t closing_changes(std::size_t /*tensor*/) const { return 0; }
+  [[nodiscard]] virtual std::uint64_t closing_changes(std::size_t /*part*/) const { return 0; }
   // The step to compute next; workers that others may overtake skip some.
   [[nodiscard]] virtual std::uint64_t next_step() const { return step_ + 1; }
   // Before the last changes are waited for.
@@ -70,26 +70,25 @@ class Worker : public Communicator {
 
   // Has values of this step contributed: at once, or, with Job::raw_from_all, a copy of them, when
   // workers have agreed on what travels raw.
-  void submit(std::size_t tensor, std::uint64_t step, std::span<const float> values);
+  void submit(std::size_t part, std::uint64_t step, std::span<const float> values);
   // Turns the mean gradient into a change of the parameters, where workers own the model.
-  void apply_mean(const Update& update, std::size_t tensor, std::span<const float> mean,
+  void apply_mean(const Update& update, std::size_t part, std::span<const float> mean,
                   std::span<float> parameters);
-  // Encodes values that belong to `tensor` and to `step`, under the scalers that workers agreed on
+  // Encodes values that belong to `part` and to `step`, under the scalers that workers agreed on
   // where there are some, and counts that.
-  Encoded encode(Encoder& encoder, std::size_t tensor, std::uint64_t step,
+  Encoded encode(Encoder& encoder, std::size_t part, std::uint64_t step,
                  std::span<const float> values, Bytes& out, std::span<const float> agreed = {});
-  // Adds a frame to the message in which the tensor's bucket travels; what it returns is that
-  // message once it is complete, and null before. Kind and step are the same for all tensors of a
-  // bucket.
-  SharedBytes fuse(MessageKind kind, std::uint64_t step, std::size_t tensor, const Encoded& encoded,
+  // Adds a frame to the message in which the part's bucket travels; what it returns is that message
+  // once it is complete, and null before. Kind and step are the same for all parts of a bucket.
+  SharedBytes fuse(MessageKind kind, std::uint64_t step, std::size_t part, const Encoded& encoded,
                    ByteView payload);
   void send(int to, const SharedBytes& bytes);
-  // Whether a tensor that is not finite on some worker travels as it is in this step.
-  [[nodiscard]] bool travels_raw(std::size_t tensor, std::uint64_t step) const {
-    return held_ && held_->travels_raw(tensor, step);
+  // Whether a part that is not finite on some worker travels as it is in this step.
+  [[nodiscard]] bool travels_raw(std::size_t part, std::uint64_t step) const {
+    return held_ && held_->travels_raw(part, step);
   }
-  // Others hold so many bytes that end with this tensor until they have answered by a change of it.
-  void expect_answer(std::size_t tensor, std::uint64_t step, std::size_t bytes);
+  // Others hold so many bytes that end with this part until they have answered by a change of it.
+  void expect_answer(std::size_t part, std::uint64_t step, std::size_t bytes);
   // Waits until little enough of what this worker pushed is unanswered, so that others need not
   // hold more of it while they wait for somebody slower.
   void wait_for_room();
@@ -103,16 +102,19 @@ class Worker : public Communicator {
   [[nodiscard]] std::uint64_t step() const { return step_; }
   // The one that this worker has resumed after, or 0.
   [[nodiscard]] std::uint64_t step_before_first() const { return step_before_first_; }
-  [[nodiscard]] std::uint64_t applied_step(std::size_t tensor) const {
-    return progress_[tensor].applied_step;
+  [[nodiscard]] std::uint64_t applied_step(std::size_t part) const {
+    return progress_[part].applied_step;
   }
-  [[nodiscard]] std::uint64_t pushed_step(std::size_t tensor) const {
-    return progress_[tensor].pushed_step;
+  [[nodiscard]] std::uint64_t pushed_step(std::size_t part) const {
+    return progress_[part].pushed_step;
   }
   // The step whose gradients are on their way, or were the last to be.
   [[nodiscard]] std::uint64_t exchanged_step() const { return under_way_.step; }
-  // "tensor 'NAME'", for sentences.
-  [[nodiscard]] std::string name(std::size_t tensor) const;
+  [[nodiscard]] const std::vector<Part>& parts() const { return placement_->parts; }
+  // "tensor 'NAME'", or a part of it, for sentences.
+  [[nodiscard]] std::string name(std::size_t part) const { return placement_->name(part); }
+  // The part that a frame which came from this rank is of. Throws kDataLoss where there is none.
+  [[nodiscard]] std::size_t part_in(int from, const Frame& frame) const;
 
   Counters counters_;
 
@@ -133,12 +135,12 @@ class Worker : public Communicator {
     std::uint64_t step = 0;
     TimePoint began;
     TimePoint last_arrival;
-    std::size_t applied = 0;  // tensors
+    std::size_t applied = 0;  // parts
   };
 
   // A bucket that was pushed.
   struct Pushed {
-    std::size_t tensor;  // its last
+    std::size_t part;  // its last
     std::uint64_t step;
     std::size_t bytes;
   };
@@ -170,7 +172,7 @@ class Worker : public Communicator {
   Transport& transport_;
   ThreadPool* pool_;
   std::string me_;
-  std::vector<Progress> progress_;     // by tensor
+  std::vector<Progress> progress_;     // by part
   std::vector<OpenPush> open_pushes_;  // by bucket
   std::deque<Pushed> unanswered_;
   std::size_t unanswered_bytes_ = 0;

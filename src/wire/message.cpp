@@ -22,14 +22,17 @@ constexpr std::array<std::string_view, 9> kKindNames{
     "push", "pull", "file", "state", "done", "offer", "agreement", "checksum", "finiteness"};
 
 constexpr std::uint8_t kMagic[2] = {'T', 'W'};
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
+// Of files and states, whose frames are the same, the first version is read too.
+constexpr std::uint8_t kFirstVersion = 1;
 constexpr std::size_t kCountOffset = 16;
 constexpr std::size_t kChecksumOffset = 20;
 constexpr std::size_t kSmallestFrameBytes = 4;
 
 constexpr std::uint8_t kDescribedBit = 1;
 constexpr std::uint8_t kNotFiniteBit = 2;
-constexpr std::uint8_t kReservedBits = 0x3C;
+constexpr std::uint8_t kPartBit = 4;
+constexpr std::uint8_t kReservedBits = 0x38;
 
 constexpr std::uint64_t kMaxPayloadBytes = (std::uint64_t{1} << 35) - 1;
 constexpr std::size_t kMaxRank = 32;
@@ -78,6 +81,15 @@ CodecId read_codec(ByteReader& reader) {
   return static_cast<CodecId>(codec);
 }
 
+// 0 is said by the flag alone, so that a frame has one form.
+std::uint32_t read_part(ByteReader& reader) {
+  constexpr std::uint64_t kMaxPart = std::numeric_limits<std::uint32_t>::max();
+  const std::size_t start = reader.offset();
+  const auto part = static_cast<std::uint32_t>(reader.varint(kMaxPart, "part number"));
+  if (part == 0) fail_at(start, "part number 0 is said by a flag that is not set, and came");
+  return part;
+}
+
 Frame read_frame(ByteReader& reader) {
   Frame frame;
   const std::size_t start = reader.offset();
@@ -90,6 +102,7 @@ Frame read_frame(ByteReader& reader) {
   if (frame.not_finite && frame.codec != CodecId::kFp32) {
     fail_at(start, "values that are not finite must travel as fp32 in the frame");
   }
+  if ((flags & kPartBit) != 0) frame.part = read_part(reader);
   if ((flags & kDescribedBit) != 0) frame.description = read_description(reader);
   const auto bytes = static_cast<std::size_t>(reader.varint(kMaxPayloadBytes, "payload length"));
   frame.payload = reader.take(bytes, "payload");
@@ -101,12 +114,12 @@ void check_contributors_place(const Message& message) {
   for (std::size_t i = 0; i < message.frames.size(); ++i) {
     const Frame& frame = message.frames[i];
     if (frame.codec != CodecId::kContributors) continue;
-    const bool followed = i + 1 < message.frames.size() &&
-                          message.frames[i + 1].codec != CodecId::kContributors &&
-                          message.frames[i + 1].tensor == frame.tensor;
+    const bool followed =
+        i + 1 < message.frames.size() && message.frames[i + 1].codec != CodecId::kContributors &&
+        message.frames[i + 1].tensor == frame.tensor && message.frames[i + 1].part == frame.part;
     if (message.header.kind != MessageKind::kPull || frame.description || !followed) {
       fail(ErrorCode::kDataLoss,
-           "frame {} names contributors, which only belongs in a pull, before the same tensor's "
+           "frame {} names contributors, which only belongs in a pull, before the same part's "
            "delta",
            i);
     }
@@ -122,15 +135,16 @@ bool is_scaler(float value) { return value >= 0 && !std::signbit(value); }
 // Checks the scalers in an offer or an agreement.
 void check_scalers(const std::vector<Frame>& frames) {
   if (frames.empty()) fail(ErrorCode::kDataLoss, "scalers must come in at least one frame");
-  std::set<std::uint32_t> tensors;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> parts;
   for (const Frame& frame : frames) {
     const std::size_t bytes = frame.payload.size();
     if (!is_plain_fp32(frame) || bytes == 0 || bytes % sizeof(float) != 0) {
       fail(ErrorCode::kDataLoss, "scalers of tensor {} must come as a plain fp32 frame with some",
            frame.tensor);
     }
-    if (!tensors.insert(frame.tensor).second) {
-      fail(ErrorCode::kDataLoss, "scalers of tensor {} come twice", frame.tensor);
+    if (!parts.insert({frame.tensor, frame.part}).second) {
+      fail(ErrorCode::kDataLoss, "scalers of part {} of tensor {} come twice", frame.part,
+           frame.tensor);
     }
     for (std::size_t at = 0; at < bytes; at += sizeof(float)) {
       float scaler;
@@ -147,12 +161,13 @@ void check_kind(const Message& message) {
   const auto& frames = message.frames;
   const bool one_described = frames.size() == 1 && frames.front().description;
   if (header.kind == MessageKind::kFile &&
-      (!one_described || header.sender != 0 || header.step != 0 || frames.front().tensor != 0)) {
+      (!one_described || header.sender != 0 || header.step != 0 || frames.front().tensor != 0 ||
+       frames.front().part != 0)) {
     fail(ErrorCode::kDataLoss,
          "a file must hold one described frame for tensor 0, from sender 0 and step 0");
   }
   if (header.kind == MessageKind::kState &&
-      (!one_described || frames.front().codec != CodecId::kFp32 ||
+      (!one_described || frames.front().part != 0 || frames.front().codec != CodecId::kFp32 ||
        frames.front().description->element_type != ElementType::kFloat32)) {
     fail(ErrorCode::kDataLoss, "a state must hold one described fp32 frame of f32 values");
   }
@@ -163,12 +178,13 @@ void check_kind(const Message& message) {
     check_scalers(frames);
   }
   if (header.kind == MessageKind::kChecksum &&
-      (frames.size() != 1 || frames.front().tensor != 0 || !is_plain_fp32(frames.front()) ||
-       frames.front().payload.size() != sizeof(std::uint64_t))) {
+      (frames.size() != 1 || frames.front().tensor != 0 || frames.front().part != 0 ||
+       !is_plain_fp32(frames.front()) || frames.front().payload.size() != sizeof(std::uint64_t))) {
     fail(ErrorCode::kDataLoss, "a checksum message must hold one plain frame of 8 bytes");
   }
   if (header.kind == MessageKind::kFiniteness &&
-      (frames.size() != 1 || !is_plain_fp32(frames.front()) || frames.front().payload.empty() ||
+      (frames.size() != 1 || frames.front().part != 0 || !is_plain_fp32(frames.front()) ||
+       frames.front().payload.empty() ||
        frames.front().payload.size() % sizeof(std::uint32_t) != 0)) {
     fail(ErrorCode::kDataLoss, "a finiteness message must hold one plain frame of 32-bit words");
   }
@@ -179,6 +195,21 @@ bool holds_one_frame(MessageKind kind) {
          kind == MessageKind::kChecksum || kind == MessageKind::kFiniteness;
 }
 
+void check_version(std::uint8_t version, std::uint8_t kind) {
+  if (version == kVersion) return;
+  const bool kept = kind == static_cast<std::uint8_t>(MessageKind::kFile) ||
+                    kind == static_cast<std::uint8_t>(MessageKind::kState);
+  if (version == kFirstVersion && kept) return;
+  if (version == kFirstVersion) {
+    fail(ErrorCode::kDataLoss,
+         "it is of format version 1, of which this reader, of version {}, knows files and states "
+         "alone; run the same release of tersewire on every node",
+         kVersion);
+  }
+  fail(ErrorCode::kDataLoss, "it is of format version {}, and this reader knows version {} only",
+       version, kVersion);
+}
+
 MessageHeader read_header(ByteReader& reader, ByteView bytes) {
   MessageHeader header;
   const auto magic = reader.take(sizeof(kMagic), "magic");
@@ -186,11 +217,8 @@ MessageHeader read_header(ByteReader& reader, ByteView bytes) {
     fail(ErrorCode::kDataLoss, "it does not begin with 'TW', so it is no tersewire message");
   }
   const auto version = reader.read<std::uint8_t>("version");
-  if (version != kVersion) {
-    fail(ErrorCode::kDataLoss, "it is of format version {}, and this reader knows version {} only",
-         version, kVersion);
-  }
   const auto kind = reader.read<std::uint8_t>("kind");
+  check_version(version, kind);
   header.sender = reader.read<std::uint32_t>("sender");
   header.step = reader.read<std::uint64_t>("step");
   reader.read<std::uint32_t>("count");
@@ -247,7 +275,9 @@ void MessageWriter::add(const Frame& frame) {
   append_varint(bytes_, frame.tensor);
   append_value(bytes_, static_cast<std::uint8_t>(frame.codec));
   append_value(bytes_, static_cast<std::uint8_t>((frame.description ? kDescribedBit : 0) |
-                                                 (frame.not_finite ? kNotFiniteBit : 0)));
+                                                 (frame.not_finite ? kNotFiniteBit : 0) |
+                                                 (frame.part != 0 ? kPartBit : 0)));
+  if (frame.part != 0) append_varint(bytes_, frame.part);
   if (frame.description) {
     const auto& dims = frame.description->dims;
     append_value(bytes_, static_cast<std::uint8_t>(frame.description->element_type));
@@ -355,20 +385,20 @@ Bytes finiteness_message(std::uint32_t sender, std::uint64_t step, std::uint32_t
   return writer.take();
 }
 
-std::vector<bool> finiteness_in(const Message& message, std::size_t tensors) {
+std::vector<bool> finiteness_in(const Message& message, std::size_t parts) {
   const ByteView payload = message.frames.at(0).payload;
-  std::vector<std::uint32_t> words((tensors + kWordBits - 1) / kWordBits);
+  std::vector<std::uint32_t> words((parts + kWordBits - 1) / kWordBits);
   if (payload.size() != words.size() * sizeof(std::uint32_t)) {
-    fail(ErrorCode::kDataLoss, "{} bytes do not say which of {} tensors are finite", payload.size(),
-         tensors);
+    fail(ErrorCode::kDataLoss, "{} bytes do not say which of {} parts are finite", payload.size(),
+         parts);
   }
   std::memcpy(words.data(), payload.data(), payload.size());
-  std::vector<bool> not_finite(tensors);
+  std::vector<bool> not_finite(parts);
   for (std::size_t i = 0; i < words.size() * kWordBits; ++i) {
     if ((words[i / kWordBits] >> (i % kWordBits) & 1) == 0) continue;
-    if (i >= tensors) {
-      fail(ErrorCode::kDataLoss, "tensor {} of a bucket that has {} is said not to be finite", i,
-           tensors);
+    if (i >= parts) {
+      fail(ErrorCode::kDataLoss, "part {} of a bucket that has {} is said not to be finite", i,
+           parts);
     }
     not_finite[i] = true;
   }
