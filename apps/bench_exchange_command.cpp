@@ -25,8 +25,9 @@ Every codec is a design, for both directions, run one after the other over the s
 baseline first. Computation is waiting, so that many workers fit on few cores: a third of it in the
 forward pass, two in the backward pass, spread evenly over the weights. Bytes are what a worker's
 end of the transport counts, a step, mean over workers; step time is worker 0's, the median;
-overlap is the share of an exchange in which workers did not stand waiting; the ceiling is the
-speedup if nothing but computation took time.)";
+hidden is what computation hides of the exchange, T + (step at T = 0) - step, as a share of the
+smaller of the two, for which each design runs without computation first; the ceiling is the speedup
+if nothing but computation took time.)";
 
 struct ExchangeFlags {
   bench::ExchangeBenchConfig config;
@@ -79,7 +80,7 @@ Json rows_json(const bench::ExchangeBenchConfig& config,
                     {"pull_bytes", row.pull_bytes},
                     {"codec_seconds", row.codec_seconds},
                     {"compute_seconds", config.compute_seconds},
-                    {"overlap", row.overlap},
+                    {"hidden", optional_json(row.hidden)},
                     {"speedup", optional_json(row.speedup)},
                     {"ceiling", optional_json(row.ceiling)},
                     {"total_sent_bytes", row.total_sent_bytes},
@@ -106,13 +107,13 @@ std::string rows_text(const bench::ExchangeBenchConfig& config,
   for (const bench::ExchangeBenchRow& row : rows) width = std::max(width, row.codec.size());
   text += fmt::format("{:<{}} {:>10} {:>8} {:>8} {:>12} {:>12} {:>10} {:>8} {:>9}\n", "codec",
                       width, "step ms", "speedup", "ceiling", "push bytes", "pull bytes",
-                      "codec ms", "overlap", "peak MiB");
+                      "codec ms", "hidden", "peak MiB");
   for (const bench::ExchangeBenchRow& row : rows) {
-    text += fmt::format(
-        "{:<{}} {:>10.2f} {:>8} {:>8} {:>12.0f} {:>12.0f} {:>10.2f} {:>8.2f} {:>9.0f}\n", row.codec,
-        width, row.step_seconds_median * 1e3, shown(row.speedup), shown(row.ceiling),
-        row.push_bytes, row.pull_bytes, row.codec_seconds * 1e3, row.overlap,
-        static_cast<double>(row.peak_memory_bytes) / (1 << 20));
+    text +=
+        fmt::format("{:<{}} {:>10.2f} {:>8} {:>8} {:>12.0f} {:>12.0f} {:>10.2f} {:>8} {:>9.0f}\n",
+                    row.codec, width, row.step_seconds_median * 1e3, shown(row.speedup),
+                    shown(row.ceiling), row.push_bytes, row.pull_bytes, row.codec_seconds * 1e3,
+                    shown(row.hidden), static_cast<double>(row.peak_memory_bytes) / (1 << 20));
   }
   return text;
 }

@@ -1,3 +1,4 @@
+#include "apps/command.h"
 #include "apps/train_report.h"
 
 #include <fmt/format.h>
@@ -164,9 +165,9 @@ double TrainSummary::modelled_fp32_step(double bits_per_second) const {
   return result_.compute_seconds + kBitsPerFloat * values / bits_per_second;
 }
 
-double TrainSummary::overlap() const {
+double TrainSummary::waited() const {
   const Counters& counters = result_.worker_counters;
-  return std::clamp(1 - ratio(counters.wait_seconds, counters.exchange_seconds), 0.0, 1.0);
+  return std::clamp(ratio(counters.wait_seconds, counters.exchange_seconds), 0.0, 1.0);
 }
 
 std::string TrainSummary::codec_text() const {
@@ -211,7 +212,7 @@ nlohmann::json TrainSummary::json() const {
           {"codec_seconds", result_.codec_seconds},
           {"wait_seconds", ratio(counters.wait_seconds, measured_steps() * config_.workers)},
           {"busiest_node_bytes", busiest_bytes_a_step()},
-          {"overlap", overlap()},
+          {"waited", waited()},
           {"modelled", modelled},
           {"not_finite_tensors", counters.not_finite_tensors},
           {"unused_pushes", counters.unused_pushes},
@@ -265,7 +266,7 @@ std::string TrainSummary::traffic_table() const {
       "measured computation a step (and {} for the codec); nothing overlapped.\n",
       seconds_text(result_.compute_seconds), seconds_text(result_.codec_seconds));
   text += fmt::format("Of the time that exchanges took here, workers stood waiting for {:.0f} %.\n",
-                      100 * (1 - overlap()));
+                      100 * waited());
   if (result_.workers_own_model) {
     text += "Tested was the replica of worker 0, which those of all others equal.\n";
   }

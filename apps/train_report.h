@@ -70,9 +70,9 @@ class TrainSummary {
   [[nodiscard]] double busiest_bytes_a_step() const;
   [[nodiscard]] double modelled_step(double bits_per_second) const;
   [[nodiscard]] double modelled_fp32_step(double bits_per_second) const;
-  // The share of exchanges, each from its first push to its last arrival, in which workers did not
-  // stand waiting: 0 to 1.
-  [[nodiscard]] double overlap() const;
+  // The share of exchanges, each from its first push to its last arrival, in which workers stood
+  // waiting: 0 to 1.
+  [[nodiscard]] double waited() const;
   [[nodiscard]] std::string codec_text() const;
 
   trainer::TrainConfig config_;

@@ -140,29 +140,38 @@ class Bench {
     RoundTransport transport(end);
     compare(transport.meet(arguments_text(config_), wait_limits(config_)));
     for (const std::string& design : designs_of(config_)) {
-      if (first) forget_peak_memory();
-      const Job job = exchange_bench_job(config_, design);
-      const std::uint64_t sent_before = transport.bytes_sent();
-      NodeReport report;
-      if (transport.rank() < config_.workers) {
-        report.worker = WaitingWorker(worker_config(), job, gradients_, transport).run();
-      } else {
-        run_server(job, transport, update_of(job, transport.rank()));
+      // What the exchange takes by itself, against which what computation hides of it is measured.
+      double exchange_seconds = 0;
+      if (config_.compute_seconds > 0) {
+        exchange_seconds =
+            unpacked(measure(design, 0, transport).front()).worker.step_seconds_median;
       }
-      report.sent_bytes = transport.bytes_sent() - sent_before;
-      report.peak_memory_bytes = peak_memory_bytes();
-      const auto told = transport.meet(packed(report), wait_limits(config_));
-      if (first) add_row(design, told);
+      if (first) forget_peak_memory();
+      const auto told = measure(design, config_.compute_seconds, transport);
+      if (first) add_row(design, told, exchange_seconds);
     }
   }
 
   [[nodiscard]] std::vector<ExchangeBenchRow> take_rows() { return std::move(rows_); }
 
  private:
-  [[nodiscard]] WaitingWorkerConfig worker_config() const {
-    return {.compute_seconds = config_.compute_seconds,
-            .warm_up_steps = config_.warm_up_steps,
-            .steps = config_.steps};
+  // One node's part of a design; what all nodes measured.
+  std::vector<std::string> measure(const std::string& design, double compute_seconds,
+                                   RoundTransport& transport) const {
+    const Job job = exchange_bench_job(config_, design);
+    const std::uint64_t sent_before = transport.bytes_sent();
+    NodeReport report;
+    if (transport.rank() < config_.workers) {
+      const WaitingWorkerConfig worker{.compute_seconds = compute_seconds,
+                                       .warm_up_steps = config_.warm_up_steps,
+                                       .steps = config_.steps};
+      report.worker = WaitingWorker(worker, job, gradients_, transport).run();
+    } else {
+      run_server(job, transport, update_of(job, transport.rank()));
+    }
+    report.sent_bytes = transport.bytes_sent() - sent_before;
+    report.peak_memory_bytes = peak_memory_bytes();
+    return transport.meet(packed(report), wait_limits(config_));
   }
 
   void compare(const std::vector<std::string>& arguments) const {
@@ -176,7 +185,8 @@ class Bench {
     }
   }
 
-  void add_row(const std::string& design, const std::vector<std::string>& told);
+  void add_row(const std::string& design, const std::vector<std::string>& told,
+               double exchange_seconds);
 
   const ExchangeBenchConfig& config_;
   std::vector<TensorInfo> tensors_;
@@ -184,12 +194,16 @@ class Bench {
   std::vector<ExchangeBenchRow> rows_;
 };
 
-// The one place that says what overlap is.
-double overlap_of(double wait_seconds, double exchange_seconds) {
-  return exchange_seconds > 0 ? std::clamp(1 - wait_seconds / exchange_seconds, 0.0, 1.0) : 0;
+// The one place that says what is hidden.
+std::optional<double> hidden_of(double compute_seconds, double exchange_seconds,
+                                double step_seconds) {
+  const double most = std::min(compute_seconds, exchange_seconds);
+  if (!(most > 0)) return std::nullopt;
+  return std::clamp((compute_seconds + exchange_seconds - step_seconds) / most, 0.0, 1.0);
 }
 
-void Bench::add_row(const std::string& design, const std::vector<std::string>& told) {
+void Bench::add_row(const std::string& design, const std::vector<std::string>& told,
+                    double exchange_seconds) {
   ExchangeBenchRow row{.codec = design};
   WorkerMeasures sum;
   // Of servers, the measures are 0.
@@ -198,16 +212,14 @@ void Bench::add_row(const std::string& design, const std::vector<std::string>& t
     sum.push_bytes += report.worker.push_bytes;
     sum.pull_bytes += report.worker.pull_bytes;
     sum.codec_seconds += report.worker.codec_seconds;
-    sum.wait_seconds += report.worker.wait_seconds;
-    sum.exchange_seconds += report.worker.exchange_seconds;
     row.total_sent_bytes += report.sent_bytes;
     row.peak_memory_bytes = std::max(row.peak_memory_bytes, report.peak_memory_bytes);
   }
   row.push_bytes = sum.push_bytes / config_.workers;
   row.pull_bytes = sum.pull_bytes / config_.workers;
   row.codec_seconds = sum.codec_seconds / config_.workers;
-  row.overlap = overlap_of(sum.wait_seconds, sum.exchange_seconds);
   row.step_seconds_median = unpacked(told.front()).worker.step_seconds_median;
+  row.hidden = hidden_of(config_.compute_seconds, exchange_seconds, row.step_seconds_median);
   if (config_.baseline) {
     const double baseline =
         rows_.empty() ? row.step_seconds_median : rows_.front().step_seconds_median;

@@ -56,9 +56,9 @@ struct ExchangeBenchRow {
   double push_bytes = 0;     // sent, as the worker's end of the transport counts them
   double pull_bytes = 0;     // received
   double codec_seconds = 0;  // processor time of encoding and decoding
-  // The share of an exchange, from the first push to the last change, in which the worker did not
-  // stand waiting for it.
-  double overlap = 0;
+  // What was hidden behind computation: T + (step at T = 0) - step, as a share of the smaller of
+  // the two, from 0 to 1. Nothing where T is 0, or where a step without computation takes no time.
+  std::optional<double> hidden = std::nullopt;
   std::optional<double> speedup = std::nullopt;  // over the baseline, in step time
   // What the speedup would be if a step took no longer than its computation.
   std::optional<double> ceiling = std::nullopt;

@@ -113,9 +113,7 @@ WaitingWorker::Snapshot WaitingWorker::snapshot() const {
   const Counters& counters = communicator_->counters();
   return {.sent_bytes = transport_.bytes_sent(),
           .received_bytes = transport_.bytes_received(),
-          .codec_seconds = counters.encode_seconds + counters.decode_seconds,
-          .wait_seconds = counters.wait_seconds,
-          .exchange_seconds = counters.exchange_seconds};
+          .codec_seconds = counters.encode_seconds + counters.decode_seconds};
 }
 
 WorkerMeasures WaitingWorker::measures(const Snapshot& from, const Snapshot& to,
@@ -124,9 +122,7 @@ WorkerMeasures WaitingWorker::measures(const Snapshot& from, const Snapshot& to,
   return {.step_seconds_median = median(step_seconds_),
           .push_bytes = static_cast<double>(to.sent_bytes - from.sent_bytes) / steps,
           .pull_bytes = static_cast<double>(to.received_bytes - from.received_bytes) / steps,
-          .codec_seconds = (to.codec_seconds - from.codec_seconds) / steps,
-          .wait_seconds = (to.wait_seconds - from.wait_seconds) / steps,
-          .exchange_seconds = (to.exchange_seconds - from.exchange_seconds) / steps};
+          .codec_seconds = (to.codec_seconds - from.codec_seconds) / steps};
 }
 
 }  // namespace tersewire::bench

@@ -28,8 +28,6 @@ struct WorkerMeasures {
   double push_bytes = 0;
   double pull_bytes = 0;
   double codec_seconds = 0;
-  double wait_seconds = 0;      // for changes that had not arrived
-  double exchange_seconds = 0;  // from the first push to the last arrival
 };
 
 // What the node of this rank does with a mean gradient, where that is its part: plain descent.
@@ -52,8 +50,6 @@ class WaitingWorker {
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
     double codec_seconds = 0;
-    double wait_seconds = 0;
-    double exchange_seconds = 0;
   };
 
   std::uint64_t begin_step();

@@ -24,9 +24,9 @@ PROGRAM = None
 NETLAB_FOLDER = None
 
 FIELDS = {
-    "model", "exchange", "local_steps", "raw_from_all", "codec", "transport", "bits_per_second",
+    "model", "exchange", "local_steps", "raw_from_all", "part_values", "codec", "transport", "bits_per_second",
     "workers", "warm_up_steps", "steps", "step_seconds_median", "push_bytes", "pull_bytes", "codec_seconds", "compute_seconds",
-    "overlap", "speedup", "ceiling", "total_sent_bytes", "peak_memory_bytes",
+    "hidden", "speedup", "ceiling", "total_sent_bytes", "peak_memory_bytes",
 }
 LENET_BYTES = 4 * 431080
 # Ethernet, IP and TCP headers of a packet (lab/README.md, "Counters").

@@ -562,7 +562,7 @@ class Train(CommandLineTest):
     JOB = "--model mlp --workers 2 --batch 8 --codec 3lc:s=1.5".split()
     RING = "--model mlp --workers 3 --batch 8 --codec int8 --exchange ring".split()
     KEYS = """test_accuracy final_loss steps exchange workers servers push_bits_per_value pull_bits_per_value
-        push_bytes pull_bytes compression_ratio step_seconds overlap
+        push_bytes pull_bytes compression_ratio step_seconds waited
         parameters_checksum""".split()
 
     def setUp(self):
@@ -593,7 +593,7 @@ class Train(CommandLineTest):
         self.assertLessEqual(set(self.KEYS), set(summary))
         self.assertEqual((summary["steps"], summary["workers"]), (12, 2))
         self.assertGreater(summary["compression_ratio"], 10)
-        self.assertTrue(0 <= summary["overlap"] <= 1, summary)
+        self.assertTrue(0 <= summary["waited"] <= 1, summary)
         # Plain lines where there is no terminal.
         self.assertIn(b"step 12/12", result.stderr)
         self.assertFalse([c for c in result.stderr if c < 32 and c != 10], result.stderr)

@@ -67,6 +67,20 @@ inline std::vector<float> gradient(const Job& job, int worker, std::uint64_t ste
   return values;
 }
 
+// Waits until a worker, whose own thread receives, has taken messages of so many bytes, or the job
+// is over. `end` is any of the network's.
+inline void wait_until_taken(const Communicator& worker, const Transport& end,
+                             std::uint64_t bytes) {
+  try {
+    while (worker.counters().pulled_bytes < bytes) {
+      static_cast<void>(end.peer(end.rank()));
+      std::this_thread::sleep_for(1ms);
+    }
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kAborted);
+  }
+}
+
 // What a job left behind.
 struct Outcome {
   std::vector<Model> replicas;

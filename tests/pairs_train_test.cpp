@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
 #include <numeric>
 #include <optional>
@@ -149,18 +150,18 @@ double accuracy_of(const Model& model) {
   return static_cast<double>(right) / kTestImages;
 }
 
-// SGD with momentum, a tensor at a time, on a model that it owns a copy of the steps of.
+// SGD with momentum, a part at a time, on a model that it owns a copy of the steps of.
 class Descent {
  public:
   Update update() {
-    return [this](std::size_t tensor, std::span<const float> mean, std::span<float> delta) {
-      const double done = static_cast<double>(taken_[tensor]++) / kSteps;
+    return [this](const Part& part, std::span<const float> mean, std::span<float> delta) {
+      const double done = static_cast<double>(taken_[part.number]++) / kSteps;
       const auto rate = kRate * static_cast<float>((1 + std::cos(std::numbers::pi * done)) / 2);
       for (std::size_t i = 0; i < mean.size(); ++i) {
-        float& velocity = velocity_[tensor][i];
+        float& velocity = velocity_[part.tensor][part.begin + i];
         velocity = kMomentum * velocity + mean[i];
         delta[i] = -rate * velocity;
-        model_[tensor][i] += delta[i];
+        model_[part.tensor][part.begin + i] += delta[i];
       }
     };
   }
@@ -174,7 +175,7 @@ class Descent {
     for (const TensorInfo& tensor : kTensors) zeros.emplace_back(tensor.elems(), 0.0F);
     return zeros;
   }();
-  std::vector<std::uint64_t> taken_ = std::vector<std::uint64_t>(kTensors.size(), 0);
+  std::map<std::size_t, std::uint64_t> taken_;  // by part
 };
 
 void run_worker(const Job& job, Transport& end, const Update& update, Model& replica) {

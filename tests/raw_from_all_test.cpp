@@ -306,7 +306,7 @@ const std::vector<Rubbish> kRubbish{
     {"no such bucket", 0, 1, {{1, 2, {false}}}, "rank 1: there is no bucket number 2"},
     {"too many words", 0, 1, {{1, 0, std::vector<bool>(33)}}, "rank 1: 8 bytes do not say"},
     {"too few words", 1, 0, {{1, 0, {}}}, "rank 0: a finiteness message must hold"},
-    {"a reserved bit", 0, 1, {{1, 0, {false, true}}}, "rank 1: tensor 1 of a bucket that has 1"},
+    {"a reserved bit", 0, 1, {{1, 0, {false, true}}}, "rank 1: part 1 of a bucket that has 1"},
     {"the last bit",
      1,
      0,
@@ -316,7 +316,7 @@ const std::vector<Rubbish> kRubbish{
          bits[31] = true;
          return bits;
        }()}},
-     "rank 0: tensor 31 of a bucket that has 1"},
+     "rank 0: part 31 of a bucket that has 1"},
     {"said twice", 0, 1, {{1, 1, {false, false}}, {1, 1, {true, false}}}, "rank 1: what is finite"},
     {"of a later step",
      0,
@@ -339,24 +339,32 @@ const std::vector<Rubbish> kRubbish{
      "rank 2: what is finite there is not for worker 1"},
 };
 
-// The sentence that a worker ends with. Its values are not finite; what it is told comes when it
-// has said so of the first bucket.
+// The sentence that a worker ends with. Its values are not finite; it has been told what it is told
+// when it has said so of the first bucket, and not of the second.
 std::string error_of_a_worker(const Job& job, const Rubbish& rubbish) {
   const auto ends = make_in_process_network(job.workers);
-  const auto tell = [&](int /*worker*/, std::uint64_t /*step*/) {
-    for (const Claim& claim : rubbish.claims) {
-      ends[rubbish.from]->send(rubbish.rank,
-                               std::make_shared<const Bytes>(finiteness_message(
-                                   rubbish.from, claim.step, claim.bucket, claim.not_finite)));
+  Transport& liar = *ends[rubbish.from];
+  Model model = zeros(job);
+  try {
+    const auto worker =
+        make_communicator(job, *ends[static_cast<std::size_t>(rubbish.rank)], descend(model));
+    worker->begin_step();
+    for (std::size_t i = 0; i < model.size(); ++i) worker->pull(i, model[i]);
+    for (std::size_t i = model.size(); i-- > 0;) {
+      worker->push(i, std::vector<float>(model[i].size(), INFINITY));
+      if (i + 1 < model.size()) continue;
+      for (const Claim& claim : rubbish.claims) {
+        liar.send(rubbish.rank,
+                  std::make_shared<const Bytes>(finiteness_message(
+                      rubbish.from, claim.step, claim.bucket, claim.not_finite)));
+      }
+      wait_until_taken(*worker, liar, liar.bytes_sent());
     }
-  };
-  const auto infinite = [](int, std::uint64_t, std::vector<float>& values) {
-    values.front() = INFINITY;
-  };
-  Outcome outcome = empty_outcome(job);
-  run_node(job, *ends[static_cast<std::size_t>(rubbish.rank)],
-           {.steps = 1, .before_step = tell, .gradient = infinite}, outcome);
-  return outcome.errors[static_cast<std::size_t>(rubbish.rank)];
+    worker->begin_step();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
 }
 
 TEST(RawFromAllRubbish, EndsTheJobWithASentence) {

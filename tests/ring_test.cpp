@@ -146,18 +146,45 @@ TEST_P(RingTest, InfinitiesReachEveryone) {
   }
 }
 
-// e(values): a message with one frame, and with so many.
-std::uint64_t message_bytes(std::size_t values, std::size_t frames = 1) {
+// A message with a frame of so many values for each of these pieces.
+std::uint64_t message_bytes(std::size_t values, const std::vector<std::size_t>& pieces) {
   MessageWriter writer({});
   const Bytes payload(values * sizeof(float));
-  for (std::size_t i = 0; i < frames; ++i) {
+  for (const std::size_t piece : pieces) {
     writer.add({.tensor = 0,
+                .part = static_cast<std::uint32_t>(piece),
                 .codec = CodecId::kFp32,
                 .not_finite = false,
                 .description = std::nullopt,
                 .payload = payload});
   }
   return writer.take().size();
+}
+
+// What a worker sends of a bucket of so many values: in its group's ring sums of all blocks but
+// one, and complete ones of all but one.
+std::uint64_t bytes_of_step(const Case& test, std::size_t rank, std::size_t elems) {
+  const auto group = static_cast<std::size_t>(test.group);
+  const std::size_t groups = static_cast<std::size_t>(test.workers) / group;
+  const std::size_t pieces = test.tree ? 1 : groups;  // of a block
+  const std::size_t member = rank % group;
+  const std::size_t own = (member + 1) % group;
+  std::uint64_t bytes = 0;
+  for (std::size_t block = 0; block < group; ++block) {
+    if (block != own) bytes += message_bytes(elems / group, {block * pieces});
+    if (block == (member + 2) % group) continue;
+    std::vector<std::size_t> whole;
+    for (std::size_t piece = 0; piece < pieces; ++piece) whole.push_back(block * pieces + piece);
+    if (group > 1) bytes += message_bytes(elems / group / pieces, whole);
+  }
+  if (test.tree) return bytes + message_bytes(elems / group, {own});
+  // The same between the groups, of its own block.
+  for (std::size_t piece = 0; piece < groups; ++piece) {
+    const std::uint64_t message = message_bytes(elems / group / groups, {own * groups + piece});
+    if (piece != (rank / group + 1) % groups) bytes += message;
+    if (piece != (rank / group + 2) % groups) bytes += message;
+  }
+  return bytes;
 }
 
 TEST_P(RingTest, SendsWhatItsFormulaSays) {
@@ -171,24 +198,24 @@ TEST_P(RingTest, SendsWhatItsFormulaSays) {
 
   const auto group = static_cast<std::size_t>(GetParam().group);
   const auto workers = static_cast<std::size_t>(GetParam().workers);
-  const std::size_t groups = workers / group;
-  const std::uint64_t block = message_bytes(kElems / group);
-  const std::uint64_t sent =
-      GetParam().tree
-          ? kSteps * (2 * group - 1) * block + message_bytes(0, 0)
-          : kSteps * ((group - 1) * block + 2 * (groups - 1) * message_bytes(kElems / workers) +
-                      (group - 1) * message_bytes(kElems / workers, groups));
+  const std::uint64_t done = GetParam().tree ? message_bytes(0, {}) : 0;
   for (std::size_t rank = 0; rank < workers; ++rank) {
-    EXPECT_EQ(outcome.counters[rank].pushed_bytes, sent);
+    EXPECT_EQ(outcome.counters[rank].pushed_bytes,
+              kSteps * bytes_of_step(GetParam(), rank, kElems) + done)
+        << rank;
     EXPECT_EQ(outcome.counters[rank].pushed_values, outcome.counters[rank].pulled_values);
     EXPECT_EQ(outcome.counters[rank].pushed_values,
               kSteps * (GetParam().tree ? (2 * group - 1) * kElems / group
                                         : 2 * (workers - 1) * kElems / workers));
   }
   if (!GetParam().tree) return;
+  std::uint64_t sums = 0;
+  for (std::size_t block = 0; block < group; ++block) {
+    sums += workers / group * message_bytes(kElems / group, {block});
+  }
   const Counters& server = outcome.counters.back();
-  EXPECT_EQ(server.pulled_bytes, kSteps * workers * block);
-  EXPECT_EQ(server.pushed_bytes, server.pulled_bytes + workers * message_bytes(0, 0));
+  EXPECT_EQ(server.pulled_bytes, kSteps * sums);
+  EXPECT_EQ(server.pushed_bytes, server.pulled_bytes + workers * done);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RingTest,
@@ -264,6 +291,7 @@ struct Said {
   std::vector<std::uint32_t> pieces;
   std::size_t values = 2;  // of each
   CodecId codec = CodecId::kFp32;
+  std::uint32_t bucket = 0;
 };
 
 void say(Transport& from, int to, const Said& said) {
@@ -275,7 +303,8 @@ void say(Transport& from, int to, const Said& said) {
     ones.insert(ones.end(), bytes, bytes + sizeof(one));
   }
   for (const std::uint32_t piece : said.pieces) {
-    writer.add({.tensor = piece,
+    writer.add({.tensor = said.bucket,
+                .part = piece,
                 .codec = said.codec,
                 .not_finite = false,
                 .description = std::nullopt,
@@ -332,8 +361,9 @@ TEST(HierarchicalRing, RubbishFromAPeerEndsTheJobWithItsName) {
   const std::vector<Said> wrong{{3, MessageKind::kPush, 1, {2}, 4},  // nothing goes from 3 to 0
                                 {1, MessageKind::kPush, 1, {}},      // nothing in it
                                 {1, MessageKind::kDone, 1, {}},      // not for workers
-                                {1, MessageKind::kPush, 1, {4}, 4},  // no such bucket
+                                {1, MessageKind::kPush, 1, {4}, 4},  // no such piece
                                 {1, MessageKind::kPush, 1, {4000000000U}, 4},  // nor such a number
+                                {1, MessageKind::kPush, 1, {2}, 4, CodecId::kFp32, 1},  // bucket
                                 {1, MessageKind::kPush, 1, {0}, 4},            // another block
                                 {1, MessageKind::kPush, 1, {3}, 4},            // no block
                                 {1, MessageKind::kPull, 1, {2}, 4},            // another kind
@@ -380,6 +410,7 @@ TEST(HierarchicalRing, APeerThatRunsAheadEndsTheJob) {
       say(*ends[1], 0, {1, MessageKind::kPush, step, {2}, 4});
       say(*ends[1], 0, {1, MessageKind::kPull, step, {0, 1}});
     }
+    wait_until_taken(*worker, *ends[1], ends[1]->bytes_sent());
     if (ahead == 1) {
       EXPECT_NO_THROW(worker->begin_step());
     } else {

@@ -44,7 +44,7 @@ void descend_by(std::span<const float> gradient, std::span<float> delta) {
 using History = std::vector<std::vector<Model>>;
 
 // What a worker does before a step, or between its pulls and its pushes, beside computing.
-using Hook = std::function<void(int worker, std::uint64_t step)>;
+using Hook = std::function<void(const Communicator&, int worker, std::uint64_t step)>;
 
 struct Record {
   History history;
@@ -58,13 +58,13 @@ void run_one(const Job& job, Transport& transport, std::uint64_t steps, const Ho
   const auto worker = static_cast<std::size_t>(rank);
   Model model = initial_model(job);
   const auto communicator = make_communicator(
-      job, transport, [](std::size_t, auto g, auto delta) { descend_by(g, delta); });
+      job, transport, [](const Part&, auto g, auto delta) { descend_by(g, delta); });
   for (std::uint64_t i = 0; i < steps; ++i) {
-    if (before_step) before_step(rank, i + 1);
+    if (before_step) before_step(*communicator, rank, i + 1);
     const std::uint64_t step = communicator->begin_step();
     for (std::size_t t = 0; t < model.size(); ++t) communicator->pull(t, model[t]);
     run.history[i][worker] = model;
-    if (after_pulls) after_pulls(rank, step);
+    if (after_pulls) after_pulls(*communicator, rank, step);
     for (std::size_t t = model.size(); t-- > 0;) {
       std::vector<float> values(model[t].size());
       for (std::size_t k = 0; k < values.size(); ++k) {
@@ -99,12 +99,32 @@ Record run_all(const Job& job, std::uint64_t steps, const Hook& before_step = {}
   return run;
 }
 
-// Nobody begins a step before all have pushed, nor pushes before all have pulled, so that it is
-// known what has arrived where nothing waits for it.
+// Nobody begins a step before all have taken what was pushed, nor pushes before all have pulled, so
+// that it is known what has arrived where nothing waits for it.
 Record run_in_lockstep(const Job& job, std::uint64_t steps) {
-  std::barrier<> together(job.workers);
-  const Hook meet = [&](int, std::uint64_t) { together.arrive_and_wait(); };
-  return run_all(job, steps, meet, meet);
+  std::vector<const Communicator*> workers(static_cast<std::size_t>(job.workers));
+  const auto all_is_taken = [&] {
+    std::uint64_t pushed = 0;
+    std::uint64_t pulled = 0;
+    for (const Communicator* worker : workers) {
+      const Counters counters = worker->counters();
+      pushed += counters.pushed_bytes;
+      pulled += counters.pulled_bytes;
+    }
+    return pushed == pulled;
+  };
+  const auto wait = [&]() noexcept {
+    while (!all_is_taken()) std::this_thread::sleep_for(1ms);
+  };
+  std::barrier all_taken(job.workers, wait);
+  std::barrier<> all_pulled(job.workers);
+  return run_all(
+      job, steps,
+      [&](const Communicator& communicator, int worker, std::uint64_t) {
+        workers[static_cast<std::size_t>(worker)] = &communicator;
+        all_taken.arrive_and_wait();
+      },
+      [&](auto&&...) { all_pulled.arrive_and_wait(); });
 }
 
 void expect_no_errors(const Record& run) {
@@ -251,7 +271,7 @@ TEST(WeightAverage, SendsEveryKStepsAndOnceAtTheEnd) {
 }
 
 TEST(WeightAverage, ARunRepeatsToTheBitWhateverTheOrderOfArrival) {
-  const auto jitter = [](int worker, std::uint64_t step) {
+  const auto jitter = [](const Communicator&, int worker, std::uint64_t step) {
     std::this_thread::sleep_for(
         std::chrono::microseconds((static_cast<unsigned>(worker) * 37 + step * 91) % 500));
   };
@@ -311,7 +331,7 @@ TEST(WeightAverage, BitsFollowTheGradient) {
     const auto ends = make_in_process_network(2);
     Model model = initial_model(job);
     const auto communicator = make_communicator(
-        job, *ends[0], [](std::size_t, auto, auto delta) { std::ranges::fill(delta, 0.0F); });
+        job, *ends[0], [](const Part&, auto, auto delta) { std::ranges::fill(delta, 0.0F); });
     communicator->begin_step();
     for (std::size_t t = 0; t < model.size(); ++t) communicator->pull(t, model[t]);
     for (std::size_t t = model.size(); t-- > 0;) {
@@ -329,7 +349,7 @@ TEST(WeightAverage, AGradientThatOverflowedIsTheUpdatesToSkip) {
   const Job job = average_job(1, "oland-raj:bits-from=gradient", 1);
   const auto ends = make_in_process_network(1);
   Model model = initial_model(job);
-  const auto communicator = make_communicator(job, *ends[0], [](std::size_t, auto g, auto delta) {
+  const auto communicator = make_communicator(job, *ends[0], [](const Part&, auto g, auto delta) {
     std::ranges::transform(g, delta.begin(), [](float v) { return std::isnan(v) ? 0 : -v; });
   });
   for (int step = 1; step <= 3; ++step) {
@@ -375,7 +395,7 @@ TEST(WeightAverageAsynchronous, HoldsModelsTogether) {
 
 TEST(WeightAverageAsynchronous, WorkersOfDifferentSpeedsEndWithOneModel) {
   // The first is through before the last has begun.
-  const auto uneven = [](int worker, std::uint64_t step) {
+  const auto uneven = [](const Communicator&, int worker, std::uint64_t step) {
     std::this_thread::sleep_for(std::chrono::microseconds(worker * 2000 + (step * 91) % 500));
   };
   for (const std::uint64_t every : {1, 2, 3}) {
@@ -403,7 +423,7 @@ TEST(WeightAverageAsynchronous, OneThatFallsSilentShowsAtTheEnd) {
 class BothModesTest : public testing::TestWithParam<bool> {};
 
 TEST_P(BothModesTest, AWorkerThatLeavesEndsTheJobEverywhere) {
-  const auto leave = [](int worker, std::uint64_t step) {
+  const auto leave = [](const Communicator&, int worker, std::uint64_t step) {
     if (worker == 1 && step == 4) throw std::runtime_error("out of memory");
   };
   const Record run = run_all(average_job(3, "fp32", 2, GetParam()), 9, leave);
@@ -439,7 +459,7 @@ TEST_P(BothModesTest, AStepThatIsBegunAndNotComputedChangesNothing) {
   const auto work = [&](std::size_t rank) {
     Model& model = models[rank];
     const auto communicator = make_communicator(
-        job, *ends[rank], [](std::size_t, auto g, auto delta) { descend_by(g, delta); });
+        job, *ends[rank], [](const Part&, auto g, auto delta) { descend_by(g, delta); });
     communicator->begin_step();
     for (std::size_t t = 0; t < model.size(); ++t) communicator->pull(t, model[t]);
     for (std::size_t t = 0; t < model.size(); ++t) {
@@ -472,13 +492,14 @@ std::vector<float> after_small_steps(const std::string& codec, bool asynchronous
     std::vector<float> values(101, 0.00125F);
     values.front() = values.back() = 0;
     const auto communicator = make_communicator(
-        job, *ends[rank], [](std::size_t, auto g, auto delta) { descend_by(g, delta); });
+        job, *ends[rank], [](const Part&, auto g, auto delta) { descend_by(g, delta); });
     for (int step = 0; step < 400; ++step) {
       communicator->begin_step();
       communicator->pull(0, models[rank]);
       together.arrive_and_wait();
       communicator->push(0, values);
       together.arrive_and_wait();
+      wait_until_taken(*communicator, *ends[rank], ends[1 - rank]->bytes_sent());
     }
     communicator->finish(std::array{std::span<float>(models[rank])});
   };
@@ -522,7 +543,8 @@ void expect_refused(const Job& job, const Bytes& bytes) {
   ends[1]->send(0, std::make_shared<const Bytes>(bytes));
   try {
     const auto communicator = make_communicator(
-        job, *ends[0], [](std::size_t, auto g, auto delta) { descend_by(g, delta); });
+        job, *ends[0], [](const Part&, auto g, auto delta) { descend_by(g, delta); });
+    wait_until_taken(*communicator, *ends[1], bytes.size());
     for (int step = 1; step <= 3; ++step) {
       communicator->begin_step();
       for (const std::size_t t : {1, 0, 2}) communicator->pull(t, model[t]);
@@ -573,7 +595,8 @@ TEST(WeightAverage, MoreThanAPeerCanHaveToSendEndsTheJob) {
                          message(1, step, 1, CodecId::kFp32, good, MessageKind::kPush)));
   }
   const auto communicator =
-      make_communicator(job, *ends[0], [](std::size_t, auto g, auto d) { descend_by(g, d); });
+      make_communicator(job, *ends[0], [](const Part&, auto g, auto d) { descend_by(g, d); });
+  wait_until_taken(*communicator, *ends[1], ends[1]->bytes_sent());
   EXPECT_THROW(communicator->begin_step(), Error);
 }
 
@@ -588,7 +611,8 @@ TEST(WeightAverageAsynchronous, KeepsTheLatestOfEachPeer) {
   }
   Model model = zeros(job);
   const auto communicator =
-      make_communicator(job, *ends[0], [](std::size_t, auto g, auto d) { descend_by(g, d); });
+      make_communicator(job, *ends[0], [](const Part&, auto g, auto d) { descend_by(g, d); });
+  wait_until_taken(*communicator, *ends[1], ends[1]->bytes_sent());
   communicator->begin_step();
   communicator->pull(1, model[1]);
   communicator->push(1, std::vector<float>(11, -5.0F));
@@ -603,7 +627,7 @@ TEST(WeightAverage, WantsAPullBeforeTheFirstPushAndAWholeGradient) {
     const auto ends = make_in_process_network(1);
     Model model = initial_model(job);
     const auto communicator =
-        make_communicator(job, *ends[0], [](std::size_t, auto g, auto d) { descend_by(g, d); });
+        make_communicator(job, *ends[0], [](const Part&, auto g, auto d) { descend_by(g, d); });
     communicator->begin_step();
     if (pull) communicator->pull(1, model[1]);
     communicator->push(1, std::vector<float>(elems));

@@ -42,10 +42,21 @@ TEST_P(Window, WorkersWaitForOneThatIsSilent) {
   Job job = many_buckets(GetParam());
   job.progress_limit = 200ms;
   const int silent = job.workers - 1;
-  const auto fall_silent = [silent](int worker, std::uint64_t /*step*/) {
-    if (worker == silent) std::this_thread::sleep_for(500ms);
+  const auto ends = make_in_process_network(job.workers + server_nodes(job));
+  // Until the others have given up.
+  const auto fall_silent = [&](int worker, std::uint64_t /*step*/) {
+    if (worker != silent) return;
+    const auto is_over = [&](const Transport& end) {
+      try {
+        return end.peer(silent).gone.has_value();
+      } catch (const Error&) {
+        return true;
+      }
+    };
+    while (!is_over(*ends[static_cast<std::size_t>(silent)])) std::this_thread::sleep_for(1ms);
   };
-  const Outcome outcome = run_job(job, {.steps = 1, .before_step = fall_silent, .gradient = {}});
+  const Outcome outcome =
+      run_job_over(ends, job, {.steps = 1, .before_step = fall_silent, .gradient = {}});
   // Checksums, a window, and the bucket that filled it; to everyone where there are no servers. In
   // rings what others sent goes on, too.
   constexpr std::size_t kBucketMessage =

@@ -52,9 +52,10 @@ struct Job {
   int backup_workers = 0;
   // Parts that go the same way travel together, as buckets of at least so many bytes of
   // gradients, in the order of the backward pass. A worker pushes as many bytes as 8 of
-  // them ahead of the slowest, or one longer part: that, and a message more, from each worker is
-  // what a node must be able to hold.
-  std::size_t bucket_bytes = std::size_t{1} << 20;
+  // them, and 8 MiB where this does not say, ahead of the slowest, or one longer part: that, and a
+  // message more, from each worker is what a node must be able to hold. Without a number they are
+  // sized by the job (docs/exchanges.md, "Buckets").
+  std::optional<std::size_t> bucket_bytes;
   // A tensor is cut into parts of at most so many values (a multiple of 4), and where servers share
   // the model some by shorter ones, so that each has as much of it as the others. A part has its
   // own scale and residual, and travels in a frame of its own.

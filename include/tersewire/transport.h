@@ -64,7 +64,7 @@ class Transport {
   virtual void abort(const std::string& reason) noexcept = 0;
 
   // What is known of a node, this one included, which is always alive to itself. Requires a rank
-  // that exists. Cost: a lock.
+  // that exists. Throws kAborted after abort() on any node. Cost: a lock.
   [[nodiscard]] virtual Peer peer(int rank) const = 0;
 
   // Message bytes handed to send() and delivered by receive() so far.

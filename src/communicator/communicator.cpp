@@ -10,6 +10,7 @@
 #include "local_steps.h"
 #include "node.h"
 #include "place_job.h"
+#include "progress.h"
 #include "state_check.h"
 
 namespace tersewire {
@@ -227,7 +228,9 @@ std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& trans
     if (is_colocated(job)) {
       worker = make_colocated(placement, transport, update, pool, resume);
     } else {
-      worker = make_worker(placement, transport, update, pool, resume);
+      worker = with_progress(transport, [&](Transport& end) {
+        return make_worker(placement, end, update, pool, resume);
+      });
     }
     return job.local_steps == 1 ? std::move(worker)
                                 : with_local_steps(std::move(worker), placement, transport, resume);

@@ -42,11 +42,30 @@ void place_parts(Placement& placement, const Exchange& exchange) {
 }
 
 void fuse_parts(Placement& placement, const std::vector<std::uint64_t>& ways) {
-  placement.buckets = make_buckets(placement.job, placement.parts, ways);
+  placement.buckets = make_buckets(placement.bucket_bytes, placement.parts, ways);
   placement.bucket_of.resize(ways.size());
   for (std::size_t bucket = 0; bucket < placement.buckets.size(); ++bucket) {
     for (const std::size_t part : placement.buckets[bucket]) placement.bucket_of[part] = bucket;
   }
+}
+
+// Where the job does not say. Longer messages cost less time and fewer bytes each, shorter ones
+// leave more to be sent while gradients are still computed. A ring's bucket is cut into a block for
+// each worker of a group, and these into pieces: none is below 64 KiB where the model allows.
+std::size_t default_bucket_bytes(const Placement& placement, const Exchange& exchange) {
+  constexpr std::uint64_t kLeastMessage = std::uint64_t{1} << 16;
+  constexpr std::uint64_t kMostMessage = std::uint64_t{1} << 20;
+  constexpr std::uint64_t kMostRingBuckets = 4096;
+  constexpr std::uint64_t kServerBuckets = 8;
+  std::uint64_t bytes = 0;
+  for (const Part& part : placement.parts) bytes += part.elems * sizeof(float);
+  if (exchange.carries == StateChange::kSums) {
+    const auto pieces = static_cast<std::uint64_t>(
+        placement.options.top == RingTop::kTree ? placement.options.group : placement.job.workers);
+    return std::max(kLeastMessage * pieces, bytes / kMostRingBuckets);
+  }
+  const auto owners = static_cast<std::uint64_t>(exchange.shards ? placement.servers : 1);
+  return std::clamp(bytes / owners / kServerBuckets, kLeastMessage, kMostMessage);
 }
 
 }  // namespace
@@ -67,6 +86,8 @@ std::shared_ptr<const Placement> place_job(const Job& job) {
   placement->push_codecs = by_part(placement->parts, choose_push_codecs(job));
   placement->pull_codecs = by_part(placement->parts, choose_pull_codecs(job));
   if (chosen.exchange.tree) placement->tree = make_tree(job.workers, chosen.options.fan_in);
+  placement->bucket_bytes =
+      job.bucket_bytes.value_or(default_bucket_bytes(*placement, chosen.exchange));
   fuse_parts(*placement, ways_of(*placement, chosen.exchange));
   return placement;
 }

@@ -62,13 +62,13 @@ void AllGatherWorker::keep(Received received) {
   counters_.pulled_bytes += received.bytes->size();
   for (const Frame& frame : received.message.frames) {
     GatheredPart& state = parts_[part_in(received.from, frame)];
-    counters_.pulled_values += state.encoder->elems();
     state.gradients.hold(received.from, {received.message.header.step, received.bytes, frame});
   }
 }
 
 void AllGatherWorker::apply_change(std::size_t part, std::span<float> parameters) {
   mean_.resize(parameters.size());
+  counters_.pulled_values += parameters.size() * static_cast<std::size_t>(job().workers - 1);
   {
     const Stopwatch watch(counters_.decode_seconds, processor_seconds);
     parts_[part].gradients.average(applied_step(part) + 1, mean_, pool());

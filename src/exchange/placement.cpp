@@ -133,7 +133,8 @@ std::string Placement::name(std::size_t part) const {
   return fmt::format("part {} of tensor '{}'", place_in_tensor(part), name);
 }
 
-std::vector<std::vector<std::size_t>> make_buckets(const Job& job, const std::vector<Part>& parts,
+std::vector<std::vector<std::size_t>> make_buckets(std::size_t bucket_bytes,
+                                                   const std::vector<Part>& parts,
                                                    const std::vector<std::uint64_t>& keys) {
   struct Open {
     std::size_t bucket;
@@ -143,7 +144,7 @@ std::vector<std::vector<std::size_t>> make_buckets(const Job& job, const std::ve
   std::map<std::uint64_t, Open> open;
   for (std::size_t part = parts.size(); part-- > 0;) {
     auto [place, fresh] = open.try_emplace(keys[part]);
-    if (fresh || place->second.bytes >= job.bucket_bytes) {
+    if (fresh || place->second.bytes >= bucket_bytes) {
       place->second = {.bucket = buckets.size(), .bytes = 0};
       buckets.emplace_back();
     }

@@ -49,6 +49,7 @@ struct Placement {
   // Parts whose messages go the same way travel together.
   std::vector<std::vector<std::size_t>> buckets;
   std::vector<std::size_t> bucket_of;  // by part
+  std::size_t bucket_bytes = 0;        // Job::bucket_bytes, or what stands for it
 
   [[nodiscard]] std::size_t parts_of(std::size_t tensor) const {
     return first_part[tensor + 1] - first_part[tensor];
@@ -74,9 +75,10 @@ std::size_t most_owners(const Job& job);
 // than its share. With 0 servers parts are cut alone. Every node comes to the same answer.
 PartTable cut_tensors(const Job& job, std::size_t servers);
 
-// Parts, from the last on, in buckets of Job::bucket_bytes or a part more (the last of a key may be
+// Parts, from the last on, in buckets of so many bytes or a part more (the last of a key may be
 // smaller), each of parts with the same key.
-std::vector<std::vector<std::size_t>> make_buckets(const Job& job, const std::vector<Part>& parts,
+std::vector<std::vector<std::size_t>> make_buckets(std::size_t bucket_bytes,
+                                                   const std::vector<Part>& parts,
                                                    const std::vector<std::uint64_t>& keys);
 
 // What the encoder of a part is for on the node of this rank.

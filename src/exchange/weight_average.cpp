@@ -168,10 +168,10 @@ void WeightAverageWorker::keep(Received received) {
   for (const Frame& frame : received.message.frames) {
     const std::size_t part = part_in(received.from, frame);
     AveragedPart& state = parts_[part];
-    counters_.pulled_values += state.encoder->elems();
     if (header.kind == kForAll) {
       state.of_all.hold(received.from, {header.step, received.bytes, frame});
     } else {
+      counters_.pulled_values += state.encoder->elems();
       keep_partners(received, part, frame);
     }
   }
@@ -194,6 +194,7 @@ void WeightAverageWorker::apply_change(std::size_t part, std::span<float> parame
   const std::uint64_t change = applied_step(part) + 1;
   const Stopwatch watch(counters_.decode_seconds, processor_seconds);
   if (averages_all(part, change)) {
+    counters_.pulled_values += parameters.size() * static_cast<std::size_t>(job().workers - 1);
     state.of_all.average(change, state.weights, pool());
   } else {
     average_with_partners(part);

@@ -6,6 +6,7 @@ namespace {
 // What a worker may have pushed without an answer, in buckets' bytes, or a message where that is
 // longer. Enough to keep a link busy while answers travel: 8 MiB are 67 ms at 1 Gbit/s.
 constexpr std::size_t kWindowBuckets = 8;
+constexpr std::size_t kLeastWindowBytes = std::size_t{8} << 20;  // where the job does not say
 
 }  // namespace
 
@@ -137,6 +138,10 @@ void Worker::wait_for_verdicts() {
   }
 }
 
+void Worker::take(Incoming incoming) {
+  guarded([&] { sort_in(parse_incoming(std::move(incoming))); });
+}
+
 void Worker::keep_what_has_arrived() {
   while (auto incoming = transport_.receive(std::chrono::milliseconds(0))) {
     sort_in(parse_incoming(std::move(*incoming)));
@@ -145,7 +150,9 @@ void Worker::keep_what_has_arrived() {
 
 void Worker::wait_for(const std::string& what) {
   const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-  sort_in(receive_parsed(transport_, job().wait_limits(), what));
+  Incoming incoming = receive_within(transport_, job().wait_limits(), what);
+  // Where a thread receives for this worker, it has sorted it in.
+  if (incoming.bytes) sort_in(parse_incoming(std::move(incoming)));
 }
 
 void Worker::sort_in(Received received) {
@@ -221,6 +228,7 @@ void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> p
       apply_change(part, of_part(part));
       note_applied(++progress_[part].applied_step);
     }
+    keep_what_has_arrived();
   }
 }
 
@@ -286,13 +294,18 @@ bool Worker::is_answered(const Pushed& bucket) const {
   return applied_step(bucket.part) >= bucket.step || change_is_here(bucket.part);
 }
 
+std::size_t Worker::window_bytes() const {
+  const std::size_t bytes = kWindowBuckets * placement_->bucket_bytes;
+  return job().bucket_bytes ? bytes : std::max(bytes, kLeastWindowBytes);
+}
+
 void Worker::wait_for_room() {
   while (!unanswered_.empty()) {
     const Pushed& oldest = unanswered_.front();
     if (is_answered(oldest)) {
       unanswered_bytes_ -= oldest.bytes;
       unanswered_.pop_front();
-    } else if (unanswered_.size() > 1 && unanswered_bytes_ >= kWindowBuckets * job().bucket_bytes) {
+    } else if (unanswered_.size() > 1 && unanswered_bytes_ >= window_bytes()) {
       wait_for("an answer to the push of " + name(oldest.part));
     } else {
       return;

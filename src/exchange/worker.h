@@ -28,6 +28,10 @@ class Worker : public Communicator {
   // kInvalidArgument where its residuals are not this worker's; its maker then ends the job.
   void resume(const NodeState& state);
 
+  // Sorts in a message that has arrived: for a thread that receives while the application computes
+  // (progress.h). Ends the job where it throws.
+  void take(Incoming incoming);
+
   std::uint64_t begin_step() final;
   void pull(std::size_t tensor, std::span<float> parameters) final;
   void push(std::size_t tensor, std::span<const float> gradient) final;
@@ -153,6 +157,7 @@ class Worker : public Communicator {
   void check_values(std::size_t tensor, std::size_t given) const;
   void bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters);
   void note_applied(std::uint64_t step);
+  [[nodiscard]] std::size_t window_bytes() const;
   // Whether the change that a push led to has arrived.
   [[nodiscard]] bool is_answered(const Pushed& bucket) const;
   // Between computations, so that what others wait for goes on.

@@ -117,6 +117,7 @@ class InProcessTransport final : public Transport {
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) noexcept override;
   [[nodiscard]] Peer peer(int rank) const override {
+    network_->check_not_aborted();
     Peer peer;
     if (network_->left[static_cast<std::size_t>(rank)]) peer.gone = kHasLeft;
     return peer;

@@ -64,6 +64,7 @@ void Mailbox::join(MpiPlace place) {
 
 Peer Mailbox::peer(int rank) const {
   const std::lock_guard lock(mutex_);
+  check_not_failed();
   return rank == place_.rank ? Peer() : peers_[static_cast<std::size_t>(rank)];
 }
 
