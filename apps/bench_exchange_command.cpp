@@ -162,7 +162,8 @@ void add_bench_exchange_command(CLI::App& bench) {
   option("--scale", config.scale, "Times so many values in every tensor, above 0 to 1");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
   add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
-                       config.local_steps, config.raw_from_all, config.part_values);
+                       config.local_steps, config.raw_from_all, config.part_values,
+                       config.bucket_bytes);
   option("--codec", config.codecs, "Codec for both directions; several are measured in turn");
   option("--baseline", flags->baseline, "Codec that speedups are over, or none");
   option("--policy", config.policy, "Rules that go before the codecs, as for 'tersewire train'");

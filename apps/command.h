@@ -72,11 +72,11 @@ class ToldElsewhere : public std::exception {
 // word.
 class ReaderGone : public std::exception {};
 
-// --exchange TEXT, --servers N|colocated, --backup-workers N, --local-steps K, --raw-from-all and
-// --part-values N|whole, as Job takes them.
+// --exchange TEXT, --servers N|colocated, --backup-workers N, --local-steps K, --raw-from-all,
+// --part-values N|whole and --bucket-bytes N, as Job takes them.
 void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
                           int& backup_workers, int& local_steps, bool& raw_from_all,
-                          std::size_t& part_values);
+                          std::size_t& part_values, std::optional<std::size_t>& bucket_bytes);
 
 // How many values a part has, as --part-values takes it; in JSON a number, or "whole".
 std::string part_values_text(std::size_t part_values);

@@ -57,7 +57,7 @@ double rate_argument(const std::string& text) {
 
 void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
                           int& backup_workers, int& local_steps, bool& raw_from_all,
-                          std::size_t& part_values) {
+                          std::size_t& part_values, std::optional<std::size_t>& bucket_bytes) {
   command
       .add_option("--exchange", exchange,
                   "Which node sends what to whom: parameter-server, gradient-server, "
@@ -87,6 +87,12 @@ void add_exchange_options(CLI::App& command, std::string& exchange, std::optiona
           "whole: "
           "one a tensor")
       ->default_str(std::to_string(Job::kDefaultPartValues));
+  command
+      .add_option(
+          "--bucket-bytes", bucket_bytes,
+          "Send gradients that go the same way in messages of so many bytes of them at least; "
+          "a ring cuts these into a block for each worker (default: by workers and model)")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 40));
 }
 
 }  // namespace tersewire::apps

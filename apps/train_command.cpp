@@ -416,7 +416,8 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
          "How images to learn from are varied: none, crop-flip (as ResNet's) or cifarnet");
   option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
   add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
-                       config.local_steps, config.raw_from_all, config.part_values);
+                       config.local_steps, config.raw_from_all, config.part_values,
+                       config.bucket_bytes);
   CLI::Option* codec =
       option("--codec", flags->codec, "Codec for both directions; see 'tersewire codecs'");
   CLI::Option* push = command->add_option("--push-codec", config.push_codec, "Codec for gradients");

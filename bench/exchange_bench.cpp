@@ -61,11 +61,12 @@ std::vector<std::string> designs_of(const ExchangeBenchConfig& config) {
 
 // What all processes must be started with alike.
 std::string arguments_text(const ExchangeBenchConfig& config) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", config.model, config.scale,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", config.model, config.scale,
                      config.workers, config.servers.value_or(-1), config.backup_workers,
-                     config.local_steps, config.raw_from_all, config.part_values, config.exchange,
-                     config.policy, config.compute_seconds, config.warm_up_steps, config.steps,
-                     config.seed, fmt::join(designs_of(config), " "));
+                     config.local_steps, config.raw_from_all, config.part_values,
+                     config.bucket_bytes.value_or(0), config.exchange, config.policy,
+                     config.compute_seconds, config.warm_up_steps, config.steps, config.seed,
+                     fmt::join(designs_of(config), " "));
 }
 
 // The largest resident set since forget_peak_memory(), or since the process started.
@@ -240,6 +241,7 @@ Job exchange_bench_job(const ExchangeBenchConfig& config, const std::string& cod
   job.local_steps = config.local_steps;
   job.raw_from_all = config.raw_from_all;
   job.part_values = config.part_values;
+  job.bucket_bytes = config.bucket_bytes;
   job.exchange = config.exchange;
   job.push_codec = codec;
   job.pull_codec = codec;

@@ -32,6 +32,7 @@ struct ExchangeBenchConfig {
   int local_steps = 1;
   bool raw_from_all = false;
   std::size_t part_values = Job::kDefaultPartValues;
+  std::optional<std::size_t> bucket_bytes;  // as Job::bucket_bytes
   std::string exchange = "parameter-server";
   std::vector<std::string> codecs = {"3lc"};     // each for both directions
   std::optional<std::string> baseline = "fp32";  // the codec that speedups are over; runs first

@@ -1,5 +1,5 @@
 // The progress thread: an exchange goes on while a worker computes, and what fails there is told.
-#include <atomic>
+#include <cctype>
 
 #include "exchange_test_support.h"
 
@@ -113,6 +113,84 @@ TEST(Progress, LeavesTheNetworkToTheNextJob) {
       EXPECT_EQ(got->bytes->size(), 1U);
     }
   }
+}
+
+// ---- What a peer can make a node hold.
+
+struct Receiver {
+  std::string exchange;
+  MessageKind kind;  // of what a node takes from rank 1
+  bool server;       // whether it is the server, of rank 2
+};
+
+std::string receiver_name(const testing::TestParamInfo<Receiver>& info) {
+  std::string name = info.param.exchange + (info.param.server ? "_server" : "_worker");
+  std::ranges::replace_if(
+      name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  return name;
+}
+
+class FrameLengthTest : public testing::TestWithParam<Receiver> {};
+
+INSTANTIATE_TEST_SUITE_P(All, FrameLengthTest,
+                         testing::Values(Receiver{"parameter-server", MessageKind::kPush, true},
+                                         Receiver{"gradient-server", MessageKind::kPush, true},
+                                         Receiver{"aggregator-tree", MessageKind::kPush, true},
+                                         Receiver{"all-gather", MessageKind::kPush, false},
+                                         Receiver{"ring", MessageKind::kPush, false},
+                                         Receiver{"weight-average", MessageKind::kPush, false},
+                                         Receiver{"weight-average:mode=asynchronous",
+                                                  MessageKind::kPull, false}),
+                         receiver_name);
+
+// The first message of step 1 for a tensor of ten values, with so many bytes.
+SharedBytes first_message(const Receiver& receiver, std::size_t payload_bytes) {
+  const Bytes payload(payload_bytes);
+  MessageWriter writer({.kind = receiver.kind, .sender = 1, .step = 1});
+  writer.add({.tensor = 0,
+              .part = receiver.exchange == "ring" ? 1U : 0U,
+              .codec = CodecId::kFp32,
+              .not_finite = false,
+              .description = std::nullopt,
+              .payload = payload});
+  return std::make_shared<const Bytes>(writer.take());
+}
+
+Job job_of_ten_values(const std::string& exchange) {
+  Job job;
+  job.tensors = {{"ten", {10}}};
+  job.workers = 2;
+  job.exchange = exchange;
+  job.push_codec = job.pull_codec = "fp32";
+  job.deadline = 20s;
+  return job;
+}
+
+// It is refused when it comes, and not only when it is decoded.
+TEST_P(FrameLengthTest, AFrameThatIsTooLongEndsTheJobAtOnce) {
+  const Job job = job_of_ten_values(GetParam().exchange);
+  const auto ends = make_in_process_network(job.workers + server_nodes(job));
+  // In a ring of two, worker 1 begins with block 1: five of the values.
+  const std::size_t longest =
+      sizeof(float) * (GetParam().exchange == "ring" ? std::size_t{5} : std::size_t{10});
+  const std::size_t node = GetParam().server ? 2 : 0;
+  Model own = zeros(job);
+  std::string reason;
+  try {
+    if (GetParam().server) {
+      ends[1]->send(2, first_message(GetParam(), longest + 1));
+      run_server(job, *ends[node], needs_update(job, 2) ? descend(own) : Update());
+    } else {
+      const auto worker = make_communicator(job, *ends[node], descend(own));
+      ends[1]->send(0, first_message(GetParam(), longest + 1));
+      while (ends[1]->receive(job.deadline)) continue;
+    }
+    ADD_FAILURE() << "the job goes on";
+  } catch (const Error& error) {
+    reason = error.what();
+  }
+  EXPECT_NE(reason.find("from rank 1: its frame of"), std::string::npos) << reason;
+  EXPECT_NE(reason.find(std::to_string(longest + 1) + " bytes"), std::string::npos) << reason;
 }
 
 }  // namespace

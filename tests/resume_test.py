@@ -396,8 +396,8 @@ class Resume(unittest.TestCase):
         run = self.copy_of_whole()
         last = os.path.join(run, "checkpoints", f"step-{STEPS - EVERY}")
         rewrite(os.path.join(last, "node-0.safetensors"),
-                b'"tersewire_checkpoint":"1"', b'"tersewire_checkpoint":"2"')  # fmt: skip
-        self.assert_refused(train("--resume", run), 1, "version 2", "tersewire 0.", "version 1")
+                b'"tersewire_checkpoint":"2"', b'"tersewire_checkpoint":"3"')  # fmt: skip
+        self.assert_refused(train("--resume", run), 1, "version 3", "tersewire 0.", "version 2")
 
     def test_settings_that_no_option_has_are_refused(self):
         run = self.copy_of_whole()

@@ -42,11 +42,12 @@ std::uint64_t arguments_checksum(const TrainConfig& config, int servers,
     text << ' ' << name.size() << ' ' << name;
   }
   text << ' ' << config.workers << ' ' << servers << ' ' << config.local_steps << ' '
-       << config.backup_workers << ' ' << config.raw_from_all << ' ' << config.part_values << ' ' << config.steps << ' '
-       << config.batch << ' ' << config.learning_rate << ' ' << config.scale_learning_rate << ' '
-       << config.momentum << ' ' << config.weight_decay << ' ' << config.l1 << ' ' << config.clip
-       << ' ' << config.warm_up_steps << ' ' << config.ema << ' ' << config.dropout.value_or(-1)
-       << ' ' << config.seed << ' ' << config.checkpoint_steps << ' ' << resumed_after << ' '
+       << config.backup_workers << ' ' << config.raw_from_all << ' ' << config.part_values << ' '
+       << config.bucket_bytes.value_or(0) << ' ' << config.steps << ' ' << config.batch << ' '
+       << config.learning_rate << ' ' << config.scale_learning_rate << ' ' << config.momentum << ' '
+       << config.weight_decay << ' ' << config.l1 << ' ' << config.clip << ' '
+       << config.warm_up_steps << ' ' << config.ema << ' ' << config.dropout.value_or(-1) << ' '
+       << config.seed << ' ' << config.checkpoint_steps << ' ' << resumed_after << ' '
        << config.keep_going;
   const std::string bytes = text.str();
   return XXH64(bytes.data(), bytes.size(), 0);
@@ -151,6 +152,7 @@ Job job_of(const TrainConfig& config) {
   job.pull_codec = config.pull_codec;
   job.policy = config.policy;
   job.part_values = config.part_values;
+  job.bucket_bytes = config.bucket_bytes;
   job.seed = config.seed;
   job.deadline = wait_limits(config).deadline;
   job.progress_limit = wait_limits(config).progress_limit;

@@ -33,6 +33,7 @@ struct TrainConfig {
   int backup_workers = 0;
   bool raw_from_all = false;  // as Job::raw_from_all
   std::size_t part_values = Job::kDefaultPartValues;
+  std::optional<std::size_t> bucket_bytes;  // as Job::bucket_bytes
   std::string push_codec = "3lc";
   std::string pull_codec = "3lc";
   std::string policy = "auto";

@@ -60,8 +60,9 @@ struct Job {
   // the model some by shorter ones, so that each has as much of it as the others. A part has its
   // own scale and residual, and travels in a frame of its own.
   std::size_t part_values = kDefaultPartValues;
-  // 2^18 values and as many of a residual stay in a core's cache from one pass to the next.
-  static constexpr std::size_t kDefaultPartValues = std::size_t{1} << 18;
+  // Shorter parts stay in a core's cache from one pass to the next, and have finer scales, which
+  // makes some codecs' payloads twice as long (docs/results.md, "Parts").
+  static constexpr std::size_t kDefaultPartValues = std::size_t{1} << 20;
   // A value of `part_values`: one scale a tensor, as papers have it, and one owner.
   static constexpr std::size_t kWholeTensors = ~std::size_t{0};
   // Infrequent communication (3LC, section 5.1): each worker adds up the gradients of so many steps

@@ -105,6 +105,16 @@ inline Frame frame_of(const Placement& placement, std::size_t part, const Encode
           .payload = payload};
 }
 
+// Holds what came from this rank against the longest frame that `name` can have there, so that
+// nobody makes a node hold more. Throws kDataLoss.
+inline void check_length(int from, const std::string& name, const Frame& frame, std::size_t most) {
+  if (frame.payload.size() <= most) return;
+  fail(ErrorCode::kDataLoss,
+       "message from rank {}: its frame of {} has {} bytes, and none is longer than {}; start all "
+       "nodes with the same arguments",
+       from, name, frame.payload.size(), most);
+}
+
 // Where a frame that came from this rank is of nothing that the job has.
 [[noreturn]] inline void fail_no_such_part(int from, const Frame& frame) {
   fail(ErrorCode::kDataLoss, "message from rank {}: there is no part {} of tensor number {}", from,

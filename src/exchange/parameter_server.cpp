@@ -200,6 +200,7 @@ void ParameterServer::take_push(const Received& received, const Frame& frame) {
     fail(ErrorCode::kDataLoss, "push from {}: {} does not belong to this server", child_name(child),
          name(part));
   }
+  check_length(received.from, name(part), frame, placement_->most_pushed_bytes(part));
   counters_.pushed_values += state.encoder->elems();
   const std::uint64_t step = received.message.header.step;
   if (step < state.step && job_.backup_workers > 0) {
@@ -237,6 +238,7 @@ void ParameterServer::pass_down(const Received& received) {
   for (const Frame& frame : received.message.frames) {
     const std::size_t part = part_in(received.from, frame);
     ServerPart& state = parts_[part];
+    check_length(received.from, name(part), frame, placement_->most_pulled_bytes(part));
     if (came.step != state.passed_down + 1 || came.step >= state.step) {
       fail(ErrorCode::kDataLoss, "message from aggregator {}: {} came for step {} after step {}",
            received.from, name(part), came.step, state.passed_down);

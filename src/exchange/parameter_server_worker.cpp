@@ -158,6 +158,8 @@ void ParameterServerWorker::keep(Received received) {
   std::optional<ByteView> contributors;
   for (const Frame& frame : received.message.frames) {
     if (frame.codec == CodecId::kContributors) {
+      check_length(received.from, "contributors", frame,
+                   (static_cast<std::size_t>(job().workers) + 7) / 8);
       contributors = frame.payload;
     } else {
       take_delta(received, frame, std::exchange(contributors, std::nullopt));
@@ -172,6 +174,7 @@ void ParameterServerWorker::take_delta(const Received& received, const Frame& fr
     fail(ErrorCode::kDataLoss, "message from rank {}: {} is not its to send", received.from,
          name(part));
   }
+  check_length(received.from, name(part), frame, placement().most_pulled_bytes(part));
   WorkerPart& state = parts_[part];
   const std::uint64_t step = received.message.header.step;
   const std::uint64_t before = state.deltas.empty() ? applied_step(part) : state.deltas.back().step;

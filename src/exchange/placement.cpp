@@ -126,6 +126,16 @@ std::optional<std::size_t> Placement::find(const Frame& frame) const {
   return first_part[frame.tensor] + frame.part;
 }
 
+// With scaler sharing sums come as levels: the scalers of what was pushed, and of each value at
+// most 17 bits.
+std::size_t Placement::most_pulled_bytes(std::size_t part) const {
+  const std::size_t elems = parts[part].elems;
+  const std::size_t bytes = pull_codecs[part]->max_encoded_bytes(elems);
+  if (!options.scaler_sharing) return bytes;
+  constexpr std::size_t kHead = 64;
+  return std::max(bytes, most_pushed_bytes(part) + 3 * elems + kHead);
+}
+
 std::string Placement::name(std::size_t part) const {
   const std::size_t tensor = parts.at(part).tensor;
   const std::string& name = job.tensors[tensor].name;

@@ -60,6 +60,11 @@ struct Placement {
   [[nodiscard]] std::uint32_t place_in_tensor(std::size_t part) const {
     return static_cast<std::uint32_t>(part - first_part[parts[part].tensor]);
   }
+  // The longest frame of a part that is pushed, and that is pulled.
+  [[nodiscard]] std::size_t most_pushed_bytes(std::size_t part) const {
+    return push_codecs[part]->max_encoded_bytes(parts[part].elems);
+  }
+  [[nodiscard]] std::size_t most_pulled_bytes(std::size_t part) const;
   // "tensor 'NAME'", or "part 2 of tensor 'NAME'" where that has several; for sentences.
   [[nodiscard]] std::string name(std::size_t part) const;
 };

@@ -5,6 +5,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 
 #include "errors.h"
 
@@ -119,7 +120,7 @@ class Progress final : public Communicator {
   };
 
   template <typename Task>
-  decltype(auto) in_turn(Task&& task) {
+  std::invoke_result_t<Task&> in_turn(Task&& task) {
     lock_ = turns_.take();
     // Given back when the call ends, however it does.
     const std::unique_ptr<Turns::Lock, void (*)(Turns::Lock*)> held(
@@ -148,6 +149,7 @@ class Progress final : public Communicator {
   }
 
   void receive_all();
+  bool pass(Incoming incoming);
   void stop() {
     stop_ = true;
     if (receiving_.joinable()) receiving_.join();
@@ -170,15 +172,25 @@ void Progress::receive_all() {
       auto incoming = network_.receive(look);
       look = incoming ? kShortestLook : std::min(2 * look, kLongestLook);
       if (!incoming) continue;
-      const auto lock = turns_.take_for_message();
-      worker_->take(std::move(*incoming));
-      turns_.passed();
+      if (!pass(std::move(*incoming))) return;
     }
   } catch (...) {
     const auto lock = turns_.take();
     failure_ = std::current_exception();
     turns_.passed();
   }
+}
+
+// False where it ended the job, which the application hears in its next call, or in this one.
+bool Progress::pass(Incoming incoming) {
+  const auto lock = turns_.take_for_message();
+  try {
+    worker_->take(std::move(incoming));
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  turns_.passed();
+  return failure_ == nullptr;
 }
 
 }  // namespace

@@ -59,6 +59,7 @@ class RingWorker final : public Worker {
   [[nodiscard]] std::size_t source_of(int peer) const;
   [[nodiscard]] std::size_t bucket_of(const Received& received) const;
   void check_is_next(std::size_t number, std::size_t source, const Received& received) const;
+  void check_lengths(const RingTask& task, std::size_t number, const Received& received) const;
   [[nodiscard]] bool is_for(const RingTask& task, std::size_t number, const Message& message) const;
 
   void go_on(std::size_t number);
@@ -263,7 +264,9 @@ void RingWorker::check_is_next(std::size_t number, std::size_t source,
          received.from, layout_.name(number), header.step, bucket.step);
   }
   const std::size_t index = before % expected.size();
-  if (is_for(expected[index], number, received.message)) return;
+  if (is_for(expected[index], number, received.message)) {
+    return check_lengths(expected[index], number, received);
+  }
   fail(ErrorCode::kDataLoss,
        "message from rank {}: it is not number {} of the {} for the {} in step {}", received.from,
        index + 1, expected.size(), layout_.name(number), header.step);
@@ -279,6 +282,19 @@ bool RingWorker::is_for(const RingTask& task, std::size_t number, const Message&
       return false;
   }
   return true;
+}
+
+// A sum is one frame for all its pieces, complete ones are a frame a piece.
+void RingWorker::check_lengths(const RingTask& task, std::size_t number,
+                               const Received& received) const {
+  const bool complete = task.action == RingAction::kTakeComplete;
+  PieceRange pieces = task.pieces;
+  if (complete) pieces.count = 1;
+  for (const Frame& frame : received.message.frames) {
+    check_length(received.from, "the " + layout_.name(number), frame,
+                 layout_.most_bytes(number, pieces, complete));
+    ++pieces.first;
+  }
 }
 
 bool RingWorker::receive(std::size_t number, const RingTask& task) {

@@ -167,6 +167,9 @@ void RingAggregator::take_sum(const Received& received) {
     fail(ErrorCode::kDataLoss, "push from worker {}: {} came for step {} while step {} is open",
          received.from, name(id), step, block.step);
   }
+  check_length(
+      received.from, name(id), received.message.frames.front(),
+      layout_.most_bytes(id / layout_.pieces(), layout_.block(id % layout_.pieces()), false));
   counters_.pushed_values += block.encoder->elems();
   sum = {.bytes = received.bytes, .frame = received.message.frames.front()};
   if (++block.arrived == layout_.groups()) advance(id);

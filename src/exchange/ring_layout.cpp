@@ -103,6 +103,11 @@ Frame RingLayout::frame_of(std::size_t bucket, std::size_t piece, const Encoded&
           .payload = payload};
 }
 
+std::size_t RingLayout::most_bytes(std::size_t bucket, PieceRange pieces, bool complete) const {
+  const auto& codecs = complete && is_tree() ? placement_->pull_codecs : placement_->push_codecs;
+  return codecs[buckets_[bucket].parts.front()]->max_encoded_bytes(extent(bucket, pieces).elems);
+}
+
 std::optional<std::uint32_t> RingLayout::find(const Frame& frame) const {
   if (frame.tensor >= buckets_.size() || frame.part >= pieces()) return {};
   return id_of(frame.tensor, frame.part);

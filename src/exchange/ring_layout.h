@@ -86,6 +86,8 @@ class RingLayout {
   // The frame of a piece, or of a block by its first one: it names the bucket and the piece.
   [[nodiscard]] Frame frame_of(std::size_t bucket, std::size_t piece, const Encoded& encoded,
                                ByteView payload) const;
+  // The longest frame of these pieces: of a partial sum, or of what servers made of complete ones.
+  [[nodiscard]] std::size_t most_bytes(std::size_t bucket, PieceRange pieces, bool complete) const;
   // The piece that a frame names, by its number among all; none where there is no such.
   [[nodiscard]] std::optional<std::uint32_t> find(const Frame& frame) const;
   // The rank of the server that adds up this block of every bucket.

@@ -75,6 +75,8 @@ void ScalerAgreement::start(const Received& offer, const Placement& placement) {
   for (const Frame& frame : offer.message.frames) {
     const auto part = placement.find(frame);
     if (!part) fail_no_such_part(offer.from, frame);
+    check_length(offer.from, placement.name(*part), frame,
+                 sizeof(float) * std::max<std::size_t>(placement.parts[*part].elems, 1));
     largest_[*part] = values_in(frame);
   }
 }
