@@ -1,7 +1,7 @@
 // What servers can do beyond one parameter server for all: share the workers' nodes, stand in a
 // tree, and let workers agree on scalers. Where not said otherwise over threads as ranks.
 #include <algorithm>
-#include <map>
+#include <set>
 
 #include "aggregator_tree.h"
 #include "exchange_test_support.h"
@@ -93,6 +93,73 @@ TEST(Colocated, AServersFailureReachesItsOwnWorkerAndTheOthers) {
   for (std::thread& node : nodes) node.join();
   for (const std::string& error : errors) {
     EXPECT_NE(error.find("disk is full"), std::string::npos) << error;
+  }
+}
+
+// ---- When a server decodes.
+
+// Worker `rank`'s push of all parts of a job in step 1, each value its rank + 1.
+SharedBytes ones_from(const Job& job, int rank) {
+  MessageWriter writer(
+      {.kind = MessageKind::kPush, .sender = static_cast<std::uint32_t>(rank), .step = 1});
+  for (const Part& part : job_parts(job)) {
+    const std::vector<float> values(part.elems, static_cast<float>(rank + 1));
+    writer.add({.tensor = static_cast<std::uint32_t>(part.tensor),
+                .codec = CodecId::kFp32,
+                .not_finite = false,
+                .description = std::nullopt,
+                .payload = std::as_bytes(std::span(values))});
+  }
+  return std::make_shared<const Bytes>(writer.take());
+}
+
+// What has been decoded is no longer held: of the ranks that are there without a gap all is, so
+// that little is left to do when the last push comes, whoever it is from.
+TEST(Server, DecodesPushesInTheOrderOfRanksAsTheyArrive) {
+  constexpr int kWorkers = 8;
+  const std::vector<int> order{0, 1, 3, 2, 4, 6, 5, 7};
+  const Job job = make_job(kWorkers, 1, "fp32");
+  const auto ends = make_in_process_network(kWorkers + 1);
+  Model global = zeros(job);
+  std::thread server([&] { run_server(job, *ends[kWorkers], descend(global)); });
+  std::vector<std::weak_ptr<const Bytes>> held(kWorkers);
+  const auto send = [&](int rank) {
+    SharedBytes push = ones_from(job, rank);
+    held[static_cast<std::size_t>(rank)] = push;
+    ends[static_cast<std::size_t>(rank)]->send(kWorkers, std::move(push));
+  };
+  const auto is_dropped = [&](int rank) {
+    const auto limit = std::chrono::steady_clock::now() + job.deadline;
+    while (!held[static_cast<std::size_t>(rank)].expired()) {
+      if (std::chrono::steady_clock::now() > limit) return false;
+      std::this_thread::sleep_for(1ms);
+    }
+    return true;
+  };
+  std::set<int> sent;
+  for (const int rank : order) {
+    if (rank == order.back()) break;
+    send(rank);
+    sent.insert(rank);
+    int without_gap = 0;
+    while (sent.contains(without_gap)) EXPECT_TRUE(is_dropped(without_gap++));
+    for (const int later : sent) {
+      // Taken before the ones that were dropped just now.
+      EXPECT_EQ(held[static_cast<std::size_t>(later)].expired(), later < without_gap);
+    }
+  }
+  send(order.back());
+  const auto delta = ends[0]->receive(job.deadline);
+  MessageWriter done({.kind = MessageKind::kDone, .sender = 0, .step = 1});
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    done.clear({.kind = MessageKind::kDone, .sender = static_cast<std::uint32_t>(rank), .step = 1});
+    ends[static_cast<std::size_t>(rank)]->send(kWorkers,
+                                               std::make_shared<const Bytes>(done.take()));
+  }
+  server.join();
+  ASSERT_TRUE(delta);
+  for (const auto& values : global) {
+    EXPECT_EQ(values, std::vector<float>(values.size(), -4.5F));
   }
 }
 

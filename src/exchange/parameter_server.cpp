@@ -9,9 +9,10 @@
 namespace tersewire {
 namespace {
 
-// A push in encoded form, held until enough have arrived.
+// A push, in encoded form for as long as others come before it.
 struct Push {
-  SharedBytes bytes;  // what `frame` points into; null where none has arrived
+  bool has_arrived = false;
+  SharedBytes bytes;  // what `frame` points into; null where that is in the sum
   Frame frame;
 };
 
@@ -19,6 +20,8 @@ struct ServerPart {
   std::unique_ptr<Encoder> encoder;
   std::vector<Push> pushes;  // by child, of the current step
   int arrived = 0;
+  Floats sum;                     // the mean, as far as the first so many children are in it
+  std::size_t added = 0;          // children
   std::uint64_t step = 1;         // the one that pushes are collected for
   std::uint64_t passed_down = 0;  // an aggregator's: the last step that came back from above
 };
@@ -38,8 +41,11 @@ class ParameterServer final : public Server {
   void take_push(const Received& received, const Frame& frame);
   void take_offer(const Received& received);
   void pass_down(const Received& received);
+  void add_first_pushes(std::size_t part);
+  void start_sum(ServerPart& state);
+  void add_push(std::size_t part, std::size_t child);
   void advance(std::size_t part);
-  void average(std::size_t part);
+  void add_what_is_left(std::size_t part);
   bool encode_levels(std::size_t part);
   void encode_result(std::size_t part, std::span<const float> values);
   void add_frame(std::size_t part, const Encoded& encoded);
@@ -83,8 +89,8 @@ class ParameterServer final : public Server {
   std::size_t open_frames_ = 0;
   std::uint64_t open_values_ = 0;
   // Shared by all parts: one is worked on at a time.
-  Floats mean_;
   Floats delta_;
+  std::vector<Floats> spare_;  // of sums that are not begun
   std::vector<std::int32_t> levels_;
   Bytes payload_;
   Counters counters_;
@@ -209,12 +215,14 @@ void ParameterServer::take_push(const Received& received, const Frame& frame) {
     return;
   }
   Push& push = state.pushes[child];
-  if (step != state.step || push.bytes) {
+  if (step != state.step || push.has_arrived) {
     fail(ErrorCode::kDataLoss, "push from {}: {} came for step {} while step {} is open",
          child_name(child), name(part), step, state.step);
   }
-  push = {.bytes = received.bytes, .frame = frame};
-  if (++state.arrived == quorum()) advance(part);
+  push = {.has_arrived = true, .bytes = received.bytes, .frame = frame};
+  ++state.arrived;
+  add_first_pushes(part);
+  if (state.arrived == quorum()) advance(part);
 }
 
 void ParameterServer::take_offer(const Received& received) {
@@ -250,21 +258,65 @@ void ParameterServer::pass_down(const Received& received) {
   send_down(shared(writer));
 }
 
+// Sums are in the order of ranks, whatever the order of arrival, so that a run repeats to the bit.
+// The first so many that are there need not wait for the others. With scaler sharing sums may be of
+// digits, once all are there.
+void ParameterServer::add_first_pushes(std::size_t part) {
+  ServerPart& state = parts_[part];
+  if (placement_->options.scaler_sharing) return;
+  while (state.added < state.pushes.size() && state.pushes[state.added].has_arrived) {
+    add_push(part, state.added);
+  }
+}
+
+void ParameterServer::start_sum(ServerPart& state) {
+  if (!spare_.empty()) {
+    state.sum = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  state.sum.assign(state.encoder->elems(), 0.0F);
+}
+
+// The next of those that have arrived.
+void ParameterServer::add_push(std::size_t part, std::size_t child) {
+  ServerPart& state = parts_[part];
+  Push& push = state.pushes[child];
+  const Stopwatch watch(counters_.decode_seconds, processor_seconds);
+  if (state.added == 0) start_sum(state);
+  with_context([&] { return fmt::format("push of {} from {}", name(part), child_name(child)); },
+               [&] {
+                 decode_add(push.frame.codec, push.frame.payload, weight_of(child), state.sum,
+                            pool_);
+               });
+  push.bytes.reset();
+  push.frame.payload = {};
+  state.added = child + 1;
+}
+
+void ParameterServer::add_what_is_left(std::size_t part) {
+  const ServerPart& state = parts_[part];
+  for (std::size_t child = state.added; child < state.pushes.size(); ++child) {
+    if (state.pushes[child].has_arrived) add_push(part, child);
+  }
+}
+
 void ParameterServer::advance(std::size_t part) {
   ServerPart& state = parts_[part];
   payload_.clear();
   if (!encode_levels(part)) {
-    average(part);
+    add_what_is_left(part);
     if (is_root()) {
-      delta_.resize(mean_.size());
-      update_(placement_->parts[part], mean_, delta_);
+      delta_.resize(state.sum.size());
+      update_(placement_->parts[part], state.sum, delta_);
       encode_result(part, delta_);
     } else {
-      encode_result(part, mean_);
+      encode_result(part, state.sum);
     }
   }
   std::ranges::fill(state.pushes, Push{});
   state.arrived = 0;
+  state.added = 0;
+  spare_.push_back(std::move(state.sum));
   save_after(state.step++);
 }
 
@@ -274,23 +326,8 @@ float ParameterServer::weight_of(std::size_t child) const {
   return static_cast<float>(placement_->tree[rank].workers) / static_cast<float>(node_.workers);
 }
 
-// In the order of ranks, whatever the order of arrival, so that a run repeats to the bit.
-void ParameterServer::average(std::size_t part) {
-  const ServerPart& state = parts_[part];
-  const Stopwatch watch(counters_.decode_seconds, processor_seconds);
-  mean_.resize(state.encoder->elems());
-  std::ranges::fill(mean_, 0.0F);
-  for (std::size_t child = 0; child < state.pushes.size(); ++child) {
-    const Push& push = state.pushes[child];
-    if (!push.bytes) continue;
-    with_context(
-        [&] { return fmt::format("push of {} from {}", name(part), child_name(child)); },
-        [&] { decode_add(push.frame.codec, push.frame.payload, weight_of(child), mean_, pool_); });
-  }
-}
-
 // Ternary gradients under scalers that the workers agreed on add up exactly, as integers. Others
-// are left to average(): those of parts that are not finite, or have nothing to agree on.
+// are added up as values: those of parts that are not finite, or have nothing to agree on.
 bool ParameterServer::encode_levels(std::size_t part) {
   const ServerPart& state = parts_[part];
   const Frame& first = state.pushes.front().frame;
@@ -346,7 +383,7 @@ bool ParameterServer::passes_on_raw(const ServerPart& state) const {
 Bytes ParameterServer::contributors(const ServerPart& state) const {
   Bytes bitmap((state.pushes.size() + 7) / 8, std::byte{0});
   for (std::size_t child = 0; child < state.pushes.size(); ++child) {
-    if (state.pushes[child].bytes) bitmap[child / 8] |= std::byte{1} << (child % 8);
+    if (state.pushes[child].has_arrived) bitmap[child / 8] |= std::byte{1} << (child % 8);
   }
   return bitmap;
 }
