@@ -3,9 +3,11 @@
 //
 // Input: one byte that chooses exchange and node, one that chooses the codec and, with bit 7, raw
 // from all, then messages: bytes of sender, kind, step and number of frames, and for each frame
-// bytes of tensor, codec, flags (bit 0: not finite) and payload length, and the payload.
+// bytes of tensor, codec, flags (bit 0: not finite, bit 1: a byte of part follows) and payload
+// length, and the payload.
 #include <array>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "fuzz_support.h"
@@ -21,6 +23,9 @@ constexpr int kWorkers = 4;
 struct Node {
   const char* exchange;
   int rank;
+  std::optional<int> servers = {};
+  int backup_workers = 0;
+  int local_steps = 1;
 };
 
 constexpr std::array kNodes{Node{"parameter-server", 0},
@@ -36,7 +41,14 @@ constexpr std::array kNodes{Node{"parameter-server", 0},
                             Node{"hierarchical-ring:group=2,top=tree", 0},
                             Node{"hierarchical-ring:group=2,top=tree", 4},
                             Node{"weight-average:every=2", 0},
-                            Node{"weight-average:mode=asynchronous", 3}};
+                            Node{"weight-average:mode=asynchronous", 3},
+                            Node{"parameter-server", 0, Job::kColocated},
+                            Node{"gradient-server:scaler-sharing=on", 1, Job::kColocated},
+                            Node{"parameter-server", 1, {}, 1},
+                            Node{"parameter-server", 4, {}, 1},
+                            Node{"gradient-server", 2, Job::kColocated, 1},
+                            Node{"parameter-server", 2, {}, 0, 2},
+                            Node{"ring", 0, {}, 0, 2}};
 
 constexpr std::array kCodecs{"fp32", "3lc", "terngrad", "int8", "topk"};
 
@@ -44,8 +56,12 @@ Job job_of(const Node& node, std::uint8_t choices) {
   constexpr std::uint8_t kRawFromAll = 0x80;
   Job job;
   job.tensors = {{"weight", {7, 5}, TensorKind::kDense}, {"bias", {3}, TensorKind::kBias}};
+  job.part_values = 20;
   job.workers = kWorkers;
   job.exchange = node.exchange;
+  job.servers = node.servers;
+  job.backup_workers = node.backup_workers;
+  job.local_steps = node.local_steps;
   job.push_codec = job.pull_codec = kCodecs[choices % kRawFromAll % kCodecs.size()];
   job.policy = "";
   job.bucket_bytes = 64;
@@ -64,12 +80,14 @@ SharedBytes next_message(Input& input, std::uint32_t sender) {
   for (int i = 0; i < frames; ++i) {
     const std::uint32_t tensor = input.take<std::uint8_t>();
     const auto codec = static_cast<CodecId>(input.take<std::uint8_t>());
-    const bool not_finite = (input.take<std::uint8_t>() & 1) != 0;
+    const auto flags = input.take<std::uint8_t>();
+    const std::uint32_t part = (flags & 2) != 0 ? input.take<std::uint8_t>() : 0;
     std::vector<std::byte> payload(input.take<std::uint8_t>());
     for (std::byte& byte : payload) byte = static_cast<std::byte>(input.take<std::uint8_t>());
     writer.add({.tensor = tensor,
+                .part = part,
                 .codec = codec,
-                .not_finite = not_finite,
+                .not_finite = (flags & 1) != 0,
                 .description = std::nullopt,
                 .payload = payload});
   }
