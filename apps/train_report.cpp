@@ -1,4 +1,3 @@
-#include "apps/command.h"
 #include "apps/train_report.h"
 
 #include <fmt/format.h>
@@ -8,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "apps/command.h"
 #include "apps/traffic_ratios.h"
 
 namespace tersewire::apps {

@@ -225,7 +225,7 @@ TEST(ParameterServer, TheFirstLayersPullDoesNotWaitForTheLast) {
   auto ends = make_in_process_network(2);
   HoldingTransport holding(*ends[1], [](int, const Bytes& bytes) {
     const Message message = parse_message(bytes);
-    return message.frames.back().tensor == 2;
+    return message.frames[message.frames.size() - 1].tensor == 2;
   });
   Model global = zeros(job);
   std::thread server([&] { run_server(job, holding, descend(global)); });

@@ -354,9 +354,8 @@ std::string error_of_a_worker(const Job& job, const Rubbish& rubbish) {
       worker->push(i, std::vector<float>(model[i].size(), INFINITY));
       if (i + 1 < model.size()) continue;
       for (const Claim& claim : rubbish.claims) {
-        liar.send(rubbish.rank,
-                  std::make_shared<const Bytes>(finiteness_message(
-                      rubbish.from, claim.step, claim.bucket, claim.not_finite)));
+        liar.send(rubbish.rank, std::make_shared<const Bytes>(finiteness_message(
+                                    rubbish.from, claim.step, claim.bucket, claim.not_finite)));
       }
       wait_until_taken(*worker, liar, liar.bytes_sent());
     }

@@ -82,14 +82,62 @@ class MessageWriter {
   std::uint32_t count_ = 0;
 };
 
+// The frames of a message that was checked, in their order. They are read from its bytes, which
+// must outlive this, each time that they are asked for: whoever sent them, they take no memory.
+// Finding one by its place reads those before it.
+class Frames {
+ public:
+  class Iterator {
+   public:
+    using value_type = Frame;
+    using difference_type = std::ptrdiff_t;
+
+    Iterator() = default;
+    Iterator(ByteView rest, std::size_t left);
+    const Frame& operator*() const noexcept { return frame_; }
+    const Frame* operator->() const noexcept { return &frame_; }
+    Iterator& operator++();
+    Iterator operator++(int) {
+      const Iterator before = *this;
+      ++*this;
+      return before;
+    }
+    bool operator==(const Iterator& other) const noexcept { return left_ == other.left_; }
+
+   private:
+    void read();
+
+    ByteView rest_;  // behind frame_
+    std::size_t left_ = 0;
+    Frame frame_;
+  };
+
+  Frames() = default;
+  // `bytes` begin with so many frames, which were checked.
+  Frames(ByteView bytes, std::size_t count) : bytes_(bytes), count_(count) {}
+
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  [[nodiscard]] Iterator begin() const { return {bytes_, count_}; }
+  [[nodiscard]] Iterator end() const { return {}; }
+  // Requires one.
+  [[nodiscard]] Frame front() const { return *begin(); }
+  // Requires that there is one.
+  [[nodiscard]] Frame operator[](std::size_t place) const;
+
+ private:
+  ByteView bytes_;
+  std::size_t count_ = 0;
+};
+
 struct Message {
   MessageHeader header;
-  std::vector<Frame> frames;
+  Frames frames;
 };
 
 // Checks and reads a whole message; the frames point into `bytes`, which must outlive them.
 // Payloads are not decoded. Throws kDataLoss naming the offset. Any thread. Cost: one checksum
-// pass.
+// pass; no memory for frames, and at most the message's size for scalers.
 Message parse_message(ByteView bytes);
 
 // The kind that a message's header says, nothing else being checked: for those who pass messages

@@ -14,24 +14,27 @@ constexpr std::size_t kMostHeld = 2;
 }  // namespace
 
 void Gathered::hold(int from, Contribution contribution) {
-  auto& held = held_[static_cast<std::size_t>(from)];
-  if (held.size() == kMostHeld) {
+  const std::size_t held = held_.count(from);
+  if (held == kMostHeld) {
     fail(ErrorCode::kDataLoss, "push from worker {}: {} came for step {}, with {} steps waiting",
          from, name_, contribution.step, kMostHeld);
   }
-  held.push_back(std::move(contribution));
-}
-
-bool Gathered::complete() const {
-  return std::ranges::none_of(held_, [](const auto& of_rank) { return of_rank.empty(); });
+  held_.emplace(from, std::move(contribution));
+  if (held == 0) ++present_;
 }
 
 void Gathered::average(std::uint64_t step, std::span<float> mean, ThreadPool* pool) {
   std::ranges::fill(mean, 0.0F);
-  const float weight = 1.0F / static_cast<float>(held_.size());
-  for (std::size_t from = 0; from < held_.size(); ++from) {
-    const Contribution contribution = std::move(held_[from].front());
-    held_[from].pop_front();
+  const float weight = 1.0F / static_cast<float>(workers_);
+  present_ = 0;
+  for (auto first = held_.begin(); first != held_.end();) {
+    const int from = first->first;
+    const Contribution contribution = std::move(first->second);
+    first = held_.erase(first);
+    if (first != held_.end() && first->first == from) {
+      ++present_;
+      ++first;
+    }
     if (contribution.step != step) {
       fail(ErrorCode::kDataLoss, "push from worker {}: {} came for step {} in place of step {}",
            from, name_, contribution.step, step);

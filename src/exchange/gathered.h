@@ -3,10 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "tersewire/message.h"
 #include "tersewire/thread_pool.h"
@@ -26,13 +25,13 @@ class Gathered {
  public:
   // `name` is the part's, for sentences.
   Gathered(std::string name, int workers)
-      : name_(std::move(name)), held_(static_cast<std::size_t>(workers)) {}
+      : name_(std::move(name)), workers_(static_cast<std::size_t>(workers)) {}
 
   // Throws kDataLoss where this worker has sent more than it can have had to send.
   void hold(int from, Contribution contribution);
 
   // Whether everyone's next contribution is here.
-  [[nodiscard]] bool complete() const;
+  [[nodiscard]] bool complete() const { return present_ == workers_; }
 
   // Takes everyone's next contribution and overwrites `mean` with their average, added up in the
   // order of ranks, whatever the order of arrival, so that all workers come to the same bits.
@@ -42,7 +41,11 @@ class Gathered {
 
  private:
   std::string name_;
-  std::vector<std::deque<Contribution>> held_;  // by rank
+  std::size_t workers_;
+  // By rank; of one rank in the order of arrival. No place is kept for what has not come: a job has
+  // many workers, and many parts.
+  std::multimap<int, Contribution> held_;
+  std::size_t present_ = 0;  // ranks that are in it
 };
 
 }  // namespace tersewire

@@ -240,7 +240,7 @@ std::size_t RingWorker::source_of(int peer) const {
 }
 
 std::size_t RingWorker::bucket_of(const Received& received) const {
-  const std::vector<Frame>& frames = received.message.frames;
+  const Frames& frames = received.message.frames;
   if (frames.empty()) {
     fail(ErrorCode::kDataLoss, "message from rank {}: it holds no sum", received.from);
   }
@@ -277,11 +277,10 @@ bool RingWorker::is_for(const RingTask& task, std::size_t number, const Message&
   const std::size_t frames = sum ? 1 : task.pieces.count;
   if (message.header.kind != (sum ? MessageKind::kPush : MessageKind::kPull)) return false;
   if (message.frames.size() != frames) return false;
-  for (std::size_t i = 0; i < frames; ++i) {
-    if (layout_.find(message.frames[i]) != layout_.id_of(number, task.pieces.first + i))
-      return false;
-  }
-  return true;
+  std::size_t piece = task.pieces.first;
+  return std::ranges::all_of(message.frames, [&](const Frame& frame) {
+    return layout_.find(frame) == layout_.id_of(number, piece++);
+  });
 }
 
 // A sum is one frame for all its pieces, complete ones are a frame a piece.
@@ -303,15 +302,15 @@ bool RingWorker::receive(std::size_t number, const RingTask& task) {
   if (waiting.empty()) return false;
   const Received received = std::move(waiting.front());
   waiting.pop_front();
-  const std::vector<Frame>& frames = received.message.frames;
+  const Frames& frames = received.message.frames;
   if (task.action == RingAction::kAddSum) {
     decode_frame(number, task, task.pieces, frames.front());
     return true;
   }
-  for (std::size_t i = 0; i < frames.size(); ++i) {
-    const std::size_t piece = task.pieces.first + i;
-    decode_frame(number, task, {.first = piece, .count = 1}, frames[i]);
-    bucket.held[piece] = {.bytes = received.bytes, .frame = frames[i]};
+  std::size_t piece = task.pieces.first;
+  for (const Frame& frame : frames) {
+    decode_frame(number, task, {.first = piece, .count = 1}, frame);
+    bucket.held[piece++] = {.bytes = received.bytes, .frame = frame};
   }
   return true;
 }

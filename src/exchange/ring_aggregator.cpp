@@ -177,7 +177,7 @@ void RingAggregator::take_sum(const Received& received) {
 
 // The number of the block that came, which is this server's and its sender's.
 std::uint32_t RingAggregator::own_block(const Received& received) const {
-  const std::vector<Frame>& frames = received.message.frames;
+  const Frames& frames = received.message.frames;
   const auto from = static_cast<std::size_t>(received.from);
   if (frames.size() == 1) {
     const auto id = layout_.find(frames.front());

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <set>
 
 #include "byte_io.h"
 #include "errors.h"
@@ -110,20 +109,15 @@ Frame read_frame(ByteReader& reader) {
 }
 
 // A contributors frame speaks of the delta that must follow it.
-void check_contributors_place(const Message& message) {
-  for (std::size_t i = 0; i < message.frames.size(); ++i) {
-    const Frame& frame = message.frames[i];
-    if (frame.codec != CodecId::kContributors) continue;
-    const bool followed =
-        i + 1 < message.frames.size() && message.frames[i + 1].codec != CodecId::kContributors &&
-        message.frames[i + 1].tensor == frame.tensor && message.frames[i + 1].part == frame.part;
-    if (message.header.kind != MessageKind::kPull || frame.description || !followed) {
-      fail(ErrorCode::kDataLoss,
-           "frame {} names contributors, which only belongs in a pull, before the same part's "
-           "delta",
-           i);
-    }
-  }
+void check_contributors_place(MessageKind kind, std::size_t number, const Frame& frame,
+                              const Frame* next) {
+  if (frame.codec != CodecId::kContributors) return;
+  const bool followed = next != nullptr && next->codec != CodecId::kContributors &&
+                        next->tensor == frame.tensor && next->part == frame.part;
+  if (kind == MessageKind::kPull && !frame.description && followed) return;
+  fail(ErrorCode::kDataLoss,
+       "frame {} names contributors, which only belongs in a pull, before the same part's delta",
+       number);
 }
 
 bool is_plain_fp32(const Frame& frame) {
@@ -133,19 +127,17 @@ bool is_plain_fp32(const Frame& frame) {
 bool is_scaler(float value) { return value >= 0 && !std::signbit(value); }
 
 // Checks the scalers in an offer or an agreement.
-void check_scalers(const std::vector<Frame>& frames) {
+void check_scalers(const Frames& frames) {
   if (frames.empty()) fail(ErrorCode::kDataLoss, "scalers must come in at least one frame");
-  std::set<std::pair<std::uint32_t, std::uint32_t>> parts;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> parts;
+  parts.reserve(frames.size());  // 8 bytes each; a frame has 4 or more
   for (const Frame& frame : frames) {
     const std::size_t bytes = frame.payload.size();
     if (!is_plain_fp32(frame) || bytes == 0 || bytes % sizeof(float) != 0) {
       fail(ErrorCode::kDataLoss, "scalers of tensor {} must come as a plain fp32 frame with some",
            frame.tensor);
     }
-    if (!parts.insert({frame.tensor, frame.part}).second) {
-      fail(ErrorCode::kDataLoss, "scalers of part {} of tensor {} come twice", frame.part,
-           frame.tensor);
-    }
+    parts.emplace_back(frame.tensor, frame.part);
     for (std::size_t at = 0; at < bytes; at += sizeof(float)) {
       float scaler;
       std::memcpy(&scaler, frame.payload.data() + at, sizeof(scaler));
@@ -154,45 +146,69 @@ void check_scalers(const std::vector<Frame>& frames) {
            at / sizeof(float), frame.tensor);
     }
   }
-}
-
-void check_kind(const Message& message) {
-  const MessageHeader& header = message.header;
-  const auto& frames = message.frames;
-  const bool one_described = frames.size() == 1 && frames.front().description;
-  if (header.kind == MessageKind::kFile &&
-      (!one_described || header.sender != 0 || header.step != 0 || frames.front().tensor != 0 ||
-       frames.front().part != 0)) {
-    fail(ErrorCode::kDataLoss,
-         "a file must hold one described frame for tensor 0, from sender 0 and step 0");
-  }
-  if (header.kind == MessageKind::kState &&
-      (!one_described || frames.front().part != 0 || frames.front().codec != CodecId::kFp32 ||
-       frames.front().description->element_type != ElementType::kFloat32)) {
-    fail(ErrorCode::kDataLoss, "a state must hold one described fp32 frame of f32 values");
-  }
-  if (header.kind == MessageKind::kDone && !frames.empty()) {
-    fail(ErrorCode::kDataLoss, "a done message must hold no frames");
-  }
-  if (header.kind == MessageKind::kOffer || header.kind == MessageKind::kAgreement) {
-    check_scalers(frames);
-  }
-  if (header.kind == MessageKind::kChecksum &&
-      (frames.size() != 1 || frames.front().tensor != 0 || frames.front().part != 0 ||
-       !is_plain_fp32(frames.front()) || frames.front().payload.size() != sizeof(std::uint64_t))) {
-    fail(ErrorCode::kDataLoss, "a checksum message must hold one plain frame of 8 bytes");
-  }
-  if (header.kind == MessageKind::kFiniteness &&
-      (frames.size() != 1 || frames.front().part != 0 || !is_plain_fp32(frames.front()) ||
-       frames.front().payload.empty() ||
-       frames.front().payload.size() % sizeof(std::uint32_t) != 0)) {
-    fail(ErrorCode::kDataLoss, "a finiteness message must hold one plain frame of 32-bit words");
-  }
+  std::ranges::sort(parts);
+  const auto twice = std::ranges::adjacent_find(parts);
+  if (twice == parts.end()) return;
+  fail(ErrorCode::kDataLoss, "scalers of part {} of tensor {} come twice", twice->second,
+       twice->first);
 }
 
 bool holds_one_frame(MessageKind kind) {
   return kind == MessageKind::kFile || kind == MessageKind::kState || kind == MessageKind::kDone ||
          kind == MessageKind::kChecksum || kind == MessageKind::kFiniteness;
+}
+
+// Checks the frame of a message that holds one at most; null where it has none.
+void check_only_frame(const MessageHeader& header, const Frame* frame) {
+  const bool described = frame != nullptr && frame->description;
+  if (header.kind == MessageKind::kFile && (!described || header.sender != 0 || header.step != 0 ||
+                                            frame->tensor != 0 || frame->part != 0)) {
+    fail(ErrorCode::kDataLoss,
+         "a file must hold one described frame for tensor 0, from sender 0 and step 0");
+  }
+  if (header.kind == MessageKind::kState &&
+      (!described || frame->part != 0 || frame->codec != CodecId::kFp32 ||
+       frame->description->element_type != ElementType::kFloat32)) {
+    fail(ErrorCode::kDataLoss, "a state must hold one described fp32 frame of f32 values");
+  }
+  if (header.kind == MessageKind::kDone && frame != nullptr) {
+    fail(ErrorCode::kDataLoss, "a done message must hold no frames");
+  }
+  const bool plain = frame != nullptr && frame->part == 0 && is_plain_fp32(*frame);
+  if (header.kind == MessageKind::kChecksum &&
+      (!plain || frame->tensor != 0 || frame->payload.size() != sizeof(std::uint64_t))) {
+    fail(ErrorCode::kDataLoss, "a checksum message must hold one plain frame of 8 bytes");
+  }
+  if (header.kind == MessageKind::kFiniteness &&
+      (!plain || frame->payload.empty() || frame->payload.size() % sizeof(std::uint32_t) != 0)) {
+    fail(ErrorCode::kDataLoss, "a finiteness message must hold one plain frame of 32-bit words");
+  }
+}
+
+void check_kind(const Message& message) {
+  const MessageKind kind = message.header.kind;
+  if (kind == MessageKind::kOffer || kind == MessageKind::kAgreement) {
+    return check_scalers(message.frames);
+  }
+  if (!holds_one_frame(kind)) return;
+  if (message.frames.empty()) return check_only_frame(message.header, nullptr);
+  const Frame frame = message.frames.front();
+  check_only_frame(message.header, &frame);
+}
+
+// Reads so many frames, which must be all that `reader` has.
+void check_frames(ByteReader& reader, std::size_t count, MessageKind kind) {
+  Frame before;
+  for (std::size_t i = 0; i < count; ++i) {
+    Frame frame = read_frame(reader);
+    if (i > 0) check_contributors_place(kind, i - 1, before, &frame);
+    before = std::move(frame);
+  }
+  if (count > 0) check_contributors_place(kind, count - 1, before, nullptr);
+  if (reader.left() > 0) {
+    fail(ErrorCode::kDataLoss, "{} bytes follow its last frame, at offset {}", reader.left(),
+         reader.offset());
+  }
 }
 
 void check_version(std::uint8_t version, std::uint8_t kind) {
@@ -318,15 +334,31 @@ Message parse_message(ByteView bytes) {
   if (count > 1 && holds_one_frame(kind)) {
     fail(ErrorCode::kDataLoss, "it promises {} frames, and its kind holds one at most", count);
   }
-  message.frames.reserve(count);
-  for (std::uint32_t i = 0; i < count; ++i) message.frames.push_back(read_frame(reader));
-  if (reader.left() > 0) {
-    fail(ErrorCode::kDataLoss, "{} bytes follow its last frame, at offset {}", reader.left(),
-         reader.offset());
-  }
-  check_contributors_place(message);
+  message.frames = Frames(bytes.subspan(reader.offset()), count);
+  check_frames(reader, count, kind);
   check_kind(message);
   return message;
+}
+
+Frames::Iterator::Iterator(ByteView rest, std::size_t left) : rest_(rest), left_(left) {
+  if (left_ > 0) read();
+}
+
+Frames::Iterator& Frames::Iterator::operator++() {
+  if (--left_ > 0) read();
+  return *this;
+}
+
+void Frames::Iterator::read() {
+  ByteReader reader(rest_);
+  frame_ = read_frame(reader);
+  rest_ = rest_.subspan(reader.offset());
+}
+
+Frame Frames::operator[](std::size_t place) const {
+  Iterator found = begin();
+  for (std::size_t i = 0; i < place; ++i) ++found;
+  return *found;
 }
 
 std::string_view to_string(MessageKind kind) {
@@ -362,7 +394,7 @@ Bytes checksum_message(std::uint32_t sender, std::uint64_t step, std::uint64_t c
 
 std::uint64_t checksum_in(const Message& message) {
   std::uint64_t checksum;
-  std::memcpy(&checksum, message.frames.at(0).payload.data(), sizeof(checksum));
+  std::memcpy(&checksum, message.frames.front().payload.data(), sizeof(checksum));
   return checksum;
 }
 
@@ -386,7 +418,7 @@ Bytes finiteness_message(std::uint32_t sender, std::uint64_t step, std::uint32_t
 }
 
 std::vector<bool> finiteness_in(const Message& message, std::size_t parts) {
-  const ByteView payload = message.frames.at(0).payload;
+  const ByteView payload = message.frames.front().payload;
   std::vector<std::uint32_t> words((parts + kWordBits - 1) / kWordBits);
   if (payload.size() != words.size() * sizeof(std::uint32_t)) {
     fail(ErrorCode::kDataLoss, "{} bytes do not say which of {} parts are finite", payload.size(),
