@@ -268,6 +268,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(first.returncode, 0, first.stderr)
         inspected = run(PROGRAM, "inspect", "--json", os.path.join(self.out, "checkpoints/step-4"))
         self.assertNotIn("metrics", json.loads(inspected.stdout)["settings"])
+        os.remove(os.path.join(self.out, "summary.json"))  # as if it had been cut off in step 5
         resumed = run(PROGRAM, "train", "--resume", self.out, "--metrics", 0)
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
         self.assertIn(b"metrics are at", resumed.stderr)
