@@ -30,6 +30,7 @@ class RoundTransport final : public Transport {
   void send(int to, SharedBytes bytes) override { end_.send(to, std::move(bytes)); }
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
   [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
+  void expect_at_most(std::size_t bytes) override { end_.expect_at_most(bytes); }
   void abort(const std::string& reason) noexcept override { end_.abort(reason); }
   // Without the texts.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override {

@@ -28,6 +28,7 @@ class PassingTransport : public Transport {
   }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
   [[nodiscard]] Peer peer(int rank) const override { return inner_->peer(rank); }
+  void expect_at_most(std::size_t bytes) override { inner_->expect_at_most(bytes); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return inner_->bytes_sent(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
     return inner_->bytes_received();

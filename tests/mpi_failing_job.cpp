@@ -4,6 +4,7 @@
 //   stall  RANK is stopped, which nobody is told of
 //   busy   RANK computes for ten times the deadline, and the job ends well
 //   hang   RANK computes without end, for longer than the progress limit
+//   long   RANK sends a message that is longer than any of the job can be
 //   abort  RANK ends the job with a sentence while another is busy and calls nothing
 //
 // Each rank prints its process number, and what it ended with: "RANK code CODE: SENTENCE".
@@ -60,6 +61,10 @@ void fail_as_told(const Failure& failure, Transport& end) {
   }
   if (failure.how == "busy") return std::this_thread::sleep_for(10 * kDeadline);
   if (failure.how == "hang") return std::this_thread::sleep_for(60s);
+  if (failure.how == "long") {
+    constexpr std::size_t kBytes = std::size_t{17} << 20;
+    return end.send((end.rank() + 1) % end.size(), std::make_shared<const Bytes>(kBytes));
+  }
   end.abort("the disk is full");
   throw Error(ErrorCode::kResourceExhausted, "the disk is full");
 }

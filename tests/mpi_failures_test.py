@@ -22,6 +22,7 @@ JOB = None
 
 ABORTED = 10
 DEADLINE_EXCEEDED = 4
+DATA_LOSS = 15
 RESOURCE_EXHAUSTED = 8
 # Starting and ending take a second or two; the job's deadline is two seconds, its progress limit
 # where that is what ends it four, and leaving after a failure takes at most two more. What hangs
@@ -150,6 +151,13 @@ class Failures(unittest.TestCase):
             self.assertIn("nothing arrived for 4000 ms", ended[rank][1])
             self.assertIn("progress limit", ended[rank][1])
         self.assertNotIn(1, ended)
+
+    def test_a_rank_that_announces_more_than_the_job_has(self):
+        ended = self.start("long", 1)
+        self.assertEqual(ended[2][0], DATA_LOSS)
+        for code, sentence in ended.values():
+            self.assertIn(code, [DATA_LOSS, ABORTED])
+            self.assertIn(f"rank 1 sent the announcement of {17 << 20} bytes", sentence)
 
     def test_a_rank_that_aborts_while_another_is_busy(self):
         ended = self.start("abort", 1)

@@ -123,6 +123,7 @@ class ServerEnd final : public Transport {
   }
   void abort(const std::string& reason) noexcept override { end_.abort(reason); }
   [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
+  void expect_at_most(std::size_t bytes) override { end_.expect_at_most(bytes); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return end_.bytes_sent(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
     return end_.bytes_received();

@@ -74,6 +74,7 @@ class SortingTransport final : public Transport {
   }
 
   [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
+  void expect_at_most(std::size_t bytes) override { end_.expect_at_most(bytes); }
 
   // The next report of one node. Throws kDeadlineExceeded like receive_within().
   Incoming receive_report(int from, const WaitLimits& limits);

@@ -67,6 +67,11 @@ class Transport {
   // that exists. Throws kAborted after abort() on any node. Cost: a lock.
   [[nodiscard]] virtual Peer peer(int rank) const = 0;
 
+  // From now on no message that others send to this node is longer, as make_communicator() and
+  // run_server() know of their job: a transport that makes room for what is announced makes no
+  // more, and ends the job. The default does nothing.
+  virtual void expect_at_most(std::size_t /*bytes*/) {}
+
   // Message bytes handed to send() and delivered by receive() so far.
   [[nodiscard]] virtual std::uint64_t bytes_sent() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t bytes_received() const noexcept = 0;

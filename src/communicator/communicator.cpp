@@ -139,8 +139,8 @@ void check_update(const Job& job, int rank, const Update& update) {
   }
 }
 
-// As place_job(), for a network that has the job's nodes.
-std::shared_ptr<const Placement> place(const Job& job, const Transport& transport) {
+// As place_job(), for a network that has the job's nodes, and hears how long messages can be.
+std::shared_ptr<const Placement> place(const Job& job, Transport& transport) {
   auto placement = place_job(job);
   const int servers = server_nodes(job);
   const int nodes = job.workers + servers;
@@ -149,6 +149,7 @@ std::shared_ptr<const Placement> place(const Job& job, const Transport& transpor
          "{} workers and {} servers need a network of {} nodes, and this one has {}", job.workers,
          servers, nodes, transport.size());
   }
+  transport.expect_at_most(placement->most_message_bytes());
   return placement;
 }
 

@@ -136,6 +136,18 @@ std::size_t Placement::most_pulled_bytes(std::size_t part) const {
   return std::max(bytes, most_pushed_bytes(part) + 3 * elems + kHead);
 }
 
+// All parts at once, each with who contributed to it. A ring's pieces are others than these, and as
+// many more heads: so twice.
+std::size_t Placement::most_message_bytes() const {
+  const std::size_t overhead =
+      2 * kMaxFrameOverheadBytes + static_cast<std::size_t>(job.workers + 7) / 8;
+  std::size_t bytes = kMessageOverheadBytes;
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    bytes += overhead + std::max(most_pushed_bytes(part), most_pulled_bytes(part));
+  }
+  return 2 * bytes;
+}
+
 std::string Placement::name(std::size_t part) const {
   const std::size_t tensor = parts.at(part).tensor;
   const std::string& name = job.tensors[tensor].name;

@@ -65,6 +65,8 @@ struct Placement {
     return push_codecs[part]->max_encoded_bytes(parts[part].elems);
   }
   [[nodiscard]] std::size_t most_pulled_bytes(std::size_t part) const;
+  // No message of the job is longer, a report of the trained model by its owner included.
+  [[nodiscard]] std::size_t most_message_bytes() const;
   // "tensor 'NAME'", or "part 2 of tensor 'NAME'" where that has several; for sentences.
   [[nodiscard]] std::string name(std::size_t part) const;
 };

@@ -2,6 +2,7 @@
 // nothing of MPI. Every function may be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -45,8 +46,10 @@ class Mailbox {
   // `limit`.
   [[nodiscard]] bool wait_until_left(std::chrono::milliseconds limit);
   [[nodiscard]] Peer peer(int rank) const;
+  void expect_at_most(std::size_t bytes) { longest_message_ = bytes; }
 
   // For the communication thread.
+  [[nodiscard]] std::size_t longest_message() const { return longest_message_; }
   void join(MpiPlace place);
   // A sign of life of a rank, and that it has left.
   void hear(int rank);
@@ -82,6 +85,8 @@ class Mailbox {
   std::vector<Peer> peers_;                    // by rank
   Clock::time_point asked_at_ = Clock::now();  // for orders
   bool left_ = false;
+  // Until a job says less no larger one is believed.
+  std::atomic<std::size_t> longest_message_{std::size_t{1} << 40};
 };
 
 }  // namespace tersewire

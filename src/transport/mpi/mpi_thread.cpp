@@ -19,8 +19,6 @@ using namespace std::chrono_literals;
 
 // A larger message travels in pieces: MPI counts bytes in an int.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 24;
-// No larger one is believed.
-constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 40;
 // Pieces that MPI is given at once for one rank. What it tests after each pause is bounded by that.
 constexpr int kMaxUnderway = 16;
 // Messages that are accepted before those underway are looked after again.
@@ -343,7 +341,7 @@ void MpiThread::take_size(MPI_Message& matched, int from, std::size_t size) {
   if (size != sizeof(number)) refuse(from, "an announcement of another size");
   check(MPI_Mrecv(&number, sizeof(number), MPI_BYTE, &matched, MPI_STATUS_IGNORE), "MPI_Mrecv");
   Source& source = sources_[static_cast<std::size_t>(from)];
-  if (source.announced || number <= kPieceBytes || number > kMaxMessageBytes) {
+  if (source.announced || number <= kPieceBytes || number > mailbox_->longest_message()) {
     refuse(from, fmt::format("the announcement of {} bytes", number));
   }
   source.announced = std::make_shared<Bytes>(number);

@@ -49,6 +49,7 @@ class MpiTransport final : public Transport {
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) noexcept override;
   [[nodiscard]] Peer peer(int rank) const override { return mailbox_->peer(rank); }
+  void expect_at_most(std::size_t bytes) override { mailbox_->expect_at_most(bytes); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return sent_.load(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return received_.load(); }
 
