@@ -89,10 +89,4 @@ module compression_block (
       endcase
     end
   end
-
-`ifndef SYNTHESIS
-  always_ff @(posedge clk) begin
-    if (enable) a_bound : assert (bound_bits != 4'd0) else $error("the bound is 2^0");
-  end
-`endif
 endmodule
