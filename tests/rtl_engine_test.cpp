@@ -120,9 +120,9 @@ TEST(RtlEngine, EveryModeAndBound) {
       for (unsigned i = 0; i < 8; ++i) {
         const std::size_t bytes = 1000 + random() % 460;
         // From mostly below the bound to mostly above 1.
-        frames.push_back(make_frame(some_headers(random),
-                                    gradient_payload(bytes, i, std::ldexp(1.0F, -2 * (int)i)),
-                                    random));
+        frames.push_back(make_frame(
+            some_headers(random),
+            gradient_payload(bytes, i, std::ldexp(1.0F, -2 * static_cast<int>(i))), random));
         // All exponents, NaN and infinities among them.
         Frame any(bytes);
         for (std::uint8_t& byte : any) byte = static_cast<std::uint8_t>(random());
@@ -201,7 +201,7 @@ std::vector<Frame> foreign_frames(std::uint8_t tos) {
       make_frame(headers, {}, random),             // a TCP acknowledgement
       make_frame({.udp = true, .tos = tos}, {}, random),
   };
-  for (const std::size_t bytes : {1U, 14U, 15U, 16U, 31U, 32U, 33U}) {  // nothing to classify
+  for (const std::ptrdiff_t bytes : {1, 14, 15, 16, 31, 32, 33}) {  // nothing to classify
     frames.emplace_back(good.begin(), good.begin() + bytes);
   }
   return frames;

@@ -58,7 +58,9 @@ struct Layout {
 
 inline std::uint32_t ones_sum(const Frame& bytes, std::size_t begin, std::size_t end,
                               std::uint32_t sum = 0) {
-  for (std::size_t i = begin; i < end; ++i) sum += (i - begin) % 2 == 0 ? bytes[i] << 8 : bytes[i];
+  for (std::size_t i = begin; i < end; ++i) {
+    sum += std::uint32_t{bytes[i]} << ((i - begin) % 2 == 0 ? 8 : 0);
+  }
   while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
   return sum;
 }
