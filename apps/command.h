@@ -78,8 +78,7 @@ void add_exchange_options(CLI::App& command, std::string& exchange, std::optiona
                           int& backup_workers, int& local_steps, bool& raw_from_all,
                           std::size_t& part_values, std::optional<std::size_t>& bucket_bytes);
 
-// How many values a part has, as --part-values takes it; in JSON a number, or "whole".
-std::string part_values_text(std::size_t part_values);
+// How many values a part has: in JSON a number, or "whole".
 nlohmann::json part_values_json(std::size_t part_values);
 
 // Bits per second of a rate as lab/netlab takes them: 10mbit, 1gbit, 2.5gbit. Throws WrongUsage.

@@ -17,6 +17,7 @@
 #include "apps/interrupt.h"
 #include "apps/progress_line.h"
 #include "bench/model_tensors.h"
+#include "trainer/part_values.h"
 
 namespace tersewire::apps {
 namespace {
@@ -147,7 +148,7 @@ class Lab {
         fmt::format("--backup-workers={}", config.backup_workers),
         fmt::format("--local-steps={}", config.local_steps),
         fmt::format("--raw-from-all={}", config.raw_from_all),
-        fmt::format("--part-values={}", part_values_text(config.part_values)),
+        fmt::format("--part-values={}", trainer::part_values_text(config.part_values)),
         fmt::format("--compute-ms={:.3f}", compute_ms),
         fmt::format("--warm-up={}", steps_for(modelled, 2, 100, config.local_steps)),
         fmt::format("--steps={}", steps_for(modelled, 5, 50, config.local_steps)),

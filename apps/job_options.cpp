@@ -8,6 +8,7 @@
 
 #include "apps/command.h"
 #include "tersewire/communicator.h"
+#include "trainer/part_values.h"
 
 namespace tersewire::apps {
 namespace {
@@ -24,21 +25,14 @@ int servers_number(const std::string& text) {
 }
 
 std::size_t part_values_number(const std::string& text) {
-  if (text == "whole") return Job::kWholeTensors;
-  std::size_t values = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), values);
-  if (error == std::errc() && end == text.data() + text.size()) return values;
+  if (const auto values = trainer::part_values_in(text)) return *values;
   throw CLI::ValidationError("--part-values", "'" + text + "' is no number of values, nor whole");
 }
 
 }  // namespace
 
-std::string part_values_text(std::size_t part_values) {
-  return part_values == Job::kWholeTensors ? "whole" : std::to_string(part_values);
-}
-
 nlohmann::json part_values_json(std::size_t part_values) {
-  if (part_values == Job::kWholeTensors) return "whole";
+  if (part_values == Job::kWholeTensors) return trainer::part_values_text(part_values);
   return part_values;
 }
 
@@ -84,8 +78,7 @@ void add_exchange_options(CLI::App& command, std::string& exchange, std::optiona
           "--part-values",
           [&part_values](const std::string& text) { part_values = part_values_number(text); },
           "Cut tensors into parts of so many values at most, a scale and a residual each, or "
-          "whole: "
-          "one a tensor")
+          "whole: one a tensor")
       ->default_str(std::to_string(Job::kDefaultPartValues));
   command
       .add_option(

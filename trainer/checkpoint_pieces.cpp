@@ -11,6 +11,7 @@
 
 #include "tersewire/error.h"
 #include "trainer/evaluation.h"
+#include "trainer/part_values.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -19,7 +20,6 @@ constexpr const char* kPushed = "pushed";
 constexpr const char* kPulled = "pulled";
 constexpr const char* kAccumulated = "accumulated";
 constexpr const char* kPartValues = "part_values";  // a fact
-constexpr const char* kWhole = "whole";
 constexpr char kAt = '@';
 
 using Lists = std::vector<std::vector<float>>;
@@ -54,12 +54,9 @@ std::optional<std::size_t> begin_in(std::string_view key, std::string_view tenso
 std::size_t part_values_of(const JobCheckpoint& checkpoint) {
   const auto& facts = checkpoint.nodes.front().facts;
   const auto found = facts.find(kPartValues);
-  if (found == facts.end() || found->second == kWhole) return Job::kWholeTensors;
-  std::size_t values = 0;
-  const std::string& text = found->second;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), values);
-  if (error == std::errc() && end == text.data() + text.size()) return values;
-  throw Error(ErrorCode::kDataLoss, "the checkpoint's parts of '" + text +
+  if (found == facts.end()) return Job::kWholeTensors;
+  if (const auto values = part_values_in(found->second)) return *values;
+  throw Error(ErrorCode::kDataLoss, "the checkpoint's parts of '" + found->second +
                                         "' values are no number; use another copy of it");
 }
 
@@ -115,8 +112,7 @@ CheckpointWriter::CheckpointWriter(int rank, std::uint64_t step, const Job& job)
     : tensors_(job.tensors) {
   checkpoint_.rank = rank;
   checkpoint_.step = step;
-  add_fact(kPartValues,
-           job.part_values == Job::kWholeTensors ? kWhole : std::to_string(job.part_values));
+  add_fact(kPartValues, part_values_text(job.part_values));
 }
 
 void CheckpointWriter::add(const std::string& group, const Part& part,

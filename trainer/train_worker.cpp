@@ -15,7 +15,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kFinalLossSteps = 50;
-// Of a checkpoint.
+// Facts of a checkpoint.
+constexpr const char* kLossesFact = "losses";
+constexpr const char* kLossWatchFact = "loss-watch";
 constexpr const char* kTotalsFact = "totals";
 
 double seconds_since(Clock::time_point start) {
@@ -93,8 +95,8 @@ void Worker::go_on_from_checkpoint() {
     if (descent_) resume_->read_descent(*descent_, part, rank);
   }
   sampler_.seek(resume_->step());
-  losses_ = doubles_in(resume_->fact(rank, "losses"));
-  loss_watch_.resume(doubles_in(resume_->fact(rank, "loss-watch")));
+  losses_ = doubles_in(resume_->fact(rank, kLossesFact));
+  loss_watch_.resume(doubles_in(resume_->fact(rank, kLossWatchFact)));
   take_over_totals();
 }
 
@@ -139,8 +141,8 @@ void Worker::save_if_due() {
   }
   if (rank_ == 0) checkpoint.add_parameters("statistics", network_->statistics());
   if (add_server_) add_server_(checkpoint);
-  checkpoint.add_fact("losses", text_of(losses_));
-  checkpoint.add_fact("loss-watch", text_of(loss_watch_.state()));
+  checkpoint.add_fact(kLossesFact, text_of(losses_));
+  checkpoint.add_fact(kLossWatchFact, text_of(loss_watch_.state()));
   checkpoint.add_fact(kTotalsFact, text_of(numbers_of(totals_so_far())));
   hooks_.on_checkpoint(checkpoint.take());
 }
