@@ -290,7 +290,9 @@ class Resume(unittest.TestCase):
     def test_nothing_is_left_of_a_file_whose_writer_was_killed(self):
         if "SLOW_SYNC" not in os.environ:
             self.skipTest("no SLOW_SYNC in the environment")
-        place = os.path.realpath(tempfile.mkdtemp(dir=self.scratch))
+        # A name that slow_sync slows, so that the kill comes while the file has none.
+        place = os.path.realpath(os.path.join(tempfile.mkdtemp(dir=self.scratch), "checkpoints", "step-1"))
+        os.makedirs(place)
         array = os.path.join(self.scratch, "in.npy")
         header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }".ljust(117) + b"\n"
         with open(array, "wb") as file:
