@@ -188,7 +188,7 @@ module packet_engine #(
   logic [ 6:0] plan_l4_at;
   logic [15:0] plan_total, plan_l4_bytes, plan_ip_sum, plan_l4_sum;
   packet_planner #(
-      .NEW_MARK(NEW_MARK), .DROP_BAD(DECOMPRESS)
+      .NEW_MARK(NEW_MARK), .SUM_CHANGE(DECOMPRESS ? ~16'h2C00 : 16'h2C00), .DROP_BAD(DECOMPRESS)
   ) planner (
       .clk, .rst, .class_valid(queue_valid), .class_ready(queue_take),
       .class_action(queue_action), .class_header_bytes(queue_header_bytes),

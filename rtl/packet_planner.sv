@@ -1,8 +1,11 @@
 // Decides, once a packet's payload has been through, what leaves of it, and what its headers say
 // then. Checksums are updated by what changed (RFC 1624), not computed anew: one that was wrong
-// stays as wrong as it was, and whoever receives the packet still finds out.
+// stays as wrong as it was, and whoever receives the packet still finds out. The transport's is
+// wrong on purpose while a packet is compressed: a host without an engine discards it. A UDP
+// packet without a checksum has nothing that could be wrong, and is not changed.
 module packet_planner #(
     parameter logic [5:0] NEW_MARK = 6'h0B,  // the code point of a changed packet
+    parameter logic [15:0] SUM_CHANGE = 16'h2C00,  // added to its transport checksum's sum
     parameter bit DROP_BAD = 1'b0            // a payload that cannot be changed: drop the packet;
                                              // else it leaves as it came
 ) (
@@ -41,13 +44,14 @@ module packet_planner #(
     output logic [15:0] plan_l4_sum
 );
   // Two registers: sums, then the sums folded to 16 bits.
-  logic mid_valid, mid_send_old, mid_send_new, mid_has_payload, mid_is_udp, mid_has_sum;
-  logic is_change, take, enable, mid_enable;
+  logic mid_valid, mid_send_old, mid_send_new, mid_has_payload, mid_is_udp;
+  logic is_change, is_good, take, enable, mid_enable;
   logic [15:0] new_total;
   always_comb begin
     enable = !plan_valid || plan_ready;
     mid_enable = !mid_valid || enable;  // a plan is ready as soon as the one before has left
     is_change = class_action == 2'd1;
+    is_good = result_ok && !(class_is_udp && class_l4_sum == 16'd0);
     take = mid_enable && class_valid && (!is_change || result_valid);
     class_ready = take;
     result_ready = take && is_change;
@@ -60,12 +64,11 @@ module packet_planner #(
   logic [18:0] mid_ip_sum, mid_l4_sum;
   always_ff @(posedge clk) begin
     if (mid_enable) begin
-      mid_send_old <= class_action == 2'd0 || is_change && !result_ok && !DROP_BAD;
-      mid_send_new <= is_change && result_ok;
+      mid_send_old <= class_action == 2'd0 || is_change && !is_good && !DROP_BAD;
+      mid_send_new <= is_change && is_good;
       mid_has_payload <= is_change;
       mid_header_bytes <= class_header_bytes;
       mid_is_udp <= class_is_udp;
-      mid_has_sum <= !class_is_udp || class_l4_sum != 16'd0;  // UDP may go without
       mid_l4_at <= class_l4_at;
       mid_tos <= {NEW_MARK, class_tos[1:0]};
       mid_total <= new_total;
@@ -75,7 +78,7 @@ module packet_planner #(
           {3'd0, 8'hFF, ~class_tos} + {11'd0, NEW_MARK, class_tos[1:0]};
       // The length is in the pseudo-header, and in UDP's own header once more.
       mid_l4_sum <= {3'd0, ~class_l4_sum} + {3'd0, ~result_old_sum} + {3'd0, result_new_sum} +
-          {3'd0, ~class_total} + {3'd0, new_total} +
+          {3'd0, ~class_total} + {3'd0, new_total} + {3'd0, SUM_CHANGE} +
           (class_is_udp ? {3'd0, ~class_total} + {3'd0, new_total} : 19'd0);
     end
   end
@@ -103,7 +106,7 @@ module packet_planner #(
       plan_total <= mid_total;
       plan_l4_bytes <= mid_bytes + 16'd8;
       plan_ip_sum <= ip_sum;
-      plan_l4_sum <= mid_has_sum ? l4_sum : 16'd0;
+      plan_l4_sum <= l4_sum;
     end
     if (rst) begin
       mid_valid <= 1'b0;
