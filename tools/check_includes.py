@@ -29,8 +29,9 @@ SEES = {
         "include/tersewire", "src/base", "src/codec", "src/wire", "src/exchange", "src/transport",
         "src/transport/in_process", "src/transport/mpi", "src/transport/grpc",
     ],
+    "nic": ["include/tersewire"],
     "trainer": ["include/tersewire"],
-    "apps": ["include/tersewire", "trainer", "bench"],
+    "apps": ["include/tersewire", "nic", "trainer", "bench"],
     "python": ["include/tersewire", "trainer"],
 }
 
