@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -85,9 +86,9 @@ std::size_t checked_size(int descriptor, const std::string& path) {
   return static_cast<std::size_t>(std::max<off_t>(status.st_size, 0));
 }
 
-Bytes read_all(int descriptor, const std::string& path) {
+Bytes read_all(int descriptor, const std::string& path, std::size_t expected) {
   // One byte more than expected: the end is seen without growing.
-  Bytes bytes(checked_size(descriptor, path) + 1);
+  Bytes bytes(expected + 1);
   std::size_t size = 0;
   for (;;) {
     if (size == bytes.size()) bytes.resize(size + std::max(size / 2, kReadBytes));
@@ -100,6 +101,18 @@ Bytes read_all(int descriptor, const std::string& path) {
   }
   bytes.resize(size);
   return bytes;
+}
+
+// Where a link leads, to a file that need not be there yet.
+fs::path followed(fs::path path) {
+  constexpr int kMostLinks = 40;  // as the system's
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(path, error); ++i) {
+    const fs::path next = fs::read_symlink(path, error);
+    if (error) break;
+    path = next.is_absolute() ? next : path.parent_path() / next;
+  }
+  return path;
 }
 
 // A rename is on the disk when its directory is. Some file systems cannot say so (EINVAL).
@@ -121,7 +134,12 @@ std::shared_ptr<const Codec> codec_argument(const std::string& text) {
   }
 }
 
+std::string shown(const std::string& path) {
+  return path == kStandardStream ? "standard input" : path;
+}
+
 void refuse_same_file(const std::string& first, const std::string& second) {
+  if (first == kStandardStream || second == kStandardStream) return;
   std::error_code none;
   if (first == second ||
       (fs::is_regular_file(first, none) && fs::equivalent(first, second, none))) {
@@ -134,13 +152,14 @@ std::optional<Bytes> read_file_if_exists(const std::string& path) {
   if (file.get() < 0 && errno == ENOENT) return std::nullopt;
   if (file.get() < 0) fail_file(path, "read", errno);
   try {
-    return read_all(file.get(), path);
+    return read_all(file.get(), path, checked_size(file.get(), path));
   } catch (const std::bad_alloc&) {
     fail_file(path, "read", ENOMEM);
   }
 }
 
 Bytes read_file(const std::string& path) {
+  if (path == kStandardStream) return read_all(STDIN_FILENO, shown(path), 0);
   std::optional<Bytes> bytes = read_file_if_exists(path);
   if (!bytes) fail_file(path, "read", ENOENT);
   return std::move(*bytes);
@@ -168,7 +187,11 @@ Floats load_npy_floats(const std::string& path) {
   return with_file(path, [&] { return npy_floats(parse_npy(bytes)); });
 }
 
-NewFile::NewFile(std::string path) : path_(std::move(path)), target_(path_) {
+NewFile::NewFile(std::string path) : path_(std::move(path)), target_(followed(path_).string()) {
+  if (path_ == kStandardStream) {
+    open_standard_output();
+    return;
+  }
   struct stat status {};
   const bool exists = ::stat(path_.c_str(), &status) == 0;
   if (!exists && errno != ENOENT) fail_file(path_, "written", errno);
@@ -181,13 +204,20 @@ NewFile::NewFile(std::string path) : path_(std::move(path)), target_(path_) {
   }
   if (exists) {
     if (::access(path_.c_str(), W_OK) != 0) fail_file(path_, "written", errno);
-    std::error_code error;
-    target_ = fs::canonical(path_, error).string();
-    if (error) fail_file(path_, "written", error.value());
     mode_ = status.st_mode & 07777U;
   }
   open_temporary();
   if (exists && ::fchmod(descriptor_, mode_) != 0) fail_file(path_, "written", errno);
+}
+
+void NewFile::open_standard_output() {
+  path_ = "standard output";
+  if (::isatty(STDOUT_FILENO) != 0) {
+    throw WrongUsage("standard output is a terminal; redirect it, or name a file");
+  }
+  replaces_ = false;
+  descriptor_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+  if (descriptor_ < 0) fail_file(path_, "written", errno);
 }
 
 bool is_temporary_file(std::string_view name) {
@@ -232,6 +262,7 @@ void NewFile::write(ByteView bytes) {
     const ssize_t written =
         ::write(descriptor_, bytes.data(), std::min(bytes.size(), kMaxWriteBytes));
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EPIPE) throw ReaderGone();
     if (written < 0) fail_file(path_, "written", errno);
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
@@ -282,9 +313,21 @@ void print(std::string_view text) {
   fail_file("standard output", "written", errno);
 }
 
-void note(std::string_view text) noexcept {
+void complain(std::string_view text) noexcept {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
 }
+
+namespace {
+
+std::atomic<bool> quiet{false};
+
+}  // namespace
+
+void note(std::string_view text) noexcept {
+  if (!quiet) complain(text);
+}
+
+void be_quiet() noexcept { quiet = true; }
 
 }  // namespace tersewire::apps

@@ -101,6 +101,12 @@ bool told_by_rank_0(const std::exception& failure);
 // The codec that an argument names. Throws WrongUsage with the library's sentence.
 std::shared_ptr<const Codec> codec_argument(const std::string& text);
 
+// In the place of a file's name: standard input, or standard output.
+inline constexpr std::string_view kStandardStream = "-";
+
+// A file's name as sentences have it.
+std::string shown(const std::string& path);
+
 // Throws WrongUsage where two paths are one file: writing one would destroy the other.
 void refuse_same_file(const std::string& first, const std::string& second);
 
@@ -111,7 +117,7 @@ auto with_file(const std::string& path, Task&& task) {
   try {
     return std::forward<Task>(task)();
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", path, error.what()));
+    throw Error(error.code(), fmt::format("{}: {}", shown(path), error.what()));
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::kResourceExhausted,
                 path + ": there is not enough memory for its array; use a machine with more");
@@ -122,7 +128,8 @@ auto with_file(const std::string& path, Task&& task) {
 // what to do.
 [[noreturn]] void fail_file(const std::string& path, const char* done, int error);
 
-// The whole of a regular file or a pipe. Throws an Error that names it and says what to do.
+// The whole of a regular file, a pipe or, for -, standard input. Throws an Error that names it and
+// says what to do.
 Bytes read_file(const std::string& path);
 // The same; nothing where it does not exist.
 std::optional<Bytes> read_file_if_exists(const std::string& path);
@@ -145,6 +152,9 @@ Floats load_npy_floats(const std::string& path);
 // system can without a name so that nothing is left of it if the program is killed, then renamed.
 // What is no regular file (a pipe, a device) is written directly. Every function throws an Error
 // that names the file.
+//
+// For - it is standard output, written directly. Of a link the target is written, whether it is
+// there yet or not.
 class NewFile {
  public:
   explicit NewFile(std::string path);
@@ -160,6 +170,7 @@ class NewFile {
   void publish();
 
  private:
+  void open_standard_output();
   void open_temporary();
   // Gives the file a name next to its own that no other has, by `make`, which fails with EEXIST
   // where one has it.
@@ -193,6 +204,10 @@ nlohmann::json parse_json(ByteView bytes);
 void print(std::string_view text);
 
 // Writes to stderr. What nobody can read is no reason to fail.
+void complain(std::string_view text) noexcept;
+
+// The same for what need not be said, unless be_quiet() has been called (--quiet).
 void note(std::string_view text) noexcept;
+void be_quiet() noexcept;
 
 }  // namespace tersewire::apps

@@ -68,8 +68,7 @@ void add_setting(Settings& settings, const std::string& piece, const Why& why) {
   if (!refused.empty()) throw WrongUsage(fmt::format("{} cannot be set here: {}", key, refused));
   const std::vector<std::string> known = train_settings();
   if (std::ranges::find(known, key) == known.end()) {
-    throw WrongUsage(
-        fmt::format("train has no setting '{}'; did you mean '{}'?", key, nearest(key, known)));
+    throw WrongUsage(fmt::format("train has no setting '{}'{}", key, did_you_mean(key, known)));
   }
   if (!settings.emplace(key, piece.substr(equals + 1)).second) {
     throw WrongUsage(fmt::format("{} is there twice; keep one", key));

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "apps/command.h"
+#include "apps/file_pairs.h"
 #include "apps/npy_file.h"
 #include "tersewire/thread_pool.h"
 
@@ -13,10 +14,13 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   tersewire decode gradient.tw back.npy
+  tersewire decode --out-dir decoded encoded/*.tw
+  tersewire decode - - < gradient.tw > back.npy
 The array has the shape and the type (float32 or float64) of the one that was encoded.)";
 
 struct DecodeOptions {
   std::size_t threads = 1;
+  bool verbose = false;
   std::string input;
   std::string output;
 };
@@ -62,7 +66,6 @@ Message parse_tw_file(ByteView bytes) {
 }
 
 void run_decode(const DecodeOptions& options) {
-  refuse_same_file(options.input, options.output);
   const Bytes bytes = read_file(options.input);
   const Message message = with_file(options.input, [&] { return parse_tw_file(bytes); });
   const Frame& frame = message.frames.front();
@@ -80,6 +83,9 @@ void run_decode(const DecodeOptions& options) {
     });
     write_npy(options.output, description, std::as_bytes(std::span(values)));
   }
+  if (!options.verbose) return;
+  complain(fmt::format("{} -> {}: {} values\n", shown(options.input), options.output,
+                       description.elems()));
 }
 
 }  // namespace
@@ -91,9 +97,15 @@ void add_decode_command(CLI::App& app) {
   command->add_option("--threads", options->threads, "Threads; the values do not depend on it")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{1}, kMaxThreads));
-  command->add_option("OUT.tw", options->input, "What encode wrote")->required();
-  command->add_option("BACK.npy", options->output, "The array to write")->required();
-  command->callback([options] { run_decode(*options); });
+  command->add_flag("-v,--verbose", options->verbose, "Say what became of each file");
+  const auto files = std::make_shared<FilePairs>(*command, ".tw", ".npy");
+  command->callback([options, files] {
+    for (const auto& [input, output] : files->pairs()) {
+      options->input = input;
+      options->output = output;
+      run_decode(*options);
+    }
+  });
 }
 
 }  // namespace tersewire::apps

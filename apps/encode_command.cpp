@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "apps/command.h"
+#include "apps/file_pairs.h"
 #include "tersewire/thread_pool.h"
 
 namespace tersewire::apps {
@@ -15,6 +16,8 @@ constexpr const char* kExamples = R"(Examples:
   tersewire encode --codec 3lc:s=1.75 gradient.npy gradient.tw
   tersewire encode --codec 3lc --state residual.tw step1.npy step1.tw   what step1.tw does not say
   tersewire encode --codec 3lc --state residual.tw step2.npy step2.tw   goes into step2.tw
+  tersewire encode --out-dir encoded gradients/*.npy
+  tersewire decode gradient.tw - | tersewire encode --codec int8 - again.tw
 Arrays are float32 or float64 .npy files in C order. What there is for --codec: tersewire codecs)";
 
 struct EncodeOptions {
@@ -24,6 +27,7 @@ struct EncodeOptions {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
   std::size_t threads = 1;
+  bool verbose = false;
   std::string input;
   std::string output;
 };
@@ -46,7 +50,6 @@ void check_gradient(const EncodeOptions& options, const Codec& codec) {
 }
 
 void check(const EncodeOptions& options, const Codec& codec) {
-  refuse_same_file(options.input, options.output);
   check_gradient(options, codec);
   if (options.state.empty()) return;
   refuse_same_file(options.input, options.state);
@@ -169,6 +172,23 @@ void run_encode(const EncodeOptions& options) {
     state = with_file(options.state, [&] { return state_message(array, *encoder); });
   }
   write_outputs(options, message, state);
+  if (!options.verbose) return;
+  const std::size_t elem_bytes =
+      array.element_type == ElementType::kFloat64 ? sizeof(double) : sizeof(float);
+  const auto bytes = static_cast<double>(array.elems() * elem_bytes);
+  complain(fmt::format("{} -> {}: {} values, {:.1f}x smaller\n", shown(options.input),
+                       options.output, array.elems(), bytes / static_cast<double>(message.size())));
+}
+
+void run_encode(EncodeOptions options, const std::vector<FilePair>& pairs) {
+  if (pairs.size() > 1 && !(options.state.empty() && options.gradient.empty())) {
+    throw WrongUsage("a --state and a --gradient are one array's; encode one at a time with them");
+  }
+  for (const auto& [input, output] : pairs) {
+    options.input = input;
+    options.output = output;
+    run_encode(options);
+  }
 }
 
 }  // namespace
@@ -191,9 +211,9 @@ void add_encode_command(CLI::App& app) {
   command->add_option("--threads", options->threads, "Threads; the file does not depend on it")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{1}, kMaxThreads));
-  command->add_option("IN.npy", options->input, "The array")->required();
-  command->add_option("OUT.tw", options->output, "The file to write")->required();
-  command->callback([options] { run_encode(*options); });
+  command->add_flag("-v,--verbose", options->verbose, "Say what became of each array");
+  const auto files = std::make_shared<FilePairs>(*command, ".npy", ".tw");
+  command->callback([options, files] { run_encode(*options, files->pairs()); });
 }
 
 }  // namespace tersewire::apps

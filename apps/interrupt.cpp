@@ -11,12 +11,14 @@ std::atomic<bool> interrupted{false};
 namespace {
 
 std::atomic<std::int64_t> interrupted_at{0};  // seconds
+std::atomic<int> interrupted_by{0};
 
 void on_signal(int signal) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   if (!interrupted.exchange(true)) {
     interrupted_at = now.tv_sec;
+    interrupted_by = signal;
   } else if (now.tv_sec > interrupted_at + 1) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
@@ -24,6 +26,8 @@ void on_signal(int signal) {
 }
 
 }  // namespace
+
+int interrupting_signal() { return interrupted_by; }
 
 void end_on_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {

@@ -9,6 +9,9 @@ namespace tersewire::apps {
 // after end_on_signals(), or by whoever cannot go on.
 extern std::atomic<bool> interrupted;
 
+// The first of these signals; 0 where none came.
+int interrupting_signal();
+
 // A later signal ends the program, but not one that comes at once: some senders signal a process
 // and then its group. One that whoever started the program wants ignored stays ignored.
 void end_on_signals();

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/command.h"
+#include "apps/plain_numbers.h"
 #include "tersewire/communicator.h"
 #include "trainer/part_values.h"
 
@@ -19,7 +20,8 @@ constexpr int kMostLocalSteps = 1 << 20;
 
 int servers_number(const std::string& text) {
   if (text == "colocated") return Job::kColocated;
-  const std::string wrong = CLI::Range(0, kMostServers)(text);
+  std::string wrong = wrong_with_whole_number(text, false);
+  if (wrong.empty()) wrong = CLI::Range(0, kMostServers)(text);
   if (wrong.empty()) return std::stoi(text);
   throw CLI::ValidationError("--servers", wrong + ", and not colocated");
 }

@@ -9,7 +9,9 @@
 #include <exception>
 
 #include "apps/command.h"
+#include "apps/interrupt.h"
 #include "apps/nearest.h"
+#include "apps/plain_numbers.h"
 
 namespace tersewire::apps {
 namespace {
@@ -17,6 +19,8 @@ namespace {
 constexpr int kDone = 0;
 constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
+// What shells say of a program that a signal has ended.
+constexpr int kSignalled = 128;
 
 constexpr const char* kExamples = R"(Examples:
   tersewire encode --codec 3lc:s=1.75 gradient.npy gradient.tw
@@ -25,22 +29,24 @@ constexpr const char* kExamples = R"(Examples:
   tersewire COMMAND --help      more of them)";
 
 // One line, whatever a file's name or a library's text brings along.
-void complain(std::string sentence) {
+void say(std::string sentence) {
   std::ranges::replace_if(
       sentence, [](unsigned char c) { return c < ' ' || c == 0x7F; }, ' ');
-  note(fmt::format("tersewire: {}\n", sentence));
+  complain(fmt::format("tersewire: {}\n", sentence));
 }
 
-// For an option that the command does not have.
+// For an option or a command that there is not.
 std::string suggestion(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
+  for (const CLI::App* inner : command.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(inner->get_name());
+  }
   for (const std::string& argument : command.remaining()) {
-    if (!argument.starts_with("--")) continue;
-    const std::string wrong = argument.substr(0, argument.find('='));
-    return fmt::format("; did you mean {}?", nearest(wrong, names));
+    const auto name = nearest(argument.substr(0, argument.find('=')), names);
+    if (name) return fmt::format("; did you mean {}?", *name);
   }
   return "";
 }
@@ -70,9 +76,34 @@ void add_commands(CLI::App& app) {
 #endif
 }
 
-int run(CLI::App& app, int argc, char** argv) {
+// To every command that does something.
+void add_quiet(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    add_quiet(*command);
+    if (command->get_prefix_command() || command->get_require_subcommand_min() > 0) continue;
+    command
+        ->add_flag_callback("-q,--quiet", be_quiet, "Say nothing but what failed, and the result")
+        ->configurable(false);
+  }
+}
+
+// What follows the program's name, in the order that CLI11 takes: from the last. As most programs
+// have it, too: help, version, and help for nothing.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (words.empty()) words = {"--help"};
+  if (words.front() == "version") words.front() = "--version";
+  if (words.front() == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
+  std::ranges::reverse(words);
+  return words;
+}
+
+int run(CLI::App& app, std::vector<std::string> words) {
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     print(app.help());
     return kDone;
@@ -80,11 +111,11 @@ int run(CLI::App& app, int argc, char** argv) {
     print(fmt::format("{}\n", version.what()));
     return kDone;
   } catch (const CLI::ParseError& error) {
-    complain(usage_sentence(app, error.what()));
+    say(usage_sentence(app, error.what()));
     return kWrongUsage;
   }
   if (app.get_subcommands().empty()) {
-    complain("say which command; see 'tersewire --help'");
+    say("say which command; see 'tersewire --help'");
     return kWrongUsage;
   }
   // What a command printed by other means than print().
@@ -95,24 +126,27 @@ int run(CLI::App& app, int argc, char** argv) {
 int run(int argc, char** argv) {
   try {
     CLI::App app("Compresses the tensors that distributed training exchanges.", "tersewire");
-    app.set_version_flag("--version", "tersewire " TERSEWIRE_VERSION);
+    app.set_version_flag("-V,--version", "tersewire " TERSEWIRE_VERSION);
     app.footer(kExamples);
     add_commands(app);
-    return run(app, argc, argv);
+    take_plain_numbers(app);
+    add_quiet(app);
+    return run(app, words_of(argc, argv));
   } catch (const WrongUsage& error) {
-    complain(error.what());
+    say(error.what());
     return kWrongUsage;
   } catch (const ReaderGone&) {
     std::signal(SIGPIPE, SIG_DFL);
     std::raise(SIGPIPE);
   } catch (const ToldElsewhere& failure) {
-    return failure.wrong_usage() ? kWrongUsage : kFailed;
+    if (failure.wrong_usage()) return kWrongUsage;
   } catch (const std::bad_alloc&) {
-    complain("there is not enough memory; use a smaller array or a machine with more");
+    say("there is not enough memory; use a smaller array or a machine with more");
   } catch (const std::exception& error) {
-    complain(error.what());
+    say(error.what());
   }
-  return kFailed;
+  // Whatever came of it, a signal was the cause.
+  return interrupting_signal() > 0 ? kSignalled + interrupting_signal() : kFailed;
 }
 
 }  // namespace

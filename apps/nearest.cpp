@@ -24,9 +24,22 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-const std::string& nearest(std::string_view wrong, const std::vector<std::string>& names) {
-  return *std::ranges::min_element(
-      names, {}, [&](const std::string& name) { return edit_distance(wrong, name); });
+std::optional<std::string> nearest(std::string_view wrong, const std::vector<std::string>& names) {
+  const std::size_t letters = wrong.size() - std::min(wrong.find_first_not_of('-'), wrong.size());
+  std::size_t distance = (letters + 1) / 3;
+  std::optional<std::string> found;
+  for (const std::string& name : names) {
+    const std::size_t of_name = edit_distance(wrong, name);
+    if (found ? of_name >= distance : of_name > distance) continue;
+    found = name;
+    distance = of_name;
+  }
+  return found;
+}
+
+std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& names) {
+  const auto name = nearest(wrong, names);
+  return name ? "; did you mean '" + *name + "'?" : "";
 }
 
 }  // namespace tersewire::apps

@@ -14,6 +14,8 @@ namespace tersewire::apps {
 namespace {
 
 constexpr std::size_t kMaxRecipeBytes = std::size_t{1} << 16;
+// Some editors begin a text with it.
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 struct Setting {
   std::size_t line;  // from 1
@@ -41,6 +43,7 @@ Recipe read_recipe(const std::string& path) {
     throw Error(ErrorCode::kInvalidArgument,
                 path + " is larger than 64 KiB, which no recipe is; name one");
   }
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   if (std::ranges::any_of(text, is_control)) {
     throw Error(ErrorCode::kInvalidArgument,
                 path + " is no text; a recipe has lines KEY = VALUE alone");
@@ -72,8 +75,7 @@ CLI::Option& option_of(const Recipe& recipe, const Setting& setting, CLI::App& c
   const std::vector<std::string> keys = setting_names(command);
   if (std::ranges::find(keys, setting.key) == keys.end()) {
     refuse(recipe, setting.line,
-           fmt::format("there is no setting '{}'; did you mean '{}'?", setting.key,
-                       nearest(setting.key, keys)));
+           fmt::format("there is no setting '{}'{}", setting.key, did_you_mean(setting.key, keys)));
   }
   return *command.get_option("--" + setting.key);
 }
@@ -136,9 +138,9 @@ Recipe find_recipe(const std::string& name) {
     names.push_back(recipe.name);
   }
   throw WrongUsage(fmt::format(
-      "there is no recipe '{}'; did you mean '{}'? 'tersewire train --list-recipes' shows them; a "
-      "file of your own is named with a slash or .ini",
-      name, nearest(name, names)));
+      "there is no recipe '{}'{}; 'tersewire train --list-recipes' shows them, and a file of your "
+      "own is named with a slash or .ini",
+      name, did_you_mean(name, names)));
 }
 
 std::vector<std::string> setting_names(const CLI::App& command, bool may_have) {

@@ -4,7 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -17,6 +19,7 @@
 #include "apps/data_get.h"
 #include "apps/interrupt.h"
 #include "apps/metrics_writer.h"
+#include "apps/plain_numbers.h"
 #include "apps/recipe.h"
 #include "apps/run_directory.h"
 #include "apps/run_files.h"
@@ -25,6 +28,7 @@
 #include "apps/tensor_file.h"
 #include "apps/train_check.h"
 #include "apps/train_report.h"
+#include "trainer/memory_estimate.h"
 #include "trainer/models/models.h"
 #include "trainer/train.h"
 
@@ -68,6 +72,7 @@ struct TrainFlags {
   trainer::TrainConfig config;
   std::string recipe;
   bool list_recipes = false;
+  bool transport_given = false;  // on the command line
   std::string codec = "3lc";
   bool paper = false;
   double epochs = 0;
@@ -101,6 +106,16 @@ void write_model(const RunDirectory& directory, const trainer::TrainResult& resu
   write_new_file((directory.path() / kModelFile).string(), tensor_file_bytes(file));
 }
 
+// For a run that a signal has ended.
+std::string how_to_go_on(const TrainFlags& flags, const std::filesystem::path& run) {
+  if (!CheckpointDirectory(run).steps().empty()) {
+    return fmt::format("'tersewire train --resume {}' goes on", run.string());
+  }
+  return flags.config.checkpoint_steps > 0
+             ? "it had no checkpoint yet, begin it again"
+             : "it had no --checkpoint-steps, give it some and begin it again";
+}
+
 // What was measured is on the disk before any of it is shown, whoever reads that. The summary is
 // written, the model, and the end shown, each even where another fails; the first failure counts.
 void tell(const TrainFlags& flags, const trainer::TrainResult& result,
@@ -125,6 +140,12 @@ void tell(const TrainFlags& flags, const trainer::TrainResult& result,
                                    directory.path().string()));
   });
   if (failure) std::rethrow_exception(failure);
+  if (summary.interrupted()) {
+    throw Error(ErrorCode::kCancelled,
+                fmt::format("SIG{} ended the run after step {} of {}; {}",
+                            sigabbrev_np(interrupting_signal()), result.steps, flags.config.steps,
+                            how_to_go_on(flags, directory.path())));
+  }
   if (summary.ended_by_its_loss()) {
     throw Error(ErrorCode::kOutOfRange, trainer::not_finite_sentence(*result.diverged_step));
   }
@@ -258,6 +279,7 @@ void run_nodes(TrainFlags& flags, bool epochs_given, Network& network) {
   check_codecs(flags);
   const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
   settle(flags, epochs_given, data);
+  trainer::check_memory(config);
   if (tells) {
     train_and_tell(flags, data, network);
   } else {
@@ -323,6 +345,25 @@ void check_out(const TrainFlags& flags) {
       "it with --out");
 }
 
+// Processes that a launcher has started would each train on their own.
+void check_launcher(const TrainFlags& flags) {
+  if (flags.transport_given || flags.config.transport != "in-process") return;
+  const auto number = [](const char* variable) {
+    const char* text = std::getenv(variable);
+    return text == nullptr ? 0 : std::strtol(text, nullptr, 10);
+  };
+  // Open MPI's, and those of MPICH and its kin.
+  for (const auto& [size, rank] :
+       {std::pair{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, {"PMI_SIZE", "PMI_RANK"}}) {
+    if (number(size) <= 1) continue;
+    if (number(rank) > 0) throw ToldElsewhere(true);
+    throw WrongUsage(
+        fmt::format("{} processes were started, and each would train on its own; give --transport "
+                    "mpi to make them one job, or --transport in-process if that is meant",
+                    number(size)));
+  }
+}
+
 // `tersewire data get` puts its sets into directories of their names.
 void check_data_was_got(const std::string& path) {
   const std::string name = path.substr(0, path.find('/'));
@@ -338,6 +379,7 @@ void check_data_was_got(const std::string& path) {
 
 void run_train(TrainFlags& flags, bool epochs_given) {
   check_out(flags);
+  check_launcher(flags);
   check_data_was_got(flags.config.data);
   keep_freed_memory();
   end_on_signals();
@@ -351,7 +393,14 @@ void run_train(TrainFlags& flags, bool epochs_given) {
     if (!tells && told_by_rank_0(error)) {
       throw ToldElsewhere(dynamic_cast<const WrongUsage*>(&error) != nullptr);
     }
-    throw;
+    // Of processes that each end at once.
+    const auto* ended = dynamic_cast<const Error*>(&error);
+    if (interrupting_signal() == 0 || ended == nullptr || ended->code() != ErrorCode::kCancelled) {
+      throw;
+    }
+    const std::string& run = flags.resumed ? flags.resume : flags.out;
+    throw Error(ErrorCode::kCancelled,
+                fmt::format("{}; {}", error.what(), how_to_go_on(flags, run)));
   }
 }
 
@@ -450,10 +499,7 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
   add_descent_options(*command, config);
   command->add_flag("--keep-going", config.keep_going,
                     "Go on with a loss that is no finite number, which otherwise ends the run");
-  option("--seed", config.seed, "Of the weights, the order of the data and the embedded images")
-      ->check([](const std::string& text) {
-        return text.starts_with('-') ? "must not be negative" : "";
-      });
+  option("--seed", config.seed, "Of the weights, the order of the data and the embedded images");
   CLI::Option* out = command->add_option("--out", flags->out,
                                          "Directory for the run (default: a new one in runs/)");
   option("--checkpoint-steps", config.checkpoint_steps,
@@ -486,6 +532,7 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
   }
   command->callback([flags, command, recipe, codec, push, pull, policy, epochs, resumed, act] {
     if (flags->list_recipes) return print(recipe_list());
+    flags->transport_given = command->get_option("--transport")->count() > 0;
     if (resumed->count() > 0) find_checkpoint(*flags);
     if (flags->resume_or_start && !find_checkpoint_if_any(*flags)) return;
     if (flags->resumed) resume(*flags, *command);
@@ -523,6 +570,7 @@ trainer::TrainConfig TrainCheck::config_of(std::vector<std::string> arguments) {
     settle(flags, epochs_given, data_of(flags.config));
     config = flags.config;
   });
+  take_plain_numbers(app);
   arguments.insert(arguments.begin(), "train");
   // CLI11 takes them from the back.
   std::ranges::reverse(arguments);

@@ -54,6 +54,7 @@ class TrainSummary {
   [[nodiscard]] nlohmann::json json() const;
   // What was saved, and of a run that diverged that alone.
   [[nodiscard]] std::string table() const;
+  [[nodiscard]] bool interrupted() const { return interrupted_; }
   // Whether a loss that is not finite was the end of the run.
   [[nodiscard]] bool ended_by_its_loss() const;
 

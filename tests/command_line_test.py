@@ -56,10 +56,10 @@ def read_npy(data):
     return header["descr"], header["shape"], data[10 + length :]
 
 
-def run(*arguments, stdout=subprocess.PIPE, preexec_fn=None):
+def run(*arguments, stdin=b"", stdout=subprocess.PIPE, preexec_fn=None):
     return subprocess.run(
         [PROGRAM, *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
+        input=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
         timeout=120,
@@ -125,7 +125,8 @@ class CommandLineTest(unittest.TestCase):
 
     def encoded(self, values, shape, code="f", codec="3lc", name="m.tw"):
         self.write("in.npy", npy(values, shape, code))
-        self.assert_done(run("encode", "--codec", codec, self.path("in.npy"), self.path(name)))
+        encode = ("encode", "--force", "--codec", codec)
+        self.assert_done(run(*encode, self.path("in.npy"), self.path(name)))
         return self.read(name)
 
 
@@ -202,7 +203,8 @@ class Reference(CommandLineTest):
         array = self.write("in.npy", npy(values, (self.ELEMS,)))
         self.write("in.f32", struct.pack(f"<{self.ELEMS}f", *values))
         commands = [
-            ("encode", "--threads", 2, "--codec", codec, "--state", self.path(f"{i}.state"))
+            ("encode", "--force", "--threads", 2, "--codec", codec,
+             "--state", self.path(f"{i}.state"))
             + (array, self.path(f"{i}.tw"))
             for i, codec in enumerate(self.CODECS)
         ]
@@ -252,7 +254,7 @@ class Reference(CommandLineTest):
         self.assertEqual(encoder.main([*arguments, self.path("in.f64"), self.path("r.tw")]), 0)
         self.assertEqual(self.read("m.tw"), self.read("r.tw"))
         shorter = self.write("g.npy", npy([6.0] * 699, (699,)))
-        result = run("encode", *codec, "--gradient", shorter, source, self.path("m.tw"))
+        result = run("encode", "--force", *codec, "--gradient", shorter, source, self.path("m.tw"))
         self.assert_refused(result, 1, "g.npy", "699")
 
 
@@ -319,7 +321,9 @@ class DamagedMessages(CommandLineTest):
         commands = []
         for i, message in enumerate(messages):
             self.write(f"{i}.npy", b"older")
-            commands.append(("decode", self.write(f"{i}.tw", message), self.path(f"{i}.npy")))
+            commands.append(
+                ("decode", "--force", self.write(f"{i}.tw", message), self.path(f"{i}.npy"))
+            )
         for i, result in enumerate(run_all(commands)):
             with self.subTest(i=i, message=messages[i][:64].hex()):
                 self.assert_refused(result, 1, f"{i}.tw", *words)
@@ -431,7 +435,7 @@ class Files(CommandLineTest):
         values = heavy_tailed(self.random, 2000)
         source = self.write("in.npy", npy(values, (2000,)))
         state, out = self.path("s"), self.path("m.tw")
-        encode = ("encode", "--state", state, source, out)
+        encode = ("encode", "--force", "--state", state, source, out)
         self.assert_done(run(*encode))
         before = self.read("s"), self.read("m.tw")
 
@@ -448,10 +452,64 @@ class Files(CommandLineTest):
         source = self.write("in.npy", npy([1.0, 2.0], (2,)))
         os.chmod(self.write("real.tw", b"older"), 0o640)
         os.symlink("real.tw", self.path("link.tw"))
-        self.assert_done(run("encode", source, self.path("link.tw")))
+        self.assert_done(run("encode", "--force", source, self.path("link.tw")))
         self.assertTrue(os.path.islink(self.path("link.tw")))
         self.assertEqual(os.stat(self.path("real.tw")).st_mode & 0o777, 0o640)
         self.assertEqual(self.read("real.tw")[:2], b"TW")
+        os.symlink("later.tw", self.path("nowhere.tw"))
+        self.assert_done(run("encode", source, self.path("nowhere.tw")))
+        self.assertTrue(os.path.islink(self.path("nowhere.tw")))
+        self.assertEqual(self.read("later.tw")[:2], b"TW")
+
+    def test_what_exists_is_not_overwritten(self):
+        source = self.write("in.npy", npy([1.0, 2.0], (2,)))
+        older = self.write("m.tw", b"older")
+        self.assert_refused(run("encode", source, older), 1, "m.tw exists", "--force")
+        self.assertEqual(self.read("m.tw"), b"older")
+        self.assert_done(run("encode", "--force", source, older))
+        self.assert_refused(run("decode", older, source), 1, "in.npy exists", "--force")
+        self.assert_done(run("encode", source, "/dev/null"))
+
+    def test_streams(self):
+        content = npy([1.0, -2.0, 3.0], (3,), "d")
+        encoded = run("encode", "--codec", "fp32", "-", "-", stdin=content)
+        self.assert_done(encoded)
+        self.assertEqual(encoded.stdout[:2], b"TW")
+        decoded = run("decode", "-", "-", stdin=encoded.stdout)
+        self.assert_done(decoded)
+        self.assertEqual(read_npy(decoded.stdout), read_npy(content))
+        self.assert_refused(run("encode", "-", "-", stdin=b"no array"), 1, "standard input:")
+        self.assert_refused(run("decode", "-", "-", stdin=encoded.stdout[:-1]), 1, "standard input:")
+        with open("/dev/full", "wb") as full:
+            result = run("encode", "-", "-", stdin=content, stdout=full)
+        self.assert_refused(result, 1, "standard output", "room")
+        self.assert_files()
+
+    def test_many_files(self):
+        paths = [self.write(f"{i}.npy", npy([float(i)] * 9, (9,))) for i in range(5)]
+        out, back = self.path("out"), self.path("back")
+        result = run("encode", "--codec", "fp32", "--verbose", "--out-dir", out, *paths)
+        self.assertEqual((result.returncode, result.stdout), (0, b""), result)
+        self.assertEqual(len(result.stderr.splitlines()), 5)
+        self.assertEqual(sorted(os.listdir(out)), [f"{i}.tw" for i in range(5)])
+        encoded = [os.path.join(out, name) for name in os.listdir(out)]
+        self.assert_done(run("decode", "--out-dir", back, *encoded))
+        for path in paths:
+            self.assertEqual(self.read(os.path.join("back", os.path.basename(path))),
+                             self.read(path))
+        self.assert_refused(run("encode", "--out-dir", out, *paths), 1, "0.tw exists")
+        os.mkdir(self.path("other"))
+        twin = self.write("other/0.npy", b"")
+        usage = [
+            (("encode", "--out-dir", out, paths[0], twin), "would both become"),
+            (("encode", "--out-dir", out), "name one IN.npy"),
+            (("encode", "--out-dir", out, "-"), "standard input"),
+            (("encode", *paths), "not 5"),
+            (("encode", "--force", "--state", self.path("s"), "--out-dir", out, *paths), "one at a"),
+        ]
+        for (_, word), result in zip(usage, run_all([command for command, _ in usage])):
+            with self.subTest(word=word):
+                self.assert_refused(result, 2, word)
 
 
 class States(CommandLineTest):
@@ -482,7 +540,9 @@ class States(CommandLineTest):
     def test_an_empty_array_has_one(self):
         source = self.write("in.npy", npy([], (0,)))
         for _ in range(2):
-            self.assert_done(run("encode", "--state", self.path("s"), source, self.path("m.tw")))
+            self.assert_done(
+                run("encode", "--force", "--state", self.path("s"), source, self.path("m.tw"))
+            )
         self.assertEqual(self.read("s"), self.state([]))
 
 
@@ -502,6 +562,14 @@ class Usage(CommandLineTest):
             (("encode", "--threads", 0, source, out), "--threads"),
             (("encode", source), "OUT.tw"),
             (("transmogrify",), "transmogrify"),
+            (("encode", "--seed", "-1", source, out), "-1 is negative"),
+            (("encode", "--seed", "1" * 26, source, out), "too large"),
+            (("encode", "--threads", "010", source, out), "octal"),
+            (("encode", "--step", "0x10", source, out), "no whole number"),
+            (("bench", "exchange", "--workers", "010"), "octal"),
+            (("bench", "exchange", "--servers", "01"), "octal"),
+            (("trian",), "did you mean train?"),
+            (("encode", "--thread", "2", source, out), "did you mean --threads?"),
             (("bench", "codecs", "--target", "mmx"), "mmx"),
             (("bench", "codecs", "--part-values", "0"), "whole"),
         ]
@@ -510,14 +578,24 @@ class Usage(CommandLineTest):
                 self.assert_refused(result, 2, word)
         self.assert_files("in.npy")
 
+    def test_no_suggestion_is_better_than_a_far_one(self):
+        result = run("encode", "--verbatim", "in.npy", "out.tw")
+        self.assert_refused(result, 2, "--verbatim")
+        self.assertNotIn(b"did you mean", result.stderr)
+
     def test_help(self):
-        commands = [(), ("--version",), ("encode", "--help"), ("bench", "codecs", "--help")]
-        nothing, version, *helps = run_all(commands)
-        self.assert_refused(nothing, 2, "--help")
-        self.assertEqual((version.returncode, version.stdout[:10]), (0, b"tersewire "))
+        commands = [(), ("help",), ("-h",), ("encode", "--help"), ("bench", "codecs", "--help"),
+                    ("help", "encode")]  # fmt: skip
+        helps = run_all(commands)
         for result in helps:
             self.assert_done(result)
             self.assertIn(b"Examples:", result.stdout)
+        self.assertEqual(len({result.stdout for result in helps[:3]}), 1)
+        self.assertEqual(helps[5].stdout, helps[3].stdout)
+        versions = run_all([("--version",), ("-V",), ("version",)])
+        for version in versions:
+            self.assertEqual((version.returncode, version.stdout[:10]), (0, b"tersewire "))
+        self.assertEqual(len({version.stdout for version in versions}), 1)
 
     def test_codecs(self):
         result = run("codecs", "--json")
@@ -585,6 +663,13 @@ class Train(CommandLineTest):
         shutil.copy(PROGRAM, alone)
         result = subprocess.run([alone, "train", "--steps", "1"], capture_output=True, check=False)
         self.assert_refused(result, 1, self.path("tersewire-train"), "No such file")
+
+    def test_quiet_says_the_result_alone(self):
+        result = self.train("run", "--steps", "12", "--quiet")
+        self.assert_done(result)
+        self.assertEqual(json.loads(result.stdout)["steps"], 12)
+        result = run("train", "--quiet", "--model", "none")
+        self.assert_refused(result, 2, "none")
 
     def test_json_is_the_summary_alone(self):
         result = self.train("run", "--steps", "12")
@@ -675,7 +760,7 @@ class Train(CommandLineTest):
     def test_an_interrupt_ends_with_what_was_measured(self):
         command = [PROGRAM, "train", *self.JOB, "--steps", "1000000", "--json", "--out"]
         with subprocess.Popen(
-            [*command, self.path("run")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [*command, self.path("run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as process:
             metrics = self.path("run/metrics.jsonl")
             while process.poll() is None and not (
@@ -683,9 +768,12 @@ class Train(CommandLineTest):
             ):
                 time.sleep(0.01)
             process.send_signal(signal.SIGINT)
-            output = process.communicate(timeout=60)[0]
+            output, errors = process.communicate(timeout=60)
         summary = json.loads(output)
-        self.assertEqual((process.returncode, summary["interrupted"]), (0, True))
+        self.assertEqual((process.returncode, summary["interrupted"]), (130, True))
+        (sentence,) = [line for line in errors.splitlines() if line.startswith(b"tersewire: ")]
+        self.assertIn(b"SIGINT ended the run after step", sentence)
+        self.assertIn(b"--checkpoint-steps", sentence)
         self.assertEqual(len(self.read("run/metrics.jsonl").splitlines()), summary["steps"])
 
     def over_mpi(self, ranks, *arguments, job=None):
@@ -757,6 +845,43 @@ class Train(CommandLineTest):
                 self.assertIn(sentence.encode(), refused.stderr)
                 self.assertNotIn(b"tersewire", refused.stdout)
 
+    def test_what_cannot_fit_into_memory_is_refused(self):
+        def limit_memory():
+            resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+        # LeNet-300-100's kin of 0.4 million values: parameters, gradients, residuals, Adam's two.
+        job = "--model mlp --workers 1024 --batch 1 --exchange all-gather --optimizer adam".split()
+        result = run("train", *job, "--out", self.path("run"), preexec_fn=limit_memory)
+        self.assert_refused(result, 1, "1024 workers with mlp and all-gather take", "GB")
+        self.assert_files()
+
+    def test_more_workers_than_cores_take_turns(self):
+        job = "--model mlp --workers 330 --batch 1 --steps 2 --codec int8".split()
+        result = self.train("run", job=job)
+        self.assertEqual(result.returncode, 0, result)
+        self.assertNotIn(b"OpenBLAS", result.stderr)
+
+    def test_a_launcher_without_its_transport_is_noticed(self):
+        self.over_mpi(1, "--out", self.path("none"))  # whether there is one at all
+        command = [PROGRAM, "train", *self.JOB, "--steps", "2"]
+        with mpi_launcher.environment() as variables:
+            refused = subprocess.run(
+                [*mpi_launcher.command(3), *command, "--out", self.path("run")],
+                env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=120,
+                check=False,
+            )  # fmt: skip
+        self.assertEqual(refused.returncode, 2, refused)
+        self.assertEqual(refused.stderr.count(b"tersewire: "), 1, refused)
+        self.assertIn(b"3 processes were started", refused.stderr)
+        self.assertIn(b"--transport mpi", refused.stderr)
+        self.assertFalse(os.path.exists(self.path("run")))
+        alone = subprocess.run(
+            [*command, "--transport", "in-process", "--out", self.path("meant")],
+            env={**os.environ, "PMI_SIZE": "3", "PMI_RANK": "1"}, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=120, check=False,
+        )  # fmt: skip
+        self.assertEqual(alone.returncode, 0, alone)
+
     def test_processes_that_were_started_differently_are_refused(self):
         server = [PROGRAM, "train", *self.JOB, "--transport", "mpi", "--seed", "2"]
         refused = self.over_mpi(2, "--out", self.path("run"), ":", "-n", "1", *server)
@@ -778,6 +903,10 @@ class Train(CommandLineTest):
             (2, "3lc does not fit", ("--exchange", "ring")),
             (2, "no servers", ("--exchange", "all-gather", "--servers", "1")),
             (2, "negative", ("--seed", "-1")),
+            (2, "octal", ("--workers", "010")),
+            (2, "too large", ("--seed", "1" * 26)),
+            (2, "no finite number", ("--lr", "1e999")),
+            (2, "no recipe 'nope'; 'tersewire", ("--recipe", "nope")),
             (2, "momentum", ("--momentum", "nan")),
             (2, "there are constant, cosine", ("--schedule", "linear")),
             (2, "sgd, adam and adamw", ("--optimizer", "rmsprop")),

@@ -314,7 +314,7 @@ class Interrupted(CompareTest):
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
         self.assertFalse(is_alive(child))
-        self.assertEqual(process.returncode, 1, errors)
+        self.assertEqual(process.returncode, 130, errors)
         self.assertIn("interrupted when 0 of 1 runs were done", errors.splitlines()[-1])
         self.assertIn(f"--out {self.out}", errors.splitlines()[-1])
         (design,) = json.loads((self.out / "results.json").read_text())["designs"]

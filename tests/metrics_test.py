@@ -214,7 +214,7 @@ class Runs(unittest.TestCase):
             server.process.wait(timeout=120)
             reader.join()
             summary = json.loads(server.process.stdout.read())
-            self.assertEqual(server.process.returncode, 0)
+            self.assertEqual(server.process.returncode, 130)
             with self.assertRaises(ConnectionRefusedError):
                 fetch(server.port)
         self.assertTrue(summary["interrupted"])

@@ -176,7 +176,8 @@ class Own(RecipeTest):
     def test_refused(self):
         cases = [
             ("wokers = 2\n", "own0.ini, line 1", "'wokers'", "'workers'"),
-            ("\n# One.\nlerning-rate = 2\n", "line 3", "'lerning-rate'", "did you mean"),
+            ("\n# One.\nwokers = 2\n", "line 3", "'wokers'", "did you mean 'workers'"),
+            ("\n# One.\nlerning-rate = 2\n", "line 3", "'lerning-rate'\n"),
             ("out = here\n", "'out'"),
             ("json = true\n", "'json'"),
             ("help = true\n", "'help'"),

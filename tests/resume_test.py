@@ -223,6 +223,43 @@ class Resume(unittest.TestCase):
         with open(os.path.join(self.whole, "summary.json"), encoding="utf-8") as file:
             self.assertEqual(file.read(), before)
 
+    def test_a_signal_ends_a_run_with_a_checkpoint(self):
+        systems = [
+            (signal.SIGTERM, []), (signal.SIGINT, ["--servers", "colocated"]),
+            (signal.SIGHUP, ["--exchange", "gradient-server", "--local-steps", "4"]),
+            (signal.SIGTERM, ["--exchange", "ring"]),
+            (signal.SIGTERM, ["--exchange", "aggregator-tree"]),
+        ]  # fmt: skip
+        for number, system in systems:
+            with self.subTest(signal=number, system=system):
+                job = [*JOB[:JOB.index("--codec")], "--codec", "int8", "--checkpoint-steps", EVERY,
+                       *system]  # fmt: skip
+                whole = train(*job, "--out", tempfile.mkdtemp(dir=self.scratch), "--json")
+                run = tempfile.mkdtemp(dir=self.scratch)
+                ended = self.ended_by(number, [*job, "--out", run, "--json"])
+                self.assertEqual(ended.returncode, 128 + number, ended.stderr.decode())
+                last = json.loads(ended.stdout)["steps"]
+                (sentence,) = [line for line in ended.stderr.decode().splitlines()
+                               if line.startswith("tersewire: ")]  # fmt: skip
+                for part in (number.name, f"after step {last} of {STEPS}", f"--resume {run}"):
+                    self.assertIn(part, sentence)
+                resumed = train("--resume", run, "--json")
+                self.assertEqual(json.loads(resumed.stdout)["resumed_after"], last)
+                self.assertEqual(outcome(resumed), outcome(whole))
+
+    def ended_by(self, number, arguments):
+        """A run that was told to end after a few steps."""
+        run = arguments[arguments.index("--out") + 1]
+        with mpi_launcher.environment() as variables, subprocess.Popen(
+            [PROGRAM, "train", *map(str, arguments)], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables,
+        ) as process:  # fmt: skip
+            while process.poll() is None and count_lines(os.path.join(run, "metrics.jsonl")) < 3:
+                time.sleep(0.002)
+            process.send_signal(number)
+            output, errors = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
+
     def test_one_command_for_a_restart_loop(self):
         run = os.path.join(self.scratch, "loop")
         loop = [*JOB, "--resume-or-start", "--out", run, "--json"]

@@ -571,8 +571,8 @@ TEST(Train, AServerThatIsToldToEndEndsTheJob) {
 
 TEST(StopPoint, OneOfSeveralProcessesEndsTheJobInstead) {
   std::atomic<bool> stop{false};
-  StopPoint here(10, &stop, true);
-  StopPoint elsewhere(10, &stop, false);
+  StopPoint here(10, &stop, true, 0);
+  StopPoint elsewhere(10, &stop, false, 0);
   EXPECT_FALSE(here.passed(3));
   EXPECT_FALSE(elsewhere.passed(3));
   stop = true;
@@ -588,6 +588,23 @@ TEST(StopPoint, OneOfSeveralProcessesEndsTheJobInstead) {
       EXPECT_EQ(error.code(), ErrorCode::kCancelled);
     }
   }
+}
+
+TEST(StopPoint, EndsAfterAStepWhoseStateCanBeSaved) {
+  std::atomic<bool> stop{false};
+  StopPoint point(20, &stop, true, 4);
+  EXPECT_FALSE(point.passed(6));
+  stop = true;
+  EXPECT_FALSE(point.passed(5));
+  EXPECT_EQ(point.last(), 8U);
+  EXPECT_EQ(point.state_after(), 8U);
+  EXPECT_FALSE(point.passed(8));
+  EXPECT_TRUE(point.passed(9));
+  // After the last step there is nothing to go on with.
+  StopPoint late(20, &stop, true, 4);
+  EXPECT_FALSE(late.passed(18));
+  EXPECT_EQ(late.last(), 20U);
+  EXPECT_EQ(late.state_after(), 0U);
 }
 
 TEST(Train, BackupWorkersAreAllowed) {

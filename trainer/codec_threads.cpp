@@ -9,14 +9,14 @@
 #include <string_view>
 
 namespace tersewire::trainer {
-namespace {
 
-// Those that this process may use.
 std::size_t allowed_cores() {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
   return static_cast<std::size_t>(CPU_COUNT(&cores));
 }
+
+namespace {
 
 // Of this machine: all where they are threads of one process, and where no launcher tells.
 std::size_t nodes_here(const TrainConfig& config, int nodes) {

@@ -109,6 +109,13 @@ void compare_busiest(TrainResult& result, const Counters& node) {
   result.busiest_node_values = node.pushed_values + node.pulled_values;
 }
 
+// Steps between those after which a state can be saved; 0 where none is. Of weight-average only the
+// exchange knows, which then has those of Job::state_steps alone.
+std::uint64_t state_every(const Job& job) {
+  if (job.state_steps == 0 || job.exchange.starts_with("weight-average")) return 0;
+  return static_cast<std::uint64_t>(job.local_steps);
+}
+
 // A server's end: an interrupt ends the job at the next message, wherever the model is.
 class ServerEnd final : public Transport {
  public:
@@ -174,7 +181,8 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
       owners_(part_servers(job_)),
       resume_(resume == nullptr ? std::nullopt
                                 : std::optional<CheckpointReader>(std::in_place, *resume, job_)),
-      stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes()) {
+      stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes(), state_every(job_)) {
+  job_.state_also_after = &stop_.state_after();
   if (hooks_.on_checkpoint) {
     hooks_.on_checkpoint = [this](NodeCheckpoint checkpoint) { saver_.put(std::move(checkpoint)); };
   }
@@ -192,7 +200,7 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
     Transport& transport = rank == 0 ? static_cast<Transport&>(*first_) : *end;
     const bool serves = !workers_own_model(job_) && needs_update(job_, rank);
     workers_.push_back(std::make_unique<Worker>(
-        config, job_, transport, data, stop_, hooks_, serves ? servers_update() : Update(),
+        config, job_, transport, data, stop_, slots_, hooks_, serves ? servers_update() : Update(),
         [this, rank](CheckpointWriter& checkpoint) { add_server(rank, checkpoint); },
         resume_ ? &*resume_ : nullptr));
   }
@@ -226,8 +234,9 @@ void LocalNodes::add_server(int rank, CheckpointWriter& checkpoint) const {
 
 // By the server's thread, at a moment when none of its parts is being changed.
 void LocalNodes::save_server(const NodeState& state, int rank) const {
-  // After the last step workers save nothing.
-  if (!hooks_.on_checkpoint || state.step >= stop_.last()) return;
+  // After the last step workers save nothing, unless the run was asked to end.
+  if (!hooks_.on_checkpoint) return;
+  if (state.step >= stop_.last() && state.step != stop_.state_after()) return;
   CheckpointWriter checkpoint(rank, state.step, job_);
   checkpoint.add_exchange(state, parts_);
   add_server(rank, checkpoint);

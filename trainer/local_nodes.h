@@ -75,6 +75,7 @@ class LocalNodes {
   StartReport start_;
   std::optional<CheckpointReader> resume_;  // where the job goes on from a checkpoint
   StopPoint stop_;
+  ComputeSlots slots_;
   // The servers', in their processes and at rank 0, which measures what became of it, by worker 0's
   // statistics of batch normalization. Where workers own the model, its replica, after run().
   std::unique_ptr<Network> model_;

@@ -94,7 +94,8 @@ struct TrainHooks {
   // Called by worker 0's thread in the first step and then in each that comes observe_steps later.
   // Observing changes nothing that the job computes.
   std::function<void(const Observation&)> on_observation = {};
-  // Called for each node here after every checkpoint_steps steps, by a thread of its own while the
+  // Called for each node here after every checkpoint_steps steps, and where there are such after
+  // the last of a run that `stop` ends (but for weight-average), by a thread of its own while the
   // job goes on; for one node at a time, in order, so that a node waits where its last call has not
   // returned. All nodes' together are a JobCheckpoint. When it is called for a node, every other's
   // call for the checkpoint two before has returned, and in a tree the one three before. What it

@@ -42,7 +42,7 @@ void StopPoint::check() const {
 bool StopPoint::passed(std::uint64_t step) {
   check();
   const std::lock_guard lock(mutex_);
-  if (asked()) choose(step);
+  if (asked()) choose_with_state(step);
   newest_ = std::max(newest_, step);
   return step > last_;
 }
@@ -60,14 +60,24 @@ void StopPoint::choose(std::uint64_t step) {
   last_ = std::min(last_, std::max(newest_, step));
 }
 
+// Before any worker can have pushed in that step: this one has only begun its own.
+void StopPoint::choose_with_state(std::uint64_t step) {
+  if (chosen_ || state_every_ == 0) return choose(step);
+  const std::uint64_t next = std::max(newest_, step) + state_every_ - 1;
+  const std::uint64_t last = next / state_every_ * state_every_;
+  if (last < last_) state_after_ = last;
+  choose(last);
+}
+
 std::uint64_t StopPoint::last() const {
   const std::lock_guard lock(mutex_);
   return last_;
 }
 
 Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport,
-               const DataSplits& data, StopPoint& stop, const TrainHooks& hooks,
-               const Update& of_server, AddServer add_server, const CheckpointReader* resume)
+               const DataSplits& data, StopPoint& stop, ComputeSlots& slots,
+               const TrainHooks& hooks, const Update& of_server, AddServer add_server,
+               const CheckpointReader* resume)
     : config_(config),
       job_(job),
       parts_(job_parts(job)),
@@ -76,6 +86,7 @@ Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport,
       batches_(*data.train, config.seed, rank_),
       test_(*data.test),
       stop_(stop),
+      slots_(slots),
       hooks_(hooks),
       network_(Network::make(config.model, config.classes, config.seed, config.dropout)),
       sampler_(data.train->size(), static_cast<std::size_t>(config.workers), rank_, config.batch,
@@ -128,10 +139,13 @@ bool Worker::has_a_model_of_its_own() const { return job_.exchange.starts_with("
 void Worker::save_if_due() {
   const std::uint64_t done = step_ - 1;
   const std::uint64_t begun = resume_ != nullptr ? resume_->step() : 0;
-  if (job_.state_steps == 0 || done % job_.state_steps != 0 || done <= begun) return;
-  if (!hooks_.on_checkpoint) return;
+  if (job_.state_steps == 0 || done <= begun || !hooks_.on_checkpoint) return;
+  if (done % job_.state_steps == 0 || done == stop_.state_after()) save();
+}
+
+void Worker::save() {
   pull(0, job_.tensors.size());
-  CheckpointWriter checkpoint(transport_.rank(), done, job_);
+  CheckpointWriter checkpoint(transport_.rank(), step_ - 1, job_);
   checkpoint.add_exchange(communicator_->state(), parts_);
   if (rank_ == 0 || has_a_model_of_its_own()) {
     checkpoint.add_parameters("model", network_->parameters());
@@ -208,6 +222,7 @@ void Worker::run() {
     observe_if_due();
     take_step();
   }
+  if (stop_.state_after() != 0) save_if_due();
   std::vector<std::span<float>> parameters;
   for (const auto& parameter : network_->parameters()) parameters.push_back(values_of(parameter));
   communicator_->finish(parameters);
@@ -263,19 +278,22 @@ void Worker::take_step() {
   const std::uint64_t number = sampler_.batches();
   sampler_.next(indices_);
   const Batch& batch = batches_.make(indices_, number);
+  std::optional<ComputeTurn> turn(std::in_place, slots_);
   const auto outcome = network_->step(
       batch,
-      {.before_layer = [this](std::size_t first, std::size_t count) { pull(first, count); },
+      {.before_layer = [&](std::size_t first,
+                           std::size_t count) { turn->apart([&] { pull(first, count); }); },
        .backward_begins = [this] { trace(TraceKind::kBackwardBegin); },
        .on_gradient =
-           [this](std::size_t i, const float* gradient, std::size_t elems) {
+           [&](std::size_t i, const float* gradient, std::size_t elems) {
              if (config_.clip > 0) {
                held_.emplace_back(i, std::vector<float>(gradient, gradient + elems));
              } else {
-               push(i, {gradient, elems});
+               turn->apart([&] { push(i, {gradient, elems}); });
              }
            }},
       (static_cast<std::uint64_t>(rank_) << 40U) + number);
+  turn.reset();
   trace(TraceKind::kBackwardEnd);
   if (config_.clip > 0) push_clipped();
   ++steps_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainer/checkpoint_pieces.h"
+#include "trainer/compute_slots.h"
 #include "trainer/descent.h"
 #include "trainer/evaluation.h"
 #include "trainer/loss_watch.h"
@@ -26,8 +27,11 @@ namespace tersewire::trainer {
 // takes all workers in this process; otherwise asking ends the job with kCancelled. Any thread.
 class StopPoint {
  public:
-  StopPoint(std::uint64_t steps, const std::atomic<bool>* stop, bool all_here)
-      : last_(steps), stop_(stop), all_here_(all_here) {}
+  // A run that is asked to end does so after a step that `state_every` divides, and its state is
+  // saved then; 0: it is not.
+  StopPoint(std::uint64_t steps, const std::atomic<bool>* stop, bool all_here,
+            std::uint64_t state_every)
+      : last_(steps), stop_(stop), all_here_(all_here), state_every_(state_every) {}
 
   // Whether `step`, which a worker has begun, is past the end.
   bool passed(std::uint64_t step);
@@ -37,9 +41,12 @@ class StopPoint {
   // Throws kCancelled where a node that is no worker has to end.
   void check() const;
   [[nodiscard]] std::uint64_t last() const;
+  // As Job::state_also_after.
+  [[nodiscard]] const std::atomic<std::uint64_t>& state_after() const { return state_after_; }
 
  private:
   void choose(std::uint64_t step);
+  void choose_with_state(std::uint64_t step);
   [[nodiscard]] bool asked() const { return stop_ != nullptr && stop_->load(); }
 
   mutable std::mutex mutex_;
@@ -48,6 +55,8 @@ class StopPoint {
   bool chosen_ = false;
   const std::atomic<bool>* stop_;
   bool all_here_;
+  std::uint64_t state_every_;
+  std::atomic<std::uint64_t> state_after_{0};
 };
 
 class Worker {
@@ -58,8 +67,8 @@ class Worker {
   // Everything given must outlive it. `of_server` is there where a server lives on this node that
   // owns a part of the model, `resume` where the job goes on from a checkpoint.
   Worker(const TrainConfig& config, const Job& job, Transport& transport, const DataSplits& data,
-         StopPoint& stop, const TrainHooks& hooks, const Update& of_server, AddServer add_server,
-         const CheckpointReader* resume);
+         StopPoint& stop, ComputeSlots& slots, const TrainHooks& hooks, const Update& of_server,
+         AddServer add_server, const CheckpointReader* resume);
 
   // All steps, until the job has ended for this worker.
   void run();
@@ -87,6 +96,7 @@ class Worker {
   [[nodiscard]] bool has_a_model_of_its_own() const;
   [[nodiscard]] Totals totals_so_far() const;
   void save_if_due();
+  void save();
   void observe_if_due();
   void observe(std::size_t tensor, std::span<const float> gradient);
   void take_step();
@@ -105,6 +115,7 @@ class Worker {
   BatchMaker batches_;
   const Samples& test_;
   StopPoint& stop_;
+  ComputeSlots& slots_;
   const TrainHooks& hooks_;
   std::unique_ptr<Network> network_;
   BatchSampler sampler_;

@@ -2,6 +2,7 @@
 // tensor by tensor, as the backward and the forward pass reach them.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -82,6 +83,11 @@ struct Job {
   // 0: never. Not with backup workers nor with weight-average:mode=asynchronous, where steps of
   // different workers overlap and no state of all nodes fits together.
   std::uint64_t state_steps = 0;
+  // With state_steps, a step more after which servers save their state, a multiple of the same; 0:
+  // none. It may be set while the job runs, by whoever knows that no worker has pushed in that step
+  // yet: a job that is about to be ended can be resumed from its last step. Must outlive the job;
+  // may be null.
+  const std::atomic<std::uint64_t>* state_also_after = nullptr;
   // A node that waits for a message ends the job where another has given no sign of life for so
   // long. What a node computes, evaluates or saves may take longer: its transport speaks for it.
   std::chrono::milliseconds deadline = WaitLimits().deadline;

@@ -67,8 +67,10 @@ inline std::uint64_t exchanges_in(const Job& job, const NodeState& state) {
 
 // Whether servers save their state after this exchange.
 inline bool is_saved_after(const Job& job, std::uint64_t exchange) {
-  return job.state_steps > 0 &&
-         exchange * static_cast<std::uint64_t>(job.local_steps) % job.state_steps == 0;
+  if (job.state_steps == 0) return false;
+  const std::uint64_t step = exchange * static_cast<std::uint64_t>(job.local_steps);
+  return step % job.state_steps == 0 ||
+         (job.state_also_after != nullptr && *job.state_also_after == step);
 }
 
 // Whether all that a server has an encoder for, parts or blocks, is past this step. Throws

@@ -1,0 +1,95 @@
+#include "trainer/memory_estimate.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "tersewire/codec.h"
+#include "tersewire/error.h"
+#include "trainer/local_nodes.h"
+
+namespace tersewire::trainer {
+namespace {
+
+// What /proc/meminfo says of `name`, in bytes; 0 where it says nothing.
+std::uint64_t said_by_meminfo(const std::string& name) {
+  std::ifstream lines("/proc/meminfo");
+  std::string word;
+  std::uint64_t kibibytes = 0;
+  while (lines >> word) {
+    if (word == name && lines >> kibibytes) return kibibytes * 1024;
+    lines.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return 0;
+}
+
+std::uint64_t number_in(const char* path) {
+  std::uint64_t number = std::numeric_limits<std::uint64_t>::max();
+  std::ifstream file(path);
+  return file >> number ? number : std::numeric_limits<std::uint64_t>::max();
+}
+
+std::uint64_t free_bytes() {
+  std::uint64_t bytes = std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t available = said_by_meminfo("MemAvailable:");
+  if (available > 0) bytes = available + said_by_meminfo("SwapFree:");
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    bytes = std::min<std::uint64_t>(bytes, limit.rlim_cur);
+  }
+  // Of a container; "max" where there is none.
+  return std::min(bytes, number_in("/sys/fs/cgroup/memory.max"));
+}
+
+bool keeps_residual(const std::string& codec) {
+  return !make_codec(codec)->make_encoder(1)->residual().empty();
+}
+
+// Arrays as large as the model that moving it takes.
+std::uint64_t copies_of_descent(const TrainConfig& config) {
+  const bool adam = config.optimizer.starts_with("adam");
+  return (adam ? 2U : config.momentum > 0 ? 1U : 0U) + (config.ema > 0 ? 1U : 0U);
+}
+
+std::string gigabytes(std::uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f GB", 1e-9 * static_cast<double>(bytes));
+  return text;
+}
+
+}  // namespace
+
+std::uint64_t least_memory_bytes(const TrainConfig& config) {
+  const Job job = job_of(config);
+  std::uint64_t values = 0;
+  for (const TensorInfo& tensor : job.tensors) values += tensor.elems();
+  const bool here = config.transport == kInProcess;
+  const auto workers = static_cast<std::uint64_t>(here ? config.workers : 1);
+  // Parameters and their gradients. With rules of one's own a policy may leave no residual.
+  std::uint64_t of_worker = 2;
+  if (config.policy == "auto" && keeps_residual(config.push_codec)) ++of_worker;
+  std::uint64_t copies = 0;
+  if (workers_own_model(job)) {
+    of_worker += copies_of_descent(config);
+  } else if (here) {
+    copies += 1 + copies_of_descent(config);
+  }
+  return (copies + workers * of_worker) * values * sizeof(float);
+}
+
+void check_memory(const TrainConfig& config) {
+  const std::uint64_t needed = least_memory_bytes(config);
+  const std::uint64_t there = free_bytes();
+  if (needed <= there) return;
+  throw Error(ErrorCode::kResourceExhausted,
+              std::to_string(config.workers) + " workers with " + config.model + " and " +
+                  config.exchange + " take " + gigabytes(needed) +
+                  " of memory and more, and there are " + gigabytes(there) +
+                  "; use fewer workers, a smaller model or a machine with more");
+}
+
+}  // namespace tersewire::trainer
