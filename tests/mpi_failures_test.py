@@ -134,8 +134,7 @@ class Failures(unittest.TestCase):
                 self.assertIn(DEADLINE_EXCEEDED, [code for code, _ in ended.values()])
                 for code, sentence in ended.values():
                     self.assertIn(code, [DEADLINE_EXCEEDED, ABORTED])
-                    self.assertIn("nothing arrived for 2000 ms", sentence)
-                    self.assertIn(f"rank {rank} has given no sign of life", sentence)
+                    self.assertRegex(sentence, f"rank \\d has heard nothing of rank {rank} for \\S+ s ")
 
     def test_a_rank_that_is_busy_for_ten_times_the_deadline(self):
         cases = [("parameter-server", 0), ("ring", 1), ("weight-average", 2)]
@@ -148,7 +147,7 @@ class Failures(unittest.TestCase):
         ended = self.start("hang", 1)
         for rank in (0, 2):
             self.assertIn(ended[rank][0], [DEADLINE_EXCEEDED, ABORTED])
-            self.assertIn("nothing arrived for 4000 ms", ended[rank][1])
+            self.assertRegex(ended[rank][1], r"nothing has arrived at rank \d for 4 s ")
             self.assertIn("progress limit", ended[rank][1])
         self.assertNotIn(1, ended)
 

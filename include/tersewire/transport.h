@@ -77,10 +77,10 @@ class Transport {
   [[nodiscard]] virtual std::uint64_t bytes_received() const noexcept = 0;
 };
 
-// The next message from anyone. Throws kDeadlineExceeded, with what it waited for in the sentence,
-// where nothing has arrived for limits.deadline and a node has been silent for as long or all
-// others are gone, and where nothing has arrived for limits.progress_limit; like receive()
-// otherwise. Time for which this process was suspended does not count. Any thread.
+// The next message from anyone. Throws kDeadlineExceeded, with the silent node and what it waited
+// for in the sentence, where nothing has arrived for limits.deadline and a node has been silent for
+// as long or all others are gone, and where nothing has arrived for limits.progress_limit; like
+// receive() otherwise. Time for which this process was suspended does not count. Any thread.
 Incoming receive_within(Transport& transport, const WaitLimits& limits,
                         const std::string& waited_for);
 

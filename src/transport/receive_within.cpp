@@ -19,21 +19,28 @@ milliseconds since(Clock::time_point time) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - time);
 }
 
-// A peer that has been silent for too long, or that none is left; none: all is well.
-std::optional<std::string> what_is_wrong(const Transport& transport, milliseconds deadline) {
+double seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
+
+// Throws where a peer has been silent for too long, or none is left.
+void check_peers(const Transport& transport, milliseconds deadline, const std::string& waited_for) {
   bool alone = transport.size() > 1;
   for (int rank = 0; rank < transport.size(); ++rank) {
     if (rank == transport.rank()) continue;
     const Peer peer = transport.peer(rank);
     if (peer.gone) continue;
     alone = false;
-    if (since(peer.heard) >= deadline) {
-      return fmt::format("rank {} has given no sign of life for {} ms; look whether it is running",
-                         rank, since(peer.heard).count());
-    }
+    const milliseconds silent = since(peer.heard);
+    if (silent < deadline) continue;
+    fail(ErrorCode::kDeadlineExceeded,
+         "rank {} has heard nothing of rank {} for {:.3g} s while waiting for {}; look whether it "
+         "is running",
+         transport.rank(), rank, seconds(silent), waited_for);
   }
-  if (!alone) return std::nullopt;
-  return "every other node has left the network; look why they ended before this one";
+  if (!alone) return;
+  fail(ErrorCode::kDeadlineExceeded,
+       "rank {} was left alone while waiting for {}: every other node has left the network; look "
+       "why they ended before this one",
+       transport.rank(), waited_for);
 }
 
 }  // namespace
@@ -48,17 +55,13 @@ Incoming receive_within(Transport& transport, const WaitLimits& limits,
     const milliseconds took = since(began);
     waited += std::min(took, look + kLate);
     if (took > look + kLate) continue;  // what peers said meanwhile is heard now
-    if (waited >= limits.deadline) {
-      if (const auto wrong = what_is_wrong(transport, limits.deadline)) {
-        fail(ErrorCode::kDeadlineExceeded, "nothing arrived for {} ms while waiting for {}: {}",
-             limits.deadline.count(), waited_for, *wrong);
-      }
-    }
+    if (waited >= limits.deadline) check_peers(transport, limits.deadline, waited_for);
     if (waited >= limits.progress_limit) {
       fail(ErrorCode::kDeadlineExceeded,
-           "nothing arrived for {} ms while waiting for {}, though every other node is alive; look "
-           "for one that computes or writes without end, or raise the progress limit",
-           limits.progress_limit.count(), waited_for);
+           "nothing has arrived at rank {} for {:.3g} s while waiting for {}, though every other "
+           "node is alive; look for one that computes or writes without end, or raise the progress "
+           "limit",
+           transport.rank(), seconds(limits.progress_limit), waited_for);
     }
   }
 }
