@@ -74,6 +74,9 @@ struct Job {
   // costs two small messages a worker and bucket, the time of a round trip, and a copy of the
   // gradients. Not for jobs with backup workers, nor for weight-average:mode=asynchronous.
   bool raw_from_all = false;
+  // So many exchanges, from the first on, are not compressed: everything in them travels as it is,
+  // and residuals stay as they were.
+  std::uint64_t warm_up_steps = 0;
   // Once in so many exchanges, from the first on, and at the end, workers compare checksums of
   // their parameters, and a job whose replicas have drifted apart ends. 0: never.
   std::uint64_t checksum_steps = 100;
@@ -114,14 +117,15 @@ struct Counters {
   double exchange_seconds = 0;  // on the clock, from a step's first push until all had arrived
 };
 
-// A worker's view of a job. One thread at a time.
+// A worker's view of a job. One thread at a time, but for mean(), in which a second one may wait.
 //
 // Per step: begin_step(); then for each tensor, in forward order, pull() just before it is used;
 // then for each tensor, in backward order, push() as soon as its gradient is there. Every tensor is
-// pushed in every step. After the last step, the same for all workers: finish(). Every function
-// throws kAborted where another node failed, kDeadlineExceeded where nothing arrived within
-// Job::deadline or Job::progress_limit and kDataLoss for a malformed message; the job is then over
-// on every node.
+// pushed in every step. After the last step, the same for all workers: finish(). Who applies
+// gradients elsewhere takes their mean() in the same step instead, and pulls nothing. Every
+// function throws kAborted where another node failed, kDeadlineExceeded where nothing arrived
+// within Job::deadline or Job::progress_limit and kDataLoss for a malformed message; the job is
+// then over on every node.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -143,16 +147,26 @@ class Communicator {
   // order.
   virtual void push(std::size_t tensor, std::span<const float> gradient) = 0;
 
+  // Waits for the mean gradient over the workers of a tensor that was pushed in this step, and
+  // overwrites `mean` (as many values as the tensor) with it: the same bits on every worker. It
+  // travels when the tensors that share its buckets (Job::bucket_bytes) have been pushed too. Of a
+  // step every tensor's mean is taken, in any order, before the next begins; the job's Update is
+  // not called. Another thread may push later tensors meanwhile, or wait for another one's mean. A
+  // worker that has taken all means of the last step that it pushed may leave without finish(). For
+  // jobs in which workers own the model, but not for weight-average nor with Job::local_steps:
+  // kFailedPrecondition there, and for a tensor that was not pushed in this step or has been taken.
+  // Cost: a pass over the values.
+  virtual void mean(std::size_t tensor, std::span<float> mean) = 0;
+
   // Tells the servers that this worker is done, waits for the deltas of the last step and adds
   // them: `parameters[i]` is tensor i, as for pull().
   virtual void finish(std::span<const std::span<float>> parameters) = 0;
 
   // What this node would lose in a restart, after the last step before the one begun. Every tensor
-  // must have been pulled since begin_step(), and none pushed. Where the node has a colocated
-  // server, its state is in it, and that step (with Job::local_steps: the last that was exchanged)
-  // must be one that Job::state_steps divides, and one of this communicator. Throws
-  // kFailedPrecondition where something is not so, and kInvalidArgument for a job that has no
-  // states; the job goes on all the same. Cost: a copy of the residuals.
+  // must have been pulled since begin_step(), and none pushed; or all means of the step begun have
+  // been taken, and it is the last in the state. Where the node has a colocated server, its state
+  // is in it. Throws kFailedPrecondition where something is not so, and kInvalidArgument for a job
+  // that has no states; the job goes on all the same. Cost: a copy of the residuals.
   virtual NodeState state() = 0;
 
   // What this worker's encoders keep back of what it pushes, as NodeState::pushed: for watching, in

@@ -193,7 +193,11 @@ std::unique_ptr<Communicator> make_colocated(const std::shared_ptr<const Placeme
   return make_colocated_worker(
       transport, shards,
       {.make_worker =
-           [=](Transport& half) { return make_worker(placement, half, at_worker, pool, resume); },
+           [=](Transport& half) {
+             return with_progress(half, [=](Transport& end) {
+               return make_worker(placement, end, at_worker, pool, resume);
+             });
+           },
        .make_server =
            [=](Transport& half) { return make_server(placement, half, at_server, pool, resume); }});
 }

@@ -28,14 +28,15 @@ class AllGatherWorker final : public Worker {
   [[nodiscard]] bool change_is_here(std::size_t part) const override {
     return parts_[part].gradients.complete();
   }
-  void apply_change(std::size_t part, std::span<float> parameters) override;
+  void apply_change(std::size_t part, std::span<float> parameters) override {
+    apply_mean(update_, part, parameters);
+  }
+  void take_mean(std::size_t part, std::span<float> mean) override;
   [[nodiscard]] std::vector<ResidualRun> residual_runs() override { return residuals_of(parts_); }
 
   Update update_;
   std::vector<GatheredPart> parts_;
-  // Shared by all parts: one is worked on at a time.
-  Floats mean_;
-  Bytes payload_;
+  Bytes payload_;  // shared by all parts: one is worked on at a time
 };
 
 void AllGatherWorker::contribute(std::size_t part, std::uint64_t step,
@@ -68,14 +69,10 @@ void AllGatherWorker::keep(Received received) {
   }
 }
 
-void AllGatherWorker::apply_change(std::size_t part, std::span<float> parameters) {
-  mean_.resize(parameters.size());
-  counters_.pulled_values += parameters.size() * static_cast<std::size_t>(job().workers - 1);
-  {
-    const Stopwatch watch(counters_.decode_seconds, processor_seconds);
-    parts_[part].gradients.average(applied_step(part) + 1, mean_, pool());
-  }
-  apply_mean(update_, part, mean_, parameters);
+void AllGatherWorker::take_mean(std::size_t part, std::span<float> mean) {
+  counters_.pulled_values += mean.size() * static_cast<std::size_t>(job().workers - 1);
+  const Stopwatch watch(counters_.decode_seconds, processor_seconds);
+  parts_[part].gradients.average(applied_step(part) + 1, mean, pool());
 }
 
 }  // namespace

@@ -73,6 +73,13 @@ class SharedEnd {
     stop_ = true;
     if (receiving_.joinable()) receiving_.join();
   }
+  // The node's worker is gone: its server ends, which ends the job for nobody else.
+  void leave() {
+    left_ = true;
+    to_server_.put_failure(
+        std::make_exception_ptr(Error(ErrorCode::kAborted, "this node's worker has left the job")));
+  }
+  [[nodiscard]] bool has_left() const { return left_; }
 
   [[nodiscard]] Transport& network() { return network_; }
   [[nodiscard]] int workers() const { return network_.size(); }
@@ -100,6 +107,7 @@ class SharedEnd {
   Inbox to_worker_;
   Inbox to_server_;
   std::atomic<bool> stop_{false};
+  std::atomic<bool> left_{false};
   std::thread receiving_;
 };
 
@@ -152,6 +160,7 @@ class Half final : public Transport {
     return end_.inbox(server_).take(timeout);
   }
   void abort(const std::string& reason) noexcept override {
+    if (end_.has_left()) return;
     try {
       end_.network().abort(with_nodes(reason, end_.workers()));
     } catch (...) {
@@ -189,8 +198,9 @@ class ColocatedWorker final : public Communicator {
     if (serves) serving_ = std::thread([this] { run_server(); });
   }
   ~ColocatedWorker() override {
-    // A worker that has not finished ends the job, and its server with it.
+    // A worker that is not through with its last step ends the job.
     worker_.reset();
+    end_.leave();
     if (serving_.joinable()) serving_.join();
   }
   ColocatedWorker(const ColocatedWorker&) = delete;
@@ -206,6 +216,9 @@ class ColocatedWorker final : public Communicator {
   }
   void push(std::size_t tensor, std::span<const float> gradient) override {
     run_worker([&] { worker_->push(tensor, gradient); });
+  }
+  void mean(std::size_t tensor, std::span<float> mean) override {
+    run_worker([&] { worker_->mean(tensor, mean); });
   }
   void finish(std::span<const std::span<float>> parameters) override {
     run_worker([&] {
@@ -230,10 +243,7 @@ class ColocatedWorker final : public Communicator {
  private:
   void run_server() {
     try {
-      serve(*server_, server_half_, [this](NodeState state) {
-        const std::lock_guard lock(saved_mutex_);
-        saved_ = std::move(state);
-      });
+      serve(*server_, server_half_, {});
     } catch (...) {
       // It has ended the job, which the worker hears of.
       server_failure_ = std::current_exception();
@@ -280,25 +290,15 @@ class ColocatedWorker final : public Communicator {
   Half server_half_;
   std::unique_ptr<Server> server_;  // null: the node has none
   std::unique_ptr<Communicator> worker_;
-  std::mutex saved_mutex_;
-  std::optional<NodeState> saved_;  // the server's latest
   std::thread serving_;
   std::exception_ptr server_failure_;
 };
 
-// The server saved it before it sent the last of what the worker has pulled, and saves no other
-// before the worker has pushed again.
+// The worker has pulled all that its server encoded, which encodes nothing of the next step before
+// the worker has pushed to it again.
 NodeState ColocatedWorker::state() {
   NodeState state = worker_->state();
-  if (!server_) return state;
-  const std::lock_guard lock(saved_mutex_);
-  if (!saved_ || saved_->step != state.step) {
-    fail(ErrorCode::kFailedPrecondition,
-         "this node's server has not saved its state after step {}; take the state after a step "
-         "that Job::state_steps divides, and not before the first one",
-         state.step);
-  }
-  state.pulled = saved_->pulled;
+  if (server_) state.pulled = server_->state(state.step).pulled;
   return state;
 }
 

@@ -32,6 +32,7 @@ class LocalSteps final : public Communicator {
   std::uint64_t begin_step() override;
   void pull(std::size_t tensor, std::span<float> parameters) override;
   void push(std::size_t tensor, std::span<const float> gradient) override;
+  void mean(std::size_t tensor, std::span<float> mean) override { exchange_->mean(tensor, mean); }
   void finish(std::span<const std::span<float>> parameters) override;
   NodeState state() override;
   [[nodiscard]] std::vector<std::vector<float>> residuals() override {

@@ -34,9 +34,11 @@ class ParameterServer final : public Server {
 
   void resume(const NodeState& state) override;
   Counters run(const SaveState& save) override;
+  [[nodiscard]] NodeState state(std::uint64_t exchange) override;
 
  private:
   void take(Received received);
+  [[nodiscard]] WaitLimits wait_limits() const;
   void save_after(std::uint64_t step);
   void take_push(const Received& received, const Frame& frame);
   void take_offer(const Received& received);
@@ -134,9 +136,24 @@ void ParameterServer::resume(const NodeState& state) {
 
 void ParameterServer::save_after(std::uint64_t step) {
   if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, parts_)) return;
-  NodeState state = empty_state(*placement_, step);
+  save_(state(step));
+}
+
+NodeState ParameterServer::state(std::uint64_t exchange) {
+  NodeState state = empty_state(*placement_, exchange);
   (is_root() ? state.pulled : state.pushed) = save_residuals(*placement_, residuals_of(parts_));
-  save_(std::move(state));
+  return state;
+}
+
+// The worker on a colocated server's node has limits of its own: for as long as it pushes nothing,
+// its server has nothing to wait for.
+WaitLimits ParameterServer::wait_limits() const {
+  WaitLimits limits = job_.wait_limits();
+  const auto own = static_cast<std::size_t>(transport_.rank() - job_.workers);
+  if (job_.servers == Job::kColocated && !done_[own]) {
+    limits.progress_limit = std::chrono::milliseconds::max();
+  }
+  return limits;
 }
 
 Counters ParameterServer::run(const SaveState& save) {
@@ -144,8 +161,7 @@ Counters ParameterServer::run(const SaveState& save) {
   while (!is_over()) {
     Received received = [&] {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-      return receive_parsed(transport_, job_.wait_limits(),
-                            is_root() ? "pushes" : "pushes or pulls");
+      return receive_parsed(transport_, wait_limits(), is_root() ? "pushes" : "pushes or pulls");
     }();
     take(std::move(received));
   }
@@ -365,6 +381,9 @@ void ParameterServer::encode_result(std::size_t part, std::span<const float> val
     encoded = with_context(
         [&] { return fmt::format("{} of {}", is_root() ? "delta" : "mean", name(part)); },
         [&] {
+          if (state.step <= job_.warm_up_steps) {
+            return encode_plain(*state.encoder, values, state.step, payload_, pool_);
+          }
           return passes_on_raw(state)
                      ? encode_raw(*state.encoder, values, state.step, payload_, pool_)
                      : state.encoder->encode(values, state.step, payload_, pool_);

@@ -47,6 +47,7 @@ class ParameterServerWorker final : public Worker {
     return !parts_[part].deltas.empty();
   }
   void apply_change(std::size_t part, std::span<float> parameters) override;
+  void take_mean(std::size_t part, std::span<float> mean) override;
   [[nodiscard]] std::uint64_t next_step() const override {
     return job().backup_workers > 0 ? std::max(step(), newest_delta_) + 1 : step() + 1;
   }
@@ -65,7 +66,9 @@ class ParameterServerWorker final : public Worker {
   void send_push(std::size_t part, const Encoded& encoded);
   void take_delta(const Received& received, const Frame& frame,
                   std::optional<ByteView> contributors);
-  void decode_change(std::size_t part, const Delta& delta, std::span<float> parameters);
+  // The next delta, settled, and then what it says, by `take`.
+  template <typename Take>
+  void take_next(std::size_t part, const Take& take);
   void settle_push(std::size_t part, const Delta& delta);
 
   Update update_;  // none: the servers own the model
@@ -74,9 +77,7 @@ class ParameterServerWorker final : public Worker {
   Scalers offers_;
   std::size_t offered_ = 0;
   std::uint64_t awaited_step_ = 0;  // of the agreement that this worker waits for; 0: of none
-  // Shared by all parts: one is worked on at a time.
-  Floats mean_;
-  Bytes payload_;
+  Bytes payload_;                   // shared by all parts: one is worked on at a time
   std::uint64_t newest_delta_ = 0;
 };
 
@@ -187,29 +188,30 @@ void ParameterServerWorker::take_delta(const Received& received, const Frame& fr
   state.deltas.push_back({step, received.bytes, frame, contributors});
 }
 
-void ParameterServerWorker::apply_change(std::size_t part, std::span<float> parameters) {
+template <typename Take>
+void ParameterServerWorker::take_next(std::size_t part, const Take& take) {
   WorkerPart& state = parts_[part];
   const Delta delta = std::move(state.deltas.front());
   state.deltas.pop_front();
   with_context([&] { return "delta of " + name(part); },
                [&] {
                  settle_push(part, delta);
-                 decode_change(part, delta, parameters);
+                 const Stopwatch watch(counters_.decode_seconds, processor_seconds);
+                 take(delta.frame);
                });
-  counters_.pulled_values += parameters.size();
+  counters_.pulled_values += parts()[part].elems;
 }
 
-void ParameterServerWorker::decode_change(std::size_t part, const Delta& delta,
-                                          std::span<float> parameters) {
-  {
-    const Stopwatch watch(counters_.decode_seconds, processor_seconds);
-    if (!update_) {
-      return decode_add(delta.frame.codec, delta.frame.payload, 1.0F, parameters, pool());
-    }
-    mean_.resize(parameters.size());
-    decode(delta.frame.codec, delta.frame.payload, mean_, pool());
-  }
-  apply_mean(update_, part, mean_, parameters);
+void ParameterServerWorker::apply_change(std::size_t part, std::span<float> parameters) {
+  if (update_) return apply_mean(update_, part, parameters);
+  take_next(part, [&](const Frame& frame) {
+    decode_add(frame.codec, frame.payload, 1.0F, parameters, pool());
+  });
+}
+
+void ParameterServerWorker::take_mean(std::size_t part, std::span<float> mean) {
+  if (!update_) return Worker::take_mean(part, mean);
+  take_next(part, [&](const Frame& frame) { decode(frame.codec, frame.payload, mean, pool()); });
 }
 
 // Nothing lost: what the server did not use goes back to the residual.

@@ -39,19 +39,29 @@ class Turns {
     moved_.notify_all();
   }
 
+  // After a call of the application, with the lock: it may be what another one waits for.
+  void called() {
+    if (awaiting_ > 0) passed();
+  }
+
   // In a call of the application: lets messages pass that wait.
   void let_pass(Lock& lock) {
     if (waiting_ > 0) moved_.wait(lock, [&, before = passed_] { return passed_ > before; });
   }
-  // The same, and waits for one. Returns whether one came in time.
+  // The same, and waits for one, or for another call. Returns whether one came in time.
   bool await(Lock& lock, std::chrono::milliseconds timeout) {
-    return moved_.wait_for(lock, timeout, [&, before = passed_] { return passed_ > before; });
+    ++awaiting_;
+    const bool came =
+        moved_.wait_for(lock, timeout, [&, before = passed_] { return passed_ > before; });
+    --awaiting_;
+    return came;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable moved_;
   std::atomic<int> waiting_{0};
+  int awaiting_ = 0;
   std::uint64_t passed_ = 0;
 };
 
@@ -75,15 +85,21 @@ class Progress final : public Communicator {
   void push(std::size_t tensor, std::span<const float> gradient) override {
     in_turn([&] { worker_->push(tensor, gradient); });
   }
+  void mean(std::size_t tensor, std::span<float> mean) override {
+    in_turn([&] { worker_->mean(tensor, mean); });
+  }
   void finish(std::span<const std::span<float>> parameters) override {
     in_turn([&] { worker_->finish(parameters); });
     stop();  // what comes from now on is for whoever uses the network next
   }
+  // Both can be had when the job is over, too.
   NodeState state() override {
-    return in_turn([&] { return worker_->state(); });
+    const auto lock = turns_.take();
+    return worker_->state();
   }
   [[nodiscard]] std::vector<std::vector<float>> residuals() override {
-    return in_turn([&] { return worker_->residuals(); });
+    const auto lock = turns_.take();
+    return worker_->residuals();
   }
   [[nodiscard]] const Counters& counters() const noexcept override {
     const auto lock = turns_.take();
@@ -121,10 +137,10 @@ class Progress final : public Communicator {
 
   template <typename Task>
   std::invoke_result_t<Task&> in_turn(Task&& task) {
-    lock_ = turns_.take();
-    // Given back when the call ends, however it does.
-    const std::unique_ptr<Turns::Lock, void (*)(Turns::Lock*)> held(
-        &lock_, [](Turns::Lock* lock) { lock->unlock(); });
+    Turns::Lock lock = turns_.take();
+    turn_ = &lock;
+    const std::unique_ptr<Turns, void (*)(Turns*)> tells(&turns_,
+                                                         [](Turns* turns) { turns->called(); });
     rethrow_failure();
     try {
       return task();
@@ -139,8 +155,11 @@ class Progress final : public Communicator {
     const bool looks_only = timeout.count() == 0;
     // The thread may not have heard yet that the job is over.
     if (looks_only) static_cast<void>(network_.peer(network_.rank()));
-    if (looks_only) turns_.let_pass(lock_);
-    const bool came = !looks_only && turns_.await(lock_, timeout);
+    // Another call may have its turn meanwhile.
+    Turns::Lock* const own = turn_;
+    if (looks_only) turns_.let_pass(*own);
+    const bool came = !looks_only && turns_.await(*own, timeout);
+    turn_ = own;
     if (failure_) fail(ErrorCode::kAborted, "the job has ended");
     return came;
   }
@@ -158,7 +177,7 @@ class Progress final : public Communicator {
   Transport& network_;
   End end_;
   mutable Turns turns_;
-  Turns::Lock lock_;  // of the application's call
+  Turns::Lock* turn_ = nullptr;  // of the application's call that has it
   std::exception_ptr failure_;
   mutable Counters counters_;
   std::unique_ptr<Worker> worker_;

@@ -34,10 +34,16 @@ std::vector<bool> not_finite_in(int from, const Message& message, std::size_t pa
 
 }  // namespace
 
-Encoded encode_raw(Encoder& encoder, std::span<const float> values, std::uint64_t step, Bytes& out,
-                   ThreadPool* pool) {
+Encoded encode_plain(Encoder& encoder, std::span<const float> values, std::uint64_t step,
+                     Bytes& out, ThreadPool* pool) {
   if (!is_finite(values)) return encoder.encode(values, step, out, pool);
   append(out, values.data(), values.size_bytes());
+  return {.codec = CodecId::kFp32, .not_finite = false};
+}
+
+Encoded encode_raw(Encoder& encoder, std::span<const float> values, std::uint64_t step, Bytes& out,
+                   ThreadPool* pool) {
+  encode_plain(encoder, values, step, out, pool);
   return {.codec = CodecId::kFp32, .not_finite = true};
 }
 

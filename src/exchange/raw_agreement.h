@@ -14,6 +14,11 @@
 
 namespace tersewire {
 
+// The values as they are, which leaves the residual as it was; those that are not finite travel as
+// their codec has it.
+Encoded encode_plain(Encoder& encoder, std::span<const float> values, std::uint64_t step,
+                     Bytes& out, ThreadPool* pool);
+
 // What travels of values that are not finite here or elsewhere: they themselves, which leaves the
 // residual as it was. Where they are finite their codec is not asked whether it rejects others.
 Encoded encode_raw(Encoder& encoder, std::span<const float> values, std::uint64_t step, Bytes& out,

@@ -48,7 +48,10 @@ class RingWorker final : public Worker {
     const Bucket& bucket = buckets_[layout_.place(part).bucket];
     return bucket.step == applied_step(part) + 1 && bucket.tasks_done == schedule_.size();
   }
-  void apply_change(std::size_t part, std::span<float> parameters) override;
+  void apply_change(std::size_t part, std::span<float> parameters) override {
+    apply_mean(update_, part, parameters);
+  }
+  void take_mean(std::size_t part, std::span<float> mean) override;
   void say_done() override;
   [[nodiscard]] std::vector<ResidualRun> residual_runs() override;
   void skip_to(std::uint64_t step) override {
@@ -84,7 +87,6 @@ class RingWorker final : public Worker {
   std::vector<Source> sources_;
   Update update_;
   std::deque<Bucket> buckets_;
-  Floats mean_;
   Bytes payload_;
 };
 
@@ -333,14 +335,12 @@ void RingWorker::decode_frame(std::size_t number, const RingTask& task, PieceRan
   });
 }
 
-void RingWorker::apply_change(std::size_t part, std::span<float> parameters) {
+void RingWorker::take_mean(std::size_t part, std::span<float> mean) {
   const RingLayout::Place place = layout_.place(part);
   const float weight = 1.0F / static_cast<float>(job().workers);
   const std::span<const float> sum =
-      std::span(buckets_[place.bucket].values).subspan(place.offset, parameters.size());
-  mean_.resize(sum.size());
-  std::ranges::transform(sum, mean_.begin(), [&](float value) { return value * weight; });
-  apply_mean(update_, part, mean_, parameters);
+      std::span(buckets_[place.bucket].values).subspan(place.offset, mean.size());
+  std::ranges::transform(sum, mean.begin(), [&](float value) { return value * weight; });
 }
 
 std::vector<ResidualRun> RingWorker::residual_runs() {

@@ -30,6 +30,7 @@ class RingAggregator final : public Server {
 
   void resume(const NodeState& state) override;
   Counters run(const SaveState& save) override;
+  [[nodiscard]] NodeState state(std::uint64_t exchange) override;
 
  private:
   void take(const Received& received);
@@ -106,9 +107,13 @@ void RingAggregator::resume(const NodeState& state) {
 
 void RingAggregator::save_after(std::uint64_t step) {
   if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, blocks_)) return;
-  NodeState state = empty_state(*placement_, step);
+  save_(state(step));
+}
+
+NodeState RingAggregator::state(std::uint64_t exchange) {
+  NodeState state = empty_state(*placement_, exchange);
   state.pulled = save_residuals(*placement_, residual_runs());
-  save_(std::move(state));
+  return state;
 }
 
 Counters RingAggregator::run(const SaveState& save) {
@@ -223,6 +228,9 @@ SharedBytes RingAggregator::encoded_sum(std::uint32_t id) {
     encoded =
         with_context([&] { return "sum of " + name(id); },
                      [&] {
+                       if (block.step <= placement_->job.warm_up_steps) {
+                         return encode_plain(*block.encoder, sum_, block.step, payload_, pool_);
+                       }
                        return raw ? encode_raw(*block.encoder, sum_, block.step, payload_, pool_)
                                   : block.encoder->encode(sum_, block.step, payload_, pool_);
                      });

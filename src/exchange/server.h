@@ -15,6 +15,10 @@ class Server {
   // where its residuals are not this server's.
   virtual void resume(const NodeState& state) = 0;
 
+  // What it would lose in a restart after this exchange: while nothing of the next can have been
+  // encoded.
+  [[nodiscard]] virtual NodeState state(std::uint64_t exchange) = 0;
+
   // Until every worker is done; `save` as run_server() says. The caller ends the job where it
   // throws.
   virtual Counters run(const SaveState& save) = 0;

@@ -25,7 +25,8 @@ Worker::Worker(std::shared_ptr<const Placement> placement, Transport& transport,
 }
 
 Worker::~Worker() {
-  if (!finished_) transport_.abort(me_ + " left the job before it was finished");
+  if (finished_ || has_taken_means()) return;
+  transport_.abort(me_ + " left the job before it was finished");
 }
 
 std::size_t Worker::part_in(int from, const Frame& frame) const {
@@ -48,14 +49,15 @@ void Worker::resume(const NodeState& state) {
 
 NodeState Worker::state() {
   check_has_states(job(), placement().options);
-  for (std::size_t i = 0; i < progress_.size(); ++i) {
+  const bool took_means = !finished_ && has_taken_means();
+  for (std::size_t i = 0; i < progress_.size() && !took_means; ++i) {
     if (progress_[i].applied_step + 1 == step_ && progress_[i].pushed_step < step_) continue;
     fail(ErrorCode::kFailedPrecondition,
          "{} is not between its pull and its push of step {}; take the state when every tensor has "
          "been pulled in a step, and none has been pushed",
          name(i), step_);
   }
-  NodeState state = empty_state(*placement_, step_ - 1);
+  NodeState state = empty_state(*placement_, took_means ? step_ : step_ - 1);
   state.pushed = save_residuals(*placement_, residual_runs());
   return state;
 }
@@ -103,6 +105,36 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
       keep_what_has_arrived();
     }
   });
+}
+
+void Worker::mean(std::size_t tensor, std::span<float> mean) {
+  guarded([&] {
+    check_values(tensor, mean.size());
+    const std::size_t first = placement_->first_part[tensor];
+    if (job().local_steps > 1 || pushed_step(first) != step_ || applied_step(first) + 1 != step_) {
+      fail(ErrorCode::kFailedPrecondition,
+           "tensor '{}' has no mean to be taken in step {}; push it first, and take its mean once",
+           job().tensors[tensor].name, step_);
+    }
+    wait_for_change(tensor, "the mean of ");
+    for (std::size_t part = first; part < placement_->first_part[tensor + 1]; ++part) {
+      take_mean(part, mean.subspan(parts()[part].begin, parts()[part].elems));
+      note_applied(++progress_[part].applied_step);
+    }
+    keep_what_has_arrived();
+  });
+}
+
+void Worker::take_mean(std::size_t /*part*/, std::span<float> /*mean*/) {
+  fail(ErrorCode::kFailedPrecondition,
+       "exchange {} has no mean gradient of a step; use gradient-server, all-gather or ring",
+       job().exchange);
+}
+
+bool Worker::has_taken_means() const {
+  return step_ > step_before_first_ && std::ranges::all_of(progress_, [&](const Progress& part) {
+           return part.pushed_step == step_ && part.applied_step == step_;
+         });
 }
 
 void Worker::submit(std::size_t part, std::uint64_t step, std::span<const float> values) {
@@ -221,14 +253,19 @@ void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> p
   }
   // All parts of a step or none, so that a tensor always holds those of one step.
   while (applied_step(first) < step) {
-    for (std::size_t part = first; part < end; ++part) {
-      while (!change_is_here(part)) wait_for("the delta of " + name(part));
-    }
+    wait_for_change(tensor, "the delta of ");
     for (std::size_t part = first; part < end; ++part) {
       apply_change(part, of_part(part));
       note_applied(++progress_[part].applied_step);
     }
     keep_what_has_arrived();
+  }
+}
+
+void Worker::wait_for_change(std::size_t tensor, const char* what) {
+  for (std::size_t part = placement_->first_part[tensor]; part < placement_->first_part[tensor + 1];
+       ++part) {
+    while (!change_is_here(part)) wait_for(what + name(part));
   }
 }
 
@@ -260,6 +297,9 @@ Encoded Worker::encode(Encoder& encoder, std::size_t part, std::uint64_t step,
   const Encoded encoded =
       with_context([&] { return name(part); },
                    [&] {
+                     if (step <= job().warm_up_steps) {
+                       return encode_plain(encoder, values, step, out, pool_);
+                     }
                      if (travels_raw(part, step)) {
                        return encode_raw(encoder, values, step, out, pool_);
                      }

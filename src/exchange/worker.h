@@ -35,6 +35,7 @@ class Worker : public Communicator {
   std::uint64_t begin_step() final;
   void pull(std::size_t tensor, std::span<float> parameters) final;
   void push(std::size_t tensor, std::span<const float> gradient) final;
+  void mean(std::size_t tensor, std::span<float> mean) final;
   void finish(std::span<const std::span<float>> parameters) final;
   NodeState state() final;
   [[nodiscard]] std::vector<std::vector<float>> residuals() final;
@@ -52,8 +53,10 @@ class Worker : public Communicator {
   // The next change of this part's parameters, of the step after applied_step(): whether all that
   // it needs has arrived ...
   [[nodiscard]] virtual bool change_is_here(std::size_t part) const = 0;
-  // ... and then, applied.
+  // ... and then, applied ...
   virtual void apply_change(std::size_t part, std::span<float> parameters) = 0;
+  // ... or the mean gradient itself, which overwrites `mean`, where the exchange has it.
+  virtual void take_mean(std::size_t part, std::span<float> mean);
 
   // What the encoders keep.
   [[nodiscard]] virtual std::vector<ResidualRun> residual_runs() = 0;
@@ -75,9 +78,15 @@ class Worker : public Communicator {
   // Has values of this step contributed: at once, or, with Job::raw_from_all, a copy of them, when
   // workers have agreed on what travels raw.
   void submit(std::size_t part, std::uint64_t step, std::span<const float> values);
-  // Turns the mean gradient into a change of the parameters, where workers own the model.
+  // Turns the mean gradient into a change of the parameters, where workers own the model ...
   void apply_mean(const Update& update, std::size_t part, std::span<const float> mean,
                   std::span<float> parameters);
+  // ... that which take_mean() gives.
+  void apply_mean(const Update& update, std::size_t part, std::span<float> parameters) {
+    mean_.resize(parameters.size());
+    take_mean(part, mean_);
+    apply_mean(update, part, mean_, parameters);
+  }
   // Encodes values that belong to `part` and to `step`, under the scalers that workers agreed on
   // where there are some, and counts that.
   Encoded encode(Encoder& encoder, std::size_t part, std::uint64_t step,
@@ -87,7 +96,7 @@ class Worker : public Communicator {
   SharedBytes fuse(MessageKind kind, std::uint64_t step, std::size_t part, const Encoded& encoded,
                    ByteView payload);
   void send(int to, const SharedBytes& bytes);
-  // Whether a part that is not finite on some worker travels as it is in this step.
+  // Whether a part travels as it is in this step because it is not finite on some worker.
   [[nodiscard]] bool travels_raw(std::size_t part, std::uint64_t step) const {
     return held_ && held_->travels_raw(part, step);
   }
@@ -155,6 +164,9 @@ class Worker : public Communicator {
                                      std::forward<Task>(task));
   }
   void check_values(std::size_t tensor, std::size_t given) const;
+  void wait_for_change(std::size_t tensor, const char* what);
+  // Whether the means of the step begun have been taken, of all tensors.
+  [[nodiscard]] bool has_taken_means() const;
   void bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters);
   void note_applied(std::uint64_t step);
   [[nodiscard]] std::size_t window_bytes() const;
@@ -186,6 +198,8 @@ class Worker : public Communicator {
   // Where workers agree on what travels raw.
   std::optional<HeldPushes> held_;
   std::optional<FinitenessCount> count_;  // worker 0's
+  // Shared by all parts: one is worked on at a time.
+  Floats mean_;
   Floats delta_;
   std::uint64_t step_before_first_ = 0;
   std::uint64_t step_ = 0;

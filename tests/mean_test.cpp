@@ -1,0 +1,255 @@
+// Communicator::mean(): the mean gradient in the same step, of every exchange that has it, against
+// what push and pull of the same job come to.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "exchange_suite.h"
+
+namespace tersewire {
+namespace {
+
+constexpr std::uint64_t kSteps = 4;
+
+std::vector<TestedExchange> with_means() {
+  std::vector<TestedExchange> found{
+      {"gradient-server", Job::kColocated, Sends::kGradients, two_errors}};
+  for (const TestedExchange& exchange : kTestedExchanges) {
+    Job job;
+    job.exchange = exchange.text;
+    job.workers = 4;
+    if (!workers_own_model(job) || exchange.sends == Sends::kWeights) continue;
+    if (exchange.servers && *exchange.servers > 0) continue;  // a test runs workers alone
+    found.push_back(exchange);
+  }
+  return found;
+}
+
+std::string codec_for(const TestedExchange& exchange) {
+  if (exchange.sends == Sends::kSums) return "inceptionn:bound=2^-6,ef=on";
+  return exchange.sends == Sends::kTernary ? "terngrad" : "3lc:s=1.75";
+}
+
+template <typename Task>
+void expect_error(ErrorCode code, const std::string& part, const Task& task) {
+  try {
+    task();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+const Update kNone = [](const Part&, std::span<const float>, std::span<float>) {
+  throw std::logic_error("who takes means needs no update");
+};
+
+// What a worker found: the sum of its means, by tensor, and its state after the last step.
+struct Found {
+  Model sum;
+  NodeState state;
+  std::uint64_t bytes = 0;
+};
+
+// One thread pushes, another takes the means of the tensors that have been pushed.
+void take_means(const Job& job, Transport& end, Found& found, const NodeState* resume = nullptr,
+                std::uint64_t steps = kSteps) {
+  const auto worker = make_communicator(job, end, kNone, nullptr, resume);
+  found.sum = zeros(job);
+  const std::uint64_t first = resume == nullptr ? 1 : resume->step + 1;
+  for (std::uint64_t step = first; step < first + steps; ++step) {
+    ASSERT_EQ(worker->begin_step(), step);
+    for (std::size_t i = job.tensors.size(); i-- > 1;) {
+      worker->push(i, gradient(job, end.rank(), step, i));
+    }
+    std::vector<std::thread> takers;
+    for (std::size_t i = job.tensors.size(); i-- > 1;) {
+      takers.emplace_back([&, i] {
+        Floats mean(job.tensors[i].elems(), 7.0F);
+        worker->mean(i, mean);
+        for (std::size_t j = 0; j < mean.size(); ++j) found.sum[i][j] -= mean[j];
+      });
+    }
+    worker->push(0, gradient(job, end.rank(), step, 0));
+    for (std::thread& taker : takers) taker.join();
+    Floats mean(job.tensors[0].elems());
+    worker->mean(0, mean);
+    for (std::size_t j = 0; j < mean.size(); ++j) found.sum[0][j] -= mean[j];
+  }
+  found.state = worker->state();
+  found.bytes = worker->counters().pushed_bytes;
+}
+
+// Over threads as ranks; nobody calls finish().
+std::vector<Found> run_means(const Job& job, const std::vector<Found>* before = nullptr,
+                             std::uint64_t steps = kSteps) {
+  const int nodes = job.workers + server_nodes(job);
+  const auto ends = make_in_process_network(nodes);
+  std::vector<Found> found(static_cast<std::size_t>(job.workers));
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < found.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const NodeState* resume = before == nullptr ? nullptr : &(*before)[rank].state;
+      EXPECT_NO_THROW(take_means(job, *ends[rank], found[rank], resume, steps));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return found;
+}
+
+class Mean : public testing::TestWithParam<TestedExchange> {
+ protected:
+  static Job job() {
+    const TestedExchange& exchange = GetParam();
+    Job job = suite_job(exchange, codec_for(exchange), 4);
+    job.checksum_steps = 0;
+    return job;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, Mean, testing::ValuesIn(with_means()), exchange_name);
+
+TEST_P(Mean, IsWhatPushAndPullComeTo) {
+  const Job job = Mean::job();
+  const Outcome pulled = run_job(job, {.steps = kSteps, .before_step = {}, .gradient = {}});
+  expect_no_errors(pulled);
+  const auto found = run_means(job);
+  for (std::size_t rank = 0; rank < found.size(); ++rank) {
+    expect_equal_bits(found[rank].sum, pulled.replicas[0]);
+  }
+}
+
+TEST_P(Mean, GoesOnAfterAState) {
+  const Job job = Mean::job();
+  const auto whole = run_means(job, nullptr, 2 * kSteps);
+  const auto before = run_means(job);
+  const auto after = run_means(job, &before);
+  for (std::size_t rank = 0; rank < whole.size(); ++rank) {
+    EXPECT_EQ(before[rank].state.step, kSteps);
+    EXPECT_EQ(after[rank].state.step, 2 * kSteps);
+    EXPECT_EQ(after[rank].state.pushed, whole[rank].state.pushed);
+    EXPECT_EQ(after[rank].state.pulled, whole[rank].state.pulled);
+  }
+}
+
+// What was delivered and what is kept are the gradients.
+TEST_P(Mean, LosesNothing) {
+  Job job = Mean::job();
+  if (GetParam().sends == Sends::kTernary) GTEST_SKIP() << "terngrad keeps nothing";
+  const auto found = run_means(job);
+  const auto parts = job_parts(job);
+  double kept_in_all = 0;
+  for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
+    std::vector<double> whole(job.tensors[tensor].elems(), 0.0);
+    for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = -found[0].sum[tensor][i];
+    for (const Found& node : found) {
+      for (const Part& part : parts) {
+        if (part.tensor != tensor) continue;
+        const auto& pushed = node.state.pushed[part.number];
+        const auto& pulled = node.state.pulled[part.number];
+        for (std::size_t i = 0; i < part.elems; ++i) {
+          const double of_mean = (pushed.empty() ? 0.0 : pushed[i] / 4.0) +
+                                 (pulled.empty() ? 0.0 : static_cast<double>(pulled[i]));
+          whole[part.begin + i] += of_mean;
+          kept_in_all += std::abs(of_mean);
+        }
+      }
+    }
+    for (int worker = 0; worker < job.workers; ++worker) {
+      for (std::uint64_t step = 1; step <= kSteps; ++step) {
+        const auto values = gradient(job, worker, step, tensor);
+        for (std::size_t i = 0; i < whole.size(); ++i) whole[i] -= values[i] / 4.0;
+      }
+    }
+    for (const double off : whole) EXPECT_NEAR(off, 0.0, 1e-5);
+  }
+  EXPECT_GT(kept_in_all, 0.1);
+}
+
+TEST_P(Mean, OfWarmUpStepsIsExactAndMovesNoResidual) {
+  Job job = Mean::job();
+  job.warm_up_steps = kSteps;
+  Job plain = job;
+  plain.warm_up_steps = 0;
+  plain.push_codec = plain.pull_codec = "fp32";
+  if (GetParam().sends == Sends::kTernary) plain.exchange = "gradient-server";
+  const auto found = run_means(job);
+  expect_equal_bits(found[0].sum, run_means(plain)[0].sum);
+  for (const Found& node : found) {
+    for (const auto& residual : node.state.pushed) {
+      for (const float value : residual) EXPECT_EQ(value, 0.0F);
+    }
+  }
+  job.warm_up_steps = kSteps - 1;
+  EXPECT_LT(run_means(job)[0].bytes, found[0].bytes);
+}
+
+TEST(Means, AreOfTensorsThatWerePushedInTheStep) {
+  Job job = suite_job({"all-gather", {}, Sends::kGradients, one_error}, "fp32", 1);
+  job.checksum_steps = 0;
+  job.bucket_bytes = 4;  // each tensor for itself
+  const auto refused = [&](const auto& use) {
+    const auto ends = make_in_process_network(1);
+    const auto worker = make_communicator(job, *ends[0], kNone);
+    Floats mean(job.tensors[1].elems());
+    expect_error(ErrorCode::kFailedPrecondition, "has no mean to be taken",
+                 [&] { use(*worker, mean); });
+  };
+  refused([](Communicator& worker, Floats& mean) { worker.mean(1, mean); });
+  refused([](Communicator& worker, Floats& mean) {
+    worker.begin_step();
+    worker.mean(1, mean);
+  });
+  refused([&](Communicator& worker, Floats& mean) {
+    worker.begin_step();
+    worker.push(1, gradient(job, 0, 1, 1));
+    worker.mean(1, mean);
+    EXPECT_TRUE(std::ranges::equal(mean, gradient(job, 0, 1, 1)));
+    worker.mean(1, mean);
+  });
+}
+
+TEST(Means, AreForJobsThatHaveThem) {
+  for (const char* exchange : {"parameter-server", "weight-average"}) {
+    Job job = suite_job({exchange, {}, Sends::kGradients, one_error}, "fp32", 1);
+    if (job.exchange == "parameter-server") job.servers = Job::kColocated;
+    const auto ends = make_in_process_network(1);
+    const auto worker = make_communicator(
+        job, *ends[0], [](const Part&, std::span<const float> mean, std::span<float> delta) {
+          std::ranges::copy(mean, delta.begin());
+        });
+    Model model = zeros(job);
+    worker->begin_step();
+    for (std::size_t i = 0; i < 3; ++i) worker->pull(i, model[i]);
+    for (std::size_t i = 3; i-- > 0;) worker->push(i, gradient(job, 0, 1, i));
+    expect_error(ErrorCode::kFailedPrecondition, "has no mean gradient of a step",
+                 [&] { worker->mean(0, model[0]); });
+  }
+}
+
+// The others hear of a worker that leaves between push and mean, and not of one that is through.
+TEST(Means, AWorkerThatOwesNothingLeavesQuietly) {
+  for (const bool through : {false, true}) {
+    Job job =
+        suite_job({"gradient-server", Job::kColocated, Sends::kGradients, two_errors}, "3lc", 1);
+    job.checksum_steps = 0;
+    const auto ends = make_in_process_network(1);
+    {
+      const auto worker = make_communicator(job, *ends[0], kNone);
+      Model model = zeros(job);
+      worker->begin_step();
+      for (std::size_t i = 3; i-- > 0;) worker->push(i, gradient(job, 0, 1, i));
+      for (std::size_t i = through ? 3 : 2; i-- > 0;) worker->mean(i, model[i]);
+    }
+    if (through) {
+      EXPECT_FALSE(ends[0]->receive(0ms));
+    } else {
+      expect_error(ErrorCode::kAborted, "left the job before it was finished",
+                   [&] { static_cast<void>(ends[0]->receive(0ms)); });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tersewire
