@@ -22,12 +22,13 @@ SEES = {
     "src/transport": ["include/tersewire", "src/base"],
     "src/transport/in_process": ["include/tersewire", "src/base", "src/transport"],
     "src/transport/mpi": ["include/tersewire", "src/base", "src/transport"],
+    "src/transport/tcp": ["include/tersewire", "src/base", "src/transport"],
     "src/transport/grpc": ["include/tersewire", "src/base", "src/transport"],
     # Of transports, an exchange knows the public interface alone.
     "src/exchange": ["include/tersewire", "src/base", "src/codec", "src/wire"],
     "src/communicator": [
         "include/tersewire", "src/base", "src/codec", "src/wire", "src/exchange", "src/transport",
-        "src/transport/in_process", "src/transport/mpi", "src/transport/grpc",
+        "src/transport/in_process", "src/transport/mpi", "src/transport/tcp", "src/transport/grpc",
     ],
     "nic": ["include/tersewire"],
     "trainer": ["include/tersewire"],

@@ -121,4 +121,39 @@ std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes,
 // kDeadlineExceeded where MPI does not start in time. Any thread.
 std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits = {});
 
+// Where the processes of a network over TCP find each other: each makes one, tells all others its
+// address by whatever they have in common, and joins. Any thread.
+class TcpMeeting {
+ public:
+  // Listens at a port of the system's choice. `host` is an address or a name of this machine by
+  // which all others reach it. Throws kUnavailable.
+  explicit TcpMeeting(const std::string& host);
+  ~TcpMeeting();
+  TcpMeeting(const TcpMeeting&) = delete;
+  TcpMeeting& operator=(const TcpMeeting&) = delete;
+
+  // "HOST PORT", numeric.
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+
+  // This process's end of the network of so many ranks, once. `token`, 16 random bytes or more, is
+  // what every rank has and nobody else: who connects without it is turned away. What is sent is
+  // neither encrypted nor authenticated further; it belongs on a network that is trusted.
+  //
+  // A thread of the end's own reads and writes, and says four times a second that its node is
+  // alive. A connection that ends without a goodbye ends the job on every rank, with the rank's
+  // number in the sentence. send() holds what the network does not take, without a bound, and
+  // throws kUnavailable for a rank that has left. Destroying the end waits until the others have
+  // read what was sent, for limits.deadline at most, and 2 s after a failure.
+  //
+  // Waits for the others for limits.deadline; throws kDeadlineExceeded and kUnavailable, with the
+  // rank that is missing, and kInvalidArgument for a rank or token that makes no sense.
+  std::unique_ptr<Transport> join(int rank, const std::vector<std::string>& addresses,
+                                  const std::string& token, const WaitLimits& limits = {});
+
+ private:
+  struct Listening;
+  std::unique_ptr<Listening> listening_;
+  std::string address_;
+};
+
 }  // namespace tersewire
