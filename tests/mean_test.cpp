@@ -50,6 +50,7 @@ struct Found {
   Model sum;
   NodeState state;
   std::uint64_t bytes = 0;
+  double encoded_bytes = 0;
 };
 
 // One thread pushes, another takes the means of the tensors that have been pushed.
@@ -79,6 +80,7 @@ void take_means(const Job& job, Transport& end, Found& found, const NodeState* r
   }
   found.state = worker->state();
   found.bytes = worker->counters().pushed_bytes;
+  for (const double bytes : worker->encoded_bytes()) found.encoded_bytes += bytes;
 }
 
 // Over threads as ranks; nobody calls finish().
@@ -176,6 +178,9 @@ TEST_P(Mean, OfWarmUpStepsIsExactAndMovesNoResidual) {
   if (GetParam().sends == Sends::kTernary) plain.exchange = "gradient-server";
   const auto found = run_means(job);
   expect_equal_bits(found[0].sum, run_means(plain)[0].sum);
+  if (GetParam().sends == Sends::kGradients) {
+    EXPECT_EQ(found[0].encoded_bytes, kSteps * 4 * (13 * 5 + 7 + 31));
+  }
   for (const Found& node : found) {
     for (const auto& residual : node.state.pushed) {
       for (const float value : residual) EXPECT_EQ(value, 0.0F);

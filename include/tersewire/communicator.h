@@ -164,9 +164,10 @@ class Communicator {
 
   // What this node would lose in a restart, after the last step before the one begun. Every tensor
   // must have been pulled since begin_step(), and none pushed; or all means of the step begun have
-  // been taken, and it is the last in the state. Where the node has a colocated server, its state
-  // is in it. Throws kFailedPrecondition where something is not so, and kInvalidArgument for a job
-  // that has no states; the job goes on all the same. Cost: a copy of the residuals.
+  // been taken, and it is the last in the state; or none has been begun. Where the node has a
+  // colocated server, its state is in it. Throws kFailedPrecondition where something is not so, and
+  // kInvalidArgument for a job that has no states; the job goes on all the same. Cost: a copy of
+  // the residuals.
   virtual NodeState state() = 0;
 
   // What this worker's encoders keep back of what it pushes, as NodeState::pushed: for watching, in
@@ -174,6 +175,10 @@ class Communicator {
   [[nodiscard]] virtual std::vector<std::vector<float>> residuals() = 0;
 
   [[nodiscard]] virtual const Counters& counters() const noexcept = 0;
+
+  // By tensor, the bytes of the payloads that this worker's encoders have made since the start. A
+  // ring's, whose encoders know no tensors, are spread over them by their values.
+  [[nodiscard]] virtual std::vector<double> encoded_bytes() const = 0;
 };
 
 // A run of a tensor's elements: the unit of scale and residual, of encoding and of frames, and of

@@ -43,6 +43,7 @@ void AllGatherWorker::contribute(std::size_t part, std::uint64_t step,
                                  std::span<const float> gradient) {
   payload_.clear();
   const Encoded encoded = encode(*parts_[part].encoder, part, step, gradient, payload_);
+  count_encoded(part, static_cast<double>(payload_.size()));
   counters_.pushed_values += gradient.size() * static_cast<std::size_t>(job().workers - 1);
   const SharedBytes bytes = fuse(MessageKind::kPush, step, part, encoded, payload_);
   if (!bytes) return;

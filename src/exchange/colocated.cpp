@@ -231,6 +231,9 @@ class ColocatedWorker final : public Communicator {
   [[nodiscard]] std::vector<std::vector<float>> residuals() override {
     return worker_->residuals();
   }
+  [[nodiscard]] std::vector<double> encoded_bytes() const override {
+    return worker_->encoded_bytes();
+  }
   [[nodiscard]] const Counters& counters() const noexcept override {
     counters_ = worker_->counters();
     counters_.pushed_bytes = traffic_.sent;

@@ -39,6 +39,9 @@ class LocalSteps final : public Communicator {
     return exchange_->residuals();
   }
   [[nodiscard]] const Counters& counters() const noexcept override { return exchange_->counters(); }
+  [[nodiscard]] std::vector<double> encoded_bytes() const override {
+    return exchange_->encoded_bytes();
+  }
 
  private:
   // Those of this round that were begun before the current one.

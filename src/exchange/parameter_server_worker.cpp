@@ -90,6 +90,7 @@ void ParameterServerWorker::contribute(std::size_t part, std::uint64_t step,
 }
 
 void ParameterServerWorker::send_push(std::size_t part, const Encoded& encoded) {
+  count_encoded(part, static_cast<double>(payload_.size()));
   if (job().backup_workers > 0) {
     parts_[part].pushed_codec = encoded.codec;
     parts_[part].payload = payload_;

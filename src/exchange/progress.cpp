@@ -105,6 +105,10 @@ class Progress final : public Communicator {
     const auto lock = turns_.take();
     return counters_ = worker_->counters();
   }
+  [[nodiscard]] std::vector<double> encoded_bytes() const override {
+    const auto lock = turns_.take();
+    return worker_->encoded_bytes();
+  }
 
  private:
   // The network as the worker sees it: messages have been sorted in before it asks.

@@ -69,8 +69,8 @@ class RingWorker final : public Worker {
   bool perform(std::size_t number, const RingTask& task);
   void send_sum(std::size_t number, const RingTask& task);
   void complete(std::size_t number, std::size_t piece);
-  Encoded encode_piece(std::size_t number, std::size_t piece, std::span<const float> sum,
-                       Bytes& out);
+  Encoded encode_pieces(std::size_t number, PieceRange pieces, std::span<const float> sum,
+                        Bytes& out);
   void send_complete(std::size_t number, const RingTask& task);
   bool receive(std::size_t number, const RingTask& task);
   void decode_frame(std::size_t number, const RingTask& task, PieceRange pieces,
@@ -177,27 +177,33 @@ void RingWorker::send_sum(std::size_t number, const RingTask& task) {
   const std::size_t piece = task.pieces.first;
   counters_.pushed_values += values(number, task.pieces).size();
   payload_.clear();
-  const Encoded encoded = encode_piece(number, piece, values(number, task.pieces), payload_);
+  const Encoded encoded = encode_pieces(number, task.pieces, values(number, task.pieces), payload_);
   const Frame frame = layout_.frame_of(number, piece, encoded, payload_);
   send_frames(task.peer, MessageKind::kPush, bucket.step, {&frame, 1});
 }
 
 // As the bucket's first part, or the first that travels raw: all do then.
-Encoded RingWorker::encode_piece(std::size_t number, std::size_t piece, std::span<const float> sum,
-                                 Bytes& out) {
+Encoded RingWorker::encode_pieces(std::size_t number, PieceRange pieces, std::span<const float> sum,
+                                  Bytes& out) {
   const Bucket& bucket = buckets_[number];
   const auto& parts = layout_.buckets()[number].parts;
   const auto raw =
       std::ranges::find_if(parts, [&](std::size_t part) { return travels_raw(part, bucket.step); });
-  return encode(*bucket.encoders[piece], raw == parts.end() ? parts.front() : *raw, bucket.step,
-                sum, out);
+  const Encoded encoded = encode(*bucket.encoders[pieces.first],
+                                 raw == parts.end() ? parts.front() : *raw, bucket.step, sum, out);
+  const double bytes_a_value =
+      sum.empty() ? 0 : static_cast<double>(out.size()) / static_cast<double>(sum.size());
+  for (const PartRun& run : layout_.part_runs(number, pieces)) {
+    count_encoded(run.part, bytes_a_value * static_cast<double>(run.elems));
+  }
+  return encoded;
 }
 
 void RingWorker::complete(std::size_t number, std::size_t piece) {
   Bucket& bucket = buckets_[number];
   const std::span<float> sum = values(number, {.first = piece, .count = 1});
   const auto bytes = std::make_shared<Bytes>();
-  const Encoded encoded = encode_piece(number, piece, sum, *bytes);
+  const Encoded encoded = encode_pieces(number, {.first = piece, .count = 1}, sum, *bytes);
   bucket.held[piece] = {.bytes = bytes, .frame = layout_.frame_of(number, piece, encoded, *bytes)};
   // Everyone else gets what these bytes say, and so does their maker.
   const Stopwatch watch(counters_.decode_seconds, processor_seconds);

@@ -123,6 +123,7 @@ SharedBytes WeightAverageWorker::encoded_weights(MessageKind kind, std::size_t p
                                                  std::span<const float> weights) {
   payload_.clear();
   const Encoded encoded = encode(*parts_[part].encoder, part, step, weights, payload_);
+  count_encoded(part, static_cast<double>(payload_.size()));
   return fuse(kind, step, part, encoded, payload_);
 }
 

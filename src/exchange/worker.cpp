@@ -17,7 +17,8 @@ Worker::Worker(std::shared_ptr<const Placement> placement, Transport& transport,
       me_(fmt::format("worker {}", transport.rank())),
       progress_(placement_->parts.size()),
       open_pushes_(placement_->buckets.size()),
-      replicas_(placement_->job.tensors.size(), placement_->job.workers) {
+      replicas_(placement_->job.tensors.size(), placement_->job.workers),
+      encoded_bytes_(placement_->job.tensors.size(), 0.0) {
   // Where workers share scalers they agree on this too, as infinite ones.
   if (!job().raw_from_all || placement_->options.scaler_sharing) return;
   held_.emplace(placement_);
@@ -49,15 +50,16 @@ void Worker::resume(const NodeState& state) {
 
 NodeState Worker::state() {
   check_has_states(job(), placement().options);
+  const bool begun = step_ > step_before_first_;
   const bool took_means = !finished_ && has_taken_means();
-  for (std::size_t i = 0; i < progress_.size() && !took_means; ++i) {
+  for (std::size_t i = 0; i < progress_.size() && begun && !took_means; ++i) {
     if (progress_[i].applied_step + 1 == step_ && progress_[i].pushed_step < step_) continue;
     fail(ErrorCode::kFailedPrecondition,
          "{} is not between its pull and its push of step {}; take the state when every tensor has "
          "been pulled in a step, and none has been pushed",
          name(i), step_);
   }
-  NodeState state = empty_state(*placement_, took_means ? step_ : step_ - 1);
+  NodeState state = empty_state(*placement_, took_means || !begun ? step_ : step_ - 1);
   state.pushed = save_residuals(*placement_, residual_runs());
   return state;
 }

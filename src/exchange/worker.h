@@ -40,6 +40,7 @@ class Worker : public Communicator {
   NodeState state() final;
   [[nodiscard]] std::vector<std::vector<float>> residuals() final;
   [[nodiscard]] const Counters& counters() const noexcept final { return counters_; }
+  [[nodiscard]] std::vector<double> encoded_bytes() const final { return encoded_bytes_; }
 
  protected:
   // Sorts in a message that has arrived, checking that it is one that its sender may send.
@@ -96,6 +97,10 @@ class Worker : public Communicator {
   SharedBytes fuse(MessageKind kind, std::uint64_t step, std::size_t part, const Encoded& encoded,
                    ByteView payload);
   void send(int to, const SharedBytes& bytes);
+  // Counts what an encoder made of a part, or a share of it.
+  void count_encoded(std::size_t part, double bytes) {
+    encoded_bytes_[parts()[part].tensor] += bytes;
+  }
   // Whether a part travels as it is in this step because it is not finite on some worker.
   [[nodiscard]] bool travels_raw(std::size_t part, std::uint64_t step) const {
     return held_ && held_->travels_raw(part, step);
@@ -201,6 +206,7 @@ class Worker : public Communicator {
   // Shared by all parts: one is worked on at a time.
   Floats mean_;
   Floats delta_;
+  std::vector<double> encoded_bytes_;
   std::uint64_t step_before_first_ = 0;
   std::uint64_t step_ = 0;
   bool finished_ = false;
