@@ -6,10 +6,12 @@
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <system_error>
 #include <utility>
 
 #include "apps/command.h"
+#include "apps/input_file.h"
 #include "apps/tensor_file.h"
 
 namespace tersewire::apps {
@@ -61,7 +63,7 @@ std::optional<Number> number_between(std::string_view name, std::string_view pre
   return read.ec == std::errc() && read.ptr == end ? std::optional(number) : std::nullopt;
 }
 
-std::string text_in(const TensorFile& file, const char* name) {
+std::string text_in(const TensorFileIndex& file, const char* name) {
   const auto found = file.facts.find(name);
   if (found != file.facts.end()) return found->second;
   throw Error(ErrorCode::kDataLoss,
@@ -69,7 +71,7 @@ std::string text_in(const TensorFile& file, const char* name) {
 }
 
 template <typename Number>
-Number number_in(const TensorFile& file, const char* name) {
+Number number_in(const TensorFileIndex& file, const char* name) {
   const std::string text = text_in(file, name);
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -78,7 +80,7 @@ Number number_in(const TensorFile& file, const char* name) {
               fmt::format("its '{}' is '{}' and no number; use another copy", name, text));
 }
 
-Settings settings_in(const TensorFile& file) {
+Settings settings_in(const TensorFileIndex& file) {
   Settings settings;
   const auto json = nlohmann::json::parse(text_in(file, kSettings), nullptr, false);
   for (const auto& [name, value] : json.items()) {
@@ -91,7 +93,7 @@ Settings settings_in(const TensorFile& file) {
   return settings;
 }
 
-CheckpointJob job_in(const TensorFile& file) {
+CheckpointJob job_in(const TensorFileIndex& file) {
   const std::string version = text_in(file, kVersionFact);
   if (version != kVersion && version != kFirstVersion) {
     throw Error(ErrorCode::kFailedPrecondition,
@@ -111,15 +113,30 @@ CheckpointJob job_in(const TensorFile& file) {
   return job;
 }
 
-trainer::NodeCheckpoint node_in(TensorFile file) {
-  trainer::NodeCheckpoint node;
-  node.rank = number_in<int>(file, kRank);
-  node.step = number_in<std::uint64_t>(file, kStep);
-  node.facts = std::move(file.facts);
-  for (auto& [name, array] : file.arrays) {
-    node.arrays[name] = {std::move(array.shape), std::move(array.values)};
+trainer::StoredNode node_in(TensorFileIndex index, const std::string& path) {
+  trainer::StoredNode node;
+  node.rank = number_in<int>(index, kRank);
+  node.step = number_in<std::uint64_t>(index, kStep);
+  node.facts = std::move(index.facts);
+  for (const auto& [name, place] : index.arrays) {
+    // Opened each time: a job may have more nodes than a process may open files.
+    node.arrays[name] = {
+        .elems = place.elems,
+        .read = [path, begin = place.begin](std::size_t first, std::span<float> values) {
+          InputFile(path).read(begin + first * sizeof(float), std::as_writable_bytes(values));
+        }};
   }
   return node;
+}
+
+TensorFileIndex index_of(const InputFile& file) {
+  Bytes bytes;
+  const PieceOfFile piece = [&](std::size_t begin, std::size_t count) -> ByteView {
+    bytes.resize(count);
+    file.read(begin, bytes);
+    return bytes;
+  };
+  return index_tensor_file(file.size(), piece, true);
 }
 
 }  // namespace
@@ -130,20 +147,16 @@ bool is_same_job(const CheckpointJob& a, const CheckpointJob& b) {
   return a.nodes == b.nodes && of_the_job(a.settings) == of_the_job(b.settings);
 }
 
-CheckpointFile read_checkpoint_file(const fs::path& path) {
-  std::error_code error;
-  if (fs::exists(path, error) && !fs::is_regular_file(path, error)) {
-    throw Error(ErrorCode::kDataLoss, path.string() + " is no regular file; name a checkpoint's");
-  }
-  const Bytes bytes = read_file(path.string());
+CheckpointFile check_checkpoint_file(const fs::path& path) {
+  const InputFile file(path.string());
   return with_file(path.string(), [&] {
-    TensorFile file = parse_tensor_file(bytes, true);
-    CheckpointJob job = job_in(file);
-    std::string made_by = text_in(file, kMadeBy);
+    TensorFileIndex index = index_of(file);
+    CheckpointJob job = job_in(index);
+    std::string made_by = text_in(index, kMadeBy);
     return CheckpointFile{.job = std::move(job),
                           .made_by = std::move(made_by),
-                          .bytes = bytes.size(),
-                          .node = node_in(std::move(file))};
+                          .bytes = file.size(),
+                          .node = node_in(std::move(index), path.string())};
   });
 }
 
@@ -211,7 +224,7 @@ CheckpointDirectory::Found CheckpointDirectory::read(std::uint64_t step) const {
   Found found;
   for (int rank = 0; rank == 0 || rank < found.job.nodes; ++rank) {
     const fs::path path = directory / file_of(rank);
-    CheckpointFile file = read_checkpoint_file(path);
+    CheckpointFile file = check_checkpoint_file(path);
     if (rank == 0) found.job = file.job;
     if (file.node.rank != rank || file.node.step != step || !is_same_job(file.job, found.job)) {
       throw Error(ErrorCode::kDataLoss, path.string() + ": " + kOfAnother);

@@ -28,12 +28,13 @@ struct CheckpointFile {
   CheckpointJob job;
   std::string made_by;  // "tersewire VERSION"
   std::size_t bytes = 0;
-  trainer::NodeCheckpoint node;
+  trainer::StoredNode node;  // whose arrays are read from the file
 };
 
-// Throws an Error that names it where it is missing, damaged or no such file, and
-// kFailedPrecondition where it is of another version.
-CheckpointFile read_checkpoint_file(const std::filesystem::path& path);
+// Reads it once, a piece at a time, and keeps none of its arrays. Throws an Error that names it
+// where it is missing, damaged or no such file, and kFailedPrecondition where it is of another
+// version.
+CheckpointFile check_checkpoint_file(const std::filesystem::path& path);
 
 // Whether it says that it is one.
 bool is_checkpoint_file(const TensorFile& file);
@@ -64,8 +65,8 @@ class CheckpointDirectory {
     // Why newer ones do not count, a sentence each.
     std::vector<std::string> passed_over;
   };
-  // The newest that counts. Throws kNotFound where there is none, kFailedPrecondition for one of
-  // another version.
+  // The newest that counts; its arrays stay on the disk. Throws kNotFound where there is none,
+  // kFailedPrecondition for one of another version.
   [[nodiscard]] Found newest() const;
   // The same; nothing where the run was cut off before it can have had one. Throws kNotFound where
   // there are so many that one has been whole.

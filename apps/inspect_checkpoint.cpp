@@ -18,17 +18,20 @@ constexpr std::size_t kMaxNamed = 8;
 
 // Of each group of arrays: how many values, the norm of those that are finite, and how many are
 // not.
-Json groups_json(const trainer::NodeCheckpoint& node) {
+Json groups_json(const trainer::StoredNode& node) {
   struct Group {
     std::uint64_t values = 0;
     double squares = 0;
     std::uint64_t not_finite = 0;
   };
   std::map<std::string, Group> groups;
+  std::vector<float> values;
   for (const auto& [name, array] : node.arrays) {
     Group& group = groups[name.substr(0, name.find('/'))];
-    group.values += array.values.size();
-    for (const double value : array.values) {
+    group.values += array.elems;
+    values.resize(array.elems);
+    array.read(0, values);
+    for (const double value : values) {
       if (std::isfinite(value)) {
         group.squares += value * value;
       } else {
@@ -51,7 +54,7 @@ class Reading {
   void add(int rank, const fs::path& path) {
     Json node{{"rank", rank}, {"whole", false}};
     try {
-      const CheckpointFile file = read_checkpoint_file(path);
+      const CheckpointFile file = check_checkpoint_file(path);
       if (!first_) first_ = {.job = file.job, .made_by = file.made_by, .step = file.node.step};
       if (file.node.rank != rank || file.node.step != first_->step || rank >= first_->job.nodes ||
           !is_same_job(file.job, first_->job)) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,7 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kAlignment = 8;
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxHeaderBytes = std::size_t{100} << 20;
 constexpr std::uint64_t kMaxElems = std::uint64_t{1} << 40;
 constexpr const char* kMetadata = "__metadata__";
@@ -41,15 +43,25 @@ std::string_view text_of(ByteView bytes) {
 }
 
 // Of the whole file, in which the checksum's own place holds zeros.
-std::string checksum_of(ByteView file, std::size_t place) {
+std::string checksum_of(std::size_t size, const PieceOfFile& piece, std::size_t place) {
   XXH64_state_t state;
   XXH64_reset(&state, 0);
+  const auto add = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t at = begin; at < end;) {
+      const ByteView bytes = piece(at, std::min(kPieceBytes, end - at));
+      XXH64_update(&state, bytes.data(), bytes.size());
+      at += bytes.size();
+    }
+  };
   const std::size_t length = std::strlen(kNoChecksum);
-  XXH64_update(&state, file.data(), place);
+  add(0, place);
   XXH64_update(&state, kNoChecksum, length);
-  const ByteView rest = file.subspan(place + length);
-  XXH64_update(&state, rest.data(), rest.size());
+  add(place + length, size);
   return fmt::format("{:016x}", XXH64_digest(&state));
+}
+
+PieceOfFile pieces_of(ByteView file) {
+  return [file](std::size_t begin, std::size_t count) { return file.subspan(begin, count); };
 }
 
 std::string header_of(const TensorFile& file) {
@@ -100,8 +112,8 @@ std::vector<std::uint64_t> shape_in(const std::string& name, const json& entry,
 
 // `used` bytes of the data belong to other arrays: none may lie twice in it, which would let a
 // small file claim much memory.
-TensorFile::Array array_in(const std::string& name, const json& entry, ByteView data,
-                           std::uint64_t used) {
+TensorFileIndex::Place place_in(const std::string& name, const json& entry, std::size_t data_bytes,
+                                std::uint64_t used) {
   if (!entry.is_object()) malformed("'{}' is not described", name);
   const auto type = entry.find("dtype");
   if (type == entry.end() || !type->is_string()) malformed("'{}' has no type", name);
@@ -111,7 +123,7 @@ TensorFile::Array array_in(const std::string& name, const json& entry, ByteView 
                             type->get_ref<const std::string&>()));
   }
   std::uint64_t elems = 0;
-  TensorFile::Array array{.shape = shape_in(name, entry, elems), .values = {}};
+  std::vector<std::uint64_t> shape = shape_in(name, entry, elems);
   const auto offsets = entry.find("data_offsets");
   if (offsets == entry.end() || !offsets->is_array() || offsets->size() != 2 ||
       !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
@@ -119,13 +131,11 @@ TensorFile::Array array_in(const std::string& name, const json& entry, ByteView 
   }
   const auto begin = (*offsets)[0].get<std::uint64_t>();
   const auto end = (*offsets)[1].get<std::uint64_t>();
-  if (begin > end || end > data.size() || end - begin != elems * sizeof(float) ||
-      end - begin > data.size() - used) {
+  if (begin > end || end > data_bytes || end - begin != elems * sizeof(float) ||
+      end - begin > data_bytes - used) {
     malformed("'{}' does not lie where it says", name);
   }
-  array.values.resize(elems);
-  if (elems > 0) std::memcpy(array.values.data(), data.data() + begin, end - begin);
-  return array;
+  return {.shape = std::move(shape), .elems = elems, .begin = begin};
 }
 
 std::map<std::string, std::string> facts_in(const json& metadata) {
@@ -150,41 +160,54 @@ Bytes tensor_file_bytes(const TensorFile& file) {
     append(bytes, array.values.data(), array.values.size() * sizeof(float));
   }
   const std::size_t place = kLengthBytes + checksum_place(header);
-  const std::string checksum = checksum_of(bytes, place);
+  const std::string checksum = checksum_of(bytes.size(), pieces_of(bytes), place);
   std::memcpy(bytes.data() + place, checksum.data(), checksum.size());
   return bytes;
 }
 
-TensorFile parse_tensor_file(ByteView bytes, bool with_checksum) {
+TensorFileIndex index_tensor_file(std::size_t size, const PieceOfFile& piece, bool with_checksum) {
   std::uint64_t length = 0;
-  if (bytes.size() < kLengthBytes) malformed("it has {} bytes", bytes.size());
-  std::memcpy(&length, bytes.data(), kLengthBytes);
-  if (length > kMaxHeaderBytes || length > bytes.size() - kLengthBytes) {
-    malformed("its {} bytes cannot hold a header of {}", bytes.size(), length);
+  if (size < kLengthBytes) malformed("it has {} bytes", size);
+  std::memcpy(&length, piece(0, kLengthBytes).data(), kLengthBytes);
+  if (length > kMaxHeaderBytes || length > size - kLengthBytes) {
+    malformed("its {} bytes cannot hold a header of {}", size, length);
   }
-  const std::string_view text = text_of(bytes.subspan(kLengthBytes, length));
+  const std::string text(text_of(piece(kLengthBytes, length)));
   const json header = json::parse(text, nullptr, false);
   if (!header.is_object()) malformed("its header is no JSON object");
-  const ByteView data = bytes.subspan(kLengthBytes + length);
-  TensorFile file;
+  const std::size_t data_begin = kLengthBytes + length;
+  const std::size_t data_bytes = size - data_begin;
+  TensorFileIndex index;
   std::uint64_t used = 0;
   for (const auto& [name, entry] : header.items()) {
     if (name == kMetadata) {
-      file.facts = facts_in(entry);
+      index.facts = facts_in(entry);
       continue;
     }
-    const auto& array = file.arrays[name] = array_in(name, entry, data, used);
-    used += array.values.size() * sizeof(float);
+    auto& place = index.arrays[name] = place_in(name, entry, data_bytes, used);
+    place.begin += data_begin;
+    used += place.elems * sizeof(float);
   }
-  if (used != data.size()) malformed("its arrays take {} bytes and {} follow", used, data.size());
-  const auto checksum = file.facts.extract(kChecksum);
+  if (used != data_bytes) malformed("its arrays take {} bytes and {} follow", used, data_bytes);
+  const auto checksum = index.facts.extract(kChecksum);
   if (with_checksum && !checksum) malformed("it has no checksum");
   if (checksum) {
     const std::size_t place = kLengthBytes + checksum_place(text);
     if (checksum.mapped().size() != std::strlen(kNoChecksum) ||
-        checksum.mapped() != checksum_of(bytes, place)) {
+        checksum.mapped() != checksum_of(size, piece, place)) {
       malformed("its checksum is not that of its bytes");
     }
+  }
+  return index;
+}
+
+TensorFile parse_tensor_file(ByteView bytes, bool with_checksum) {
+  TensorFileIndex index = index_tensor_file(bytes.size(), pieces_of(bytes), with_checksum);
+  TensorFile file{.facts = std::move(index.facts), .arrays = {}};
+  for (auto& [name, place] : index.arrays) {
+    auto& array = file.arrays[name] = {std::move(place.shape), std::vector<float>(place.elems)};
+    if (place.elems == 0) continue;
+    std::memcpy(array.values.data(), bytes.data() + place.begin, place.elems * sizeof(float));
   }
   return file;
 }

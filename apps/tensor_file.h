@@ -2,7 +2,9 @@
 // of that name opens: 8 bytes with the length of a JSON text, that text, and the values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -30,11 +32,30 @@ struct TensorFile {
 // place. Requires shapes that fit. Cost: one copy of the values.
 Bytes tensor_file_bytes(const TensorFile& file);
 
-// Reads such a file, of anyone's making: "xxh64" is compared where it is there and is no fact then.
-// Lengths are checked before anything is allocated. Throws kDataLoss for bytes that are malformed,
-// damaged or cut off, and kUnimplemented for arrays of another type than 32-bit floats. Cost: one
-// copy of the values.
+// What such a file holds, and where.
+struct TensorFileIndex {
+  struct Place {
+    std::vector<std::uint64_t> shape;
+    std::size_t elems;
+    std::size_t begin;  // in bytes of the file
+  };
+
+  std::map<std::string, std::string> facts;
+  std::map<std::string, Place> arrays;
+};
+
+// So many bytes of a file, from `begin` on, which it has; they stay where they are until the next
+// call.
+using PieceOfFile = std::function<ByteView(std::size_t begin, std::size_t count)>;
+
+// Reads such a file, of anyone's making, of `size` bytes: "xxh64" is compared where it is there and
+// is no fact then. Lengths are checked before anything is allocated. Throws kDataLoss for bytes
+// that are malformed, damaged or cut off, kUnimplemented for arrays of another type than 32-bit
+// floats, and what `piece` throws. Cost: one pass where there is a checksum, in pieces of 1 MiB.
 //   with_checksum  refuses a file that has none, too
+TensorFileIndex index_tensor_file(std::size_t size, const PieceOfFile& piece, bool with_checksum);
+
+// The same, of a file in memory, with its values. Cost: one copy of them.
 TensorFile parse_tensor_file(ByteView bytes, bool with_checksum = false);
 
 }  // namespace tersewire

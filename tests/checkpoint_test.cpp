@@ -8,8 +8,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,6 +48,19 @@ TrainConfig small_job(const std::string& exchange, const std::string& codec) {
   return config;
 }
 
+StoredNode in_memory(NodeCheckpoint node) {
+  StoredNode stored{
+      .rank = node.rank, .step = node.step, .facts = std::move(node.facts), .arrays = {}};
+  for (auto& [name, array] : node.arrays) {
+    stored.arrays[name] = {
+        .elems = array.values.size(),
+        .read = [values = std::move(array.values)](std::size_t first, std::span<float> out) {
+          std::ranges::copy(std::span(values).subspan(first, out.size()), out.begin());
+        }};
+  }
+  return stored;
+}
+
 // A job's checkpoints, by step.
 class Checkpoints {
  public:
@@ -60,10 +76,17 @@ class Checkpoints {
     return hooks;
   }
 
+  std::vector<NodeCheckpoint> nodes_after(std::uint64_t step) {
+    std::vector<NodeCheckpoint> nodes = nodes_.at(step);
+    std::ranges::sort(nodes, {}, &NodeCheckpoint::rank);
+    return nodes;
+  }
+
   JobCheckpoint after(std::uint64_t step) {
-    JobCheckpoint checkpoint{
-        .workers = config_.workers, .servers = config_.servers, .nodes = nodes_.at(step)};
-    std::ranges::sort(checkpoint.nodes, {}, &NodeCheckpoint::rank);
+    JobCheckpoint checkpoint{.workers = config_.workers, .servers = config_.servers, .nodes = {}};
+    for (NodeCheckpoint& node : nodes_after(step)) {
+      checkpoint.nodes.push_back(in_memory(std::move(node)));
+    }
     return checkpoint;
   }
 
@@ -122,17 +145,17 @@ TEST_P(EverySystem, GoesOnToTheBit) {
     EXPECT_EQ(resumed.worker_counters.pulled_values, whole.worker_counters.pulled_values);
     if (step == 3 * kBetween) continue;
     // What it saves later is what was saved then.
-    JobCheckpoint later = saved.after(3 * kBetween);
-    JobCheckpoint later_again = again.after(3 * kBetween);
-    ASSERT_EQ(later.nodes.size(), later_again.nodes.size());
-    for (std::size_t i = 0; i < later.nodes.size(); ++i) {
-      for (const auto& [name, array] : later.nodes[i].arrays) {
-        ASSERT_EQ(array.values, later_again.nodes[i].arrays.at(name).values) << name;
+    auto later = saved.nodes_after(3 * kBetween);
+    auto later_again = again.nodes_after(3 * kBetween);
+    ASSERT_EQ(later.size(), later_again.size());
+    for (std::size_t i = 0; i < later.size(); ++i) {
+      for (const auto& [name, array] : later[i].arrays) {
+        ASSERT_EQ(array.values, later_again[i].arrays.at(name).values) << name;
       }
       // Times do not repeat, nor the bytes of the comparison of replicas that a resumption adds.
-      later.nodes[i].facts.erase("totals");
-      later_again.nodes[i].facts.erase("totals");
-      EXPECT_EQ(later.nodes[i].facts, later_again.nodes[i].facts);
+      later[i].facts.erase("totals");
+      later_again[i].facts.erase("totals");
+      EXPECT_EQ(later[i].facts, later_again[i].facts);
     }
   }
 }
@@ -147,6 +170,73 @@ TEST_P(EverySystem, GoesOnWithAnotherNumberOfWorkers) {
     const TrainResult resumed = train(config, small_data(), {}, &checkpoint);
     EXPECT_EQ(resumed.steps, kSteps);
     EXPECT_GT(resumed.test_accuracy, 0.0);
+  }
+}
+
+// How many values of each node's file a process read, by group.
+using Reads = std::map<std::pair<int, std::string>, std::size_t>;
+
+JobCheckpoint counting(JobCheckpoint checkpoint, Reads& reads, std::mutex& mutex) {
+  for (StoredNode& node : checkpoint.nodes) {
+    for (auto& [name, array] : node.arrays) {
+      const std::pair key(node.rank, name.substr(0, name.find('/')));
+      array.read = [key, read = array.read, &reads, &mutex](std::size_t first,
+                                                            std::span<float> values) {
+        {
+          const std::lock_guard lock(mutex);
+          reads[key] += values.size();
+        }
+        read(first, values);
+      };
+    }
+  }
+  return checkpoint;
+}
+
+std::size_t values_in(const StoredNode& node, const std::string& group = "") {
+  std::size_t values = 0;
+  for (const auto& [name, array] : node.arrays) {
+    if (name.starts_with(group)) values += array.elems;
+  }
+  return values;
+}
+
+// Where every node is a process of its own.
+TEST_P(EverySystem, ANodeReadsItsOwnState) {
+  const TrainConfig& config = GetParam().config;
+  Checkpoints saved(config);
+  train(config, small_data(), saved.hooks());
+  const JobCheckpoint checkpoint = saved.after(kBetween);
+  auto ends = join_network(config);
+  std::vector<Reads> reads(ends.size());
+  std::mutex mutex;
+  std::vector<std::thread> processes;
+  for (auto& end : ends) {
+    const auto rank = static_cast<std::size_t>(end->rank());
+    processes.emplace_back([&, rank, own = std::move(end)]() mutable {
+      const JobCheckpoint counted = counting(checkpoint, reads[rank], mutex);
+      std::vector<std::unique_ptr<Transport>> one;
+      one.push_back(std::move(own));
+      EXPECT_NO_THROW(train(config, small_data(), {}, std::move(one), &counted));
+    });
+  }
+  for (std::thread& process : processes) process.join();
+  for (std::size_t rank = 0; rank < reads.size(); ++rank) {
+    std::size_t total = 0;
+    for (const auto& [from, values] : reads[rank]) {
+      total += values;
+      if (from.first == static_cast<int>(rank)) continue;
+      // A replica like all others.
+      EXPECT_EQ(from.first, 0) << from.second;
+      for (const char* residual : {"pushed", "pulled", "accumulated", "server"}) {
+        EXPECT_NE(from.second, residual) << "of node " << from.first << " by " << rank;
+      }
+    }
+    const StoredNode& first = checkpoint.nodes.front();
+    const std::size_t replica = values_in(first) - values_in(first, "pushed") -
+                                values_in(first, "pulled") - values_in(first, "accumulated");
+    EXPECT_LE(total, values_in(checkpoint.nodes[rank]) + replica) << rank;
+    EXPECT_GE(total, values_in(checkpoint.nodes[rank])) << rank;
   }
 }
 
@@ -205,7 +295,7 @@ TEST_F(Refusals, AResidualThatIsNotThere) {
 }
 
 TEST_F(Refusals, AnArrayOfAnotherSize) {
-  checkpoint_.nodes[0].arrays["model/fc1.bias"].values.pop_back();
+  --checkpoint_.nodes[0].arrays["model/fc1.bias"].elems;
   expect_refused(config_, small_data(), "'model/fc1.bias' has 391 values");
 }
 

@@ -2,9 +2,12 @@
 // given back to a job that goes on from there.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,11 +31,27 @@ struct NodeCheckpoint {
   std::map<std::string, Array> arrays;
 };
 
+// An array of a checkpoint, where it is kept.
+struct StoredArray {
+  std::size_t elems = 0;
+  // Puts as many of its values into `values` as that has, from `first` on. Any thread; throws where
+  // they cannot be read.
+  std::function<void(std::size_t first, std::span<float> values)> read;
+};
+
+// One node's, whose arrays are read when they are wanted: a node needs little of what others saved.
+struct StoredNode {
+  int rank = 0;
+  std::uint64_t step = 0;
+  std::map<std::string, std::string> facts;
+  std::map<std::string, StoredArray> arrays;
+};
+
 // A whole job's.
 struct JobCheckpoint {
   int workers = 0;
-  std::optional<int> servers;         // as Job::servers
-  std::vector<NodeCheckpoint> nodes;  // by rank
+  std::optional<int> servers;     // as Job::servers
+  std::vector<StoredNode> nodes;  // by rank
 
   [[nodiscard]] std::uint64_t step() const { return nodes.front().step; }
 };

@@ -60,45 +60,29 @@ std::size_t part_values_of(const JobCheckpoint& checkpoint) {
                                         "' values are no number; use another copy of it");
 }
 
-Lists lists_in(const NodeCheckpoint& node, const std::string& group, const Job& job,
+std::vector<float> values_in(const StoredArray& array) {
+  std::vector<float> values(array.elems);
+  array.read(0, values);
+  return values;
+}
+
+Lists lists_in(const StoredNode& node, const std::string& group, const Job& job,
                const std::vector<Part>& parts) {
   Lists lists(parts.size());
   for (const Part& part : parts) {
     const auto found = node.arrays.find(key_of(group, job.tensors, part));
-    if (found != node.arrays.end()) lists[part.number] = found->second.values;
+    if (found != node.arrays.end()) lists[part.number] = values_in(found->second);
   }
   return lists;
 }
 
-NodeState state_in(const NodeCheckpoint& node, const Job& job, const std::vector<Part>& parts) {
-  return {.step = node.step,
-          .pushed = lists_in(node, kPushed, job, parts),
-          .pulled = lists_in(node, kPulled, job, parts),
-          .accumulated = lists_in(node, kAccumulated, job, parts)};
-}
-
-// The states of the nodes of `job`, those of servers by the step that they count.
-std::vector<NodeState> states_for(const JobCheckpoint& checkpoint, const Job& job) {
+// `job`, as the one was that made the checkpoint.
+Job maker_of(const JobCheckpoint& checkpoint, const Job& job) {
   Job made_by = job;
   made_by.workers = checkpoint.workers;
   made_by.servers = checkpoint.servers;
   made_by.part_values = part_values_of(checkpoint);
-  const std::vector<Part> parts = job_parts(made_by);
-  std::vector<NodeState> states;
-  for (const NodeCheckpoint& node : checkpoint.nodes) {
-    states.push_back(state_in(node, made_by, parts));
-  }
-  const int nodes = made_by.workers + server_nodes(made_by);
-  if (std::ssize(states) != nodes) {
-    refuse("the checkpoint is of " + std::to_string(states.size()) + " nodes, and its job has " +
-           std::to_string(nodes) + "; resume with the exchange that it was made with");
-  }
-  // Who has the same place goes on with what it had.
-  if (made_by.workers == job.workers && server_nodes(made_by) == server_nodes(job) &&
-      parts == job_parts(job) && part_servers(made_by) == part_servers(job)) {
-    return states;
-  }
-  return redistribute(states, made_by, job);
+  return made_by;
 }
 
 }  // namespace
@@ -166,39 +150,64 @@ std::deque<double> doubles_in(const std::string& text) {
 }
 
 CheckpointReader::CheckpointReader(const JobCheckpoint& checkpoint, const Job& job)
-    : checkpoint_(checkpoint), job_(job), exchange_(states_for(checkpoint, job)) {}
+    : checkpoint_(checkpoint),
+      job_(job),
+      made_by_(maker_of(checkpoint, job)),
+      parts_(job_parts(made_by_)) {
+  const int nodes = made_by_.workers + server_nodes(made_by_);
+  if (std::ssize(checkpoint.nodes) != nodes) {
+    refuse("the checkpoint is of " + std::to_string(checkpoint.nodes.size()) +
+           " nodes, and its job has " + std::to_string(nodes) +
+           "; resume with the exchange that it was made with");
+  }
+  // Who has the same place goes on with what it had.
+  if (made_by_.workers == job.workers && server_nodes(made_by_) == server_nodes(job) &&
+      parts_ == job_parts(job) && part_servers(made_by_) == part_servers(job)) {
+    return;
+  }
+  std::vector<NodeState> states;
+  for (const StoredNode& node : checkpoint.nodes) states.push_back(state_in(node));
+  redistributed_ = redistribute(states, made_by_, job);
+}
 
-const NodeState& CheckpointReader::exchange_of(int rank) const {
-  return exchange_[static_cast<std::size_t>(rank)];
+NodeState CheckpointReader::state_in(const StoredNode& node) const {
+  return {.step = node.step,
+          .pushed = lists_in(node, kPushed, made_by_, parts_),
+          .pulled = lists_in(node, kPulled, made_by_, parts_),
+          .accumulated = lists_in(node, kAccumulated, made_by_, parts_)};
+}
+
+NodeState CheckpointReader::exchange_of(int rank) const {
+  const auto number = static_cast<std::size_t>(rank);
+  return redistributed_.empty() ? state_in(checkpoint_.nodes[number]) : redistributed_[number];
 }
 
 void CheckpointReader::read(const Wanted& wanted, std::size_t begin, int worker,
                             std::span<float> out) const {
   for (std::size_t at = 0; at < out.size();) {
-    const std::span<const float> found = find(wanted, begin + at, worker);
-    const std::size_t count = std::min(found.size(), out.size() - at);
-    std::ranges::copy(found.first(count), out.begin() + static_cast<std::ptrdiff_t>(at));
-    at += count;
+    at += read_some(wanted, begin + at, worker, out.subspan(at));
   }
 }
 
-std::span<const float> CheckpointReader::find(const Wanted& wanted, std::size_t elem,
-                                              int worker) const {
+std::size_t CheckpointReader::read_some(const Wanted& wanted, std::size_t elem, int worker,
+                                        std::span<float> out) const {
   const std::string name = key_of(wanted.group, wanted.tensor);
   const auto first = static_cast<std::size_t>(worker % checkpoint_.workers);
   for (std::size_t i = 0; i < checkpoint_.nodes.size(); ++i) {
     const auto& arrays = checkpoint_.nodes[i == 0 ? first : i == first ? 0 : i].arrays;
     for (auto array = arrays.lower_bound(name);
          array != arrays.end() && array->first.starts_with(name); ++array) {
-      const std::vector<float>& values = array->second.values;
-      if (array->first == name && values.size() != wanted.elems) {
-        refuse("the checkpoint's '" + name + "' has " + std::to_string(values.size()) +
-               " values and " + std::to_string(wanted.elems) +
+      const std::size_t elems = array->second.elems;
+      if (array->first == name && elems != wanted.elems) {
+        refuse("the checkpoint's '" + name + "' has " + std::to_string(elems) + " values and " +
+               std::to_string(wanted.elems) +
                " are needed; resume with the model that it was made of");
       }
       const auto begin = begin_in(array->first, name);
-      if (!begin || elem < *begin || elem - *begin >= values.size()) continue;
-      return std::span(values).subspan(elem - *begin);
+      if (!begin || elem < *begin || elem - *begin >= elems) continue;
+      const std::size_t count = std::min(out.size(), elems - (elem - *begin));
+      array->second.read(elem - *begin, out.first(count));
+      return count;
     }
   }
   refuse("the checkpoint has no '" + name + "'; resume with the " + wanted.noun);
@@ -210,6 +219,12 @@ void CheckpointReader::read_parameters(const std::string& group, int worker,
     read({group, parameter.name, parameter.elems, "model that it was made of"}, 0, worker,
          values_of(parameter));
   }
+}
+
+void CheckpointReader::read_part(const std::string& group, const Part& part,
+                                 std::span<float> values) const {
+  const TensorInfo& tensor = job_.tensors[part.tensor];
+  read({group, tensor.name, tensor.elems(), "model that it was made of"}, part.begin, 0, values);
 }
 
 void CheckpointReader::read_descent(Descent& descent, const Part& part, int worker) const {

@@ -52,11 +52,13 @@ class CheckpointReader {
   [[nodiscard]] std::uint64_t step() const { return checkpoint_.step(); }
   [[nodiscard]] int nodes() const { return static_cast<int>(checkpoint_.nodes.size()); }
 
-  // The residuals of the node of this rank.
-  [[nodiscard]] const NodeState& exchange_of(int rank) const;
+  // The residuals of the node of this rank, read now. Any thread.
+  [[nodiscard]] NodeState exchange_of(int rank) const;
   // Of a worker; others' stand for one that has none of its own.
   void read_parameters(const std::string& group, int worker,
                        const std::vector<Network::Parameter>& parameters) const;
+  // What servers had of a part.
+  void read_part(const std::string& group, const Part& part, std::span<float> values) const;
   // Of the part that a server owned, or that `worker` or another had.
   void read_descent(Descent& descent, const Part& part, int worker) const;
   // What the node of this rank said; empty where it was not in the job.
@@ -73,12 +75,17 @@ class CheckpointReader {
   // Those from `begin` on: that worker's or, where it has none, the first that there are, put
   // together from the parts that nodes have.
   void read(const Wanted& wanted, std::size_t begin, int worker, std::span<float> out) const;
-  [[nodiscard]] std::span<const float> find(const Wanted& wanted, std::size_t elem,
-                                            int worker) const;
+  // Reads what one array has of them, from the first on, and says how many that were.
+  std::size_t read_some(const Wanted& wanted, std::size_t elem, int worker,
+                        std::span<float> out) const;
+  [[nodiscard]] NodeState state_in(const StoredNode& node) const;
 
   const JobCheckpoint& checkpoint_;
   const Job& job_;
-  std::vector<NodeState> exchange_;  // by rank of the job that goes on
+  Job made_by_;
+  std::vector<Part> parts_;  // of the job that made it
+  // By rank of the job that goes on, where its nodes' places are not those of the one that made it.
+  std::vector<NodeState> redistributed_;
 };
 
 }  // namespace tersewire::trainer

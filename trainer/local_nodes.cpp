@@ -213,8 +213,12 @@ void LocalNodes::make_servers_model(std::unique_ptr<Network> initial) {
   model_ = std::move(initial);
   descent_.emplace(config_, *model_, parts_);
   if (!resume_) return;
-  resume_->read_parameters(kServer, 0, model_->parameters());
-  for (const Part& part : parts_) resume_->read_descent(*descent_, part, 0);
+  for (const auto& end : ends_) {
+    for (const Part& part : parts_owned_by(end->rank())) {
+      resume_->read_part(kServer, part, values_in(part));
+      resume_->read_descent(*descent_, part, 0);
+    }
+  }
 }
 
 void LocalNodes::check_data_of_checkpoint() const {
@@ -319,9 +323,11 @@ void LocalNodes::run_one_server(Transport& end) {
   ServerReport report;
   const int rank = end.rank();
   const auto threads = make_codec_threads(config_, nodes());
+  std::optional<NodeState> resumed;
+  if (resume_) resumed = resume_->exchange_of(rank);
   report.counters =
       run_server(job_, stoppable, needs_update(job_, rank) ? servers_update() : Update(),
-                 threads.get(), resume_ ? &resume_->exchange_of(rank) : nullptr,
+                 threads.get(), resumed ? &*resumed : nullptr,
                  [this, rank](const NodeState& state) { save_server(state, rank); });
   saver_.finish(rank);
   end.send(0, pack_report(report, bytes_of(told_by(end.rank()))));

@@ -213,9 +213,11 @@ void Worker::run() {
   cpu_start_ = thread_cpu_seconds();
   threads_ = make_codec_threads(config_, job_.workers + server_nodes(job_));
   // Not before: from here on nobody else receives at this end of the network.
+  std::optional<NodeState> state;
+  if (resume_ != nullptr) state = resume_->exchange_of(transport_.rank());
   communicator_ =
-      make_communicator(job_, transport_, update_, threads_.get(),
-                        resume_ != nullptr ? &resume_->exchange_of(transport_.rank()) : nullptr);
+      make_communicator(job_, transport_, update_, threads_.get(), state ? &*state : nullptr);
+  state.reset();
   for (step_ = communicator_->begin_step(); !stop_.passed(step_);
        step_ = communicator_->begin_step()) {
     save_if_due();
