@@ -55,6 +55,22 @@ TEST(InProcessTransport, SharesAMessageBetweenReceiversWithoutCopying) {
   EXPECT_EQ(ends[2]->receive(1s)->bytes, bytes);
 }
 
+TEST(InProcessTransport, SaysWhatWaitsForAPeer) {
+  for (const double rate : {0.0, 1e9}) {
+    const auto ends = make_in_process_network(3, rate);
+    const auto message = std::make_shared<const Bytes>(1000);
+    ends[0]->send(1, message);
+    ends[0]->send(1, message);
+    ends[2]->send(1, message);
+    EXPECT_EQ(ends[0]->peer(1).waiting, 2000U);
+    EXPECT_EQ(ends[2]->peer(1).waiting, 1000U);
+    EXPECT_EQ(ends[0]->peer(2).waiting, 0U);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(ends[1]->receive(10s));
+    EXPECT_EQ(ends[0]->peer(1).waiting, 0U);
+    EXPECT_EQ(ends[2]->peer(1).waiting, 0U);
+  }
+}
+
 TEST(InProcessTransport, RefusesANetworkOfNobody) {
   EXPECT_THROW(make_in_process_network(0), Error);
 }

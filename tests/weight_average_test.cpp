@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "exchange_test_support.h"
+#include "faulty_transports.h"
 
 namespace tersewire {
 namespace {
@@ -619,6 +620,63 @@ TEST(WeightAverageAsynchronous, KeepsTheLatestOfEachPeer) {
   communicator->begin_step();
   communicator->pull(1, model[1]);
   EXPECT_EQ(model[1], std::vector<float>(11, (5.0F + 3.0F) / 2));
+}
+
+// To which so many bytes wait to be sent, as it says.
+class BusyTransport final : public PassingTransport {
+ public:
+  explicit BusyTransport(std::unique_ptr<Transport> inner) : PassingTransport(std::move(inner)) {}
+  [[nodiscard]] Peer peer(int rank) const override {
+    Peer peer = PassingTransport::peer(rank);
+    peer.waiting = waiting;
+    return peer;
+  }
+
+  std::size_t waiting = 0;
+};
+
+TEST(WeightAverageAsynchronous, SendsNoMoreThanTwoModelsToOneThatTakesNone) {
+  const Job job = average_job(2, "fp32", 1, true);
+  auto ends = make_in_process_network(2);
+  BusyTransport busy(std::move(ends[0]));
+  const auto communicator =
+      make_communicator(job, busy, [](const Part&, auto g, auto d) { descend_by(g, d); });
+  const auto bytes_of_a_step = [&] {
+    const std::uint64_t before = busy.bytes_sent();
+    Model model = zeros(job);
+    communicator->begin_step();
+    for (std::size_t t = 0; t < model.size(); ++t) communicator->pull(t, model[t]);
+    for (std::size_t t = model.size(); t-- > 0;) communicator->push(t, model[t]);
+    return busy.bytes_sent() - before;
+  };
+  const std::uint64_t model = bytes_of_a_step();
+  EXPECT_GT(model, 0U);
+  busy.waiting = 2 * model;
+  EXPECT_GT(bytes_of_a_step(), 0U);  // a longest model is a little longer
+  busy.waiting = 3 * model;
+  EXPECT_EQ(bytes_of_a_step(), 0U);
+  busy.waiting = 0;
+  EXPECT_EQ(bytes_of_a_step(), model);
+}
+
+TEST(WeightAverage, OneThatNeverTakesWhatItIsSentEndsTheJob) {
+  const Job job = average_job(2, "fp32", 1);
+  auto ends = make_in_process_network(2);
+  BusyTransport busy(std::move(ends[0]));
+  const auto communicator =
+      make_communicator(job, busy, [](const Part&, auto g, auto d) { descend_by(g, d); });
+  Model model = zeros(job);
+  communicator->begin_step();
+  for (std::size_t t = 0; t < model.size(); ++t) communicator->pull(t, model[t]);
+  busy.waiting = (std::size_t{1} << 30) + 1;
+  try {
+    for (std::size_t t = model.size(); t-- > 0;) communicator->push(t, model[t]);
+    ADD_FAILURE() << "sent on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
+    EXPECT_NE(std::string(error.what()).find("rank 1 does not take"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(WeightAverage, WantsAPullBeforeTheFirstPushAndAWholeGradient) {

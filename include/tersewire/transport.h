@@ -32,6 +32,9 @@ struct Peer {
   std::chrono::steady_clock::time_point heard = std::chrono::steady_clock::now();
   // Why nothing more comes from it, as a sentence without its subject, where that is so.
   std::optional<std::string> gone;
+  // Bytes of messages that this end was given for it and that it has not taken, as far as can be
+  // known: what is on its way, or waits behind that.
+  std::size_t waiting = 0;
 };
 
 // How long a node waits for others.
@@ -51,8 +54,10 @@ class Transport {
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
 
-  // Starts sending and returns at once; the bytes are kept alive until they are delivered. Throws
-  // kAborted after abort() on any node, kInvalidArgument for a rank that does not exist.
+  // Starts sending and returns at once; the bytes are kept alive until they are delivered. Two
+  // nodes that both waited here for each other would wait for ever, so that whoever sends has to
+  // look at what is waiting for a peer before it adds more. Throws kAborted after abort() on any
+  // node, kInvalidArgument for a rank that does not exist.
   virtual void send(int to, SharedBytes bytes) = 0;
 
   // The next message from anyone, or nothing where none has arrived within `timeout` (0: look

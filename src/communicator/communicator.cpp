@@ -149,7 +149,7 @@ std::shared_ptr<const Placement> place(const Job& job, Transport& transport) {
          "{} workers and {} servers need a network of {} nodes, and this one has {}", job.workers,
          servers, nodes, transport.size());
   }
-  transport.expect_at_most(placement->most_message_bytes());
+  transport.expect_at_most(placement->longest_message);
   return placement;
 }
 

@@ -89,6 +89,7 @@ std::shared_ptr<const Placement> place_job(const Job& job) {
   placement->bucket_bytes =
       job.bucket_bytes.value_or(default_bucket_bytes(*placement, chosen.exchange));
   fuse_parts(*placement, ways_of(*placement, chosen.exchange));
+  placement->longest_message = placement->most_message_bytes();
   return placement;
 }
 

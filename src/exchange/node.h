@@ -94,6 +94,20 @@ inline Received receive_parsed(Transport& transport, const WaitLimits& limits,
   return parse_incoming(receive_within(transport, limits, waited_for));
 }
 
+// Sends, unless the receiver takes nothing: it would make this node hold ever more. Throws
+// kResourceExhausted.
+inline void send_bounded(Transport& transport, const Placement& placement, int to,
+                         const SharedBytes& bytes) {
+  const std::size_t waiting = transport.peer(to).waiting;
+  if (waiting > placement.most_waiting_bytes()) {
+    fail(ErrorCode::kResourceExhausted,
+         "rank {} does not take what it is sent: {} MiB wait for it; look whether it hangs, or "
+         "whether its link is slower than the others",
+         to, waiting >> 20U);
+  }
+  transport.send(to, bytes);
+}
+
 // What an encoder made of a part.
 inline Frame frame_of(const Placement& placement, std::size_t part, const Encoded& encoded,
                       ByteView payload) {

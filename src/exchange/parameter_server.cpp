@@ -435,14 +435,14 @@ void ParameterServer::send_open_message() {
 
 void ParameterServer::send_up(const SharedBytes& bytes) {
   counters_.pushed_bytes += bytes->size();
-  transport_.send(node_.parent, bytes);
+  send_bounded(transport_, *placement_, node_.parent, bytes);
 }
 
 // Compressed once: the same bytes go to everyone.
 void ParameterServer::send_down(const SharedBytes& bytes) {
   for (int child = 0; child < node_.children; ++child) {
     counters_.pulled_bytes += bytes->size();
-    transport_.send(node_.first_child + child, bytes);
+    send_bounded(transport_, *placement_, node_.first_child + child, bytes);
   }
 }
 

@@ -2,6 +2,8 @@
 // with, which server owns it, and which others it shares its messages with.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -50,6 +52,7 @@ struct Placement {
   std::vector<std::vector<std::size_t>> buckets;
   std::vector<std::size_t> bucket_of;  // by part
   std::size_t bucket_bytes = 0;        // Job::bucket_bytes, or what stands for it
+  std::size_t longest_message = 0;     // most_message_bytes(), which goes through all parts
 
   [[nodiscard]] std::size_t parts_of(std::size_t tensor) const {
     return first_part[tensor + 1] - first_part[tensor];
@@ -67,6 +70,10 @@ struct Placement {
   [[nodiscard]] std::size_t most_pulled_bytes(std::size_t part) const;
   // No message of the job is longer, a report of the trained model by its owner included.
   [[nodiscard]] std::size_t most_message_bytes() const;
+  // More than ever waits for a node that goes on: an exchange has few steps under way at once.
+  [[nodiscard]] std::size_t most_waiting_bytes() const {
+    return std::max(std::size_t{1} << 30, 8 * longest_message);
+  }
   // "tensor 'NAME'", or "part 2 of tensor 'NAME'" where that has several; for sentences.
   [[nodiscard]] std::string name(std::size_t part) const;
 };

@@ -248,7 +248,7 @@ void RingAggregator::send(std::uint32_t id, const SharedBytes& sum) {
   for (std::size_t group = 0; group < layout_.groups(); ++group) {
     counters_.pulled_bytes += sum->size();
     counters_.pulled_values += blocks_[id].encoder->elems();
-    transport_.send(static_cast<int>(holder(group, id)), sum);
+    send_bounded(transport_, *placement_, static_cast<int>(holder(group, id)), sum);
   }
 }
 

@@ -148,7 +148,9 @@ void WeightAverageWorker::send_to_partner(std::size_t part) {
   const Floats& weights = parts_[part].weights;
   counters_.pushed_values += weights.size();
   const SharedBytes bytes = encoded_weights(kForPartner, part, step(), weights);
-  if (bytes) send(partner, bytes);
+  // Of one that takes nothing now two models are on their way, and later ones can wait for its next
+  // turn.
+  if (bytes && waiting_for(partner) < placement().longest_message) send(partner, bytes);
 }
 
 void WeightAverageWorker::say_done() {

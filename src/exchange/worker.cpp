@@ -357,7 +357,7 @@ void Worker::wait_for_room() {
 
 void Worker::send(int to, const SharedBytes& bytes) {
   counters_.pushed_bytes += bytes->size();
-  transport_.send(to, bytes);
+  send_bounded(transport_, *placement_, to, bytes);
 }
 
 }  // namespace tersewire

@@ -97,6 +97,7 @@ class Worker : public Communicator {
   SharedBytes fuse(MessageKind kind, std::uint64_t step, std::size_t part, const Encoded& encoded,
                    ByteView payload);
   void send(int to, const SharedBytes& bytes);
+  [[nodiscard]] std::size_t waiting_for(int rank) const { return transport_.peer(rank).waiting; }
   // Counts what an encoder made of a part, or a share of it.
   void count_encoded(std::size_t part, double bytes) {
     encoded_bytes_[parts()[part].tensor] += bytes;

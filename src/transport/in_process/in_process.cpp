@@ -4,6 +4,7 @@
 #include <cmath>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -20,7 +21,13 @@ struct Inbox {
   std::mutex mutex;
   std::condition_variable arrived_or_aborted;
   std::deque<Incoming> messages;
+  std::map<int, std::size_t> waiting;  // bytes by sender, of messages on their way as well
 
+  // One is on its way.
+  void expect(const Incoming& message) {
+    const std::lock_guard lock(mutex);
+    waiting[message.from] += message.bytes->size();
+  }
   void put(Incoming message) {
     {
       const std::lock_guard lock(mutex);
@@ -119,6 +126,13 @@ class InProcessTransport final : public Transport {
   [[nodiscard]] Peer peer(int rank) const override {
     network_->check_not_aborted();
     Peer peer;
+    if (rank == rank_) return peer;
+    Inbox& inbox = network_->inboxes[static_cast<std::size_t>(rank)];
+    {
+      const std::lock_guard lock(inbox.mutex);
+      const auto found = inbox.waiting.find(rank_);
+      if (found != inbox.waiting.end()) peer.waiting = found->second;
+    }
     if (network_->left[static_cast<std::size_t>(rank)]) peer.gone = kHasLeft;
     return peer;
   }
@@ -140,10 +154,12 @@ void InProcessTransport::send(int to, SharedBytes bytes) {
   }
   sent_ += bytes->size();
   Incoming message{.from = rank_, .bytes = std::move(bytes)};
+  Inbox& inbox = network_->inboxes[static_cast<std::size_t>(to)];
+  inbox.expect(message);
   if (network_->carrier && to != rank_) {
     network_->carrier->send(to, std::move(message));
   } else {
-    network_->inboxes[static_cast<std::size_t>(to)].put(std::move(message));
+    inbox.put(std::move(message));
   }
 }
 
@@ -156,6 +172,7 @@ std::optional<Incoming> InProcessTransport::receive(std::chrono::milliseconds ti
   if (inbox.messages.empty()) return std::nullopt;
   Incoming message = std::move(inbox.messages.front());
   inbox.messages.pop_front();
+  inbox.waiting[message.from] -= message.bytes->size();
   received_ += message.bytes->size();
   return message;
 }

@@ -14,6 +14,7 @@ void Mailbox::post(Outgoing message) {
   {
     const std::lock_guard lock(mutex_);
     check_not_failed();
+    peers_[static_cast<std::size_t>(message.to)].waiting += message.bytes->size();
     orders_.messages.push_back(std::move(message));
   }
   ordered_.notify_one();
@@ -76,6 +77,11 @@ void Mailbox::hear(int rank) {
 void Mailbox::see_off(int rank) {
   const std::lock_guard lock(mutex_);
   peers_[static_cast<std::size_t>(rank)].gone = "has left the network";
+}
+
+void Mailbox::sent(int to, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  peers_[static_cast<std::size_t>(to)].waiting -= bytes;
 }
 
 void Mailbox::excuse(std::chrono::nanoseconds deafness) {

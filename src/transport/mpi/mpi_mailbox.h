@@ -54,6 +54,8 @@ class Mailbox {
   // A sign of life of a rank, and that it has left.
   void hear(int rank);
   void see_off(int rank);
+  // So many bytes of messages are with a rank.
+  void sent(int to, std::size_t bytes);
   // Nobody could be heard for so long.
   void excuse(std::chrono::nanoseconds deafness);
   // Whether a rank that has not left has been silent for so long.

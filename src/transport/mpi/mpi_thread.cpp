@@ -21,6 +21,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kPieceBytes = std::size_t{1} << 24;
 // Pieces that MPI is given at once for one rank. What it tests after each pause is bounded by that.
 constexpr int kMaxUnderway = 16;
+constexpr std::size_t kMostUnconfirmed = std::size_t{1} << 16;
 // Messages that are accepted before those underway are looked after again.
 constexpr int kMaxProbes = 64;
 
@@ -244,9 +245,20 @@ void MpiThread::start_sends() {
   }
 }
 
+// Whether it counts as sent when its receiver has it, and not when MPI has. A reason does: the
+// sender may be about to end. And one piece of so many bytes, since MPI keeps small messages for a
+// receiver that takes none, any number of them.
+bool MpiThread::confirmed(const Piece& piece) {
+  if (piece.tag == Tag::kAbort) return true;
+  std::size_t& unconfirmed = destinations_[static_cast<std::size_t>(piece.to)].unconfirmed;
+  unconfirmed += piece.size;
+  if (unconfirmed < kMostUnconfirmed) return false;
+  unconfirmed = 0;
+  return true;
+}
+
 void MpiThread::start(Piece piece) {
-  // A reason counts as sent when its receiver has it: the sender may be about to end.
-  const auto send = piece.tag == Tag::kAbort ? MPI_Issend : MPI_Isend;
+  const auto send = confirmed(piece) ? MPI_Issend : MPI_Isend;
   make_room(send_requests_);
   make_room(sends_);
   MPI_Request request = MPI_REQUEST_NULL;
@@ -284,6 +296,9 @@ void MpiThread::finish_sends() {
     const auto i = static_cast<std::size_t>(index);
     --destinations_[static_cast<std::size_t>(sends_[i].to)].underway;
     if (sends_[i].tag != Tag::kAlive) moved();
+    if (sends_[i].tag == Tag::kPart || sends_[i].tag == Tag::kEnd) {
+      mailbox_->sent(sends_[i].to, sends_[i].size);
+    }
     std::swap(sends_[i], sends_.back());
     std::swap(send_requests_[i], send_requests_.back());
     sends_.pop_back();

@@ -48,6 +48,7 @@ class MpiThread {
   struct Destination {
     std::deque<Piece> waiting;
     int underway = 0;
+    std::size_t unconfirmed = 0;  // bytes that MPI may still hold, though it calls them sent
     Clock::time_point sent_at{};  // the last
   };
   // Bytes on their way in.
@@ -80,6 +81,7 @@ class MpiThread {
   void tell(int to, Tag tag);
   void give_sign_of_life();
   void start_sends();
+  [[nodiscard]] bool confirmed(const Piece& piece);
   void start(Piece piece);
   void finish_sends();
   void start_receives();
