@@ -584,7 +584,9 @@ TEST_P(Moment, IsBetweenThePullsAndThePushes) {
                  [&] { return worker->state(); });
   };
   // Before the first step there is that of a job that has not begun.
-  if (GetParam() == 1) EXPECT_EQ(worker->state().step, 0U);
+  if (GetParam() == 1) {
+    EXPECT_EQ(worker->state().step, 0U);
+  }
   if (GetParam() > 1) expect_early();
   for (std::uint64_t step = 1; step <= 4; ++step) {
     ASSERT_EQ(worker->begin_step(), step);

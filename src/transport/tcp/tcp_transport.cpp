@@ -45,6 +45,7 @@ class Writer {
   void put(Outgoing record) {
     const std::lock_guard lock(mutex_);
     if (!socket_.is_open()) return;
+    if (record.bytes) waiting_bytes_ += record.bytes->size();
     waiting_.push_back(std::move(record));
     if (waiting_.size() == 1) flush_locked();
   }
@@ -56,10 +57,15 @@ class Writer {
     const std::lock_guard lock(mutex_);
     return !waiting_.empty();
   }
+  [[nodiscard]] std::size_t waiting_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return waiting_bytes_;
+  }
   void close() {
     const std::lock_guard lock(mutex_);
     socket_.close();
     waiting_.clear();
+    waiting_bytes_ = 0;
     written_ = 0;
   }
   // Of the socket; for the thread that closes it.
@@ -79,7 +85,8 @@ class Writer {
   mutable std::mutex mutex_;
   Socket socket_;
   std::deque<Outgoing> waiting_;
-  std::size_t written_ = 0;  // of the first
+  std::size_t waiting_bytes_ = 0;  // of messages, those begun as a whole
+  std::size_t written_ = 0;        // of the first
   Clock::time_point last_ = Clock::now();
 };
 
@@ -103,6 +110,7 @@ void Writer::flush_locked() {
     written_ += static_cast<std::size_t>(sent);
     if (written_ < kTcpHeadBytes + bytes) continue;
     waiting_.pop_front();
+    waiting_bytes_ -= bytes;
     written_ = 0;
   }
 }
@@ -266,6 +274,7 @@ Peer TcpTransport::peer(int rank) const {
   const Connection& other = connections_[static_cast<std::size_t>(rank)];
   peer.heard = Clock::time_point(Clock::duration(other.heard));
   if (other.left) peer.gone = "has left the network";
+  peer.waiting = other.writer.waiting_bytes();
   return peer;
 }
 
