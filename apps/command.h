@@ -38,6 +38,7 @@ void add_data_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_bench_exchange_command(CLI::App& bench);
 void add_report_command(CLI::App& app);
+void add_nic_command(CLI::App& app);
 
 // Those that need libtorch: what they do is in the program tersewire-train, and in `tersewire` a
 // call of it (train_program.cpp).

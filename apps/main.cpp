@@ -70,6 +70,7 @@ void add_commands(CLI::App& app) {
   add_data_command(app);
   add_bench_command(app);
   add_report_command(app);
+  add_nic_command(app);
 #ifdef TERSEWIRE_TRAIN_COMMAND
   add_train_command(app);
   add_compare_command(app);

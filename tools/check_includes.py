@@ -52,9 +52,10 @@ FOREIGN = {
     r"(CLI|nlohmann)/.*": ["apps"],
     r"(curl|openssl|isa-l)/.*|(archive|archive_entry|microhttpd)\.h": ["apps"],
     r"xmmintrin\.h": ["src/base"],  # the floating point mode of x86
+    r"libnetfilter_queue/.*|linux/net(filter|link)\.h": ["nic"],
     # POSIX and the C library beyond the standard.
-    r"(fcntl|malloc|unistd|signal|poll|netdb|pthread|sched|time)\.h|(sys|netinet|arpa)/[a-z]+\.h":
-        ["src", "trainer", "apps"],
+    r"(dlfcn|fcntl|malloc|unistd|signal|spawn|poll|netdb|pthread|sched|time)\.h|"
+    r"(sys|net|netinet|arpa)/[a-z]+\.h": ["src", "nic", "trainer", "apps"],
 }
 
 # Folders whose files are looked at for their names only.

@@ -15,7 +15,7 @@ packages="
   python3-dev python3-numpy python3-pytest python3-torch python3-pip python3-setuptools python3-venv
   python3-wheel pybind11-dev libdlpack-dev
   libsnappy-dev liblz4-dev libzstd-dev libzfp-dev
-  iproute2 nftables
+  iproute2 nftables iptables libnetfilter-queue-dev
   chromium"
 
 missing=""
