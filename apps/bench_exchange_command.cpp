@@ -19,15 +19,18 @@ constexpr const char* kExamples = R"(Examples:
   tersewire bench exchange --model lenet --workers 4 --codec 3lc:s=1.75
   tersewire bench exchange --model resnet110 --compute-ms 30 --codec 3lc --codec int8 --rate 100mbit
   tersewire bench exchange --model alexnet --scale 0.1 --exchange ring --codec inceptionn:bound=2^-10
+  tersewire bench exchange --model alexnet --scale 0.1 --servers 1 --policy '' \
+      --codec inceptionn:bound=2^-10 --pull-codec fp32
   sudo lab/netlab run --nodes 11 --rate 100mbit -- \
       tersewire bench exchange --transport mpi --workers 10 --compute-ms 30 --json
-Every codec is a design, for both directions, run one after the other over the same network, the
-baseline first. Computation is waiting, so that many workers fit on few cores: a third of it in the
-forward pass, two in the backward pass, spread evenly over the weights. Bytes are what a worker's
-end of the transport counts, a step, mean over workers; step time is worker 0's, the median;
-hidden is what computation hides of the exchange, T + (step at T = 0) - step, as a share of the
+Every codec is a design, for both directions unless --pull-codec says what servers send, run one
+after the other over the same network, the baseline first. Computation is waiting, so that many
+workers fit on few cores: a third of it in the forward pass, two in the backward pass, spread evenly
+over the weights. Bytes are what a worker's end of the transport counts, a step, mean over workers;
+step time is worker 0's, the median; hidden is what computation hides of the exchange, T + (step at T = 0) - step, as a share of the
 smaller of the two, for which each design runs without computation first; the ceiling is the speedup
-if nothing but computation took time.)";
+if nothing but computation took time. Busiest is what the node that carries most sends or receives,
+the larger of the two, which a link of --rate takes so long for (wire, by calculation).)";
 
 struct ExchangeFlags {
   bench::ExchangeBenchConfig config;
@@ -60,6 +63,13 @@ Floats recorded_gradients(const std::vector<std::string>& files) {
 
 Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
+// How long a link takes for what the busiest node sends or receives, by its rate.
+std::optional<double> wire_seconds(const bench::ExchangeBenchConfig& config,
+                                   const bench::ExchangeBenchRow& row) {
+  if (!config.bits_per_second) return std::nullopt;
+  return row.busiest_bytes * 8 / *config.bits_per_second;
+}
+
 Json rows_json(const bench::ExchangeBenchConfig& config,
                const std::vector<bench::ExchangeBenchRow>& rows) {
   Json list = Json::array();
@@ -70,6 +80,7 @@ Json rows_json(const bench::ExchangeBenchConfig& config,
                     {"raw_from_all", config.raw_from_all},
                     {"part_values", part_values_json(config.part_values)},
                     {"codec", row.codec},
+                    {"pull_codec", row.pull_codec},
                     {"transport", config.transport},
                     {"bits_per_second", optional_json(config.bits_per_second)},
                     {"workers", config.workers},
@@ -79,6 +90,8 @@ Json rows_json(const bench::ExchangeBenchConfig& config,
                     {"push_bytes", row.push_bytes},
                     {"pull_bytes", row.pull_bytes},
                     {"codec_seconds", row.codec_seconds},
+                    {"busiest_bytes", row.busiest_bytes},
+                    {"wire_seconds", optional_json(wire_seconds(config, row))},
                     {"compute_seconds", config.compute_seconds},
                     {"hidden", optional_json(row.hidden)},
                     {"speedup", optional_json(row.speedup)},
@@ -93,6 +106,14 @@ std::string shown(const std::optional<double>& value) {
   return value ? fmt::format("{:.2f}", *value) : "-";
 }
 
+std::string name_of(const bench::ExchangeBenchRow& row) {
+  return row.codec == row.pull_codec ? row.codec : row.codec + " / " + row.pull_codec;
+}
+
+std::string milliseconds(const std::optional<double>& seconds) {
+  return seconds ? fmt::format("{:.2f}", *seconds * 1e3) : "-";
+}
+
 std::string rows_text(const bench::ExchangeBenchConfig& config,
                       const std::vector<bench::ExchangeBenchRow>& rows) {
   std::size_t values = 0;
@@ -104,16 +125,18 @@ std::string rows_text(const bench::ExchangeBenchConfig& config,
       config.model, values, config.exchange, config.workers, config.transport, config.steps,
       config.warm_up_steps, config.compute_seconds * 1e3);
   std::size_t width = 5;
-  for (const bench::ExchangeBenchRow& row : rows) width = std::max(width, row.codec.size());
-  text += fmt::format("{:<{}} {:>10} {:>8} {:>8} {:>12} {:>12} {:>10} {:>8} {:>9}\n", "codec",
-                      width, "step ms", "speedup", "ceiling", "push bytes", "pull bytes",
-                      "codec ms", "hidden", "peak MiB");
+  for (const bench::ExchangeBenchRow& row : rows) width = std::max(width, name_of(row).size());
+  text += fmt::format("{:<{}} {:>10} {:>8} {:>8} {:>12} {:>12} {:>12} {:>10} {:>10} {:>8} {:>9}\n",
+                      "codec", width, "step ms", "speedup", "ceiling", "push bytes", "pull bytes",
+                      "busiest", "codec ms", "wire ms", "hidden", "peak MiB");
   for (const bench::ExchangeBenchRow& row : rows) {
-    text +=
-        fmt::format("{:<{}} {:>10.2f} {:>8} {:>8} {:>12.0f} {:>12.0f} {:>10.2f} {:>8} {:>9.0f}\n",
-                    row.codec, width, row.step_seconds_median * 1e3, shown(row.speedup),
-                    shown(row.ceiling), row.push_bytes, row.pull_bytes, row.codec_seconds * 1e3,
-                    shown(row.hidden), static_cast<double>(row.peak_memory_bytes) / (1 << 20));
+    text += fmt::format(
+        "{:<{}} {:>10.2f} {:>8} {:>8} {:>12.0f} {:>12.0f} {:>12.0f} {:>10.2f} {:>10} {:>8} "
+        "{:>9.0f}\n",
+        name_of(row), width, row.step_seconds_median * 1e3, shown(row.speedup), shown(row.ceiling),
+        row.push_bytes, row.pull_bytes, row.busiest_bytes, row.codec_seconds * 1e3,
+        milliseconds(wire_seconds(config, row)), shown(row.hidden),
+        static_cast<double>(row.peak_memory_bytes) / (1 << 20));
   }
   return text;
 }
@@ -121,6 +144,7 @@ std::string rows_text(const bench::ExchangeBenchConfig& config,
 void run_nodes(const ExchangeFlags& flags, const Network& network) {
   for (const std::string& codec : flags.config.codecs) codec_argument(codec);
   if (flags.config.baseline) codec_argument(*flags.config.baseline);
+  if (flags.config.pull_codec) codec_argument(*flags.config.pull_codec);
   as_usage([&] { bench::check_exchange_bench(flags.config, network.front()->size()); });
   const auto rows =
       bench::bench_exchange(flags.config, recorded_gradients(flags.gradients), network);
@@ -165,6 +189,8 @@ void add_bench_exchange_command(CLI::App& bench) {
                        config.local_steps, config.raw_from_all, config.part_values,
                        config.bucket_bytes);
   option("--codec", config.codecs, "Codec for both directions; several are measured in turn");
+  command->add_option("--pull-codec", config.pull_codec,
+                      "Codec for what servers send, under each --codec [the same]");
   option("--baseline", flags->baseline, "Codec that speedups are over, or none");
   option("--policy", config.policy, "Rules that go before the codecs, as for 'tersewire train'");
   option("--compute-ms", flags->compute_ms, "Milliseconds of computation a step")

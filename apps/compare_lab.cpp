@@ -119,10 +119,6 @@ class Lab {
     if (means_[design].runs == 0 || means_[plan_.baseline].runs == 0) {
       return fmt::format("{} or its baseline has no whole run", name);
     }
-    if (config.push_codec != config.pull_codec) {
-      return fmt::format(
-          "{} has two codecs, and 'tersewire bench exchange' takes one for both directions", name);
-    }
     if (config.exchange.starts_with("weight-average")) {
       return fmt::format("the median step of {} is one without an average", name);
     }
@@ -144,6 +140,7 @@ class Lab {
         "--model=" + config.model,
         "--exchange=" + config.exchange,
         "--codec=" + config.push_codec,
+        "--pull-codec=" + config.pull_codec,
         fmt::format("--workers={}", config.workers),
         fmt::format("--backup-workers={}", config.backup_workers),
         fmt::format("--local-steps={}", config.local_steps),

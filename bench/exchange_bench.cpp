@@ -29,6 +29,7 @@ constexpr const char* kMpi = "mpi";
 struct NodeReport {
   WorkerMeasures worker;
   std::uint64_t sent_bytes = 0;
+  std::uint64_t received_bytes = 0;
   std::uint64_t peak_memory_bytes = 0;
 };
 
@@ -61,12 +62,12 @@ std::vector<std::string> designs_of(const ExchangeBenchConfig& config) {
 
 // What all processes must be started with alike.
 std::string arguments_text(const ExchangeBenchConfig& config) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", config.model, config.scale,
-                     config.workers, config.servers.value_or(-1), config.backup_workers,
-                     config.local_steps, config.raw_from_all, config.part_values,
-                     config.bucket_bytes.value_or(0), config.exchange, config.policy,
-                     config.compute_seconds, config.warm_up_steps, config.steps, config.seed,
-                     fmt::join(designs_of(config), " "));
+  return fmt::format(
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", config.model, config.scale,
+      config.workers, config.servers.value_or(-1), config.backup_workers, config.local_steps,
+      config.raw_from_all, config.part_values, config.bucket_bytes.value_or(0), config.exchange,
+      config.policy, config.compute_seconds, config.warm_up_steps, config.steps, config.seed,
+      config.pull_codec.value_or("-"), fmt::join(designs_of(config), " "));
 }
 
 // The largest resident set since forget_peak_memory(), or since the process started.
@@ -161,6 +162,7 @@ class Bench {
                                    RoundTransport& transport) const {
     const Job job = exchange_bench_job(config_, design);
     const std::uint64_t sent_before = transport.bytes_sent();
+    const std::uint64_t received_before = transport.bytes_received();
     NodeReport report;
     if (transport.rank() < config_.workers) {
       const WaitingWorkerConfig worker{.compute_seconds = compute_seconds,
@@ -171,6 +173,7 @@ class Bench {
       run_server(job, transport, update_of(job, transport.rank()));
     }
     report.sent_bytes = transport.bytes_sent() - sent_before;
+    report.received_bytes = transport.bytes_received() - received_before;
     report.peak_memory_bytes = peak_memory_bytes();
     return transport.meet(packed(report), wait_limits(config_));
   }
@@ -205,7 +208,8 @@ std::optional<double> hidden_of(double compute_seconds, double exchange_seconds,
 
 void Bench::add_row(const std::string& design, const std::vector<std::string>& told,
                     double exchange_seconds) {
-  ExchangeBenchRow row{.codec = design};
+  ExchangeBenchRow row{.codec = design,
+                       .pull_codec = exchange_bench_job(config_, design).pull_codec};
   WorkerMeasures sum;
   // Of servers, the measures are 0.
   for (const std::string& text : told) {
@@ -214,8 +218,11 @@ void Bench::add_row(const std::string& design, const std::vector<std::string>& t
     sum.pull_bytes += report.worker.pull_bytes;
     sum.codec_seconds += report.worker.codec_seconds;
     row.total_sent_bytes += report.sent_bytes;
+    const auto carried = static_cast<double>(std::max(report.sent_bytes, report.received_bytes));
+    row.busiest_bytes = std::max(row.busiest_bytes, carried);
     row.peak_memory_bytes = std::max(row.peak_memory_bytes, report.peak_memory_bytes);
   }
+  row.busiest_bytes /= static_cast<double>(config_.warm_up_steps + config_.steps);
   row.push_bytes = sum.push_bytes / config_.workers;
   row.pull_bytes = sum.pull_bytes / config_.workers;
   row.codec_seconds = sum.codec_seconds / config_.workers;
@@ -244,7 +251,7 @@ Job exchange_bench_job(const ExchangeBenchConfig& config, const std::string& cod
   job.bucket_bytes = config.bucket_bytes;
   job.exchange = config.exchange;
   job.push_codec = codec;
-  job.pull_codec = codec;
+  job.pull_codec = codec == config.baseline ? codec : config.pull_codec.value_or(codec);
   job.policy = config.policy;
   job.seed = config.seed;
   job.deadline = config.deadline;

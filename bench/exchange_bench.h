@@ -34,7 +34,8 @@ struct ExchangeBenchConfig {
   std::size_t part_values = Job::kDefaultPartValues;
   std::optional<std::size_t> bucket_bytes;  // as Job::bucket_bytes
   std::string exchange = "parameter-server";
-  std::vector<std::string> codecs = {"3lc"};     // each for both directions
+  std::vector<std::string> codecs = {"3lc"};     // each for both directions, unless:
+  std::optional<std::string> pull_codec;         // what servers send, under all but the baseline
   std::optional<std::string> baseline = "fp32";  // the codec that speedups are over; runs first
   std::string policy = "auto";
   std::string transport = "in-process";  // or mpi
@@ -51,12 +52,16 @@ struct ExchangeBenchConfig {
 // One design. Bytes and seconds are those of a step, means over the workers unless it says other.
 struct ExchangeBenchRow {
   std::string codec;
+  std::string pull_codec;
   // From one begin_step() to the next, of worker 0: the median over measured steps, or rounds of
   // local steps.
   double step_seconds_median = 0;
   double push_bytes = 0;     // sent, as the worker's end of the transport counts them
   double pull_bytes = 0;     // received
   double codec_seconds = 0;  // processor time of encoding and decoding
+  // What the node that carries most sends or receives, the larger of the two. Of all steps, the
+  // unmeasured ones included.
+  double busiest_bytes = 0;
   // What was hidden behind computation: T + (step at T = 0) - step, as a share of the smaller of
   // the two, from 0 to 1. Nothing where T is 0, or where a step without computation takes no time.
   std::optional<double> hidden = std::nullopt;

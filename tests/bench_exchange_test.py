@@ -24,8 +24,9 @@ PROGRAM = None
 NETLAB_FOLDER = None
 
 FIELDS = {
-    "model", "exchange", "local_steps", "raw_from_all", "part_values", "codec", "transport", "bits_per_second",
+    "model", "exchange", "local_steps", "raw_from_all", "part_values", "codec", "pull_codec", "transport", "bits_per_second",
     "workers", "warm_up_steps", "steps", "step_seconds_median", "push_bytes", "pull_bytes", "codec_seconds", "compute_seconds",
+    "busiest_bytes", "wire_seconds",
     "hidden", "speedup", "ceiling", "total_sent_bytes", "peak_memory_bytes",
 }
 LENET_BYTES = 4 * 431080
@@ -119,6 +120,21 @@ class BenchExchangeTest(unittest.TestCase):
             write(float("nan"))
             self.assert_refused("holds a NaN", "--gradients", file, status=1)
         self.assert_refused("cannot be read", "--gradients", file, status=1)
+
+    def test_one_codec_a_direction(self):
+        """INCEPTIONN's WA+C: gradients compressed on their way to the aggregator alone."""
+        base, design = self.rows("--model", "lenet", "--workers", 2, "--servers", 1, "--steps", 2,
+                                 "--policy", "", "--codec", "int8", "--pull-codec", "fp32",
+                                 "--rate", "1gbit")
+        self.assertEqual((base["codec"], base["pull_codec"]), ("fp32", "fp32"))
+        self.assertEqual((design["codec"], design["pull_codec"]), ("int8", "fp32"))
+        self.assertAlmostEqual(design["push_bytes"] / base["push_bytes"], 1 / 4, delta=0.01)
+        self.assertEqual(design["pull_bytes"], base["pull_bytes"])
+        # The aggregator sends as much as without the codec, and receives a quarter.
+        for row in (base, design):
+            self.assertAlmostEqual(row["busiest_bytes"] / (2 * row["pull_bytes"]), 1, delta=0.01)
+            self.assertAlmostEqual(row["wire_seconds"], row["busiest_bytes"] * 8e-9)
+        self.assert_refused("there is no codec 'tnt'", "--pull-codec", "tnt")
 
     def test_wrong_usage(self):
         for sentence, arguments in [
