@@ -19,6 +19,10 @@ struct SentFloats {
   bool operator==(const SentFloats&) const = default;
 };
 
+// The payload of a message of Gloo in the pieces of one write: behind a head of 48 bytes, the first
+// eight of which say how long both are together. No bytes where this is none.
+iovec gloo_payload(std::span<const iovec> pieces);
+
 class FloatRegions {
  public:
   void add(const void* begin, std::size_t bytes);
@@ -26,8 +30,9 @@ class FloatRegions {
 
   // The floats among the bytes of a write that begins at byte `offset` of its stream, each stretch
   // beginning and ending with a whole one. Stretches too short to be worth a notice are left out.
-  [[nodiscard]] std::vector<SentFloats> find(std::span<const iovec> pieces,
-                                             std::uint64_t offset) const;
+  // `message` is one region more, for this write alone.
+  [[nodiscard]] std::vector<SentFloats> find(std::span<const iovec> pieces, std::uint64_t offset,
+                                             const iovec& message = {}) const;
 
  private:
   struct Region {

@@ -80,6 +80,23 @@ def receive(messages):
         connection.close()
 
 
+def reduce_by_gloo():
+    """All ranks add up the values by PyTorch's Gloo; rank 0 prints the largest error."""
+    import torch
+    import torch.distributed
+
+    rank, ranks = (int(os.environ[f"OMPI_COMM_WORLD_{what}"]) for what in ("RANK", "SIZE"))
+    torch.distributed.init_process_group("gloo", init_method="tcp://10.77.0.1:29500", rank=rank,
+                                         world_size=ranks)
+    own = torch.tensor(values())
+    total = own * (rank + 1)
+    torch.distributed.all_reduce(total)
+    error = (total - own * (ranks * (ranks + 1) // 2)).abs().max().item()
+    if rank == 0:
+        print(json.dumps({"error": error}))
+    torch.distributed.barrier()
+
+
 def listen_for_datagrams():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.bind(("", 6000))
@@ -264,27 +281,42 @@ class NicTest(unittest.TestCase):
 
 
 class NetlabTest(unittest.TestCase):
-    @unittest.skipUnless(shutil.which("mpirun"), "no mpirun here")
-    def test_an_mpi_job_as_it_is(self):
-        ranks = 3
+    RANKS = 3
+
+    def run_job(self, environment, *job):
+        """What rank 0 printed, once every card has compressed."""
+        if not shutil.which("mpirun"):
+            self.skipTest("no mpirun here")
         with tempfile.NamedTemporaryFile() as counters:
             done = subprocess.run(
-                [sys.executable, NETLAB, "run", "--name", NAME, "--nodes", str(ranks), "--rate",
-                 "100mbit", "--nic", "inceptionn:bound=2^-10", "--counters", counters.name, "--",
-                 JOB, "300000", "2"],
+                [sys.executable, NETLAB, "run", "--name", NAME, "--nodes", str(self.RANKS),
+                 "--rate", "100mbit", "--nic", "inceptionn:bound=2^-10", "--counters",
+                 counters.name, "--", *job],
                 capture_output=True, text=True, timeout=300, check=False,
-                env={**os.environ, "TERSEWIRE": PROGRAM,
-                     "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
-                     "OMPI_MCA_coll_tuned_allreduce_algorithm": "4"})
+                env={**os.environ, **environment, "TERSEWIRE": PROGRAM})
             self.assertEqual(done.returncode, 0, done.stderr)
             counted = json.load(counters)
-        result = json.loads(done.stdout)
-        self.assertEqual(result["wrong"], 0)  # integers, and a broadcast of floats
-        self.assertGreater(result["error"], 0)
-        self.assertLessEqual(result["error"], 2 * (ranks - 1) * BOUND)
         for card in counted["cards"]:
-            self.assertGreater(card["compressed"], 500)
+            self.assertGreater(card["compressed"], 300)
             self.assertEqual(card["dropped"], 0)
+        result = json.loads(done.stdout)
+        self.assertGreater(result["error"], 0)
+        self.assertLessEqual(result["error"], 2 * (self.RANKS - 1) * BOUND)
+        return result
+
+    def test_an_mpi_job_as_it_is(self):
+        result = self.run_job({"OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+                               "OMPI_MCA_coll_tuned_allreduce_algorithm": "4"}, JOB, "300000", "2")
+        self.assertEqual(result["wrong"], 0)  # integers, and a broadcast of floats
+
+    def test_a_gloo_job_as_it_is(self):
+        python = next((p for p in (sys.executable, "/usr/bin/python3") if subprocess.run(
+            [p, "-c", "import torch.distributed"], capture_output=True, check=False).returncode == 0),
+            None)
+        if python is None:
+            self.skipTest("no PyTorch here")
+        self.run_job({"TERSEWIRE_NIC_GLOO": "fp32", "GLOO_SOCKET_IFNAME": "eth0"},
+                     python, __file__, "--reduce-by-gloo")
 
 
 if __name__ == "__main__":
@@ -293,6 +325,9 @@ if __name__ == "__main__":
         sys.exit()
     if sys.argv[1] == "--receive":
         receive(int(sys.argv[2]))
+        sys.exit()
+    if sys.argv[1] == "--reduce-by-gloo":
+        reduce_by_gloo()
         sys.exit()
     if sys.argv[1] == "--listen-for-datagrams":
         listen_for_datagrams()

@@ -49,6 +49,25 @@ TEST_F(SentFloatsTest, WhatIsTooShortForANoticeIsLeftOut) {
   EXPECT_EQ(find({piece(0, 256)}), (Found{{0, 256}}));
 }
 
+TEST_F(SentFloatsTest, AMessageIsOneRegionMore) {
+  const iovec message = piece(1000, 3000);
+  EXPECT_EQ(regions_.find(std::array{piece(2000, 3000)}, 5, message), (Found{{5, 1005}}));
+  EXPECT_EQ(regions_.find(std::array{piece(3000, 4000)}, 5, message), Found{});
+}
+
+TEST_F(SentFloatsTest, MessagesOfGloo) {
+  std::array<std::uint64_t, 6> head{48 + 1000, 1, 7, 0, 0, 0};
+  const iovec first{head.data(), sizeof(head)};
+  const auto payload = [&](iovec one, iovec two) { return gloo_payload(std::array{one, two}); };
+  EXPECT_EQ(payload(first, piece(8, 1008)).iov_base, memory_.data() + 8);
+  EXPECT_EQ(payload(first, piece(8, 1008)).iov_len, 1000U);
+  EXPECT_EQ(payload(first, piece(8, 1009)).iov_len, 0U);  // not what the head says
+  EXPECT_EQ(gloo_payload(std::array{first}).iov_len, 0U);
+  EXPECT_EQ(payload({head.data(), 40}, piece(8, 1008)).iov_len, 0U);
+  head[1] = 2;  // an operation without a payload
+  EXPECT_EQ(payload(first, piece(8, 1008)).iov_len, 0U);
+}
+
 TEST_F(SentFloatsTest, TheLatestRegionOfAnAddressIsForgotten) {
   regions_.add(memory_.data(), 1000);
   regions_.add(memory_.data(), 2000);
