@@ -227,6 +227,7 @@ void Bench::add_row(const std::string& design, const std::vector<std::string>& t
   row.pull_bytes = sum.pull_bytes / config_.workers;
   row.codec_seconds = sum.codec_seconds / config_.workers;
   row.step_seconds_median = unpacked(told.front()).worker.step_seconds_median;
+  if (config_.compute_seconds > 0) row.exchange_seconds = exchange_seconds;
   row.hidden = hidden_of(config_.compute_seconds, exchange_seconds, row.step_seconds_median);
   if (config_.baseline) {
     const double baseline =

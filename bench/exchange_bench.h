@@ -62,6 +62,8 @@ struct ExchangeBenchRow {
   // What the node that carries most sends or receives, the larger of the two. Of all steps, the
   // unmeasured ones included.
   double busiest_bytes = 0;
+  // A step without computation; nothing where all are.
+  std::optional<double> exchange_seconds = std::nullopt;
   // What was hidden behind computation: T + (step at T = 0) - step, as a share of the smaller of
   // the two, from 0 to 1. Nothing where T is 0, or where a step without computation takes no time.
   std::optional<double> hidden = std::nullopt;

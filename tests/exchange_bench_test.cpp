@@ -103,6 +103,7 @@ TEST(ExchangeBench, SpeedupsAreOverTheBaselineOfTheRun) {
     EXPECT_EQ(row.ceiling, rows[0].step_seconds_median / 0.02);
     // Nothing is quicker than its computation, to within the clock's rounding.
     EXPECT_GE(row.step_seconds_median, 0.02 * 0.999);
+    EXPECT_GT(row.exchange_seconds.value(), 0);
     ASSERT_TRUE(row.hidden);
     EXPECT_GE(*row.hidden, 0);
     EXPECT_LE(*row.hidden, 1);
