@@ -77,6 +77,10 @@ void begin_stream(int descriptor, bool counted) {
 }
 
 bool has_address(int descriptor, Notice& notice) {
+  int type = 0;
+  socklen_t type_bytes = sizeof(type);
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &type_bytes) != 0) return false;
+  if (type != SOCK_STREAM) return false;  // UDP's ports may be those of another's connection
   sockaddr_in local{};
   sockaddr_in remote{};
   socklen_t bytes = sizeof(local);
