@@ -38,6 +38,8 @@ const char* advice(int error) {
       return "check its permissions";
     case EISDIR:
       return "name a file, not a directory";
+    case ENOMEM:
+      return "use a machine with more";
     default:
       return "check the path";
   }

@@ -27,8 +27,14 @@ int servers_number(const std::string& text) {
 }
 
 std::size_t part_values_number(const std::string& text) {
-  if (const auto values = trainer::part_values_in(text)) return *values;
-  throw CLI::ValidationError("--part-values", "'" + text + "' is no number of values, nor whole");
+  const auto values = trainer::part_values_in(text);
+  if (!values) {
+    throw CLI::ValidationError("--part-values", "'" + text + "' is no number of values, nor whole");
+  }
+  const std::string wrong =
+      *values == Job::kWholeTensors ? "" : wrong_with_whole_number(text, false);
+  if (!wrong.empty()) throw CLI::ValidationError("--part-values", wrong);
+  return *values;
 }
 
 }  // namespace

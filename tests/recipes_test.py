@@ -173,6 +173,12 @@ class Own(RecipeTest):
         own = self.own(self.JOB + "scale-lr = false\nsteps = 1\n")
         self.assertFalse(self.config_of(own)["scale_lr"])
 
+    def test_a_byte_order_mark_is_no_setting(self):
+        own = self.own("\ufeff" + self.JOB.removeprefix("# A comment.\n\n; Another.\n") + "steps = 1\n")
+        self.assertEqual(self.config_of(own)["model"], "mlp")
+        own = self.own("\ufeffwokers = 2\n")
+        self.assert_refused(self.train("--recipe", own), 2, "line 1", "'wokers'", "'workers'")
+
     def test_refused(self):
         cases = [
             ("wokers = 2\n", "own0.ini, line 1", "'wokers'", "'workers'"),
