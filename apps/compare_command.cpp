@@ -13,6 +13,7 @@
 #include "apps/compare_lab.h"
 #include "apps/compare_plan.h"
 #include "apps/compare_report.h"
+#include "apps/defaults.h"
 #include "apps/interrupt.h"
 #include "apps/run_directory.h"
 #include "apps/run_files.h"
@@ -195,7 +196,10 @@ void add_compare_command(CLI::App& app) {
   command->add_option("--lab", flags->lab,
                       "Path of lab/netlab: measure step times there instead of modelling them");
   command->add_flag("--json", flags->json, "Print JSON");
-  command->callback([flags] { run_compare(*flags); });
+  command->callback([flags] {
+    forget_defaults();
+    run_compare(*flags);
+  });
 }
 
 }  // namespace tersewire::apps

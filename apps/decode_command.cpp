@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/command.h"
+#include "apps/defaults.h"
 #include "apps/file_pairs.h"
 #include "apps/large_memory.h"
 #include "apps/npy_file.h"
@@ -83,7 +84,8 @@ void add_decode_command(CLI::App& app) {
       ->check(CLI::Range(std::size_t{1}, kMaxThreads));
   command->add_flag("-v,--verbose", options->verbose, "Say what became of each file");
   const auto files = std::make_shared<FilePairs>(*command, ".tw", ".npy");
-  command->callback([options, files] {
+  command->callback([options, files, command] {
+    apply_defaults(*command);
     for (const auto& [input, output] : files->pairs()) {
       options->input = input;
       options->output = output;

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "apps/command.h"
+#include "apps/defaults.h"
 #include "apps/file_pairs.h"
 #include "apps/large_memory.h"
 #include "tersewire/thread_pool.h"
@@ -215,7 +216,10 @@ void add_encode_command(CLI::App& app) {
       ->check(CLI::Range(std::size_t{1}, kMaxThreads));
   command->add_flag("-v,--verbose", options->verbose, "Say what became of each array");
   const auto files = std::make_shared<FilePairs>(*command, ".npy", ".tw");
-  command->callback([options, files] { run_encode(*options, files->pairs()); });
+  command->callback([options, files, command] {
+    apply_defaults(*command);
+    run_encode(*options, files->pairs());
+  });
 }
 
 }  // namespace tersewire::apps

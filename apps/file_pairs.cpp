@@ -1,6 +1,7 @@
 #include "apps/file_pairs.h"
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <system_error>
@@ -59,6 +60,9 @@ std::vector<FilePair> FilePairs::pairs() const {
   std::error_code error;
   for (const auto& [input, output] : pairs) {
     refuse_same_file(input, output);
+    if (input != kStandardStream && fs::status(input, error).type() == fs::file_type::not_found) {
+      fail_file(input, "read", ENOENT);
+    }
     if (!force_ && output != kStandardStream && fs::is_regular_file(output, error)) {
       throw Error(ErrorCode::kFailedPrecondition,
                   fmt::format("{} exists; give --force to overwrite it, or name another", output));

@@ -7,8 +7,10 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <system_error>
 
 #include "apps/command.h"
+#include "apps/defaults.h"
 #include "apps/interrupt.h"
 #include "apps/nearest.h"
 #include "apps/plain_numbers.h"
@@ -71,6 +73,7 @@ void add_commands(CLI::App& app) {
   add_bench_command(app);
   add_report_command(app);
   add_nic_command(app);
+  add_config_command(app);
 #ifdef TERSEWIRE_TRAIN_COMMAND
   add_train_command(app);
   add_compare_command(app);
@@ -132,6 +135,7 @@ int run(int argc, char** argv) {
     add_commands(app);
     take_plain_numbers(app);
     add_quiet(app);
+    if (quiet_by_default()) be_quiet();
     return run(app, words_of(argc, argv));
   } catch (const WrongUsage& error) {
     say(error.what());
@@ -143,6 +147,10 @@ int run(int argc, char** argv) {
     if (failure.wrong_usage()) return kWrongUsage;
   } catch (const std::bad_alloc&) {
     say("there is not enough memory; use a smaller array or a machine with more");
+  } catch (const std::system_error& error) {
+    const bool threads = error.code() == std::errc::resource_unavailable_try_again;
+    say(threads ? "the system has no room for another thread; use fewer workers or threads"
+                : error.what());
   } catch (const std::exception& error) {
     say(error.what());
   }

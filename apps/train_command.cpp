@@ -17,6 +17,7 @@
 #include "apps/checkpoint_directory.h"
 #include "apps/command.h"
 #include "apps/data_get.h"
+#include "apps/defaults.h"
 #include "apps/interrupt.h"
 #include "apps/metrics_writer.h"
 #include "apps/plain_numbers.h"
@@ -543,6 +544,7 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
                    codec_given ? std::set<const CLI::Option*>{push, pull, policy}
                                : std::set<const CLI::Option*>{});
     }
+    if (!flags->resumed) apply_defaults(*command);
     flags->settings = settings_of(*command);
     if (push->count() == 0) flags->config.push_codec = flags->codec;
     if (pull->count() == 0) flags->config.pull_codec = flags->codec;

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "apps/command.h"
+#include "apps/defaults.h"
 
 namespace tersewire::apps {
 namespace {
@@ -43,6 +44,11 @@ void add_command_of_train_program(CLI::App& app, const char* name, const char* s
 }  // namespace
 
 void add_train_command(CLI::App& app) { add_command_of_train_program(app, "train", kTrainSummary); }
+
+// The other program knows all commands' options.
+void add_config_command(CLI::App& app) {
+  add_command_of_train_program(app, "config", kConfigSummary);
+}
 
 void add_compare_command(CLI::App& app) {
   add_command_of_train_program(app, "compare", kCompareSummary);

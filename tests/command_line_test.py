@@ -57,7 +57,12 @@ def read_npy(data):
     return header["descr"], header["shape"], data[10 + length :]
 
 
-def run(*arguments, stdin=b"", stdout=subprocess.PIPE, preexec_fn=None):
+# Without defaults of whoever runs the tests.
+ENVIRONMENT = {name: value for name, value in os.environ.items()
+               if not name.startswith("TERSEWIRE_")} | {"TERSEWIRE_CONFIG": ""}  # fmt: skip
+
+
+def run(*arguments, stdin=b"", stdout=subprocess.PIPE, preexec_fn=None, **variables):
     return subprocess.run(
         [PROGRAM, *map(str, arguments)],
         input=stdin,
@@ -65,6 +70,7 @@ def run(*arguments, stdin=b"", stdout=subprocess.PIPE, preexec_fn=None):
         stderr=subprocess.PIPE,
         timeout=120,
         preexec_fn=preexec_fn,
+        env={**ENVIRONMENT, **variables},
         check=False,
     )
 
@@ -499,6 +505,9 @@ class Files(CommandLineTest):
             self.assertEqual(self.read(os.path.join("back", os.path.basename(path))),
                              self.read(path))
         self.assert_refused(run("encode", "--out-dir", out, *paths), 1, "0.tw exists")
+        missing = run("encode", "--out-dir", self.path("none"), paths[0], self.path("missing.npy"))
+        self.assert_refused(missing, 1, "missing.npy")
+        self.assertFalse(os.path.exists(self.path("none")))
         os.mkdir(self.path("other"))
         twin = self.write("other/0.npy", b"")
         usage = [
@@ -676,6 +685,97 @@ class Usage(CommandLineTest):
         self.assertAlmostEqual(bits["1"], 80)
 
 
+class Defaults(CommandLineTest):
+    def setUp(self):
+        super().setUp()
+        self.source = self.write("in.npy", npy([1.0, -2.0, 3.0], (3,)))
+
+    def codec_of(self, *arguments, **variables):
+        """That of what is encoded."""
+        self.assert_done(run("encode", "--force", *arguments, self.source, self.path("m.tw"), **variables))
+        return json.loads(run("inspect", "--json", self.path("m.tw")).stdout)["codec"]
+
+    def test_the_command_line_then_the_environment_then_the_file(self):
+        file = self.write("config.json", b'{"codec": "int8", "threads": 2}')
+        self.assertEqual(self.codec_of(), "3lc")
+        self.assertEqual(self.codec_of(TERSEWIRE_CONFIG=file), "int8")
+        variables = {"TERSEWIRE_CONFIG": file, "TERSEWIRE_CODEC": "fp16"}
+        self.assertEqual(self.codec_of(**variables), "fp16")
+        self.assertEqual(self.codec_of("--codec", "bf16", **variables), "bf16")
+
+    def test_the_file_is_where_others_are(self):
+        os.makedirs(self.path("home/.config/tersewire"))
+        os.makedirs(self.path("xdg/tersewire"))
+        self.write("home/.config/tersewire/config.json", b'{"codec": "int8"}')
+        self.write("xdg/tersewire/config.json", b'{"codec": "fp16"}')
+        variables = {name: value for name, value in ENVIRONMENT.items()
+                     if name not in ("TERSEWIRE_CONFIG", "XDG_CONFIG_HOME")}  # fmt: skip
+        for more, codec in (({}, "int8"), ({"XDG_CONFIG_HOME": self.path("xdg")}, "fp16"),
+                            ({"XDG_CONFIG_HOME": self.path("none")}, "3lc")):  # fmt: skip
+            with self.subTest(codec=codec):
+                command = [PROGRAM, "encode", "--force", self.source, self.path("m.tw")]
+                environment = {**variables, "HOME": self.path("home"), **more}
+                subprocess.run(command, env=environment, check=True)
+                described = json.loads(run("inspect", "--json", self.path("m.tw")).stdout)
+                self.assertEqual(described["codec"], codec)
+
+    def test_quiet(self):
+        encode = ("encode", "--force", "--verbose", self.source, self.path("m.tw"))
+        self.assertIn(b"3 values", run(*encode).stderr)
+        result = run("encode", "--force", self.source, self.path("m.tw"), TERSEWIRE_VERBOSE="true")
+        self.assertIn(b"3 values", result.stderr)
+        refused = run("codecs", TERSEWIRE_QUIET="perhaps")
+        self.assert_refused(refused, 2, "TERSEWIRE_QUIET", "perhaps")
+        self.assert_done(run("codecs", TERSEWIRE_QUIET="true"))
+
+    def test_config_says_where_each_comes_from(self):
+        file = self.write("config.json", b'{"deadline": 60, "verbose": true}')
+        variables = {"TERSEWIRE_CONFIG": file, "TERSEWIRE_THREADS": "3"}
+        result = run("config", "--json", **variables)
+        self.assert_done(result)
+        found = {(row["option"], row["command"]): (row["value"], row["from"])
+                 for row in json.loads(result.stdout)}  # fmt: skip
+        expected = {
+            ("quiet", "every command"): ("false", "built in"),
+            ("verbose", "decode"): ("true", file),
+            ("threads", "encode"): ("3", "TERSEWIRE_THREADS"),
+            ("codec", "encode"): ("3lc", "built in"),
+        }
+        if b"train" in run("--help").stdout:
+            expected |= {
+                ("deadline", "train"): ("60", file),
+                ("progress-limit", "train"): ("3600", "built in"),
+                ("threads", "train"): ("3", "TERSEWIRE_THREADS"),
+            }
+        self.assertEqual({key: found.get(key) for key in expected}, expected)
+        lines = run("config", **variables).stdout.decode().splitlines()
+        self.assertEqual(len(lines), len(found))
+        self.assertTrue(any("--threads" in line and "TERSEWIRE_THREADS" in line for line in lines))
+
+    def test_refused(self):
+        out = self.path("m.tw")
+        cases = [
+            ({"TERSEWIRE_THREADS": "010"}, "TERSEWIRE_THREADS", "octal"),
+            ({"TERSEWIRE_THREADS": ""}, "TERSEWIRE_THREADS"),
+            ({"TERSEWIRE_CODEC": "4lc"}, "4lc"),
+            (b"{", "JSON object"),
+            (b"[1]", "JSON object"),
+            (b'{"thread": 4}', "'thread'", "did you mean 'threads'"),
+            (b'{"threads": [4]}', "'threads'", "a number"),
+            (b'{"threads": -4}', "'threads'", "-4"),
+            (b'{"seed": 4}', "'seed'"),
+            (b" " * 70000, "64 KiB"),
+        ]
+        for given, *words in cases:
+            with self.subTest(given=given):
+                if isinstance(given, bytes):
+                    given = {"TERSEWIRE_CONFIG": self.write("bad.json", given)}
+                    words.append("bad.json")
+                self.assert_refused(run("encode", self.source, out, **given), 2, *words)
+        missing = {"TERSEWIRE_CONFIG": self.path("missing.json")}
+        self.assert_refused(run("codecs", **missing), 2, "missing.json", "TERSEWIRE_CONFIG")
+
+
 class Train(CommandLineTest):
     JOB = "--model mlp --workers 2 --batch 8 --codec 3lc:s=1.5".split()
     RING = "--model mlp --workers 3 --batch 8 --codec int8 --exchange ring".split()
@@ -688,8 +788,33 @@ class Train(CommandLineTest):
         if b"train" not in run("--help").stdout:
             self.skipTest("this build has no trainer")
 
-    def train(self, name, *arguments, job=None):
-        return run("train", *(job or self.JOB), "--out", self.path(name), "--json", *arguments)
+    def train(self, name, *arguments, job=None, **variables):
+        return run("train", *(job or self.JOB), "--out", self.path(name), "--json", *arguments,
+                   **variables)  # fmt: skip
+
+    def test_defaults_stand_behind_a_recipe_and_change_no_run_that_goes_on(self):
+        job = "--model mlp --workers 1 --batch 8 --steps 4 --quiet".split()
+        variables = {"TERSEWIRE_CODEC": "int8", "TERSEWIRE_CHECKPOINT_STEPS": "2"}
+
+        def config(name):
+            return json.loads(self.read(name + "/config.json"))
+
+        self.assertEqual(self.train("plain", job=job, **variables).returncode, 0)
+        self.assertEqual((config("plain")["push_codec"], config("plain")["checkpoint_steps"]),
+                         ("int8", 2))  # fmt: skip
+        recipe = self.write("own.ini", b"push-codec = fp16\n")
+        result = self.train("recipe", "--recipe", recipe, job=job, **variables)
+        self.assertEqual(result.returncode, 0, result)
+        self.assertEqual(config("recipe")["push_codec"], "fp16")
+        os.remove(self.path("plain/summary.json"))
+        again = run("train", "--resume", self.path("plain"), "--quiet", TERSEWIRE_CODEC="fp16")
+        self.assertEqual(again.returncode, 0, again)
+        self.assertEqual(config("plain")["push_codec"], "int8")
+        compared = run("compare", "--designs", "fp32", "--steps", "1", "--set", "model=mlp", "--set",
+                       "workers=1", "--set", "batch=1", "--out", self.path("compared"), **variables)
+        self.assertEqual(compared.returncode, 0, compared)
+        (cell,) = os.listdir(self.path("compared/cells"))
+        self.assertEqual(config(f"compared/cells/{cell}")["checkpoint_steps"], 0)
 
     def test_libtorch_is_loaded_by_what_trains_alone(self):
         def libraries(program):

@@ -1,0 +1,45 @@
+// A user's own defaults for options: from the environment (TERSEWIRE_THREADS=4) and from one file.
+//
+// What is said otherwise goes before them: first the command line, then a recipe, then the
+// environment, then the file, then what is built in. A run that goes on has its settings already.
+// The file is what TERSEWIRE_CONFIG names (empty: none), else tersewire/config.json in
+// $XDG_CONFIG_HOME or ~/.config: an object with the same keys, long options without dashes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace tersewire::apps {
+
+// Gives the command's options the user's defaults, where nothing has said anything of them or of
+// one that excludes them. Call it once the command line has been parsed, and a recipe applied.
+// Throws WrongUsage, naming the variable or the file and its key, for what no option takes.
+void apply_defaults(CLI::App& command);
+
+// Whether the user wants nothing said but what failed. Throws as apply_defaults().
+bool quiet_by_default();
+
+// From now on there are none, for this process and those that it starts: what they do is to be said
+// by their command lines alone.
+void forget_defaults();
+
+struct EffectiveDefault {
+  std::string command;
+  std::string option;
+  std::string value;
+  std::string source;  // a variable, a file, or "built in"
+};
+
+// tersewire config, which says what they come to.
+void add_config_command(CLI::App& app);
+inline constexpr const char* kConfigSummary =
+    "Show the defaults of options, and where they come from";
+
+// All that a user may set, by command. Throws as apply_defaults().
+std::vector<EffectiveDefault> effective_defaults(const CLI::App& app);
+
+}  // namespace tersewire::apps
