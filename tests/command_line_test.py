@@ -10,6 +10,7 @@ import filecmp
 import json
 import math
 import os
+import pty
 import random
 import resource
 import shutil
@@ -437,6 +438,28 @@ class Files(CommandLineTest):
         with open(writer, "wb") as pipe:
             result = run("codecs", stdout=pipe)
         self.assertEqual((result.returncode, result.stderr), (-signal.SIGPIPE, b""))
+
+    def test_an_array_for_a_closed_pipe_ends_quietly(self):
+        source = self.write("in.npy", npy([1.0] * 100000, (100000,)))
+        self.assert_done(run("encode", source, self.path("m.tw")))
+        for command in (("encode", "--codec", "fp32", source, "-"), ("decode", self.path("m.tw"), "-")):
+            with self.subTest(command=command[0]):
+                reader, writer = os.pipe()
+                os.close(reader)
+                with open(writer, "wb") as pipe:
+                    result = run(*command, stdout=pipe)
+                self.assertEqual((result.returncode, result.stderr), (-signal.SIGPIPE, b""))
+
+    def test_no_colours_on_a_terminal(self):
+        for variables in ({}, {"NO_COLOR": "1"}):
+            with self.subTest(variables=variables):
+                terminal, end = pty.openpty()
+                self.assertEqual(run("--help", stdout=end, **variables).returncode, 0)
+                os.close(end)
+                shown = os.read(terminal, 1 << 16)
+                os.close(terminal)
+                self.assertIn(b"Usage:", shown)
+                self.assertNotIn(b"\x1b", shown)
 
     def test_no_room_for_one_of_two_files(self):
         values = heavy_tailed(self.random, 2000)
