@@ -1,13 +1,17 @@
 """The hook of DistributedDataParallel, on 1, 2 and 3 processes with Gloo."""
 
 import contextlib
+import datetime
+import gc
 import io
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 
-import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -23,18 +27,16 @@ import tersewire.torch  # noqa: E402
 from ranks import check_replicas, on_all_ranks, run_on_ranks  # noqa: E402
 from support import ROOT, torchrun  # noqa: E402
 from tersewire import ErrorCode  # noqa: E402
-from tersewire.torch._all_reduce import _fields, _sums  # noqa: E402
-from tersewire.torch._bytes import Packed, PayloadGroup  # noqa: E402
 
 # With codecs that fit, the first one in most cases.
 CODECS = {
     "all-gather": ["3lc:s=1.75", "terngrad", "adacomp"],
     "all-reduce": ["terngrad", "terngrad:bucket=64"],
     "ring": ["inceptionn:bound=2^-10", "int8", "qsgd"],
-    "sharded-server": ["3lc:s=1.75", "terngrad", "adacomp"],
+    "gradient-server": ["3lc:s=1.75", "terngrad", "adacomp"],
 }
 # Those in which error accumulation is for the mean alone, and 3lc fits.
-ACCUMULATING = ["all-gather", "sharded-server"]
+ACCUMULATING = ["all-gather", "gradient-server"]
 STEPS = 6
 
 
@@ -134,7 +136,7 @@ def case_nothing_is_lost():
             gradients = [torch.outer(weights, x.sum(0)).flatten() for x in inputs]
             true = true + sum(gradients) / len(gradients)
         kept = total_residual(hook, "pushed")
-        if exchange == "sharded-server":
+        if exchange == "gradient-server":
             # A rank knows its own shard alone; the others' elements are 0.
             kept = kept + total_residual(hook, "pulled")
         largest = true.abs().max().item()
@@ -144,7 +146,7 @@ def case_nothing_is_lost():
 
 def case_shared_scalers_make_means_of_whole_numbers():
     ranks = dist.get_world_size()
-    for bucket in (0, 64):
+    for bucket in (0, 40):  # which divides each part
         model = DistributedDataParallel(torch.nn.Linear(20, 300, bias=False))
         tersewire.torch.register(model, f"terngrad:bucket={bucket}", policy="",
                                  exchange="all-reduce")
@@ -256,7 +258,7 @@ def case_a_state_that_does_not_fit_is_refused():
     state = hook.state_dict()
     for change in ({"rank": 0, "ranks": 7}, {"pushed": {"other": torch.zeros(3)}},
                    {"pushed": {"conv.weight": torch.zeros(3)}}, {"other": 1},
-                   {"pushed": {"conv.weight": torch.full((36,), float("nan"))}}):
+                   {"exchange": "ring"}):
         with pytest.raises(tersewire.Error) as raised:
             hook.load_state_dict({**state, **change})
         assert raised.value.code == ErrorCode.kInvalidArgument
@@ -280,23 +282,38 @@ def case_a_model_that_is_not_wrapped_is_refused():
         tersewire.torch.register(Net())
 
 
-def hooks_and_groups():
-    threads = sum(thread.name == "tersewire" for thread in threading.enumerate())
-    return threads, len(dist.distributed_c10d._pg_map)
+def what_hooks_hold():
+    """Threads of Python and of the library, and descriptors."""
+    gc.collect()
+    return len(threading.enumerate()), *(len(os.listdir(f"/proc/self/{what}"))
+                                         for what in ("task", "fd"))
 
 
-def case_close_ends_thread_and_group():
+def case_close_ends_threads_and_connections():
     model = wrapped()
-    before = hooks_and_groups()
+    train(model, range(2))
+    before = what_hooks_hold()
     hook = tersewire.torch.register(model)
     train(model, range(2))
-    assert hooks_and_groups() == tuple(count + 1 for count in before)
+    assert all(now > then for now, then in zip(what_hooks_hold(), before))
+    dist.barrier()
     hook.close()
     hook.close()
-    assert hooks_and_groups() == before
+    assert what_hooks_hold() == before
     assert hook.counters.steps == hook.state_dict()["step"] == 2 and "2 steps" in hook.summary()
     with pytest.raises(RuntimeError, match="closed"):
         train(model, [2])
+
+
+def case_nothing_is_left_without_close():
+    model = wrapped()
+    train(model, range(2))
+    before = what_hooks_hold()
+    hook = tersewire.torch.register(model)
+    train(model, range(2))
+    del model, hook
+    gc.collect()
+    assert what_hooks_hold() == before
 
 
 def case_summary_prints_every_table_on_one_rank():
@@ -312,11 +329,48 @@ def case_summary_prints_every_table_on_one_rank():
 def case_a_second_hook_leaves_nothing_behind():
     model = wrapped()
     tersewire.torch.register(model)
-    before = hooks_and_groups()
+    before = what_hooks_hold()
     with pytest.raises(RuntimeError):
         tersewire.torch.register(model)
-    assert hooks_and_groups() == before
+    assert what_hooks_hold() == before
     check_replicas(train(model, range(2)))
+
+
+def case_the_exchange_goes_by_the_number_of_ranks():
+    expected = "all-gather" if dist.get_world_size() < 3 else "gradient-server"
+    assert tersewire.torch.register(wrapped()).state_dict()["exchange"] == expected
+    with pytest.warns(DeprecationWarning, match="is 'gradient-server'"):
+        hook = tersewire.torch.register(wrapped(), exchange="sharded-server")
+    assert hook.state_dict()["exchange"] == "gradient-server"
+
+
+def case_a_group_of_some_ranks():
+    """The others know nothing of it."""
+    some = dist.new_group([0, 1]) if dist.get_world_size() == 3 else dist.group.WORLD
+    if dist.get_rank() < 2:
+        model = wrapped(process_group=some)
+        hook = tersewire.torch.register(model, tersewire.Codec("fp32"))
+        train(model, range(2))
+        assert hook.rank == dist.get_rank() and hook.counters.steps == 2
+        assert (hook.counters.sent_bytes > 0) == (dist.get_world_size() > 1)
+
+
+def case_arguments_that_cannot_be_are_refused():
+    model = wrapped()
+    for match, options in (("warm_up_steps='10' cannot be", {"warm_up_steps": "10"}),
+                           ("warm_up_steps=-5 cannot be", {"warm_up_steps": -5}),
+                           ("loss_scale=1024.0 cannot be called", {"loss_scale": 1024.0}),
+                           ("threads=0 cannot be", {"threads": 0}),
+                           ("timeout=4 cannot be", {"timeout": 4}),
+                           ("no exchange 'pigeon'", {"exchange": "pigeon"}),
+                           ("has no mean gradient", {"codec": "fp32", "exchange": "weight-average"})):
+        with pytest.raises(tersewire.Error, match=match) as raised:
+            tersewire.torch.register(model, **options)
+        assert raised.value.code == ErrorCode.kInvalidArgument
+    spectrum = torch.nn.Linear(3, 2)
+    spectrum.phase = torch.nn.Parameter(torch.zeros(3, dtype=torch.complex64))
+    with pytest.raises(tersewire.Error, match="'phase' is complex"):
+        tersewire.torch.register(DistributedDataParallel(spectrum))
 
 
 def case_a_failure_ends_the_backward_pass():
@@ -326,31 +380,66 @@ def case_a_failure_ends_the_backward_pass():
         model(batch(0, 0) * float("nan")).square().mean().backward()
 
 
-def case_lengths_that_cannot_be_are_refused():
-    if dist.get_world_size() < 2:
+def hook_of_an_mlp(rank, ranks, path, exchange):
+    dist.init_process_group("gloo", init_method=f"file://{path}/{exchange}", rank=rank,
+                            world_size=ranks)
+    model = DistributedDataParallel(torch.nn.Sequential(
+        torch.nn.Linear(784, 392), torch.nn.Linear(392, 50), torch.nn.Linear(50, 10)))
+    hook = tersewire.torch.register(model, "int8", policy="", exchange=exchange)
+    for _ in range(3):
+        model(torch.randn(4, 784)).square().sum().backward()
+    sent = sum(on_all_ranks(torch.tensor([hook.counters.sent_bytes]))).item()
+    (path / f"{exchange}-{rank}").write_text(str(sent))
+
+
+PROGRAM = os.environ.get("TERSEWIRE_PROGRAM")
+
+
+@pytest.mark.skipif(not PROGRAM, reason="TERSEWIRE_PROGRAM names no tersewire program")
+@pytest.mark.parametrize("exchange, servers", [
+    ("all-gather", []), ("gradient-server", ["--servers", "colocated"]), ("ring", [])])
+def test_a_hook_sends_what_the_program_does(exchange, servers, tmp_path):
+    """Of a codec whose payloads are as long whatever the values."""
+    mp.spawn(hook_of_an_mlp, (2, tmp_path, exchange), nprocs=2)
+    (job,) = json.loads(subprocess.run(
+        [PROGRAM, "bench", "exchange", "--model", "mlp", "--workers", "2", "--exchange", exchange,
+         *servers, "--codec", "int8", "--baseline", "none", "--policy", "", "--steps", "3",
+         "--warm-up", "0", "--json"], check=True, capture_output=True, text=True).stdout)
+    assert int((tmp_path / f"{exchange}-0").read_text()) == 2 * 3 * job["push_bytes"]
+
+
+def loses_rank_1(rank, ranks, path, how):
+    dist.init_process_group("gloo", init_method=f"file://{path}/meeting", rank=rank,
+                            world_size=ranks, timeout=datetime.timedelta(seconds=60))
+    model = wrapped(broadcast_buffers=False)  # so that the hook is the first to wait for it
+    seconds = 3 if how == "stops" else 60
+    tersewire.torch.register(model, timeout=datetime.timedelta(seconds=seconds))
+    train(model, range(2))
+    dist.barrier()
+    if rank == 1 and how == "dies":
+        os._exit(0)
+    if rank == 1:
+        (path / "pid").write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
         return
-    group = PayloadGroup(dist.new_group())
-    for length in (-1, 1 << 62):
-        lies = Packed(numpy.array([[0, length]]), numpy.empty(0, "u1"))
-        ways = [lambda: group.all_gather(lies, [1] * group.ranks), lambda: group.pass_on(lies, 1)]
-        for way in ways:
-            with pytest.raises(tersewire.Error, match="lengths that no payloads have") as raised:
-                way()
-            assert raised.value.code == ErrorCode.kDataLoss
-    group.close()
+    try:
+        train(model, range(2, 4))
+        said = "nothing"
+    except RuntimeError as error:
+        said = str(error)
+    (path / f"said-{rank}").write_text(said)
+    if rank == 0 and how == "stops":
+        os.kill(int((path / "pid").read_text()), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 7, 8, 127, 128])
-@pytest.mark.parametrize("elems", [1, 6, 7])
-def test_fields_hold_every_sum(ranks, elems):
-    digits = torch.randint(-1, 2, (ranks, elems), dtype=torch.int32)
-    digits[:, 0] = 1
-    digits[:, -1] = -1
-    fields = [_fields(own, ranks) for own in digits]
-    sums = sum(field for field, _ in fields[1:]) + fields[0][0]
-    assert fields[0][1] == (4 if ranks < 8 else 8 if ranks < 128 else 32)
-    assert sums.dtype == fields[0][0].dtype
-    assert torch.equal(_sums(sums, elems, ranks).to(torch.int64), digits.sum(0))
+@pytest.mark.parametrize("how, expected", [("dies", "rank 1 is gone"),
+                                           ("stops", "nothing (arrived )?(for|of)|rank 1")])
+def test_the_others_hear_of_a_rank_that_is_lost(how, expected, tmp_path):
+    context = mp.spawn(loses_rank_1, (3, tmp_path, how), nprocs=3, join=False)
+    for process in context.processes:
+        process.join()
+    for rank in (0, 2):
+        assert re.search(expected, (tmp_path / f"said-{rank}").read_text())
 
 
 CASES = [case for name, case in sorted(globals().items()) if name.startswith("case_")]
@@ -428,7 +517,7 @@ def save_state(rank, ranks, path):
     dist.init_process_group("gloo", init_method=f"file://{path}/meeting-{ranks}", rank=rank,
                             world_size=ranks)
     model = wrapped()
-    hook = tersewire.torch.register(model, "3lc:s=1.75")
+    hook = tersewire.torch.register(model, "3lc:s=1.75", exchange="gradient-server")
     train(model, range(3))
     torch.save(hook.state_dict(), path / f"state-{rank}")
     dist.barrier()
@@ -438,7 +527,7 @@ def load_states(rank, ranks, path):
     dist.init_process_group("gloo", init_method=f"file://{path}/meeting-{ranks}", rank=rank,
                             world_size=ranks)
     states = [torch.load(file) for file in sorted(path.glob("state-*"))]
-    hook = tersewire.torch.register(wrapped(), "3lc:s=1.75")
+    hook = tersewire.torch.register(wrapped(), "3lc:s=1.75", exchange="gradient-server")
     hook.load_state_dict(states)
     loaded = hook.state_dict()
     assert loaded["step"] == 3

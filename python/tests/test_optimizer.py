@@ -63,7 +63,7 @@ def reference():
 
 
 def case_fp32_is_training_on_all_batches():
-    for exchange in ("sharded-server", "all-gather", "ring", "all-reduce"):
+    for exchange in ("gradient-server", "all-gather", "ring", "all-reduce"):
         model = network()
         optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), "fp32",
                                          exchange=exchange)
@@ -75,7 +75,7 @@ def case_fp32_is_training_on_all_batches():
 
 
 def case_compressed_replicas_are_equal():
-    for codec, exchange in (("3lc:s=1.75", "sharded-server"), ("terngrad", "all-reduce"),
+    for codec, exchange in (("3lc:s=1.75", "gradient-server"), ("terngrad", "all-reduce"),
                             ("inceptionn", "ring")):
         model = network()
         optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), codec,

@@ -165,11 +165,8 @@ std::unique_ptr<Worker> make_worker(const std::shared_ptr<const Placement>& plac
 std::unique_ptr<Server> make_server(const std::shared_ptr<const Placement>& placement,
                                     Transport& transport, const Update& update, ThreadPool* pool,
                                     const NodeState* resume) {
-  const Update pass_on = [](const Part&, std::span<const float> mean, std::span<float> delta) {
-    std::ranges::copy(mean, delta.begin());
-  };
-  auto server = choose_exchange(placement->job)
-                    .exchange.make_server(placement, transport, update ? update : pass_on, pool);
+  auto server =
+      choose_exchange(placement->job).exchange.make_server(placement, transport, update, pool);
   if (resume != nullptr) server->resume(*resume);
   return server;
 }

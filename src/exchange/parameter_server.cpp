@@ -321,7 +321,7 @@ void ParameterServer::advance(std::size_t part) {
   payload_.clear();
   if (!encode_levels(part)) {
     add_what_is_left(part);
-    if (is_root()) {
+    if (is_root() && update_) {
       delta_.resize(state.sum.size());
       update_(placement_->parts[part], state.sum, delta_);
       encode_result(part, delta_);

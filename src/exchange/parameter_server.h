@@ -22,8 +22,8 @@
 namespace tersewire {
 
 // Both as make_communicator() and run_server() say, for a job that has been checked. The caller
-// ends the job where they throw. A worker without an update adds what it pulls to its parameters;
-// only the root of a tree calls `update`.
+// ends the job where they throw. A worker without an update adds what it pulls to its parameters,
+// and a server without one sends the mean; only the root of a tree calls `update`.
 std::unique_ptr<Worker> make_parameter_server_worker(std::shared_ptr<const Placement> placement,
                                                      Transport& transport, const Update& update,
                                                      ThreadPool* pool);

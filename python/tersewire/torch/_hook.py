@@ -1,33 +1,97 @@
 """The communication hook of DistributedDataParallel."""
 
+import datetime
 import queue
 import threading
+import time
+import weakref
 from contextlib import nullcontext
-from typing import Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
 
 import torch
 import torch.distributed as dist
 
-from ._averager import GradientAverager, Settings
-from ._parts import refuse, tensor_infos
+import tersewire
+from tersewire import _core
+
+from ._averager import Bucket, GradientAverager
+from ._settings import Settings
+from ._tensors import refuse, tensor_infos
 
 _LAST_SECONDS = 10
 
 
-class _Bucket(NamedTuple):
-    step: int
-    buffer: torch.Tensor
-    parameters: List[int]
+class _Task(NamedTuple):
+    begins_step: bool
+    bucket: Bucket
     future: torch.futures.Future[torch.Tensor]
     stream: Optional[torch.cuda.Stream]  # on a GPU: waits for this bucket, not for those behind it
+    done: Callable[[Bucket], None]
+
+
+class _Threads:
+    """One pushes buckets as the backward pass completes them, the other takes their means.
+
+    They refer to nothing of the hook, which may go while they wait.
+    """
+
+    def __init__(self, worker: _core._MeanWorker) -> None:
+        self.worker = worker
+        self.failure: Optional[BaseException] = None
+        self.pushes: "queue.SimpleQueue[Optional[_Task]]" = queue.SimpleQueue()
+        self._means: "queue.SimpleQueue[Optional[_Task]]" = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, args=how, name=f"tersewire {name}", daemon=True)
+            for name, *how in (("push", self.pushes, self._push), ("mean", self._means, self._take))]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, tasks: "queue.SimpleQueue[Optional[_Task]]",
+             work: Callable[[_Task], None]) -> None:
+        while True:
+            task = tasks.get()
+            if task is None:
+                self._means.put(None)
+                return
+            self._try(task, work)
+            del task  # which refers to the hook
+
+    def _push(self, task: _Task) -> None:
+        if task.begins_step:
+            self.worker.begin_step()
+        task.bucket.push(self.worker)
+        self._means.put(task)
+
+    def _take(self, task: _Task) -> None:
+        task.bucket.mean(self.worker)
+        task.done(task.bucket)
+        task.future.set_result(task.bucket.buffer)
+
+    def _try(self, task: _Task, work: Callable[[_Task], None]) -> None:
+        try:
+            if self.failure:
+                raise self.failure
+            with torch.cuda.stream(task.stream) if task.stream else nullcontext():
+                work(task)
+        except BaseException as failure:  # it is the backward pass that must hear of it
+            self.failure = failure
+            task.future.set_exception(failure)
+
+    def close(self) -> None:
+        # A thread that is still in torch when Python ends would take the process down with it.
+        self.pushes.put(None)
+        for last_words in (None, "a rank ended its hook within a step"):
+            if last_words:  # one that waits for ranks that are gone waits in vain
+                self.worker.abort(last_words)
+            for thread in self._threads:
+                thread.join(_LAST_SECONDS)
+            if not any(thread.is_alive() for thread in self._threads):
+                break
+        self.worker.close()
 
 
 class Hook(GradientAverager):
-    """What register() returns: the residuals and the counters of one rank.
-
-    Buckets are exchanged by a thread of its own, in the order in which the backward pass completes
-    them, while it goes on.
-    """
+    """What register() returns: the residuals and the counters of one rank."""
 
     def __init__(self, model: torch.nn.parallel.DistributedDataParallel,
                  settings: Settings) -> None:
@@ -37,80 +101,69 @@ class Hook(GradientAverager):
         self._numbers: Dict[torch.Tensor, int] = {p: number for number, p in enumerate(
             p for p in model.module.parameters() if p.requires_grad)}
         super().__init__(tensor_infos(model.module), model.process_group, settings)
-        self._buckets: "queue.SimpleQueue[Optional[_Bucket]]" = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="tersewire", daemon=True)
-        self._thread.start()
+        self._end.detach()
+        self._threads = _Threads(self._worker)
+        self._end = weakref.finalize(self, _Threads.close, self._threads)
+        self._scale = 1.0
         try:
             model.register_comm_hook(None, self._on_bucket)
         except BaseException:  # a model takes one hook
             self.close()
             raise
 
-    def _come_to_rest(self) -> bool:
-        # A thread that is still in torch when Python ends would take the process down with it.
-        self._buckets.put(None)
-        # One that waits for ranks that are gone waits in vain.
-        self._thread.join(_LAST_SECONDS)
-        return not self._thread.is_alive()
-
     # Called by the backward pass, bucket by bucket in the same order on every rank.
-    def _on_bucket(self, _: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _on_bucket(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
-            self._begin_step()
-        buffer = bucket.buffer()
+            self._scale = self._begin_step()
+        buffer, began = bucket.buffer(), time.perf_counter()
         devices, stream = [], None
         if buffer.is_cuda:
             devices, stream = [buffer.device], torch.cuda.Stream(buffer.device)
             stream.wait_stream(torch.cuda.current_stream(buffer.device))
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
-        self._buckets.put(_Bucket(self._step, buffer,
-                                  [self._numbers[p] for p in bucket.parameters()], future, stream))
+        stretches = self._stretches([self._numbers[p] for p in bucket.parameters()])
+        self._threads.pushes.put(
+            _Task(bucket.index() == 0, Bucket(buffer, stretches, self._scale), future, stream,
+                  lambda done: self._count(began, done)))
         if bucket.is_last():
-            self._end_step()
+            self._steps_here += 1
         return future
 
-    def _run(self) -> None:
-        while True:
-            bucket = self._buckets.get()
-            if bucket is None:
-                return
-            try:
-                with torch.cuda.stream(bucket.stream) if bucket.stream else nullcontext():
-                    self._average(bucket.step, bucket.buffer, bucket.parameters)
-                    bucket.future.set_result(bucket.buffer)
-            except BaseException as failure:  # it is the backward pass that must hear of it
-                bucket.future.set_exception(failure)
 
-
-def register(model: torch.nn.parallel.DistributedDataParallel, codec: str = "3lc", *,
-             policy: str = "auto", exchange: str = "sharded-server", seed: int = 0,
+def register(model: torch.nn.parallel.DistributedDataParallel,
+             codec: Union[str, tersewire.Codec] = "3lc", *,
+             policy: str = "auto", exchange: Optional[str] = None, seed: int = 0,
              warm_up_steps: int = 0, loss_scale: Optional[Callable[[], float]] = None,
-             threads: Optional[int] = None) -> Hook:
+             threads: Optional[int] = None,
+             timeout: Optional[datetime.timedelta] = None) -> Hook:
     """Has a model that is wrapped in DistributedDataParallel exchange compressed gradients.
 
     model          trained on the CPU or on a GPU, from which buckets are copied to the CPU, where
-                   codecs work, and back; call this on every rank, with the same settings, before
-                   the first backward pass
+                   codecs work, and back; call this on every rank of its process group, with the
+                   same settings, before the first backward pass
     codec, policy  which parameter's gradients get which codec: choose_codecs(); a large parameter
-                   is cut into parts for the ranks that serve them, each encoded by itself
-    exchange       "sharded-server": each rank averages a shard and sends the mean, encoded once
-                   more; traffic does not grow with the number of ranks. "all-gather": each rank
-                   sends its gradients to every other. "ring": sums go around, encoded at each hop
+                   is cut into parts, each encoded by itself
+    exchange       "gradient-server": each rank averages a shard and sends the mean, encoded once
+                   more; traffic does not grow with the number of ranks; the default from 3 ranks
+                   on. "all-gather": each rank sends its gradients to every other; the default for
+                   two. "ring", "hierarchical-ring": sums go around, encoded at each hop
                    (INCEPTIONN); for codecs whose error is bounded for each value. "all-reduce":
-                   ranks agree on the largest scalers and the process group adds up whole numbers
-                   (TernGrad, section 3.1); for terngrad
+                   "gradient-server:scaler-sharing=on", where ranks agree on the largest scalers
+                   and servers add up whole numbers (TernGrad, section 3.1); for terngrad
     seed           for stochastic codecs
     warm_up_steps  how many steps are not compressed
     loss_scale     for mixed precision: returns the factor of the step's loss, as
-                   GradScaler.get_scale does; residuals follow when it changes
+                   GradScaler.get_scale does; gradients are exchanged without it
     threads        that encode and decode, on this rank alone; by default the cores that this
                    process may use, over the ranks of this machine. The bytes do not depend on them
+    timeout        how long a rank waits for another that is silent, or sends nothing; by default
+                   that of the model's process group
 
     What is not sent in a step is added to the parameter's next gradient, whatever bucket it is in.
     The training loop stays as it is. Returns a Hook with counters, summary(), state_dict() and
-    close(). Raises Error (kInvalidArgument) where ranks differ or the model is not wrapped. After
-    an error in a backward pass the job is over: the other ranks end with the time limit of their
-    process group.
+    close(). Raises Error (kInvalidArgument) where ranks differ, an argument makes no sense or the
+    model is not wrapped. After an error in a backward pass the job is over on every rank, with
+    that error.
     """
     return Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale,
-                                threads))
+                                threads, timeout))

@@ -1,7 +1,8 @@
 """For training without DistributedDataParallel: an optimizer that averages gradients first."""
 
 import contextlib
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+import datetime
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -9,8 +10,9 @@ import torch.distributed as dist
 import tersewire
 from tersewire import Error, ErrorCode
 
-from ._averager import GradientAverager, Settings
-from ._parts import kind_of, refuse
+from ._averager import GradientAverager
+from ._settings import Settings
+from ._tensors import kind_of, refuse, tensor_info
 
 
 class _AveragesFirst:
@@ -67,9 +69,10 @@ class _AveragesFirst:
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         optimizer: torch.optim.Optimizer,
         named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]] = None,
-        codec: str = "3lc", *, policy: str = "auto", exchange: str = "sharded-server",
-        seed: int = 0, warm_up_steps: int = 0,
+        codec: Union[str, tersewire.Codec] = "3lc", *, policy: str = "auto",
+        exchange: Optional[str] = None, seed: int = 0, warm_up_steps: int = 0,
         loss_scale: Optional[Callable[[], float]] = None, threads: Optional[int] = None,
+        timeout: Optional[datetime.timedelta] = None,
         group: Optional[dist.ProcessGroup] = None) -> Any:
     """Has an optimizer average compressed gradients over all ranks before each step.
 
@@ -94,11 +97,10 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         refuse("a scheduler has this optimizer already and would pass by the exchange; make the "
                "scheduler after DistributedOptimizer()")
     named = _named(optimizer, named_parameters)
-    infos = [tersewire.TensorInfo(name, tuple(parameter.shape), kind_of(name, parameter))
-             for name, parameter in named]
+    infos = [tensor_info(name, parameter, kind_of(name, parameter)) for name, parameter in named]
     averager = GradientAverager(
         infos, group or dist.group.WORLD,
-        Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads))
+        Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout))
     own = type(optimizer)
     optimizer.__class__ = type(own.__name__, (_AveragesFirst, own), {})
     wrapped: Any = optimizer

@@ -1,0 +1,295 @@
+// What tersewire.torch calls: the worker of a job that takes means in the same step, over TCP.
+#include <fmt/format.h>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "python/array_argument.h"
+#include "python/bindings.h"
+#include "tersewire/communicator.h"
+#include "tersewire/error.h"
+#include "tersewire/state.h"
+#include "tersewire/thread_pool.h"
+#include "tersewire/transport.h"
+
+namespace tersewire::python {
+namespace {
+
+namespace py = pybind11;
+
+// A tensor, and its first value in a bucket.
+using Stretch = std::pair<std::size_t, std::size_t>;
+using PartValues = std::vector<std::vector<float>>;
+
+[[noreturn]] void refuse(const std::string& sentence) {
+  throw Error(ErrorCode::kInvalidArgument, sentence);
+}
+
+Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange, int workers,
+             const std::string& codec, const std::string& policy, std::uint64_t seed,
+             std::uint64_t warm_up_steps, double timeout) {
+  Job job;
+  job.tensors = tensors;
+  job.exchange = exchange;
+  job.workers = workers;
+  if (exchange.starts_with("gradient-server")) job.servers = Job::kColocated;
+  job.push_codec = job.pull_codec = codec;
+  job.policy = policy;
+  job.seed = seed;
+  job.warm_up_steps = warm_up_steps;
+  job.checksum_steps = 0;  // the parameters are the application's
+  job.deadline = job.progress_limit =
+      std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
+  if (!workers_own_model(job) || exchange.starts_with("weight-average")) {
+    refuse("exchange " + exchange +
+           " has no mean gradient of a step; use gradient-server, all-gather or ring");
+  }
+  static_cast<void>(server_nodes(job));  // throws for a job that makes no sense
+  return job;
+}
+
+// Residuals by the names of tensors, each as long as its tensor: those of which there are some.
+py::dict by_name(const Job& job, const std::vector<Part>& parts, const PartValues& values) {
+  py::dict named;
+  for (const Part& part : parts) {
+    if (values[part.number].empty()) continue;
+    const TensorInfo& tensor = job.tensors[part.tensor];
+    const py::str name(tensor.name);
+    if (!named.contains(name)) {
+      py::array_t<float> zeros(static_cast<py::ssize_t>(tensor.elems()));
+      std::fill_n(zeros.mutable_data(), tensor.elems(), 0.0F);
+      named[name] = zeros;
+    }
+    const py::object held = named[name];
+    auto whole = py::cast<py::array_t<float>>(held);
+    std::ranges::copy(values[part.number], whole.mutable_data() + part.begin);
+  }
+  return named;
+}
+
+// The inverse, of the parts that `kept` says.
+template <typename Kept>
+PartValues by_part(const Job& job, const std::vector<Part>& parts, const py::dict& named,
+                   const Kept& kept) {
+  PartValues values(parts.size());
+  for (const auto& [name, array] : named) {
+    const auto text = py::cast<std::string>(name);
+    const auto tensor = std::ranges::find(job.tensors, text, &TensorInfo::name);
+    if (tensor == job.tensors.end()) {
+      refuse("the state has a residual of '" + text +
+             "', which this model has not; load the state of the same model");
+    }
+    const ArrayArgument argument(py::reinterpret_borrow<py::object>(array),
+                                 "the residual of '" + text + "'");
+    const std::span<const float> residual = argument.floats();
+    if (residual.size() != tensor->elems()) {
+      refuse(
+          fmt::format("the state has a residual of '{}' with {} values, and this model's has "
+                      "{}; load the state of the same model",
+                      text, residual.size(), tensor->elems()));
+    }
+    for (const Part& part : parts) {
+      if (&job.tensors[part.tensor] != &*tensor || !kept(part)) continue;
+      const auto run = residual.subspan(part.begin, part.elems);
+      values[part.number].assign(run.begin(), run.end());
+    }
+  }
+  return values;
+}
+
+struct SavedState {
+  int rank;
+  std::uint64_t step;
+  py::dict pushed;
+  py::dict pulled;
+};
+
+// One thread at a time, but for mean(), in which a second one may wait.
+class MeanWorker {
+ public:
+  MeanWorker(Job job, std::size_t threads) : job_(std::move(job)), threads_(threads) {}
+  ~MeanWorker() { close(); }
+  MeanWorker(const MeanWorker&) = delete;
+  MeanWorker& operator=(const MeanWorker&) = delete;
+
+  void join(TcpMeeting& meeting, int rank, const std::vector<std::string>& addresses,
+            const std::string& token) {
+    const py::gil_scoped_release released;
+    if (threads_ > 1) pool_ = std::make_unique<ThreadPool>(threads_);
+    transport_ = meeting.join(rank, addresses, token, job_.wait_limits());
+  }
+
+  void begin_step() {
+    const py::gil_scoped_release released;
+    worker().begin_step();
+  }
+  void push(const py::object& values, const std::vector<Stretch>& stretches) {
+    const ArrayArgument array(values, "values");
+    const std::span<const float> all = array.floats();
+    const py::gil_scoped_release released;
+    for (const Stretch& stretch : stretches) worker().push(stretch.first, run_of(all, stretch));
+  }
+  void mean(const py::object& values, const std::vector<Stretch>& stretches) {
+    const ArrayArgument array(values, "values", Access::kWrite);
+    const std::span<float> all = array.floats();
+    const py::gil_scoped_release released;
+    for (const Stretch& stretch : stretches) worker().mean(stretch.first, run_of(all, stretch));
+  }
+
+  // (step, pushed, pulled)
+  py::tuple state() {
+    NodeState state;
+    std::vector<Part> parts;
+    {
+      const py::gil_scoped_release released;
+      state = worker().state();
+      parts = job_parts(job_);
+    }
+    return py::make_tuple(state.step, by_name(job_, parts, state.pushed),
+                          by_name(job_, parts, state.pulled));
+  }
+  // Whether the step it was in was begun, so that all ranks must join anew.
+  [[nodiscard]] bool has_begun() const { return worker_ != nullptr; }
+  void load(int rank, int ranks, const std::vector<SavedState>& states) {
+    Job from = job_;
+    from.workers = ranks;
+    const std::vector<Part> parts = job_parts(from);
+    const std::vector<int> owners = part_servers(from);
+    std::vector<NodeState> nodes;
+    for (const SavedState& saved : states) {
+      NodeState node;
+      node.step = saved.step;
+      node.pushed = by_part(from, parts, saved.pushed, [](const Part&) { return true; });
+      node.pulled = by_part(from, parts, saved.pulled, [&](const Part& part) {
+        return !owners.empty() && owners[part.number] == saved.rank;
+      });
+      node.accumulated.resize(parts.size());
+      nodes.push_back(std::move(node));
+    }
+    if (ranks != job_.workers) nodes = redistribute(nodes, from, job_);
+    const auto own = nodes.size() == 1 ? std::size_t{0} : static_cast<std::size_t>(rank);
+    resume_ = std::move(nodes.at(own));
+  }
+
+  // (bytes sent, bytes received, parts that were not finite, seconds in codecs, seconds waiting)
+  [[nodiscard]] py::tuple counters() const {
+    const Counters counted = worker_ ? worker_->counters() : counted_;
+    const std::uint64_t sent = transport_ ? transport_->bytes_sent() : 0;
+    const std::uint64_t received = transport_ ? transport_->bytes_received() : 0;
+    return py::make_tuple(sent_before_ + sent, received_before_ + received,
+                          counted.not_finite_tensors,
+                          counted.encode_seconds + counted.decode_seconds, counted.wait_seconds);
+  }
+  [[nodiscard]] std::vector<double> encoded_bytes() const {
+    return worker_ ? worker_->encoded_bytes() : encoded_;
+  }
+
+  // Ends what others have of this worker; counters stay.
+  void close() {
+    const py::gil_scoped_release released;
+    if (worker_) {
+      counted_ = worker_->counters();
+      encoded_ = worker_->encoded_bytes();
+    }
+    worker_.reset();
+    pool_.reset();
+    if (!transport_) return;
+    sent_before_ += transport_->bytes_sent();
+    received_before_ += transport_->bytes_received();
+    transport_.reset();
+  }
+  void abort(const std::string& reason) {
+    const py::gil_scoped_release released;
+    if (transport_) transport_->abort(reason);
+  }
+
+ private:
+  // Made when it is first needed: until then a state may be loaded.
+  Communicator& worker() {
+    if (worker_) return *worker_;
+    if (!transport_) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "the exchange of these gradients is closed; close it after the last step");
+    }
+    const Update none = [](const Part&, std::span<const float>, std::span<float>) {
+      throw Error(ErrorCode::kInternal, "means were pulled");
+    };
+    worker_ =
+        make_communicator(job_, *transport_, none, pool_.get(), resume_ ? &*resume_ : nullptr);
+    resume_.reset();
+    return *worker_;
+  }
+  template <typename T>
+  std::span<T> run_of(std::span<T> values, const Stretch& stretch) const {
+    const auto [tensor, begin] = stretch;
+    const std::size_t elems = job_.tensors.at(tensor).elems();
+    if (begin > values.size() || elems > values.size() - begin) {
+      refuse(fmt::format("tensor '{}' ends beyond the {} values; pass the whole bucket",
+                         job_.tensors[tensor].name, values.size()));
+    }
+    return values.subspan(begin, elems);
+  }
+
+  Job job_;
+  std::size_t threads_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Transport> transport_;
+  std::optional<NodeState> resume_;
+  std::unique_ptr<Communicator> worker_;
+  Counters counted_;
+  std::vector<double> encoded_;
+  std::uint64_t sent_before_ = 0;  // over networks that are gone
+  std::uint64_t received_before_ = 0;
+};
+
+}  // namespace
+
+void bind_means(py::module_& module) {
+  py::class_<TcpMeeting>(module, "_TcpMeeting", "Where ranks find each other.")
+      .def(py::init<const std::string&>(), py::arg("host"))
+      .def_property_readonly("address", &TcpMeeting::address);
+  py::class_<SavedState>(module, "_SavedState", "What state() returned, of one rank.")
+      .def(py::init<int, std::uint64_t, py::dict, py::dict>(), py::arg("rank"), py::arg("step"),
+           py::arg("pushed"), py::arg("pulled"));
+  py::class_<MeanWorker>(module, "_MeanWorker", R"(A rank's end of an exchange of gradients.
+
+One thread at a time, but for mean(), in which a second one may wait.)")
+      .def(py::init([](const std::vector<TensorInfo>& tensors, const std::string& exchange,
+                       int workers, const std::string& codec, const std::string& policy,
+                       std::uint64_t seed, std::uint64_t warm_up_steps, double timeout,
+                       std::size_t threads) {
+             return std::make_unique<MeanWorker>(
+                 make_job(tensors, exchange, workers, codec, policy, seed, warm_up_steps, timeout),
+                 threads);
+           }),
+           py::arg("tensors"), py::arg("exchange"), py::arg("workers"), py::arg("codec"),
+           py::arg("policy"), py::arg("seed"), py::arg("warm_up_steps"), py::arg("timeout"),
+           py::arg("threads"))
+      .def("join", &MeanWorker::join, py::arg("meeting"), py::arg("rank"), py::arg("addresses"),
+           py::arg("token"), "Meets the other ranks.")
+      .def("begin_step", &MeanWorker::begin_step, "Once all means of the last have been taken.")
+      .def("push", &MeanWorker::push, py::arg("values"), py::arg("stretches"),
+           "Encodes and sends gradients: stretches are (tensor, first value in `values`).")
+      .def("mean", &MeanWorker::mean, py::arg("values"), py::arg("stretches"),
+           "Waits for the means of what was pushed, which take its place.")
+      .def("state", &MeanWorker::state, "(step, residuals pushed, residuals pulled), by name.")
+      .def("load", &MeanWorker::load, py::arg("rank"), py::arg("ranks"), py::arg("states"),
+           "Goes on after states of a job of so many ranks: this rank's own, or all in order.")
+      .def_property_readonly("has_begun", &MeanWorker::has_begun)
+      .def_property_readonly("counters", &MeanWorker::counters)
+      .def_property_readonly("encoded_bytes", &MeanWorker::encoded_bytes,
+                             "Of each tensor, since the start.")
+      .def("abort", &MeanWorker::abort, py::arg("reason"), "Ends the job on every rank.")
+      .def("close", &MeanWorker::close, "Leaves the network; counters stay.");
+}
+
+}  // namespace tersewire::python

@@ -1,0 +1,63 @@
+"""The parameters of a model as tensors of a job."""
+
+from typing import List
+
+import torch
+
+import tersewire
+from tersewire import Error, ErrorCode
+
+_NORMS = (
+    torch.nn.modules.batchnorm._NormBase,
+    torch.nn.LayerNorm,
+    torch.nn.GroupNorm,
+)
+
+
+def refuse(sentence: str) -> None:
+    raise Error(ErrorCode.kInvalidArgument, sentence)
+
+
+def _kind(module: torch.nn.Module, name: str) -> str:
+    if isinstance(module, _NORMS):
+        return "norm"
+    if "bias" in name:
+        return "bias"
+    if isinstance(module, torch.nn.modules.conv._ConvNd):
+        return "conv"
+    if isinstance(module, torch.nn.Linear):
+        return "dense"
+    if isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase)):
+        return "recurrent"
+    if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
+        return "embedding"
+    return "other"
+
+
+def kind_of(name: str, parameter: torch.Tensor) -> str:
+    """By name and shape alone, where the module is not known."""
+    if "bias" in name:
+        return "bias"
+    return {1: "norm", 2: "dense"}.get(parameter.dim(), "conv" if parameter.dim() > 2 else "other")
+
+
+def tensor_info(name: str, parameter: torch.Tensor, kind: str) -> tersewire.TensorInfo:
+    if parameter.is_complex():
+        refuse(f"parameter '{name}' is complex, and codecs take real numbers; keep its real and "
+               "imaginary parts as a parameter each")
+    return tersewire.TensorInfo(name, tuple(parameter.shape), kind)
+
+
+def tensor_infos(model: torch.nn.Module) -> List[tersewire.TensorInfo]:
+    """The parameters that are trained, in the order of named_parameters()."""
+    modules = dict(model.named_modules())
+    infos = []
+    for path, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            module, _, name = path.rpartition(".")
+            infos.append(tensor_info(path, parameter, _kind(modules[module], name)))
+    return infos
+
+
+def elems_of(info: tersewire.TensorInfo) -> int:
+    return torch.Size(info.shape).numel()
