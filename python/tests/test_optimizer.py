@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
@@ -118,6 +119,35 @@ def case_gradients_are_clipped_after_synchronize():
     optimizer.averager.close()
 
 
+def case_a_backward_pass_after_synchronize_is_exchanged():
+    model = network()
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), "fp32")
+    for zeroed in (True, False):
+        loss(model, 0, dist.get_rank()).backward()
+        optimizer.synchronize()  # and no step
+        if zeroed:
+            optimizer.zero_grad()
+        loss(model, 1, dist.get_rank()).backward()
+        optimizer.step()
+        check_replicas(flat(model))
+        optimizer.zero_grad()
+    optimizer.averager.close()
+
+
+def case_a_closure_is_called_first():
+    model = network()
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), "fp32")
+
+    def closure():
+        value = loss(model, 0, dist.get_rank())
+        value.backward()
+        return value
+
+    assert optimizer.step(closure).item() > 0
+    check_replicas(flat(model))
+    optimizer.averager.close()
+
+
 def case_accumulated_gradients_are_exchanged_once():
     model = network()
     optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), "fp32")
@@ -208,7 +238,21 @@ def case_mistakes_are_refused():
     refused("make the scheduler after", DistributedOptimizer, scheduled)
     wrapped = DistributedOptimizer(optimizer, model.named_parameters())
     refused("wrap it once", DistributedOptimizer, wrapped)
-    refused("takes no closure", wrapped.step, lambda: 0.0)
+    refused("pass model.state_dict", broadcast_parameters, model.named_parameters())
+    inner = DistributedDataParallel(network())
+    refused("averages gradients itself", DistributedOptimizer, momentum(inner),
+            inner.named_parameters())
+    taken = momentum(model)
+    taken.averager = "its own"
+    refused("has 'averager' for itself", DistributedOptimizer, taken)
+    phase = torch.nn.Parameter(torch.zeros(3, dtype=torch.complex64))
+    refused("is complex", DistributedOptimizer, torch.optim.SGD([phase], lr=1))
+    frozen = network()
+    frozen[0].weight.requires_grad = False
+    thawed = DistributedOptimizer(momentum(frozen), frozen.named_parameters())
+    frozen[0].weight.requires_grad = True
+    refused("trains other parameters", thawed.step)
+    thawed.averager.close()
     refused("call synchronize", wrapped.skip_synchronize().__enter__)
     if dist.get_world_size() > 1:
         refused("rank 1 has another model", DistributedOptimizer, momentum(model),

@@ -2,7 +2,19 @@
 
 import contextlib
 import datetime
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+import gc
+import itertools
+from typing import (
+    Any,
+    Callable,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    Union,
+)
 
 import torch
 import torch.distributed as dist
@@ -28,6 +40,10 @@ class _AveragesFirst:
 
         A parameter without a gradient counts as one with zeros.
         """
+        if any(now is not then for now, then in itertools.zip_longest(
+                _trained(self), self._parameters)):
+            refuse("the optimizer trains other parameters than when it was wrapped, and those of "
+                   "others would part; wrap it when all are there, with requires_grad as it stays")
         for parameter, values in self._gradients():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -40,14 +56,20 @@ class _AveragesFirst:
             parameter.grad.copy_(values)
         self._averaged = True
 
-    def step(self, closure: Optional[Callable[[], float]] = None) -> None:
-        """Averages the gradients unless synchronize() has, then takes the optimizer's own step."""
+    def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
+        """Averages the gradients unless synchronize() has, then takes the optimizer's own step.
+
+        A backward pass after synchronize() makes it average again. A closure is called first, once.
+        """
+        loss = None
         if closure is not None:
-            refuse("a DistributedOptimizer takes no closure; call backward() before step()")
+            with torch.enable_grad():
+                loss = closure()
         if not self._averaged:
             self.synchronize()
         self._averaged = False
         super().step()  # type: ignore[misc]
+        return loss
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -96,7 +118,14 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if "step" in vars(optimizer):
         refuse("a scheduler has this optimizer already and would pass by the exchange; make the "
                "scheduler after DistributedOptimizer()")
+    for name in ("averager", "synchronize", "skip_synchronize"):
+        if hasattr(optimizer, name):
+            refuse(f"a {type(optimizer).__name__} has '{name}' for itself, which would be "
+                   "overwritten; wrap the optimizer within it")
     named = _named(optimizer, named_parameters)
+    if all(name.startswith("module.") for name, _ in named) and _is_averaged(named[0][1]):
+        refuse("these are the parameters of a model in DistributedDataParallel, which averages "
+               "gradients itself; use register(), or the model within it")
     infos = [tensor_info(name, parameter, kind_of(name, parameter)) for name, parameter in named]
     averager = GradientAverager(
         infos, group or dist.group.WORLD,
@@ -108,15 +137,28 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     wrapped._parameters = [parameter for _, parameter in named]
     wrapped._buffer = torch.empty(sum(parameter.numel() for _, parameter in named))
     wrapped._averaged = False
+    for parameter in wrapped._parameters:
+        parameter.register_hook(lambda _: setattr(wrapped, "_averaged", False))
     return wrapped
+
+
+def _is_averaged(parameter: torch.Tensor) -> bool:
+    """Whether there is a DistributedDataParallel that has it, which nothing tells but looking."""
+    return any(parameter is own for found in gc.get_objects()
+               if issubclass(type(found), torch.nn.parallel.DistributedDataParallel)
+               for own in found.parameters())
+
+
+def _trained(optimizer: Any) -> List[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]
+            if parameter.requires_grad]
 
 
 def _named(optimizer: torch.optim.Optimizer,
            named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]]
            ) -> List[Tuple[str, torch.Tensor]]:
     """The parameters that the optimizer trains, in its order."""
-    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]
-               if parameter.requires_grad]
+    trained = _trained(optimizer)
     if named_parameters is None:
         return [(f"parameter {number}", parameter) for number, parameter in enumerate(trained)]
     names = {parameter: name for name, parameter in named_parameters}
@@ -127,15 +169,19 @@ def _named(optimizer: torch.optim.Optimizer,
     return [(names[parameter], parameter) for parameter in trained]
 
 
-def broadcast_parameters(state: Dict[str, torch.Tensor], root_rank: int = 0) -> None:
+def broadcast_parameters(state: Mapping[str, torch.Tensor], root_rank: int = 0,
+                         group: Optional[dist.ProcessGroup] = None) -> None:
     """Gives every rank the values of one, in place: of model.state_dict(), before training."""
+    if not isinstance(state, Mapping):
+        refuse(f"a {type(state).__name__} has no names; pass model.state_dict()")
     for name in sorted(state):
         if torch.is_tensor(state[name]):
-            dist.broadcast(state[name], root_rank)
+            dist.broadcast(state[name], root_rank, group=group)
 
 
-def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0) -> None:
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0,
+                              group: Optional[dist.ProcessGroup] = None) -> None:
     """Gives every rank's optimizer the state of one's, after that one has loaded a checkpoint."""
     state = [optimizer.state_dict()]
-    dist.broadcast_object_list(state, root_rank)
+    dist.broadcast_object_list(state, root_rank, group=group)
     optimizer.load_state_dict(state[0])
