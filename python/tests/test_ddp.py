@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -312,7 +313,10 @@ def case_nothing_is_left_without_close():
     hook = tersewire.torch.register(model)
     train(model, range(2))
     del model, hook
-    gc.collect()
+    for _ in range(100):  # a thread may have the last bucket in its hands yet
+        if what_hooks_hold() == before:
+            return
+        time.sleep(0.1)
     assert what_hooks_hold() == before
 
 
@@ -367,10 +371,6 @@ def case_arguments_that_cannot_be_are_refused():
         with pytest.raises(tersewire.Error, match=match) as raised:
             tersewire.torch.register(model, **options)
         assert raised.value.code == ErrorCode.kInvalidArgument
-    spectrum = torch.nn.Linear(3, 2)
-    spectrum.phase = torch.nn.Parameter(torch.zeros(3, dtype=torch.complex64))
-    with pytest.raises(tersewire.Error, match="'phase' is complex"):
-        tersewire.torch.register(DistributedDataParallel(spectrum))
 
 
 def case_a_failure_ends_the_backward_pass():
