@@ -100,10 +100,4 @@ void TensorEncoder::check(const ArrayArgument& input) {
   }
 }
 
-Encoded TensorEncoder::append(std::span<const float> values, std::uint64_t step, Bytes& out,
-                              ThreadPool* pool) {
-  const std::lock_guard lock(mutex_);
-  return encoder_->encode(values, step, out, pool);
-}
-
 }  // namespace tersewire::python

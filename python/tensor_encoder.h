@@ -45,9 +45,6 @@ class TensorEncoder {
   void give_back(const Payload& payload);
   void load_state_dict(const py::dict& state);
 
-  // Without the GIL: as Encoder::encode(), elems() values.
-  Encoded append(std::span<const float> values, std::uint64_t step, Bytes& out, ThreadPool* pool);
-
  private:
   template <typename Task>
   void alone(const Task& task) {
