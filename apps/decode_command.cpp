@@ -1,10 +1,12 @@
 // tersewire decode: a .tw file becomes an array.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "apps/command.h"
 #include "apps/defaults.h"
 #include "apps/file_pairs.h"
-#include "apps/large_memory.h"
 #include "apps/npy_file.h"
 #include "tersewire/thread_pool.h"
 
@@ -24,11 +26,21 @@ struct DecodeOptions {
   std::string output;
 };
 
-// Checked whole before memory is taken for it: a few bytes can stand for 2^40 values.
+// A few bytes can stand for 2^40 values. A machine that promises more memory than it has would only
+// find out in the middle.
+void check_memory(std::size_t bytes) {
+  const auto pages = static_cast<std::size_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
+  const auto page_bytes = static_cast<std::size_t>(std::max(::sysconf(_SC_PAGESIZE), 0L));
+  if (pages > 0 && bytes / page_bytes > pages) throw std::bad_alloc();
+}
+
+// Checked whole before memory is taken for it: `elem_bytes` for each value.
 template <typename Values>
-Values decoded_values(const Frame& frame, const auto& decode_into, std::size_t threads) {
+Values decoded_values(const Frame& frame, const auto& decode_into, std::size_t elem_bytes,
+                      std::size_t threads) {
   const std::size_t elems = frame.description->elems();
   check_payload(frame.codec, frame.payload, elems);
+  check_memory(elems * elem_bytes);
   Values values(elems);
   std::optional<ThreadPool> pool;
   if (threads > 1) pool.emplace(threads);
@@ -60,12 +72,16 @@ void run_decode(const DecodeOptions& options) {
   const Frame& frame = message.frames.front();
   const Description& description = *frame.description;
   if (description.element_type == ElementType::kFloat64) {
-    const auto values = with_file(
-        options.input, [&] { return decoded_values<Doubles>(frame, decode_f64, options.threads); });
+    // Most codecs decode to floats first.
+    constexpr std::size_t kElemBytes = sizeof(double) + sizeof(float);
+    const auto values = with_file(options.input, [&] {
+      return decoded_values<Doubles>(frame, decode_f64, kElemBytes, options.threads);
+    });
     write_npy(options.output, description, std::as_bytes(std::span(values)));
   } else {
-    const auto values = with_file(
-        options.input, [&] { return decoded_values<Floats>(frame, decode, options.threads); });
+    const auto values = with_file(options.input, [&] {
+      return decoded_values<Floats>(frame, decode, sizeof(float), options.threads);
+    });
     write_npy(options.output, description, std::as_bytes(std::span(values)));
   }
   if (!options.verbose) return;
@@ -89,7 +105,6 @@ void add_decode_command(CLI::App& app) {
     for (const auto& [input, output] : files->pairs()) {
       options->input = input;
       options->output = output;
-      keep_large_memory_beside(output);
       run_decode(*options);
     }
   });

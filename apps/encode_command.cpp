@@ -7,7 +7,6 @@
 #include "apps/command.h"
 #include "apps/defaults.h"
 #include "apps/file_pairs.h"
-#include "apps/large_memory.h"
 #include "tersewire/thread_pool.h"
 
 namespace tersewire::apps {
@@ -189,7 +188,6 @@ void run_encode(EncodeOptions options, const std::vector<FilePair>& pairs) {
   for (const auto& [input, output] : pairs) {
     options.input = input;
     options.output = output;
-    keep_large_memory_beside(output);
     run_encode(options);
   }
 }

@@ -6,7 +6,6 @@
 Arrays are written by hand, so that nothing but Python is needed.
 """
 
-import filecmp
 import json
 import math
 import os
@@ -543,42 +542,6 @@ class Files(CommandLineTest):
         for (_, word), result in zip(usage, run_all([command for command, _ in usage])):
             with self.subTest(word=word):
                 self.assert_refused(result, 2, word)
-
-
-class LargeArrays(CommandLineTest):
-    """Arrays several times larger than the memory that the program may have for its own data."""
-
-    ELEMS = 1 << 26
-    MEMORY_BYTES = 96 << 20  # of an array of 256 MiB
-
-    def setUp(self):
-        super().setUp()
-        try:
-            os.close(os.open(self.directory, os.O_TMPFILE | os.O_RDWR))
-        except OSError as error:
-            self.skipTest(f"there are no files without names here: {error}")
-        piece = struct.pack("<4096f", *heavy_tailed(self.random, 4096))
-        self.write("in.npy", npy(piece * (self.ELEMS // 4096), (self.ELEMS,)))
-
-    def run_within(self, *arguments):
-        """Private memory that can be written counts, that which lies in files does not."""
-        limit = (self.MEMORY_BYTES, self.MEMORY_BYTES)
-        result = run(*arguments, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, limit))
-        self.assert_done(result)
-
-    def test_there_and_back(self):
-        source, tw, back = map(self.path, ("in.npy", "m.tw", "back.npy"))
-        self.run_within("encode", "--codec", "fp32", source, tw)
-        self.run_within("decode", tw, back)
-        self.assertTrue(filecmp.cmp(source, back, shallow=False))
-        self.assert_files("in.npy", "m.tw", "back.npy")
-
-    def test_with_a_residual(self):
-        source, tw, state = map(self.path, ("in.npy", "m.tw", "s"))
-        self.run_within("encode", "--state", state, source, tw)
-        self.run_within("encode", "--force", "--state", state, source, tw)
-        self.assertGreater(os.path.getsize(source), 20 * os.path.getsize(tw))
-        self.assert_files("in.npy", "m.tw", "s")
 
 
 class States(CommandLineTest):
