@@ -1,4 +1,4 @@
-// A job of tests/nic_test.py, and of docs/results.md: MPI ranks that add up floats, as a program
+// A job of tests/nic_test.py, and of docs/record.md: MPI ranks that add up floats, as a program
 // does that knows nothing of cards. Rank 0 prints JSON.
 //
 // usage: nic_job VALUES ROUNDS [SCALE]

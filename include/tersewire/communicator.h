@@ -62,7 +62,7 @@ struct Job {
   // own scale and residual, and travels in a frame of its own.
   std::size_t part_values = kDefaultPartValues;
   // Shorter parts stay in a core's cache from one pass to the next, and have finer scales, which
-  // makes some codecs' payloads twice as long (docs/results.md, "Parts").
+  // makes some codecs' payloads twice as long (docs/record.md, "Parts").
   static constexpr std::size_t kDefaultPartValues = std::size_t{1} << 20;
   // A value of `part_values`: one scale a tensor, as papers have it, and one owner.
   static constexpr std::size_t kWholeTensors = ~std::size_t{0};
