@@ -144,6 +144,7 @@ int run(const std::string& codec, int workers, std::size_t values) {
   job.pull_codec = "3lc";
   job.policy = "";
   job.checksum_steps = 0;
+  job.bucket_bytes = values * sizeof(float);  // or a worker would wait for an answer in its push
   const GradientSource source(job.tensors, 1);
   const auto gradient = source.gradient(0, 0, 1);
   const double pull = pull_milliseconds(job, gradient);

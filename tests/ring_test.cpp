@@ -334,8 +334,9 @@ std::vector<float> pull_after(const std::vector<Said>& messages) {
   const auto ends = make_in_process_network(4);
   Model replica = zeros(job);
   Model own = zeros(job);
-  const auto worker = make_communicator(job, *ends[0], descend(own));
+  // All are there before the worker, which ends the job for whoever still sends.
   for (const Said& said : messages) say(*ends[static_cast<std::size_t>(said.from)], 0, said);
+  const auto worker = make_communicator(job, *ends[0], descend(own));
   try {
     worker->begin_step();
     worker->push(0, std::vector<float>(8, 10.0F));
