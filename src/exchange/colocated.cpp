@@ -26,17 +26,19 @@ class Inbox {
     }
     arrived_or_failed_.notify_one();
   }
-  void put_failure(const std::exception_ptr& failure) {
+  void put_failure(ErrorCode code, const std::string& sentence) {
     {
       const std::lock_guard lock(mutex_);
-      failure_ = failure;
+      if (failure_) return;  // the first one stays
+      failure_ = code;
+      sentence_ = sentence;
     }
     arrived_or_failed_.notify_all();
   }
   std::optional<Incoming> take(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     arrived_or_failed_.wait_for(lock, timeout, [&] { return !messages_.empty() || failure_; });
-    if (failure_) std::rethrow_exception(failure_);
+    if (failure_) throw Error(*failure_, sentence_);
     if (messages_.empty()) return std::nullopt;
     Incoming message = std::move(messages_.front());
     messages_.pop_front();
@@ -47,7 +49,8 @@ class Inbox {
   std::mutex mutex_;
   std::condition_variable arrived_or_failed_;
   std::deque<Incoming> messages_;
-  std::exception_ptr failure_;
+  std::optional<ErrorCode> failure_;
+  std::string sentence_;
 };
 
 // Bytes of messages that crossed a node's link.
@@ -76,8 +79,7 @@ class SharedEnd {
   // The node's worker is gone: its server ends, which ends the job for nobody else.
   void leave() {
     left_ = true;
-    to_server_.put_failure(
-        std::make_exception_ptr(Error(ErrorCode::kAborted, "this node's worker has left the job")));
+    to_server_.put_failure(ErrorCode::kAborted, "this node's worker has left the job");
   }
   [[nodiscard]] bool has_left() const { return left_; }
 
@@ -116,9 +118,12 @@ void SharedEnd::receive_all() {
     while (!stop_) {
       if (auto message = network_.receive(kLook)) sort_in(std::move(*message));
     }
-  } catch (...) {
-    to_worker_.put_failure(std::current_exception());
-    to_server_.put_failure(std::current_exception());
+  } catch (const Error& error) {
+    to_worker_.put_failure(error.code(), error.what());
+    to_server_.put_failure(error.code(), error.what());
+  } catch (const std::exception& error) {  // no memory
+    to_worker_.put_failure(ErrorCode::kResourceExhausted, error.what());
+    to_server_.put_failure(ErrorCode::kResourceExhausted, error.what());
   }
 }
 

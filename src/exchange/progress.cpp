@@ -190,6 +190,7 @@ class Progress final : public Communicator {
 };
 
 void Progress::receive_all() {
+  std::exception_ptr failure;
   try {
     for (auto look = kShortestLook; !stop_;) {
       auto incoming = network_.receive(look);
@@ -197,11 +198,14 @@ void Progress::receive_all() {
       if (!incoming) continue;
       if (!pass(std::move(*incoming))) return;
     }
+    return;
   } catch (...) {
-    const auto lock = turns_.take();
-    failure_ = std::current_exception();
-    turns_.passed();
+    failure = std::current_exception();
   }
+  // Out of the handler, so that the application alone has it.
+  const auto lock = turns_.take();
+  failure_ = std::move(failure);
+  turns_.passed();
 }
 
 // False where it ended the job, which the application hears in its next call, or in this one.
