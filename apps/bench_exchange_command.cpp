@@ -165,9 +165,7 @@ void run_bench_exchange(ExchangeFlags flags) {
     run_nodes(flags, network);
   } catch (const std::exception& error) {
     network.front()->abort(error.what());
-    if (network.front()->rank() != 0 && told_by_rank_0(error)) {
-      throw ToldElsewhere(dynamic_cast<const WrongUsage*>(&error) != nullptr);
-    }
+    if (network.front()->rank() != 0 && told_by_rank_0(error)) throw ToldElsewhere();
     throw;
   }
 }

@@ -57,17 +57,10 @@ class WrongUsage : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Thrown where another process of the same job says what failed: the program ends with its exit
-// code and says nothing.
-class ToldElsewhere : public std::exception {
- public:
-  explicit ToldElsewhere(bool wrong_usage) : wrong_usage_(wrong_usage) {}
-
-  [[nodiscard]] bool wrong_usage() const noexcept { return wrong_usage_; }
-
- private:
-  bool wrong_usage_;
-};
+// Thrown where rank 0 of the same job says what failed, and ends with the exit code of that: this
+// process ends with 0 and without a word. A launcher stops all others at the first exit code but 0,
+// perhaps before rank 0 has said its sentence.
+class ToldElsewhere : public std::exception {};
 
 // Thrown where nobody reads standard output any more: the program ends as others do then, without a
 // word.

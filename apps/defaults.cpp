@@ -77,7 +77,9 @@ std::string text_of(const fs::path& file, const std::string& key, const nlohmann
   refuse(file, fmt::format("'{}' must be a text, a number, true or false", key));
 }
 
-nlohmann::json read_config(const fs::path& file) {
+// What the configuration file says; an object.
+nlohmann::json read_config() {
+  const fs::path file = config_path();
   if (file.empty()) return nlohmann::json::object();
   const auto bytes = read_file_if_exists(file.string());
   if (!bytes) {
@@ -98,13 +100,12 @@ nlohmann::json read_config(const fs::path& file) {
   return config;
 }
 
-std::optional<Default> default_of(const Setting& setting) {
+std::optional<Default> default_of(const Setting& setting, const nlohmann::json& config) {
   const std::string name = variable_of(setting.option);
   if (const char* value = variable(name.c_str())) return Default{value, name};
-  const fs::path file = config_path();
-  const nlohmann::json config = read_config(file);
   const auto found = config.find(setting.option);
   if (found == config.end()) return std::nullopt;
+  const fs::path file = config_path();
   return Default{text_of(file, setting.option, *found), file.string()};
 }
 
@@ -141,11 +142,12 @@ const CLI::Option* option_of(const CLI::App& app, std::string_view name, const S
 }  // namespace
 
 void apply_defaults(CLI::App& command) {
+  const nlohmann::json config = read_config();
   for (const Setting& setting : settings()) {
     if (!is_for(setting, command)) continue;
     CLI::Option& option = *command.get_option(fmt::format("--{}", setting.option));
     if (is_settled(command, option)) continue;
-    const auto given = default_of(setting);
+    const auto given = default_of(setting, config);
     if (!given) continue;
     try {
       option.add_result(given->value);
@@ -158,7 +160,7 @@ void apply_defaults(CLI::App& command) {
 
 bool quiet_by_default() {
   const Setting& setting = settings().front();
-  const auto given = default_of(setting);
+  const auto given = default_of(setting, read_config());
   if (!given) return false;
   if (given->value != "true" && given->value != "false") {
     refuse(*given, setting, fmt::format("'{}' is neither true nor false", given->value));
@@ -172,9 +174,10 @@ void forget_defaults() {
 }
 
 std::vector<EffectiveDefault> effective_defaults(const CLI::App& app) {
+  const nlohmann::json config = read_config();
   std::vector<EffectiveDefault> defaults;
   for (const Setting& setting : settings()) {
-    const auto given = default_of(setting);
+    const auto given = default_of(setting, config);
     const auto add = [&](std::string command, std::string built_in) {
       defaults.push_back({std::move(command), setting.option, given ? given->value : built_in,
                           given ? given->source : "built in"});

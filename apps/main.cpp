@@ -143,8 +143,8 @@ int run(int argc, char** argv) {
   } catch (const ReaderGone&) {
     std::signal(SIGPIPE, SIG_DFL);
     std::raise(SIGPIPE);
-  } catch (const ToldElsewhere& failure) {
-    if (failure.wrong_usage()) return kWrongUsage;
+  } catch (const ToldElsewhere&) {
+    return kDone;
   } catch (const std::bad_alloc&) {
     say("there is not enough memory; use a smaller array or a machine with more");
   } catch (const std::system_error& error) {

@@ -357,7 +357,7 @@ void check_launcher(const TrainFlags& flags) {
   for (const auto& [size, rank] :
        {std::pair{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, {"PMI_SIZE", "PMI_RANK"}}) {
     if (number(size) <= 1) continue;
-    if (number(rank) > 0) throw ToldElsewhere(true);
+    if (number(rank) > 0) throw ToldElsewhere();
     throw WrongUsage(
         fmt::format("{} processes were started, and each would train on its own; give --transport "
                     "mpi to make them one job, or --transport in-process if that is meant",
@@ -391,9 +391,7 @@ void run_train(TrainFlags& flags, bool epochs_given) {
     run_nodes(flags, epochs_given, network);
   } catch (const std::exception& error) {
     if (!network.empty()) network.front()->abort(error.what());
-    if (!tells && told_by_rank_0(error)) {
-      throw ToldElsewhere(dynamic_cast<const WrongUsage*>(&error) != nullptr);
-    }
+    if (!tells && told_by_rank_0(error)) throw ToldElsewhere();
     // Of processes that each end at once.
     const auto* ended = dynamic_cast<const Error*>(&error);
     if (interrupting_signal() == 0 || ended == nullptr || ended->code() != ErrorCode::kCancelled) {

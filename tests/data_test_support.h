@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "expect_error.h"
 #include "tersewire/error.h"
 #include "trainer/data/image_samples.h"
 #include "trainer/data/samples.h"
@@ -22,19 +23,6 @@ namespace tersewire::trainer {
 
 using ByteVector = std::vector<std::uint8_t>;
 using Labels = std::vector<std::uint16_t>;
-
-// Expects an Error of this code whose sentence holds `part`.
-inline void expect_error(ErrorCode code, const std::string& part,
-                         const std::function<void()>& call) {
-  try {
-    call();
-    ADD_FAILURE() << "no error; expected one about: " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-        << "'" << error.what() << "' does not say: " << part;
-  }
-}
 
 inline ByteVector counting(std::size_t count) {
   ByteVector bytes(count);

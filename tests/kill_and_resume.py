@@ -10,7 +10,6 @@ out as if nothing had happened, to the bit, and its record must hold every step 
 tally. Ends with 1 where something was not so, and keeps the directory.
 """
 
-import argparse
 import collections
 import json
 import os
@@ -21,6 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.dont_write_bytecode = True
+
+import hostile_loop
 
 STEPS = 48
 JOB = f"--model mlp --batch 4 --steps {STEPS} --threads 1".split()
@@ -136,11 +139,8 @@ class Loop:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("program")
-    parser.add_argument("--runs", type=int, default=4)
+    parser = hostile_loop.arguments(__doc__, runs=4, seed=20260)
     parser.add_argument("--kills", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=20260)
     arguments = parser.parse_args()
     scratch = tempfile.mkdtemp()
     loop = Loop(os.path.abspath(arguments.program), scratch, arguments.seed)
@@ -152,15 +152,11 @@ def main():
             loop.run(set_up, arguments.kills)
         except Wrong as error:
             wrong.append(f"{set_up}: {error}")
-    for what, count in sorted(loop.tally.items()):
-        print(f"{count:6} {what}")
-    for sentence in wrong:
-        print(f"WRONG: {sentence}")
-    if wrong:
-        print(f"what is left of them is in {scratch}; the seed was {arguments.seed}")
-        return 1
-    shutil.rmtree(scratch)
-    return 0
+    where = f"what is left of them is in {scratch}; the seed was {arguments.seed}"
+    code = hostile_loop.verdict(loop.tally, wrong, where)
+    if code == 0:
+        shutil.rmtree(scratch)
+    return code
 
 
 if __name__ == "__main__":

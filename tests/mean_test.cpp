@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "exchange_suite.h"
+#include "expect_error.h"
 
 namespace tersewire {
 namespace {
@@ -28,17 +29,6 @@ std::vector<TestedExchange> with_means() {
 std::string codec_for(const TestedExchange& exchange) {
   if (exchange.sends == Sends::kSums) return "inceptionn:bound=2^-6,ef=on";
   return exchange.sends == Sends::kTernary ? "terngrad" : "3lc:s=1.75";
-}
-
-template <typename Task>
-void expect_error(ErrorCode code, const std::string& part, const Task& task) {
-  try {
-    task();
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
 }
 
 const Update kNone = [](const Part&, std::span<const float>, std::span<float>) {

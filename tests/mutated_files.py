@@ -10,7 +10,6 @@ or 2, and where it fails without output and with one sentence. Prints a tally. E
 something was not so, and keeps the files that did it.
 """
 
-import argparse
 import collections
 import gzip
 import json
@@ -28,6 +27,7 @@ import zlib
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "spec"))
 
+import hostile_loop
 from reference.xxh64 import xxh64
 
 MEMORY_BYTES = 8 << 30  # of address space, most of it libraries'
@@ -282,23 +282,13 @@ class Loop:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("program")
-    parser.add_argument("--runs", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=1624)
-    arguments = parser.parse_args()
+    arguments = hostile_loop.arguments(__doc__, runs=60, seed=1624).parse_args()
     with tempfile.TemporaryDirectory() as directory:
         loop = Loop(Files(os.path.abspath(arguments.program), directory), arguments.seed)
         kinds = list(loop.files.kinds())
         for _ in range(arguments.runs):
             loop.run(kinds)
-    for what, count in sorted(loop.tally.items()):
-        print(f"{count:6} {what}")
-    for sentence in loop.wrong:
-        print(f"WRONG: {sentence}")
-    if loop.wrong:
-        print(f"the seed was {arguments.seed}")
-    return 1 if loop.wrong else 0
+    return hostile_loop.verdict(loop.tally, loop.wrong, f"the seed was {arguments.seed}")
 
 
 if __name__ == "__main__":

@@ -138,36 +138,30 @@ class Resume(unittest.TestCase):
         return run
 
     def killed_after(self, lines, launcher=()):
-        """A run that was killed without warning once it had taken so many steps."""
+        """A run that was killed without warning when it had taken so many steps."""
+        run = tempfile.mkdtemp(dir=self.scratch)
+        transport = ["--transport", "mpi"] if launcher else []
         with mpi_launcher.environment() as variables:
-            for _ in range(5):
-                run = tempfile.mkdtemp(dir=self.scratch)
-                if self.start_and_kill(lines, run, launcher, variables):
-                    return run
-        self.fail("the run always ended before it was killed")
-
-    def start_and_kill(self, lines, run, launcher, variables):
-        transport = ["--transport", "mpi", "--deadline", "30"] if launcher else []
-        process = subprocess.Popen(
-            [*launcher, PROGRAM, "train", *JOB, "--out", run, *transport],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True, env=variables,
-        )  # fmt: skip
-        metrics = os.path.join(run, "metrics.jsonl")
-        # Steps go on while a checkpoint is written: one that is whole may come some steps later.
-        while process.poll() is None and (
-                count_lines(metrics) < lines or not has_whole_checkpoint(run)):
-            time.sleep(0.002)
-        killed = process.poll() is None
-        if killed:
+            process = subprocess.Popen(
+                [*launcher, PROGRAM, "train", *JOB, "--out", run, *transport],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**variables, "LD_PRELOAD": os.environ["HELD_AT_STEP_LIBRARY"],
+                     "HELD_AT_STEP": str(lines)},
+            )  # fmt: skip
+            metrics = os.path.join(run, "metrics.jsonl")
+            # A checkpoint is written beside the steps, and may be whole some time later.
+            while count_lines(metrics) < lines or not has_whole_checkpoint(run):
+                self.assertIsNone(process.poll(), "the run has ended")
+                time.sleep(0.002)
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        # What a launcher started ends when it is gone, a moment later.
-        end = time.monotonic() + 60
-        while time.monotonic() < end and any(run in line for line in command_lines()):
-            time.sleep(0.05)
-        # Processes without their launcher may have come to the end all the same.
-        return killed and not os.path.exists(os.path.join(run, "summary.json"))
+            process.wait()
+            # What a launcher started ends when it is gone, a moment later.
+            end = time.monotonic() + 60
+            while time.monotonic() < end and any(run in line for line in command_lines()):
+                time.sleep(0.05)
+        self.assertFalse(os.path.exists(os.path.join(run, "summary.json")))
+        return run
 
     def assert_refused(self, finished, code, *parts):
         self.assertEqual(finished.returncode, code, finished.stderr.decode())

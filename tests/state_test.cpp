@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "exchange_suite.h"
+#include "expect_error.h"
 
 namespace tersewire {
 namespace {
@@ -380,13 +381,6 @@ std::pair<ErrorCode, std::string> error_of(const Task& task) {
     return {error.code(), error.what()};
   }
   return {ErrorCode::kInternal, "nothing was thrown"};
-}
-
-template <typename Task>
-void expect_error(ErrorCode code, const std::string& part, const Task& task) {
-  const auto [thrown, sentence] = error_of(task);
-  EXPECT_EQ(thrown, code) << sentence;
-  EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
 }
 
 TEST(Redistribute, RefusesStatesOfAnotherJob) {

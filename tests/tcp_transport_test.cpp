@@ -4,6 +4,7 @@
 
 #include <future>
 
+#include "expect_error.h"
 #include "tcp_socket.h"
 #include "tcp_stream.h"
 #include "transport_cases.h"
@@ -41,31 +42,13 @@ void end_all(std::vector<std::unique_ptr<Transport>>& ends) {
   for (std::thread& thread : threads) thread.join();
 }
 
-template <typename Task>
-void expect_error(ErrorCode code, const std::string& part, const Task& task) {
-  try {
-    task();
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
-}
-
 class TcpCases : public testing::TestWithParam<TransportCase> {};
 
 TEST_P(TcpCases, ForEveryNumberOfRanks) {
   for (const int ranks : {1, 2, 3, 5}) {
     SCOPED_TRACE(ranks);
     auto ends = make_network(ranks);
-    std::vector<std::thread> threads;
-    for (const auto& end : ends) {
-      threads.emplace_back([&end] {
-        Rank me(*end);
-        GetParam().run(me);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    run_on_all(ends, GetParam());
     end_all(ends);
   }
 }

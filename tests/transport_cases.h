@@ -11,6 +11,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -242,6 +243,19 @@ struct TransportCase {
   const char* name;
   void (*run)(Rank& me);
 };
+
+// A thread an end.
+inline void run_on_all(const std::vector<std::unique_ptr<Transport>>& ends,
+                       const TransportCase& what) {
+  std::vector<std::thread> threads;
+  for (const auto& end : ends) {
+    threads.emplace_back([&] {
+      Rank me(*end);
+      what.run(me);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
 
 // In this order: the last one ends the network.
 inline constexpr std::array<TransportCase, 9> kTransportCases{{

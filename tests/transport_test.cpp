@@ -20,28 +20,14 @@ TEST_P(InProcessCases, ForEveryNumberOfRanks) {
   for (const int ranks : {1, 2, 3, 5}) {
     SCOPED_TRACE(ranks);
     const auto ends = make_in_process_network(ranks);
-    std::vector<std::thread> threads;
-    for (const auto& end : ends) {
-      threads.emplace_back([&end] {
-        Rank me(*end);
-        GetParam().run(me);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    run_on_all(ends, GetParam());
   }
 }
 
 // 100 Gbit/s: a case with 64 MiB is over soon.
 TEST_P(InProcessCases, OverLimitedLinks) {
   const auto ends = make_in_process_network(3, 1e11);
-  std::vector<std::thread> threads;
-  for (const auto& end : ends) {
-    threads.emplace_back([&end] {
-      Rank me(*end);
-      GetParam().run(me);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  run_on_all(ends, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Transport, InProcessCases, testing::ValuesIn(kTransportCases), case_name);

@@ -10,7 +10,6 @@ fails with one sentence, no output, and nothing left behind. Prints a tally. End
 something was not so.
 """
 
-import argparse
 import collections
 import os
 import random
@@ -18,6 +17,10 @@ import re
 import subprocess
 import sys
 import tempfile
+
+sys.dont_write_bytecode = True
+
+import hostile_loop
 
 LIMIT_SECONDS = 120
 COMMANDS = ["encode", "decode", "inspect", "codecs", "config", "data get", "bench codecs",
@@ -108,11 +111,7 @@ class Loop:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("program")
-    parser.add_argument("--runs", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=250)
-    arguments = parser.parse_args()
+    arguments = hostile_loop.arguments(__doc__, runs=60, seed=250).parse_args()
     with tempfile.TemporaryDirectory() as directory:
         loop = Loop(os.path.abspath(arguments.program), directory, arguments.seed)
         known = loop.run(["--help"]).stdout.decode()
@@ -122,13 +121,7 @@ def main():
                 commands[command] = options_of(loop.run([*command.split(), "--help"]).stdout.decode())
         for _ in range(arguments.runs):
             loop.run_once(commands)
-    for what, count in sorted(loop.tally.items()):
-        print(f"{count:6} {what}")
-    for sentence in loop.wrong:
-        print(f"WRONG: {sentence}")
-    if loop.wrong:
-        print(f"the seed was {arguments.seed}")
-    return 1 if loop.wrong else 0
+    return hostile_loop.verdict(loop.tally, loop.wrong, f"the seed was {arguments.seed}")
 
 
 if __name__ == "__main__":

@@ -101,6 +101,7 @@ class SharedEnd {
 
  private:
   void receive_all();
+  void fail(ErrorCode code, const std::string& sentence);
   void sort_in(Incoming message);
 
   Transport& network_;
@@ -119,12 +120,15 @@ void SharedEnd::receive_all() {
       if (auto message = network_.receive(kLook)) sort_in(std::move(*message));
     }
   } catch (const Error& error) {
-    to_worker_.put_failure(error.code(), error.what());
-    to_server_.put_failure(error.code(), error.what());
+    fail(error.code(), error.what());
   } catch (const std::exception& error) {  // no memory
-    to_worker_.put_failure(ErrorCode::kResourceExhausted, error.what());
-    to_server_.put_failure(ErrorCode::kResourceExhausted, error.what());
+    fail(ErrorCode::kResourceExhausted, error.what());
   }
+}
+
+void SharedEnd::fail(ErrorCode code, const std::string& sentence) {
+  to_worker_.put_failure(code, sentence);
+  to_server_.put_failure(code, sentence);
 }
 
 // By its kind, which says what its sender is as well.
