@@ -145,6 +145,19 @@ class MeanWorker {
     for (const Stretch& stretch : stretches) worker().mean(stretch.first, run_of(all, stretch));
   }
 
+  void give_back(const py::object& values, const std::vector<Stretch>& stretches) {
+    const ArrayArgument array(values, "values");
+    const std::span<const float> all = array.floats();
+    const py::gil_scoped_release released;
+    for (const Stretch& stretch : stretches) {
+      worker().give_back(stretch.first, run_of(all, stretch));
+    }
+  }
+  void say_skipped(std::uint64_t steps) {
+    const py::gil_scoped_release released;
+    worker().say_skipped(steps);
+  }
+
   // (step, pushed, pulled)
   py::tuple state() {
     NodeState state;
@@ -281,6 +294,10 @@ One thread at a time, but for mean(), in which a second one may wait.)")
            "Encodes and sends gradients: stretches are (tensor, first value in `values`).")
       .def("mean", &MeanWorker::mean, py::arg("values"), py::arg("stretches"),
            "Waits for the means of what was pushed, which take its place.")
+      .def("give_back", &MeanWorker::give_back, py::arg("values"), py::arg("stretches"),
+           "Adds means that nobody applied to what is still to be sent.")
+      .def("say_skipped", &MeanWorker::say_skipped, py::arg("steps"),
+           "In how many steps gradients were thrown away: the same on all ranks.")
       .def("state", &MeanWorker::state, "(step, residuals pushed, residuals pulled), by name.")
       .def("load", &MeanWorker::load, py::arg("rank"), py::arg("ranks"), py::arg("states"),
            "Goes on after states of a job of so many ranks: this rank's own, or all in order.")

@@ -45,7 +45,7 @@ struct Found {
 
 // One thread pushes, another takes the means of the tensors that have been pushed.
 void take_means(const Job& job, Transport& end, Found& found, const NodeState* resume = nullptr,
-                std::uint64_t steps = kSteps) {
+                std::uint64_t steps = kSteps, bool gives_back = false) {
   const auto worker = make_communicator(job, end, kNone, nullptr, resume);
   found.sum = zeros(job);
   const std::uint64_t first = resume == nullptr ? 1 : resume->step + 1;
@@ -66,6 +66,10 @@ void take_means(const Job& job, Transport& end, Found& found, const NodeState* r
     for (std::thread& taker : takers) taker.join();
     Floats mean(job.tensors[0].elems());
     worker->mean(0, mean);
+    if (gives_back && step % 2 == 0) {
+      worker->give_back(0, mean);
+      continue;
+    }
     for (std::size_t j = 0; j < mean.size(); ++j) found.sum[0][j] -= mean[j];
   }
   found.state = worker->state();
@@ -75,7 +79,7 @@ void take_means(const Job& job, Transport& end, Found& found, const NodeState* r
 
 // Over threads as ranks; nobody calls finish().
 std::vector<Found> run_means(const Job& job, const std::vector<Found>* before = nullptr,
-                             std::uint64_t steps = kSteps) {
+                             std::uint64_t steps = kSteps, bool gives_back = false) {
   const int nodes = job.workers + server_nodes(job);
   const auto ends = make_in_process_network(nodes);
   std::vector<Found> found(static_cast<std::size_t>(job.workers));
@@ -83,7 +87,7 @@ std::vector<Found> run_means(const Job& job, const std::vector<Found>* before = 
   for (std::size_t rank = 0; rank < found.size(); ++rank) {
     threads.emplace_back([&, rank] {
       const NodeState* resume = before == nullptr ? nullptr : &(*before)[rank].state;
-      EXPECT_NO_THROW(take_means(job, *ends[rank], found[rank], resume, steps));
+      EXPECT_NO_THROW(take_means(job, *ends[rank], found[rank], resume, steps, gives_back));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -125,11 +129,8 @@ TEST_P(Mean, GoesOnAfterAState) {
   }
 }
 
-// What was delivered and what is kept are the gradients.
-TEST_P(Mean, LosesNothing) {
-  Job job = Mean::job();
-  if (GetParam().sends == Sends::kTernary) GTEST_SKIP() << "terngrad keeps nothing";
-  const auto found = run_means(job);
+// What was applied and what is kept are the gradients.
+void expect_nothing_is_lost(const Job& job, const std::vector<Found>& found) {
   const auto parts = job_parts(job);
   double kept_in_all = 0;
   for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
@@ -157,6 +158,51 @@ TEST_P(Mean, LosesNothing) {
     for (const double off : whole) EXPECT_NEAR(off, 0.0, 1e-5);
   }
   EXPECT_GT(kept_in_all, 0.1);
+}
+
+TEST_P(Mean, LosesNothing) {
+  if (GetParam().sends == Sends::kTernary) GTEST_SKIP() << "terngrad keeps nothing";
+  expect_nothing_is_lost(job(), run_means(job()));
+}
+
+TEST_P(Mean, LosesNothingThatIsGivenBack) {
+  if (GetParam().sends == Sends::kTernary) GTEST_SKIP() << "terngrad keeps nothing";
+  expect_nothing_is_lost(job(), run_means(job(), nullptr, kSteps, true));
+}
+
+// All hear of it, in that step or the next.
+TEST(Means, AWorkerThatSkipsAStepIsNamed) {
+  for (const int skipping : {0, 2}) {
+    Job job =
+        suite_job({"gradient-server", Job::kColocated, Sends::kGradients, two_errors}, "3lc", 3);
+    job.checksum_steps = 0;
+    const auto ends = make_in_process_network(job.workers);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < job.workers; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto worker = make_communicator(job, *ends[static_cast<std::size_t>(rank)], kNone);
+        const auto take_step = [&](std::uint64_t skipped) {
+          const std::uint64_t step = worker->begin_step();
+          worker->say_skipped(skipped);
+          Model model = zeros(job);
+          for (std::size_t i = 3; i-- > 0;) worker->push(i, gradient(job, rank, step, i));
+          for (std::size_t i = 3; i-- > 0;) worker->mean(i, model[i]);
+        };
+        std::string said;
+        try {
+          take_step(2);
+          for (int step = 0; step < 3; ++step) take_step(rank == skipping ? 3 : 2);
+        } catch (const Error& error) {
+          said = error.what();
+        }
+        const std::string expected =
+            "worker " + std::to_string(skipping) + " has skipped more steps than worker ";
+        EXPECT_NE(said.find(expected), std::string::npos) << said;
+        EXPECT_NE(said.find("before step 2 (3 and 2)"), std::string::npos) << said;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 TEST_P(Mean, OfWarmUpStepsIsExactAndMovesNoResidual) {

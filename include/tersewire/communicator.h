@@ -158,6 +158,19 @@ class Communicator {
   // Cost: a pass over the values.
   virtual void mean(std::size_t tensor, std::span<float> mean) = 0;
 
+  // Gives back a mean that was taken and that no worker has applied: it is added to what each has
+  // still to send of the tensor. The same on all workers, before the tensor's next push. A value
+  // that is not finite is left out, as is what a codec without a residual made: that was delivered
+  // whole. Cost: a pass over the values.
+  virtual void give_back(std::size_t tensor, std::span<const float> mean) = 0;
+
+  // Says in how many steps, since the start, the application has thrown its gradients away rather
+  // than push them. Where workers say different numbers one of them has skipped a step that others
+  // take, and the job ends, with a sentence that names it. After begin_step(), in every step or in
+  // none, the same on all workers; for jobs without checksum_steps (kFailedPrecondition). Cost: a
+  // message of 40 bytes to worker 0.
+  virtual void say_skipped(std::uint64_t steps) = 0;
+
   // Tells the servers that this worker is done, waits for the deltas of the last step and adds
   // them: `parameters[i]` is tensor i, as for pull().
   virtual void finish(std::span<const std::span<float>> parameters) = 0;

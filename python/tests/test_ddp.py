@@ -187,6 +187,50 @@ def case_unused_parameters():
                              or dist.get_world_size() == 1))
 
 
+class Branches(torch.nn.Module):
+    """One of two linear maps; each weight's gradient is known whatever the weights are."""
+
+    def __init__(self):
+        super().__init__()
+        self.branches = torch.nn.ModuleList(
+            torch.nn.Linear(200, 300, bias=False) for _ in range(2))
+
+    def forward(self, x, which):
+        return self.branches[which](x)
+
+
+def case_what_unused_parameters_get_is_not_lost():
+    for exchange, as_views, set_to_none in (
+            ("gradient-server", False, True), ("all-gather", False, False),
+            ("gradient-server", True, True), ("all-gather", True, False)):
+        torch.manual_seed(1)
+        model = DistributedDataParallel(Branches(), find_unused_parameters=True,
+                                        gradient_as_bucket_view=as_views)
+        hook = tersewire.torch.register(model, "3lc:s=1.75", policy="", exchange=exchange,
+                                        loss_scale=lambda: 4.0)
+        weights = torch.arange(1.0, 301)
+        true, applied = ([torch.zeros(60000) for _ in range(2)] for _ in range(2))
+        for step in range(STEPS):
+            inputs = [torch.randn(5, 200, generator=torch.Generator().manual_seed(
+                10 * step + rank)) for rank in range(dist.get_world_size())]
+            model.zero_grad(set_to_none=set_to_none)
+            (4 * model(inputs[dist.get_rank()], step % 2) * weights).sum().backward()
+            for number, branch in enumerate(model.module.branches):
+                if branch.weight.grad is not None:
+                    applied[number] += branch.weight.grad.flatten() / 4
+            gradients = [torch.outer(weights, x.sum(0)).flatten() for x in inputs]
+            true[step % 2] += sum(gradients) / len(gradients)
+        for number in range(2):
+            name = f"branches.{number}.weight"
+            kept = sum(on_all_ranks(hook.state_dict()["pushed"][name])) / dist.get_world_size()
+            if exchange == "gradient-server":
+                kept += sum(on_all_ranks(hook.state_dict()["pulled"].get(
+                    name, torch.zeros(60000))))
+            largest = true[number].abs().max().item()
+            torch.testing.assert_close(applied[number] + kept, true[number], rtol=0,
+                                       atol=1e-4 * largest)
+
+
 def case_a_nan_reaches_every_rank():
     for exchange, (codec, *_) in CODECS.items():
         model = wrapped()
@@ -376,8 +420,9 @@ def case_arguments_that_cannot_be_are_refused():
 def case_a_failure_ends_the_backward_pass():
     model = wrapped()
     tersewire.torch.register(model, "3lc:non-finite=reject", policy="")
-    with pytest.raises(RuntimeError, match="NaN"):
+    with pytest.raises(tersewire.Error, match="NaN") as raised:
         model(batch(0, 0) * float("nan")).square().mean().backward()
+    assert raised.value.code in (ErrorCode.kInvalidArgument, ErrorCode.kAborted)
 
 
 def hook_of_an_mlp(rank, ranks, path, exchange):
@@ -388,6 +433,7 @@ def hook_of_an_mlp(rank, ranks, path, exchange):
     hook = tersewire.torch.register(model, "int8", policy="", exchange=exchange)
     for _ in range(3):
         model(torch.randn(4, 784)).square().sum().backward()
+    hook.close()  # its server may still be sending
     sent = sum(on_all_ranks(torch.tensor([hook.counters.sent_bytes]))).item()
     (path / f"{exchange}-{rank}").write_text(str(sent))
 

@@ -134,6 +134,44 @@ def case_a_backward_pass_after_synchronize_is_exchanged():
     optimizer.averager.close()
 
 
+def case_a_rank_that_skips_a_step_is_named():
+    """Before synchronize(), as a GradScaler does without it, or between that and step()."""
+    ranks = dist.get_world_size()
+    if ranks == 1:
+        return
+    for synchronized in (False, True):
+        model = network()
+        optimizer = DistributedOptimizer(momentum(model), model.named_parameters())
+        with pytest.raises(tersewire.Error, match="worker 1 has skipped more steps than worker"):
+            for step in range(6):
+                # All throw some away first, as who trains two networks in turns does.
+                loss(model, step, dist.get_rank()).backward()
+                optimizer.zero_grad(set_to_none=step % 2 == 0)
+                loss(model, step, dist.get_rank()).backward()
+                if synchronized:
+                    optimizer.synchronize()
+                if step != 2 or dist.get_rank() != 1:
+                    optimizer.step()
+                optimizer.zero_grad()
+        assert step in (2, 3, 4)
+        optimizer.averager.close()
+
+
+def case_all_ranks_may_skip_a_step():
+    model = network()
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters())
+    for step in range(6):
+        optimizer.zero_grad(set_to_none=step % 2 == 0)
+        loss(model, step, dist.get_rank()).backward()
+        if step == 4:
+            optimizer.synchronize()
+        if step not in (1, 2, 4):
+            optimizer.step()
+    assert optimizer.averager.counters.steps == 4
+    check_replicas(flat(model))
+    optimizer.averager.close()
+
+
 def case_a_closure_is_called_first():
     model = network()
     optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), "fp32")

@@ -229,6 +229,12 @@ class ColocatedWorker final : public Communicator {
   void mean(std::size_t tensor, std::span<float> mean) override {
     run_worker([&] { worker_->mean(tensor, mean); });
   }
+  void give_back(std::size_t tensor, std::span<const float> mean) override {
+    run_worker([&] { worker_->give_back(tensor, mean); });
+  }
+  void say_skipped(std::uint64_t steps) override {
+    run_worker([&] { worker_->say_skipped(steps); });
+  }
   void finish(std::span<const std::span<float>> parameters) override {
     run_worker([&] {
       worker_->finish(parameters);

@@ -33,6 +33,10 @@ class LocalSteps final : public Communicator {
   void pull(std::size_t tensor, std::span<float> parameters) override;
   void push(std::size_t tensor, std::span<const float> gradient) override;
   void mean(std::size_t tensor, std::span<float> mean) override { exchange_->mean(tensor, mean); }
+  void give_back(std::size_t tensor, std::span<const float> mean) override {
+    exchange_->give_back(tensor, mean);
+  }
+  void say_skipped(std::uint64_t steps) override { exchange_->say_skipped(steps); }
   void finish(std::span<const std::span<float>> parameters) override;
   NodeState state() override;
   [[nodiscard]] std::vector<std::vector<float>> residuals() override {

@@ -88,6 +88,12 @@ class Progress final : public Communicator {
   void mean(std::size_t tensor, std::span<float> mean) override {
     in_turn([&] { worker_->mean(tensor, mean); });
   }
+  void give_back(std::size_t tensor, std::span<const float> mean) override {
+    in_turn([&] { worker_->give_back(tensor, mean); });
+  }
+  void say_skipped(std::uint64_t steps) override {
+    in_turn([&] { worker_->say_skipped(steps); });
+  }
   void finish(std::span<const std::span<float>> parameters) override {
     in_turn([&] { worker_->finish(parameters); });
     stop();  // what comes from now on is for whoever uses the network next

@@ -17,7 +17,8 @@ std::optional<std::uint64_t> ReplicaCheck::add(std::size_t tensor, std::uint64_t
   return std::exchange(sum_, 0);
 }
 
-void ReplicaCheck::take(int from, std::uint64_t step, std::uint64_t checksum) {
+std::optional<ReplicaCheck::Other> ReplicaCheck::take(int from, std::uint64_t step,
+                                                      std::uint64_t checksum) {
   // A worker that others have overtaken leaves steps incomplete.
   constexpr std::size_t kMostHeld = 4;
   const auto worker = static_cast<std::size_t>(from);
@@ -26,20 +27,16 @@ void ReplicaCheck::take(int from, std::uint64_t step, std::uint64_t checksum) {
          step);
   }
   said_before_[worker] = step;
-  const auto [place, fresh] = said_.try_emplace(step, Said{from, checksum, 0});
+  const auto [place, fresh] = said_.try_emplace(step, Said{{from, checksum}, 0});
   Said& said = place->second;
-  if (checksum != said.checksum) {
-    fail(ErrorCode::kFailedPrecondition,
-         "the parameters of workers {} and {} differ before step {}: start every worker with the "
-         "same initial model, and let it change its parameters through the job alone",
-         said.first, from, step);
-  }
+  if (checksum != said.first.checksum) return said.first;
   if (++said.workers == said_before_.size()) {
     agreed_before_ = step;
     said_.erase(place);
   } else if (said_.size() > kMostHeld) {
     said_.erase(said_.begin());
   }
+  return std::nullopt;
 }
 
 }  // namespace tersewire

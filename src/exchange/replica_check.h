@@ -22,9 +22,15 @@ class ReplicaCheck {
   std::optional<std::uint64_t> add(std::size_t tensor, std::uint64_t step,
                                    std::span<const float> values);
 
-  // Takes a worker's sum. Throws kFailedPrecondition where another said something else of this
-  // step, kDataLoss for a sum that does not belong here.
-  void take(int from, std::uint64_t step, std::uint64_t checksum);
+  // Another worker, and what it said.
+  struct Other {
+    int worker;
+    std::uint64_t checksum;
+  };
+
+  // Takes a worker's sum; one who said something else of this step, where there is one. Throws
+  // kDataLoss for a sum that does not belong here.
+  std::optional<Other> take(int from, std::uint64_t step, std::uint64_t checksum);
 
   // Whether the last step of which all workers have said the same is this one.
   [[nodiscard]] bool agreed_before(std::uint64_t step) const { return agreed_before_ == step; }
@@ -32,8 +38,7 @@ class ReplicaCheck {
  private:
   // What workers said of one step.
   struct Said {
-    int first;  // worker to say it
-    std::uint64_t checksum;
+    Other first;
     std::size_t workers;
   };
 

@@ -1,5 +1,7 @@
 #include "worker.h"
 
+#include <cmath>
+
 namespace tersewire {
 namespace {
 
@@ -127,6 +129,30 @@ void Worker::mean(std::size_t tensor, std::span<float> mean) {
   });
 }
 
+void Worker::give_back(std::size_t tensor, std::span<const float> mean) {
+  guarded([&] {
+    check_values(tensor, mean.size());
+    for (const ResidualRun& run : residual_runs()) {
+      const Part& part = parts()[run.part];
+      if (part.tensor != tensor || run.residual.empty()) continue;
+      const auto unused = mean.subspan(part.begin + run.begin, run.residual.size());
+      std::ranges::transform(
+          run.residual, unused, run.residual.begin(),
+          [](float kept, float value) { return std::isfinite(value) ? kept + value : kept; });
+    }
+  });
+}
+
+void Worker::say_skipped(std::uint64_t steps) {
+  guarded([&] {
+    if (job().checksum_steps > 0 || step_ == step_before_first_) {
+      fail(ErrorCode::kFailedPrecondition,
+           "skipped steps are told in a step that has begun, of a job without checksum_steps");
+    }
+    tell_checksum(step_, steps);
+  });
+}
+
 void Worker::take_mean(std::size_t /*part*/, std::span<float> /*mean*/) {
   fail(ErrorCode::kFailedPrecondition,
        "exchange {} has no mean gradient of a step; use gradient-server, all-gather or ring",
@@ -194,7 +220,7 @@ void Worker::sort_in(Received received) {
   if (header.kind == MessageKind::kChecksum) {
     counters_.pulled_bytes += received.bytes->size();
     if (rank() == 0) {
-      return replicas_.take(received.from, header.step, checksum_in(received.message));
+      return take_checksum(received.from, header.step, checksum_in(received.message));
     }
     fail(ErrorCode::kDataLoss, "message from rank {}: checksums go to worker 0", received.from);
   }
@@ -280,10 +306,30 @@ void Worker::note_applied(std::uint64_t step) {
 // Tells the checksum of all tensors when the last one is in.
 void Worker::sum_up(std::size_t tensor, std::uint64_t step, std::span<const float> parameters) {
   const auto checksum = replicas_.add(tensor, step, parameters);
-  if (!checksum) return;
-  if (rank() == 0) return replicas_.take(0, step, *checksum);
+  if (checksum) tell_checksum(step, *checksum);
+}
+
+void Worker::tell_checksum(std::uint64_t step, std::uint64_t checksum) {
+  if (rank() == 0) return take_checksum(0, step, checksum);
   send(0, std::make_shared<const Bytes>(
-              checksum_message(static_cast<std::uint32_t>(rank()), step, *checksum)));
+              checksum_message(static_cast<std::uint32_t>(rank()), step, checksum)));
+}
+
+void Worker::take_checksum(int from, std::uint64_t step, std::uint64_t checksum) {
+  const auto other = replicas_.take(from, step, checksum);
+  if (!other) return;
+  if (job().checksum_steps > 0) {
+    fail(ErrorCode::kFailedPrecondition,
+         "the parameters of workers {} and {} differ before step {}: start every worker with the "
+         "same initial model, and let it change its parameters through the job alone",
+         other->worker, from, step);
+  }
+  const auto [less, more] =
+      std::minmax({std::pair(other->checksum, other->worker), std::pair(checksum, from)});
+  fail(ErrorCode::kFailedPrecondition,
+       "worker {} has skipped more steps than worker {} before step {} ({} and {}): take every "
+       "step on all workers, or skip it on all",
+       more.second, less.second, step, more.first, less.first);
 }
 
 void Worker::apply_mean(const Update& update, std::size_t part, std::span<const float> mean,

@@ -36,6 +36,8 @@ class Worker : public Communicator {
   void pull(std::size_t tensor, std::span<float> parameters) final;
   void push(std::size_t tensor, std::span<const float> gradient) final;
   void mean(std::size_t tensor, std::span<float> mean) final;
+  void give_back(std::size_t tensor, std::span<const float> mean) final;
+  void say_skipped(std::uint64_t steps) final;
   void finish(std::span<const std::span<float>> parameters) final;
   NodeState state() final;
   [[nodiscard]] std::vector<std::vector<float>> residuals() final;
@@ -182,6 +184,8 @@ class Worker : public Communicator {
   void keep_what_has_arrived();
   void sort_in(Received received);
   void take_finiteness(int from, const Message& message);
+  void take_checksum(int from, std::uint64_t step, std::uint64_t checksum);
+  void tell_checksum(std::uint64_t step, std::uint64_t checksum);
   void release(const Message& verdict);
   void wait_for_verdicts();
 

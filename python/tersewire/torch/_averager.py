@@ -4,7 +4,7 @@ import os
 import time
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Sequence, Set, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -78,14 +78,17 @@ class GradientAverager:
         return Counters(self._steps_here, self._gradient_bytes, sent, received, not_finite, codec,
                         waiting, self._exchange_seconds)
 
-    def average(self, gradients: torch.Tensor) -> None:
+    def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
         """A step: replaces the gradients of all parameters, one behind the other, by their means.
 
         gradients  flat, in the order of the parameters
+        skipped    in how many steps so far gradients were thrown away: where ranks differ, Error
+                   says which skipped a step that others take
         """
         begin = time.perf_counter()
         scale = self._begin_step()
         self._worker.begin_step()
+        self._worker.say_skipped(skipped)
         bucket = Bucket(gradients, self._stretches(range(len(self._infos))), scale)
         bucket.push(self._worker)
         bucket.mean(self._worker)
@@ -218,6 +221,12 @@ class Bucket:
             self._values *= self._scale
         if self._values is not self.buffer:
             self.buffer.copy_(self._values)
+
+    def give_back(self, worker: _core._MeanWorker, parameters: Set[int]) -> None:
+        """The means of those parameters, which nobody has applied."""
+        unused = [stretch for stretch in self._stretches if stretch[0] in parameters]
+        if unused:
+            worker.give_back(self._values / self._scale, unused)
 
 
 def summary() -> None:

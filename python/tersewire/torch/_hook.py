@@ -1,12 +1,13 @@
 """The communication hook of DistributedDataParallel."""
 
 import datetime
+import functools
 import queue
 import threading
 import time
 import weakref
 from contextlib import nullcontext
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -98,8 +99,11 @@ class Hook(GradientAverager):
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
             refuse(f"the model is a {type(model).__name__}; wrap the model in "
                    "DistributedDataParallel first")
-        self._numbers: Dict[torch.Tensor, int] = {p: number for number, p in enumerate(
-            p for p in model.module.parameters() if p.requires_grad)}
+        self._parameters = [p for p in model.module.parameters() if p.requires_grad]
+        self._numbers = {p: number for number, p in enumerate(self._parameters)}
+        self._finds_unused: bool = model.find_unused_parameters
+        self._grads_are_views: bool = model.gradient_as_bucket_view
+        self._tasks: List[_Task] = []  # of the step
         super().__init__(tensor_infos(model.module), model.process_group, settings)
         self._end.detach()
         self._threads = _Threads(self._worker)
@@ -114,7 +118,7 @@ class Hook(GradientAverager):
     # Called by the backward pass, bucket by bucket in the same order on every rank.
     def _on_bucket(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
-            self._scale = self._begin_step()
+            self._scale, self._tasks = self._begin_step(), []
         buffer, began = bucket.buffer(), time.perf_counter()
         devices, stream = [], None
         if buffer.is_cuda:
@@ -122,12 +126,37 @@ class Hook(GradientAverager):
             stream.wait_stream(torch.cuda.current_stream(buffer.device))
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         stretches = self._stretches([self._numbers[p] for p in bucket.parameters()])
-        self._threads.pushes.put(
+        self._tasks.append(
             _Task(bucket.index() == 0, Bucket(buffer, stretches, self._scale), future, stream,
                   lambda done: self._count(began, done)))
+        self._threads.pushes.put(self._tasks[-1])
         if bucket.is_last():
-            self._steps_here += 1
+            _after_backward(self._end_backward)
         return future
+
+    def _end_backward(self) -> None:
+        """Waits for the means before DistributedDataParallel does, which hides what went wrong."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.future.wait()
+        self._steps_here += 1
+        if self._finds_unused:
+            before = [(p.grad, 0 if p.grad is None else p.grad._version) for p in self._parameters]
+            _after_backward(functools.partial(self._give_back, tasks, before))
+
+    def _give_back(self, tasks: List[_Task],
+                   before: List[Tuple[Optional[torch.Tensor], int]]) -> None:
+        """The means of parameters that no rank used, whose gradients have stayed as they were."""
+        unused = {number for number, (grad, version) in enumerate(before)
+                  if self._parameters[number].grad is grad
+                  and (grad is None or grad._version == version and not self._grads_are_views)}
+        for task in tasks:
+            task.bucket.give_back(self._worker, unused)
+
+
+def _after_backward(call: Callable[[], None]) -> None:
+    """In the backward pass that is under way, behind what has been asked for so far."""
+    torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
 def register(model: torch.nn.parallel.DistributedDataParallel,

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import gc
 import itertools
 from typing import (
@@ -34,6 +35,18 @@ class _AveragesFirst:
     _parameters: List[torch.Tensor]
     _buffer: torch.Tensor  # the gradients of all parameters, one behind the other
     _averaged: bool  # since the last step
+    _skipped: int  # steps
+    _first: Optional[torch.Tensor]  # parameter that got a gradient since the last average
+
+    def _note(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        """What has become of the gradients before one that comes: a rank may not skip alone."""
+        if self._averaged:  # and no step() since
+            self._skipped += 1
+            self._averaged = False
+        if self._first is None:
+            self._first = parameter if _has_some(gradient) else None
+        elif self._first is parameter and not _has_some(parameter.grad):
+            self._skipped += 1
 
     def synchronize(self) -> None:
         """Replaces every gradient by its mean over all ranks; step() does it where nobody has.
@@ -51,7 +64,8 @@ class _AveragesFirst:
                 refuse(f"a gradient of shape {tuple(parameter.shape)} is sparse; make its "
                        "embedding with sparse=False")
             values.copy_(parameter.grad)
-        self.averager.average(self._buffer)
+        self.averager.average(self._buffer, self._skipped)
+        self._first = None
         for parameter, values in self._gradients():
             parameter.grad.copy_(values)
         self._averaged = True
@@ -136,10 +150,17 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     wrapped.averager = averager
     wrapped._parameters = [parameter for _, parameter in named]
     wrapped._buffer = torch.empty(sum(parameter.numel() for _, parameter in named))
-    wrapped._averaged = False
+    wrapped._averaged, wrapped._skipped, wrapped._first = False, 0, None
     for parameter in wrapped._parameters:
-        parameter.register_hook(lambda _: setattr(wrapped, "_averaged", False))
+        parameter.register_hook(functools.partial(wrapped._note, parameter))
     return wrapped
+
+
+def _has_some(gradient: Optional[torch.Tensor]) -> bool:
+    """Whether it is there and not zero."""
+    if gradient is None:
+        return False
+    return bool((gradient._values() if gradient.is_sparse else gradient).any())
 
 
 def _is_averaged(parameter: torch.Tensor) -> bool:
