@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/gradient_source.h"
+#include "apps/bench/gradient_source.h"
 #include "tersewire/tersewire.h"
 
 namespace tersewire::bench {

@@ -2,7 +2,7 @@
 #include <optional>
 #include <vector>
 
-#include "apps/npy_file.h"
+#include "apps/files/npy_file.h"
 #include "fuzz_support.h"
 
 namespace tersewire::fuzz {

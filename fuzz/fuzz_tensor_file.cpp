@@ -2,7 +2,7 @@
 #include <optional>
 #include <vector>
 
-#include "apps/tensor_file.h"
+#include "apps/files/tensor_file.h"
 #include "fuzz_support.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

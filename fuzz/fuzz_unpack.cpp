@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "apps/unpack.h"
+#include "apps/data/unpack.h"
 #include "fuzz_support.h"
 
 namespace {

@@ -34,10 +34,10 @@ SOUND = {
         '#include "mpi_part.h"\n#include "grpc_part.h"\n',
     "trainer/models/trainer_part.h":
         '#pragma once\n#include <torch/torch.h>\n#include <zlib.h>\n#include "tersewire/api.h"\n',
-    "bench/bench_part.h": "#pragma once\n",
-    "apps/apps_part.h":
+    "apps/bench/bench_part.h": '#pragma once\n#include "kernel_part.h"\n',
+    "apps/train/apps_part.h":
         '#pragma once\n#include <CLI/CLI.hpp>\n#include "trainer/models/trainer_part.h"\n'
-        '#include "bench/bench_part.h"\n#include "tersewire/api.h"\n',
+        '#include "tersewire/api.h"\n',
     "python/python_part.h":
         '#pragma once\n#include <pybind11/pybind11.h>\n#include "tersewire/api.h"\n',
     # Exempt from the table.
@@ -80,7 +80,7 @@ FOREIGN = {
     "<grpcpp/server.h>": {"src/transport/grpc"},
     "<pybind11/numpy.h>": {"python"},
     "<dlpack/dlpack.h>": {"python"},
-    "<nlohmann/json.hpp>": {"apps"},
+    "<nlohmann/json.hpp>": {"apps/files"},
     "<zlib.h>": {"trainer"},
     "<boost/any.hpp>": set(),
     "<unheard_of.h>": set(),
@@ -119,7 +119,7 @@ class CheckIncludes(unittest.TestCase):
                         self.assert_caught(change, f"{path}:1", "may not see")
 
     def test_outer_folders_see_the_installed_api_alone(self):
-        for folder in ["include/tersewire", "trainer", "apps", "python"]:
+        for folder in ["include/tersewire", "trainer", "apps/files", "python"]:
             path = f"{folder}/extra.h"
             for name in ["base_part.h", "src/base/base_part.h", "codec/codec_part.h"]:
                 with self.subTest(folder=folder, includes=name):
@@ -127,19 +127,28 @@ class CheckIncludes(unittest.TestCase):
                                        name)
 
     def test_trainer_sees_neither_apps_nor_bench_nor_python(self):
-        for name in ["apps/apps_part.h", "bench/bench_part.h", "python/python_part.h"]:
+        for name in ["apps/train/apps_part.h", "apps/bench/bench_part.h", "python/python_part.h"]:
             with self.subTest(includes=name):
                 self.assert_caught({"trainer/extra.cpp": f'#include "{name}"\n'},
                                    "trainer/extra.cpp:1", "may not see")
 
+    def test_rooms_of_the_program_see_those_below(self):
+        for room in ["cli", "files", "data", "bench", "run", "inspect", "report"]:
+            path = f"apps/{room}/extra.cpp"
+            with self.subTest(room=room):
+                self.assert_caught({path: '#include "apps/train/apps_part.h"\n'}, f"{path}:1",
+                                   "may not see")
+        self.assert_sound({"apps/compare/extra.cpp": '#include "apps/train/apps_part.h"\n'})
+        self.assert_caught({"apps/extra.cpp": "\n"}, "apps/extra.cpp:1", "in no folder")
+
     def test_nobody_outside_sees_tests(self):
         self.assert_caught({"tests/support.h": "#pragma once\n",
-                            "apps/extra.cpp": '#include "tests/support.h"\n'},
-                           "apps/extra.cpp:1", "may not see")
+                            "apps/cli/extra.cpp": '#include "tests/support.h"\n'},
+                           "apps/cli/extra.cpp:1", "may not see")
 
     def test_headers_of_others_stay_in_their_folders(self):
         for header, allowed in FOREIGN.items():
-            for folder in ["include/tersewire", *FOLDERS.values(), "trainer", "apps", "python"]:
+            for folder in ["include/tersewire", *FOLDERS.values(), "trainer", "apps/files", "python"]:
                 with self.subTest(header=header, folder=folder):
                     path = f"{folder}/extra.cpp"
                     change = {path: f"#include {header}\n"}

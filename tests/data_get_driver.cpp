@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/data_get.h"
+#include "apps/data/data_get.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Measuring exchanges: what a bench counts is what its nodes sent, and its parts do what they say.
-#include "bench/exchange_bench.h"
+#include "apps/bench/exchange_bench.h"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include <string_view>
 #include <thread>
 
-#include "bench/gradient_source.h"
-#include "bench/model_tensors.h"
-#include "bench/round_transport.h"
+#include "apps/bench/gradient_source.h"
+#include "apps/bench/model_tensors.h"
+#include "apps/bench/round_transport.h"
 #include "tersewire/error.h"
 
 namespace tersewire::bench {

@@ -1,5 +1,5 @@
 // The built-in networks have as many values as their papers and the usual implementations say.
-#include "bench/model_tensors.h"
+#include "apps/bench/model_tensors.h"
 
 #include <gtest/gtest.h>
 

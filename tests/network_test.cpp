@@ -11,7 +11,7 @@
 #include <numeric>
 #include <optional>
 
-#include "bench/model_tensors.h"
+#include "apps/bench/model_tensors.h"
 #include "tersewire/error.h"
 #include "trainer/data/dataset.h"
 #include "trainer/evaluation.h"

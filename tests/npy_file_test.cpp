@@ -1,5 +1,5 @@
 // .npy files: what is read, what is refused, what is written.
-#include "apps/npy_file.h"
+#include "apps/files/npy_file.h"
 
 #include <gtest/gtest.h>
 

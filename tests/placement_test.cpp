@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "bench/model_tensors.h"
+#include "apps/bench/model_tensors.h"
 #include "tersewire/error.h"
 
 namespace tersewire {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "apps/step_listener.h"
+#include "apps/run/step_listener.h"
 
 using namespace tersewire;
 

@@ -32,7 +32,21 @@ SEES = {
     ],
     "nic": ["include/tersewire"],
     "trainer": ["include/tersewire"],
-    "apps": ["include/tersewire", "nic", "trainer", "bench"],
+    # The rooms of the program, from what all of them use to what uses most.
+    "apps/cli": ["include/tersewire", "nic", "trainer", "apps/files"],
+    "apps/files": ["include/tersewire", "apps/cli"],
+    "apps/data": ["include/tersewire", "apps/cli"],
+    # The floor that codecs are held against is made of the library's own inner loops.
+    "apps/bench": ["include/tersewire", "src/kernels", "apps/cli"],
+    "apps/run": ["include/tersewire", "trainer", "apps/cli", "apps/files"],
+    "apps/inspect": ["include/tersewire", "apps/cli", "apps/files", "apps/run"],
+    "apps/report": ["include/tersewire", "apps/cli", "apps/run"],
+    "apps/train": [
+        "include/tersewire", "trainer", "apps/cli", "apps/files", "apps/data", "apps/run",
+    ],
+    "apps/compare": [
+        "include/tersewire", "trainer", "apps/cli", "apps/bench", "apps/run", "apps/train",
+    ],
     "python": ["include/tersewire", "trainer"],
 }
 
@@ -48,9 +62,11 @@ FOREIGN = {
     r"(pybind11|dlpack)/.*|Python\.h": ["python"],
     r"(mpi\.h|mpi/.*)": ["src/transport/mpi"],
     r"(grpc|grpcpp|google/protobuf)/.*": ["src/transport/grpc"],
-    r".*\.pb\.h": ["src/transport/grpc", "apps"],
+    r".*\.pb\.h": ["src/transport/grpc", "apps/run"],
     r"(CLI|nlohmann)/.*": ["apps"],
-    r"(curl|openssl|isa-l)/.*|(archive|archive_entry|microhttpd)\.h": ["apps"],
+    r"(curl|openssl)/.*|(archive|archive_entry)\.h": ["apps/data"],
+    r"isa-l/.*|microhttpd\.h": ["apps/run"],
+    r"(lz4|snappy|zfp|zstd)\.h": ["apps/bench"],
     r"xmmintrin\.h": ["src/base"],  # the floating point mode of x86
     r"libnetfilter_queue/.*|linux/net(filter|link)\.h": ["nic"],
     # POSIX and the C library beyond the standard.
@@ -93,6 +109,10 @@ def without_comments(text):
     return COMMENT.sub(blank, text)
 
 
+def sees(path):
+    return SEES.get(folder_of(path), [])
+
+
 class Tree:
     def __init__(self, root):
         self.root = pathlib.Path(root)
@@ -116,7 +136,7 @@ class Tree:
         """The file of this tree that `includer` means by "name", or None."""
         if name.startswith("tersewire/"):
             candidates = ["include/" + name]
-        elif inside(includer, "src") and "/" not in name:
+        elif "/" not in name and any(inside(f, "src") for f in [includer, *sees(includer)]):
             # Flat: a folder's own headers and those of the folders that it sees.
             candidates = [f for f in self.by_name.get(name, []) if inside(f, "src")]
         else:

@@ -1,0 +1,217 @@
+// tersewire bench exchange: what a step of distributed training costs under each codec.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "apps/bench/exchange_bench.h"
+#include "apps/bench/model_tensors.h"
+#include "apps/cli/command.h"
+
+namespace tersewire::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Network = std::vector<std::unique_ptr<Transport>>;
+
+constexpr const char* kExamples = R"(Examples:
+  tersewire bench exchange --model lenet --workers 4 --codec 3lc:s=1.75
+  tersewire bench exchange --model resnet110 --compute-ms 30 --codec 3lc --codec int8 --rate 100mbit
+  tersewire bench exchange --model alexnet --scale 0.1 --exchange ring --codec inceptionn:bound=2^-10
+  tersewire bench exchange --model alexnet --scale 0.1 --servers 1 --policy '' \
+      --codec inceptionn:bound=2^-10 --pull-codec fp32
+  sudo lab/netlab run --nodes 11 --rate 100mbit -- \
+      tersewire bench exchange --transport mpi --workers 10 --compute-ms 30 --json
+Every codec is a design, for both directions unless --pull-codec says what servers send, run one
+after the other over the same network, the baseline first. Computation is waiting, so that many
+workers fit on few cores: a third of it in the forward pass, two in the backward pass, spread evenly
+over the weights. Bytes are what a worker's end of the transport counts, a step, mean over workers;
+step time is worker 0's, the median; hidden is what computation hides of the exchange, T + (step at T = 0) - step, as a share of the
+smaller of the two, for which each design runs without computation first; the ceiling is the speedup
+if nothing but computation took time. Busiest is what the node that carries most sends or receives,
+the larger of the two, which a link of --rate takes so long for (wire, by calculation).)";
+
+struct ExchangeFlags {
+  bench::ExchangeBenchConfig config;
+  double compute_ms = 0;
+  std::uint64_t deadline_seconds = 120;
+  std::string baseline = "fp32";
+  std::string rate;
+  std::vector<std::string> gradients;
+  bool json = false;
+};
+
+Floats recorded_gradients(const std::vector<std::string>& files) {
+  Floats values;
+  for (const std::string& file : files) {
+    const Floats more = load_npy_floats(file);
+    if (!std::ranges::all_of(more, [](float value) { return std::isfinite(value); })) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  file +
+                      ": it holds a NaN or an infinity, which no codec compresses; name another "
+                      "array");
+    }
+    values.insert(values.end(), more.begin(), more.end());
+  }
+  if (!files.empty() && values.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                files.front() + ": it has no values to replay; name a larger array");
+  }
+  return values;
+}
+
+Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+// How long a link takes for what the busiest node sends or receives, by its rate.
+std::optional<double> wire_seconds(const bench::ExchangeBenchConfig& config,
+                                   const bench::ExchangeBenchRow& row) {
+  if (!config.bits_per_second) return std::nullopt;
+  return row.busiest_bytes * 8 / *config.bits_per_second;
+}
+
+Json rows_json(const bench::ExchangeBenchConfig& config,
+               const std::vector<bench::ExchangeBenchRow>& rows) {
+  Json list = Json::array();
+  for (const bench::ExchangeBenchRow& row : rows) {
+    list.push_back({{"model", config.model},
+                    {"exchange", config.exchange},
+                    {"local_steps", config.local_steps},
+                    {"raw_from_all", config.raw_from_all},
+                    {"part_values", part_values_json(config.part_values)},
+                    {"codec", row.codec},
+                    {"pull_codec", row.pull_codec},
+                    {"transport", config.transport},
+                    {"bits_per_second", optional_json(config.bits_per_second)},
+                    {"workers", config.workers},
+                    {"warm_up_steps", config.warm_up_steps},
+                    {"steps", config.steps},
+                    {"step_seconds_median", row.step_seconds_median},
+                    {"push_bytes", row.push_bytes},
+                    {"pull_bytes", row.pull_bytes},
+                    {"codec_seconds", row.codec_seconds},
+                    {"busiest_bytes", row.busiest_bytes},
+                    {"wire_seconds", optional_json(wire_seconds(config, row))},
+                    {"compute_seconds", config.compute_seconds},
+                    {"exchange_seconds", optional_json(row.exchange_seconds)},
+                    {"hidden", optional_json(row.hidden)},
+                    {"speedup", optional_json(row.speedup)},
+                    {"ceiling", optional_json(row.ceiling)},
+                    {"total_sent_bytes", row.total_sent_bytes},
+                    {"peak_memory_bytes", row.peak_memory_bytes}});
+  }
+  return list;
+}
+
+std::string shown(const std::optional<double>& value) {
+  return value ? fmt::format("{:.2f}", *value) : "-";
+}
+
+std::string name_of(const bench::ExchangeBenchRow& row) {
+  return row.codec == row.pull_codec ? row.codec : row.codec + " / " + row.pull_codec;
+}
+
+std::string milliseconds(const std::optional<double>& seconds) {
+  return seconds ? fmt::format("{:.2f}", *seconds * 1e3) : "-";
+}
+
+std::string rows_text(const bench::ExchangeBenchConfig& config,
+                      const std::vector<bench::ExchangeBenchRow>& rows) {
+  std::size_t values = 0;
+  for (const TensorInfo& tensor : bench::model_tensors(config.model, config.scale)) {
+    values += tensor.elems();
+  }
+  std::string text = fmt::format(
+      "{}, {} values; {}, {} workers, transport {}; {} steps after {}, {:g} ms of computation\n",
+      config.model, values, config.exchange, config.workers, config.transport, config.steps,
+      config.warm_up_steps, config.compute_seconds * 1e3);
+  std::size_t width = 5;
+  for (const bench::ExchangeBenchRow& row : rows) width = std::max(width, name_of(row).size());
+  text += fmt::format("{:<{}} {:>10} {:>8} {:>8} {:>12} {:>12} {:>12} {:>10} {:>10} {:>8} {:>9}\n",
+                      "codec", width, "step ms", "speedup", "ceiling", "push bytes", "pull bytes",
+                      "busiest", "codec ms", "wire ms", "hidden", "peak MiB");
+  for (const bench::ExchangeBenchRow& row : rows) {
+    text += fmt::format(
+        "{:<{}} {:>10.2f} {:>8} {:>8} {:>12.0f} {:>12.0f} {:>12.0f} {:>10.2f} {:>10} {:>8} "
+        "{:>9.0f}\n",
+        name_of(row), width, row.step_seconds_median * 1e3, shown(row.speedup), shown(row.ceiling),
+        row.push_bytes, row.pull_bytes, row.busiest_bytes, row.codec_seconds * 1e3,
+        milliseconds(wire_seconds(config, row)), shown(row.hidden),
+        static_cast<double>(row.peak_memory_bytes) / (1 << 20));
+  }
+  return text;
+}
+
+void run_nodes(const ExchangeFlags& flags, const Network& network) {
+  for (const std::string& codec : flags.config.codecs) codec_argument(codec);
+  if (flags.config.baseline) codec_argument(*flags.config.baseline);
+  if (flags.config.pull_codec) codec_argument(*flags.config.pull_codec);
+  as_usage([&] { bench::check_exchange_bench(flags.config, network.front()->size()); });
+  const auto rows =
+      bench::bench_exchange(flags.config, recorded_gradients(flags.gradients), network);
+  if (network.front()->rank() != 0) return;
+  print(flags.json ? json_text(rows_json(flags.config, rows)) + "\n"
+                   : rows_text(flags.config, rows));
+}
+
+void run_bench_exchange(ExchangeFlags flags) {
+  bench::ExchangeBenchConfig& config = flags.config;
+  config.compute_seconds = flags.compute_ms / 1e3;
+  config.deadline = std::chrono::seconds(flags.deadline_seconds);
+  config.baseline = flags.baseline == "none" ? std::nullopt : std::optional(flags.baseline);
+  if (!flags.rate.empty()) config.bits_per_second = rate_argument(flags.rate);
+  const Network network = as_usage([&] { return bench::join_exchange_bench(config); });
+  try {
+    run_nodes(flags, network);
+  } catch (const std::exception& error) {
+    network.front()->abort(error.what());
+    if (network.front()->rank() != 0 && told_by_rank_0(error)) throw ToldElsewhere();
+    throw;
+  }
+}
+
+}  // namespace
+
+void add_bench_exchange_command(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand(
+      "exchange", "Steps of a whole job: their time and bytes, beside those of a baseline");
+  command->footer(kExamples);
+  auto flags = std::make_shared<ExchangeFlags>();
+  bench::ExchangeBenchConfig& config = flags->config;
+  const auto option = [&](const char* name, auto& value, const std::string& help) {
+    return command->add_option(name, value, help)->capture_default_str();
+  };
+  option("--model", config.model, fmt::format("{}", fmt::join(bench::model_names(), ", ")));
+  option("--scale", config.scale, "Times so many values in every tensor, above 0 to 1");
+  option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
+  add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
+                       config.local_steps, config.raw_from_all, config.part_values,
+                       config.bucket_bytes);
+  option("--codec", config.codecs, "Codec for both directions; several are measured in turn");
+  command->add_option("--pull-codec", config.pull_codec,
+                      "Codec for what servers send, under each --codec [the same]");
+  option("--baseline", flags->baseline, "Codec that speedups are over, or none");
+  option("--policy", config.policy, "Rules that go before the codecs, as for 'tersewire train'");
+  option("--compute-ms", flags->compute_ms, "Milliseconds of computation a step")
+      ->check(CLI::Range(0.0, 1e8));
+  option("--steps", config.steps, "Steps to measure")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
+  option("--warm-up", config.warm_up_steps, "Steps before those, which are not measured")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
+  command->add_option("--gradients", flags->gradients,
+                      "Replay the values of these .npy files [made up, as real ones are spread]");
+  option("--seed", config.seed, "Of gradients and codecs")->check([](const std::string& text) {
+    return text.starts_with('-') ? "must not be negative" : "";
+  });
+  option("--transport", config.transport,
+         "in-process (threads), or mpi (processes that mpirun starts)");
+  command->add_option("--rate", flags->rate,
+                      "Limit each link of transport in-process, each way: 10mbit, 1gbit, 2.5gbit");
+  option("--deadline", flags->deadline_seconds,
+         "Seconds without a sign of life of a node after which a job ends")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));
+  command->add_flag("--json", flags->json, "Print JSON");
+  command->callback([flags] { run_bench_exchange(*flags); });
+}
+
+}  // namespace tersewire::apps

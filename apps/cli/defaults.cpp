@@ -1,0 +1,196 @@
+#include "apps/cli/defaults.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "apps/cli/command.h"
+#include "apps/cli/nearest.h"
+
+namespace tersewire::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFileVariable = "TERSEWIRE_CONFIG";
+constexpr const char* kQuiet = "quiet";
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 16;
+
+struct Setting {
+  const char* option;
+  std::vector<std::string_view> commands;  // none: every one
+};
+
+// What a user may have a default for: of what a run computes the codec alone.
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> all{
+      {kQuiet, {}},
+      {"verbose", {"encode", "decode"}},
+      {"codec", {"encode", "train"}},
+      {"threads", {"encode", "decode", "train"}},
+      {"transport", {"train"}},
+      {"deadline", {"train"}},
+      {"progress-limit", {"train"}},
+      {"checkpoint-steps", {"train"}},
+  };
+  return all;
+}
+
+struct Default {
+  std::string value;
+  std::string source;
+};
+
+const char* variable(const char* name) { return std::getenv(name); }
+
+std::string variable_of(std::string_view option) {
+  std::string name = "TERSEWIRE_";
+  for (const char c : option) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+// Empty: none.
+fs::path config_path() {
+  if (const char* named = variable(kFileVariable)) return named;
+  const char* config = variable("XDG_CONFIG_HOME");
+  const char* home = variable("HOME");
+  if ((config == nullptr || *config == '\0') && (home == nullptr || *home == '\0')) return {};
+  const fs::path folder =
+      config != nullptr && *config != '\0' ? fs::path(config) : fs::path(home) / ".config";
+  return folder / "tersewire" / "config.json";
+}
+
+[[noreturn]] void refuse(const fs::path& file, const std::string& what) {
+  throw WrongUsage(fmt::format("{}: {}", file.string(), what));
+}
+
+std::string text_of(const fs::path& file, const std::string& key, const nlohmann::json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number() || value.is_boolean()) return value.dump();
+  refuse(file, fmt::format("'{}' must be a text, a number, true or false", key));
+}
+
+// What the configuration file says; an object.
+nlohmann::json read_config() {
+  const fs::path file = config_path();
+  if (file.empty()) return nlohmann::json::object();
+  const auto bytes = read_file_if_exists(file.string());
+  if (!bytes) {
+    if (variable(kFileVariable) == nullptr) return nlohmann::json::object();
+    refuse(file, fmt::format("there is no such file; {} names it", kFileVariable));
+  }
+  if (bytes->size() > kMaxFileBytes) refuse(file, "it is larger than 64 KiB; name another");
+  nlohmann::json config = parse_json(*bytes);
+  if (!config.is_object()) refuse(file, "it is no JSON object; write {\"threads\": 4}");
+  std::vector<std::string> known;
+  for (const Setting& setting : settings()) known.emplace_back(setting.option);
+  for (const auto& [key, value] : config.items()) {
+    if (std::ranges::find(known, key) == known.end()) {
+      refuse(file, fmt::format("there is no setting '{}'{}", key, did_you_mean(key, known)));
+    }
+    text_of(file, key, value);
+  }
+  return config;
+}
+
+std::optional<Default> default_of(const Setting& setting, const nlohmann::json& config) {
+  const std::string name = variable_of(setting.option);
+  if (const char* value = variable(name.c_str())) return Default{value, name};
+  const auto found = config.find(setting.option);
+  if (found == config.end()) return std::nullopt;
+  const fs::path file = config_path();
+  return Default{text_of(file, setting.option, *found), file.string()};
+}
+
+[[noreturn]] void refuse(const Default& wrong, const Setting& setting, const std::string& what) {
+  throw WrongUsage(wrong.source == variable_of(setting.option)
+                       ? fmt::format("{}: {}", wrong.source, what)
+                       : fmt::format("{}, '{}': {}", wrong.source, setting.option, what));
+}
+
+bool is_for(const Setting& setting, const CLI::App& command) {
+  return std::ranges::find(setting.commands, command.get_name()) != setting.commands.end();
+}
+
+// A codec for everything would not go with one for a part.
+bool is_settled(const CLI::App& command, const CLI::Option& option) {
+  if (option.count() > 0) return true;
+  if (!option.check_lname("codec")) return false;
+  for (const char* name : {"--push-codec", "--pull-codec", "--policy"}) {
+    const CLI::Option* other = command.get_option_no_throw(name);
+    if (other != nullptr && other->count() > 0) return true;
+  }
+  return false;
+}
+
+// Null where the program is built without the command.
+const CLI::Option* option_of(const CLI::App& app, std::string_view name, const Setting& setting) {
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() != name) continue;
+    return command->get_option_no_throw(fmt::format("--{}", setting.option));
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void apply_defaults(CLI::App& command) {
+  const nlohmann::json config = read_config();
+  for (const Setting& setting : settings()) {
+    if (!is_for(setting, command)) continue;
+    CLI::Option& option = *command.get_option(fmt::format("--{}", setting.option));
+    if (is_settled(command, option)) continue;
+    const auto given = default_of(setting, config);
+    if (!given) continue;
+    try {
+      option.add_result(given->value);
+      option.run_callback();
+    } catch (const CLI::ParseError& error) {
+      refuse(*given, setting, error.what());
+    }
+  }
+}
+
+bool quiet_by_default() {
+  const Setting& setting = settings().front();
+  const auto given = default_of(setting, read_config());
+  if (!given) return false;
+  if (given->value != "true" && given->value != "false") {
+    refuse(*given, setting, fmt::format("'{}' is neither true nor false", given->value));
+  }
+  return given->value == "true";
+}
+
+void forget_defaults() {
+  for (const Setting& setting : settings()) ::unsetenv(variable_of(setting.option).c_str());
+  ::setenv(kFileVariable, "", 1);
+}
+
+std::vector<EffectiveDefault> effective_defaults(const CLI::App& app) {
+  const nlohmann::json config = read_config();
+  std::vector<EffectiveDefault> defaults;
+  for (const Setting& setting : settings()) {
+    const auto given = default_of(setting, config);
+    const auto add = [&](std::string command, std::string built_in) {
+      defaults.push_back({std::move(command), setting.option, given ? given->value : built_in,
+                          given ? given->source : "built in"});
+    };
+    if (setting.commands.empty()) add("every command", "false");
+    for (const std::string_view name : setting.commands) {
+      const CLI::Option* option = option_of(app, name, setting);
+      if (option == nullptr) continue;
+      const bool is_flag = option->get_items_expected_max() == 0;
+      add(std::string(name), is_flag ? "false" : option->get_default_str());
+    }
+  }
+  return defaults;
+}
+
+}  // namespace tersewire::apps

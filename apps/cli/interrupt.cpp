@@ -1,0 +1,43 @@
+#include "apps/cli/interrupt.h"
+
+#include <csignal>
+#include <cstdint>
+#include <ctime>
+
+namespace tersewire::apps {
+
+std::atomic<bool> interrupted{false};
+
+namespace {
+
+std::atomic<std::int64_t> interrupted_at{0};  // seconds
+std::atomic<int> interrupted_by{0};
+
+void on_signal(int signal) {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (!interrupted.exchange(true)) {
+    interrupted_at = now.tv_sec;
+    interrupted_by = signal;
+  } else if (now.tv_sec > interrupted_at + 1) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+
+}  // namespace
+
+int interrupting_signal() { return interrupted_by; }
+
+void end_on_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) continue;
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+}  // namespace tersewire::apps

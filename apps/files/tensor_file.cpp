@@ -1,0 +1,215 @@
+#include "apps/files/tensor_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "tersewire/error.h"
+
+namespace tersewire {
+namespace {
+
+using nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little,
+              "values are copied as they lie in memory");
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kAlignment = 8;
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxHeaderBytes = std::size_t{100} << 20;
+constexpr std::uint64_t kMaxElems = std::uint64_t{1} << 40;
+constexpr const char* kMetadata = "__metadata__";
+constexpr const char* kChecksum = "xxh64";
+constexpr const char* kNoChecksum = "0000000000000000";
+
+template <typename... Args>
+[[noreturn]] void malformed(fmt::format_string<Args...> what, Args&&... args) {
+  throw Error(ErrorCode::kDataLoss,
+              fmt::format("no safetensors file, or a damaged one: {}; use another copy of it",
+                          fmt::format(what, std::forward<Args>(args)...)));
+}
+
+std::string_view text_of(ByteView bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Of the whole file, in which the checksum's own place holds zeros.
+std::string checksum_of(std::size_t size, const PieceOfFile& piece, std::size_t place) {
+  XXH64_state_t state;
+  XXH64_reset(&state, 0);
+  const auto add = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t at = begin; at < end;) {
+      const ByteView bytes = piece(at, std::min(kPieceBytes, end - at));
+      XXH64_update(&state, bytes.data(), bytes.size());
+      at += bytes.size();
+    }
+  };
+  const std::size_t length = std::strlen(kNoChecksum);
+  add(0, place);
+  XXH64_update(&state, kNoChecksum, length);
+  add(place + length, size);
+  return fmt::format("{:016x}", XXH64_digest(&state));
+}
+
+PieceOfFile pieces_of(ByteView file) {
+  return [file](std::size_t begin, std::size_t count) { return file.subspan(begin, count); };
+}
+
+std::string header_of(const TensorFile& file) {
+  json header = json::object();
+  header[kMetadata] = file.facts;
+  header[kMetadata][kChecksum] = kNoChecksum;
+  std::uint64_t offset = 0;
+  for (const auto& [name, array] : file.arrays) {
+    const std::uint64_t end = offset + array.values.size() * sizeof(float);
+    header[name] = {{"dtype", "F32"}, {"shape", array.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump(-1, ' ', true, json::error_handler_t::replace);
+  text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+  return text;
+}
+
+// Where the checksum's digits are in a header, as its key and colon precede them.
+std::size_t checksum_place(std::string_view header) {
+  const std::string before = fmt::format("\"{}\":\"", kChecksum);
+  const std::size_t found = header.find(before);
+  if (found == std::string_view::npos) malformed("its checksum is not where it belongs");
+  return found + before.size();
+}
+
+void append(Bytes& bytes, const void* from, std::size_t count) {
+  const auto* first = static_cast<const std::byte*>(from);
+  bytes.insert(bytes.end(), first, first + count);
+}
+
+// Also the elements of an array of this shape.
+std::vector<std::uint64_t> shape_in(const std::string& name, const json& entry,
+                                    std::uint64_t& elems) {
+  const auto found = entry.find("shape");
+  if (found == entry.end() || !found->is_array()) malformed("'{}' has no shape", name);
+  std::vector<std::uint64_t> shape;
+  elems = 1;
+  for (const json& side : *found) {
+    if (!side.is_number_unsigned()) malformed("'{}' has a side that is no number", name);
+    shape.push_back(side.get<std::uint64_t>());
+    if (shape.back() != 0 && elems > kMaxElems / shape.back()) {
+      malformed("'{}' claims more than 2^40 values", name);
+    }
+    elems *= shape.back();
+  }
+  return shape;
+}
+
+// `used` bytes of the data belong to other arrays: none may lie twice in it, which would let a
+// small file claim much memory.
+TensorFileIndex::Place place_in(const std::string& name, const json& entry, std::size_t data_bytes,
+                                std::uint64_t used) {
+  if (!entry.is_object()) malformed("'{}' is not described", name);
+  const auto type = entry.find("dtype");
+  if (type == entry.end() || !type->is_string()) malformed("'{}' has no type", name);
+  if (type->get_ref<const std::string&>() != "F32") {
+    throw Error(ErrorCode::kUnimplemented,
+                fmt::format("'{}' holds {} and only F32 is read here; convert it", name,
+                            type->get_ref<const std::string&>()));
+  }
+  std::uint64_t elems = 0;
+  std::vector<std::uint64_t> shape = shape_in(name, entry, elems);
+  const auto offsets = entry.find("data_offsets");
+  if (offsets == entry.end() || !offsets->is_array() || offsets->size() != 2 ||
+      !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
+    malformed("'{}' has no place", name);
+  }
+  const auto begin = (*offsets)[0].get<std::uint64_t>();
+  const auto end = (*offsets)[1].get<std::uint64_t>();
+  if (begin > end || end > data_bytes || end - begin != elems * sizeof(float) ||
+      end - begin > data_bytes - used) {
+    malformed("'{}' does not lie where it says", name);
+  }
+  return {.shape = std::move(shape), .elems = elems, .begin = begin};
+}
+
+std::map<std::string, std::string> facts_in(const json& metadata) {
+  std::map<std::string, std::string> facts;
+  if (!metadata.is_object()) malformed("its facts are no object");
+  for (const auto& [name, value] : metadata.items()) {
+    if (!value.is_string()) malformed("fact '{}' is no text", name);
+    facts[name] = value.get<std::string>();
+  }
+  return facts;
+}
+
+}  // namespace
+
+Bytes tensor_file_bytes(const TensorFile& file) {
+  const std::string header = header_of(file);
+  const std::uint64_t length = header.size();
+  Bytes bytes;
+  append(bytes, &length, sizeof(length));
+  append(bytes, header.data(), header.size());
+  for (const auto& [name, array] : file.arrays) {
+    append(bytes, array.values.data(), array.values.size() * sizeof(float));
+  }
+  const std::size_t place = kLengthBytes + checksum_place(header);
+  const std::string checksum = checksum_of(bytes.size(), pieces_of(bytes), place);
+  std::memcpy(bytes.data() + place, checksum.data(), checksum.size());
+  return bytes;
+}
+
+TensorFileIndex index_tensor_file(std::size_t size, const PieceOfFile& piece, bool with_checksum) {
+  std::uint64_t length = 0;
+  if (size < kLengthBytes) malformed("it has {} bytes", size);
+  std::memcpy(&length, piece(0, kLengthBytes).data(), kLengthBytes);
+  if (length > kMaxHeaderBytes || length > size - kLengthBytes) {
+    malformed("its {} bytes cannot hold a header of {}", size, length);
+  }
+  const std::string text(text_of(piece(kLengthBytes, length)));
+  const json header = json::parse(text, nullptr, false);
+  if (!header.is_object()) malformed("its header is no JSON object");
+  const std::size_t data_begin = kLengthBytes + length;
+  const std::size_t data_bytes = size - data_begin;
+  TensorFileIndex index;
+  std::uint64_t used = 0;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == kMetadata) {
+      index.facts = facts_in(entry);
+      continue;
+    }
+    auto& place = index.arrays[name] = place_in(name, entry, data_bytes, used);
+    place.begin += data_begin;
+    used += place.elems * sizeof(float);
+  }
+  if (used != data_bytes) malformed("its arrays take {} bytes and {} follow", used, data_bytes);
+  const auto checksum = index.facts.extract(kChecksum);
+  if (with_checksum && !checksum) malformed("it has no checksum");
+  if (checksum) {
+    const std::size_t place = kLengthBytes + checksum_place(text);
+    if (checksum.mapped().size() != std::strlen(kNoChecksum) ||
+        checksum.mapped() != checksum_of(size, piece, place)) {
+      malformed("its checksum is not that of its bytes");
+    }
+  }
+  return index;
+}
+
+TensorFile parse_tensor_file(ByteView bytes, bool with_checksum) {
+  TensorFileIndex index = index_tensor_file(bytes.size(), pieces_of(bytes), with_checksum);
+  TensorFile file{.facts = std::move(index.facts), .arrays = {}};
+  for (auto& [name, place] : index.arrays) {
+    auto& array = file.arrays[name] = {std::move(place.shape), std::vector<float>(place.elems)};
+    if (place.elems == 0) continue;
+    std::memcpy(array.values.data(), bytes.data() + place.begin, place.elems * sizeof(float));
+  }
+  return file;
+}
+
+}  // namespace tersewire

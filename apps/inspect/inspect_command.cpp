@@ -1,0 +1,70 @@
+// tersewire inspect: what a file or directory of the program's holds, for people and for scripts.
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "apps/cli/command.h"
+#include "apps/inspect/inspection.h"
+#include "apps/run/run_record.h"
+
+namespace tersewire::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kExamples = R"(Examples:
+  tersewire inspect gradient.tw
+  tersewire inspect gradient.tw --json | jq .bits_per_value
+  tersewire inspect runs/lenet-20260102-030405
+  tersewire inspect long/checkpoints/step-100
+  tersewire inspect long/model.safetensors
+Any message will do: a .tw file, a state, or what an application captured. Header, checksum and every
+payload whose number of values is known are verified; damage is reported and ends with exit code 1.
+What is damaged among the files of a directory is part of what is said of it.)";
+
+bool begins_as_json(ByteView bytes) { return !bytes.empty() && bytes.front() == std::byte{'{'}; }
+
+Inspection inspect_file(const std::string& path) {
+  const Bytes bytes = read_file(path);
+  return with_file(path, [&] {
+    if (looks_like_tensor_file(bytes)) return inspect_tensor_file(bytes);
+    if (begins_as_json(bytes)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "this is text, not a message; read it, or inspect the directory that it is in");
+    }
+    return inspect_message(bytes);
+  });
+}
+
+Inspection inspect_directory(const fs::path& path) {
+  check_may_enter(path);
+  if (looks_like_checkpoint(path)) return inspect_checkpoint(path);
+  if (looks_like_comparison(path)) return inspect_comparison(path);
+  if (is_run(path)) return inspect_run(path);
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("{} is no run, checkpoint or comparison; name one (RUN, "
+                          "RUN/checkpoints/step-N), or a file",
+                          path.string()));
+}
+
+void run_inspect(const std::string& path, bool as_json) {
+  std::error_code error;
+  const Inspection inspection =
+      fs::is_directory(path, error) ? inspect_directory(path) : inspect_file(path);
+  print(as_json ? json_text(inspection.json) + "\n" : inspection.text);
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("inspect", "Verify a file, checkpoint or run and say what it holds");
+  command->footer(kExamples);
+  auto path = std::make_shared<std::string>();
+  auto as_json = std::make_shared<bool>(false);
+  command->add_flag("--json", *as_json, "Print JSON");
+  command->add_option("PATH", *path, "A .tw or .safetensors file, a run or a checkpoint")
+      ->required();
+  command->callback([path, as_json] { run_inspect(*path, *as_json); });
+}
+
+}  // namespace tersewire::apps

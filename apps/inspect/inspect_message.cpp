@@ -1,0 +1,121 @@
+// What a message holds: a .tw file, a state, or what an application captured.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "apps/inspect/inspection.h"
+#include "tersewire/codec.h"
+#include "tersewire/message.h"
+
+namespace tersewire::apps {
+namespace {
+
+constexpr double kBitsPerByte = 8;
+
+// Numbers as numbers, switches as booleans, the rest as text.
+Json json_value(const std::string& text) {
+  if (text == "on") return true;
+  if (text == "off") return false;
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && parsed == end && std::isfinite(number)) return number;
+  return text;
+}
+
+Json parameters_json(const Frame& frame) {
+  Json parameters = Json::object();
+  if (frame.codec == CodecId::kContributors) return parameters;
+  for (const CodecParameter& parameter : payload_parameters(frame.codec, frame.payload)) {
+    parameters[parameter.key] = json_value(parameter.value);
+  }
+  return parameters;
+}
+
+// The ranks whose bits are set.
+Json contributors_json(ByteView bitmap) {
+  Json ranks = Json::array();
+  for (std::size_t bit = 0; bit < 8 * bitmap.size(); ++bit) {
+    if ((bitmap[bit / 8] >> (bit % 8) & std::byte{1}) != std::byte{0}) ranks.push_back(bit);
+  }
+  return ranks;
+}
+
+// The number of values where the message itself tells it.
+std::optional<std::size_t> known_elems(const Frame& frame) {
+  if (frame.description) return frame.description->elems();
+  if (frame.codec == CodecId::kFp32) return frame.payload.size() / sizeof(float);
+  return std::nullopt;
+}
+
+Json frame_json(const Frame& frame) {
+  const bool contributors = frame.codec == CodecId::kContributors;
+  const auto elems = known_elems(frame);
+  if (elems) check_payload(frame.codec, frame.payload, *elems);
+  Json json;
+  json["tensor"] = frame.tensor;
+  json["part"] = frame.part;
+  json["codec"] = contributors ? "contributors" : codec_name(frame.codec);
+  json["parameters"] = parameters_json(frame);
+  if (contributors) json["contributors"] = contributors_json(frame.payload);
+  json["elems"] = elems ? Json(*elems) : Json();
+  json["shape"] = frame.description ? Json(frame.description->dims) : Json();
+  json["dtype"] = Json();
+  if (frame.description) {
+    const bool f32 = frame.description->element_type == ElementType::kFloat32;
+    json["dtype"] = f32 ? "float32" : "float64";
+  }
+  json["payload_bytes"] = frame.payload.size();
+  json["not_finite"] = frame.not_finite;
+  json["payload_verified"] = elems.has_value();
+  return json;
+}
+
+// What the whole message comes to, beside what its only frame says.
+void add_sizes(Json& json, std::size_t wire_bytes) {
+  const auto elems = json["elems"].get<std::size_t>();
+  const auto bytes = static_cast<double>(wire_bytes);
+  const auto n = static_cast<double>(elems);
+  json["wire_bytes"] = wire_bytes;
+  json["bits_per_value"] = elems > 0 ? Json(bytes * kBitsPerByte / n) : Json();
+  json["compression_ratio"] = elems > 0 ? Json(n * sizeof(float) / bytes) : Json();
+}
+
+Json message_json(ByteView bytes) {
+  const Message message = parse_message(bytes);
+  Json frames = Json::array();
+  for (const Frame& frame : message.frames) frames.push_back(frame_json(frame));
+  Json json;
+  json["kind"] = to_string(message.header.kind);
+  json["sender"] = message.header.sender;
+  json["step"] = message.header.step;
+  if (message.header.kind == MessageKind::kFile || message.header.kind == MessageKind::kState) {
+    json.update(frames.front());
+    add_sizes(json, bytes.size());
+  } else {
+    json["wire_bytes"] = bytes.size();
+  }
+  json["frames"] = std::move(frames);
+  return json;
+}
+
+std::string message_text(const Json& json) {
+  std::string text = lines_of(json, "");
+  if (json.contains("codec")) return text;
+  std::size_t i = 0;
+  for (const Json& frame : json["frames"]) {
+    text += fmt::format("frame {}\n{}", i++, lines_of(frame, "  "));
+  }
+  return text;
+}
+
+}  // namespace
+
+Inspection inspect_message(ByteView bytes) {
+  Json json = message_json(bytes);
+  std::string text = message_text(json);
+  return {std::move(json), std::move(text)};
+}
+
+}  // namespace tersewire::apps

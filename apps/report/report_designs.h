@@ -1,0 +1,70 @@
+// The designs that a report compares: runs that differ in seed and steps alone are one design.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/run/run_record.h"
+
+namespace tersewire::apps {
+
+struct LinkRate {
+  std::string name;  // "10 Mbit/s"
+  double bits_per_second = 0;
+  // Whether a comparison measured the steps of all finished designs at it; they are modelled
+  // otherwise.
+  bool measured = false;
+};
+
+struct DesignRuns {
+  std::string name;
+  std::vector<RunRecord> runs;
+  std::map<double, double> measured;  // seconds of a step in the lab, by bits a second
+  // Of the run whose course is drawn, runs[shown]: the longest, by the first seed.
+  std::size_t shown = 0;
+  std::vector<StepRecord> steps;
+  std::vector<ObservedStep> observed;
+
+  [[nodiscard]] const RunRecord& shown_run() const { return runs[shown]; }
+};
+
+struct Designs {
+  std::vector<DesignRuns> list;
+  // The one that others are compared with: of `tersewire compare`, or fp32; none where it is not
+  // there.
+  std::optional<std::size_t> baseline;
+  std::vector<LinkRate> rates;
+  // Whether all runs train the same model on the same data in the same batches: those alone can be
+  // compared.
+  bool same_job = true;
+  Notes notes;
+};
+
+// Reads directories of runs and of `tersewire compare`. Throws an Error, one sentence that says
+// what to do, where one of them is neither, or is a run whose config.json is damaged.
+Designs read_designs(const std::vector<std::string>& directories);
+
+// Seconds that a step of a finished run takes on links of a rate: its measured computation and
+// coding, then the busiest node's bytes through one link, nothing overlapped. A NaN where its
+// summary lacks one of them.
+double modelled_step_seconds(const RunRecord& run, const LinkRate& rate);
+
+// What a run's configuration says of a key, for people, and of data the name alone: the same may be
+// reached by many paths. Empty where it says nothing.
+std::string setting_text(const RunRecord& run, const std::string& key);
+
+// One parameter of the codec that a run pushes and pulls with, and all else that makes its design.
+struct CodecSetting {
+  double value = 0;
+  std::string rest;
+};
+
+// Nothing where the codec has no number of that name, or pushes and pulls differ.
+std::optional<CodecSetting> codec_setting(const RunRecord& run, const std::string& key);
+
+// How many of the largest tensors are followed over steps.
+inline constexpr std::size_t kFollowedTensors = 6;
+
+}  // namespace tersewire::apps

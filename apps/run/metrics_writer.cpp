@@ -1,0 +1,53 @@
+#include "apps/run/metrics_writer.h"
+
+#include <cstdint>
+
+#include "apps/cli/interrupt.h"
+#include "apps/run/train_report.h"
+
+namespace tersewire::apps {
+namespace {
+
+// Makes a number of a line count on from the one before.
+template <typename Number>
+void add_to(nlohmann::json& line, const nlohmann::json& before, const char* name) {
+  if (!before.is_object()) return;
+  const auto found = before.find(name);
+  if (found == before.end() || !found->is_number()) return;
+  line[name] = line[name].get<Number>() + found->get<Number>();
+}
+
+}  // namespace
+
+template <typename Task>
+void MetricsWriter::attempt(const Task& task) {
+  if (failure_) return;
+  try {
+    task();
+  } catch (const Error& error) {
+    failure_ = error;
+    interrupted = true;
+  }
+}
+
+void MetricsWriter::add(const trainer::StepReport& report) {
+  attempt([&] { directory_.add_metrics(since_the_start(metrics_json(report))); });
+}
+
+void MetricsWriter::add(const trainer::Observation& observation) {
+  nlohmann::json line = observation_json(observation);
+  add_to<double>(line, before_, "seconds");
+  attempt([&] { directory_.add_observation(line); });
+}
+
+nlohmann::json MetricsWriter::since_the_start(nlohmann::json line) const {
+  for (const char* seconds : {"seconds", "codec_seconds", "wait_seconds"}) {
+    add_to<double>(line, before_, seconds);
+  }
+  for (const char* count : {"push_bytes", "pull_bytes", "not_finite_tensors"}) {
+    add_to<std::uint64_t>(line, before_, count);
+  }
+  return line;
+}
+
+}  // namespace tersewire::apps

@@ -1,0 +1,36 @@
+// metrics.jsonl and observations.jsonl, step by step.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "apps/run/run_directory.h"
+#include "tersewire/error.h"
+#include "trainer/train.h"
+
+namespace tersewire::apps {
+
+// Writes metrics as they come. Where that fails the run ends after the steps under way, and what
+// was measured is still shown. One thread at a time.
+class MetricsWriter {
+ public:
+  // `directory` must outlive it.
+  explicit MetricsWriter(RunDirectory& directory)
+      : directory_(directory), before_(directory.last_metrics()) {}
+
+  void add(const trainer::StepReport& report);
+  void add(const trainer::Observation& observation);
+  [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
+
+ private:
+  // Runs what writes a line, unless that has failed before.
+  template <typename Task>
+  void attempt(const Task& task);
+  [[nodiscard]] nlohmann::json since_the_start(nlohmann::json line) const;
+
+  RunDirectory& directory_;
+  nlohmann::json before_;  // the last line that a resumed run found
+  std::optional<Error> failure_;
+};
+
+}  // namespace tersewire::apps

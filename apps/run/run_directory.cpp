@@ -1,0 +1,191 @@
+#include "apps/run/run_directory.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+#include <span>
+#include <system_error>
+
+#include "apps/cli/command.h"
+#include "apps/run/run_files.h"
+#include "tersewire/error.h"
+
+namespace tersewire::apps {
+
+namespace fs = std::filesystem;
+
+RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
+  std::error_code error;
+  if (fs::exists(path_, error) && !(fs::is_directory(path_, error) && fs::is_empty(path_, error))) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("{} exists and is not an empty directory; choose another --out",
+                            path_.string()));
+  }
+  made_ = fs::create_directories(path_, error);
+  if (error) {
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("cannot make the directory {}: {}; choose another --out",
+                            path_.string(), error.message()));
+  }
+  lock_directory(path_);
+}
+
+void lock_directory(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) fail_file(path.string(), "read", errno);
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor);
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        fmt::format("another process is working in {}; wait until it has ended", path.string()));
+  }
+}
+
+namespace {
+
+// A pipe in its place would be waited for until somebody writes into it.
+void check_is_file(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error) || fs::is_regular_file(path, error)) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              path.string() + " is no regular file, as a run would have left; remove it");
+}
+
+std::optional<nlohmann::json> json_in(const fs::path& path) {
+  check_is_file(path);
+  const auto bytes = read_file_if_exists(path.string());
+  return bytes ? std::optional(parse_json(*bytes)) : std::nullopt;
+}
+
+// Those of processes that were killed: whoever calls this holds the run's lock.
+void remove_temporary_files(const fs::path& run) {
+  std::error_code error;
+  for (const auto& entry : fs::recursive_directory_iterator(run, error)) {
+    if (!is_temporary_file(entry.path().filename().string())) continue;
+    fs::remove(entry.path(), error);
+    if (error) fail_file(entry.path().string(), "removed", error.value());
+  }
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> finished_steps(const fs::path& run) {
+  const auto config = json_in(run / kConfigFile);
+  const auto summary = json_in(run / kSummaryFile);
+  std::error_code error;
+  if (!config || !summary || !fs::exists(run / kModelFile, error)) return std::nullopt;
+  if (!config->is_object() || !summary->is_object()) return std::nullopt;
+  const auto steps = summary->find("steps");
+  const auto wanted = config->find("steps");
+  if (steps == summary->end() || wanted == config->end() || *steps != *wanted) return std::nullopt;
+  return steps->is_number_unsigned() ? std::optional(steps->get<std::uint64_t>()) : std::nullopt;
+}
+
+void RunDirectory::forget() const {
+  std::error_code error;
+  fs::remove(path_ / kConfigFile, error);
+  if (made_) fs::remove(path_, error);
+}
+
+RunDirectory RunDirectory::restarted(fs::path path) {
+  std::error_code error;
+  if (!fs::exists(path, error) || fs::is_empty(path, error)) return RunDirectory(path);
+  RunDirectory directory;
+  directory.path_ = std::move(path);
+  lock_directory(directory.path_);
+  for (const auto& entry : fs::directory_iterator(directory.path_)) {
+    const std::string name = entry.path().filename().string();
+    if (is_of_a_run(name) || is_temporary_file(name)) continue;
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("{} holds {}, which is no run's; choose another --out",
+                            directory.path_.string(), name));
+  }
+  for (const auto& entry : fs::directory_iterator(directory.path_)) {
+    fs::remove_all(entry.path(), error);
+    if (error) fail_file(entry.path().string(), "removed", error.value());
+  }
+  return directory;
+}
+
+RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
+  RunDirectory directory;
+  directory.path_ = std::move(path);
+  lock_directory(directory.path_);
+  remove_temporary_files(directory.path_);
+  directory.last_metrics_ = directory.keep_lines(kMetricsFile, step);
+  directory.keep_lines(kObservationsFile, step);
+  // What the run came to when it was interrupted: no longer so.
+  std::error_code error;
+  fs::remove(directory.path_ / kSummaryFile, error);
+  return directory;
+}
+
+nlohmann::json RunDirectory::keep_lines(const char* name, std::uint64_t step) const {
+  const fs::path path = path_ / name;
+  check_is_file(path);
+  nlohmann::json last;
+  std::error_code error;
+  if (!fs::exists(path, error)) return last;
+  std::string kept;
+  std::ifstream lines(path);
+  for (std::string text; std::getline(lines, text);) {
+    nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
+    const auto number = line.is_object() ? line.find("step") : line.end();
+    // The last line may be cut off.
+    if (!line.is_object() || number == line.end() || !number->is_number_unsigned()) continue;
+    if (number->get<std::uint64_t>() > step) continue;
+    kept += text + "\n";
+    last = std::move(line);
+  }
+  write_new_file(path.string(), std::as_bytes(std::span(kept)));
+  return last;
+}
+
+std::ofstream& RunDirectory::lines(const char* name) {
+  const auto [file, is_new] = lines_.try_emplace(name);
+  if (is_new) file->second.open(path_ / name, std::ios::app);
+  if (!file->second) fail_file((path_ / name).string(), "written", errno);
+  return file->second;
+}
+
+void RunDirectory::add_line(const char* name, const nlohmann::json& line) {
+  lines(name) << json_text(line, -1) << '\n' << std::flush;
+  lines(name);
+}
+
+void RunDirectory::write_json(const char* name, const nlohmann::json& content) const {
+  const std::string text = json_text(content) + "\n";
+  write_new_file((path_ / name).string(), std::as_bytes(std::span(text)));
+}
+
+void RunDirectory::add_metrics(const nlohmann::json& line) { add_line(kMetricsFile, line); }
+
+void RunDirectory::add_observation(const nlohmann::json& line) {
+  add_line(kObservationsFile, line);
+}
+
+RunDirectory RunDirectory::fresh(const std::string& model) {
+  RunDirectory directory(fresh_directory(model));
+  directory.made_ = true;
+  return directory;
+}
+
+fs::path fresh_directory(const std::string& name) {
+  const std::string stem = fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time({})));
+  std::error_code error;
+  fs::create_directories("runs", error);
+  fs::path path = fs::path("runs") / stem;
+  // Another run may take the name at the same moment: only one of them makes the directory.
+  for (int i = 2; !error && !fs::create_directory(path, error); ++i) {
+    path = fs::path("runs") / fmt::format("{}-{}", stem, i);
+  }
+  if (error) fail_file(path.string(), "written", error.value());
+  return path;
+}
+
+}  // namespace tersewire::apps

@@ -1,0 +1,291 @@
+#include "apps/run/run_record.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+#include "apps/cli/command.h"
+#include "apps/run/run_files.h"
+#include "tersewire/error.h"
+
+namespace tersewire::apps {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr std::uintmax_t kMaxObjectBytes = std::uintmax_t{1} << 24;
+constexpr std::size_t kMaxLineBytes = std::size_t{1} << 26;
+constexpr std::size_t kMaxBins = 4096;
+constexpr double kMaxStep = 9007199254740992;  // 2^53
+
+// The lines of a file, one JSON object each.
+class ObjectLines {
+ public:
+  // No lines where there is no such file.
+  explicit ObjectLines(const fs::path& file) : name_(file.string()) {
+    std::error_code error;
+    if (!fs::exists(file, error)) return;
+    if (fs::is_regular_file(file, error)) stream_.open(file, std::ios::binary);
+    if (!stream_.is_open()) fail_file(name_, "read", error ? error.value() : EACCES);
+  }
+
+  // The next line that is an object with a step beyond the last one's; what is not is counted.
+  std::optional<Json> next() {
+    while (read_line()) {
+      Json line = Json::parse(text_, nullptr, false);
+      const double step = number_of(line, "step");
+      if (step > last_step_ && step <= kMaxStep) {
+        last_step_ = step;
+        return line;
+      }
+      ++damaged_;
+    }
+    return std::nullopt;
+  }
+
+  // After the last line. That a run's last line is cut off is no damage: the run was.
+  void tell(Notes& notes) const {
+    const std::size_t damaged = damaged_ - (damaged_ > 0 && torn_ ? 1 : 0);
+    if (damaged == 0) return;
+    notes.push_back(fmt::format("{} {} of {} cannot be read and {} left out.", damaged,
+                                damaged == 1 ? "line" : "lines", name_,
+                                damaged == 1 ? "is" : "are"));
+  }
+
+ private:
+  bool read_line() {
+    text_.clear();
+    if (!stream_.is_open()) return false;
+    std::streambuf& bytes = *stream_.rdbuf();
+    constexpr int kEnd = std::char_traits<char>::eof();
+    for (int c = bytes.sbumpc(); c != '\n'; c = bytes.sbumpc()) {
+      if (c == kEnd) {
+        torn_ = torn_ || !text_.empty();
+        return !text_.empty();
+      }
+      if (text_.size() == kMaxLineBytes) {
+        throw Error(ErrorCode::kDataLoss,
+                    name_ + " has a line that is too long for one of a run; name another run");
+      }
+      text_.push_back(static_cast<char>(c));
+    }
+    return true;
+  }
+
+  std::string name_;
+  std::ifstream stream_;
+  std::string text_;
+  double last_step_ = 0;
+  std::size_t damaged_ = 0;
+  bool torn_ = false;
+};
+
+std::vector<double> counts_of(const Json& histogram, const char* key) {
+  const auto found = histogram.find(key);
+  if (found == histogram.end() || !found->is_array() || found->size() > kMaxBins) return {};
+  std::vector<double> counts;
+  for (const Json& count : *found) {
+    if (!count.is_number() || !(count.get<double>() >= 0)) return {};
+    counts.push_back(count.get<double>());
+  }
+  return counts;
+}
+
+void read_histograms(const Json& tensor, TensorRecord& record) {
+  const auto found = tensor.find("histogram");
+  if (found == tensor.end() || !found->is_object()) return;
+  record.limit = number_of(*found, "limit");
+  record.gradient = counts_of(*found, "gradient");
+  record.decoded = counts_of(*found, "decoded");
+  if (record.gradient.size() == record.decoded.size() && record.limit > 0) return;
+  record.gradient.clear();
+  record.decoded.clear();
+}
+
+TensorRecord tensor_record(const Json& tensor) {
+  TensorRecord record;
+  record.name = text_of(tensor, "name");
+  record.kind = text_of(tensor, "kind");
+  record.codec = text_of(tensor, "codec");
+  const auto not_finite = tensor.find("not_finite");
+  record.not_finite = not_finite != tensor.end() && *not_finite == true;
+  record.values = number_of(tensor, "values");
+  record.bits_per_value = number_of(tensor, "bits_per_value");
+  if (record.not_finite) {
+    // Its other numbers say nothing.
+    record.rms = record.relative_error = kNone;
+    record.residual_rms = record.residual_p95 = record.residual_max = kNone;
+    return record;
+  }
+  record.rms = number_of(tensor, "rms");
+  record.relative_error = number_of(tensor, "relative_error");
+  record.residual_rms = number_of(tensor, "residual_rms");
+  record.residual_p95 = number_of(tensor, "residual_p95");
+  record.residual_max = number_of(tensor, "residual_max");
+  read_histograms(tensor, record);
+  return record;
+}
+
+ObservedStep observed_step(const Json& line) {
+  ObservedStep step{number_of(line, "step"), number_of(line, "test_accuracy"), {}};
+  const auto tensors = line.find("tensors");
+  if (tensors == line.end() || !tensors->is_array()) return step;
+  std::set<std::string> names;
+  for (const Json& tensor : *tensors) {
+    if (!tensor.is_object()) continue;
+    TensorRecord record = tensor_record(tensor);
+    if (record.values > 0 && names.insert(record.name).second) {
+      step.tensors.push_back(std::move(record));
+    }
+  }
+  return step;
+}
+
+void keep_largest(std::vector<TensorRecord>& tensors, std::size_t most) {
+  std::vector<TensorRecord> kept;
+  for (const std::size_t i : largest_of(tensors, most)) kept.push_back(std::move(tensors[i]));
+  tensors = std::move(kept);
+}
+
+}  // namespace
+
+double number_of(const Json& object, const std::string& key) {
+  if (!object.is_object()) return kNone;
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : kNone;
+}
+
+std::string text_of(const Json& object, const std::string& key) {
+  if (!object.is_object()) return "";
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+Json json_object_if_any(const fs::path& file) {
+  std::error_code error;
+  // A pipe might never end.
+  if (!fs::is_regular_file(file, error)) return {};
+  if (fs::file_size(file, error) > kMaxObjectBytes) {
+    throw Error(ErrorCode::kDataLoss,
+                file.string() + " is too large for what a run leaves; name another directory");
+  }
+  const Bytes bytes = read_file(file.string());
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  Json json = Json::parse(text, nullptr, false);
+  return json.is_object() ? json : Json();
+}
+
+std::vector<std::size_t> largest_of(const std::vector<TensorRecord>& tensors, std::size_t most) {
+  std::vector<std::size_t> places(tensors.size());
+  std::iota(places.begin(), places.end(), 0);
+  std::ranges::stable_sort(
+      places, [&](std::size_t a, std::size_t b) { return tensors[a].values > tensors[b].values; });
+  places.resize(std::min(places.size(), most));
+  std::ranges::sort(places);
+  return places;
+}
+
+void check_may_enter(const fs::path& directory) {
+  // What is in there would seem not to be.
+  if (::access(directory.c_str(), X_OK) != 0) fail_file(directory.string(), "read", errno);
+}
+
+bool is_run(const fs::path& directory) {
+  std::error_code error;
+  return fs::exists(directory / kConfigFile, error) || fs::exists(directory / kMetricsFile, error);
+}
+
+RunRecord::RunRecord(fs::path directory, Notes& notes) : directory_(std::move(directory)) {
+  if (!is_run(directory_)) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{} is no run: it holds neither config.json nor metrics.jsonl; name a "
+                            "directory that 'tersewire train --out' made",
+                            directory_.string()));
+  }
+  const Json config = json_object_if_any(directory_ / kConfigFile);
+  if (!config.is_object()) {
+    throw Error(ErrorCode::kDataLoss,
+                fmt::format("{} is missing or damaged; name the directory of another run",
+                            (directory_ / kConfigFile).string()));
+  }
+  for (const auto& [key, value] : config.items()) {
+    if (value.is_primitive() && !value.is_null()) config_[key] = value;
+  }
+  const fs::path summary = directory_ / kSummaryFile;
+  summary_ = json_object_if_any(summary);
+  std::error_code error;
+  if (summary_.is_object()) {
+    const auto interrupted = summary_.find("interrupted");
+    interrupted_ = interrupted != summary_.end() && *interrupted == true;
+  } else if (fs::exists(summary, error)) {
+    notes.push_back(summary.string() + " is damaged; the run is shown as one that was cut off.");
+  }
+}
+
+std::string RunRecord::config_text(const std::string& key) const {
+  const auto found = config_.find(key);
+  return found != config_.end() && found->second.is_string() ? found->second.get<std::string>()
+                                                             : "";
+}
+
+double RunRecord::config_number(const std::string& key) const {
+  const auto found = config_.find(key);
+  return found != config_.end() && found->second.is_number() ? found->second.get<double>() : kNone;
+}
+
+double RunRecord::summary(const std::string& key) const { return number_of(summary_, key); }
+
+bool RunRecord::diverged() const {
+  return finished() &&
+         (!std::isfinite(summary("final_loss")) || std::isfinite(summary("diverged_step")));
+}
+
+double RunRecord::fp32_step_seconds(const std::string& rate) const {
+  if (!summary_.is_object()) return kNone;
+  const auto modelled = summary_.find("modelled");
+  if (modelled == summary_.end() || !modelled->is_object()) return kNone;
+  const auto found = modelled->find(rate);
+  return found == modelled->end() ? kNone : number_of(*found, "fp32_step_seconds");
+}
+
+std::vector<StepRecord> RunRecord::steps(Notes& notes) const {
+  std::vector<StepRecord> steps;
+  ObjectLines lines(directory_ / kMetricsFile);
+  while (const auto line = lines.next()) {
+    steps.push_back({.step = number_of(*line, "step"),
+                     .loss = number_of(*line, "loss"),
+                     .accuracy = number_of(*line, "accuracy"),
+                     .seconds = number_of(*line, "seconds"),
+                     .push_bytes = number_of(*line, "push_bytes"),
+                     .pull_bytes = number_of(*line, "pull_bytes"),
+                     .push_bits_per_value = number_of(*line, "push_bits_per_value"),
+                     .pull_bits_per_value = number_of(*line, "pull_bits_per_value")});
+  }
+  lines.tell(notes);
+  return steps;
+}
+
+std::vector<ObservedStep> RunRecord::observed(std::size_t largest, Notes& notes) const {
+  std::vector<ObservedStep> steps;
+  ObjectLines lines(directory_ / kObservationsFile);
+  while (const auto line = lines.next()) {
+    if (!steps.empty()) keep_largest(steps.back().tensors, largest);
+    steps.push_back(observed_step(*line));
+  }
+  lines.tell(notes);
+  return steps;
+}
+
+}  // namespace tersewire::apps

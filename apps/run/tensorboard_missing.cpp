@@ -1,0 +1,15 @@
+// Where the program is built without what TensorBoard's files need.
+#include "apps/run/step_listener.h"
+#include "tersewire/error.h"
+
+namespace tersewire::apps {
+
+std::unique_ptr<StepListener> make_tensorboard_writer(const std::string& /*directory*/,
+                                                      const nlohmann::json& /*config*/,
+                                                      std::uint64_t /*resumed_after*/) {
+  throw Error(ErrorCode::kUnimplemented,
+              "this build writes no files for TensorBoard; install protobuf and ISA-L with their "
+              "headers and build with TERSEWIRE_TENSORBOARD=ON, or leave out --tensorboard");
+}
+
+}  // namespace tersewire::apps

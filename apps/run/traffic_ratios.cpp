@@ -1,0 +1,28 @@
+#include "apps/run/traffic_ratios.h"
+
+namespace tersewire::apps {
+namespace {
+
+double ratio(std::uint64_t a, std::uint64_t b) {
+  return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 0;
+}
+
+}  // namespace
+
+double bits_per_value(std::uint64_t bytes, std::uint64_t values) {
+  return 8 * ratio(bytes, values);
+}
+
+double compression_ratio(const Counters& counters) {
+  return sizeof(float) * ratio(counters.pushed_values + counters.pulled_values,
+                               counters.pushed_bytes + counters.pulled_bytes);
+}
+
+double wire_seconds(double bytes, double bits_per_second) { return 8 * bytes / bits_per_second; }
+
+double modelled_step_seconds(double compute_seconds, double codec_seconds,
+                             double busiest_node_bytes, double bits_per_second) {
+  return compute_seconds + codec_seconds + wire_seconds(busiest_node_bytes, bits_per_second);
+}
+
+}  // namespace tersewire::apps

@@ -1,0 +1,284 @@
+#include "apps/run/train_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "apps/cli/command.h"
+#include "apps/run/traffic_ratios.h"
+
+namespace tersewire::apps {
+namespace {
+
+constexpr double kBitsPerFloat = 32;
+constexpr double kBytesPerFloat = 4;
+
+constexpr std::array<std::pair<const char*, double>, 3> kLinks{
+    {{"10 Mbit/s", 1e7}, {"100 Mbit/s", 1e8}, {"1 Gbit/s", 1e9}}};
+
+double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+// Those beside the workers, or that they live with them.
+nlohmann::json servers_json(const trainer::TrainConfig& config, int servers) {
+  if (config.servers == Job::kColocated) return "colocated";
+  return servers;
+}
+
+}  // namespace
+
+std::string bytes_text(double bytes) {
+  for (const char* unit : {"B", "kB", "MB", "GB"}) {
+    if (bytes < 1000) return fmt::format("{:.{}f} {}", bytes, bytes < 10 ? 2 : 1, unit);
+    bytes /= 1000;
+  }
+  return fmt::format("{:.1f} TB", bytes);
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
+  if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
+  return fmt::format("{:.2f} s", seconds);
+}
+
+void TrainProgress::smooth(const trainer::StepReport& report) {
+  // A batch is a small sample: the mean of the last few dozen says more.
+  const double weight = seen_++ == 0 ? 1 : 0.03;
+  loss_ += weight * (report.loss - loss_);
+  accuracy_ += weight * (report.accuracy - accuracy_);
+}
+
+void TrainProgress::show(const trainer::StepReport& report) {
+  smooth(report);
+  if (!line_.is_due(report.step)) return;
+  const Counters& counters = report.counters;
+  const double left = ratio(report.seconds, static_cast<double>(report.step - before_)) *
+                      static_cast<double>(steps_ - std::min(steps_, report.step));
+  const std::string saved = report.diverged_step
+                                ? fmt::format("diverged at step {}", *report.diverged_step)
+                                : fmt::format("{:.0f}x smaller", compression_ratio(counters));
+  const std::string line = fmt::format(
+      "step {}/{}  loss {:.3f}  accuracy {:.1f} %  pushed {:.3f} and pulled {:.3f} bits a value  "
+      "{}  {} left",
+      report.step, steps_, loss_, 100 * accuracy_,
+      bits_per_value(counters.pushed_bytes, counters.pushed_values),
+      bits_per_value(counters.pulled_bytes, counters.pulled_values), saved, clock_text(left));
+  line_.show(report.step, line);
+}
+
+nlohmann::json metrics_json(const trainer::StepReport& report) {
+  const Counters& counters = report.counters;
+  return {{"step", report.step},
+          {"loss", report.loss},
+          {"accuracy", report.accuracy},
+          {"seconds", report.seconds},
+          {"push_bytes", counters.pushed_bytes},
+          {"pull_bytes", counters.pulled_bytes},
+          {"push_bits_per_value", bits_per_value(counters.pushed_bytes, counters.pushed_values)},
+          {"pull_bits_per_value", bits_per_value(counters.pulled_bytes, counters.pulled_values)},
+          {"codec_seconds", counters.encode_seconds + counters.decode_seconds},
+          {"wait_seconds", counters.wait_seconds},
+          {"not_finite_tensors", counters.not_finite_tensors}};
+}
+
+nlohmann::json observation_json(const trainer::Observation& observation) {
+  nlohmann::json tensors = nlohmann::json::array();
+  for (const trainer::TensorObservation& tensor : observation.tensors) {
+    tensors.push_back({{"name", tensor.name},
+                       {"kind", to_string(tensor.kind)},
+                       {"values", tensor.values},
+                       {"codec", tensor.codec},
+                       {"encoded_bytes", tensor.encoded_bytes},
+                       {"bits_per_value", bits_per_value(tensor.encoded_bytes, tensor.values)},
+                       {"not_finite", tensor.not_finite},
+                       {"rms", tensor.rms},
+                       {"relative_error", tensor.relative_error},
+                       {"residual_rms", tensor.residual_rms},
+                       {"residual_p95", tensor.residual_p95},
+                       {"residual_max", tensor.residual_max},
+                       {"histogram",
+                        {{"limit", tensor.histograms.limit},
+                         {"gradient", tensor.histograms.gradient},
+                         {"decoded", tensor.histograms.decoded}}}});
+  }
+  return {{"step", observation.step},
+          {"seconds", observation.seconds},
+          {"test_accuracy", observation.test_accuracy},
+          {"test_loss", observation.test_loss},
+          {"tensors", tensors}};
+}
+
+nlohmann::json config_json(const trainer::TrainConfig& config) {
+  return {{"model", config.model},
+          {"dropout", config.dropout ? nlohmann::json(*config.dropout) : nlohmann::json()},
+          {"data", config.data},
+          {"augment", config.augment},
+          {"workers", config.workers},
+          {"servers", servers_json(config, trainer::server_nodes(config))},
+          {"backup_workers", config.backup_workers},
+          {"local_steps", config.local_steps},
+          {"raw_from_all", config.raw_from_all},
+          {"part_values", part_values_json(config.part_values)},
+          {"push_codec", config.push_codec},
+          {"pull_codec", config.pull_codec},
+          {"policy", config.policy},
+          {"exchange", config.exchange},
+          {"transport", config.transport},
+          {"deadline_seconds", config.deadline_seconds},
+          {"progress_limit_seconds", config.progress_limit_seconds},
+          {"threads", config.threads},
+          {"steps", config.steps},
+          {"checkpoint_steps", config.checkpoint_steps},
+          {"observe_steps", config.observe_steps},
+          {"keep_going", config.keep_going},
+          {"batch", config.batch},
+          {"lr", config.learning_rate},
+          {"scale_lr", config.scale_learning_rate},
+          {"schedule", config.schedule},
+          {"warm_up_steps", config.warm_up_steps},
+          {"optimizer", config.optimizer},
+          {"momentum", config.momentum},
+          {"weight_decay", config.weight_decay},
+          {"l1", config.l1},
+          {"clip", config.clip},
+          {"ema", config.ema},
+          {"seed", config.seed}};
+}
+
+TrainSummary::TrainSummary(const trainer::TrainConfig& config, const trainer::TrainResult& result,
+                           bool interrupted)
+    : config_(config), result_(result), interrupted_(interrupted) {}
+
+double TrainSummary::busiest_bytes_a_step() const {
+  return ratio(static_cast<double>(result_.busiest_node_bytes), own_steps());
+}
+
+double TrainSummary::modelled_step(double bits_per_second) const {
+  return modelled_step_seconds(result_.compute_seconds, result_.codec_seconds,
+                               busiest_bytes_a_step(), bits_per_second);
+}
+
+double TrainSummary::modelled_fp32_step(double bits_per_second) const {
+  const double values = ratio(static_cast<double>(result_.busiest_node_values), own_steps());
+  return result_.compute_seconds + kBitsPerFloat * values / bits_per_second;
+}
+
+double TrainSummary::waited() const {
+  const Counters& counters = result_.worker_counters;
+  return std::clamp(ratio(counters.wait_seconds, counters.exchange_seconds), 0.0, 1.0);
+}
+
+std::string TrainSummary::codec_text() const {
+  if (!result_.servers_encode || config_.push_codec == config_.pull_codec) {
+    return config_.push_codec;
+  }
+  return config_.push_codec + " / " + config_.pull_codec;
+}
+
+nlohmann::json TrainSummary::json() const {
+  const Counters& counters = result_.worker_counters;
+  nlohmann::json modelled;
+  for (const auto& [name, rate] : kLinks) {
+    modelled[name] = {{"step_seconds", modelled_step(rate)},
+                      {"fp32_step_seconds", modelled_fp32_step(rate)}};
+  }
+  nlohmann::json pull_codec;
+  if (result_.servers_encode) pull_codec = config_.pull_codec;
+  return {{"resumed_after", result_.resumed_after},
+          {"test_accuracy", result_.test_accuracy},
+          {"test_loss", result_.test_loss},
+          {"measured_model", result_.workers_own_model ? "worker 0's replica" : "the servers'"},
+          {"measured_values", config_.ema > 0 ? "their moving average" : "the last"},
+          {"final_loss", result_.final_loss},
+          {"diverged_step",
+           result_.diverged_step ? nlohmann::json(*result_.diverged_step) : nlohmann::json()},
+          {"steps", result_.steps},
+          {"interrupted", interrupted_},
+          {"exchange", config_.exchange},
+          {"workers", config_.workers},
+          {"servers", servers_json(config_, result_.servers)},
+          {"values", result_.values},
+          {"push_codec", config_.push_codec},
+          {"pull_codec", pull_codec},
+          {"push_bits_per_value", bits_per_value(counters.pushed_bytes, counters.pushed_values)},
+          {"pull_bits_per_value", bits_per_value(counters.pulled_bytes, counters.pulled_values)},
+          {"push_bytes", counters.pushed_bytes},
+          {"pull_bytes", counters.pulled_bytes},
+          {"compression_ratio", compression_ratio(counters)},
+          {"step_seconds", ratio(result_.seconds, measured_steps())},
+          {"compute_seconds", result_.compute_seconds},
+          {"codec_seconds", result_.codec_seconds},
+          {"wait_seconds", ratio(counters.wait_seconds, measured_steps() * config_.workers)},
+          {"busiest_node_bytes", busiest_bytes_a_step()},
+          {"waited", waited()},
+          {"modelled", modelled},
+          {"not_finite_tensors", counters.not_finite_tensors},
+          {"unused_pushes", counters.unused_pushes},
+          {"parameters_checksum", result_.parameters_checksum}};
+}
+
+bool TrainSummary::ended_by_its_loss() const {
+  return result_.diverged_step && !config_.keep_going && !std::isfinite(result_.final_loss);
+}
+
+std::string TrainSummary::table() const {
+  const std::string resumed = result_.resumed_after > 0
+                                  ? fmt::format(" (resumed after step {})", result_.resumed_after)
+                                  : "";
+  const std::string text = fmt::format(
+      "\n{} steps of {} workers, {}{}{}: test accuracy {:.2f} %, test loss {:.4f}, final loss "
+      "{:.4f}, {:.1f} s\n\n",
+      result_.steps, config_.workers, config_.exchange, resumed,
+      interrupted_ ? " (interrupted)" : "", 100 * result_.test_accuracy, result_.test_loss,
+      result_.final_loss, result_.seconds);
+  if (!result_.diverged_step) return text + traffic_table();
+  return text + fmt::format(
+                    "Diverged at step {}: the loss {}. What was saved says nothing then.\n"
+                    "Use a lower --lr, a longer --warm-up or a milder codec.\n",
+                    *result_.diverged_step,
+                    std::isfinite(result_.final_loss) ? "has grown tenfold over its best"
+                                                      : "is no finite number");
+}
+
+std::string TrainSummary::traffic_table() const {
+  const Counters& counters = result_.worker_counters;
+  const auto traffic = [](const char* name, std::uint64_t bytes, std::uint64_t values) {
+    const double fp32_bytes = kBytesPerFloat * static_cast<double>(values);
+    return fmt::format("{:<24}{:>14}{:>14}{:>9.1f}x  {:.3f} bits a value\n", name,
+                       bytes_text(static_cast<double>(bytes)), bytes_text(fp32_bytes),
+                       ratio(fp32_bytes, static_cast<double>(bytes)),
+                       bits_per_value(bytes, values));
+  };
+  std::string text;
+  text += fmt::format("{:<24}{:>14}{:>14}{:>10}\n", "", codec_text(), "fp32", "saved");
+  text += traffic("pushed, all workers", counters.pushed_bytes, counters.pushed_values);
+  text += traffic("pulled, all workers", counters.pulled_bytes, counters.pulled_values);
+  for (const auto& [name, rate] : kLinks) {
+    const double ours = modelled_step(rate);
+    const double fp32 = modelled_fp32_step(rate);
+    text += fmt::format("{:<24}{:>14}{:>14}{:>9.1f}x  modelled\n", fmt::format("step at {}", name),
+                        seconds_text(ours), seconds_text(fp32), ratio(fp32, ours));
+  }
+  text += fmt::format(
+      "\nModelled: the busiest node's bytes through one link of that rate, after {} of\n"
+      "measured computation a step (and {} for the codec); nothing overlapped.\n",
+      seconds_text(result_.compute_seconds), seconds_text(result_.codec_seconds));
+  text += fmt::format("Of the time that exchanges took here, workers stood waiting for {:.0f} %.\n",
+                      100 * waited());
+  if (result_.workers_own_model) {
+    text += "Tested was the replica of worker 0, which those of all others equal.\n";
+  }
+  if (config_.ema > 0) {
+    text +=
+        fmt::format("Tested was the moving average of the parameters (decay {}).\n", config_.ema);
+  }
+  if (counters.not_finite_tensors > 0) {
+    text += fmt::format("{} tensors held a NaN or an infinity and travelled uncompressed.\n",
+                        counters.not_finite_tensors);
+  }
+  return text;
+}
+
+}  // namespace tersewire::apps

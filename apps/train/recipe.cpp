@@ -1,0 +1,169 @@
+#include "apps/train/recipe.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <fstream>
+#include <string_view>
+
+#include "apps/cli/command.h"
+#include "apps/cli/nearest.h"
+
+namespace tersewire::apps {
+namespace {
+
+constexpr std::size_t kMaxRecipeBytes = std::size_t{1} << 16;
+// Some editors begin a text with it.
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+struct Setting {
+  std::size_t line;  // from 1
+  std::string key;
+  std::string value;
+};
+
+[[noreturn]] void refuse(const Recipe& recipe, std::size_t line, std::string_view what) {
+  throw WrongUsage(fmt::format("recipe {}, line {}: {}", recipe.name, line, what));
+}
+
+bool is_control(unsigned char c) {
+  return (c < ' ' && c != '\t' && c != '\n' && c != '\r') || c == 0x7F;
+}
+
+Recipe read_recipe(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail_file(path, "read", errno);
+  std::string text(kMaxRecipeBytes + 1, '\0');
+  errno = 0;
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) fail_file(path, "read", errno != 0 ? errno : EIO);
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMaxRecipeBytes) {
+    throw Error(ErrorCode::kInvalidArgument,
+                path + " is larger than 64 KiB, which no recipe is; name one");
+  }
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  if (std::ranges::any_of(text, is_control)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                path + " is no text; a recipe has lines KEY = VALUE alone");
+  }
+  return {.name = path, .text = text};
+}
+
+std::vector<Setting> settings_of(const Recipe& recipe) {
+  std::vector<Setting> settings;
+  std::istringstream lines(recipe.text);
+  std::string line;
+  for (std::size_t number = 1; std::getline(lines, line); ++number) {
+    CLI::detail::trim(line);
+    if (line.empty() || line.front() == '#' || line.front() == ';') continue;
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos) {
+      refuse(recipe, number, fmt::format("'{}' is no setting; write KEY = VALUE", line));
+    }
+    settings.push_back({.line = number,
+                        .key = CLI::detail::trim_copy(line.substr(0, equals)),
+                        .value = CLI::detail::trim_copy(line.substr(equals + 1))});
+  }
+  return settings;
+}
+
+std::string key_of(const CLI::Option& option) { return option.get_lnames().front(); }
+
+CLI::Option& option_of(const Recipe& recipe, const Setting& setting, CLI::App& command) {
+  const std::vector<std::string> keys = setting_names(command);
+  if (std::ranges::find(keys, setting.key) == keys.end()) {
+    refuse(recipe, setting.line,
+           fmt::format("there is no setting '{}'{}", setting.key, did_you_mean(setting.key, keys)));
+  }
+  return *command.get_option("--" + setting.key);
+}
+
+// Settings beside each other that cannot both hold.
+void check_against(const std::set<const CLI::Option*>& earlier, const CLI::Option& option,
+                   const Recipe& recipe, std::size_t line) {
+  if (earlier.contains(&option)) {
+    refuse(recipe, line, fmt::format("'{}' is there twice; keep one", key_of(option)));
+  }
+  for (const CLI::Option* other : option.get_excludes()) {
+    if (earlier.contains(other)) {
+      refuse(recipe, line,
+             fmt::format("'{}' and '{}' exclude each other; keep one", key_of(*other),
+                         key_of(option)));
+    }
+  }
+}
+
+void give_value(CLI::Option& option, const Recipe& recipe, const Setting& setting) {
+  try {
+    option.add_result(setting.value);
+    option.run_callback();
+  } catch (const CLI::ParseError& error) {
+    refuse(recipe, setting.line, error.what());
+  }
+}
+
+// What the command line has already said, or leaves no room for.
+std::set<const CLI::Option*> taken_options(const CLI::App& command) {
+  std::set<const CLI::Option*> taken;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0) continue;
+    taken.insert(option);
+    for (const CLI::Option* other : option->get_excludes()) taken.insert(other);
+  }
+  return taken;
+}
+
+std::string first_line(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of("#; ");
+  return text.substr(begin, text.find('\n') - begin);
+}
+
+}  // namespace
+
+std::string recipe_list() {
+  std::string list;
+  for (const Recipe& recipe : built_in_recipes()) {
+    list += fmt::format("{:<20}{}\n", recipe.name, first_line(recipe.text));
+  }
+  return list;
+}
+
+Recipe find_recipe(const std::string& name) {
+  if (name.find('/') != std::string::npos || name.ends_with(".ini")) return read_recipe(name);
+  std::vector<std::string> names;
+  for (const Recipe& recipe : built_in_recipes()) {
+    if (recipe.name == name) return recipe;
+    names.push_back(recipe.name);
+  }
+  throw WrongUsage(fmt::format(
+      "there is no recipe '{}'{}; 'tersewire train --list-recipes' shows them, and a file of your "
+      "own is named with a slash or .ini",
+      name, did_you_mean(name, names)));
+}
+
+std::vector<std::string> setting_names(const CLI::App& command, bool may_have) {
+  std::vector<std::string> keys;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_configurable() != may_have) continue;
+    const auto& names = option->get_lnames();
+    keys.insert(keys.end(), names.begin(), names.end());
+  }
+  return keys;
+}
+
+void apply_recipe(const Recipe& recipe, CLI::App& command,
+                  const std::set<const CLI::Option*>& settled) {
+  std::set<const CLI::Option*> taken = taken_options(command);
+  taken.insert(settled.begin(), settled.end());
+  std::set<const CLI::Option*> seen;
+  for (const Setting& setting : settings_of(recipe)) {
+    CLI::Option& option = option_of(recipe, setting, command);
+    check_against(seen, option, recipe, setting.line);
+    seen.insert(&option);
+    if (!taken.contains(&option)) give_value(option, recipe, setting);
+  }
+}
+
+}  // namespace tersewire::apps
