@@ -101,7 +101,7 @@ Encoded ResidualEncoder::encode_call(EncodeCall call, std::span<const float> as_
 }
 
 // The input times the lead, in memory that lasts until this thread's next call.
-const float* ResidualEncoder::lead(std::span<const float> input, ThreadPool* pool) const {
+const float* ResidualEncoder::with_lead(std::span<const float> input, ThreadPool* pool) const {
   thread_local std::vector<float> scaled;
   scaled.resize(elems_);
   float* const target = scaled.data();
@@ -129,15 +129,16 @@ Encoded ResidualEncoder::encode(std::span<const float> input, std::uint64_t step
   check_length(input.size());
   step_ = step;
   const std::size_t start = out.size();
+  const bool leads = lead_ != 1 && !counts_lead();
   try {
-    const EncodeCall call{.input = lead_ == 1 ? input.data() : lead(input, pool),
+    const EncodeCall call{.input = leads ? with_lead(input, pool) : input.data(),
                           .residual = residual_data(),
                           .elems = elems_,
                           .largest = 0,
                           .step = step,
                           .pool = pool};
     const Encoded made = encode_call(call, input, out);
-    if (lead_ != 1 && !made.not_finite) take_lead_back(input, pool);
+    if (leads && !made.not_finite) take_lead_back(input, pool);
     return made;
   } catch (...) {
     out.resize(start);

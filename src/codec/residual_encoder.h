@@ -14,7 +14,7 @@ namespace tersewire {
 
 // A tensor that is finite, on its way into a payload.
 struct EncodeCall {
-  const float* input;  // with its lead
+  const float* input;  // with its lead, unless the codec counts that itself
   float* residual;     // null: none is kept
   std::size_t elems;
   float largest;  // magnitude of residual + input
@@ -55,6 +55,9 @@ class ResidualEncoder : public Encoder {
   // same pass over memory, and keeps it in members until encode_finite().
   virtual std::uint32_t survey(const float* input, const float* residual, ThreadPool* pool);
 
+  // How many times the input counts in both passes.
+  [[nodiscard]] float lead() const noexcept { return lead_; }
+
   // Throws kInvalidArgument where this is not the tensor's length.
   void check_length(std::size_t elems) const;
   // Appends the input as it is, for a tensor that is not finite (`not_finite`, refused with
@@ -71,7 +74,10 @@ class ResidualEncoder : public Encoder {
   // Nothing (the default): there is no such way.
   virtual std::optional<OnePass> encode_at_once(const EncodeCall& call, Bytes& out);
 
-  [[nodiscard]] const float* lead(std::span<const float> input, ThreadPool* pool) const;
+  // Whether both passes count the lead, and the second takes it back: two passes over memory less.
+  [[nodiscard]] virtual bool counts_lead() const noexcept { return false; }
+
+  [[nodiscard]] const float* with_lead(std::span<const float> input, ThreadPool* pool) const;
   void take_lead_back(std::span<const float> input, ThreadPool* pool);
   // `as_given` is sent where the tensor is not finite.
   Encoded encode_call(EncodeCall call, std::span<const float> as_given, Bytes& out);

@@ -25,9 +25,19 @@ class SparseFill {
     block_.fill(0.0F);
   }
 
-  void put(std::size_t elem, float value) {
-    while (elem + before_ - begin_ >= kBlockElems) store_block();
-    block_[elem + before_ - begin_] = value;
+  // The elements that were found get use(element).
+  template <typename Use>
+  void put(std::span<const FoundElement> found, const Use& use) {
+    // In registers: what `this` points to would be loaded for each element.
+    std::size_t first = begin_ - before_;  // wraps around in the first block, and back below
+    float* const block = block_.data();
+    for (const FoundElement& element : found) {
+      while (element.elem() - first >= kBlockElems) {
+        store_block();
+        first += kBlockElems;
+      }
+      block[element.elem() - first] = use(element);
+    }
   }
   // Call it when all is put.
   void finish() {
@@ -66,9 +76,7 @@ void fill_sparse(const Make& make, Value value, std::span<float> out) {
   SparseFill fill(out);
   std::size_t i = 0;
   for (auto found = reader.next(); !found.empty(); found = reader.next()) {
-    for (const FoundElement& element : found) {
-      fill.put(element.elem(), value(i++, element));
-    }
+    fill.put(found, [&](const FoundElement& element) { return value(i++, element); });
   }
   fill.finish();
 }

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>
 
 #include "block_selection.h"
-#include "block_sums.h"
 #include "byte_io.h"
 #include "errors.h"
 #include "residual_encoder.h"
@@ -56,22 +56,22 @@ class BlocksEncoder final : public ResidualEncoder {
       : ResidualEncoder(elems, context, options),
         sparsity_multiplier_(sparsity_multiplier),
         block_elems_(block_elems),
-        surveyed_(elems),
         magnitudes_(block_count(elems, block_elems)),
-        largest_(magnitudes_.size()),
         scales_(magnitudes_.size()),
         sent_(kernels::selection_words(elems)),
         negative_(sent_.size()) {}
 
  private:
+  [[nodiscard]] bool counts_lead() const noexcept override { return true; }
   std::uint32_t survey(const float* input, const float* residual, ThreadPool* pool) override;
   CodecId encode_finite(const EncodeCall& call, Bytes& out) override;
 
   // Calls task(block, first, n) for the blocks, with several threads.
   template <typename Task>
   void for_blocks(ThreadPool* pool, const Task& task) const;
-  // Selects what is sent; magnitudes_ becomes the mean of that in each block.
-  void select(const EncodeCall& call);
+  // Selects what is sent of a block whose values are t, and returns their mean magnitude.
+  float select(const kernels::BlockSurvey& found, const float* t, std::size_t n,
+               std::span<std::uint64_t> words) const;
   // The words of sent_ for n elements from `first` on, where a word begins.
   std::span<std::uint64_t> words_of(std::size_t first, std::size_t n) {
     return std::span(sent_).subspan(first / kernels::kWordElems, kernels::selection_words(n));
@@ -79,26 +79,25 @@ class BlocksEncoder final : public ResidualEncoder {
 
   float sparsity_multiplier_;
   std::size_t block_elems_;
-  BlockSums surveyed_;
-  std::vector<float> magnitudes_;  // mean |T| of the blocks
-  std::vector<float> largest_;     // |T| of each
+  std::vector<float> magnitudes_;  // mean |T| of what is sent of each block
   std::vector<std::uint8_t> scales_;
   std::vector<std::uint64_t> sent_;
   std::vector<std::uint64_t> negative_;
 };
 
+// Selects as well: a block is in the cache, and its limit does not depend on the others.
 std::uint32_t BlocksEncoder::survey(const float* input, const float* residual, ThreadPool* pool) {
-  return surveyed_.survey_buckets(
-      elems(), block_elems_, pool,
-      [&](std::size_t begin, std::size_t n) {
-        return kernels::survey_magnitudes(input + begin,
-                                          residual != nullptr ? residual + begin : nullptr, n);
-      },
-      [&](std::size_t block, const Survey& found) {
-        const std::size_t n = std::min(block_elems_, elems() - block * block_elems_);
-        magnitudes_[block] = static_cast<float>(found.first / static_cast<double>(n));
-        largest_[block] = std::bit_cast<float>(found.largest_bits);
-      });
+  std::atomic<std::uint32_t> largest{0};
+  for_blocks(pool, [&](std::size_t block, std::size_t first, std::size_t n) {
+    alignas(64) std::array<float, kMaxBlockElems> t;
+    const kernels::BlockSurvey found = kernels::survey_block(
+        input + first, residual != nullptr ? residual + first : nullptr, n, lead(), t.data());
+    magnitudes_[block] = select(found, t.data(), n, words_of(first, n));
+    std::uint32_t seen = largest.load(std::memory_order_relaxed);
+    while (seen < found.largest_bits && !largest.compare_exchange_weak(seen, found.largest_bits)) {
+    }
+  });
+  return largest.load();
 }
 
 template <typename Task>
@@ -112,19 +111,16 @@ void BlocksEncoder::for_blocks(ThreadPool* pool, const Task& task) const {
   });
 }
 
-void BlocksEncoder::select(const EncodeCall& call) {
+float BlocksEncoder::select(const kernels::BlockSurvey& found, const float* t, std::size_t n,
+                            std::span<std::uint64_t> words) const {
   const auto factor = static_cast<float>(double{sparsity_multiplier_} * 4 / 3);
-  for_blocks(call.pool, [&](std::size_t block, std::size_t first, std::size_t n) {
-    // The largest is always sent: values that are all alike would wait for ever.
-    const float limit = std::max(std::min(factor * magnitudes_[block], largest_[block]), kSmallest);
-    const std::span words = words_of(first, n);
-    const double sum = kernels::select_block(
-        call.input + first, call.residual != nullptr ? call.residual + first : nullptr, n, limit,
-        words.data());
-    const std::uint64_t count = count_named(words);
-    // Of what is sent: no other magnitude leaves less of it.
-    magnitudes_[block] = count > 0 ? static_cast<float>(sum / static_cast<double>(count)) : 0;
-  });
+  const auto mean = static_cast<float>(found.first / static_cast<double>(n));
+  // The largest is always sent: values that are all alike would wait for ever.
+  const float limit =
+      std::max(std::min(factor * mean, std::bit_cast<float>(found.largest_bits)), kSmallest);
+  const kernels::BlockSurvey sent = kernels::select_block(t, n, limit, words.data());
+  // Of what is sent: no other magnitude leaves less of it.
+  return sent.count > 0 ? static_cast<float>(sent.first / sent.count) : 0;
 }
 
 CodecId BlocksEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
@@ -133,7 +129,6 @@ CodecId BlocksEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
   out.resize(start + three_lc_blocks_max_bytes(elems(), block_elems_));
   out.resize(start);
 
-  select(call);
   const float m = magnitudes_.empty() ? 0 : std::ranges::max(magnitudes_);
   for_blocks(call.pool, [&](std::size_t block, std::size_t first, std::size_t n) {
     scales_[block] = scale_of(m, magnitudes_[block]);
@@ -141,7 +136,7 @@ CodecId BlocksEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
     // Less than any scale says: as it is it waits.
     if (scales_[block] == kSmallestScale) std::ranges::fill(words, 0);
     kernels::settle_block(
-        call.input + first, call.residual != nullptr ? call.residual + first : nullptr, n,
+        call.input + first, call.residual != nullptr ? call.residual + first : nullptr, n, lead(),
         scaled(m, scales_[block]), words.data(), &negative_[first / kernels::kWordElems]);
   });
   append_value(out, m);
@@ -170,10 +165,12 @@ class BlockValues {
   float operator()(std::size_t, const FoundElement& element) {
     // Elements ascend: no division for each.
     while (element.elem() >= end_) {
-      value_ = values_[std::to_integer<std::uint8_t>(scales_[block_++])];
+      const float value = values_[std::to_integer<std::uint8_t>(scales_[block_++])];
       end_ += block_elems_;
+      signed_ = {value, -value};
     }
-    return element.negative() ? -value_ : value_;
+    // Not by a branch: no processor foretells signs.
+    return signed_[element.negative() ? 1 : 0];
   }
 
  private:
@@ -182,7 +179,7 @@ class BlockValues {
   std::array<float, 256> values_;
   std::size_t block_ = 0;
   std::size_t end_ = 0;
-  float value_ = 0;
+  std::array<float, 2> signed_{};  // for positive elements, and for negative ones
 };
 
 }  // namespace
