@@ -194,8 +194,15 @@ receiver make a Payload that says so.)")
           py::arg("payload"), py::arg("weight"), py::arg("out"), py::kw_only(),
           py::arg("pool") = py::none(),
           "tersewire.decode_add(), where plain bytes are taken for a payload of this codec.")
-      .def("__repr__",
-           [](const Codec& codec) { return "<tersewire.Codec '" + codec.text() + "'>"; });
+      .def("__repr__", [](const Codec& codec) { return "tersewire.Codec('" + codec.text() + "')"; })
+      .def(
+          "__eq__", [](const Codec& a, const Codec& b) { return a.text() == b.text(); },
+          py::is_operator())
+      .def("__hash__", [](const Codec& codec) { return py::hash(py::str(codec.text())); })
+      .def(py::pickle([](const Codec& codec) { return codec.text(); },
+                      [](const std::string& text) {
+                        return std::const_pointer_cast<Codec>(make_codec(text));
+                      }));
 }
 
 void bind_descriptions(py::module_& module) {

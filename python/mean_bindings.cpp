@@ -57,21 +57,27 @@ Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange
   return job;
 }
 
-// Residuals by the names of tensors, each as long as its tensor: those of which there are some.
-py::dict by_name(const Job& job, const std::vector<Part>& parts, const PartValues& values) {
-  py::dict named;
-  for (const Part& part : parts) {
+// By tensor: as many values as it has, 0 where there are none, or none at all.
+PartValues by_tensor(const Job& job, const PartValues& values) {
+  PartValues tensors(job.tensors.size());
+  for (const Part& part : job_parts(job)) {
     if (values[part.number].empty()) continue;
-    const TensorInfo& tensor = job.tensors[part.tensor];
-    const py::str name(tensor.name);
-    if (!named.contains(name)) {
-      py::array_t<float> zeros(static_cast<py::ssize_t>(tensor.elems()));
-      std::fill_n(zeros.mutable_data(), tensor.elems(), 0.0F);
-      named[name] = zeros;
-    }
-    const py::object held = named[name];
-    auto whole = py::cast<py::array_t<float>>(held);
-    std::ranges::copy(values[part.number], whole.mutable_data() + part.begin);
+    std::vector<float>& tensor = tensors[part.tensor];
+    tensor.resize(job.tensors[part.tensor].elems());
+    std::ranges::copy(values[part.number],
+                      tensor.begin() + static_cast<std::ptrdiff_t>(part.begin));
+  }
+  return tensors;
+}
+
+// The same by the names of tensors.
+py::dict by_name(const Job& job, const PartValues& values) {
+  const PartValues tensors = by_tensor(job, values);
+  py::dict named;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].empty()) continue;
+    named[py::str(job.tensors[i].name)] =
+        py::array_t<float>(static_cast<py::ssize_t>(tensors[i].size()), tensors[i].data());
   }
   return named;
 }
@@ -104,6 +110,46 @@ PartValues by_part(const Job& job, const std::vector<Part>& parts, const py::dic
     }
   }
   return values;
+}
+
+void no_update(const Part& /*part*/, std::span<const float> /*mean*/, std::span<float> /*delta*/) {
+  throw Error(ErrorCode::kInternal, "means were pulled");
+}
+
+// What the node of this rank keeps when the job begins: which residuals there are.
+NodeState first_state(const Job& job, int rank) {
+  const auto ends = make_in_process_network(job.workers);
+  return make_communicator(job, *ends.at(static_cast<std::size_t>(rank)), no_update)->state();
+}
+
+// The state of a node of a job with other codecs, or another exchange, in which nothing is lost.
+NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank) {
+  NodeState now = first_state(to, rank);
+  now.step = state.step;
+  const PartValues pushed = by_tensor(from, state.pushed);
+  const PartValues pulled = by_tensor(from, state.pulled);
+  const auto add = [](std::vector<float>& sums, const Part& part, const std::vector<float>& values,
+                      int times) {
+    for (std::size_t i = 0; i < sums.size() && !values.empty(); ++i) {
+      sums[i] += static_cast<float>(times) * values[part.begin + i];
+    }
+  };
+  for (const Part& part : job_parts(to)) {
+    std::vector<float>& kept = now.pushed[part.number];
+    std::vector<float>& served = now.pulled[part.number];
+    if (kept.empty() && !(pushed[part.tensor].empty() && pulled[part.tensor].empty())) {
+      refuse("there is something still to be sent of tensor '" + to.tensors[part.tensor].name +
+             "', and its new codec keeps nothing; take one that does, with ef=on");
+    }
+    add(kept, part, pushed[part.tensor], 1);
+    // A server's is of the mean.
+    if (served.empty()) {
+      add(kept, part, pulled[part.tensor], to.workers);
+    } else {
+      add(served, part, pulled[part.tensor], 1);
+    }
+  }
+  return now;
 }
 
 struct SavedState {
@@ -161,14 +207,11 @@ class MeanWorker {
   // (step, pushed, pulled)
   py::tuple state() {
     NodeState state;
-    std::vector<Part> parts;
     {
       const py::gil_scoped_release released;
       state = worker().state();
-      parts = job_parts(job_);
     }
-    return py::make_tuple(state.step, by_name(job_, parts, state.pushed),
-                          by_name(job_, parts, state.pulled));
+    return py::make_tuple(state.step, by_name(job_, state.pushed), by_name(job_, state.pulled));
   }
   // Whether the step it was in was begun, so that all ranks must join anew.
   [[nodiscard]] bool has_begun() const { return worker_ != nullptr; }
@@ -193,32 +236,29 @@ class MeanWorker {
     resume_ = std::move(nodes.at(own));
   }
 
+  // Between steps: goes on as the job of another worker, which has not met anyone, with what this
+  // one keeps. All ranks must join anew.
+  void change(int rank, const MeanWorker& other) {
+    const py::gil_scoped_release released;
+    NodeState state = moved(worker().state(), job_, other.job_, rank);
+    leave();
+    job_ = other.job_;
+    threads_ = other.threads_;
+    resume_ = std::move(state);
+  }
+
   // (bytes sent, bytes received, parts that were not finite, seconds in codecs, seconds waiting)
   [[nodiscard]] py::tuple counters() const {
-    const Counters counted = worker_ ? worker_->counters() : counted_;
-    const std::uint64_t sent = transport_ ? transport_->bytes_sent() : 0;
-    const std::uint64_t received = transport_ ? transport_->bytes_received() : 0;
-    return py::make_tuple(sent_before_ + sent, received_before_ + received,
-                          counted.not_finite_tensors,
-                          counted.encode_seconds + counted.decode_seconds, counted.wait_seconds);
+    const Counts counts = all_counts();
+    return py::make_tuple(counts.sent, counts.received, counts.not_finite, counts.codec_seconds,
+                          counts.wait_seconds);
   }
-  [[nodiscard]] std::vector<double> encoded_bytes() const {
-    return worker_ ? worker_->encoded_bytes() : encoded_;
-  }
+  [[nodiscard]] std::vector<double> encoded_bytes() const { return all_counts().encoded_bytes; }
 
   // Ends what others have of this worker; counters stay.
   void close() {
     const py::gil_scoped_release released;
-    if (worker_) {
-      counted_ = worker_->counters();
-      encoded_ = worker_->encoded_bytes();
-    }
-    worker_.reset();
-    pool_.reset();
-    if (!transport_) return;
-    sent_before_ += transport_->bytes_sent();
-    received_before_ += transport_->bytes_received();
-    transport_.reset();
+    leave();
   }
   void abort(const std::string& reason) {
     const py::gil_scoped_release released;
@@ -226,6 +266,43 @@ class MeanWorker {
   }
 
  private:
+  struct Counts {
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    std::uint64_t not_finite = 0;
+    double codec_seconds = 0;
+    double wait_seconds = 0;
+    std::vector<double> encoded_bytes;  // by tensor
+  };
+
+  // Those of networks that are gone, and of this one.
+  [[nodiscard]] Counts all_counts() const {
+    Counts counts = before_;
+    if (transport_) {
+      counts.sent += transport_->bytes_sent();
+      counts.received += transport_->bytes_received();
+    }
+    counts.encoded_bytes.resize(job_.tensors.size(), 0.0);
+    if (!worker_) return counts;
+    const Counters& now = worker_->counters();
+    counts.not_finite += now.not_finite_tensors;
+    counts.codec_seconds += now.encode_seconds + now.decode_seconds;
+    counts.wait_seconds += now.wait_seconds;
+    const std::vector<double> encoded = worker_->encoded_bytes();
+    std::ranges::transform(counts.encoded_bytes, encoded, counts.encoded_bytes.begin(),
+                           std::plus<>());
+    return counts;
+  }
+  void leave() {
+    Counts counts = all_counts();
+    worker_.reset();  // its server may still send
+    const Counts bytes = all_counts();
+    counts.sent = bytes.sent;
+    counts.received = bytes.received;
+    before_ = std::move(counts);
+    pool_.reset();
+    transport_.reset();
+  }
   // Made when it is first needed: until then a state may be loaded.
   Communicator& worker() {
     if (worker_) return *worker_;
@@ -233,11 +310,8 @@ class MeanWorker {
       throw Error(ErrorCode::kFailedPrecondition,
                   "the exchange of these gradients is closed; close it after the last step");
     }
-    const Update none = [](const Part&, std::span<const float>, std::span<float>) {
-      throw Error(ErrorCode::kInternal, "means were pulled");
-    };
     worker_ =
-        make_communicator(job_, *transport_, none, pool_.get(), resume_ ? &*resume_ : nullptr);
+        make_communicator(job_, *transport_, no_update, pool_.get(), resume_ ? &*resume_ : nullptr);
     resume_.reset();
     return *worker_;
   }
@@ -258,10 +332,7 @@ class MeanWorker {
   std::unique_ptr<Transport> transport_;
   std::optional<NodeState> resume_;
   std::unique_ptr<Communicator> worker_;
-  Counters counted_;
-  std::vector<double> encoded_;
-  std::uint64_t sent_before_ = 0;  // over networks that are gone
-  std::uint64_t received_before_ = 0;
+  Counts before_;
 };
 
 }  // namespace
@@ -301,6 +372,8 @@ One thread at a time, but for mean(), in which a second one may wait.)")
       .def("state", &MeanWorker::state, "(step, residuals pushed, residuals pulled), by name.")
       .def("load", &MeanWorker::load, py::arg("rank"), py::arg("ranks"), py::arg("states"),
            "Goes on after states of a job of so many ranks: this rank's own, or all in order.")
+      .def("change", &MeanWorker::change, py::arg("rank"), py::arg("other"),
+           "Goes on as the job of another, which has met nobody, with what this one keeps.")
       .def_property_readonly("has_begun", &MeanWorker::has_begun)
       .def_property_readonly("counters", &MeanWorker::counters)
       .def_property_readonly("encoded_bytes", &MeanWorker::encoded_bytes,

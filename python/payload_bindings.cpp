@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -34,7 +35,16 @@ py::bytes bytes_of(const Payload& payload) {
 
 std::string repr(const Payload& payload) {
   return "<tersewire.Payload of " + codec_text(payload.codec) + ", " +
-         std::to_string(payload.bytes.size()) + " bytes>";
+         std::to_string(payload.bytes.size()) + " bytes" +
+         (payload.not_finite ? ", not finite>" : ">");
+}
+
+bool is_equal(const Payload& a, const Payload& b) {
+  return a.codec == b.codec && a.not_finite == b.not_finite && std::ranges::equal(a.bytes, b.bytes);
+}
+
+py::tuple state_of(const Payload& payload) {
+  return py::make_tuple(codec_text(payload.codec), bytes_of(payload), payload.not_finite);
 }
 
 void bind_payload(py::module_& module) {
@@ -60,7 +70,12 @@ Nothing is checked but the name: decode() checks.)")
                     "Whether the tensor, or its sum with the residual, held a NaN or an infinity.")
       .def("__bytes__", &bytes_of)
       .def("__len__", [](const Payload& payload) { return payload.bytes.size(); })
-      .def("__repr__", &repr);
+      .def("__repr__", &repr)
+      .def("__eq__", &is_equal, py::is_operator())
+      .def("__hash__", [](const Payload& payload) { return py::hash(state_of(payload)); })
+      .def(py::pickle(&state_of, [](const py::tuple& state) {
+        return make_payload(state[0].cast<std::string>(), state[1], state[2].cast<bool>());
+      }));
 }
 
 void check(const Payload& payload, std::size_t elems) {

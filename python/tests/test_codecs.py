@@ -1,5 +1,7 @@
 """Every codec: there and back, what the residual keeps, and what a restart needs."""
 
+import copy
+import pickle
 import threading
 
 import numpy
@@ -248,3 +250,25 @@ def test_the_list_of_codecs():
     assert s.default == "1.25; paper: 1" and s.range and s.meaning and listed["3lc"].summary
     assert tersewire.Codec("3lc").id == listed["3lc"].id
     assert "3lc" in repr(tersewire.Codec("3lc"))
+
+
+def test_codecs_are_values():
+    codec = tersewire.Codec("3lc:s=1.75")
+    assert eval(repr(codec), {"tersewire": tersewire}) == codec  # noqa: S307
+    assert codec == tersewire.Codec("3lc:s=1.750") != tersewire.Codec("3lc")
+    assert codec != "3lc:s=1.75" and len({codec, tersewire.Codec("3lc:s=1.75")}) == 1
+    again = pickle.loads(pickle.dumps(codec))
+    assert again == codec and again is not codec and copy.deepcopy(codec) == codec
+
+
+def test_payloads_are_values():
+    encoder = tersewire.Codec("3lc").encoder(1000)
+    payload = encoder.encode(gradient(1000), 0)
+    again = pickle.loads(pickle.dumps(payload))
+    assert again == payload and hash(again) == hash(payload) and again is not payload
+    assert decoded(again, 1000).tolist() == decoded(payload, 1000).tolist()
+    assert payload != encoder.encode(gradient(1000), 1) and payload != bytes(payload)
+    assert tersewire.Payload("fp32", bytes(8)) != tersewire.Payload("topk", bytes(8))
+    told = pickle.loads(pickle.dumps(tersewire.Payload("fp32", bytes(8), not_finite=True)))
+    assert told.not_finite and told != tersewire.Payload("fp32", bytes(8))
+    assert repr(told) == "<tersewire.Payload of fp32, 8 bytes, not finite>"

@@ -112,6 +112,42 @@ def case_replicas_are_equal_and_little_is_sent():
             assert all(name in text for name, _ in model.module.named_parameters())
 
 
+def case_a_state_and_a_hook_are_as_register():
+    found = []
+    for paired in (False, True):
+        model = wrapped()
+        if paired:
+            state = tersewire.torch.HookState("3lc:s=1.75", seed=5)
+            model.register_comm_hook(state, tersewire.torch.hook)
+        else:
+            hook = tersewire.torch.register(model, "3lc:s=1.75", seed=5)
+        found.append(train(model, range(3)))
+    assert torch.equal(*found)
+    assert state.hook.counters.steps == 3
+    names = [name for name, _ in model.module.named_parameters()]
+    assert all(name in state.hook.summary() for name in names)
+    assert state.hook.state_dict()["pushed"].keys() == hook.state_dict()["pushed"].keys()
+
+
+def case_the_lines_of_the_readme_are_all_there_is():
+    _, lines, *_ = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(),
+                              re.MULTILINE | re.DOTALL)
+    model = wrapped()
+    exec(compile(lines, "README.md", "exec"), {"model": model})
+    check_replicas(train(model, range(2)))
+    with pytest.raises(RuntimeError):  # a model takes one hook
+        tersewire.torch.register(model)
+
+
+def case_a_logger_hears_of_each_step():
+    model = wrapped()
+    heard = []
+    hook = tersewire.torch.register(model, on_step=heard.append)
+    train(model, range(3))
+    assert [counters.steps for counters in heard] == [1, 2, 3]
+    assert heard[-1].gradient_bytes == hook.counters.gradient_bytes
+
+
 def total_residual(hook, name):
     """What all ranks together still have to send, as a part of the mean."""
     state = hook.state_dict()
@@ -121,28 +157,53 @@ def total_residual(hook, name):
     return sum(ranks) / (len(ranks) if name == "pushed" else 1)
 
 
-def case_nothing_is_lost():
+def check_nothing_is_lost(before_step, codec="3lc:s=1.75", **settings):
     """What was applied and what is kept are the gradients, for a model that is linear."""
+    model = DistributedDataParallel(torch.nn.Linear(200, 300, bias=False))
+    hook = tersewire.torch.register(model, codec, policy="", **settings)
+    true, applied = 0, 0
+    for step in range(STEPS):
+        before_step(hook, step)
+        inputs = [torch.randn(5, 200, generator=torch.Generator().manual_seed(
+            10 * step + rank)) for rank in range(dist.get_world_size())]
+        model.zero_grad()
+        weights = torch.arange(1.0, 301)
+        (model(inputs[dist.get_rank()]) * weights).sum().backward()
+        applied = applied + model.module.weight.grad.flatten()
+        gradients = [torch.outer(weights, x.sum(0)).flatten() for x in inputs]
+        true = true + sum(gradients) / len(gradients)
+    kept = total_residual(hook, "pushed")
+    if hook.state_dict()["exchange"] == "gradient-server":
+        # A rank knows its own shard alone; the others' elements are 0.
+        kept = kept + total_residual(hook, "pulled")
+    largest = true.abs().max().item()
+    torch.testing.assert_close(applied + kept, true, rtol=0, atol=1e-4 * largest)
+    assert kept.abs().max() > 0.01 * largest
+    return hook
+
+
+def case_nothing_is_lost():
     for exchange in ACCUMULATING:
-        model = DistributedDataParallel(torch.nn.Linear(200, 300, bias=False))
-        hook = tersewire.torch.register(model, "3lc:s=1.75", policy="", exchange=exchange)
-        true, applied = 0, 0
-        for step in range(STEPS):
-            inputs = [torch.randn(5, 200, generator=torch.Generator().manual_seed(
-                10 * step + rank)) for rank in range(dist.get_world_size())]
-            model.zero_grad()
-            weights = torch.arange(1.0, 301)
-            (model(inputs[dist.get_rank()]) * weights).sum().backward()
-            applied = applied + model.module.weight.grad.flatten()
-            gradients = [torch.outer(weights, x.sum(0)).flatten() for x in inputs]
-            true = true + sum(gradients) / len(gradients)
-        kept = total_residual(hook, "pushed")
-        if exchange == "gradient-server":
-            # A rank knows its own shard alone; the others' elements are 0.
-            kept = kept + total_residual(hook, "pulled")
-        largest = true.abs().max().item()
-        torch.testing.assert_close(applied + kept, true, rtol=0, atol=1e-4 * largest)
-        assert kept.abs().max() > 0.01 * largest
+        check_nothing_is_lost(lambda hook, step: None, exchange=exchange)
+
+
+def case_nothing_is_lost_where_settings_change():
+    for before, after in (({"codec": "3lc:s=1.75"}, {"codec": "topk:fraction=0.1"}),
+                          ({"codec": "fp32"}, {"codec": "3lc:s=1.75", "threads": 1}),
+                          ({"exchange": "all-gather"}, {"exchange": "gradient-server"}),
+                          ({"exchange": "gradient-server"}, {"exchange": "all-gather"})):
+        hook = check_nothing_is_lost(
+            lambda hook, step: hook.change(**after) if step == 3 else None,  # noqa: B023
+            **before)
+        assert hook.counters.steps == STEPS == hook.state_dict()["step"]
+        assert hook.state_dict()["exchange"] == after.get("exchange", hook.state_dict()["exchange"])
+        for mistake, match in (({"codec": "fp32"}, "its new codec keeps nothing"),
+                               ({"warm_up_steps": -1}, "cannot be")):
+            with pytest.raises(tersewire.Error, match=match):
+                hook.change(**mistake)
+    if dist.get_world_size() > 1:
+        sizes = on_all_ranks(torch.tensor([hook.counters.sent_bytes]))
+        assert min(sizes) > 4 * 60000 * 3 / 50  # of both networks
 
 
 def case_shared_scalers_make_means_of_whole_numbers():
@@ -322,6 +383,12 @@ def case_ranks_that_differ_are_refused():
             tersewire.torch.register(wrapped(), codec)
 
 
+def case_sparse_gradients_are_refused():
+    model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Embedding(9, 3, sparse=True)))
+    with pytest.raises(tersewire.Error, match="module '0' has sparse gradients"):
+        tersewire.torch.register(model)
+
+
 def case_a_model_that_is_not_wrapped_is_refused():
     with pytest.raises(tersewire.Error, match="wrap the model in DistributedDataParallel first"):
         tersewire.torch.register(Net())
@@ -408,6 +475,7 @@ def case_arguments_that_cannot_be_are_refused():
     for match, options in (("warm_up_steps='10' cannot be", {"warm_up_steps": "10"}),
                            ("warm_up_steps=-5 cannot be", {"warm_up_steps": -5}),
                            ("loss_scale=1024.0 cannot be called", {"loss_scale": 1024.0}),
+                           ("on_step=3 cannot be called", {"on_step": 3}),
                            ("threads=0 cannot be", {"threads": 0}),
                            ("timeout=4 cannot be", {"timeout": 4}),
                            ("no exchange 'pigeon'", {"exchange": "pigeon"}),

@@ -16,6 +16,14 @@ def test_the_example_of_the_documentation_runs(capsys):
     assert printed.count("bits a value") == 3 and "'s': 1.75" in printed
 
 
+def test_the_example_of_the_readme_runs():
+    example, *_ = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(),
+                             re.MULTILINE | re.DOTALL)
+    names = {}
+    exec(compile(example, "README.md", "exec"), names)
+    assert numpy.allclose(names["total"] + names["encoder"].residual, names["gradient"], atol=1e-5)
+
+
 def test_the_example_of_the_package_runs():
     names = {"tersewire": tersewire, "gradient": numpy.ones(10, "f4"), "step": 0,
              "total": numpy.zeros(10, "f4")}

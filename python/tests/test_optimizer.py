@@ -299,8 +299,25 @@ def case_mistakes_are_refused():
     embedding = torch.nn.Embedding(10, 30, sparse=True)
     sparse = DistributedOptimizer(torch.optim.SGD(embedding.parameters(), lr=1))
     embedding(torch.tensor([1])).sum().backward()
-    refused("is sparse", sparse.step)
+    refused("pass sparse_as_dense=True", sparse.step)
     sparse.averager.close()
+
+
+def case_sparse_gradients_are_made_dense():
+    found = []
+    for sparse in (False, True):
+        torch.manual_seed(1)
+        embedding = torch.nn.Embedding(10, 30, sparse=sparse)
+        optimizer = DistributedOptimizer(torch.optim.SGD(embedding.parameters(), lr=1),
+                                         codec="fp32", sparse_as_dense=sparse)
+        for step in range(3):
+            optimizer.zero_grad()
+            embedding(torch.tensor([step, dist.get_rank(), step])).square().sum().backward()
+            optimizer.step()
+        found.append(embedding.weight.detach())
+        assert optimizer.averager.counters.steps == 3
+        optimizer.averager.close()
+    assert torch.equal(*found)
 
 
 CASES = [case for name, case in sorted(globals().items()) if name.startswith("case_")]

@@ -6,6 +6,8 @@ import pathlib
 import pickle
 import re
 
+import pytest
+
 import tersewire
 from support import ROOT
 from tersewire import ErrorCode, _core
@@ -63,6 +65,34 @@ def test_the_stub_says_what_the_module_has():
     for name, node in stubs.items():
         check = check_class if isinstance(node, ast.ClassDef) else check_function
         check(node, getattr(_core, name))
+
+
+def literals():
+    """{name: what the stub's Literal of it lists}"""
+    return {node.targets[0].id: ast.literal_eval(node.value.slice) for node in STUB.body
+            if isinstance(node, ast.Assign) and getattr(node.value, "value", None)
+            and getattr(node.value.value, "id", None) == "Literal"}
+
+
+def listed(call):
+    """The words of the sentence that refuses one."""
+    with pytest.raises(tersewire.Error) as raised:
+        call()
+    return re.findall(r"[a-z]+", str(raised.value).split(";")[1])
+
+
+def test_its_literals_are_what_there_is():
+    found = literals()
+    assert set(found) == {"_CodecName", "_TensorKind", "_MessageKind", "_DType"}
+    names = {codec.name for codec in tersewire.codecs()}
+    assert set(found["_CodecName"]) == names | {"levels", "contributors"}
+    kinds = listed(lambda: tersewire.TensorInfo("t", (1,), "dence"))
+    assert set(found["_TensorKind"]) == set(kinds) - {"use", "or"}
+    messages = listed(lambda: tersewire.pack("puhs", []))
+    assert set(found["_MessageKind"]) == set(messages) - {"take", "one", "of"}
+    for dtype in found["_DType"]:
+        payload = tersewire.Payload("fp32", bytes(4))
+        assert tersewire.Frame(0, payload, shape=(1,), dtype=dtype).dtype == dtype
 
 
 def test_the_package_names_all_of_it():

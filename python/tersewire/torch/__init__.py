@@ -11,7 +11,7 @@ docs/python.md has more.
 """
 
 from ._averager import Counters, GradientAverager, summary
-from ._hook import Hook, register
+from ._hook import Hook, HookState, hook, register
 from ._optimizer import DistributedOptimizer, broadcast_optimizer_state, broadcast_parameters
 
 __all__ = [
@@ -19,8 +19,10 @@ __all__ = [
     "DistributedOptimizer",
     "GradientAverager",
     "Hook",
+    "HookState",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "hook",
     "register",
     "summary",
 ]

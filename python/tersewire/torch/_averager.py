@@ -1,5 +1,6 @@
 """Averages gradients over ranks, compressed: what register() and DistributedOptimizer share."""
 
+import dataclasses
 import os
 import time
 import weakref
@@ -46,31 +47,47 @@ class GradientAverager:
                  settings: Settings) -> None:
         settings.check()
         self._infos = list(infos)
-        self._codecs = tersewire.choose_codecs(settings.policy, settings.codec_text, self._infos)
-        self._loss_scale = settings.loss_scale
+        self._group = group
         self.rank = dist.get_rank(group)  # among those that exchange gradients
         self._ranks = dist.get_world_size(group)
-        self._exchange = settings.exchange_for(self._ranks, self._codecs)
         self._steps_here = 0  # without those before a restart
         self._gradient_bytes = 0
         self._exchange_seconds = 0.0
         self._last_state: Any = None
-
-        def make_worker(threads: int) -> _core._MeanWorker:
-            return _core._MeanWorker(
-                self._infos, self._exchange, self._ranks, settings.codec_text, settings.policy,
-                settings.seed, settings.warm_up_steps,
-                (settings.timeout or timeout_of(group)).total_seconds(), threads)
-
-        make_worker(1)  # refuses a job that makes no sense, before ranks meet
-        ranks_here, self._join = meet(group, settings, [
-            (info.name, info.shape, codec.text) for info, codec in zip(self._infos, self._codecs)])
-        threads = settings.threads or max(1, len(os.sched_getaffinity(0)) // ranks_here)
-        self._worker = make_worker(threads)
+        self._worker = self._meet(settings)
         self._join(self._worker)
         # Nothing that it needs refers to this object, which may go without close().
         self._end = weakref.finalize(self, _core._MeanWorker.close, self._worker)
         _averagers.append(weakref.ref(self))
+
+    def _meet(self, settings: Settings) -> _core._MeanWorker:
+        """Agrees with the other ranks on settings; the worker for them has yet to join theirs."""
+        settings.check()
+        codecs = tersewire.choose_codecs(settings.policy, settings.codec_text, self._infos)
+        exchange = settings.exchange_for(self._ranks, codecs)
+
+        def make_worker(threads: int) -> _core._MeanWorker:
+            return _core._MeanWorker(
+                self._infos, exchange, self._ranks, settings.codec_text, settings.policy,
+                settings.seed, settings.warm_up_steps,
+                (settings.timeout or timeout_of(self._group)).total_seconds(), threads)
+
+        make_worker(1)  # refuses a job that makes no sense, before ranks meet
+        ranks_here, self._join = meet(self._group, settings, [
+            (info.name, info.shape, codec.text) for info, codec in zip(self._infos, codecs)])
+        self._settings, self._codecs, self._exchange = settings, codecs, exchange
+        return make_worker(
+            settings.threads or max(1, len(os.sched_getaffinity(0)) // ranks_here))
+
+    def change(self, **settings: Any) -> None:
+        """Goes on with other settings: those of register(), codec and policy among them.
+
+        Between steps, on every rank. What is still to be sent stays: Error (kInvalidArgument) for
+        a codec that keeps nothing where the one before did, such as fp32; take one with ef=on.
+        """
+        self._check_open()
+        self._worker.change(self.rank, self._meet(dataclasses.replace(self._settings, **settings)))
+        self._join(self._worker)
 
     @property
     def counters(self) -> Counters:
@@ -86,13 +103,14 @@ class GradientAverager:
                    says which skipped a step that others take
         """
         begin = time.perf_counter()
-        scale = self._begin_step()
+        self._check_open()
         self._worker.begin_step()
         self._worker.say_skipped(skipped)
-        bucket = Bucket(gradients, self._stretches(range(len(self._infos))), scale)
+        bucket = Bucket(gradients, self._stretches(range(len(self._infos))), self._scale())
         bucket.push(self._worker)
         bucket.mean(self._worker)
-        self._end_step(begin, bucket)
+        self._count(begin, bucket)
+        self._end_step()
 
     def summary(self) -> str:
         """A table: what each parameter's gradients took, and what they would in float32."""
@@ -166,16 +184,19 @@ class GradientAverager:
             pass
         self._end()
 
-    def _begin_step(self) -> float:
-        """Returns the loss scale: residuals are of gradients without it."""
+    def _check_open(self) -> None:
         if not self._end.alive:
             raise Error(ErrorCode.kFailedPrecondition,
                         "the averager of these gradients is closed; close it after the last step")
-        return self._loss_scale() if self._loss_scale else 1.0
 
-    def _end_step(self, began: float, bucket: "Bucket") -> None:
-        self._count(began, bucket)
+    def _scale(self) -> float:
+        """The loss's: residuals are of gradients without it."""
+        return self._settings.loss_scale() if self._settings.loss_scale else 1.0
+
+    def _end_step(self) -> None:
         self._steps_here += 1
+        if self._settings.on_step:
+            self._settings.on_step(self.counters)
 
     def _count(self, began: float, bucket: "Bucket") -> None:
         self._gradient_bytes += _FLOAT_BYTES * bucket.buffer.numel()

@@ -15,9 +15,9 @@ import torch.distributed as dist
 import tersewire
 from tersewire import _core
 
-from ._averager import Bucket, GradientAverager
+from ._averager import Bucket, Counters, GradientAverager
 from ._settings import Settings
-from ._tensors import refuse, tensor_infos
+from ._tensors import ddp_of, refuse, tensor_infos
 
 _LAST_SECONDS = 10
 
@@ -84,9 +84,11 @@ class _Threads:
         for last_words in (None, "a rank ended its hook within a step"):
             if last_words:  # one that waits for ranks that are gone waits in vain
                 self.worker.abort(last_words)
-            for thread in self._threads:
+            # One of them may be who collects a hook that is no longer used.
+            others = [thread for thread in self._threads if thread is not threading.current_thread()]
+            for thread in others:
                 thread.join(_LAST_SECONDS)
-            if not any(thread.is_alive() for thread in self._threads):
+            if not any(thread.is_alive() for thread in others):
                 break
         self.worker.close()
 
@@ -108,17 +110,13 @@ class Hook(GradientAverager):
         self._end.detach()
         self._threads = _Threads(self._worker)
         self._end = weakref.finalize(self, _Threads.close, self._threads)
-        self._scale = 1.0
-        try:
-            model.register_comm_hook(None, self._on_bucket)
-        except BaseException:  # a model takes one hook
-            self.close()
-            raise
+        self._scale_now = 1.0
 
     # Called by the backward pass, bucket by bucket in the same order on every rank.
-    def _on_bucket(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
-            self._scale, self._tasks = self._begin_step(), []
+            self._check_open()
+            self._scale_now, self._tasks = self._scale(), []
         buffer, began = bucket.buffer(), time.perf_counter()
         devices, stream = [], None
         if buffer.is_cuda:
@@ -127,7 +125,7 @@ class Hook(GradientAverager):
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         stretches = self._stretches([self._numbers[p] for p in bucket.parameters()])
         self._tasks.append(
-            _Task(bucket.index() == 0, Bucket(buffer, stretches, self._scale), future, stream,
+            _Task(bucket.index() == 0, Bucket(buffer, stretches, self._scale_now), future, stream,
                   lambda done: self._count(began, done)))
         self._threads.pushes.put(self._tasks[-1])
         if bucket.is_last():
@@ -139,10 +137,10 @@ class Hook(GradientAverager):
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.future.wait()
-        self._steps_here += 1
         if self._finds_unused:
             before = [(p.grad, 0 if p.grad is None else p.grad._version) for p in self._parameters]
             _after_backward(functools.partial(self._give_back, tasks, before))
+        _after_backward(self._end_step)
 
     def _give_back(self, tasks: List[_Task],
                    before: List[Tuple[Optional[torch.Tensor], int]]) -> None:
@@ -152,6 +150,33 @@ class Hook(GradientAverager):
                   and (grad is None or grad._version == version and not self._grads_are_views)}
         for task in tasks:
             task.bucket.give_back(self._worker, unused)
+
+
+class HookState:
+    """For model.register_comm_hook(HookState("3lc"), hook), as Lightning and Accelerate have it.
+
+    Takes what register() takes but for the model, which it meets in the first backward pass; there
+    need not be a process group before. `hook` is then what register() returns.
+    """
+
+    def __init__(self, codec: Union[str, tersewire.Codec] = "3lc", **settings: Any) -> None:
+        self._settings = Settings(codec, **settings)
+        self.hook: Optional[Hook] = None
+
+    def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if self.hook is None:
+            model = ddp_of(bucket.parameters()[0])
+            if model is None:
+                refuse("no DistributedDataParallel has this bucket's parameters; keep the model "
+                       "that the hook was registered with")
+            self.hook = Hook(model, self._settings)
+        return self.hook._on_bucket(bucket)
+
+
+def hook(state: Union[Hook, HookState],
+         bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The communication hook itself; HookState says how to register it."""
+    return state._on_bucket(bucket)
 
 
 def _after_backward(call: Callable[[], None]) -> None:
@@ -164,7 +189,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
              policy: str = "auto", exchange: Optional[str] = None, seed: int = 0,
              warm_up_steps: int = 0, loss_scale: Optional[Callable[[], float]] = None,
              threads: Optional[int] = None,
-             timeout: Optional[datetime.timedelta] = None) -> Hook:
+             timeout: Optional[datetime.timedelta] = None,
+             on_step: Optional[Callable[[Counters], None]] = None) -> Hook:
     """Has a model that is wrapped in DistributedDataParallel exchange compressed gradients.
 
     model          trained on the CPU or on a GPU, from which buckets are copied to the CPU, where
@@ -187,12 +213,19 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
                    process may use, over the ranks of this machine. The bytes do not depend on them
     timeout        how long a rank waits for another that is silent, or sends nothing; by default
                    that of the model's process group
+    on_step        called with the counters after each step, on this rank alone: for a logger
 
     What is not sent in a step is added to the parameter's next gradient, whatever bucket it is in.
-    The training loop stays as it is. Returns a Hook with counters, summary(), state_dict() and
-    close(). Raises Error (kInvalidArgument) where ranks differ, an argument makes no sense or the
+    The training loop stays as it is. Returns a Hook with counters, summary(), change(),
+    state_dict() and close(). Raises Error (kInvalidArgument) where ranks differ, an argument makes no sense or the
     model is not wrapped. After an error in a backward pass the job is over on every rank, with
     that error.
     """
-    return Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale,
-                                threads, timeout))
+    made = Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads,
+                                timeout, on_step))
+    try:
+        model.register_comm_hook(made, hook)
+    except BaseException:  # a model takes one hook
+        made.close()
+        raise
+    return made

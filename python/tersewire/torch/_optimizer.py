@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import functools
-import gc
 import itertools
 from typing import (
     Any,
@@ -23,9 +22,9 @@ import torch.distributed as dist
 import tersewire
 from tersewire import Error, ErrorCode
 
-from ._averager import GradientAverager
+from ._averager import Counters, GradientAverager
 from ._settings import Settings
-from ._tensors import kind_of, refuse, tensor_info
+from ._tensors import ddp_of, kind_of, refuse, tensor_info
 
 
 class _AveragesFirst:
@@ -34,6 +33,7 @@ class _AveragesFirst:
     averager: GradientAverager
     _parameters: List[torch.Tensor]
     _buffer: torch.Tensor  # the gradients of all parameters, one behind the other
+    _sparse_as_dense: bool
     _averaged: bool  # since the last step
     _skipped: int  # steps
     _first: Optional[torch.Tensor]  # parameter that got a gradient since the last average
@@ -61,8 +61,10 @@ class _AveragesFirst:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             if parameter.grad.is_sparse:
-                refuse(f"a gradient of shape {tuple(parameter.shape)} is sparse; make its "
-                       "embedding with sparse=False")
+                if not self._sparse_as_dense:
+                    refuse(f"a gradient of shape {tuple(parameter.shape)} is sparse; make its "
+                           "embedding with sparse=False, or pass sparse_as_dense=True")
+                parameter.grad = parameter.grad.to_dense()
             values.copy_(parameter.grad)
         self.averager.average(self._buffer, self._skipped)
         self._first = None
@@ -109,7 +111,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         exchange: Optional[str] = None, seed: int = 0, warm_up_steps: int = 0,
         loss_scale: Optional[Callable[[], float]] = None, threads: Optional[int] = None,
         timeout: Optional[datetime.timedelta] = None,
-        group: Optional[dist.ProcessGroup] = None) -> Any:
+        on_step: Optional[Callable[[Counters], None]] = None,
+        group: Optional[dist.ProcessGroup] = None, sparse_as_dense: bool = False) -> Any:
     """Has an optimizer average compressed gradients over all ranks before each step.
 
     optimizer         of a model that is not in DistributedDataParallel, on the CPU or on a GPU,
@@ -118,6 +121,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     named_parameters  model.named_parameters(): the names for summary() and states. Without them
                       parameters are numbered
     group             whose ranks take part; all of them without it
+    sparse_as_dense   whether sparse gradients are made dense; they are refused otherwise
     others            as those of register(), which exchanges while the backward pass goes on;
                       this one exchanges in step(). Policies see a parameter's kind by its shape
 
@@ -137,19 +141,21 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
             refuse(f"a {type(optimizer).__name__} has '{name}' for itself, which would be "
                    "overwritten; wrap the optimizer within it")
     named = _named(optimizer, named_parameters)
-    if all(name.startswith("module.") for name, _ in named) and _is_averaged(named[0][1]):
+    if all(name.startswith("module.") for name, _ in named) and ddp_of(named[0][1]):
         refuse("these are the parameters of a model in DistributedDataParallel, which averages "
                "gradients itself; use register(), or the model within it")
     infos = [tensor_info(name, parameter, kind_of(name, parameter)) for name, parameter in named]
     averager = GradientAverager(
         infos, group or dist.group.WORLD,
-        Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout))
+        Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
+                 on_step))
     own = type(optimizer)
     optimizer.__class__ = type(own.__name__, (_AveragesFirst, own), {})
     wrapped: Any = optimizer
     wrapped.averager = averager
     wrapped._parameters = [parameter for _, parameter in named]
     wrapped._buffer = torch.empty(sum(parameter.numel() for _, parameter in named))
+    wrapped._sparse_as_dense = sparse_as_dense
     wrapped._averaged, wrapped._skipped, wrapped._first = False, 0, None
     for parameter in wrapped._parameters:
         parameter.register_hook(functools.partial(wrapped._note, parameter))
@@ -161,13 +167,6 @@ def _has_some(gradient: Optional[torch.Tensor]) -> bool:
     if gradient is None:
         return False
     return bool((gradient._values() if gradient.is_sparse else gradient).any())
-
-
-def _is_averaged(parameter: torch.Tensor) -> bool:
-    """Whether there is a DistributedDataParallel that has it, which nothing tells but looking."""
-    return any(parameter is own for found in gc.get_objects()
-               if issubclass(type(found), torch.nn.parallel.DistributedDataParallel)
-               for own in found.parameters())
 
 
 def _trained(optimizer: Any) -> List[torch.Tensor]:

@@ -26,14 +26,15 @@ _SIOCGIFADDR = 0x8915  # Linux: an interface's address
 class Settings:
     """register() says what they are."""
 
-    codec: Union[str, tersewire.Codec]
-    policy: str
-    exchange: Optional[str]
-    seed: int
-    warm_up_steps: int
-    loss_scale: Optional[Callable[[], float]]
-    threads: Optional[int]
-    timeout: Optional[datetime.timedelta]
+    codec: Union[str, tersewire.Codec] = "3lc"
+    policy: str = "auto"
+    exchange: Optional[str] = None
+    seed: int = 0
+    warm_up_steps: int = 0
+    loss_scale: Optional[Callable[[], float]] = None
+    threads: Optional[int] = None
+    timeout: Optional[datetime.timedelta] = None
+    on_step: Optional[Callable[[Any], None]] = None
 
     def check(self) -> None:
         if not dist.is_initialized():
@@ -51,9 +52,11 @@ class Settings:
             if not isinstance(value, kinds) or isinstance(value, bool) or (
                     isinstance(value, int) and value < least):
                 refuse(f"{name}={value!r} cannot be; pass {what}")
-        if self.loss_scale is not None and not callable(self.loss_scale):
-            refuse(f"loss_scale={self.loss_scale!r} cannot be called; pass what returns the "
-                   "factor, as scaler.get_scale")
+        for name, what in (("loss_scale", "returns the factor, as scaler.get_scale"),
+                           ("on_step", "takes Counters")):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                refuse(f"{name}={value!r} cannot be called; pass what {what}")
 
     @property
     def codec_text(self) -> str:
@@ -99,7 +102,8 @@ def meet(group: dist.ProcessGroup, settings: Settings, job: Any) -> Tuple[int, C
     # Namespaces of one machine are as far apart as machines.
     machine = socket.gethostname(), os.stat("/proc/self/ns/net").st_ino
     # A function cannot travel, and each rank has its own, as of threads.
-    own = dataclasses.replace(settings, codec=settings.codec_text, loss_scale=None, threads=None)
+    own = dataclasses.replace(settings, codec=settings.codec_text, loss_scale=None, threads=None,
+                              on_step=None)
     told = _gather(group, (machine, tersewire.__version__, own, job))
     for rank, (_, *others) in enumerate(told):
         if others != list(told[0][1:]):

@@ -1,8 +1,10 @@
 """The parameters of a model as tensors of a job."""
 
-from typing import List
+import gc
+from typing import List, Optional
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 import tersewire
 from tersewire import Error, ErrorCode
@@ -51,12 +53,24 @@ def tensor_info(name: str, parameter: torch.Tensor, kind: str) -> tersewire.Tens
 def tensor_infos(model: torch.nn.Module) -> List[tersewire.TensorInfo]:
     """The parameters that are trained, in the order of named_parameters()."""
     modules = dict(model.named_modules())
+    for path, module in modules.items():
+        if getattr(module, "sparse", False) is True:
+            refuse(f"module '{path}' has sparse gradients, which no codec takes; make it with "
+                   "sparse=False")
     infos = []
     for path, parameter in model.named_parameters():
         if parameter.requires_grad:
             module, _, name = path.rpartition(".")
             infos.append(tensor_info(path, parameter, _kind(modules[module], name)))
     return infos
+
+
+def ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
+    """The one that has it, where there is one, which nothing tells but looking."""
+    found = (model for model in gc.get_objects()
+             if issubclass(type(model), DistributedDataParallel)
+             and any(parameter is own for own in model.parameters()))
+    return next(found, None)
 
 
 def elems_of(info: tersewire.TensorInfo) -> int:
