@@ -119,12 +119,20 @@ std::vector<System> systems() {
       {"inceptionn_tree", small_job("aggregator-tree:fan-in=2", "3lc")},
       {"adacomp", small_job("all-gather", "adacomp")},
       {"oland_raj", small_job("weight-average:every=3", "oland-raj:ef=on")},
-      {"local_steps_and_adam", small_job("parameter-server", "topk")}};
+      {"local_steps_and_adam", small_job("parameter-server", "topk")},
+      {"local_updates_of_workers", small_job("all-gather", "3lc")},
+      {"local_updates_and_adam", small_job("parameter-server", "int8:ef=on")}};
   systems[1].config.servers = Job::kColocated;
-  systems.back().config.local_steps = 2;
-  systems.back().config.optimizer = "adam";
-  systems.back().config.learning_rate = 0.001;
-  systems.back().config.ema = 0.9;
+  systems[7].config.local_steps = 2;
+  systems[8].config.local_updates = 3;
+  systems[9].config.local_updates = 2;
+  systems[9].config.outer = "sgd:lr=0.9,momentum=0.5";
+  systems[9].config.clip = 1;
+  for (const std::size_t adam : {7U, 9U}) {
+    systems[adam].config.optimizer = "adam";
+    systems[adam].config.learning_rate = 0.001;
+    systems[adam].config.ema = 0.9;
+  }
   return systems;
 }
 
@@ -414,6 +422,22 @@ TEST(Checkpoints, NeedAMultipleOfLocalSteps) {
   TrainConfig config = small_job("parameter-server", "3lc");
   config.local_steps = 4;
   EXPECT_THROW(train(config, small_data(), {}), Error);
+}
+
+// Not worker 0's alone: each has learned from other batches.
+TEST(Checkpoints, HoldEveryWorkersOwnOptimizer) {
+  TrainConfig config = small_job("parameter-server", "3lc");
+  config.local_updates = 3;
+  Checkpoints saved(config);
+  train(config, small_data(), saved.hooks());
+  const auto nodes = saved.nodes_after(kBetween);
+  for (const NodeCheckpoint& node : nodes) {
+    EXPECT_EQ(node.arrays.contains("local-momentum/fc1.bias"), node.rank < config.workers);
+    // The outer optimizer's, where the model is owned.
+    EXPECT_EQ(node.arrays.contains("momentum/fc1.bias"), node.rank == config.workers);
+  }
+  EXPECT_NE(nodes[0].arrays.at("local-momentum/fc1.bias").values,
+            nodes[1].arrays.at("local-momentum/fc1.bias").values);
 }
 
 }  // namespace

@@ -898,6 +898,27 @@ class Train(CommandLineTest):
         refused = self.train("none", "--raw-from-all", "--backup-workers", "1")
         self.assert_refused(refused, 2, "use 0 backup workers")
 
+    def test_local_updates(self):
+        summary = json.loads(self.train("plain", "--steps", "12", "--local-updates", "5").stdout)
+        self.assertEqual(summary["validation_loss"], summary["test_loss"])
+        config = json.loads(self.read("plain/config.json"))
+        self.assertEqual([config["local_updates"], config["outer"]],
+                         [5, "nesterov:lr=0.7,momentum=0.9"])
+        other = json.loads(self.train("other", "--steps", "12", "--local-updates", "5", "--outer",
+                                      "sgd:lr=1").stdout)
+        self.assertNotEqual(other["parameters_checksum"], summary["parameters_checksum"])
+        self.assertEqual(json.loads(self.read("other/config.json"))["outer"], "sgd:lr=1")
+        for arguments, word in [
+            (["--local-updates", "5", "--local-steps", "2"], "use one of the two"),
+            (["--outer", "sgd:lr=1"], "give it local updates"),
+            (["--local-updates", "5", "--outer", "adam"], "'adam'"),
+            (["--local-updates", "5", "--outer", "sgd:lr=none"], "'none'"),
+            (["--local-updates", "-1"], "--local-updates"),
+            (["--local-updates", "5", "--exchange", "weight-average"], "every=5"),
+        ]:
+            with self.subTest(arguments=arguments):
+                self.assert_refused(self.train("none", *arguments), 2, word)
+
     def test_the_moving_average_is_what_was_tested(self):
         result = run("train", *self.JOB, "--steps", "12", "--ema", "0.9", "--out", self.path("run"))
         self.assertIn(b"moving average of the parameters (decay 0.9)", result.stdout)
@@ -954,6 +975,7 @@ class Train(CommandLineTest):
             (3, [*self.JOB, "--exchange", "gradient-server"]),
             (3, self.RING),
             (2, [*self.JOB, "--servers", "colocated", "--local-steps", "4"]),
+            (3, [*self.JOB, "--local-updates", "4", "--outer", "sgd:lr=1"]),
         ]
         for i, (ranks, job) in enumerate(cases):
             with self.subTest(job=job):

@@ -171,6 +171,16 @@ TEST(Optimizer, SgdFollowsItsFormula) {
   }
 }
 
+// As torch has it: a look ahead along the new velocity.
+TEST(Optimizer, NesterovFollowsItsFormula) {
+  std::vector<double> velocity(kValues);
+  expect_to_follow({.kind = OptimizerSettings::Kind::kNesterov, .momentum = 0.9},
+                   [&](double& value, double gradient, double rate, std::size_t i, int /*step*/) {
+                     velocity[i] = 0.9 * velocity[i] + gradient;
+                     value -= rate * (gradient + 0.9 * velocity[i]);
+                   });
+}
+
 class EveryAdam : public ::testing::TestWithParam<OptimizerSettings::Kind> {};
 
 INSTANTIATE_TEST_SUITE_P(Optimizer, EveryAdam,
@@ -340,8 +350,9 @@ TEST(Descent, ValuesAndAveragesAreExchangedAndExchangedBack) {
 }
 
 TEST(Descent, ResumesToTheBit) {
-  for (const char* optimizer : {"sgd", "adam", "adamw"}) {
+  for (const char* optimizer : {"sgd", "nesterov", "adam", "adamw"}) {
     for (const double momentum : {0.0, 0.9}) {
+      if (optimizer == std::string("nesterov") && momentum == 0) continue;
       SCOPED_TRACE(optimizer + std::to_string(momentum));
       TrainConfig config = plain_config();
       config.optimizer = optimizer;

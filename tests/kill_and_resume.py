@@ -4,7 +4,7 @@ against runs that were left alone.
 
 usage: kill_and_resume.py PATH_TO_TERSEWIRE [--runs N] [--kills N] [--seed N]
 
-Each run is of one of nine set-ups in turn. It is ended --kills times at random steps, each time by
+Each run is of one of ten set-ups in turn. It is ended --kills times at random steps, each time by
 a random signal, and started again with --resume-or-start. Its model, loss and accuracy must come
 out as if nothing had happened, to the bit, and its record must hold every step once. Prints a
 tally. Ends with 1 where something was not so, and keeps the directory.
@@ -33,6 +33,8 @@ SET_UPS = {
     "servers on the workers' nodes": "--workers 3 --servers colocated --checkpoint-steps 3",
     "gradient-server": "--workers 2 --exchange gradient-server --local-steps 4 --checkpoint-steps 8"
     " --optimizer adam --lr 0.001",
+    "local updates": "--workers 3 --codec 3lc --local-updates 3 --checkpoint-steps 6"
+    " --optimizer adamw --lr 0.001",
     "aggregator-tree": "--workers 4 --exchange aggregator-tree:fan-in=2 --checkpoint-steps 6",
     "all-gather": "--workers 3 --exchange all-gather --codec adacomp --checkpoint-steps 7",
     "ring": "--workers 3 --exchange ring --codec int8:ef=on --checkpoint-steps 5",

@@ -221,6 +221,7 @@ class Resume(unittest.TestCase):
         systems = [
             (signal.SIGTERM, []), (signal.SIGINT, ["--servers", "colocated"]),
             (signal.SIGHUP, ["--exchange", "gradient-server", "--local-steps", "4"]),
+            (signal.SIGTERM, ["--local-updates", "4", "--optimizer", "adam", "--lr", "0.001"]),
             (signal.SIGTERM, ["--exchange", "ring"]),
             (signal.SIGTERM, ["--exchange", "aggregator-tree"]),
         ]  # fmt: skip
@@ -416,6 +417,8 @@ class Resume(unittest.TestCase):
             (1, ("recipe",), ("--resume", run, "--recipe", "3lc-resnet20")),
             (2, ("--out",), (*JOB, "--transport", "mpi")),
             (2, ("multiple",), (*JOB, "--local-steps", "3")),
+            (2, ("multiple",), (*JOB, "--local-updates", "3")),
+            (2, ("--local-updates '0'",), ("--resume", run, "--local-updates", "5")),
             (2, ("backup",), (*JOB, "--backup-workers", "1")),
         ):
             with self.subTest(arguments=arguments):

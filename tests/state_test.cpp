@@ -52,7 +52,12 @@ void work(const Job& job, Transport& end, const Cut* from, std::uint64_t last_st
     // As an application that saves first does.
     for (std::size_t i = 0; i < replica.size(); ++i) communicator->pull(i, replica[i]);
     for (std::size_t i = replica.size(); i-- > 0 && step <= last_step;) {
-      communicator->push(i, gradient(job, end.rank(), step, i));
+      std::vector<float> pushed = gradient(job, end.rank(), step, i);
+      if (job.local_updates > 0) {
+        std::ranges::transform(replica[i], pushed, pushed.begin(), std::minus<>());
+        replica[i] = pushed;
+      }
+      communicator->push(i, pushed);
     }
   } while (step <= last_step);
   communicator->finish(spans(replica));
@@ -60,9 +65,7 @@ void work(const Job& job, Transport& end, const Cut* from, std::uint64_t last_st
 
 void serve(const Job& job, Transport& end, const Cut* from, RunResult& run) {
   const auto rank = static_cast<std::size_t>(end.rank());
-  const auto rounds = [&](std::uint64_t step) {
-    return step / static_cast<std::uint64_t>(job.local_steps);
-  };
+  const auto rounds = [&](std::uint64_t step) { return step / job.steps_a_round(); };
   std::uint64_t saved = from == nullptr ? 0 : from->states[rank].step;
   run_server(job, end, stateless_update(job, end.rank()), nullptr, state_of(from, rank),
              [&](const NodeState& state) {
@@ -197,6 +200,15 @@ TEST_P(EveryExchange, LocalStepsGoOnWhereTheyWere) {
     job.state_steps = 3;
     job.local_steps = 3;
     for (const std::uint64_t cut : {3, 4, 5}) expect_resumed_equals_uninterrupted(job, cut, 8);
+  });
+}
+
+TEST_P(EveryExchange, LocalUpdatesGoOnAfterARound) {
+  if (GetParam().sends == Sends::kWeights) return;
+  with_jobs({2, 4}, [](Job job, const StateCodec&) {
+    job.state_steps = 3;
+    job.local_updates = 3;
+    expect_resumed_equals_uninterrupted(job, 3, 6);
   });
 }
 

@@ -183,6 +183,68 @@ TEST(Train, LocalStepsAreExchangedOnceInSoMany) {
   EXPECT_EQ(result.worker_counters.pulled_values, 8 * 2 * result.values);
 }
 
+TEST(Train, LocalUpdatesAreExchangedOnceInSoMany) {
+  TrainConfig config = small_job();
+  config.steps = 31;
+  config.local_updates = 4;
+  const TrainResult result = train(config, small_data(), {});
+  EXPECT_EQ(result.steps, 31U);
+  EXPECT_EQ(result.worker_counters.pushed_values, 8 * 2 * result.values);
+  EXPECT_EQ(result.worker_counters.pulled_values, 8 * 2 * result.values);
+}
+
+// Whose model is then its own, but for the rounding of what is added up.
+TEST(Train, AWorkerAloneUnderPlainAveragingLearnsAsWithoutIt) {
+  for (const char* exchange : {"parameter-server", "all-gather"}) {
+    TrainConfig config = small_job(exchange, "fp32");
+    config.workers = 1;
+    config.optimizer = "adam";
+    config.learning_rate = 0.001;
+    const TrainResult alone = train(config, small_data(), {});
+    config.local_updates = 7;
+    config.outer = "sgd:lr=1";
+    const TrainResult averaged = train(config, small_data(), {});
+    EXPECT_NEAR(averaged.final_loss, alone.final_loss, 1e-4 * alone.final_loss);
+    EXPECT_NEAR(averaged.test_loss, alone.test_loss, 1e-4 * alone.test_loss);
+    config.outer = "sgd:lr=0.5";
+    const double halved = train(config, small_data(), {}).test_loss;
+    EXPECT_GT(std::abs(halved - alone.test_loss), 1e-3 * alone.test_loss);
+  }
+}
+
+TEST(Train, LearnsByLocalUpdates) {
+  for (const char* exchange : {"parameter-server", "gradient-server", "ring"}) {
+    TrainConfig config = small_job(exchange, "int8");
+    config.steps = 250;
+    config.local_updates = 10;
+    EXPECT_GT(train(config, small_data(), {}).test_accuracy, 0.5) << exchange;
+  }
+}
+
+TEST(Train, OuterOptimizersThatMakeNoSenseAreRefused) {
+  const auto expect_refused = [](const TrainConfig& config, const std::string& words) {
+    try {
+      check(config, small_data());
+      ADD_FAILURE() << "accepted: " << words;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  };
+  TrainConfig config = small_job();
+  config.outer = "sgd:lr=1";
+  expect_refused(config, "give it local updates");
+  config.local_updates = 5;
+  EXPECT_NO_THROW(check(config, small_data()));
+  config.outer = "adam";
+  expect_refused(config, "there is no outer optimizer 'adam'");
+  config.outer = "nesterov:lr=0";
+  expect_refused(config, "lr must be");
+  config.outer = "nesterov:momentum=0";
+  expect_refused(config, "above 0");
+  config.outer = "sgd:rate=1";
+  expect_refused(config, "there is no parameter 'rate'");
+}
+
 TEST(Train, OneWorkerNeedsNobody) {
   for (const char* exchange : {"all-gather", "ring"}) {
     TrainConfig config = small_job(exchange, "fp32");

@@ -18,6 +18,7 @@ namespace tersewire::trainer {
 //   statistics          worker 0's, of batch normalization
 //   server              the values of a part that a server owns
 //   momentum, ...       what the optimizer keeps, and "average", where the model is owned
+//   local-momentum, ... a worker's, what its own optimizer keeps where it makes local updates
 //   pushed, pulled, accumulated    as in NodeState
 struct NodeCheckpoint {
   struct Array {

@@ -115,8 +115,11 @@ void CheckpointWriter::add_parameters(const std::string& group,
   }
 }
 
-void CheckpointWriter::add_descent(const Descent& descent, const Part& part) {
-  for (const auto& [name, values] : descent.state(part.number).buffers) add(name, part, values);
+void CheckpointWriter::add_descent(const Descent& descent, const Part& part,
+                                   const std::string& before) {
+  for (const auto& [name, values] : descent.state(part.number).buffers) {
+    add(before + name, part, values);
+  }
 }
 
 void CheckpointWriter::add_exchange(const NodeState& state, const std::vector<Part>& parts) {
@@ -227,13 +230,14 @@ void CheckpointReader::read_part(const std::string& group, const Part& part,
   read({group, tensor.name, tensor.elems(), "model that it was made of"}, part.begin, 0, values);
 }
 
-void CheckpointReader::read_descent(Descent& descent, const Part& part, int worker) const {
+void CheckpointReader::read_descent(Descent& descent, const Part& part, int worker,
+                                    std::uint64_t steps, const std::string& before) const {
   PartDescentState state = descent.state(part.number);
-  state.steps = step() / static_cast<std::uint64_t>(job_.local_steps);
-  for (auto& [group, buffer] : state.buffers) {
+  state.steps = steps;
+  for (auto& [name, buffer] : state.buffers) {
     const TensorInfo& tensor = job_.tensors[part.tensor];
-    read({group, tensor.name, tensor.elems(), "optimizer that it was made with"}, part.begin,
-         worker, buffer);
+    read({before + name, tensor.name, tensor.elems(), "optimizer that it was made with"},
+         part.begin, worker, buffer);
   }
   descent.resume(part.number, state);
 }

@@ -26,7 +26,8 @@ class CheckpointWriter {
 
   void add(const std::string& group, const Part& part, std::span<const float> values);
   void add_parameters(const std::string& group, const std::vector<Network::Parameter>& parameters);
-  void add_descent(const Descent& descent, const Part& part);
+  // `before` stands before the names of its buffers.
+  void add_descent(const Descent& descent, const Part& part, const std::string& before = "");
   void add_exchange(const NodeState& state, const std::vector<Part>& parts);
   void add_fact(const std::string& name, const std::string& text);
 
@@ -59,8 +60,10 @@ class CheckpointReader {
                        const std::vector<Network::Parameter>& parameters) const;
   // What servers had of a part.
   void read_part(const std::string& group, const Part& part, std::span<float> values) const;
-  // Of the part that a server owned, or that `worker` or another had.
-  void read_descent(Descent& descent, const Part& part, int worker) const;
+  // Of the part that a server owned, or that `worker` or another had: after so many steps of its
+  // own, `before` as in CheckpointWriter.
+  void read_descent(Descent& descent, const Part& part, int worker, std::uint64_t steps,
+                    const std::string& before = "") const;
   // What the node of this rank said; empty where it was not in the job.
   [[nodiscard]] std::string fact(int rank, const std::string& name) const;
 

@@ -37,19 +37,40 @@ OptimizerSettings optimizer_settings(const TrainConfig& config) {
   settings.weight_decay = config.weight_decay;
   settings.l1 = config.l1;
   SettingText text(config.optimizer, "optimizer");
+  using Kind = OptimizerSettings::Kind;
   if (text.name() == "adam" || text.name() == "adamw") {
-    settings.kind =
-        text.name() == "adam" ? OptimizerSettings::Kind::kAdam : OptimizerSettings::Kind::kAdamW;
+    settings.kind = text.name() == "adam" ? Kind::kAdam : Kind::kAdamW;
     settings.beta1 = text.take_number("beta1", settings.beta1, 0, 1);
     settings.beta2 = text.take_number("beta2", settings.beta2, 0, 1);
     settings.eps = text.take_number("eps", settings.eps, 0, 1);
     text.finish({"beta1", "beta2", "eps"});
   } else if (text.name() == "sgd") {
     text.finish({});
+  } else if (text.name() == "nesterov") {
+    settings.kind = Kind::kNesterov;
+    text.finish({});
+    require(settings.momentum > 0,
+            "nesterov is a form of momentum; give it one above 0, or use sgd");
   } else {
-    text.refuse_name("sgd, adam and adamw");
+    text.refuse_name("sgd, nesterov, adam and adamw");
   }
   return settings;
+}
+
+// The outer optimizer's rate stays as it is: what it is given shrinks with the workers' own rates.
+TrainConfig outer_config(TrainConfig config) {
+  SettingText text(config.outer.empty() ? kDefaultOuter : config.outer, "outer optimizer");
+  const bool nesterov = text.name() == "nesterov";
+  if (!nesterov && text.name() != "sgd") text.refuse_name("sgd and nesterov");
+  config.optimizer = text.name();
+  config.learning_rate = text.take_number("lr", nesterov ? 0.7 : 1, 1e-6, 1e3);
+  config.momentum = text.take_number("momentum", nesterov ? 0.9 : 0, 0, 1);
+  text.finish({"lr", "momentum"});
+  config.scale_learning_rate = false;
+  config.schedule = "constant";
+  config.warm_up_steps = 0;
+  config.weight_decay = config.l1 = 0;
+  return config;
 }
 
 // Local steps end with a whole round.
@@ -72,6 +93,20 @@ std::string names_of(const std::map<std::string, Value>& buffers) {
 void check_descent(const TrainConfig& config) {
   optimizer_settings(config);
   schedule_of(config);
+  optimizer_settings(owners_config(config));
+  require(
+      config.local_updates > 0 || config.outer.empty(),
+      "an outer optimizer takes what workers have learned by themselves; give it local updates, "
+      "or leave it out");
+}
+
+TrainConfig owners_config(const TrainConfig& config) {
+  return config.local_updates > 0 ? outer_config(config) : config;
+}
+
+TrainConfig workers_config(TrainConfig config) {
+  config.ema = 0;  // the shared model's is tested
+  return config;
 }
 
 Descent::Descent(const TrainConfig& config, const Network& network, const std::vector<Part>& parts)

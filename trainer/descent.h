@@ -21,6 +21,12 @@ namespace tersewire::trainer {
 // Throws kInvalidArgument for a configuration that Descent would refuse.
 void check_descent(const TrainConfig& config);
 
+// What Descent takes where the model is owned: with local updates the outer optimizer in place of
+// the one that workers have; throws like check_descent() ...
+TrainConfig owners_config(const TrainConfig& config);
+// ... and what it takes for a worker's own steps.
+TrainConfig workers_config(TrainConfig config);
+
 // All that Descent keeps of one part from step to step; the part's values are the network's.
 struct PartDescentState {
   std::uint64_t steps = 0;  // taken

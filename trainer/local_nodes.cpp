@@ -38,16 +38,16 @@ std::uint64_t arguments_checksum(const TrainConfig& config, int servers,
   text << TERSEWIRE_VERSION << std::hexfloat;
   for (const std::string& name :
        {config.model, config.augment, config.push_codec, config.pull_codec, config.policy,
-        config.exchange, config.optimizer, config.schedule}) {
+        config.exchange, config.outer, config.optimizer, config.schedule}) {
     text << ' ' << name.size() << ' ' << name;
   }
   text << ' ' << config.workers << ' ' << servers << ' ' << config.local_steps << ' '
-       << config.backup_workers << ' ' << config.raw_from_all << ' ' << config.part_values << ' '
-       << config.bucket_bytes.value_or(0) << ' ' << config.steps << ' ' << config.batch << ' '
-       << config.learning_rate << ' ' << config.scale_learning_rate << ' ' << config.momentum << ' '
-       << config.weight_decay << ' ' << config.l1 << ' ' << config.clip << ' '
-       << config.warm_up_steps << ' ' << config.ema << ' ' << config.dropout.value_or(-1) << ' '
-       << config.seed << ' ' << config.checkpoint_steps << ' ' << resumed_after << ' '
+       << config.local_updates << ' ' << config.backup_workers << ' ' << config.raw_from_all << ' '
+       << config.part_values << ' ' << config.bucket_bytes.value_or(0) << ' ' << config.steps << ' '
+       << config.batch << ' ' << config.learning_rate << ' ' << config.scale_learning_rate << ' '
+       << config.momentum << ' ' << config.weight_decay << ' ' << config.l1 << ' ' << config.clip
+       << ' ' << config.warm_up_steps << ' ' << config.ema << ' ' << config.dropout.value_or(-1)
+       << ' ' << config.seed << ' ' << config.checkpoint_steps << ' ' << resumed_after << ' '
        << config.keep_going;
   const std::string bytes = text.str();
   return XXH64(bytes.data(), bytes.size(), 0);
@@ -113,7 +113,7 @@ void compare_busiest(TrainResult& result, const Counters& node) {
 // exchange knows, which then has those of Job::state_steps alone.
 std::uint64_t state_every(const Job& job) {
   if (job.state_steps == 0 || job.exchange.starts_with("weight-average")) return 0;
-  return static_cast<std::uint64_t>(job.local_steps);
+  return job.steps_a_round();
 }
 
 // A server's end: an interrupt ends the job at the next message, wherever the model is.
@@ -153,6 +153,7 @@ Job job_of(const TrainConfig& config) {
   job.servers = config.servers;
   job.backup_workers = config.backup_workers;
   job.local_steps = config.local_steps;
+  job.local_updates = config.local_updates;
   job.raw_from_all = config.raw_from_all;
   job.state_steps = config.checkpoint_steps;
   job.exchange = config.exchange;
@@ -211,12 +212,12 @@ void LocalNodes::make_servers_model(std::unique_ptr<Network> initial) {
       ends_, [&](const auto& end) { return end->rank() == 0 || has_server(end->rank()); });
   if (!needed) return;
   model_ = std::move(initial);
-  descent_.emplace(config_, *model_, parts_);
+  descent_.emplace(owners_config(config_), *model_, parts_);
   if (!resume_) return;
   for (const auto& end : ends_) {
     for (const Part& part : parts_owned_by(end->rank())) {
       resume_->read_part(kServer, part, values_in(part));
-      resume_->read_descent(*descent_, part, 0);
+      resume_->read_descent(*descent_, part, 0, resume_->step() / job_.steps_a_round());
     }
   }
 }

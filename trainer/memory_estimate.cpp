@@ -49,7 +49,7 @@ bool keeps_residual(const std::string& codec) {
   return !make_codec(codec)->make_encoder(1)->residual().empty();
 }
 
-// Arrays as large as the model that moving it takes.
+// Arrays as large as the model that moving it takes; of a config that Descent takes.
 std::uint64_t copies_of_descent(const TrainConfig& config) {
   const bool adam = config.optimizer.starts_with("adam");
   return (adam ? 2U : config.momentum > 0 ? 1U : 0U) + (config.ema > 0 ? 1U : 0U);
@@ -72,11 +72,12 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   // Parameters and their gradients. With rules of one's own a policy may leave no residual.
   std::uint64_t of_worker = 2;
   if (config.policy == "auto" && keeps_residual(config.push_codec)) ++of_worker;
+  if (config.local_updates > 0) of_worker += 1 + copies_of_descent(workers_config(config));
   std::uint64_t copies = 0;
   if (workers_own_model(job)) {
-    of_worker += copies_of_descent(config);
+    of_worker += copies_of_descent(owners_config(config));
   } else if (here) {
-    copies += 1 + copies_of_descent(config);
+    copies += 1 + copies_of_descent(owners_config(config));
   }
   return (copies + workers * of_worker) * values * sizeof(float);
 }

@@ -20,6 +20,9 @@
 
 namespace tersewire::trainer {
 
+// DiLoCo's (Douillard et al., 2023, section 3.1).
+inline constexpr const char* kDefaultOuter = "nesterov:lr=0.7,momentum=0.9";
+
 // What a job is. Defaults are those of `tersewire train`.
 struct TrainConfig {
   std::string model = "lenet";
@@ -30,6 +33,10 @@ struct TrainConfig {
   int workers = 4;
   std::optional<int> servers;  // as Job::servers
   int local_steps = 1;         // as Job::local_steps
+  int local_updates = 0;       // as Job::local_updates; `optimizer` is then each worker's own
+  // Of local updates: what turns the mean of the workers' changes into the shared model's, sgd or
+  // nesterov with lr and momentum as parameters (sgd:lr=1). Empty: kDefaultOuter.
+  std::string outer;
   int backup_workers = 0;
   bool raw_from_all = false;  // as Job::raw_from_all
   std::size_t part_values = Job::kDefaultPartValues;
@@ -50,9 +57,9 @@ struct TrainConfig {
   bool scale_learning_rate = false;  // multiply it by the number of workers
   std::string schedule = "cosine";   // see Schedule
   std::uint64_t warm_up_steps = 0;
-  // sgd, or adam or adamw with beta1, beta2 and eps as parameters (adam:beta1=0.9).
+  // sgd or nesterov, or adam or adamw with beta1, beta2 and eps as parameters (adam:beta1=0.9).
   std::string optimizer = "sgd";
-  double momentum = 0.9;       // of sgd
+  double momentum = 0.9;       // of sgd and nesterov
   double weight_decay = 1e-4;  // as OptimizerSettings::weight_decay
   double l1 = 0;               // this times each value's sign is added to its gradient
   // The longest that the gradient of a worker's batch may be, as the root of all its squares; a

@@ -19,6 +19,8 @@ constexpr std::size_t kFinalLossSteps = 50;
 constexpr const char* kLossesFact = "losses";
 constexpr const char* kLossWatchFact = "loss-watch";
 constexpr const char* kTotalsFact = "totals";
+// What stands before the names of a worker's own buffers.
+constexpr const char* kLocal = "local-";
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -94,6 +96,7 @@ Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport,
       update_(workers_own_model(job) ? own_update(config) : of_server),
       add_server_(std::move(add_server)),
       resume_(resume) {
+  if (job.local_updates > 0) local_.emplace(workers_config(config), *network_, parts_);
   if (rank_ == 0 && config.observe_steps > 0 && hooks.on_observation) observer_.emplace(job, 0);
   if (resume_ != nullptr) go_on_from_checkpoint();
 }
@@ -103,7 +106,9 @@ void Worker::go_on_from_checkpoint() {
   resume_->read_parameters("model", rank, network_->parameters());
   resume_->read_parameters("statistics", rank, network_->statistics());
   for (const Part& part : parts_) {
-    if (descent_) resume_->read_descent(*descent_, part, rank);
+    const std::uint64_t steps = resume_->step();
+    if (descent_) resume_->read_descent(*descent_, part, rank, steps / job_.steps_a_round());
+    if (local_) resume_->read_descent(*local_, part, rank, steps, kLocal);
   }
   sampler_.seek(resume_->step());
   losses_ = doubles_in(resume_->fact(rank, kLossesFact));
@@ -153,6 +158,9 @@ void Worker::save() {
       if (descent_) checkpoint.add_descent(*descent_, part);
     }
   }
+  for (const Part& part : parts_) {
+    if (local_) checkpoint.add_descent(*local_, part, kLocal);
+  }
   if (rank_ == 0) checkpoint.add_parameters("statistics", network_->statistics());
   if (add_server_) add_server_(checkpoint);
   checkpoint.add_fact(kLossesFact, text_of(losses_));
@@ -163,7 +171,7 @@ void Worker::save() {
 
 // Nothing but pull() changes the replica, so that the update needs no model beside it.
 Update Worker::own_update(const TrainConfig& config) {
-  descent_.emplace(config, *network_, parts_);
+  descent_.emplace(owners_config(config), *network_, parts_);
   return [this](const Part& part, std::span<const float> mean, std::span<float> delta) {
     descent_->propose_step(part.number, mean, delta);
   };
@@ -244,26 +252,38 @@ void Worker::pull(std::size_t first, std::size_t count) {
 
 void Worker::push(std::size_t tensor, std::span<const float> gradient) {
   if (observation_) observe(tensor, gradient);
-  communicator_->push(tensor, gradient);
+  communicator_->push(tensor, local_ ? update_locally(tensor, gradient) : gradient);
   trace(TraceKind::kPushed, tensor);
+}
+
+// The tensor's values after a step of this worker's own.
+std::span<const float> Worker::update_locally(std::size_t tensor, std::span<const float> gradient) {
+  for (const Part& part : parts_) {
+    if (part.tensor != tensor) continue;
+    local_delta_.resize(part.elems);
+    local_->take_step(part.number, gradient.subspan(part.begin, part.elems), local_delta_);
+  }
+  return values_of(network_->parameters()[tensor]);
 }
 
 // What keeps a batch that is not like the others from moving the model far. A gradient whose length
 // is not finite stays as it is, for the exchange to deal with.
-void Worker::push_clipped() {
+void Worker::clip_held() {
   double squares = 0;
   for (const auto& [tensor, gradient] : held_) {
     for (const float value : gradient) squares += static_cast<double>(value) * value;
   }
   const double norm = std::sqrt(squares);
-  const bool longer = norm > config_.clip && std::isfinite(norm);
+  if (!(norm > config_.clip && std::isfinite(norm))) return;
+  const auto factor = static_cast<float>(config_.clip / norm);
   for (auto& [tensor, gradient] : held_) {
-    if (longer) {
-      const auto factor = static_cast<float>(config_.clip / norm);
-      for (float& value : gradient) value *= factor;
-    }
-    push(tensor, gradient);
+    for (float& value : gradient) value *= factor;
   }
+}
+
+void Worker::push_held() {
+  if (config_.clip > 0) clip_held();
+  for (const auto& [tensor, gradient] : held_) push(tensor, gradient);
   held_.clear();
 }
 
@@ -288,7 +308,7 @@ void Worker::take_step() {
        .backward_begins = [this] { trace(TraceKind::kBackwardBegin); },
        .on_gradient =
            [&](std::size_t i, const float* gradient, std::size_t elems) {
-             if (config_.clip > 0) {
+             if (config_.clip > 0 || local_) {
                held_.emplace_back(i, std::vector<float>(gradient, gradient + elems));
              } else {
                turn->apart([&] { push(i, {gradient, elems}); });
@@ -297,7 +317,7 @@ void Worker::take_step() {
       (static_cast<std::uint64_t>(rank_) << 40U) + number);
   turn.reset();
   trace(TraceKind::kBackwardEnd);
-  if (config_.clip > 0) push_clipped();
+  push_held();
   ++steps_;
   watch(outcome.loss);
   if (observation_) report_observation();

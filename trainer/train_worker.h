@@ -90,7 +90,9 @@ class Worker {
   void trace(TraceKind kind, std::size_t tensor = 0) const;
   void pull(std::size_t first, std::size_t count);
   void push(std::size_t tensor, std::span<const float> gradient);
-  void push_clipped();
+  void push_held();
+  void clip_held();
+  std::span<const float> update_locally(std::size_t tensor, std::span<const float> gradient);
   void go_on_from_checkpoint();
   void take_over_totals();
   [[nodiscard]] bool has_a_model_of_its_own() const;
@@ -120,6 +122,8 @@ class Worker {
   std::unique_ptr<Network> network_;
   BatchSampler sampler_;
   std::optional<Descent> descent_;  // where workers own the model
+  std::optional<Descent> local_;    // with local updates
+  std::vector<float> local_delta_;
   Update update_;
   AddServer add_server_;
   const CheckpointReader* resume_;
@@ -131,8 +135,8 @@ class Worker {
   double observing_seconds_ = 0;
   double observing_cpu_seconds_ = 0;
   std::vector<std::uint32_t> indices_;
-  // With TrainConfig::clip: the step's gradients by tensor, in the order of the backward pass,
-  // until the length of all is known.
+  // With TrainConfig::clip and with local updates: the step's gradients by tensor, in the order of
+  // the backward pass, until the length of all is known, and the pass needs the parameters no more.
   std::vector<std::pair<std::size_t, std::vector<float>>> held_;
   std::deque<double> losses_;
   LossWatch loss_watch_;

@@ -33,10 +33,9 @@ constexpr int kNoSuchCommand = 127;
 // little at first: fast steps, which are those of such codecs, are warmed up for longer.
 constexpr double kSecondsEach = 15;
 
-// In whole rounds of local steps.
+// In whole rounds of so many steps.
 std::uint64_t steps_for(double step_seconds, std::uint64_t least, std::uint64_t most,
-                        int local_steps) {
-  const auto round = static_cast<std::uint64_t>(local_steps);
+                        std::uint64_t round) {
   const double wanted = std::ceil(kSecondsEach / std::max(step_seconds, 1e-6));
   const double steps = std::clamp(wanted, static_cast<double>(least), static_cast<double>(most));
   return (static_cast<std::uint64_t>(steps) + round - 1) / round * round;
@@ -131,6 +130,9 @@ class Lab {
     const double modelled = modelled_step_seconds(means_[design], plan_.rates[rate]);
     const double compute_ms = means_[plan_.baseline].compute_seconds * 1e3;
     const auto deadline = static_cast<std::uint64_t>(std::max(120.0, std::ceil(20 * modelled)));
+    // What travels with local updates, and how often, is what travels with as many local steps.
+    const auto round =
+        static_cast<std::uint64_t>(std::max(config.local_steps, config.local_updates));
     std::vector<std::string> arguments = {
         "bench",
         "exchange",
@@ -143,12 +145,12 @@ class Lab {
         "--pull-codec=" + config.pull_codec,
         fmt::format("--workers={}", config.workers),
         fmt::format("--backup-workers={}", config.backup_workers),
-        fmt::format("--local-steps={}", config.local_steps),
+        fmt::format("--local-steps={}", round),
         fmt::format("--raw-from-all={}", config.raw_from_all),
         fmt::format("--part-values={}", trainer::part_values_text(config.part_values)),
         fmt::format("--compute-ms={:.3f}", compute_ms),
-        fmt::format("--warm-up={}", steps_for(modelled, 2, 100, config.local_steps)),
-        fmt::format("--steps={}", steps_for(modelled, 5, 50, config.local_steps)),
+        fmt::format("--warm-up={}", steps_for(modelled, 2, 100, round)),
+        fmt::format("--steps={}", steps_for(modelled, 5, 50, round)),
         fmt::format("--deadline={}", deadline),
         "--policy",
         config.policy};

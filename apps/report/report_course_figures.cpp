@@ -11,9 +11,9 @@ namespace {
 // Longer turns from exchange to exchange are not believed.
 constexpr double kMaxTurn = 1e9;
 
-// Steps from one exchange to the next: local-steps=K, or weight-average:every=K.
+// Steps from one exchange to the next: local-steps=K, local-updates=K or weight-average:every=K.
 std::size_t steps_per_exchange(const RunRecord& run) {
-  double steps = run.config_number("local_steps");
+  double steps = std::fmax(run.config_number("local_steps"), run.config_number("local_updates"));
   const std::string exchange = run.config_text("exchange");
   const std::size_t every = exchange.find("every=");
   if (every != std::string::npos) steps = std::strtod(exchange.c_str() + every + 6, nullptr);

@@ -365,7 +365,10 @@ void Reader::choose_baseline() {
   std::size_t least = std::numeric_limits<std::size_t>::max();
   for (std::size_t i = 0; i < designs_.list.size() && baseline_.empty(); ++i) {
     const RunRecord& run = designs_.list[i].shown_run();
-    if (codecs_text(run) != "fp32" || run.config_number("local_steps") > 1) continue;
+    if (codecs_text(run) != "fp32" || run.config_number("local_steps") > 1 ||
+        run.config_number("local_updates") > 0) {
+      continue;
+    }
     const std::size_t unusual = unusual_keys(run, usual_);
     if (unusual >= least) continue;
     least = unusual;

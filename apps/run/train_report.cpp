@@ -27,6 +27,11 @@ nlohmann::json servers_json(const trainer::TrainConfig& config, int servers) {
   return servers;
 }
 
+nlohmann::json outer_json(const trainer::TrainConfig& config) {
+  if (config.local_updates == 0) return {};
+  return config.outer.empty() ? trainer::kDefaultOuter : config.outer;
+}
+
 }  // namespace
 
 std::string bytes_text(double bytes) {
@@ -119,6 +124,8 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
           {"servers", servers_json(config, trainer::server_nodes(config))},
           {"backup_workers", config.backup_workers},
           {"local_steps", config.local_steps},
+          {"local_updates", config.local_updates},
+          {"outer", outer_json(config)},
           {"raw_from_all", config.raw_from_all},
           {"part_values", part_values_json(config.part_values)},
           {"push_codec", config.push_codec},
@@ -189,6 +196,7 @@ nlohmann::json TrainSummary::json() const {
   return {{"resumed_after", result_.resumed_after},
           {"test_accuracy", result_.test_accuracy},
           {"test_loss", result_.test_loss},
+          {"validation_loss", result_.test_loss},  // the name that those who train on text know
           {"measured_model", result_.workers_own_model ? "worker 0's replica" : "the servers'"},
           {"measured_values", config_.ema > 0 ? "their moving average" : "the last"},
           {"final_loss", result_.final_loss},

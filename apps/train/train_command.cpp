@@ -46,6 +46,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --policy 'kind=bias:fp32; last:fp32; *:3lc:s=1.5'
   tersewire train --exchange ring --codec int8      no servers: every worker keeps the model
   tersewire train --optimizer adam --lr 0.001 --schedule polynomial --ema 0.999
+  tersewire train --local-updates 50 --codec int8   workers learn by themselves for 50 steps
   mpirun -n 5 tersewire train --transport mpi       a process a node: 4 workers, then 1 server
   tersewire train --list-recipes                    experiments of the papers, under a name
   tersewire train --recipe terngrad-lenet --codec fp32   one of them, and what to change in it
@@ -428,8 +429,12 @@ void add_descent_options(CLI::App& command, trainer::TrainConfig& config) {
          "Steps in which the learning rate rises from that of one worker")
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
   option("--optimizer", config.optimizer,
-         "sgd, or adam or adamw, as adam:beta1=0.9,beta2=0.999,eps=1e-8");
-  option("--momentum", config.momentum, "Momentum of sgd, from 0 to below 1");
+         "sgd, nesterov, or adam or adamw, as adam:beta1=0.9,beta2=0.999,eps=1e-8");
+  option("--momentum", config.momentum, "Momentum of sgd and nesterov, from 0 to below 1");
+  command.add_option("--outer", config.outer,
+                     fmt::format("What moves the shared model by what workers have learned in "
+                                 "--local-updates: sgd:lr=1, or nesterov [{}]",
+                                 trainer::kDefaultOuter));
   option("--weight-decay", config.weight_decay, "Weight decay");
   option("--clip", config.clip,
          "Longest that a worker's gradient may be, as the root of all its squares: a longer one is "
@@ -466,6 +471,11 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
   add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
                        config.local_steps, config.raw_from_all, config.part_values,
                        config.bucket_bytes);
+  option(
+      "--local-updates", config.local_updates,
+      "Steps that each worker takes by itself, with its own --optimizer, before workers exchange "
+      "how far they came; 0: they exchange gradients")
+      ->check(CLI::Range(0, 1 << 20));
   CLI::Option* codec =
       option("--codec", flags->codec, "Codec for both directions; see 'tersewire codecs'");
   CLI::Option* push = command->add_option("--push-codec", config.push_codec, "Codec for gradients");

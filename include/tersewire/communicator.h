@@ -69,6 +69,12 @@ struct Job {
   // Infrequent communication (3LC, section 5.1): each worker adds up the gradients of so many steps
   // and exchanges their mean. The model changes once in so many steps.
   int local_steps = 1;
+  // Local updates (local SGD, DiLoCo): each worker changes its parameters by itself for so many
+  // steps, and what travels then, as a gradient of the shared model, is how far it came from that:
+  // shared - own. Update, where the model is owned, is the outer optimizer. push() takes the
+  // worker's parameters after its own step in place of a gradient. 0: workers exchange gradients.
+  // Not with local_steps, nor for weight-average.
+  int local_updates = 0;
   // Whether a tensor that is not finite on one worker travels as it is from every worker in that
   // step, rather than from that one alone. Workers agree on it before each bucket is encoded, which
   // costs two small messages a worker and bucket, the time of a round trip, and a copy of the
@@ -81,8 +87,8 @@ struct Job {
   // their parameters, and a job whose replicas have drifted apart ends. 0: never.
   std::uint64_t checksum_steps = 100;
   // Once in so many steps servers save their state (run_server()), so that with that of the workers
-  // after the same step (Communicator::state()) the job can be resumed; a multiple of local_steps,
-  // and of weight-average's `every`.
+  // after the same step (Communicator::state()) the job can be resumed; a multiple of local_steps
+  // or local_updates, and of weight-average's `every`.
   // 0: never. Not with backup workers nor with weight-average:mode=asynchronous, where steps of
   // different workers overlap and no state of all nodes fits together.
   std::uint64_t state_steps = 0;
@@ -99,6 +105,10 @@ struct Job {
   std::chrono::milliseconds progress_limit = WaitLimits().progress_limit;
 
   [[nodiscard]] WaitLimits wait_limits() const { return {deadline, progress_limit}; }
+  // From one exchange to the next.
+  [[nodiscard]] std::uint64_t steps_a_round() const {
+    return static_cast<std::uint64_t>(local_updates > 0 ? local_updates : local_steps);
+  }
 };
 
 // What crossed the transport and what was done for it, counted since the start.
@@ -137,14 +147,17 @@ class Communicator {
   // Brings `parameters`, which hold what the last pull() of this tensor left there (before the
   // first: the initial model, the same on every node), up to date with the step begun: waits for
   // this tensor's model deltas alone, decodes them and adds them. Called again in the same step, it
-  // changes nothing. Cost: one pass where there is a
-  // delta.
+  // changes nothing. Cost: one pass where there is a delta.
+  //
+  // With Job::local_updates that is in the first step of a round, where what this worker came to
+  // (and has pushed) gives way to the shared model; in the others it changes nothing.
   virtual void pull(std::size_t tensor, std::span<float> parameters) = 0;
 
   // Encodes the gradient, starts sending it and returns; waits first where too much of what this
   // worker pushed is unanswered. With Job::raw_from_all a copy waits for the other workers, and is
   // sent in this or a later call; begin_step() waits for the rest. Workers push tensors in the same
-  // order.
+  // order. With Job::local_updates `gradient` is the tensor's parameters after the worker's own
+  // step, and nothing is sent but in a round's last step.
   virtual void push(std::size_t tensor, std::span<const float> gradient) = 0;
 
   // Waits for the mean gradient over the workers of a tensor that was pushed in this step, and
@@ -153,9 +166,9 @@ class Communicator {
   // step every tensor's mean is taken, in any order, before the next begins; the job's Update is
   // not called. Another thread may push later tensors meanwhile, or wait for another one's mean. A
   // worker that has taken all means of the last step that it pushed may leave without finish(). For
-  // jobs in which workers own the model, but not for weight-average nor with Job::local_steps:
-  // kFailedPrecondition there, and for a tensor that was not pushed in this step or has been taken.
-  // Cost: a pass over the values.
+  // jobs in which workers own the model, but not for weight-average nor with Job::local_steps or
+  // Job::local_updates: kFailedPrecondition there, and for a tensor that was not pushed in this
+  // step or has been taken. Cost: a pass over the values.
   virtual void mean(std::size_t tensor, std::span<float> mean) = 0;
 
   // Gives back a mean that was taken and that no worker has applied: it is added to what each has
@@ -172,15 +185,16 @@ class Communicator {
   virtual void say_skipped(std::uint64_t steps) = 0;
 
   // Tells the servers that this worker is done, waits for the deltas of the last step and adds
-  // them: `parameters[i]` is tensor i, as for pull().
+  // them: `parameters[i]` is tensor i, as for pull(). A round that has not ended is exchanged
+  // first.
   virtual void finish(std::span<const std::span<float>> parameters) = 0;
 
   // What this node would lose in a restart, after the last step before the one begun. Every tensor
   // must have been pulled since begin_step(), and none pushed; or all means of the step begun have
-  // been taken, and it is the last in the state; or none has been begun. Where the node has a
-  // colocated server, its state is in it. Throws kFailedPrecondition where something is not so, and
-  // kInvalidArgument for a job that has no states; the job goes on all the same. Cost: a copy of
-  // the residuals.
+  // been taken, and it is the last in the state; or none has been begun. With Job::local_updates
+  // the step begun is a round's first. Where the node has a colocated server, its state is in it.
+  // Throws kFailedPrecondition where something is not so, and kInvalidArgument for a job that has
+  // no states; the job goes on all the same. Cost: a copy of the residuals.
   virtual NodeState state() = 0;
 
   // What this worker's encoders keep back of what it pushes, as NodeState::pushed: for watching, in

@@ -50,7 +50,8 @@ using SaveState = std::function<void(NodeState)>;
 // the mean or what came of it, keeps its weight. Not kept is who delivers it, and when.
 //
 // Throws kInvalidArgument where the states are not those of `from`, where the tensors, the exchange
-// (its `top` too) or local_steps of the two jobs differ; how they are cut into parts may. Cost: the
+// (its `top` too), local_steps or
+// local_updates of the two jobs differ; how they are cut into parts may. Cost: the
 // memory of the new states.
 std::vector<NodeState> redistribute(std::span<const NodeState> nodes, const Job& from,
                                     const Job& to);

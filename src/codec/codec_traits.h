@@ -16,7 +16,8 @@ enum class StateChange : std::uint8_t {
   kGradients,   // each is encoded once, or keeps its error in a residual: any codec
   kSums,        // partial sums of gradients, encoded again at every hop
   kWeights,     // whole weights, each of which must arrive nearly as it is
-  kModelDeltas  // what servers change in the model, which workers see nothing else of
+  kModelDeltas  // what servers change in the model, which workers see nothing else of; and what
+                // workers with local updates have changed
 };
 
 struct CodecTraits {

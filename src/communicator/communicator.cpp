@@ -8,6 +8,7 @@
 #include "errors.h"
 #include "exchange_table.h"
 #include "local_steps.h"
+#include "local_updates.h"
 #include "node.h"
 #include "place_job.h"
 #include "progress.h"
@@ -87,19 +88,45 @@ void check_state_steps(const Job& job) {
   if (job.state_steps == 0) return;
   const ExchangeOptions options = choose_exchange(job).options;
   check_has_states(job, options);
-  const auto local_steps = static_cast<std::uint64_t>(job.local_steps);
-  if (job.state_steps % local_steps != 0) {
+  const std::uint64_t steps_a_round = job.steps_a_round();
+  if (job.state_steps % steps_a_round != 0) {
     fail(ErrorCode::kInvalidArgument,
-         "states are to be saved every {} steps, and gradients exchanged every {}; save them at a "
+         "states are to be saved every {} steps, and {} exchanged every {}; save them at a "
          "multiple of that",
-         job.state_steps, local_steps);
+         job.state_steps, job.local_updates > 0 ? "local updates" : "gradients", steps_a_round);
   }
   // Between averages workers do not wait for each other, and would be at different states.
-  if (job.state_steps % (options.average_every * local_steps) != 0) {
+  if (job.state_steps % (options.average_every * steps_a_round) != 0) {
     fail(ErrorCode::kInvalidArgument,
          "states are to be saved every {} steps, and weights averaged every {}; save them at a "
          "multiple of that",
-         job.state_steps, options.average_every * local_steps);
+         job.state_steps, options.average_every * steps_a_round);
+  }
+}
+
+// When workers exchange.
+void check_clock(const Job& job) {
+  if (job.local_steps < 1) {
+    fail(ErrorCode::kInvalidArgument, "a job exchanges gradients once in at least 1 step, not {}",
+         job.local_steps);
+  }
+  if (job.local_updates < 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "workers cannot make {} local updates; use 1 or more, or 0 to exchange gradients",
+         job.local_updates);
+  }
+  if (job.local_updates == 0) return;
+  if (job.local_steps > 1) {
+    fail(ErrorCode::kInvalidArgument,
+         "between two exchanges workers add up gradients ({} local steps) or change their models "
+         "({} local updates); use one of the two",
+         job.local_steps, job.local_updates);
+  }
+  if (choose_exchange(job).exchange.carries == StateChange::kWeights) {
+    fail(ErrorCode::kInvalidArgument,
+         "with exchange {} workers make updates of their own already, and average what comes of "
+         "them; use its every={} in place of local updates, or another exchange",
+         job.exchange, job.local_updates);
   }
 }
 
@@ -108,10 +135,7 @@ void check_job(const Job& job) {
   if (job.workers < 1) {
     fail(ErrorCode::kInvalidArgument, "a job needs at least 1 worker, not {}", job.workers);
   }
-  if (job.local_steps < 1) {
-    fail(ErrorCode::kInvalidArgument, "a job exchanges gradients once in at least 1 step, not {}",
-         job.local_steps);
-  }
+  check_clock(job);
   check_part_values(job);
   count_servers(job);
   for (const auto& [name, limit] :
@@ -233,6 +257,9 @@ std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& trans
       worker = with_progress(transport, [&](Transport& end) {
         return make_worker(placement, end, update, pool, resume);
       });
+    }
+    if (job.local_updates > 0) {
+      return with_local_updates(std::move(worker), placement, transport, resume);
     }
     return job.local_steps == 1 ? std::move(worker)
                                 : with_local_steps(std::move(worker), placement, transport, resume);

@@ -162,6 +162,11 @@ void check_fits(CodecId codec, const Exchange& exchange) {
        codec_name(codec), known);
 }
 
+// Where workers make updates by themselves, what goes to servers and back is changes of models.
+StateChange carried_in(const Job& job, StateChange carried) {
+  return job.local_updates > 0 ? StateChange::kModelDeltas : carried;
+}
+
 }  // namespace
 
 ChosenExchange choose_exchange(const Job& job) {
@@ -190,13 +195,13 @@ bool is_colocated(const Job& job) {
 }
 
 std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
-  return choose_codecs_for(choose_exchange(job).exchange.carries, job.policy, job.push_codec,
-                           job.tensors);
+  return choose_codecs_for(carried_in(job, choose_exchange(job).exchange.carries), job.policy,
+                           job.push_codec, job.tensors);
 }
 
 std::vector<std::shared_ptr<const Codec>> choose_pull_codecs(const Job& job) {
-  return choose_codecs_for(choose_exchange(job).exchange.pulls, job.policy, job.pull_codec,
-                           job.tensors);
+  return choose_codecs_for(carried_in(job, choose_exchange(job).exchange.pulls), job.policy,
+                           job.pull_codec, job.tensors);
 }
 
 void check_push_codecs(const ChosenExchange& chosen,

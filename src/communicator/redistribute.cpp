@@ -27,6 +27,11 @@ void check_jobs(const Placement& from, const Placement& to) {
          "the states are of a job with {} local steps, and cannot go on with {}; use as many",
          from.job.local_steps, to.job.local_steps);
   }
+  if (from.job.local_updates != to.job.local_updates) {
+    fail(ErrorCode::kInvalidArgument,
+         "the states are of a job with {} local updates, and cannot go on with {}; use as many",
+         from.job.local_updates, to.job.local_updates);
+  }
   const auto same = [](const TensorInfo& a, const TensorInfo& b) {
     return a.name == b.name && a.shape == b.shape;
   };

@@ -61,7 +61,7 @@ void check_state(const Placement& placement, int rank, const NodeState& state) {
   const Job& job = placement.job;
   check_has_states(job, placement.options);
   const bool worker = rank < job.workers;
-  const bool in_round = state.step % static_cast<std::uint64_t>(job.local_steps) != 0;
+  const bool in_round = state.step % job.steps_a_round() != 0;
   const bool below_another =
       !placement.tree.empty() && placement.tree[static_cast<std::size_t>(rank)].parent >= 0;
   const bool sends_sums = worker || below_another;
@@ -71,6 +71,13 @@ void check_state(const Placement& placement, int rank, const NodeState& state) {
       [&] {
         if (state.step >= kMostSteps) {
           fail(ErrorCode::kInvalidArgument, "no job gets to step {}", state.step);
+        }
+        if (in_round && job.local_updates > 0) {
+          fail(
+              ErrorCode::kInvalidArgument,
+              "step {} is within a round of {} local updates, of which there are no states; resume "
+              "from the states of the same job",
+              state.step, job.local_updates);
         }
         check_list(placement, {state.pushed, "pushed", sends_sums, true});
         check_list(placement, {state.pulled, "pulled", !sends_sums || has_server, true});

@@ -75,7 +75,7 @@ void check_has_states(const Job& job, const ExchangeOptions& options) {
 
 NodeState empty_state(const Placement& placement, std::uint64_t exchanges) {
   const PartValues nothing(placement.parts.size());
-  return {.step = exchanges * static_cast<std::uint64_t>(placement.job.local_steps),
+  return {.step = exchanges * placement.job.steps_a_round(),
           .pushed = nothing,
           .pulled = nothing,
           .accumulated = nothing};

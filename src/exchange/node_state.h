@@ -62,13 +62,13 @@ void check_has_states(const Job& job, const ExchangeOptions& options);
 NodeState empty_state(const Placement& placement, std::uint64_t exchanges);
 
 inline std::uint64_t exchanges_in(const Job& job, const NodeState& state) {
-  return state.step / static_cast<std::uint64_t>(job.local_steps);
+  return state.step / job.steps_a_round();
 }
 
 // Whether servers save their state after this exchange.
 inline bool is_saved_after(const Job& job, std::uint64_t exchange) {
   if (job.state_steps == 0) return false;
-  const std::uint64_t step = exchange * static_cast<std::uint64_t>(job.local_steps);
+  const std::uint64_t step = exchange * job.steps_a_round();
   return step % job.state_steps == 0 ||
          (job.state_also_after != nullptr && *job.state_also_after == step);
 }

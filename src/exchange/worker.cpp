@@ -115,7 +115,8 @@ void Worker::mean(std::size_t tensor, std::span<float> mean) {
   guarded([&] {
     check_values(tensor, mean.size());
     const std::size_t first = placement_->first_part[tensor];
-    if (job().local_steps > 1 || pushed_step(first) != step_ || applied_step(first) + 1 != step_) {
+    if (job().local_steps > 1 || job().local_updates > 0 || pushed_step(first) != step_ ||
+        applied_step(first) + 1 != step_) {
       fail(ErrorCode::kFailedPrecondition,
            "tensor '{}' has no mean to be taken in step {}; push it first, and take its mean once",
            job().tensors[tensor].name, step_);

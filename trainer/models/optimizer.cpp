@@ -62,6 +62,7 @@ class Sgd final : public TorchOptimizer<torch::optim::SGD, torch::optim::SGDOpti
   Sgd(const OptimizerSettings& settings, float* values, std::size_t elems)
       : TorchOptimizer(torch::optim::SGDOptions(1)
                            .momentum(settings.momentum)
+                           .nesterov(settings.kind == OptimizerSettings::Kind::kNesterov)
                            .weight_decay(settings.weight_decay),
                        settings.l1, values, elems) {
     if (settings.momentum > 0) state().momentum_buffer(new_buffer("momentum"));

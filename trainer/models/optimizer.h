@@ -13,10 +13,10 @@
 namespace tersewire::trainer {
 
 struct OptimizerSettings {
-  enum class Kind : std::uint8_t { kSgd, kAdam, kAdamW };
+  enum class Kind : std::uint8_t { kSgd, kNesterov, kAdam, kAdamW };
 
   Kind kind = Kind::kSgd;
-  double momentum = 0;  // of sgd, from 0 to below 1
+  double momentum = 0;  // of sgd, from 0 to below 1, and of nesterov, above 0
   double beta1 = 0.9;   // of adam and adamw, from 0 to below 1, and so is beta2
   double beta2 = 0.999;
   double eps = 1e-8;        // of adam and adamw
@@ -25,7 +25,7 @@ struct OptimizerSettings {
   double l1 = 0;            // and this times the value's sign
 };
 
-// libtorch's SGD with momentum, its Adam or its AdamW, for one tensor.
+// libtorch's SGD with momentum, plain or Nesterov's, its Adam or its AdamW, for one tensor.
 class Optimizer {
  public:
   // What it remembers from step to step: as many values as the parameter, zeros before the first

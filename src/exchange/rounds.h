@@ -1,0 +1,91 @@
+// A communicator that exchanges once in K steps through another one, which sees one step in K: what
+// local steps and local updates share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "node.h"
+#include "placement.h"
+#include "tersewire/communicator.h"
+
+namespace tersewire {
+
+class Rounds : public Communicator {
+ public:
+  // `network` is that of the exchange, and a round has Job::steps_a_round() steps.
+  Rounds(std::unique_ptr<Communicator> exchange, std::shared_ptr<const Placement> placement,
+         Transport& network)
+      : exchange_(std::move(exchange)),
+        placement_(std::move(placement)),
+        network_(network),
+        steps_a_round_(placement_->job.steps_a_round()) {}
+
+  std::uint64_t begin_step() final {
+    if (step_ < last_of_round_) return ++step_;
+    begin_round();
+    return step_ = last_of_round_ - steps_a_round_ + 1;
+  }
+  void mean(std::size_t tensor, std::span<float> mean) final { exchange_->mean(tensor, mean); }
+  void give_back(std::size_t tensor, std::span<const float> mean) final {
+    exchange_->give_back(tensor, mean);
+  }
+  void say_skipped(std::uint64_t steps) final { exchange_->say_skipped(steps); }
+  [[nodiscard]] std::vector<std::vector<float>> residuals() final { return exchange_->residuals(); }
+  [[nodiscard]] const Counters& counters() const noexcept final { return exchange_->counters(); }
+  [[nodiscard]] std::vector<double> encoded_bytes() const final {
+    return exchange_->encoded_bytes();
+  }
+
+ protected:
+  // Before the first step: goes on after this one.
+  void go_on_after(std::uint64_t step) {
+    step_ = last_of_round_ = step;
+    if (step % steps_a_round_ != 0) begin_round();
+  }
+
+  // Of this round, those that were begun before the current one.
+  [[nodiscard]] std::uint64_t steps_before() const {
+    return step_ + steps_a_round_ - last_of_round_ - 1;
+  }
+  [[nodiscard]] std::uint64_t step() const { return step_; }
+  // The step whose end completes what is exchanged.
+  [[nodiscard]] std::uint64_t last_of_round() const { return last_of_round_; }
+  [[nodiscard]] std::uint64_t steps_a_round() const { return steps_a_round_; }
+  [[nodiscard]] const Placement& placement() const { return *placement_; }
+  [[nodiscard]] Communicator& exchange() { return *exchange_; }
+
+  // Throws kInvalidArgument for a tensor that the job has not, and another number of values.
+  void check_values(std::size_t tensor, std::size_t given) const {
+    const std::vector<TensorInfo>& tensors = placement_->job.tensors;
+    if (tensor >= tensors.size()) {
+      fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {}", tensor,
+           tensors.size());
+    }
+    if (given == tensors[tensor].elems()) return;
+    fail(ErrorCode::kInvalidArgument, "tensor '{}' has {} values, and {} were given",
+         tensors[tensor].name, tensors[tensor].elems(), given);
+  }
+
+  template <typename Task>
+  decltype(auto) guarded(Task&& task) {
+    return ending_the_job_on_failure(network_,
+                                     fmt::format("worker {}, step {}", network_.rank(), step_),
+                                     std::forward<Task>(task));
+  }
+
+ private:
+  void begin_round() { last_of_round_ = exchange_->begin_step() * steps_a_round_; }
+
+  std::unique_ptr<Communicator> exchange_;
+  std::shared_ptr<const Placement> placement_;
+  Transport& network_;
+  std::uint64_t steps_a_round_;
+  std::uint64_t step_ = 0;
+  std::uint64_t last_of_round_ = 0;
+};
+
+}  // namespace tersewire

@@ -1,0 +1,272 @@
+// Workers that change their models by themselves between exchanges.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "exchange_test_support.h"
+
+namespace tersewire {
+namespace {
+
+// What each worker's own optimizer does: plain descent with rate 1.
+void descend_alone(const Job& job, int worker, std::uint64_t step, std::size_t tensor,
+                   std::vector<float>& parameters) {
+  const std::vector<float> values = gradient(job, worker, step, tensor);
+  for (std::size_t i = 0; i < values.size(); ++i) parameters[i] -= values[i];
+}
+
+// Every worker's job, with `outer` at the owners of the model.
+Outcome run_local(const Job& job, std::uint64_t steps, const Update& outer) {
+  const auto ends = make_in_process_network(job.workers + server_nodes(job));
+  Outcome outcome = empty_outcome(job);
+  std::vector<std::thread> nodes;
+  for (const auto& end : ends) {
+    nodes.emplace_back([&, rank = end->rank()] {
+      const auto number = static_cast<std::size_t>(rank);
+      const Update update = needs_update(job, rank) ? outer : Update();
+      try {
+        if (rank >= job.workers) {
+          outcome.counters[number] = run_server(job, *end, update);
+          return;
+        }
+        Model& replica = outcome.replicas[number];
+        const auto communicator = make_communicator(job, *end, update);
+        for (auto step = communicator->begin_step(); step <= steps;
+             step = communicator->begin_step()) {
+          for (std::size_t i = 0; i < replica.size(); ++i) communicator->pull(i, replica[i]);
+          for (std::size_t i = replica.size(); i-- > 0;) {
+            descend_alone(job, rank, step, i, replica[i]);
+            communicator->push(i, replica[i]);
+          }
+        }
+        communicator->finish(spans(replica));
+        outcome.counters[number] = communicator->counters();
+      } catch (const std::exception& error) {
+        outcome.errors[number] = error.what();
+      }
+    });
+  }
+  for (std::thread& node : nodes) node.join();
+  return outcome;
+}
+
+// Plain averaging with this rate.
+Update averaging(float rate) {
+  return [rate](const Part&, std::span<const float> mean, std::span<float> delta) {
+    std::ranges::transform(mean, delta.begin(), [rate](float value) { return -rate * value; });
+  };
+}
+
+Job local_job(const std::string& exchange, int workers, int local_updates,
+              const std::string& codec = "fp32") {
+  Job job = job_for(exchange, workers, codec);
+  job.local_updates = local_updates;
+  return job;
+}
+
+class LocalUpdatesTest : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Exchanges, LocalUpdatesTest,
+                         testing::Values("parameter-server", "gradient-server",
+                                         "gradient-server:scaler-sharing=on",
+                                         "aggregator-tree:fan-in=2", "all-gather", "ring",
+                                         "hierarchical-ring:group=2",
+                                         "hierarchical-ring:group=2,top=tree"));
+
+// Two rounds of three steps, and a step that is left over: after each the model has moved by half
+// of what the workers came to.
+TEST_P(LocalUpdatesTest, TheMeanOfWhatWorkersLearnedMovesTheSharedModel) {
+  constexpr int kWorkers = 4;
+  constexpr std::uint64_t kSteps = 7;
+  Job job = local_job(GetParam(), kWorkers, 3);
+  if (job.exchange.ends_with("on")) job.policy = "size<20:terngrad";
+  job.checksum_steps = 1;
+  for (const bool colocated : {false, true}) {
+    if (colocated) job.servers = Job::kColocated;
+    if (colocated && job.exchange != "parameter-server") continue;
+    const Outcome outcome = run_local(job, kSteps, averaging(0.5F));
+    expect_no_errors(outcome);
+    for (const Model& replica : outcome.replicas) expect_equal_bits(outcome.replicas[0], replica);
+    for (std::size_t tensor = 0; tensor < job.tensors.size(); ++tensor) {
+      if (job.policy == "size<20:terngrad" && tensor == 1) continue;  // which rounds
+      for (std::size_t i = 0; i < job.tensors[tensor].elems(); ++i) {
+        double expected = 0;
+        for (std::uint64_t step = 1; step <= kSteps; ++step) {
+          for (int worker = 0; worker < kWorkers; ++worker) {
+            expected -= 0.5 * gradient_value(worker, step, tensor, i) / kWorkers;
+          }
+        }
+        ASSERT_NEAR(outcome.replicas[0][tensor][i], expected, 1e-5);
+      }
+    }
+  }
+}
+
+TEST_P(LocalUpdatesTest, WhatCodecsKeepBackArrivesLater) {
+  Job job = local_job(GetParam(), 4, 2, "int8:ef=on");
+  if (job.exchange.ends_with("on")) return;
+  constexpr std::uint64_t kSteps = 200;
+  const Outcome outcome = run_local(job, kSteps, averaging(1));
+  expect_no_errors(outcome);
+  for (const Model& replica : outcome.replicas) expect_equal_bits(outcome.replicas[0], replica);
+  double error = 0;
+  double change = 0;
+  for (std::size_t i = 0; i < job.tensors[2].elems(); ++i) {
+    double expected = 0;
+    for (std::uint64_t step = 1; step <= kSteps; ++step) {
+      for (int worker = 0; worker < 4; ++worker) expected -= gradient_value(worker, step, 2, i) / 4;
+    }
+    change += expected * expected;
+    error += std::pow(outcome.replicas[0][2][i] - expected, 2);
+  }
+  // Without a residual the errors of a hundred rounds would add up to more.
+  EXPECT_LT(std::sqrt(error / change), 0.01);
+}
+
+TEST(LocalUpdates, AWorkerGoesItsOwnWayWithinARound) {
+  Job job = local_job("all-gather", 1, 2);
+  const auto ends = make_in_process_network(1);
+  const auto communicator = make_communicator(job, *ends[0], averaging(0.5F));
+  Model replica = zeros(job);
+  const std::vector<float> expected{0, 1, 1, 2, 2};  // before each step
+  for (std::uint64_t step = 1; step <= 4; ++step) {
+    ASSERT_EQ(communicator->begin_step(), step);
+    for (std::size_t i = 0; i < 3; ++i) communicator->pull(i, replica[i]);
+    for (std::size_t i = 0; i < 3; ++i) communicator->pull(i, replica[i]);
+    EXPECT_EQ(replica[2][7], expected[step - 1]) << step;
+    for (std::size_t i = 3; i-- > 0;) {
+      for (float& value : replica[i]) value += 1;
+      communicator->push(i, replica[i]);
+    }
+  }
+  communicator->finish(spans(replica));
+  EXPECT_EQ(replica[2][7], expected.back());
+}
+
+TEST(LocalUpdates, QuarterTheTraffic) {
+  Job job = job_for("parameter-server", 2, "fp32");
+  job.checksum_steps = 0;
+  const Outcome every = run_job(job, {.steps = 8, .before_step = {}, .gradient = {}});
+  job.local_updates = 4;
+  const Outcome fourth = run_local(job, 8, averaging(1));
+  expect_no_errors(fourth);
+  const std::uint64_t done = 28;  // one message, in both
+  EXPECT_EQ(every.counters[0].pushed_bytes - done, 4 * (fourth.counters[0].pushed_bytes - done));
+  EXPECT_EQ(every.counters[0].pulled_bytes, 4 * fourth.counters[0].pulled_bytes);
+}
+
+void expect_refused(const Job& job, const std::string& words) {
+  try {
+    server_nodes(job);
+    ADD_FAILURE() << "accepted: " << words;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+  }
+}
+
+TEST(LocalUpdates, ThatMakeNoSenseAreRefused) {
+  expect_refused(local_job("parameter-server", 2, -1), "-1 local updates");
+  Job job = local_job("parameter-server", 2, 5);
+  job.local_steps = 2;
+  expect_refused(job, "use one of the two");
+  expect_refused(local_job("weight-average:every=2", 2, 5), "use its every=5");
+  job = local_job("all-gather", 2, 5);
+  job.state_steps = 12;
+  expect_refused(job, "local updates exchanged every 5");
+  // Which would never send what is small.
+  for (const char* exchange : {"parameter-server", "ring"}) {
+    expect_refused(local_job(exchange, 2, 5, "inceptionn:ef=off"), "leave ef=off out");
+  }
+}
+
+void expect_out_of_order(const std::function<void()>& task, const std::string& words) {
+  try {
+    task();
+    ADD_FAILURE() << "accepted: " << words;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+  }
+}
+
+TEST(LocalUpdates, CallsOutOfOrderAreRefused) {
+  const Job job = local_job("all-gather", 1, 2);
+  const auto with_worker = [&](const auto& task) {
+    const auto ends = make_in_process_network(1);
+    Model replica = zeros(job);
+    const auto worker = make_communicator(job, *ends[0], averaging(1));
+    worker->begin_step();
+    task(*worker, replica);
+  };
+  with_worker([](Communicator& worker, Model& replica) {
+    expect_out_of_order([&] { worker.push(2, replica[2]); }, "must be pulled and then pushed");
+  });
+  with_worker([](Communicator& worker, Model& replica) {
+    worker.pull(2, replica[2]);
+    worker.push(2, replica[2]);
+    expect_out_of_order([&] { worker.push(2, replica[2]); }, "must be pulled and then pushed");
+  });
+  with_worker([](Communicator& worker, Model& replica) {
+    for (std::size_t i = 0; i < 3; ++i) worker.pull(i, replica[i]);
+    for (std::size_t i = 3; i-- > 0;) worker.push(i, replica[i]);
+    expect_out_of_order([&] { worker.mean(2, replica[2]); }, "no mean to be taken");
+  });
+}
+
+TEST(LocalUpdates, StatesAreOfWholeRounds) {
+  const Job job = local_job("all-gather", 1, 2);
+  const auto ends = make_in_process_network(1);
+  const auto worker = make_communicator(job, *ends[0], averaging(1));
+  Model replica = zeros(job);
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    worker->begin_step();
+    for (std::size_t i = 0; i < 3; ++i) worker->pull(i, replica[i]);
+    if (step == 2) {
+      expect_out_of_order([&] { worker->state(); }, "a round of 2 local updates");
+    } else {
+      EXPECT_EQ(worker->state().step, step - 1);
+    }
+    for (std::size_t i = 3; i-- > 0;) worker->push(i, replica[i]);
+    expect_out_of_order([&] { worker->state(); }, "a round of 2 local updates");
+  }
+  worker->finish(spans(replica));
+}
+
+TEST(LocalUpdates, StatesOfAnotherClockAreRefused) {
+  Job steps = job_for("all-gather", 1, "fp32");
+  const auto state_after_three = [&] {
+    const auto ends = make_in_process_network(1);
+    const auto worker = make_communicator(steps, *ends[0], averaging(1));
+    Model replica = zeros(steps);
+    for (int step = 0; step < 4; ++step) {
+      worker->begin_step();
+      for (std::size_t i = 0; i < 3; ++i) worker->pull(i, replica[i]);
+      if (step == 3) break;
+      for (std::size_t i = 3; i-- > 0;) worker->push(i, replica[i]);
+    }
+    NodeState state = worker->state();
+    worker->finish(spans(replica));
+    return state;
+  }();
+  ASSERT_EQ(state_after_three.step, 3U);
+  const Job updates = local_job("all-gather", 1, 2);
+  const auto ends = make_in_process_network(1);
+  const auto expect_invalid = [](const auto& task, const std::string& words) {
+    try {
+      task();
+      ADD_FAILURE() << "accepted: " << words;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  };
+  expect_invalid(
+      [&] { make_communicator(updates, *ends[0], averaging(1), nullptr, &state_after_three); },
+      "step 3 is within a round of 2 local updates");
+  expect_invalid([&] { redistribute(std::vector{state_after_three}, steps, updates); },
+                 "a job with 0 local updates");
+}
+
+}  // namespace
+}  // namespace tersewire
