@@ -7,11 +7,16 @@ For one without:
 
     optimizer = tersewire.torch.DistributedOptimizer(optimizer, model.named_parameters())
 
+For ranks that train by themselves and meet once in a hundred steps:
+
+    local = tersewire.torch.LocalUpdates(model, optimizer, every=100)
+
 docs/python.md has more.
 """
 
 from ._averager import Counters, GradientAverager, summary
 from ._hook import Hook, HookState, hook, register
+from ._local_updates import LocalUpdates
 from ._optimizer import DistributedOptimizer, broadcast_optimizer_state, broadcast_parameters
 
 __all__ = [
@@ -20,6 +25,7 @@ __all__ = [
     "GradientAverager",
     "Hook",
     "HookState",
+    "LocalUpdates",
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "hook",

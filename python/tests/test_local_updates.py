@@ -1,0 +1,209 @@
+"""LocalUpdates, on 1, 2 and 3 processes with Gloo."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+if not dist.is_available():
+    pytest.skip("this torch has no torch.distributed", allow_module_level=True)
+
+import tersewire  # noqa: E402
+from ranks import check_replicas, run_on_ranks  # noqa: E402
+from tersewire.torch import LocalUpdates  # noqa: E402
+
+
+def network(seed=1, dtype=torch.float32):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(64, 80), torch.nn.Tanh(),
+                               torch.nn.Linear(80, 10)).to(dtype)
+
+
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), lr=0.003)
+
+
+def loss(model, step, rank):
+    numbers = torch.Generator().manual_seed(1000 * step + rank)
+    batch = torch.randn(8, 64, generator=numbers).to(model[0].weight.dtype)
+    return (model(batch) - 1).square().mean().float()
+
+
+def train(model, optimizer, steps, rank=None):
+    rank = dist.get_rank() if rank is None else rank
+    for step in steps:
+        optimizer.zero_grad()
+        loss(model, step, rank).backward()
+        optimizer.step()
+    return flat(model)
+
+
+def flat(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def fill(model, values):
+    torch.nn.utils.vector_to_parameters(values.clone(), model.parameters())
+
+
+def reference(rounds, lr, momentum):
+    """One process that trains every rank's model, and moves the shared one as DiLoCo does."""
+    ranks = range(dist.get_world_size())
+    models = [network() for _ in ranks]
+    optimizers = [adamw(model) for model in models]
+    shared = flat(models[0])
+    velocity = torch.zeros_like(shared)
+    for steps in rounds:
+        ends = [train(model, optimizer, steps, rank)
+                for rank, model, optimizer in zip(ranks, models, optimizers)]
+        change = shared - sum(ends) / len(ends)
+        velocity = momentum * velocity + change
+        shared = shared - lr * (change + momentum * velocity if momentum else change)
+        for model in models:
+            fill(model, shared)
+    return shared
+
+
+def case_ranks_train_alone_and_meet():
+    rounds = range(0, 3), range(3, 6), range(6, 8)
+    for outer, lr, momentum in (("sgd:lr=1", 1, 0), ("nesterov:lr=0.7,momentum=0.9", 0.7, 0.9)):
+        model = network(seed=1 if dist.get_rank() == 0 else 2)  # all begin as rank 0's
+        optimizer = adamw(model)
+        local = LocalUpdates(model, optimizer, 3, outer, "fp32")
+        after_four = train(model, optimizer, range(0, 4))
+        if dist.get_world_size() > 1:
+            gathered = [torch.empty_like(after_four) for _ in range(dist.get_world_size())]
+            dist.all_gather(gathered, after_four)
+            assert not torch.equal(gathered[0], gathered[1])  # within a round they part
+        train(model, optimizer, range(4, 8))
+        assert local.counters.steps == 2
+        local.synchronize()
+        check_replicas(flat(model))
+        torch.testing.assert_close(flat(model), reference(rounds, lr, momentum), rtol=0, atol=1e-4)
+        local.close()
+
+
+def case_what_scripts_do_beside():
+    """Clipping, a scheduler that was there before, several backward passes, and bfloat16."""
+    for dtype in (torch.float32, torch.bfloat16):
+        model = network(dtype=dtype)
+        optimizer = adamw(model)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+        local = LocalUpdates(model, optimizer, every=4, codec="3lc")
+        later = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1)
+        first = loss(model, 0, 0).item()
+        for step in range(8):
+            for part in (0, 1):
+                loss(model, 2 * step + part, dist.get_rank()).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            later.step()
+            optimizer.zero_grad()
+        assert local.counters.steps == 2
+        check_replicas(flat(model).float())
+        assert loss(model, 0, 0).item() < first
+        if dist.get_world_size() > 1:
+            assert 8 * local.counters.sent_bytes < 2 * local.counters.gradient_bytes
+        local.close()
+
+
+def case_a_resumed_run_is_the_uninterrupted_one():
+    for cut in (6, 7):  # at a round's end, and within one
+        model = network()
+        optimizer = adamw(model)
+        local = LocalUpdates(model, optimizer, 3)
+        train(model, optimizer, range(cut))
+        saved = copy.deepcopy([model.state_dict(), optimizer.state_dict(), local.state_dict()])
+        train(model, optimizer, range(cut, 11))
+        local.synchronize()
+        again = network(seed=2)
+        resumed = adamw(again)
+        other = LocalUpdates(again, resumed, 3)
+        for target, state in zip((again, resumed, other), saved):
+            target.load_state_dict(state)
+        train(again, resumed, range(cut, 11))
+        other.synchronize()
+        assert torch.equal(flat(again), flat(model))
+        local.close()
+        other.close()
+
+
+def refused(match, *arguments, **options):
+    with pytest.raises(tersewire.Error, match=match) as raised:
+        LocalUpdates(*arguments, **options)
+    assert raised.value.code == tersewire.ErrorCode.kInvalidArgument
+
+
+def case_what_makes_no_sense_is_refused():
+    model = network()
+    optimizer = adamw(model)
+    refused("every=0", model, optimizer, 0)
+    refused("no outer optimizer 'adam'", model, optimizer, outer="adam")
+    refused("'rate=1' cannot be", model, optimizer, outer="sgd:rate=1")
+    refused("lr must be above 0", model, optimizer, outer="sgd:lr=0")
+    refused("momentum", model, optimizer, outer="nesterov:momentum=0")
+    refused("add ef=on", model, optimizer, codec="inceptionn", policy="")
+    if dist.get_world_size() > 1:
+        refused("rank 1 has another", model, optimizer, 5 + dist.get_rank())
+    refused("pass the model within it", DistributedDataParallel(model), optimizer)
+
+
+def case_states_that_do_not_fit_are_refused():
+    model = network()
+    optimizer = adamw(model)
+    local = LocalUpdates(model, optimizer, 3)
+    train(model, optimizer, range(3))
+    for state in ({}, {**local.state_dict(), "more": 1}):
+        with pytest.raises(tersewire.Error, match="not of LocalUpdates"):
+            local.load_state_dict(state)
+    with pytest.raises(tersewire.Error, match="another model"):
+        local.load_state_dict({**local.state_dict(), "shared": torch.zeros(3)})
+    local.close()
+
+
+CASES = [value for name, value in sorted(globals().items()) if name.startswith("case_")]
+
+
+@pytest.mark.parametrize("ranks", (1, 2, 3))
+def test_on_ranks(ranks, tmp_path):
+    run_on_ranks(CASES, ranks, tmp_path)
+
+
+def test_other_ranks_go_on_from_the_shared_model(tmp_path):
+    run_on_ranks([_Save(tmp_path)], 3, tmp_path)
+    (tmp_path / "meeting").unlink(missing_ok=True)
+    run_on_ranks([_GoOn(tmp_path)], 2, tmp_path)
+
+
+class _Save:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self):
+        model = network()
+        optimizer = adamw(model)
+        local = LocalUpdates(model, optimizer, 3, exchange="gradient-server")
+        train(model, optimizer, range(6))
+        torch.save((local.state_dict(), flat(model)), self.folder / f"rank{dist.get_rank()}")
+        train(model, optimizer, range(6, 7))
+        torch.save(local.state_dict(), self.folder / f"within{dist.get_rank()}")
+        local.close()
+
+
+class _GoOn(_Save):
+    def __call__(self):
+        states, models = zip(*(torch.load(self.folder / f"rank{rank}") for rank in range(3)))
+        model = network(seed=2)
+        optimizer = adamw(model)
+        local = LocalUpdates(model, optimizer, 3, exchange="gradient-server")
+        with pytest.raises(tersewire.Error, match="within a round"):
+            local.load_state_dict([torch.load(self.folder / f"within{rank}") for rank in range(3)])
+        local.load_state_dict(states)
+        assert torch.equal(flat(model), models[0])
+        train(model, optimizer, range(6, 9))
+        check_replicas(flat(model))
+        local.close()
