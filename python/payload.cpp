@@ -36,7 +36,7 @@ CodecId codec_number(std::string_view name) {
   const auto& codecs = codec_descriptions();
   const auto found = std::ranges::find(codecs, name, &CodecDescription::name);
   if (found != codecs.end()) return found->id;
-  throw Error(ErrorCode::kInvalidArgument, "there is no codec '" + std::string(name) +
+  throw Error(ErrorCode::kInvalidArgument, "unknown codec '" + std::string(name) +
                                                "'; tersewire.codecs() lists those there are");
 }
 

@@ -41,7 +41,7 @@ TEST(CodecText, TakesWholeNumbersWithinTheirBounds) {
 
 TEST(Codec, UnknownParametersAreRefusedWithThoseThereAre) {
   expect_refused([] { make_codec("3lc:q=1"); },
-                 "there is no parameter 'q'; 3lc has mode, s, block, layout, zre, long-runs, lead, "
+                 "unknown parameter 'q'; 3lc has mode, s, block, layout, zre, long-runs, lead, "
                  "ef and non-finite");
   expect_refused([] { make_codec("fp32:ef=on"); }, "fp32 has non-finite");
 }

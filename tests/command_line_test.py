@@ -597,7 +597,7 @@ class Usage(CommandLineTest):
             (("encode", "--seed", "-1", source, out), "-1 is negative"),
             (("encode", "--seed", "1" * 26, source, out), "too large"),
             (("encode", "--threads", "010", source, out), "octal"),
-            (("encode", "--step", "0x10", source, out), "no whole number"),
+            (("encode", "--step", "0x10", source, out), "not a whole number"),
             (("bench", "exchange", "--workers", "010"), "octal"),
             (("bench", "exchange", "--servers", "01"), "octal"),
             (("encode", "--codec", "3lc:block=-64", source, out), "whole number"),
@@ -879,13 +879,13 @@ class Train(CommandLineTest):
         self.assertEqual(json.loads(self.read("run/summary.json")), summary)
         step = summary["diverged_step"]
         self.assertTrue(1 <= step <= summary["steps"] < 20, summary)
-        self.assertIn(f"no finite number in step {step}:".encode(), result.stderr)
+        self.assertIn(f"not a finite number in step {step}:".encode(), result.stderr)
         self.assertIn(b"--keep-going", result.stderr.splitlines()[-1])
         result = run("train", *self.JOB, *arguments, "--keep-going", "--out", self.path("on"))
         self.assertEqual(result.returncode, 0, result)
         summary = json.loads(self.read("on/summary.json"))
         self.assertEqual((summary["diverged_step"], summary["steps"]), (step, 20))
-        self.assertIn(f"Diverged at step {step}: the loss is no finite number.".encode(),
+        self.assertIn(f"Diverged at step {step}: the loss is not a finite number.".encode(),
                       result.stdout)
         self.assertNotIn(b"saved", result.stdout.replace(b"was saved", b""))
 
@@ -951,7 +951,7 @@ class Train(CommandLineTest):
     def over_mpi(self, ranks, *arguments, job=None):
         """The same over processes."""
         alone = self.train("alone", "--transport", "mpi")
-        if b"no transport 'mpi'" in alone.stderr:
+        if b"unknown transport 'mpi'" in alone.stderr:
             self.skipTest("this build has no MPI")
         self.assert_refused(alone, 1, "mpirun -n NODES")
         if not mpi_launcher.launcher():
@@ -1069,7 +1069,7 @@ class Train(CommandLineTest):
         cases = [
             (2, "3lc:s=16", ("--codec", "3lc:s=16")),
             (2, "matches none", ("--policy", "kind=norm:fp32")),
-            (2, "no model", ("--model", "vgg")),
+            (2, "unknown model", ("--model", "vgg")),
             (2, "9 servers", ("--servers", "9", "--part-values", "whole")),
             (2, "epochs", ("--epochs", "nan")),
             (2, "parameter-server, gradient-server", ("--exchange", "relay")),
@@ -1079,13 +1079,13 @@ class Train(CommandLineTest):
             (2, "octal", ("--workers", "010")),
             (2, "octal", ("--part-values", "010")),
             (2, "too large", ("--seed", "1" * 26)),
-            (2, "no finite number", ("--lr", "1e999")),
-            (2, "no recipe 'nope'; 'tersewire", ("--recipe", "nope")),
+            (2, "not a finite number", ("--lr", "1e999")),
+            (2, "unknown recipe 'nope'; 'tersewire", ("--recipe", "nope")),
             (2, "momentum", ("--momentum", "nan")),
             (2, "there are constant, cosine", ("--schedule", "linear")),
             (2, "sgd, adam and adamw", ("--optimizer", "rmsprop")),
             (2, "warm-up of 2 steps", ("--warm-up", "2")),
-            (2, "no augmentation", ("--augment", "sideways")),
+            (2, "unknown augmentation", ("--augment", "sideways")),
             (2, "is text", ("--augment", "crop-flip", "--data", "embedded-text")),
             (2, "takes samples of", ("--data", "embedded-text")),
             (1, "embedded", ("--data", self.path("empty"))),

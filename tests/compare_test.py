@@ -302,7 +302,7 @@ class Interrupted(CompareTest):
             cell.write_text(json.dumps({**summary, "test_accuracy": accuracy}))
             refused = compare(*arguments, "--out", self.out)
             self.assertEqual(refused.returncode, 1, refused)
-            self.assertIn(f"a test accuracy of {accuracy} is no share; remove", refused.stderr)
+            self.assertIn(f"a test accuracy of {accuracy} is not a share; remove", refused.stderr)
 
     def test_an_interrupt_ends_it_with_its_cells(self):
         endless = [*JOB, "--designs", "fp32", "--steps", "100000"]
@@ -411,7 +411,7 @@ class Lab(CompareTest):
             self.skipTest(netlab_test.WITHOUT_MPI)
         alone = subprocess.run([PROGRAM, "bench", "exchange", "--transport", "mpi"],
                                stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # fmt: skip
-        if "no transport 'mpi'" in alone.stderr:
+        if "unknown transport 'mpi'" in alone.stderr:
             self.skipTest("this build has no MPI")
         found = self.results(*JOB, "--designs", "3lc; 3lc:s=1.75", "--steps", "5", "--rates", "1gbit",
                              "--lab", SOURCE / "lab/netlab")  # fmt: skip
@@ -429,21 +429,21 @@ class Refused(CompareTest):
         (self.scratch / "other").mkdir()
         (self.scratch / "other/compare.json").write_text("[1, {")
         cases = [
-            (2, "design '3lcc': there is no codec '3lcc'", "--designs", "fp32; 3lcc"),
+            (2, "design '3lcc': unknown codec '3lcc'", "--designs", "fp32; 3lcc"),
             (2, "design 'fp32' is there twice", "--designs", "fp32;fp32 "),
             (2, "'3lc' and '3lc:s=1.250' are the same job", *JOB, "--designs", "3lc; 3lc:s=1.250"),
             (2, "names none", "--designs", " ; "),
-            (2, "no setting 'wokers'; did you mean 'workers'?", "--designs", "wokers=2 int8"),
+            (2, "unknown setting 'wokers'; did you mean 'workers'?", "--designs", "wokers=2 int8"),
             (2, "design 'int8 fp16': codec is there twice", "--designs", "int8 fp16"),
             (2, "use --steps", "--designs", "steps=5 int8"),
             (2, "does not fit exchange ring", "--designs", "exchange=ring 3lc"),
             (2, "a quote", "--designs", "fp32; policy='last:fp32; *:3lc"),
-            (2, "'10' is no rate", "--rates", "10mbit,10"),
+            (2, "'10' is not a rate", "--rates", "10mbit,10"),
             (2, "same rate", "--rates", "1gbit,1000mbit"),
             (2, "'101%'", "--steps", "101%"),
             (2, "'0%'", "--steps", "0%"),
             (2, "both 250 steps", "--steps", "25%,250"),
-            (2, "there is no recipe 'terngrad-lent'; did you", "--recipe", "terngrad-lent"),
+            (2, "unknown recipe 'terngrad-lent'; did you", "--recipe", "terngrad-lent"),
             (1, "no cifar10 in this directory", "--recipe", "3lc-resnet20"),
             (2, "KEY=VALUE", "--set", "batch"),
             (2, "--set 'codec=int8': codec cannot be set here", "--set", "codec=int8"),
@@ -453,7 +453,7 @@ class Refused(CompareTest):
             (2, "holds no comparison", "--out", "full"),
             (2, "holds no comparison", "--out", "file"),
             (2, "another comparison", "--out", "other"),
-            (2, "nowhere is no program", "--lab", "nowhere"),
+            (2, "nowhere is not a program", "--lab", "nowhere"),
         ]
         before = sorted(self.scratch.rglob("*"))
 

@@ -93,15 +93,15 @@ TEST(Schedule, RefusesWhatItIsNot) {
   const auto refused = [](const std::string& text) {
     return sentence_of([&] { Schedule(text, {.steps = 1000}); });
   };
-  expect_has(refused("polynomal"), "no schedule 'polynomal'; there are constant, cosine");
-  expect_has(refused(""), "no schedule ''");
-  expect_has(refused("cosine:ends=1"), "no parameter 'ends'; cosine has end");
+  expect_has(refused("polynomal"), "unknown schedule 'polynomal'; there are constant, cosine");
+  expect_has(refused(""), "unknown schedule ''");
+  expect_has(refused("cosine:ends=1"), "unknown parameter 'ends'; cosine has end");
   expect_has(refused("exponential:start=1"), "exponential has factor and every");
   expect_has(refused("constant:end=0"), "constant has no parameters");
   expect_has(refused("cosine:end=2"), "end must be a number from 0 to below 1, not '2'");
   expect_has(refused("cosine:end=nan"), "not 'nan'");
-  expect_has(refused("cosine:end"), "'end' is no parameter");
-  expect_has(refused("cosine:"), "'' is no parameter");
+  expect_has(refused("cosine:end"), "'end' is not a parameter");
+  expect_has(refused("cosine:"), "'' is not a parameter");
   expect_has(refused("cosine:end=0,end=0"), "end is said twice");
   expect_has(refused("step:every=5,at=0.5"), "say at or every, not both");
   for (const char* mark : {"0", "-1", "1.5", "0.5/", "half", "inf"}) {

@@ -252,10 +252,10 @@ class Checkpoints(InspectTest):
         path = tempfile.mkdtemp(dir=self.scratch)
         with open(os.path.join(path, "node-0.safetensors"), "wb") as file:
             file.write(tensor_file({"a": ([1], [1.0])}))
-        self.assert_refused(path, "node-0.safetensors", "no checkpoint")
+        self.assert_refused(path, "node-0.safetensors", "not a checkpoint")
         os.remove(os.path.join(path, "node-0.safetensors"))
         os.mkfifo(os.path.join(path, "node-0.safetensors"))
-        self.assert_refused(path, "no run, checkpoint or comparison")
+        self.assert_refused(path, "not a run, checkpoint or comparison")
 
 
 class Files(InspectTest):
@@ -310,7 +310,7 @@ class Files(InspectTest):
 
     def test_directories_that_are_not_ours(self):
         empty = tempfile.mkdtemp(dir=self.scratch)
-        self.assert_refused(empty, empty, "no run, checkpoint or comparison")
+        self.assert_refused(empty, empty, "not a run, checkpoint or comparison")
         self.assert_refused(os.path.join(empty, "nowhere"), "nowhere")
 
     def test_a_comparison(self):

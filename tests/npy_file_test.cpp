@@ -130,8 +130,8 @@ TEST(NpyFile, ReadsEmptyArrays) {
 }
 
 TEST(NpyFile, RefusesWhatIsNoNpyFile) {
-  expect_refused("", ErrorCode::kDataLoss, "no .npy file");
-  expect_refused("PK\x03\x04 a zipped one", ErrorCode::kDataLoss, "no .npy file");
+  expect_refused("", ErrorCode::kDataLoss, "not an .npy file");
+  expect_refused("PK\x03\x04 a zipped one", ErrorCode::kDataLoss, "not an .npy file");
   expect_refused(file_of("{}", "", 4), ErrorCode::kDataLoss, "version 4.0");
 }
 

@@ -102,7 +102,7 @@ TEST(Policy, WhatCannotBeReadOrMatchesNothingIsRefused) {
   expect_refused("size<99999999999999999999999:fp32", "size<9");
   expect_refused("fp32", "no codec");
   expect_refused("*:fp33", "fp33");
-  expect_refused("*:", "there is no codec ''");
+  expect_refused("*:", "unknown codec ''");
   expect_refused("*:3lc:s=16", "s must be a number from 1 to below 16");
   // A codec that no tensor would get is looked at all the same.
   expect_refused("*:fp32", "s must be", "3lc:s=0.5");

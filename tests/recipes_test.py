@@ -198,8 +198,8 @@ class Own(RecipeTest):
             ("workers =\n", "line 1", "--workers"),
             ("scale-lr = perhaps\n", "line 1", "scale-lr", "perhaps"),
             ("servers = some\n", "line 1", "--servers", "some"),
-            ("lr\n", "line 1", "'lr' is no setting", "KEY = VALUE"),
-            ("[train]\nlr = 1\n", "line 1", "'[train]' is no setting"),
+            ("lr\n", "line 1", "'lr' is not a setting", "KEY = VALUE"),
+            ("[train]\nlr = 1\n", "line 1", "'[train]' is not a setting"),
             ("exchange = ring\ncodec = 3lc\n", ".ini: ", "3lc does not fit"),
             ("codec = 3lc:s=16\n", ".ini: ", "3lc:s=16"),
             ("momentum = 1\n", ".ini: ", "momentum"),
@@ -220,7 +220,7 @@ class Own(RecipeTest):
     def test_names(self):
         self.assert_refused(self.train("--recipe", "terngrad-lent"), 2, "'terngrad-lent'",
                             "did you mean 'terngrad-lenet'?")
-        self.assert_refused(self.train("--recipe", ""), 2, "no recipe ''")
+        self.assert_refused(self.train("--recipe", ""), 2, "unknown recipe ''")
 
     def test_files(self):
         self.own(b"workers = 2\0\n", "binary.ini")
@@ -232,7 +232,7 @@ class Own(RecipeTest):
             ("folder.ini", "folder.ini cannot be read"),
             ("/dev/zero", "/dev/zero is larger than 64 KiB"),
             ("huge.ini", "huge.ini is larger than 64 KiB"),
-            ("binary.ini", "binary.ini is no text"),
+            ("binary.ini", "binary.ini is not text"),
         ]
         for name, sentence in cases:
             with self.subTest(name=name):

@@ -534,9 +534,9 @@ class DamageTest(ReportTest):
         empty = self.folder / "empty"
         empty.mkdir()
         self.assert_refused("holds neither a run nor a comparison", empty)
-        self.assert_refused("is no directory", self.folder / "nowhere")
+        self.assert_refused("is not a directory", self.folder / "nowhere")
         (self.folder / "file").write_text("")
-        self.assert_refused("is no directory", self.folder / "file")
+        self.assert_refused("is not a directory", self.folder / "file")
         (empty / "cells").mkdir()
         self.assert_refused("without a run", empty)
         (empty / "results.json").write_text("{}")
@@ -552,7 +552,7 @@ class DamageTest(ReportTest):
         run = write_run(self.folder / "run")
         self.assert_refused("--tolerance is in percentage points", "--tolerance", "-1", run,
                             status=2)
-        self.assert_refused("nan is no finite number", "--tolerance", "nan", run, status=2)
+        self.assert_refused("nan is not a finite number", "--tolerance", "nan", run, status=2)
         self.assert_refused("DIR is required", status=2)
 
     def test_out_that_cannot_be_written(self):

@@ -303,7 +303,7 @@ class Resume(unittest.TestCase):
                     os.remove(path)
                 os.mkfifo(path)
                 resumed = train("--resume", run, "--json")
-                self.assertIn("no regular file", resumed.stderr.decode())
+                self.assertIn("not a regular file", resumed.stderr.decode())
                 self.assertEqual(resumed.returncode, 0 if name == last else 1)
         pipe = os.path.join(self.scratch, "pipe")
         os.mkfifo(pipe)

@@ -89,13 +89,13 @@ TEST(TensorFile, WhatDoesNotFitIsRefused) {
   expect_refused({}, "0 bytes");
   Bytes long_header(8, std::byte{0xFF});
   expect_refused(long_header, "cannot hold a header");
-  expect_refused(with_header("[]", 0), "no JSON object");
-  expect_refused(with_header("{", 0), "no JSON object");
+  expect_refused(with_header("[]", 0), "not a JSON object");
+  expect_refused(with_header("{", 0), "not a JSON object");
   expect_refused(with_header(R"({"a":3})", 0), "not described");
   expect_refused(with_header(R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4), "no type");
   expect_refused(with_header(R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", 4), "no shape");
   expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4),
-                 "no number");
+                 "not a number");
   expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[1]}})", 4), "no place");
   expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4),
                  "where it says");
@@ -110,7 +110,7 @@ TEST(TensorFile, WhatDoesNotFitIsRefused) {
                              R"("b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
                              4),
                  "where it says");
-  expect_refused(with_header(R"({"__metadata__":{"a":1}})", 0), "no text");
+  expect_refused(with_header(R"({"__metadata__":{"a":1}})", 0), "not text");
   expect_refused(with_header(R"({"__metadata__":{"xxh64":"1"}})", 0), "checksum");
   expect_refused(with_header(R"({"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})", 4), "F16",
                  ErrorCode::kUnimplemented);

@@ -135,7 +135,7 @@ TEST_F(DataFiles, AnyFileOfTextLoads) {
   EXPECT_EQ(splits.train->size(), 35U);
   expect_error(ErrorCode::kInvalidArgument, "crop-flip varies images",
                [&] { load_data(path, 1, "crop-flip"); });
-  expect_error(ErrorCode::kInvalidArgument, "no augmentation 'x'",
+  expect_error(ErrorCode::kInvalidArgument, "unknown augmentation 'x'",
                [&] { load_data(path, 1, "x"); });
 }
 

@@ -691,7 +691,7 @@ void expect_refused(const std::function<void(TrainConfig&)>& change, const std::
 TEST(Train, JobsThatMakeNoSenseAreRefused) {
   expect_refused([](TrainConfig& c) { c.model = "perceptron"; }, "perceptron");
   expect_refused([](TrainConfig& c) { c.transport = "pigeon"; }, "pigeon");
-  expect_refused([](TrainConfig& c) { c.exchange = "relay"; }, "no exchange 'relay'");
+  expect_refused([](TrainConfig& c) { c.exchange = "relay"; }, "unknown exchange 'relay'");
   expect_refused([](TrainConfig& c) { c.exchange = "ring"; }, "3lc does not fit");
   expect_refused(
       [](TrainConfig& c) {
@@ -715,7 +715,7 @@ TEST(Train, JobsThatMakeNoSenseAreRefused) {
   expect_refused([](TrainConfig& c) { c.weight_decay = -1; }, "weight decay");
   expect_refused([](TrainConfig& c) { c.l1 = -1; }, "l1");
   expect_refused([](TrainConfig& c) { c.ema = 1; }, "moving average");
-  expect_refused([](TrainConfig& c) { c.schedule = "cosin"; }, "no schedule 'cosin'");
+  expect_refused([](TrainConfig& c) { c.schedule = "cosin"; }, "unknown schedule 'cosin'");
   expect_refused([](TrainConfig& c) { c.optimizer = "adam:beta3=1"; }, "beta1, beta2 and eps");
   expect_refused([](TrainConfig& c) { c.warm_up_steps = 31; }, "warm-up of 31 steps");
   expect_refused([](TrainConfig& c) { c.policy = "kind=conv:fp32"; }, "matches none");

@@ -27,7 +27,7 @@ SettingText::SettingText(const std::string& text, const std::string& noun)
     const std::string part = rest.substr(0, comma);
     const std::size_t equals = part.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == part.size()) {
-      fail("'" + part + "' is no parameter; write NAME:KEY=VALUE,KEY=VALUE");
+      fail("'" + part + "' is not a parameter; write NAME:KEY=VALUE,KEY=VALUE");
     }
     const std::string key = part.substr(0, equals);
     if (!parameters_.emplace(key, part.substr(equals + 1)).second) {
@@ -61,7 +61,7 @@ void SettingText::refuse(const std::string& key, const std::string& what,
 
 void SettingText::refuse_name(const std::string& known) const {
   throw Error(ErrorCode::kInvalidArgument,
-              "there is no " + noun_ + " '" + name_ + "'; there are " + known);
+              "unknown " + noun_ + " '" + name_ + "'; there are " + known);
 }
 
 void SettingText::finish(std::initializer_list<const char*> keys) const {
@@ -72,7 +72,7 @@ void SettingText::finish(std::initializer_list<const char*> keys) const {
     if (!known.empty()) known += key == *(keys.end() - 1) ? " and " : ", ";
     known += key;
   }
-  fail("there is no parameter '" + parameters_.begin()->first + "'; " + name_ + " has " + known);
+  fail("unknown parameter '" + parameters_.begin()->first + "'; " + name_ + " has " + known);
 }
 
 void SettingText::fail(const std::string& sentence) const {

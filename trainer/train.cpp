@@ -64,7 +64,7 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
 }
 
 std::string not_finite_sentence(std::uint64_t step) {
-  return "the loss is no finite number in step " + std::to_string(step) +
+  return "the loss is not a finite number in step " + std::to_string(step) +
          ": the training has diverged; use a lower --lr, a longer --warm-up or a milder codec, or "
          "--keep-going to go on all the same";
 }
@@ -93,8 +93,8 @@ std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) 
   } else if (config.transport == kMpi) {
     ends.push_back(join_mpi_network(wait_limits(config)));
   } else {
-    throw Error(ErrorCode::kInvalidArgument, "there is no transport '" + config.transport +
-                                                 "'; use " + kInProcess + " or " + kMpi);
+    throw Error(ErrorCode::kInvalidArgument,
+                "unknown transport '" + config.transport + "'; use " + kInProcess + " or " + kMpi);
   }
   return ends;
 }

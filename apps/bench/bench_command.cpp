@@ -67,9 +67,8 @@ std::vector<std::string> chosen_targets(const std::vector<std::string>& named) {
     } else if (std::ranges::find(all, name) != all.end()) {
       chosen.insert(name);
     } else {
-      throw WrongUsage(
-          fmt::format("there is no SIMD target '{}' on this machine; use best, all, {}", name,
-                      fmt::join(all, ", ")));
+      throw WrongUsage(fmt::format("unknown SIMD target '{}' on this machine; use best, all, {}",
+                                   name, fmt::join(all, ", ")));
     }
   }
   std::vector<std::string> in_order;

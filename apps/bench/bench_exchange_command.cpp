@@ -27,8 +27,9 @@ Every codec is a design, for both directions unless --pull-codec says what serve
 after the other over the same network, the baseline first. Computation is waiting, so that many
 workers fit on few cores: a third of it in the forward pass, two in the backward pass, spread evenly
 over the weights. Bytes are what a worker's end of the transport counts, a step, mean over workers;
-step time is worker 0's, the median; hidden is what computation hides of the exchange, T + (step at T = 0) - step, as a share of the
-smaller of the two, for which each design runs without computation first; the ceiling is the speedup
+step time is worker 0's, the median; hidden is what computation hides of the exchange,
+T + (step at T = 0) - step, as a share of the smaller of the two, for which each design runs without
+computation first; the ceiling is the speedup
 if nothing but computation took time. Busiest is what the node that carries most sends or receives,
 the larger of the two, which a link of --rate takes so long for (wire, by calculation).)";
 
@@ -191,7 +192,7 @@ void add_bench_exchange_command(CLI::App& bench) {
   command->add_option("--pull-codec", config.pull_codec,
                       "Codec for what servers send, under each --codec [the same]");
   option("--baseline", flags->baseline, "Codec that speedups are over, or none");
-  option("--policy", config.policy, "Rules that go before the codecs, as for 'tersewire train'");
+  option("--policy", config.policy, "Rules that override the codecs, as for 'tersewire train'");
   option("--compute-ms", flags->compute_ms, "Milliseconds of computation a step")
       ->check(CLI::Range(0.0, 1e8));
   option("--steps", config.steps, "Steps to measure")

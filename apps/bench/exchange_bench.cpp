@@ -267,7 +267,7 @@ std::vector<std::unique_ptr<Transport>> join_exchange_bench(const ExchangeBenchC
                                    config.bits_per_second.value_or(0));
   }
   if (config.transport != kMpi) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no transport '{}'; use {} or {}",
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("unknown transport '{}'; use {} or {}",
                                                          config.transport, kInProcess, kMpi));
   }
   if (config.bits_per_second) {

@@ -208,8 +208,8 @@ std::vector<std::string> model_names() {
 std::vector<TensorInfo> model_tensors(std::string_view model, double scale) {
   const auto* found = std::ranges::find(kModels, model, &Model::name);
   if (found == kModels.end()) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no model '{}'; use {}", model,
-                                                         fmt::join(model_names(), ", ")));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("unknown model '{}'; use {}", model, fmt::join(model_names(), ", ")));
   }
   if (!(scale > 0 && scale <= 1)) {
     throw Error(ErrorCode::kInvalidArgument,

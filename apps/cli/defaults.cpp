@@ -88,12 +88,12 @@ nlohmann::json read_config() {
   }
   if (bytes->size() > kMaxFileBytes) refuse(file, "it is larger than 64 KiB; name another");
   nlohmann::json config = parse_json(*bytes);
-  if (!config.is_object()) refuse(file, "it is no JSON object; write {\"threads\": 4}");
+  if (!config.is_object()) refuse(file, "it is not a JSON object; write {\"threads\": 4}");
   std::vector<std::string> known;
   for (const Setting& setting : settings()) known.emplace_back(setting.option);
   for (const auto& [key, value] : config.items()) {
     if (std::ranges::find(known, key) == known.end()) {
-      refuse(file, fmt::format("there is no setting '{}'{}", key, did_you_mean(key, known)));
+      refuse(file, fmt::format("unknown setting '{}'{}", key, did_you_mean(key, known)));
     }
     text_of(file, key, value);
   }

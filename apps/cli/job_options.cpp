@@ -29,7 +29,8 @@ int servers_number(const std::string& text) {
 std::size_t part_values_number(const std::string& text) {
   const auto values = trainer::part_values_in(text);
   if (!values) {
-    throw CLI::ValidationError("--part-values", "'" + text + "' is no number of values, nor whole");
+    throw CLI::ValidationError("--part-values",
+                               "'" + text + "' is not a number of values, nor whole");
   }
   const std::string wrong =
       *values == Job::kWholeTensors ? "" : wrong_with_whole_number(text, false);
@@ -52,7 +53,7 @@ double rate_argument(const std::string& text) {
       {{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}}};
   const auto* found = std::ranges::find(kUnits, unit, &std::pair<const char*, double>::first);
   if (error != std::errc() || found == kUnits.end() || !std::isfinite(rate) || rate <= 0) {
-    throw WrongUsage(fmt::format("'{}' is no rate; write 10mbit, 1gbit or 2.5gbit", text));
+    throw WrongUsage(fmt::format("'{}' is not a rate; write 10mbit, 1gbit or 2.5gbit", text));
   }
   return rate * found->second;
 }

@@ -44,7 +44,7 @@ std::optional<CellResult> result_in(const fs::path& directory) {
         share.is_number() && !(share >= 0 && share <= 1)) {
       throw Error(
           ErrorCode::kDataLoss,
-          fmt::format("{}: a test accuracy of {} is no share; remove {} to train it again",
+          fmt::format("{}: a test accuracy of {} is not a share; remove {} to train it again",
                       (directory / kSummaryFile).string(), share.dump(), directory.string()));
     }
     for (const auto& [name, number] : kComparedNumbers) {

@@ -121,7 +121,7 @@ void check_lab(const std::string& netlab) {
     return;
   }
   throw WrongUsage(
-      fmt::format("{} is no program that can be started; name lab/netlab with --lab", netlab));
+      fmt::format("{} is not a program that can be started; name lab/netlab with --lab", netlab));
 }
 
 void fail_where_incomplete(const std::vector<CellOutcome>& outcomes, const fs::path& out) {

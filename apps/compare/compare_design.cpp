@@ -126,7 +126,8 @@ std::uint64_t steps_of(const std::string& text, std::uint64_t full_steps) {
     return static_cast<std::uint64_t>(number);
   }
   throw WrongUsage(fmt::format(
-      "'{}' is no number of steps; write 500, or a part above 0 and at most 100 %, as 25%", text));
+      "'{}' is not a number of steps; write 500, or a part above 0 and at most 100 %, as 25%",
+      text));
 }
 
 }  // namespace
@@ -150,7 +151,7 @@ Settings shared_settings_argument(const std::vector<std::string>& texts) {
   Settings settings;
   for (const std::string& text : texts) {
     if (text.find('=') == std::string::npos) {
-      throw WrongUsage(fmt::format("'{}' is no setting; write KEY=VALUE", text));
+      throw WrongUsage(fmt::format("'{}' is not a setting; write KEY=VALUE", text));
     }
     with_name(fmt::format("--set '{}'", text), [&] { add_setting(settings, text, not_for_all); });
   }

@@ -17,7 +17,7 @@ namespace {
 void check_is_ours(int descriptor, const std::string& path, struct stat& status) {
   if (::fstat(descriptor, &status) != 0) fail_file(path, "written", errno);
   if (!S_ISREG(status.st_mode)) {
-    throw Error(ErrorCode::kFailedPrecondition, path + " is no file; remove it");
+    throw Error(ErrorCode::kFailedPrecondition, path + " is not a file; remove it");
   }
   // Where the file system knows no locks, two processes are found out by the SHA-256.
   if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {

@@ -62,7 +62,7 @@ void check(const EncodeOptions& options, const Codec& codec) {
   std::error_code none;
   const auto status = std::filesystem::status(options.state, none);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    throw WrongUsage(options.state + " cannot be a state because it is no file; name a file");
+    throw WrongUsage(options.state + " cannot be a state because it is not a file; name a file");
   }
 }
 
@@ -73,7 +73,7 @@ void load_state(ByteView bytes, const std::vector<std::uint64_t>& shape,
   };
   const Message message = parse_message(bytes);
   if (message.header.kind != MessageKind::kState) {
-    refuse("it is no state; name the file that an earlier encode --state wrote");
+    refuse("it is not a state; name the file that an earlier encode --state wrote");
   }
   const Frame& frame = message.frames.front();
   if (frame.description->dims != shape) {

@@ -25,7 +25,7 @@ InputFile::InputFile(std::string path)
   }
   ::close(descriptor_);
   if (failure != 0) fail_file(path_, "read", failure);
-  throw Error(ErrorCode::kInvalidArgument, path_ + " is no regular file; name one");
+  throw Error(ErrorCode::kInvalidArgument, path_ + " is not a regular file; name one");
 }
 
 InputFile::~InputFile() { ::close(descriptor_); }

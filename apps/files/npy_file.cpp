@@ -184,7 +184,7 @@ T read_value(ByteView bytes) {
 // Splits off magic, version and header; `rest` becomes what follows.
 std::string_view split_header(ByteView bytes, ByteView& rest) {
   if (bytes.size() < kHeadBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
-    fail(ErrorCode::kDataLoss, "it is no .npy file; save the array with numpy.save()");
+    fail(ErrorCode::kDataLoss, "it is not an .npy file; save the array with numpy.save()");
   }
   const auto major = std::to_integer<unsigned>(bytes[kMagic.size()]);
   const auto minor = std::to_integer<unsigned>(bytes[kMagic.size() + 1]);

@@ -100,7 +100,7 @@ std::vector<std::uint64_t> shape_in(const std::string& name, const json& entry,
   std::vector<std::uint64_t> shape;
   elems = 1;
   for (const json& side : *found) {
-    if (!side.is_number_unsigned()) malformed("'{}' has a side that is no number", name);
+    if (!side.is_number_unsigned()) malformed("'{}' has a side that is not a number", name);
     shape.push_back(side.get<std::uint64_t>());
     if (shape.back() != 0 && elems > kMaxElems / shape.back()) {
       malformed("'{}' claims more than 2^40 values", name);
@@ -142,7 +142,7 @@ std::map<std::string, std::string> facts_in(const json& metadata) {
   std::map<std::string, std::string> facts;
   if (!metadata.is_object()) malformed("its facts are no object");
   for (const auto& [name, value] : metadata.items()) {
-    if (!value.is_string()) malformed("fact '{}' is no text", name);
+    if (!value.is_string()) malformed("fact '{}' is not text", name);
     facts[name] = value.get<std::string>();
   }
   return facts;
@@ -174,7 +174,7 @@ TensorFileIndex index_tensor_file(std::size_t size, const PieceOfFile& piece, bo
   }
   const std::string text(text_of(piece(kLengthBytes, length)));
   const json header = json::parse(text, nullptr, false);
-  if (!header.is_object()) malformed("its header is no JSON object");
+  if (!header.is_object()) malformed("its header is not a JSON object");
   const std::size_t data_begin = kLengthBytes + length;
   const std::size_t data_bytes = size - data_begin;
   TensorFileIndex index;

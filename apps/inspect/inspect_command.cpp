@@ -41,7 +41,7 @@ Inspection inspect_directory(const fs::path& path) {
   if (looks_like_comparison(path)) return inspect_comparison(path);
   if (is_run(path)) return inspect_run(path);
   throw Error(ErrorCode::kNotFound,
-              fmt::format("{} is no run, checkpoint or comparison; name one (RUN, "
+              fmt::format("{} is not a run, checkpoint or comparison; name one (RUN, "
                           "RUN/checkpoints/step-N), or a file",
                           path.string()));
 }

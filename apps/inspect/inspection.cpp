@@ -95,7 +95,7 @@ Json parse_json_object(std::string_view text) {
 Json read_json_object(const fs::path& path) {
   std::error_code error;
   if (fs::exists(path, error) && !fs::is_regular_file(path, error)) {
-    throw Error(ErrorCode::kDataLoss, path.string() + " is no regular file; use another copy");
+    throw Error(ErrorCode::kDataLoss, path.string() + " is not a regular file; use another copy");
   }
   const Bytes bytes = read_file(path.string());
   Json json = parse_json_object({reinterpret_cast<const char*>(bytes.data()), bytes.size()});

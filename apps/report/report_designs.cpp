@@ -148,7 +148,7 @@ class Reader {
       if (error == std::errc::permission_denied) fail_file(name, "read", error.value());
       throw Error(ErrorCode::kNotFound,
                   name +
-                      " is no directory; name one that 'tersewire train --out' or 'tersewire "
+                      " is not a directory; name one that 'tersewire train --out' or 'tersewire "
                       "compare' made");
     }
     check_may_enter(directory);

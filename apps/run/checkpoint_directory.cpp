@@ -66,8 +66,9 @@ std::optional<Number> number_between(std::string_view name, std::string_view pre
 std::string text_in(const TensorFileIndex& file, const char* name) {
   const auto found = file.facts.find(name);
   if (found != file.facts.end()) return found->second;
-  throw Error(ErrorCode::kDataLoss,
-              fmt::format("it does not say its '{}'; it is no checkpoint of this program", name));
+  throw Error(
+      ErrorCode::kDataLoss,
+      fmt::format("it does not say its '{}'; it is not a checkpoint of this program", name));
 }
 
 template <typename Number>

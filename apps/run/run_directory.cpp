@@ -53,7 +53,7 @@ void check_is_file(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error) || fs::is_regular_file(path, error)) return;
   throw Error(ErrorCode::kFailedPrecondition,
-              path.string() + " is no regular file, as a run would have left; remove it");
+              path.string() + " is not a regular file, as a run would have left; remove it");
 }
 
 std::optional<nlohmann::json> json_in(const fs::path& path) {
@@ -102,7 +102,7 @@ RunDirectory RunDirectory::restarted(fs::path path) {
     const std::string name = entry.path().filename().string();
     if (is_of_a_run(name) || is_temporary_file(name)) continue;
     throw Error(ErrorCode::kFailedPrecondition,
-                fmt::format("{} holds {}, which is no run's; choose another --out",
+                fmt::format("{} holds {}, which belongs to no run; choose another --out",
                             directory.path_.string(), name));
   }
   for (const auto& entry : fs::directory_iterator(directory.path_)) {

@@ -209,10 +209,11 @@ bool is_run(const fs::path& directory) {
 
 RunRecord::RunRecord(fs::path directory, Notes& notes) : directory_(std::move(directory)) {
   if (!is_run(directory_)) {
-    throw Error(ErrorCode::kNotFound,
-                fmt::format("{} is no run: it holds neither config.json nor metrics.jsonl; name a "
-                            "directory that 'tersewire train --out' made",
-                            directory_.string()));
+    throw Error(
+        ErrorCode::kNotFound,
+        fmt::format("{} is not a run: it holds neither config.json nor metrics.jsonl; name a "
+                    "directory that 'tersewire train --out' made",
+                    directory_.string()));
   }
   const Json config = json_object_if_any(directory_ / kConfigFile);
   if (!config.is_object()) {

@@ -247,7 +247,7 @@ std::string TrainSummary::table() const {
                     "Use a lower --lr, a longer --warm-up or a milder codec.\n",
                     *result_.diverged_step,
                     std::isfinite(result_.final_loss) ? "has grown tenfold over its best"
-                                                      : "is no finite number");
+                                                      : "is not a finite number");
 }
 
 std::string TrainSummary::traffic_table() const {

@@ -46,7 +46,7 @@ Recipe read_recipe(const std::string& path) {
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   if (std::ranges::any_of(text, is_control)) {
     throw Error(ErrorCode::kInvalidArgument,
-                path + " is no text; a recipe has lines KEY = VALUE alone");
+                path + " is not text; a recipe has lines KEY = VALUE alone");
   }
   return {.name = path, .text = text};
 }
@@ -60,7 +60,7 @@ std::vector<Setting> settings_of(const Recipe& recipe) {
     if (line.empty() || line.front() == '#' || line.front() == ';') continue;
     const std::size_t equals = line.find('=');
     if (equals == std::string::npos) {
-      refuse(recipe, number, fmt::format("'{}' is no setting; write KEY = VALUE", line));
+      refuse(recipe, number, fmt::format("'{}' is not a setting; write KEY = VALUE", line));
     }
     settings.push_back({.line = number,
                         .key = CLI::detail::trim_copy(line.substr(0, equals)),
@@ -75,7 +75,7 @@ CLI::Option& option_of(const Recipe& recipe, const Setting& setting, CLI::App& c
   const std::vector<std::string> keys = setting_names(command);
   if (std::ranges::find(keys, setting.key) == keys.end()) {
     refuse(recipe, setting.line,
-           fmt::format("there is no setting '{}'{}", setting.key, did_you_mean(setting.key, keys)));
+           fmt::format("unknown setting '{}'{}", setting.key, did_you_mean(setting.key, keys)));
   }
   return *command.get_option("--" + setting.key);
 }
@@ -138,7 +138,7 @@ Recipe find_recipe(const std::string& name) {
     names.push_back(recipe.name);
   }
   throw WrongUsage(fmt::format(
-      "there is no recipe '{}'{}; 'tersewire train --list-recipes' shows them, and a file of your "
+      "unknown recipe '{}'{}; 'tersewire train --list-recipes' shows them, and a file of your "
       "own is named with a slash or .ini",
       name, did_you_mean(name, names)));
 }

@@ -456,7 +456,7 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
   CLI::Option* recipe = command->add_option(
       "--recipe", flags->recipe,
       "Settings by name (--list-recipes), or from a file of your own, named with a "
-      "slash or .ini; what else is given goes before them (docs/training.md)");
+      "slash or .ini; other options override them (docs/training.md)");
   command->add_flag("--list-recipes", flags->list_recipes, "Show the recipes, and do nothing else");
   option("--model", config.model, "Network, one of those listed below");
   command->add_option("--dropout", config.dropout,
@@ -485,7 +485,7 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
                     "Codecs as their papers print them, where ours do better: mode=paper");
   CLI::Option* policy = option(
       "--policy", config.policy,
-      "Rules CONDITION:CODEC; ... that go before the codecs, or auto, small, light, 3lc-paper, "
+      "Rules CONDITION:CODEC; ... that override the codecs, or auto, small, light, 3lc-paper, "
       "terngrad-paper, adacomp-paper");
   option("--transport", config.transport,
          "What carries the bytes: in-process (threads), or mpi (processes that mpirun starts)");
@@ -507,7 +507,7 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
   option("--batch", config.batch, "Images a worker and step")->check(CLI::Range(1, 1 << 20));
   add_descent_options(*command, config);
   command->add_flag("--keep-going", config.keep_going,
-                    "Go on with a loss that is no finite number, which otherwise ends the run");
+                    "Go on with a loss that is not a finite number, which otherwise ends the run");
   option("--seed", config.seed, "Of the weights, the order of the data and the embedded images");
   CLI::Option* out = command->add_option("--out", flags->out,
                                          "Directory for the run (default: a new one in runs/)");

@@ -478,7 +478,7 @@ def case_arguments_that_cannot_be_are_refused():
                            ("on_step=3 cannot be called", {"on_step": 3}),
                            ("threads=0 cannot be", {"threads": 0}),
                            ("timeout=4 cannot be", {"timeout": 4}),
-                           ("no exchange 'pigeon'", {"exchange": "pigeon"}),
+                           ("unknown exchange 'pigeon'", {"exchange": "pigeon"}),
                            ("has no mean gradient", {"codec": "fp32", "exchange": "weight-average"})):
         with pytest.raises(tersewire.Error, match=match) as raised:
             tersewire.torch.register(model, **options)

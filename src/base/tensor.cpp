@@ -31,7 +31,7 @@ TensorKind tensor_kind(std::string_view name) {
     if (text == name) return kind;
   }
   fail(ErrorCode::kInvalidArgument,
-       "there is no tensor kind '{}'; use conv, dense, recurrent, norm, bias, embedding or other",
+       "unknown tensor kind '{}'; use conv, dense, recurrent, norm, bias, embedding or other",
        name);
 }
 

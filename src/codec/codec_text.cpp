@@ -22,7 +22,7 @@ CodecText::CodecText(std::string_view text, std::string_view noun) : text_(text)
     const std::size_t equals = part.find('=');
     if (equals == std::string_view::npos || equals == 0 || equals + 1 == part.size()) {
       fail(ErrorCode::kInvalidArgument,
-           "{} '{}': '{}' is no parameter; write NAME:KEY=VALUE,KEY=VALUE", noun_, text_, part);
+           "{} '{}': '{}' is not a parameter; write NAME:KEY=VALUE,KEY=VALUE", noun_, text_, part);
     }
     const std::string key(part.substr(0, equals));
     if (std::ranges::any_of(parameters_, [&](const auto& known) { return known.first == key; })) {
@@ -101,7 +101,7 @@ void CodecText::finish(std::span<const CodecParameter> known) const {
     if (i > 0) keys += i + 1 < known.size() ? ", " : " and ";
     keys += known[i].key;
   }
-  fail(ErrorCode::kInvalidArgument, "{} '{}': there is no parameter '{}'; {} has {}", noun_, text_,
+  fail(ErrorCode::kInvalidArgument, "{} '{}': unknown parameter '{}'; {} has {}", noun_, text_,
        parameters_.front().first, name_, keys);
 }
 

@@ -192,7 +192,7 @@ OlandRajHead read_oland_raj_head(ByteReader& reader) {
   if (head.body == OlandRajBody::kConstant) return head;
   head.max = read_extreme(reader, head.f64, "maximum");
   if (!(head.max > head.min) || std::isinf(head.max - head.min)) {
-    fail(ErrorCode::kDataLoss, "an oland-raj payload runs from {} to {}, which is no range",
+    fail(ErrorCode::kDataLoss, "an oland-raj payload runs from {} to {}, which is not a range",
          head.min, head.max);
   }
   head.bits = reader.read<std::uint8_t>("oland-raj bits");

@@ -124,14 +124,14 @@ std::shared_ptr<const Codec> make_codec_for(std::string_view text, StateChange c
   }
   std::vector<std::string> names;
   for (const CodecDescription& codec : codec_descriptions()) names.push_back(codec.name);
-  fail(ErrorCode::kInvalidArgument, "there is no codec '{}'; use {}", parsed.name(),
+  fail(ErrorCode::kInvalidArgument, "unknown codec '{}'; use {}", parsed.name(),
        fmt::join(names, ", "));
 }
 
 std::string_view codec_name(CodecId id) {
   const CodecEntry* entry = find_entry(id);
   if (entry != nullptr) return entry->description.name;
-  fail(ErrorCode::kDataLoss, "there is no codec number {}", static_cast<int>(id));
+  fail(ErrorCode::kDataLoss, "unknown codec number {}", static_cast<int>(id));
 }
 
 void decode(CodecId codec, ByteView payload, std::span<float> out, ThreadPool* pool) {

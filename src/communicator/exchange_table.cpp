@@ -180,7 +180,7 @@ ChosenExchange choose_exchange(const Job& job) {
   }
   std::vector<std::string_view> names;
   for (const Exchange& exchange : exchanges()) names.push_back(exchange.name);
-  fail(ErrorCode::kInvalidArgument, "there is no exchange '{}'; use {}", text.name(),
+  fail(ErrorCode::kInvalidArgument, "unknown exchange '{}'; use {}", text.name(),
        fmt::join(names, ", "));
 }
 

@@ -148,7 +148,7 @@ void Worker::say_skipped(std::uint64_t steps) {
   guarded([&] {
     if (job().checksum_steps > 0 || step_ == step_before_first_) {
       fail(ErrorCode::kFailedPrecondition,
-           "skipped steps are told in a step that has begun, of a job without checksum_steps");
+           "announce a skipped step after the step has begun, and in a job without checksum_steps");
     }
     tell_checksum(step_, steps);
   });

@@ -56,7 +56,7 @@ void force_simd_target(std::string_view target) {
   for (const std::int64_t candidate : machine_targets()) {
     if (lower_name(candidate) == target) return use_only(candidate);
   }
-  fail(ErrorCode::kInvalidArgument, "there is no SIMD target '{}' on this machine; use best, {}",
+  fail(ErrorCode::kInvalidArgument, "unknown SIMD target '{}' on this machine; use best, {}",
        target, joined(simd_targets()));
 }
 

@@ -230,7 +230,7 @@ MessageHeader read_header(ByteReader& reader, ByteView bytes) {
   MessageHeader header;
   const auto magic = reader.take(sizeof(kMagic), "magic");
   if (std::memcmp(magic.data(), kMagic, sizeof(kMagic)) != 0) {
-    fail(ErrorCode::kDataLoss, "it does not begin with 'TW', so it is no tersewire message");
+    fail(ErrorCode::kDataLoss, "it does not begin with 'TW', so it is not a tersewire message");
   }
   const auto version = reader.read<std::uint8_t>("version");
   const auto kind = reader.read<std::uint8_t>("kind");
@@ -370,7 +370,7 @@ MessageKind message_kind_named(std::string_view name) {
   if (found != kKindNames.end()) {
     return static_cast<MessageKind>(found - kKindNames.begin() + 1);
   }
-  fail(ErrorCode::kInvalidArgument, "there is no kind of message '{}'; take one of {}", name,
+  fail(ErrorCode::kInvalidArgument, "unknown kind of message '{}'; take one of {}", name,
        fmt::join(kKindNames, ", "));
 }
 

@@ -97,7 +97,7 @@ Augmentation augmentation_of(const std::string& name) {
   if (name == "crop-flip") return {.train = View::kCropFlip, .test = View::kWhole};
   if (name == "cifarnet") return {.train = View::kCifarNet, .test = View::kCifarNetCentre};
   throw Error(ErrorCode::kInvalidArgument,
-              "there is no augmentation '" + name + "'; use none, crop-flip or cifarnet");
+              "unknown augmentation '" + name + "'; use none, crop-flip or cifarnet");
 }
 
 PixelValues::PixelValues(const Normalization& normalization) {

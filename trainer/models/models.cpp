@@ -63,7 +63,7 @@ std::unique_ptr<Model> Model::make(const std::string& name, const ModelOptions& 
     return maker.take();
   }
   throw Error(ErrorCode::kInvalidArgument,
-              "there is no model '" + name + "'; choose one of: " + model_names());
+              "unknown model '" + name + "'; choose one of: " + model_names());
 }
 
 }  // namespace tersewire::trainer
