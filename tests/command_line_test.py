@@ -1083,7 +1083,7 @@ class Train(CommandLineTest):
             (2, "unknown recipe 'nope'; 'tersewire", ("--recipe", "nope")),
             (2, "momentum", ("--momentum", "nan")),
             (2, "there are constant, cosine", ("--schedule", "linear")),
-            (2, "sgd, adam and adamw", ("--optimizer", "rmsprop")),
+            (2, "sgd, nesterov, adam and adamw", ("--optimizer", "rmsprop")),
             (2, "warm-up of 2 steps", ("--warm-up", "2")),
             (2, "unknown augmentation", ("--augment", "sideways")),
             (2, "is text", ("--augment", "crop-flip", "--data", "embedded-text")),

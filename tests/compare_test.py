@@ -433,7 +433,7 @@ class Refused(CompareTest):
             (2, "design 'fp32' is there twice", "--designs", "fp32;fp32 "),
             (2, "'3lc' and '3lc:s=1.250' are the same job", *JOB, "--designs", "3lc; 3lc:s=1.250"),
             (2, "names none", "--designs", " ; "),
-            (2, "unknown setting 'wokers'; did you mean 'workers'?", "--designs", "wokers=2 int8"),
+            (2, "no setting 'wokers'; did you mean 'workers'?", "--designs", "wokers=2 int8"),
             (2, "design 'int8 fp16': codec is there twice", "--designs", "int8 fp16"),
             (2, "use --steps", "--designs", "steps=5 int8"),
             (2, "does not fit exchange ring", "--designs", "exchange=ring 3lc"),

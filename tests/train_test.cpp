@@ -236,13 +236,13 @@ TEST(Train, OuterOptimizersThatMakeNoSenseAreRefused) {
   config.local_updates = 5;
   EXPECT_NO_THROW(check(config, small_data()));
   config.outer = "adam";
-  expect_refused(config, "there is no outer optimizer 'adam'");
+  expect_refused(config, "unknown outer optimizer 'adam'");
   config.outer = "nesterov:lr=0";
   expect_refused(config, "lr must be");
   config.outer = "nesterov:momentum=0";
   expect_refused(config, "above 0");
   config.outer = "sgd:rate=1";
-  expect_refused(config, "there is no parameter 'rate'");
+  expect_refused(config, "unknown parameter 'rate'");
 }
 
 TEST(Train, OneWorkerNeedsNobody) {
