@@ -515,11 +515,17 @@ PROGRAM = os.environ.get("TERSEWIRE_PROGRAM")
 def test_a_hook_sends_what_the_program_does(exchange, servers, tmp_path):
     """Of a codec whose payloads are as long whatever the values."""
     mp.spawn(hook_of_an_mlp, (2, tmp_path, exchange), nprocs=2)
-    (job,) = json.loads(subprocess.run(
-        [PROGRAM, "bench", "exchange", "--model", "mlp", "--workers", "2", "--exchange", exchange,
-         *servers, "--codec", "int8", "--baseline", "none", "--policy", "", "--steps", "3",
-         "--warm-up", "0", "--json"], check=True, capture_output=True, text=True).stdout)
-    assert int((tmp_path / f"{exchange}-0").read_text()) == 2 * 3 * job["push_bytes"]
+    assert int((tmp_path / f"{exchange}-0").read_text()) == 2 * 3 * bytes_pushed(exchange, servers)
+
+
+def bytes_pushed(exchange, servers):
+    """By the program, a worker and step. The most of five runs: when a worker has taken its last
+    step, the server beside it may still have a mean to send to another, which is not counted."""
+    command = [PROGRAM, "bench", "exchange", "--model", "mlp", "--workers", "2", "--exchange",
+               exchange, *servers, "--codec", "int8", "--baseline", "none", "--policy", "",
+               "--steps", "3", "--warm-up", "0", "--json"]
+    runs = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(5)]
+    return max(json.loads(run.stdout)[0]["push_bytes"] for run in runs)
 
 
 def loses_rank_1(rank, ranks, path, how):
