@@ -142,7 +142,7 @@ def case_what_makes_no_sense_is_refused():
     model = network()
     optimizer = adamw(model)
     refused("every=0", model, optimizer, 0)
-    refused("no outer optimizer 'adam'", model, optimizer, outer="adam")
+    refused("unknown outer optimizer 'adam'", model, optimizer, outer="adam")
     refused("'rate=1' cannot be", model, optimizer, outer="sgd:rate=1")
     refused("lr must be above 0", model, optimizer, outer="sgd:lr=0")
     refused("momentum", model, optimizer, outer="nesterov:momentum=0")

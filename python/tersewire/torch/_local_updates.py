@@ -35,7 +35,7 @@ class _LocalSettings(Settings):
 def _outer_optimizer(text: str, shared: torch.Tensor) -> torch.optim.Optimizer:
     name, _, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     if name not in _DEFAULTS:
-        refuse(f"there is no outer optimizer {text!r}; there are 'sgd:lr=1' and '{_OUTER}'")
+        refuse(f"unknown outer optimizer {text!r}; there are 'sgd:lr=1' and '{_OUTER}'")
     numbers = dict(_DEFAULTS[name])
     for item in rest.split(",") if rest else []:
         key, _, value = item.partition("=")
