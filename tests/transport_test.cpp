@@ -139,6 +139,32 @@ TEST(ReceiveWithin, WaitsForNobodyWhereAllHaveLeft) {
   EXPECT_NE(sentence.find("every other node has left"), std::string::npos) << sentence;
 }
 
+TEST(ReceiveWithin, NamesWhoHasLeftAndIsNeeded) {
+  auto ends = make_in_process_network(3);
+  ends[2]->send(0, message(1, 1));
+  ends[2].reset();
+  const auto wait = [&](int needed) {
+    return receive_within(*ends[0], {40ms, 100ms}, "Godot",
+                          [&](int rank) { return rank == needed; });
+  };
+  EXPECT_EQ(wait(2).from, 2);
+  try {
+    wait(2);
+    ADD_FAILURE() << "it waits for nobody";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+    EXPECT_NE(std::string(error.what()).find("rank 2 has left the job, and rank 0 waits for Godot"),
+              std::string::npos)
+        << error.what();
+  }
+  try {
+    wait(1);
+    ADD_FAILURE() << "it waits for nobody";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded) << error.what();
+  }
+}
+
 ErrorCode refusal_of_mpi(std::chrono::milliseconds deadline) {
   try {
     join_mpi_network({deadline});

@@ -138,7 +138,10 @@ struct Message {
 // Checks and reads a whole message; the frames point into `bytes`, which must outlive them.
 // Payloads are not decoded. Throws kDataLoss naming the offset. Any thread. Cost: one checksum
 // pass; no memory for frames, and at most the message's size for scalers.
-Message parse_message(ByteView bytes);
+//
+// `own`: who calls has packed these bytes, and they have been nowhere else. Their checksum is not
+// looked at, which is most of the cost.
+Message parse_message(ByteView bytes, bool own = false);
 
 // The kind that a message's header says, nothing else being checked: for those who pass messages
 // on. kPush where it says none.

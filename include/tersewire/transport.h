@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,8 @@ struct Incoming {
   SharedBytes bytes;
   // When the transport had it whole, which may be long before anyone asked.
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
+  // Whether it was sent on this very node, and nothing can have altered it.
+  bool own = false;
 };
 
 // What a node's end knows of another node.
@@ -84,10 +87,13 @@ class Transport {
 
 // The next message from anyone. Throws kDeadlineExceeded, with the silent node and what it waited
 // for in the sentence, where nothing has arrived for limits.deadline and a node has been silent for
-// as long or all others are gone, and where nothing has arrived for limits.progress_limit; like
-// receive() otherwise. Time for which this process was suspended does not count. Any thread.
+// as long or all others are gone, and where nothing has arrived for limits.progress_limit;
+// kUnavailable, at once, where a node has left from which `needs` says that something is still to
+// come; like receive() otherwise. Time for which this process was suspended does not count. Any
+// thread.
 Incoming receive_within(Transport& transport, const WaitLimits& limits,
-                        const std::string& waited_for);
+                        const std::string& waited_for,
+                        const std::function<bool(int rank)>& needs = {});
 
 // The ends of a network of `nodes` threads in this process, by rank. A node is alive for as long as
 // its end exists: threads do not fall silent unnoticed.

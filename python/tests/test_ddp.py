@@ -533,11 +533,17 @@ def loses_rank_1(rank, ranks, path, how):
                             world_size=ranks, timeout=datetime.timedelta(seconds=60))
     model = wrapped(broadcast_buffers=False)  # so that the hook is the first to wait for it
     seconds = 3 if how == "stops" else 60
-    tersewire.torch.register(model, timeout=datetime.timedelta(seconds=seconds))
+    exchange = how if how in CODECS else "gradient-server"
+    hook = tersewire.torch.register(model, CODECS[exchange][0], exchange=exchange,
+                                    timeout=datetime.timedelta(seconds=seconds))
     train(model, range(2))
     dist.barrier()
     if rank == 1 and how == "dies":
         os._exit(0)
+    if rank == 1 and how in CODECS:
+        time.sleep(2)  # the others wait for it by then
+        hook.close()
+        return
     if rank == 1:
         (path / "pid").write_text(str(os.getpid()))
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -545,15 +551,17 @@ def loses_rank_1(rank, ranks, path, how):
     try:
         train(model, range(2, 4))
         said = "nothing"
-    except RuntimeError as error:
-        said = str(error)
+    except tersewire.Error as error:
+        said = f"{error.code.name}: {error}"
     (path / f"said-{rank}").write_text(said)
     if rank == 0 and how == "stops":
         os.kill(int((path / "pid").read_text()), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("how, expected", [("dies", "rank 1 is gone"),
-                                           ("stops", "nothing (arrived )?(for|of)|rank 1")])
+@pytest.mark.parametrize("how, expected", [
+    ("dies", "kAborted: .*rank 1 is gone"),
+    ("stops", "(kAborted|kDeadlineExceeded): .*has heard nothing of rank 1"),
+    *[(exchange, "(kAborted|kUnavailable): .*rank 1 has left the job") for exchange in CODECS]])
 def test_the_others_hear_of_a_rank_that_is_lost(how, expected, tmp_path):
     context = mp.spawn(loses_rank_1, (3, tmp_path, how), nprocs=3, join=False)
     for process in context.processes:

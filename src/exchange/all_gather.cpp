@@ -28,6 +28,9 @@ class AllGatherWorker final : public Worker {
   [[nodiscard]] bool change_is_here(std::size_t part) const override {
     return parts_[part].gradients.complete();
   }
+  [[nodiscard]] bool needs(std::size_t part, int rank) const override {
+    return !parts_[part].gradients.has(rank);
+  }
   void apply_change(std::size_t part, std::span<float> parameters) override {
     apply_mean(update_, part, parameters);
   }
@@ -51,7 +54,7 @@ void AllGatherWorker::contribute(std::size_t part, std::uint64_t step,
     if (other != rank()) send(other, bytes);
   }
   // Its own part of the mean is what the others decode.
-  for (const Frame& frame : parse_message(*bytes).frames) {
+  for (const Frame& frame : parse_message(*bytes, true).frames) {
     parts_[*placement().find(frame)].gradients.hold(rank(), {step, bytes, frame});
   }
 }

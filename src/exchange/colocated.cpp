@@ -93,7 +93,7 @@ class SharedEnd {
     const int node = to_a_server ? to - workers() : to;
     // What stays on the node never sees the network.
     if (node == network_.rank()) {
-      return inbox(to_a_server).put({.from = from, .bytes = std::move(bytes)});
+      return inbox(to_a_server).put({.from = from, .bytes = std::move(bytes), .own = true});
     }
     traffic_.sent += bytes->size();
     network_.send(node, std::move(bytes));

@@ -30,7 +30,9 @@ class Gathered {
   // Throws kDataLoss where this worker has sent more than it can have had to send.
   void hold(int from, Contribution contribution);
 
-  // Whether everyone's next contribution is here.
+  // Whether a worker's next contribution is here ...
+  [[nodiscard]] bool has(int from) const { return held_.contains(from); }
+  // ... and everyone's.
   [[nodiscard]] bool complete() const { return present_ == workers_; }
 
   // Takes everyone's next contribution and overwrites `mean` with their average, added up in the

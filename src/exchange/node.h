@@ -80,7 +80,7 @@ struct Received {
 // Parses what arrived; throws kDataLoss where it is malformed or its sender is not who sent it.
 inline Received parse_incoming(Incoming incoming) {
   Message message = with_context([&] { return fmt::format("message from rank {}", incoming.from); },
-                                 [&] { return parse_message(*incoming.bytes); });
+                                 [&] { return parse_message(*incoming.bytes, incoming.own); });
   if (message.header.sender != static_cast<std::uint32_t>(incoming.from)) {
     fail(ErrorCode::kDataLoss, "message from rank {}: it claims to come from rank {}",
          incoming.from, message.header.sender);
@@ -90,8 +90,9 @@ inline Received parse_incoming(Incoming incoming) {
 
 // As receive_within().
 inline Received receive_parsed(Transport& transport, const WaitLimits& limits,
-                               const std::string& waited_for) {
-  return parse_incoming(receive_within(transport, limits, waited_for));
+                               const std::string& waited_for,
+                               const std::function<bool(int)>& needs = {}) {
+  return parse_incoming(receive_within(transport, limits, waited_for, needs));
 }
 
 // Sends, unless the receiver takes nothing: it would make this node hold ever more. Throws

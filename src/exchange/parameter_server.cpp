@@ -56,6 +56,7 @@ class ParameterServer final : public Server {
   void send_down(const SharedBytes& bytes);
   void check_nothing_is_open() const;
   [[nodiscard]] bool is_over() const;
+  [[nodiscard]] bool needs(int rank) const;
   [[nodiscard]] Bytes contributors(const ServerPart& state) const;
   [[nodiscard]] bool passes_on_raw(const ServerPart& state) const;
 
@@ -161,7 +162,8 @@ Counters ParameterServer::run(const SaveState& save) {
   while (!is_over()) {
     Received received = [&] {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-      return receive_parsed(transport_, wait_limits(), is_root() ? "pushes" : "pushes or pulls");
+      return receive_parsed(transport_, wait_limits(), is_root() ? "pushes" : "pushes or pulls",
+                            [&](int rank) { return needs(rank); });
     }();
     take(std::move(received));
   }
@@ -171,6 +173,17 @@ Counters ParameterServer::run(const SaveState& save) {
     send_up(shared(done));
   }
   return counters_;
+}
+
+// Whether others wait for what is still to come from a child.
+bool ParameterServer::needs(int rank) const {
+  const int child = rank - node_.first_child;
+  if (child < 0 || child >= node_.children || job_.backup_workers > 0) return false;
+  const auto place = static_cast<std::size_t>(child);
+  if (done_[place]) return false;
+  return agreement_.needs(place) || std::ranges::any_of(parts_, [&](const ServerPart& part) {
+           return part.arrived > 0 && !part.pushes[place].has_arrived;
+         });
 }
 
 // Nothing more comes from below, nor, at an aggregator, from above.

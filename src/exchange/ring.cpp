@@ -48,6 +48,7 @@ class RingWorker final : public Worker {
     const Bucket& bucket = buckets_[layout_.place(part).bucket];
     return bucket.step == applied_step(part) + 1 && bucket.tasks_done == schedule_.size();
   }
+  [[nodiscard]] bool needs(std::size_t part, int rank) const override;
   void apply_change(std::size_t part, std::span<float> parameters) override {
     apply_mean(update_, part, parameters);
   }
@@ -236,6 +237,17 @@ void RingWorker::keep(Received received) {
   ++inbox.arrived;
   inbox.waiting.push_back(std::move(received));
   go_on(number);
+}
+
+bool RingWorker::needs(std::size_t part, int rank) const {
+  const Bucket& bucket = buckets_[layout_.place(part).bucket];
+  const auto source = std::ranges::find(sources_, rank, &Source::rank);
+  if (source == sources_.end()) return false;
+  const auto left = std::count_if(
+      schedule_.begin() + static_cast<std::ptrdiff_t>(bucket.tasks_done), schedule_.end(),
+      [&](const RingTask& task) { return receives(task) && task.peer == rank; });
+  const Inbox& inbox = bucket.inboxes[static_cast<std::size_t>(source - sources_.begin())];
+  return static_cast<std::size_t>(left) > inbox.waiting.size();
 }
 
 std::size_t RingWorker::source_of(int peer) const {

@@ -32,6 +32,9 @@ class ScalerAgreement {
   // agreement, from `sender`. Throws kDataLoss for an offer that does not belong here.
   SharedBytes take(const Received& offer, const Placement& placement, int sender);
 
+  // Whether others wait for this worker's.
+  [[nodiscard]] bool needs(std::size_t worker) const { return offers_ > 0 && !offered_[worker]; }
+
  private:
   void start(const Received& offer, const Placement& placement);
 

@@ -137,7 +137,7 @@ void WeightAverageWorker::contribute(std::size_t part, std::uint64_t step,
     if (other != rank()) send(other, bytes);
   }
   // Its own part of the average is what the others decode.
-  for (const Frame& frame : parse_message(*bytes).frames) {
+  for (const Frame& frame : parse_message(*bytes, true).frames) {
     parts_[*placement().find(frame)].of_all.hold(rank(), {step, bytes, frame});
   }
 }

@@ -170,7 +170,7 @@ void Worker::submit(std::size_t part, std::uint64_t step, std::span<const float>
   if (!held_) return contribute(part, step, values);
   const SharedBytes said = held_->hold(rank(), part, step, values);
   if (!said) return;
-  if (rank() == 0) return take_finiteness(0, parse_message(*said));
+  if (rank() == 0) return take_finiteness(0, parse_message(*said, true));
   send(0, said);
 }
 
@@ -183,7 +183,7 @@ void Worker::take_finiteness(int from, const Message& message) {
   const SharedBytes verdict = count_->take(from, message);
   if (!verdict) return;
   for (int other = 1; other < job().workers; ++other) send(other, verdict);
-  release(parse_message(*verdict));
+  release(parse_message(*verdict, true));
 }
 
 void Worker::release(const Message& verdict) {
@@ -209,9 +209,9 @@ void Worker::keep_what_has_arrived() {
   }
 }
 
-void Worker::wait_for(const std::string& what) {
+void Worker::wait_for(const std::string& what, const std::function<bool(int)>& needs) {
   const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-  Incoming incoming = receive_within(transport_, job().wait_limits(), what);
+  Incoming incoming = receive_within(transport_, job().wait_limits(), what, needs);
   // Where a thread receives for this worker, it has sorted it in.
   if (incoming.bytes) sort_in(parse_incoming(std::move(incoming)));
 }
@@ -294,7 +294,9 @@ void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> p
 void Worker::wait_for_change(std::size_t tensor, const char* what) {
   for (std::size_t part = placement_->first_part[tensor]; part < placement_->first_part[tensor + 1];
        ++part) {
-    while (!change_is_here(part)) wait_for(what + name(part));
+    while (!change_is_here(part)) {
+      wait_for(what + name(part), [&](int rank) { return needs(part, rank); });
+    }
   }
 }
 

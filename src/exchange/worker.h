@@ -56,6 +56,8 @@ class Worker : public Communicator {
   // The next change of this part's parameters, of the step after applied_step(): whether all that
   // it needs has arrived ...
   [[nodiscard]] virtual bool change_is_here(std::size_t part) const = 0;
+  // ... whether this rank still owes something of it, as far as can be known here ...
+  [[nodiscard]] virtual bool needs(std::size_t /*part*/, int /*rank*/) const { return false; }
   // ... and then, applied ...
   virtual void apply_change(std::size_t part, std::span<float> parameters) = 0;
   // ... or the mean gradient itself, which overwrites `mean`, where the exchange has it.
@@ -113,8 +115,9 @@ class Worker : public Communicator {
   // Waits until little enough of what this worker pushed is unanswered, so that others need not
   // hold more of it while they wait for somebody slower.
   void wait_for_room();
-  // Waits for one message; `what` ends the sentence where none comes.
-  void wait_for(const std::string& what);
+  // Waits for one message; `what` ends the sentence where none comes, or where a rank has left from
+  // which something is needed.
+  void wait_for(const std::string& what, const std::function<bool(int rank)>& needs = {});
 
   [[nodiscard]] const Job& job() const { return placement_->job; }
   [[nodiscard]] const Placement& placement() const { return *placement_; }

@@ -43,10 +43,18 @@ void check_peers(const Transport& transport, milliseconds deadline, const std::s
        transport.rank(), waited_for);
 }
 
+// A rank that has left although something is still to come from it.
+std::optional<int> missing(const Transport& transport, const std::function<bool(int)>& needs) {
+  for (int rank = 0; needs && rank < transport.size(); ++rank) {
+    if (rank != transport.rank() && transport.peer(rank).gone && needs(rank)) return rank;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Incoming receive_within(Transport& transport, const WaitLimits& limits,
-                        const std::string& waited_for) {
+                        const std::string& waited_for, const std::function<bool(int)>& needs) {
   const milliseconds look = std::clamp(std::min(limits.deadline, limits.progress_limit) / kLooks,
                                        milliseconds(1), kLongestLook);
   for (milliseconds waited{0};;) {
@@ -55,6 +63,14 @@ Incoming receive_within(Transport& transport, const WaitLimits& limits,
     const milliseconds took = since(began);
     waited += std::min(took, look + kLate);
     if (took > look + kLate) continue;  // what peers said meanwhile is heard now
+    if (const auto gone = missing(transport, needs)) {
+      // Its last message may be in the hands of another thread of this node.
+      if (auto incoming = transport.receive(look)) return std::move(*incoming);
+      fail(ErrorCode::kUnavailable,
+           "rank {} has left the job, and rank {} waits for {}; let every rank end after the same "
+           "step",
+           *gone, transport.rank(), waited_for);
+    }
     if (waited >= limits.deadline) check_peers(transport, limits.deadline, waited_for);
     if (waited >= limits.progress_limit) {
       fail(ErrorCode::kDeadlineExceeded,

@@ -4,17 +4,7 @@ import contextlib
 import datetime
 import functools
 import itertools
-from typing import (
-    Any,
-    Callable,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Tuple,
-    Union,
-)
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist

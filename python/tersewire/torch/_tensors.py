@@ -4,15 +4,18 @@ import gc
 from typing import List, Optional
 
 import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tersewire
 from tersewire import Error, ErrorCode
 
-_NORMS = (
-    torch.nn.modules.batchnorm._NormBase,
-    torch.nn.LayerNorm,
-    torch.nn.GroupNorm,
+_KINDS = (
+    ((nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm), "norm"),
+    (nn.modules.conv._ConvNd, "conv"),
+    (nn.Linear, "dense"),
+    ((nn.RNNBase, nn.RNNCellBase), "recurrent"),
+    ((nn.Embedding, nn.EmbeddingBag), "embedding"),
 )
 
 
@@ -20,20 +23,9 @@ def refuse(sentence: str) -> None:
     raise Error(ErrorCode.kInvalidArgument, sentence)
 
 
-def _kind(module: torch.nn.Module, name: str) -> str:
-    if isinstance(module, _NORMS):
-        return "norm"
-    if "bias" in name:
-        return "bias"
-    if isinstance(module, torch.nn.modules.conv._ConvNd):
-        return "conv"
-    if isinstance(module, torch.nn.Linear):
-        return "dense"
-    if isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase)):
-        return "recurrent"
-    if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
-        return "embedding"
-    return "other"
+def _kind(module: nn.Module, name: str) -> str:
+    kind = next((kind for types, kind in _KINDS if isinstance(module, types)), "other")
+    return "bias" if "bias" in name and kind != "norm" else kind
 
 
 def kind_of(name: str, parameter: torch.Tensor) -> str:
@@ -50,7 +42,7 @@ def tensor_info(name: str, parameter: torch.Tensor, kind: str) -> tersewire.Tens
     return tersewire.TensorInfo(name, tuple(parameter.shape), kind)
 
 
-def tensor_infos(model: torch.nn.Module) -> List[tersewire.TensorInfo]:
+def tensor_infos(model: nn.Module) -> List[tersewire.TensorInfo]:
     """The parameters that are trained, in the order of named_parameters()."""
     modules = dict(model.named_modules())
     for path, module in modules.items():
