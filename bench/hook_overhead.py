@@ -7,8 +7,10 @@ One rank, so that nothing waits for a network: the exchange gradient-server enco
 server in a thread of its own adds it up and encodes the mean, and that is decoded: pushed by the
 calling thread (DistributedOptimizer) or with --ddp by the hook's (register). In turns with it the
 same four calls of the codec, by hand and in place, each for all tensors of a bucket before the
-next. Medians of microseconds a step, and the hook's as a ratio to the calls'. With --ddp many
-tensors travel as PyTorch's buckets. Needs torch, and tersewire on PYTHONPATH.
+next. Medians of microseconds a step, on the clock and of the processor, of all threads together,
+and the hook's as ratios to the calls'. Where others use the machine, the processor's is the one to
+look at. With --ddp many tensors travel as PyTorch's buckets, and the processor's time has the
+backward pass in it. Needs torch, and tersewire on PYTHONPATH.
 """
 
 import argparse
@@ -35,7 +37,6 @@ class Products(torch.nn.Module):
 
 
 def plain_step(encoders, tensors, step):
-    begin = time.perf_counter()
     pushed = [push.encode(values, step) for (push, _), values in zip(encoders, tensors)]
     for payload, values in zip(pushed, tensors):
         values.fill(0)
@@ -43,7 +44,13 @@ def plain_step(encoders, tensors, step):
     pulled = [pull.encode(values, step) for (_, pull), values in zip(encoders, tensors)]
     for payload, values in zip(pulled, tensors):
         tersewire.decode(payload, values)
-    return time.perf_counter() - begin
+
+
+def measured(call, *arguments):
+    """(seconds on the clock, seconds of the processor)"""
+    begin, begin_processor = time.perf_counter(), time.process_time()
+    call(*arguments)
+    return time.perf_counter() - begin, time.process_time() - begin_processor
 
 
 def exchange_of(parameters, codec, ddp):
@@ -59,8 +66,8 @@ def exchange_of(parameters, codec, ddp):
 
 def hook_step(averager, exchange, gradients):
     before = averager.counters.exchange_seconds
-    exchange(gradients)
-    return averager.counters.exchange_seconds - before
+    _, processor = measured(exchange, gradients)
+    return averager.counters.exchange_seconds - before, processor
 
 
 def measure(codec, tensors, size, rounds, ddp):
@@ -74,15 +81,17 @@ def measure(codec, tensors, size, rounds, ddp):
     steps = []
     for step in range(rounds):
         buffer.copy_(gradients)
-        plain = plain_step(encoders, buffer.numpy(), step)
+        plain = measured(plain_step, encoders, buffer.numpy(), step)
         buffer.copy_(gradients)
-        steps.append((plain, hook_step(averager, exchange, buffer)))
+        steps.append((*plain, *hook_step(averager, exchange, buffer)))
     averager.close()
     # Residuals and memory settle first.
-    plain, whole = (1e6 * statistics.median(times) for times in zip(*steps[rounds // 4:]))
-    ratio = statistics.median(whole / plain for plain, whole in steps[rounds // 4:])
-    print(f"{codec:14} {tensors:>7} {size:>10} {plain:>10.1f} {whole:>10.1f} {ratio:>12.3f}",
-          flush=True)
+    settled = steps[rounds // 4:]
+    times = [1e6 * statistics.median(values) for values in zip(*settled)]
+    ratios = [statistics.median(step[2 + which] / step[which] for step in settled)
+              for which in (0, 1)]
+    print(f"{codec:14} {tensors:>7} {size:>10} " + " ".join(f"{us:>10.1f}" for us in times)
+          + " ".join(f"{ratio:>11.3f}" for ratio in ratios), flush=True)
 
 
 def main():
@@ -96,8 +105,8 @@ def main():
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as meeting:
         dist.init_process_group("gloo", init_method=f"file://{meeting}/ranks", rank=0, world_size=1)
-        print(f"{'codec':14} {'tensors':>7} {'bytes':>10} {'calls us':>10} {'hook us':>10} "
-              f"{'hook / calls':>12}")
+        print(f"{'codec':14} {'tensors':>7} {'bytes':>10} {'calls us':>10} {'cpu us':>10} "
+              f"{'hook us':>10} {'cpu us':>10} {'hook/calls':>10} {'of cpu':>11}")
         for size in arguments.bytes or [1 << 20, 1 << 22]:
             for tensors in arguments.tensors or [1, (25 << 20) // size]:
                 for codec in arguments.codec or ["fp32", "3lc", "terngrad", "int8", "adacomp"]:
