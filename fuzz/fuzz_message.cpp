@@ -118,7 +118,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (frame.codec == CodecId::kContributors) {
       check_bitmap(frame.payload, workers);
     } else {
-      check_values(frame, frame.description ? frame.description->elems() : undescribed_elems);
+      check_values(frame, frame.elems().value_or(undescribed_elems));
     }
   }
   check_repacked(bytes, *message);

@@ -14,6 +14,7 @@
 #include "python/payload.h"
 #include "tersewire/error.h"
 #include "tersewire/message.h"
+#include "tersewire/tw_file.h"
 
 namespace tersewire::python {
 namespace {
@@ -38,6 +39,11 @@ struct OwnedFrame {
   std::uint32_t part;
   Payload payload;
   std::optional<Description> description;
+
+  // For how many values the payload is, where the frame says it.
+  [[nodiscard]] std::optional<std::size_t> elems() const {
+    return Frame{.tensor = tensor, .part = part, .description = description}.elems();
+  }
 };
 
 struct OwnedMessage {
@@ -48,10 +54,10 @@ struct OwnedMessage {
 
 OwnedFrame make_frame(std::uint32_t tensor, const Payload& payload,
                       std::optional<std::vector<std::uint64_t>> shape, const std::string& dtype,
-                      std::uint32_t part) {
+                      std::uint32_t part, std::optional<std::uint64_t> part_values) {
   const ElementType type = type_named(dtype);
   OwnedFrame frame{.tensor = tensor, .part = part, .payload = payload, .description = {}};
-  if (shape) frame.description = Description{type, std::move(*shape)};
+  if (shape) frame.description = Description{type, std::move(*shape), part_values.value_or(0)};
   return frame;
 }
 
@@ -69,17 +75,28 @@ void bind_frame(py::module_& module) {
   py::class_<OwnedFrame>(module, "Frame", "The payload of a tensor's part in a message.")
       .def(py::init(&make_frame), py::arg("tensor"), py::arg("payload"), py::kw_only(),
            py::arg("shape") = py::none(), py::arg("dtype") = "float32", py::arg("part") = 0,
-           R"(tensor   the tensor's number in its job
-payload  what it became
-shape    its sides, for readers that do not know them: a frame of a file has them
-dtype    "float32" or "float64", beside a shape
-part     the part's place among the tensor's: 0 where it is not cut)")
+           py::arg("part_values") = py::none(),
+           R"(tensor       the tensor's number in its job
+payload      what it became
+shape        its sides, for readers that do not know them: a frame of a file has them
+dtype        "float32" or "float64", beside a shape
+part         the part's place among the tensor's: 0 where it is not cut
+part_values  in files, of a tensor that is cut: how many values each part has but the last)")
       .def_readonly("tensor", &OwnedFrame::tensor, "The tensor's number in its job.")
       .def_readonly("part", &OwnedFrame::part, "The part's place among the tensor's.")
       .def_readonly("payload", &OwnedFrame::payload, "What the part became.")
       .def_property_readonly("shape", &shape_of, "The sides; None where the frame has none.")
       .def_property_readonly("dtype", &dtype_of,
-                             "\"float32\" or \"float64\"; None where the frame has no shape.");
+                             "\"float32\" or \"float64\"; None where the frame has no shape.")
+      .def_property_readonly(
+          "part_values",
+          [](const OwnedFrame& frame) -> std::optional<std::uint64_t> {
+            if (!frame.description || frame.description->part_values == 0) return std::nullopt;
+            return frame.description->part_values;
+          },
+          "How many values each part but the last has; None where the tensor is not cut.")
+      .def_property_readonly("elems", &OwnedFrame::elems,
+                             "For how many values the payload is; None without a shape.");
 }
 
 void bind_message(py::module_& module) {
@@ -97,33 +114,53 @@ void bind_message(py::module_& module) {
       .def_readonly("wire_bytes", &OwnedMessage::wire_bytes, "Length of the whole message.");
 }
 
-py::bytes pack(const std::string& kind, const std::vector<OwnedFrame>& frames, std::uint32_t sender,
-               std::uint64_t step) {
-  MessageWriter writer({.kind = message_kind_named(kind), .sender = sender, .step = step});
+bool is_file_or_state(MessageKind kind) {
+  return kind == MessageKind::kFile || kind == MessageKind::kState;
+}
+
+// A file has a message for each of its frames.
+py::bytes pack(const std::string& kind_name, const std::vector<OwnedFrame>& frames,
+               std::uint32_t sender, std::uint64_t step) {
+  const MessageHeader header{.kind = message_kind_named(kind_name), .sender = sender, .step = step};
+  MessageWriter writer(header);
+  std::string packed;
+  const auto finish = [&] {
+    const ByteView bytes = writer.finish();
+    packed.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  bool open = true;
   for (const OwnedFrame& frame : frames) {
+    if (!open) writer.clear(header);
     writer.add({.tensor = frame.tensor,
                 .part = frame.part,
                 .codec = frame.payload.codec,
                 .not_finite = frame.payload.not_finite,
                 .description = frame.description,
                 .payload = frame.payload.bytes});
+    open = !is_file_or_state(header.kind);
+    if (!open) finish();
   }
-  const ByteView bytes = writer.finish();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  if (open) finish();
+  return packed;
 }
 
 OwnedMessage parse(const py::object& data) {
   const auto memory = std::make_shared<ArrayArgument>(data, "data");
-  const Message message = parse_message(memory->bytes());
-  OwnedMessage owned{.header = message.header, .frames = {}, .wire_bytes = memory->bytes().size()};
-  for (const Frame& frame : message.frames) {
-    owned.frames.push_back({.tensor = frame.tensor,
-                            .part = frame.part,
-                            .payload = {.codec = frame.codec,
-                                        .not_finite = frame.not_finite,
-                                        .bytes = frame.payload,
-                                        .owner = memory},
-                            .description = frame.description});
+  const ByteView bytes = memory->bytes();
+  const std::vector<Message> messages = is_file_or_state(message_kind(bytes))
+                                            ? parse_tw_file(bytes)
+                                            : std::vector{parse_message(bytes)};
+  OwnedMessage owned{.header = messages.front().header, .frames = {}, .wire_bytes = bytes.size()};
+  for (const Message& message : messages) {
+    for (const Frame& frame : message.frames) {
+      owned.frames.push_back({.tensor = frame.tensor,
+                              .part = frame.part,
+                              .payload = {.codec = frame.codec,
+                                          .not_finite = frame.not_finite,
+                                          .bytes = frame.payload,
+                                          .owner = memory},
+                              .description = frame.description});
+    }
   }
   return owned;
 }
@@ -137,8 +174,8 @@ void bind_messages(py::module_& module) {
              py::arg("sender") = 0, py::arg("step") = 0,
              R"(The bytes of a message (spec/wire-format.md).
 
-kind    "push", "pull", "file", ...; a .tw file is a message of kind "file" with one frame, which
-        has a shape
+kind    "push", "pull", "file", ...; a .tw file is of kind "file" and has a frame for each part of
+        its array, with the array's shape
 frames  in order
 sender  the sender's rank
 step    the training step
@@ -146,7 +183,7 @@ step    the training step
 Raises Error (kInvalidArgument) where a field exceeds what the format can hold.
 Cost: one copy of the payloads.)");
   module.def("parse", &parse, py::arg("data"),
-             R"(Checks and reads a whole message.
+             R"(Checks and reads a whole message, or a .tw file, whose parts become its frames.
 
 data  anything with the buffer protocol or DLPack; the payloads point into it, so leave it unchanged
 

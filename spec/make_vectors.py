@@ -15,6 +15,7 @@ from vector_makers import (
     broken_messages,
     dense,
     encoded,
+    files,
     inceptionn,
     levels,
     messages,
@@ -30,8 +31,8 @@ VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vectors")
 FOLDERS = ["accepted", "rejected", "encoded"]
 
 FAMILIES = [three_lc, three_lc_blocks, ternary, levels, inceptionn, sparse, dense, oland_raj]
-ACCEPTED = [messages, *FAMILIES]
-REJECTED = [broken_messages, *FAMILIES]
+ACCEPTED = [messages, files, *FAMILIES]
+REJECTED = [broken_messages, files, *FAMILIES]
 
 
 def all_vectors():

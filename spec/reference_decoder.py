@@ -46,13 +46,15 @@ TYPE_NAMES = {TYPE_F32: "f32", TYPE_F64: "f64"}
 FLAG_DESCRIBED = 0x01
 FLAG_NOT_FINITE = 0x02
 FLAG_PART = 0x04
-FLAGS_RESERVED = 0x38
+FLAG_CUT = 0x08
+FLAGS_RESERVED = 0x30
 
 VERSION = 2
 HEADER_BYTES = 28
 SMALLEST_FRAME = 4
 MAX_TENSOR = 2**32 - 1
 MAX_PART = 2**32 - 1
+MAX_PARTS = 2**32
 MAX_RANK = 32
 MAX_DIMENSION = 2**40
 MAX_ELEMENTS = 2**40
@@ -64,9 +66,18 @@ PLUS_INFINITY = 0x7F800000  # the bits of f32 numbers that are negative or a NaN
 class Description:
     element_type: int
     dims: List[int]
+    part_values: Optional[int] = None  # of each part but the last; None where there is one
 
     def elements(self):
         return math.prod(self.dims)
+
+    def parts(self):
+        return -(-self.elements() // self.part_values) if self.part_values else 1
+
+    def elements_of_part(self, part):
+        if not self.part_values:
+            return self.elements()
+        return min(self.part_values, self.elements() - part * self.part_values)
 
 
 @dataclass
@@ -103,6 +114,58 @@ class Decoded:
 # --- Message and frames ----------------------------------------------------
 
 
+def parse(data):
+    """A message, or all parts of a file or a state as if they were one."""
+    is_file = data[:2] == b"TW" and len(data) > 3 and data[3] in (FILE, STATE)
+    return parse_file(data) if is_file else parse_message(data)
+
+
+def parse_file(data):
+    file = None
+    at = 0
+    while at < len(data):
+        if file is not None and len(file.frames) == file.frames[0].description.parts():
+            raise Rejected(at, f"There are {len(data) - at} bytes after the last part")
+        end = message_end(data, at)
+        try:
+            message = parse_message(data[at:end])
+        except Rejected as rejection:
+            raise Rejected(at + rejection.offset, rejection.reason) from rejection
+        if file is None:
+            file = message
+        else:
+            check_is_next(file, message, at)
+            file.frames += message.frames
+        at = end
+    if len(file.frames) != file.frames[0].description.parts():
+        raise Rejected(at, f"The file holds {len(file.frames)} parts and not all")
+    return file
+
+
+def message_end(data, at):
+    """Where a message of one frame ends that begins at `at`. Nothing else is checked."""
+    if len(data) - at < HEADER_BYTES or data[at : at + 2] != b"TW":
+        return len(data)
+    if struct.unpack_from("<I", data, at + 16) != (1,):
+        return len(data)
+    cursor = Cursor(data[at + HEADER_BYTES :], at + HEADER_BYTES)
+    parse_frame(cursor)
+    return cursor.offset()
+
+
+def check_is_next(file, message, at):
+    first, frame = file.frames[0], message.frames[0]
+    if message.kind != file.kind:
+        raise Rejected(at, "The parts are of several kinds of message")
+    if frame.description != first.description:
+        raise Rejected(at, "The parts have several descriptions")
+    if frame.part != len(file.frames):
+        raise Rejected(at, f"Part {frame.part} is not in its place")
+    codecs_used = {f.codec for f in file.frames + [frame] if not f.flags & FLAG_NOT_FINITE}
+    if len(codecs_used) > 1:
+        raise Rejected(at, "The parts are of several codecs")
+
+
 def parse_message(data):
     """Checks all that can be checked without knowing tensors or workers."""
     message, count = parse_header(data)
@@ -112,6 +175,7 @@ def parse_message(data):
     if cursor.left():
         raise Rejected(cursor.offset(), f"There are {cursor.left()} bytes after the last frame")
     check_kind_rules(message)
+    check_cut_rules(message, data[2])
     check_contributors_rules(message)
     return message
 
@@ -146,6 +210,8 @@ def parse_frame(cursor):
         raise Rejected(cursor.offset() - 1, "A not-finite frame has a codec other than fp32")
     part = parse_part(cursor) if flags & FLAG_PART else 0
     description = parse_description(cursor) if flags & FLAG_DESCRIBED else None
+    if flags & FLAG_CUT:
+        parse_part_values(cursor, description)
     length = cursor.varint(LARGEST_PAYLOAD, "payload length")
     payload_offset = cursor.offset()
     payload = cursor.take(length, "payload")
@@ -173,6 +239,29 @@ def parse_description(cursor):
     if math.prod(d for d in dims if d) > MAX_ELEMENTS:
         raise Rejected(start, "The product of the dimensions is above 2^40")
     return Description(element_type, dims)
+
+
+def parse_part_values(cursor, description):
+    start = cursor.offset()
+    if description is None:
+        raise Rejected(start, "A frame that is cut is not described")
+    part_values = cursor.varint(MAX_ELEMENTS, "number of a part's values")
+    if part_values == 0 or part_values % 4 or part_values >= description.elements():
+        raise Rejected(start, f"Parts of {part_values} values do not cut the tensor")
+    description.part_values = part_values
+    if description.parts() > MAX_PARTS:
+        raise Rejected(start, "There are more than 2^32 parts")
+
+
+def check_cut_rules(message, version):
+    """Parts in files and states are those of a tensor that is cut, which no other message has."""
+    for frame in message.frames:
+        if frame.flags & FLAG_CUT and message.kind not in (FILE, STATE):
+            raise Rejected(frame.offset, "A frame is cut, in no file and no state")
+        if message.kind in (FILE, STATE) and frame.part >= frame.description.parts():
+            raise Rejected(frame.offset, f"There is no part {frame.part}")
+        if version == 1 and frame.flags & (FLAG_PART | FLAG_CUT):
+            raise Rejected(frame.offset, "A frame of version 1 names a part")
 
 
 def check_kind_rules(message):
@@ -251,7 +340,6 @@ def check_single_described_frame(message):
         raise Rejected(16, f"A {name} message has {len(message.frames)} frames and not one")
     if message.frames[0].description is None:
         raise Rejected(message.frames[0].offset, f"The frame of a {name} message is not described")
-    check_no_part(message.frames[0])
 
 
 def check_file_zeros(message):
@@ -286,13 +374,13 @@ def check_contributors_rules(message):
 
 
 def decode_message(data, elems=None, workers=None):
-    """Reads a whole message: (Message, [Decoded of each frame]).
+    """Reads a whole message or file: (Message, [Decoded of each frame]).
 
     elems is the number of elements of every tensor without a description, or
     a dict from tensor number to it, with None standing for the tensors that
     are not listed; workers is the number of workers.
     """
-    message = parse_message(data)
+    message = parse(data)
     return message, [decode_frame(frame, elems, workers) for frame in message.frames]
 
 
@@ -313,7 +401,7 @@ def payload_of(frame, elements):
 
 def elements_of(frame, elems):
     if frame.description is not None:
-        return frame.description.elements()
+        return frame.description.elements_of_part(frame.part)
     if isinstance(elems, dict):
         elems = elems.get(frame.tensor, elems.get(None))
     if elems is None:
@@ -369,6 +457,8 @@ def frame_as_json(frame, decoded):
     description = None
     if frame.description is not None:
         description = {"type": frame.description.element_type, "dims": frame.description.dims}
+        if frame.description.part_values:
+            description["part_values"] = frame.description.part_values
     described = {
         "tensor": frame.tensor,
         "part": frame.part,
@@ -403,7 +493,8 @@ def description_text(description):
     if description is None:
         return "not described"
     dims = ", ".join(str(d) for d in description.dims)
-    return f"{TYPE_NAMES[description.element_type]} [{dims}]"
+    cut = f" in parts of {description.part_values}" if description.part_values else ""
+    return f"{TYPE_NAMES[description.element_type]} [{dims}]{cut}"
 
 
 def natural(text):
@@ -420,7 +511,7 @@ def elems_option(text):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(description="Reads one Tersewire message.")
+    parser = argparse.ArgumentParser(description="Reads one Tersewire message or file.")
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("--json", action="store_true", help="print everything, with the values")
     parser.add_argument(

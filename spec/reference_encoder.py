@@ -5,12 +5,14 @@ It writes files (message kind 3) and the states that belong to them:
 
     reference_encoder.py [--codec NAME:KEY=VALUE,...] [--state FILE]
                          [--seed N] [--step N] [--gradient FILE.f32]
-                         --dims 3,5 [--dtype f32|f64] IN.f32 OUT.tw
+                         [--part-values N] --dims 3,5 [--dtype f32|f64]
+                         IN.f32 OUT.tw
 
 A codec's text is that of the program; --s, --layout, --zre and --long-runs
 are short for parameters of 3lc. IN.f32 holds raw little-endian f32 values,
 but f64 values where --dtype f64 meets oland-raj; an empty --dims is rank 0.
 The state is read if it exists, as the residual, and written afterwards.
+Without --part-values the array is not cut.
 --gradient is for oland-raj:bits-from=gradient. Exit status: 0 written, 2
 wrong usage.
 """
@@ -30,6 +32,7 @@ from reference.random_numbers import Draws
 from reference.xxh64 import xxh64
 from reference_decoder import (
     FILE,
+    FLAG_CUT,
     FLAG_DESCRIBED,
     FLAG_NOT_FINITE,
     FLAG_PART,
@@ -47,8 +50,10 @@ from reference_decoder import (
 # --- Messages and frames ---------------------------------------------------
 
 
-def description(element_type, dims):
-    return bytes([element_type, len(dims)]) + b"".join(varint(dim) for dim in dims)
+def description(element_type, dims, part_values=None):
+    """part_values, of a tensor that is cut, belongs to a frame with FLAG_CUT."""
+    cut = varint(part_values) if part_values else b""
+    return bytes([element_type, len(dims)]) + b"".join(varint(dim) for dim in dims) + cut
 
 
 def frame(tensor, codec, payload, described=None, flags=0, part=0):
@@ -87,30 +92,52 @@ class WrongUsage(Exception):
     pass
 
 
-def file_frame(arguments, raw, residual):
-    """(frame for the values in raw, new residual)"""
-    codec, settings = arguments.codec
-    described = description(arguments.dtype, arguments.dims)
-    more = {"draws": Draws(arguments.seed, step=arguments.step)}
+def encoded_parts(arguments, raw, residual):
+    """(file, new residual) of all values in raw"""
+    count = math.prod(arguments.dims)
+    length = arguments.part_values or max(count, 1)
+    item = len(raw) // count if count else 0
+    gradient = None
     if arguments.gradient is not None:
-        more["gradient"] = floats_of_bytes(read_file(arguments.gradient))
+        gradient = floats_of_bytes(read_file(arguments.gradient))
+    file, residuals = b"", []
+    for part, first in enumerate(range(0, max(count, 1), length)):
+        end = first + length
+        more = {"draws": Draws(arguments.seed, step=arguments.step, first=first)}
+        if gradient is not None:
+            more["gradient"] = gradient[first:end]
+        old = residual and residual[first:end]
+        made, new = encoded_values(arguments, raw[item * first : item * end], old, more)
+        file += part_message(arguments, FILE, arguments.dtype, part, *made)
+        residuals += new or []
+    return file, residuals
+
+
+def part_message(arguments, kind, dtype, part, codec, payload, flags=0):
+    described = description(dtype, arguments.dims, arguments.part_values)
+    flags |= FLAG_CUT if arguments.part_values else 0
+    return message(kind, 0, 0, [frame(0, codec, payload, described, flags, part)])
+
+
+def encoded_values(arguments, raw, residual, more):
+    """((codec, payload, flags), new residual) of the values in raw"""
+    codec, settings = arguments.codec
     if arguments.wide:
-        return f64_frame(settings, raw, residual, described, more)
+        return encoded_f64(settings, raw, residual, more)
     encoded = codecs.encode(codec, settings, raw, residual, **more)
     flags = FLAG_NOT_FINITE if encoded.not_finite else 0
-    return frame(0, encoded.codec, encoded.payload, described, flags), encoded.residual
+    return (encoded.codec, encoded.payload, flags), encoded.residual
 
 
-def f64_frame(settings, raw, residual, described, more):
-    """(frame for the f64 values in raw, new residual)"""
+def encoded_f64(settings, raw, residual, more):
     values = struct.unpack(f"<{len(raw) // 8}d", raw)
     try:
         if all(map(math.isfinite, values)):
             encoded = codecs.encode_f64(settings, values, residual, **more)
-            return frame(0, OLAND_RAJ, encoded.payload, described), encoded.residual
+            return (OLAND_RAJ, encoded.payload, 0), encoded.residual
         if not settings["non-finite"]:
             raise Refused("A value is not finite.")
-        return frame(0, FP32, fp32_payload(values), described, FLAG_NOT_FINITE), residual
+        return (FP32, fp32_payload(values), FLAG_NOT_FINITE), residual
     except OverflowError as error:
         raise WrongUsage("A value is too large for an f32.") from error
 
@@ -136,13 +163,16 @@ def read_state(arguments, count):
         raise WrongUsage("The state file is not a state message.")
     if parsed.frames[0].description.dims != arguments.dims:
         raise WrongUsage("The state file is for other dimensions.")
-    return floats_of_bytes(decoded[0].values)
+    return floats_of_bytes(b"".join(part.values for part in decoded))
 
 
 def write_state(arguments, residual):
     # The residual is an array of f32 whatever the type of the tensor is.
-    described = description(TYPE_F32, arguments.dims)
-    state = message(STATE, 0, 0, [frame(0, FP32, fp32_payload(residual), described)])
+    length = arguments.part_values or max(len(residual), 1)
+    state = b""
+    for part, first in enumerate(range(0, max(len(residual), 1), length)):
+        payload = fp32_payload(residual[first : first + length])
+        state += part_message(arguments, STATE, TYPE_F32, part, FP32, payload)
     write_file(arguments.state, state)
 
 
@@ -172,6 +202,7 @@ def parse_arguments(argv):
     parser.add_argument("--seed", type=word_option, default=0, help="of random numbers")
     parser.add_argument("--step", type=word_option, default=0, help="of random numbers")
     parser.add_argument("--gradient", metavar="FILE.f32", help="for oland-raj")
+    parser.add_argument("--part-values", type=word_option, metavar="N", help="a multiple of 4")
     parser.add_argument("--dims", type=dims_option, required=True, metavar="N,N,...")
     parser.add_argument("--dtype", choices=["f32", "f64"], default="f32")
     parser.add_argument("input", metavar="IN.f32")
@@ -197,6 +228,11 @@ def codec_text(arguments):
 def check_arguments(parser, arguments):
     codec, settings = arguments.codec
     arguments.wide = codec.number == OLAND_RAJ and arguments.dtype == "f64"
+    if arguments.part_values is not None:
+        if arguments.part_values == 0 or arguments.part_values % 4:
+            parser.error("--part-values is no multiple of 4")
+        if arguments.part_values >= math.prod(arguments.dims):
+            arguments.part_values = None
     if settings.get("long-runs") and not settings["zre"]:
         parser.error("long-runs=on needs zre=on")
     if arguments.state is not None and not settings.get("ef"):
@@ -212,8 +248,8 @@ def main(argv):
         count = math.prod(arguments.dims)
         if len(raw) != (8 if arguments.wide else 4) * count:
             raise WrongUsage("The input does not have the number of values that --dims says.")
-        encoded, residual = file_frame(arguments, raw, read_state(arguments, count))
-        write_file(arguments.output, message(FILE, 0, 0, [encoded]))
+        encoded, residual = encoded_parts(arguments, raw, read_state(arguments, count))
+        write_file(arguments.output, encoded)
         if arguments.state is not None:
             write_state(arguments, residual)
     except Rejected as rejection:

@@ -24,6 +24,7 @@
 #include "tersewire/message.h"
 #include "tersewire/simd.h"
 #include "tersewire/thread_pool.h"
+#include "tersewire/tw_file.h"
 
 namespace tersewire {
 namespace {
@@ -135,9 +136,7 @@ class Vectors : public testing::TestWithParam<std::string> {
 
 void Vectors::expect_values(const Frame& frame, const json& expected) {
   const auto elems = expected.at("elems").get<std::size_t>();
-  if (frame.description) {
-    EXPECT_EQ(frame.description->elems(), elems);
-  }
+  EXPECT_EQ(frame.elems().value_or(elems), elems);
   const auto values = floats_from_hex(expected.at("values"));
   ASSERT_EQ(values.size(), elems) << "the vector contradicts itself";
   EXPECT_NO_THROW(check_payload(frame.codec, frame.payload, elems));
@@ -177,10 +176,29 @@ void Vectors::expect_frame(const Frame& frame, const json& expected, const json&
     EXPECT_EQ(static_cast<unsigned>(frame.description->element_type),
               description.at("type").get<unsigned>());
     EXPECT_EQ(frame.description->dims, description.at("dims").get<std::vector<std::uint64_t>>());
+    EXPECT_EQ(frame.description->part_values, description.value("part_values", 0U));
   }
   if (frame.codec != CodecId::kContributors) return expect_values(frame, expected);
   EXPECT_TRUE(std::ranges::equal(frame.payload, from_hex(expected.at("bitmap"))));
   EXPECT_NO_THROW(check_contributors(frame.payload, message.at("workers").get<std::size_t>()));
+}
+
+// Of a message, or of all parts of a file or a state.
+struct Parsed {
+  MessageHeader header;
+  std::vector<Frame> frames;
+};
+
+Parsed parse(ByteView bytes) {
+  const MessageKind kind = message_kind(bytes);
+  if (kind != MessageKind::kFile && kind != MessageKind::kState) {
+    const Message message = parse_message(bytes);
+    return {message.header, {message.frames.begin(), message.frames.end()}};
+  }
+  const std::vector<Message> parts = parse_tw_file(bytes);
+  Parsed parsed{parts.front().header, {}};
+  for (const Message& part : parts) parsed.frames.push_back(part.frames.front());
+  return parsed;
 }
 
 TEST_P(Vectors, AcceptedDecodeToWhatTheyHold) {
@@ -191,8 +209,8 @@ TEST_P(Vectors, AcceptedDecodeToWhatTheyHold) {
     SCOPED_TRACE("spec/vectors/accepted/" + name);
     const Bytes bytes = read_file(kVectors / "accepted" / (name + ".tw"));
     const json expected = read_json(kVectors / "accepted" / (name + ".json"));
-    Message message;
-    ASSERT_NO_THROW(message = parse_message(bytes));
+    Parsed message;
+    ASSERT_NO_THROW(message = parse(bytes));
     EXPECT_EQ(static_cast<unsigned>(message.header.kind), expected.at("kind").get<unsigned>());
     EXPECT_EQ(message.header.sender, expected.at("sender").get<std::uint32_t>());
     EXPECT_EQ(message.header.step, expected.at("step").get<std::uint64_t>());
@@ -245,15 +263,14 @@ bool rejects_values(const Frame& frame, std::size_t elems, ThreadPool& pool) {
 
 void Vectors::expect_rejected(const std::string& name, const json& why) {
   const Bytes bytes = read_file(kVectors / "rejected" / (name + ".tw"));
-  std::optional<Message> message;
-  if (rejects([&] { message = parse_message(bytes); })) return;
+  std::optional<Parsed> message;
+  if (rejects([&] { message = parse(bytes); })) return;
   bool rejected = false;
   for (const Frame& frame : message->frames) {
     const bool contributors = frame.codec == CodecId::kContributors;
     const json& told = why.at(contributors ? "workers" : "elems");
     if (!frame.description && told.is_null()) break;  // it should not have come this far
-    const std::size_t number =
-        frame.description ? frame.description->elems() : told.get<std::size_t>();
+    const std::size_t number = frame.elems() ? *frame.elems() : told.get<std::size_t>();
     rejected |= contributors ? rejects([&] { check_contributors(frame.payload, number); })
                              : rejects_values(frame, number, pool_);
   }

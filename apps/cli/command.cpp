@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "apps/files/input_stream.h"
 #include "apps/files/npy_file.h"
 
 namespace tersewire::apps {
@@ -77,29 +78,15 @@ class Descriptor {
   int descriptor_;
 };
 
-// A device may never end, so only what ends by itself is read. Returns the expected size.
-std::size_t checked_size(int descriptor, const std::string& path) {
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0) fail_file(path, "read", errno);
-  if (S_ISDIR(status.st_mode)) fail_file(path, "read", EISDIR);
-  if (!S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode)) {
-    throw Error(ErrorCode::kInvalidArgument, path + " is neither a file nor a pipe; name a file");
-  }
-  return static_cast<std::size_t>(std::max<off_t>(status.st_size, 0));
-}
-
-Bytes read_all(int descriptor, const std::string& path, std::size_t expected) {
+Bytes read_all(InputStream& stream) {
   // One byte more than expected: the end is seen without growing.
-  Bytes bytes(expected + 1);
+  Bytes bytes(stream.left().value_or(0) + 1);
   std::size_t size = 0;
   for (;;) {
     if (size == bytes.size()) bytes.resize(size + std::max(size / 2, kReadBytes));
-    const ssize_t got =
-        ::read(descriptor, bytes.data() + size, std::min(bytes.size() - size, kMaxWriteBytes));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_file(path, "read", errno);
+    const std::size_t got = stream.read(std::span(bytes).subspan(size));
     if (got == 0) break;
-    size += static_cast<std::size_t>(got);
+    size += got;
   }
   bytes.resize(size);
   return bytes;
@@ -150,43 +137,30 @@ void refuse_same_file(const std::string& first, const std::string& second) {
 }
 
 std::optional<Bytes> read_file_if_exists(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0 && errno == ENOENT) return std::nullopt;
-  if (file.get() < 0) fail_file(path, "read", errno);
+  const auto stream = InputStream::if_exists(path);
+  if (!stream) return std::nullopt;
   try {
-    return read_all(file.get(), path, checked_size(file.get(), path));
+    return read_all(*stream);
   } catch (const std::bad_alloc&) {
     fail_file(path, "read", ENOMEM);
   }
 }
 
 Bytes read_file(const std::string& path) {
-  if (path == kStandardStream) return read_all(STDIN_FILENO, shown(path), 0);
   std::optional<Bytes> bytes = read_file_if_exists(path);
   if (!bytes) fail_file(path, "read", ENOENT);
   return std::move(*bytes);
 }
 
-Array load_npy(const std::string& path) {
-  const Bytes bytes = read_file(path);
-  return with_file(path, [&] {
-    NpyArray npy = parse_npy(bytes);
-    Array array{.element_type = npy.element_type,
-                .shape = std::move(npy.shape),
-                .floats = {},
-                .doubles = {}};
-    if (array.element_type == ElementType::kFloat64) {
-      array.doubles = npy_doubles(npy);
-    } else {
-      array.floats = npy_floats(npy);
-    }
-    return array;
-  });
-}
-
 Floats load_npy_floats(const std::string& path) {
-  const Bytes bytes = read_file(path);
-  return with_file(path, [&] { return npy_floats(parse_npy(bytes)); });
+  InputStream stream(path);
+  return with_file(path, [&] {
+    NpyReader reader(stream);
+    Floats values;
+    reader.read(reader.header().elems, values);
+    reader.expect_end();
+    return values;
+  });
 }
 
 NewFile::NewFile(std::string path) : path_(std::move(path)), target_(followed(path_).string()) {

@@ -72,6 +72,10 @@ void add_exchange_options(CLI::App& command, std::string& exchange, std::optiona
                           int& backup_workers, int& local_steps, bool& raw_from_all,
                           std::size_t& part_values, std::optional<std::size_t>& bucket_bytes);
 
+// --part-values alone, of what the option cuts ("tensors", "a tensor").
+void add_part_values_option(CLI::App& command, std::size_t& part_values, std::string_view what,
+                            std::string_view one);
+
 // How many values a part has: in JSON a number, or "whole".
 nlohmann::json part_values_json(std::size_t part_values);
 
@@ -128,18 +132,7 @@ Bytes read_file(const std::string& path);
 // The same; nothing where it does not exist.
 std::optional<Bytes> read_file_if_exists(const std::string& path);
 
-// An array as its file holds it.
-struct Array {
-  ElementType element_type = ElementType::kFloat32;
-  std::vector<std::uint64_t> shape;
-  Floats floats;    // of f4
-  Doubles doubles;  // of f8
-
-  [[nodiscard]] std::size_t elems() const { return floats.size() + doubles.size(); }
-};
-// Reads an .npy file. Throws an Error that names the file.
-Array load_npy(const std::string& path);
-// The values alone; f8 is rounded to f32. Throws as well where one is too large for that.
+// The values of an .npy file; f8 is rounded to f32. Throws as well where one is too large for that.
 Floats load_npy_floats(const std::string& path);
 
 // A file that appears under its name complete or not at all: written next to it, where the file

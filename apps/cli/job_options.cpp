@@ -58,6 +58,19 @@ double rate_argument(const std::string& text) {
   return rate * found->second;
 }
 
+void add_part_values_option(CLI::App& command, std::size_t& part_values, std::string_view what,
+                            std::string_view one) {
+  command
+      .add_option_function<std::string>(
+          "--part-values",
+          [&part_values](const std::string& text) { part_values = part_values_number(text); },
+          fmt::format(
+              "Cut {} into parts of so many values at most, a scale and a residual each, or "
+              "whole: one {}",
+              what, one))
+      ->default_str(std::to_string(Job::kDefaultPartValues));
+}
+
 void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
                           int& backup_workers, int& local_steps, bool& raw_from_all,
                           std::size_t& part_values, std::optional<std::size_t>& bucket_bytes) {
@@ -82,13 +95,7 @@ void add_exchange_options(CLI::App& command, std::string& exchange, std::optiona
       ->check(CLI::Range(1, kMostLocalSteps));
   command.add_flag("--raw-from-all", raw_from_all,
                    "Send a tensor that is not finite on one worker uncompressed from every worker");
-  command
-      .add_option_function<std::string>(
-          "--part-values",
-          [&part_values](const std::string& text) { part_values = part_values_number(text); },
-          "Cut tensors into parts of so many values at most, a scale and a residual each, or "
-          "whole: one a tensor")
-      ->default_str(std::to_string(Job::kDefaultPartValues));
+  add_part_values_option(command, part_values, "tensors", "a tensor");
   command
       .add_option(
           "--bucket-bytes", bucket_bytes,

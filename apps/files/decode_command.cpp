@@ -7,8 +7,10 @@
 #include "apps/cli/command.h"
 #include "apps/cli/defaults.h"
 #include "apps/files/file_pairs.h"
+#include "apps/files/input_stream.h"
 #include "apps/files/npy_file.h"
 #include "tersewire/thread_pool.h"
+#include "tersewire/tw_file.h"
 
 namespace tersewire::apps {
 namespace {
@@ -34,60 +36,80 @@ void check_memory(std::size_t bytes) {
   if (pages > 0 && bytes / page_bytes > pages) throw std::bad_alloc();
 }
 
-// Checked whole before memory is taken for it: `elem_bytes` for each value.
-template <typename Values>
-Values decoded_values(const Frame& frame, const auto& decode_into, std::size_t elem_bytes,
-                      std::size_t threads) {
-  const std::size_t elems = frame.description->elems();
-  check_payload(frame.codec, frame.payload, elems);
-  check_memory(elems * elem_bytes);
-  Values values(elems);
-  std::optional<ThreadPool> pool;
-  if (threads > 1) pool.emplace(threads);
-  decode_into(frame.codec, frame.payload, values, pool ? &*pool : nullptr);
-  return values;
-}
-
-void write_npy(const std::string& path, const Description& description, ByteView values) {
-  NewFile file(path);
-  file.write(npy_header(description.element_type, description.dims));
-  file.write(values);
-  file.finish();
-  file.publish();
-}
-
-Message parse_tw_file(ByteView bytes) {
-  Message message = parse_message(bytes);
-  if (message.header.kind != MessageKind::kFile) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "it is a message of another kind than a .tw file; look at it with 'tersewire "
-                "inspect'");
+// One file that becomes an array, part by part.
+class ArrayDecoder {
+ public:
+  explicit ArrayDecoder(const DecodeOptions& options)
+      : options_(options), input_(options.input), reader_(input_) {
+    if (options.threads > 1) pool_.emplace(options.threads);
   }
-  return message;
-}
 
-void run_decode(const DecodeOptions& options) {
-  const Bytes bytes = read_file(options.input);
-  const Message message = with_file(options.input, [&] { return parse_tw_file(bytes); });
-  const Frame& frame = message.frames.front();
-  const Description& description = *frame.description;
-  if (description.element_type == ElementType::kFloat64) {
-    // Most codecs decode to floats first.
-    constexpr std::size_t kElemBytes = sizeof(double) + sizeof(float);
-    const auto values = with_file(options.input, [&] {
-      return decoded_values<Doubles>(frame, decode_f64, kElemBytes, options.threads);
-    });
-    write_npy(options.output, description, std::as_bytes(std::span(values)));
-  } else {
-    const auto values = with_file(options.input, [&] {
-      return decoded_values<Floats>(frame, decode, sizeof(float), options.threads);
-    });
-    write_npy(options.output, description, std::as_bytes(std::span(values)));
+  void run() {
+    while (const auto message = with_file(options_.input, [&] { return reader_.next(); })) {
+      if (message->header.kind != MessageKind::kFile) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    shown(options_.input) +
+                        ": it is a state and no .tw file; look at it with 'tersewire inspect'");
+      }
+      decode_part(message->frames.front());
+    }
+    output_->finish();
+    output_->publish();
+    if (!options_.verbose) return;
+    complain(fmt::format("{} -> {}: {} values\n", shown(options_.input), options_.output, elems_));
   }
-  if (!options.verbose) return;
-  complain(fmt::format("{} -> {}: {} values\n", shown(options.input), options.output,
-                       description.elems()));
-}
+
+ private:
+  void decode_part(const Frame& frame) {
+    const Description& description = *frame.description;
+    if (description.element_type == ElementType::kFloat64) {
+      // Most codecs decode to floats first.
+      decode_into(doubles_, decode_f64, sizeof(double) + sizeof(float), frame);
+      write(description, std::as_bytes(std::span(doubles_)));
+    } else {
+      decode_into(floats_, decode, sizeof(float), frame);
+      write(description, std::as_bytes(std::span(floats_)));
+    }
+    elems_ += *frame.elems();
+  }
+
+  // The payload is checked whole before memory is taken for it: `elem_bytes` for each value.
+  template <typename Values>
+  void decode_into(Values& values, const auto& decode_payload, std::size_t elem_bytes,
+                   const Frame& frame) {
+    with_file(options_.input, [&] {
+      try {
+        const std::size_t elems = *frame.elems();
+        check_payload(frame.codec, frame.payload, elems);
+        check_memory(elems * elem_bytes);
+        values.resize(elems);
+        decode_payload(frame.codec, frame.payload, values, pool_ ? &*pool_ : nullptr);
+      } catch (const Error& error) {
+        if (frame.description->part_values == 0) throw;
+        throw Error(error.code(), fmt::format("part {} of {}: {}", frame.part,
+                                              frame.description->parts(), error.what()));
+      }
+    });
+  }
+
+  // Nothing is opened, and nothing written to a pipe, for a file that is not one.
+  void write(const Description& description, ByteView values) {
+    if (!output_) {
+      output_.emplace(options_.output);
+      output_->write(npy_header(description.element_type, description.dims));
+    }
+    output_->write(values);
+  }
+
+  const DecodeOptions& options_;
+  InputStream input_;
+  TwReader reader_;
+  std::optional<ThreadPool> pool_;
+  std::optional<NewFile> output_;
+  Floats floats_;
+  Doubles doubles_;
+  std::size_t elems_ = 0;
+};
 
 }  // namespace
 
@@ -105,7 +127,7 @@ void add_decode_command(CLI::App& app) {
     for (const auto& [input, output] : files->pairs()) {
       options->input = input;
       options->output = output;
-      run_decode(*options);
+      ArrayDecoder(*options).run();
     }
   });
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -21,6 +23,8 @@ static_assert(std::endian::native == std::endian::little,
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kHeadBytes = kMagic.size() + 2;  // and the version
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kMaxTextBytes = std::numeric_limits<std::uint16_t>::max();
+constexpr std::size_t kFirstValues = std::size_t{1} << 20;  // memory for them is no risk
 constexpr std::size_t kMaxRank = 32;
 constexpr std::uint64_t kMaxElems = std::uint64_t{1} << 40;
 
@@ -170,38 +174,50 @@ class HeaderReader {
   std::optional<std::vector<std::uint64_t>> shape_;
 };
 
-template <typename T>
-T read_value(ByteView bytes) {
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof(T));
-  return value;
-}
-
 [[noreturn]] void fail_cut() {
   fail(ErrorCode::kDataLoss, "it ends within its .npy header; copy or save it again");
 }
 
-// Splits off magic, version and header; `rest` becomes what follows.
-std::string_view split_header(ByteView bytes, ByteView& rest) {
-  if (bytes.size() < kHeadBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
+// Fills `out` as far as the source brings something; returns how many bytes that is.
+std::size_t read_some(ByteSource& source, std::span<std::byte> out) {
+  std::size_t got = 0;
+  while (got < out.size()) {
+    const std::size_t more = source.read(out.subspan(got));
+    if (more == 0) break;
+    got += more;
+  }
+  return got;
+}
+
+template <typename T>
+T read_length(ByteSource& source) {
+  T length;
+  if (read_some(source, std::as_writable_bytes(std::span(&length, 1))) < sizeof(T)) fail_cut();
+  return length;
+}
+
+// Reads magic, version and the header's text.
+std::string read_header(ByteSource& source) {
+  std::array<std::byte, kHeadBytes> head;
+  if (read_some(source, head) < head.size() ||
+      std::memcmp(head.data(), kMagic.data(), kMagic.size()) != 0) {
     fail(ErrorCode::kDataLoss, "it is not an .npy file; save the array with numpy.save()");
   }
-  const auto major = std::to_integer<unsigned>(bytes[kMagic.size()]);
-  const auto minor = std::to_integer<unsigned>(bytes[kMagic.size() + 1]);
+  const auto major = std::to_integer<unsigned>(head[kMagic.size()]);
+  const auto minor = std::to_integer<unsigned>(head[kMagic.size() + 1]);
   if (major < 1 || major > 3 || minor != 0) {
     fail(ErrorCode::kDataLoss, "it is of .npy version {}.{}; save it as 1.0, 2.0 or 3.0", major,
          minor);
   }
-  rest = bytes.subspan(kHeadBytes);
-  const std::size_t length_bytes = major == 1 ? sizeof(std::uint16_t) : sizeof(std::uint32_t);
-  if (rest.size() < length_bytes) fail_cut();
   const std::size_t length =
-      major == 1 ? read_value<std::uint16_t>(rest) : read_value<std::uint32_t>(rest);
-  rest = rest.subspan(length_bytes);
-  if (rest.size() < length) fail_cut();
-  const std::string_view header(reinterpret_cast<const char*>(rest.data()), length);
-  rest = rest.subspan(length);
-  return header;
+      major == 1 ? read_length<std::uint16_t>(source) : read_length<std::uint32_t>(source);
+  if (length > kMaxTextBytes) {
+    fail(ErrorCode::kDataLoss, "its .npy header says that it has {} bytes; save the array again",
+         length);
+  }
+  std::string text(length, '\0');
+  if (read_some(source, std::as_writable_bytes(std::span(text))) < length) fail_cut();
+  return text;
 }
 
 ElementType element_type_of(const std::string& descr) {
@@ -236,52 +252,65 @@ std::size_t bytes_of(ElementType type) {
 
 }  // namespace
 
-NpyArray parse_npy(ByteView bytes) {
-  NpyArray array;
-  HeaderReader header(split_header(bytes, array.data));
+NpyReader::NpyReader(ByteSource& source) : source_(source) {
+  const std::string text = read_header(source);
+  HeaderReader header(text);
   header.read();
-  array.element_type = element_type_of(header.descr());
-  array.shape = header.shape();
+  header_.element_type = element_type_of(header.descr());
+  header_.shape = header.shape();
   // With one dimension or none both orders are the same.
-  if (header.fortran_order() && array.shape.size() > 1) {
+  if (header.fortran_order() && header_.shape.size() > 1) {
     fail(ErrorCode::kInvalidArgument, "it is in Fortran order; {}", kAdvice);
   }
-  array.elems = elems_of(array.shape);
-  const std::size_t expected = array.elems * bytes_of(array.element_type);
-  if (array.data.size() != expected) {
-    fail(ErrorCode::kDataLoss, "its values take {} bytes where its shape needs {}; save it again",
-         array.data.size(), expected);
-  }
-  return array;
+  header_.elems = elems_of(header_.shape);
+  if (const auto left = source.left()) check_bytes(*left);
 }
 
-Floats npy_floats(const NpyArray& array) {
-  Floats values(array.elems);
-  if (array.elems == 0) return values;
-  if (array.element_type == ElementType::kFloat32) {
-    std::memcpy(values.data(), array.data.data(), array.data.size());
-    return values;
+void NpyReader::check_bytes(std::uint64_t bytes) const {
+  const std::uint64_t expected = header_.elems * bytes_of(header_.element_type);
+  if (bytes == expected) return;
+  fail(ErrorCode::kDataLoss, "its values take {} bytes where its shape needs {}; save it again",
+       bytes, expected);
+}
+
+template <typename Values>
+void NpyReader::read_as_they_are(std::size_t count, Values& values) {
+  constexpr std::size_t kElemBytes = sizeof(typename Values::value_type);
+  const bool is_there = source_.left().has_value();  // and was found to be enough
+  values.clear();
+  while (values.size() < count) {
+    const std::size_t begin = values.size();
+    values.resize(is_there ? count : std::min(count, std::max(2 * begin, kFirstValues)));
+    const auto room = std::as_writable_bytes(std::span(values).subspan(begin));
+    const std::size_t got = read_some(source_, room);
+    if (got < room.size()) check_bytes((read_ + begin) * kElemBytes + got);
   }
-  for (std::size_t i = 0; i < array.elems; ++i) {
-    const auto value = read_value<double>(array.data.subspan(i * sizeof(double)));
-    values[i] = static_cast<float>(value);
-    if (std::isinf(values[i]) && std::isfinite(value)) {
+  read_ += count;
+}
+
+void NpyReader::read(std::size_t count, Floats& values) {
+  if (header_.element_type == ElementType::kFloat32) return read_as_they_are(count, values);
+  const std::size_t begin = read_;
+  Doubles doubles;
+  read_as_they_are(count, doubles);
+  values.resize(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>(doubles[i]);
+    if (std::isinf(values[i]) && std::isfinite(doubles[i])) {
       fail(ErrorCode::kInvalidArgument,
-           "value {} is {}, beyond the {} that a 32-bit float holds; scale the array", i, value,
-           std::numeric_limits<float>::max());
+           "value {} is {}, beyond the {} that a 32-bit float holds; scale the array", begin + i,
+           doubles[i], std::numeric_limits<float>::max());
     }
   }
-  return values;
 }
 
-Doubles npy_doubles(const NpyArray& array) {
-  if (array.element_type == ElementType::kFloat32) {
-    const Floats values = npy_floats(array);
-    return {values.begin(), values.end()};
-  }
-  Doubles values(array.elems);
-  if (array.elems > 0) std::memcpy(values.data(), array.data.data(), array.data.size());
-  return values;
+void NpyReader::read(std::size_t count, Doubles& values) { read_as_they_are(count, values); }
+
+void NpyReader::expect_end() {
+  std::byte more;
+  if (source_.read(std::span(&more, 1)) == 0) return;
+  fail(ErrorCode::kDataLoss, "bytes follow the {} values that its shape needs; save it again",
+       header_.elems);
 }
 
 Bytes npy_header(ElementType element_type, std::span<const std::uint64_t> shape) {

@@ -7,30 +7,51 @@
 #include <span>
 #include <vector>
 
+#include "tersewire/byte_source.h"
 #include "tersewire/bytes.h"
 #include "tersewire/message.h"
 
 namespace tersewire {
 
-// An .npy file's contents; `data` points into its bytes.
-struct NpyArray {
+// What an .npy file says before its values.
+struct NpyHeader {
   ElementType element_type = ElementType::kFloat32;
   std::vector<std::uint64_t> shape;
   std::size_t elems = 0;
-  ByteView data;  // elems values, any alignment
 };
 
-// Reads a whole file. Throws kDataLoss where it is no .npy file or is cut or too long, and
-// kInvalidArgument, saying how to save it instead, for arrays of other kinds than those above and
-// for those that no frame can describe (above 32 dimensions or 2^40 elements).
-NpyArray parse_npy(ByteView bytes);
+// Reads such a file from its beginning to its end. No more memory is taken than for twice the
+// values that have come.
+class NpyReader {
+ public:
+  // Reads the header of what `source` brings, which must outlive this. Throws kDataLoss where that
+  // is no .npy file, or one that is known to be cut or too long, and kInvalidArgument, saying how
+  // to save it instead, for arrays of other kinds than those above and for those that no frame can
+  // describe (above 32 dimensions or 2^40 elements).
+  explicit NpyReader(ByteSource& source);
 
-// The values, those of f8 rounded to f32. Throws kInvalidArgument, naming the first, where a finite
-// one is beyond what f32 holds.
-Floats npy_floats(const NpyArray& array);
+  [[nodiscard]] const NpyHeader& header() const { return header_; }
 
-// The values; those of f4 are widened.
-Doubles npy_doubles(const NpyArray& array);
+  // Makes `values` the next `count` values: no more than the header still promises. Those of f8 are
+  // rounded to f32. Throws kDataLoss where the file ends before, and kInvalidArgument, naming the
+  // first, where a finite one is beyond what f32 holds.
+  void read(std::size_t count, Floats& values);
+  // The same as they are, of f8.
+  void read(std::size_t count, Doubles& values);
+
+  // Throws kDataLoss where more follows. To be called behind the last value.
+  void expect_end();
+
+ private:
+  // Fails unless a file whose values take so many bytes is whole.
+  void check_bytes(std::uint64_t bytes) const;
+  template <typename Values>
+  void read_as_they_are(std::size_t count, Values& values);
+
+  ByteSource& source_;
+  NpyHeader header_;
+  std::size_t read_ = 0;  // values so far
+};
 
 // What numpy.save() writes before the values of such an array: a multiple of 64 bytes.
 Bytes npy_header(ElementType element_type, std::span<const std::uint64_t> shape);

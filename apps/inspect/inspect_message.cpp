@@ -1,12 +1,14 @@
 // What a message holds: a .tw file, a state, or what an application captured.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include "apps/inspect/inspection.h"
 #include "tersewire/codec.h"
 #include "tersewire/message.h"
+#include "tersewire/tw_file.h"
 
 namespace tersewire::apps {
 namespace {
@@ -44,7 +46,7 @@ Json contributors_json(ByteView bitmap) {
 
 // The number of values where the message itself tells it.
 std::optional<std::size_t> known_elems(const Frame& frame) {
-  if (frame.description) return frame.description->elems();
+  if (const auto elems = frame.elems()) return elems;
   if (frame.codec == CodecId::kFp32) return frame.payload.size() / sizeof(float);
   return std::nullopt;
 }
@@ -72,30 +74,58 @@ Json frame_json(const Frame& frame) {
   return json;
 }
 
-// What the whole message comes to, beside what its only frame says.
-void add_sizes(Json& json, std::size_t wire_bytes) {
-  const auto elems = json["elems"].get<std::size_t>();
+// Of an array: what its first part says, and what all its parts come to.
+Json array_json(const Json& parts, std::size_t wire_bytes) {
+  Json json = parts.front();
+  std::size_t elems = 0;
+  std::size_t payload_bytes = 0;
+  bool not_finite = false;
+  for (const Json& part : parts) {
+    elems += part["elems"].get<std::size_t>();
+    payload_bytes += part["payload_bytes"].get<std::size_t>();
+    not_finite = not_finite || part["not_finite"].get<bool>();
+  }
+  const auto finite =
+      std::ranges::find_if(parts, [](const Json& part) { return !part["not_finite"].get<bool>(); });
+  if (finite != parts.end()) {
+    json["codec"] = (*finite)["codec"];
+    json["parameters"] = (*finite)["parameters"];
+  }
+  json["parts"] = parts.size();
+  json["elems"] = elems;
+  json["payload_bytes"] = payload_bytes;
+  json["not_finite"] = not_finite;
   const auto bytes = static_cast<double>(wire_bytes);
   const auto n = static_cast<double>(elems);
   json["wire_bytes"] = wire_bytes;
   json["bits_per_value"] = elems > 0 ? Json(bytes * kBitsPerByte / n) : Json();
   json["compression_ratio"] = elems > 0 ? Json(n * sizeof(float) / bytes) : Json();
+  return json;
+}
+
+Json header_json(const MessageHeader& header) {
+  return {{"kind", to_string(header.kind)}, {"sender", header.sender}, {"step", header.step}};
+}
+
+// Of a .tw file or a state.
+Json file_json(ByteView bytes) {
+  const std::vector<Message> messages = parse_tw_file(bytes);
+  Json frames = Json::array();
+  for (const Message& message : messages) frames.push_back(frame_json(message.frames.front()));
+  Json json = header_json(messages.front().header);
+  json.update(array_json(frames, bytes.size()));
+  json["frames"] = std::move(frames);
+  return json;
 }
 
 Json message_json(ByteView bytes) {
+  const MessageKind kind = message_kind(bytes);
+  if (kind == MessageKind::kFile || kind == MessageKind::kState) return file_json(bytes);
   const Message message = parse_message(bytes);
   Json frames = Json::array();
   for (const Frame& frame : message.frames) frames.push_back(frame_json(frame));
-  Json json;
-  json["kind"] = to_string(message.header.kind);
-  json["sender"] = message.header.sender;
-  json["step"] = message.header.step;
-  if (message.header.kind == MessageKind::kFile || message.header.kind == MessageKind::kState) {
-    json.update(frames.front());
-    add_sizes(json, bytes.size());
-  } else {
-    json["wire_bytes"] = bytes.size();
-  }
+  Json json = header_json(message.header);
+  json["wire_bytes"] = bytes.size();
   json["frames"] = std::move(frames);
   return json;
 }

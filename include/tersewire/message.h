@@ -44,9 +44,16 @@ struct MessageHeader {
 struct Description {
   ElementType element_type = ElementType::kFloat32;
   std::vector<std::uint64_t> dims;
+  // In files and states, of a tensor that is cut: the elements of each part but the last, a
+  // multiple of 4. 0 where the frame has all that `dims` say.
+  std::uint64_t part_values = 0;
+
+  bool operator==(const Description&) const = default;
 
   // Product of dims, 1 for rank 0; at most 2^40 in a parsed frame.
   [[nodiscard]] std::size_t elems() const;
+  // At most 2^32 in a parsed frame.
+  [[nodiscard]] std::uint64_t parts() const;
 };
 
 // One frame inside a message, of a part of a tensor. `payload` points into the message's bytes.
@@ -57,6 +64,9 @@ struct Frame {
   bool not_finite = false;
   std::optional<Description> description;
   ByteView payload;
+
+  // For how many elements the payload is, where the frame says it.
+  [[nodiscard]] std::optional<std::size_t> elems() const;
 };
 
 // Writes one message, frame by frame, into a buffer that it keeps; clear() reuses its memory, so

@@ -7,7 +7,7 @@ from . import _core
 
 _BITS_PER_BYTE = 8
 _FLOAT_BYTES = 4
-# Their only frame is what they are about.
+# Their frames are the parts of one tensor.
 _ONE_TENSOR = ("file", "state")
 
 
@@ -30,11 +30,8 @@ def _ranks(bitmap: "_core.Payload") -> List[int]:
 
 def _known_elems(frame: "_core.Frame") -> Optional[int]:
     """The number of values where the message itself tells it."""
-    if frame.shape is not None:
-        elems = 1
-        for side in frame.shape:
-            elems *= side
-        return elems
+    if frame.elems is not None:
+        return frame.elems
     if frame.payload.codec == "fp32":
         return len(frame.payload) // _FLOAT_BYTES
     return None
@@ -61,8 +58,19 @@ def _frame(frame: "_core.Frame") -> Dict[str, Any]:
     return found
 
 
-def _sizes(elems: int, wire_bytes: int) -> Dict[str, Any]:
+def _array(parts: List[Dict[str, Any]], wire_bytes: int) -> Dict[str, Any]:
+    """What an array's first part says, and what all its parts come to."""
+    shown = next((part for part in parts if not part["not_finite"]), parts[0])
+    elems = sum(part["elems"] for part in parts)
     return {
+        **parts[0],
+        "codec": shown["codec"],
+        "parameters": shown["parameters"],
+        "parts": len(parts),
+        "elems": elems,
+        "payload_bytes": sum(part["payload_bytes"] for part in parts),
+        "not_finite": any(part["not_finite"] for part in parts),
+        "wire_bytes": wire_bytes,
         "bits_per_value": wire_bytes * _BITS_PER_BYTE / elems if elems else None,
         "compression_ratio": elems * _FLOAT_BYTES / wire_bytes if elems else None,
     }
@@ -80,9 +88,8 @@ def inspect(data: Any) -> Dict[str, Any]:
     frames = [_frame(frame) for frame in message.frames]
     found: Dict[str, Any] = {"kind": message.kind, "sender": message.sender, "step": message.step}
     if message.kind in _ONE_TENSOR:
-        found.update(frames[0])
-    found["wire_bytes"] = message.wire_bytes
-    if message.kind in _ONE_TENSOR:
-        found.update(_sizes(found["elems"], found["wire_bytes"]))
+        found.update(_array(frames, message.wire_bytes))
+    else:
+        found["wire_bytes"] = message.wire_bytes
     found["frames"] = frames
     return found

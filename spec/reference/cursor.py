@@ -13,6 +13,7 @@ class Rejected(Exception):
     def __init__(self, offset, reason):
         super().__init__(f"{reason}, at offset {offset}.")
         self.offset = offset
+        self.reason = reason
 
 
 class NeedsMore(Exception):

@@ -229,12 +229,8 @@ def rejected_frames(out):
     for codec in (19, 20, 127, 255):
         out.add(f"codec-{codec}", push(frame(0, codec, ONE)), "The codec is reserved.", 1)
     for bit in range(3, 6):
-        out.add(
-            f"flags-bit-{bit}",
-            push(frame(0, FP32, ONE, None, 1 << bit)),
-            f"Bit {bit} of the flags is reserved.",
-            1,
-        )
+        reason = f"Bit {bit} of the flags is reserved" + (" but in files and states." if bit == 3 else ".")
+        out.add(f"flags-bit-{bit}", push(frame(0, FP32, ONE, None, 1 << bit)), reason, 1)
     out.add(
         "not-finite-3lc",
         push(three_lc_frame(payload_3lc([2]), FLAG_NOT_FINITE)),

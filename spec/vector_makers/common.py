@@ -7,7 +7,15 @@ from reference.codecs import FP32
 from reference.floats import LARGEST_F32, bits_of, f32
 from reference.floats import bytes_of_elements as elements_bytes
 from reference.floats import bytes_of_floats as fp32_payload
-from reference_decoder import CONTRIBUTORS, FLAG_DESCRIBED, FLAG_PART, PUSH, TYPE_F32, VERSION
+from reference_decoder import (
+    CONTRIBUTORS,
+    FLAG_CUT,
+    FLAG_DESCRIBED,
+    FLAG_PART,
+    PUSH,
+    TYPE_F32,
+    VERSION,
+)
 from reference_encoder import contributors_payload, description, frame, message, sealed
 
 M_SMALLEST = 2.0**-149
@@ -54,12 +62,13 @@ class Part:
     """A frame together with what it must decode to."""
 
     def __init__(self, tensor, codec, payload, elements, described=None, flags=0, part=0):
-        """described is (element type, dims) or None.
+        """described is (element type, dims), (element type, dims, part values) or None.
 
         elements are 32 bits each, or None where the element is untouched;
         they are None themselves where the payload is a bitmap.
         """
         text = None if described is None else description(*described)
+        flags |= FLAG_CUT if described is not None and len(described) == 3 else 0
         self.bytes = frame(tensor, codec, payload, text, flags, part)
         self.elements = elements
         is_bitmap = elements is None
@@ -109,7 +118,7 @@ def into_for(count):
 def description_json(described):
     if described is None:
         return None
-    return {"type": described[0], "dims": described[1]}
+    return dict(zip(["type", "dims", "part_values"], described))
 
 
 def fp32_part(tensor, values, described=None, flags=0, part=0):
@@ -130,6 +139,18 @@ def as_version_1(data):
 
 
 def accepted_message(name, kind, parts, sender=0, step=0, workers=None, version=VERSION):
+    data = message(kind, sender, step, [part.bytes for part in parts])
+    data = data if version == VERSION else as_version_1(data)
+    return accepted_bytes(name, data, kind, parts, sender, step, workers)
+
+
+def accepted_file(name, kind, parts):
+    """A message for each part."""
+    data = b"".join(message(kind, 0, 0, [part.bytes]) for part in parts)
+    return accepted_bytes(name, data, kind, parts)
+
+
+def accepted_bytes(name, data, kind, parts, sender=0, step=0, workers=None):
     expected = {
         "kind": kind,
         "sender": sender,
@@ -138,11 +159,7 @@ def accepted_message(name, kind, parts, sender=0, step=0, workers=None, version=
         "frames": [part.expected for part in parts],
     }
     text = json.dumps(expected, indent=1) + "\n"
-    data = message(kind, sender, step, [part.bytes for part in parts])
-    return {
-        f"accepted/{name}.tw": data if version == VERSION else as_version_1(data),
-        f"accepted/{name}.json": text.encode(),
-    }
+    return {f"accepted/{name}.tw": data, f"accepted/{name}.json": text.encode()}
 
 
 def accepted_push(name, codec, cases, with_adds=True):

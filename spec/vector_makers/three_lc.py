@@ -41,12 +41,12 @@ def accepted():
     )
 
 
-def three_lc_part(tensor, digits, layout, m=1.5, s=S, described=None, flags=0, body=None):
+def three_lc_part(tensor, digits, layout, m=1.5, s=S, described=None, flags=0, body=None, part=0):
     """body replaces what the encoder would write for the same digits."""
     payload = three_lc.payload(m, s, digits, layout)
     if body is not None:
         payload = payload[:9] + body
-    return Part(tensor, THREE_LC, payload, digit_elements(m, digits), described, flags)
+    return Part(tensor, THREE_LC, payload, digit_elements(m, digits), described, flags, part)
 
 
 def digit_elements(m, digits):

@@ -7,11 +7,10 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "byte_io.h"
 #include "errors.h"
-#include "shape.h"
+#include "frame.h"
 
 namespace tersewire {
 namespace {
@@ -24,17 +23,12 @@ constexpr std::uint8_t kMagic[2] = {'T', 'W'};
 constexpr std::uint8_t kVersion = 2;
 // Of files and states, whose frames are the same, the first version is read too.
 constexpr std::uint8_t kFirstVersion = 1;
+constexpr std::size_t kVersionOffset = 2;
+constexpr std::size_t kKindOffset = 3;
 constexpr std::size_t kCountOffset = 16;
 constexpr std::size_t kChecksumOffset = 20;
 constexpr std::size_t kSmallestFrameBytes = 4;
 
-constexpr std::uint8_t kDescribedBit = 1;
-constexpr std::uint8_t kNotFiniteBit = 2;
-constexpr std::uint8_t kPartBit = 4;
-constexpr std::uint8_t kReservedBits = 0x38;
-
-constexpr std::uint64_t kMaxPayloadBytes = (std::uint64_t{1} << 35) - 1;
-constexpr std::size_t kMaxRank = 32;
 constexpr std::size_t kWordBits = 32;  // of a finiteness message
 
 std::uint64_t checksum(ByteView message) {
@@ -44,68 +38,6 @@ std::uint64_t checksum(ByteView message) {
   const ByteView body = message.subspan(kMessageOverheadBytes);
   XXH64_update(&state, body.data(), body.size());
   return XXH64_digest(&state);
-}
-
-[[noreturn]] void fail_at(std::size_t offset, std::string_view what) {
-  fail(ErrorCode::kDataLoss, "{} at offset {}", what, offset);
-}
-
-Description read_description(ByteReader& reader) {
-  Description description;
-  const std::size_t start = reader.offset();
-  const auto type = reader.read<std::uint8_t>("element type");
-  if (type != static_cast<std::uint8_t>(ElementType::kFloat32) &&
-      type != static_cast<std::uint8_t>(ElementType::kFloat64)) {
-    fail(ErrorCode::kDataLoss, "element type {} at offset {} means nothing", type, start);
-  }
-  description.element_type = static_cast<ElementType>(type);
-  const auto rank = reader.read<std::uint8_t>("rank");
-  if (rank > kMaxRank) fail(ErrorCode::kDataLoss, "rank {} at offset {} is above 32", rank, start);
-  for (std::size_t i = 0; i < rank; ++i) {
-    description.dims.push_back(reader.varint(kMaxElems, "dimension"));
-  }
-  if (!checked_elems(description.dims)) {
-    fail_at(start, "the dimensions multiply to more than 2^40 elements");
-  }
-  return description;
-}
-
-CodecId read_codec(ByteReader& reader) {
-  const std::size_t start = reader.offset();
-  const auto codec = reader.read<std::uint8_t>("codec");
-  if (codec > static_cast<std::uint8_t>(CodecId::kBf16)) {
-    fail(ErrorCode::kDataLoss, "codec number {} at offset {} is none of this version's", codec,
-         start);
-  }
-  return static_cast<CodecId>(codec);
-}
-
-// 0 is said by the flag alone, so that a frame has one form.
-std::uint32_t read_part(ByteReader& reader) {
-  constexpr std::uint64_t kMaxPart = std::numeric_limits<std::uint32_t>::max();
-  const std::size_t start = reader.offset();
-  const auto part = static_cast<std::uint32_t>(reader.varint(kMaxPart, "part number"));
-  if (part == 0) fail_at(start, "part number 0 is said by a flag that is not set, and came");
-  return part;
-}
-
-Frame read_frame(ByteReader& reader) {
-  Frame frame;
-  const std::size_t start = reader.offset();
-  constexpr std::uint64_t kMaxTensor = std::numeric_limits<std::uint32_t>::max();
-  frame.tensor = static_cast<std::uint32_t>(reader.varint(kMaxTensor, "tensor number"));
-  frame.codec = read_codec(reader);
-  const auto flags = reader.read<std::uint8_t>("flags");
-  if ((flags & kReservedBits) != 0) fail_at(start, "reserved flags are set in the frame");
-  frame.not_finite = (flags & kNotFiniteBit) != 0;
-  if (frame.not_finite && frame.codec != CodecId::kFp32) {
-    fail_at(start, "values that are not finite must travel as fp32 in the frame");
-  }
-  if ((flags & kPartBit) != 0) frame.part = read_part(reader);
-  if ((flags & kDescribedBit) != 0) frame.description = read_description(reader);
-  const auto bytes = static_cast<std::size_t>(reader.varint(kMaxPayloadBytes, "payload length"));
-  frame.payload = reader.take(bytes, "payload");
-  return frame;
 }
 
 // A contributors frame speaks of the delta that must follow it.
@@ -153,24 +85,37 @@ void check_scalers(const Frames& frames) {
        twice->first);
 }
 
+bool is_file_or_state(MessageKind kind) {
+  return kind == MessageKind::kFile || kind == MessageKind::kState;
+}
+
 bool holds_one_frame(MessageKind kind) {
-  return kind == MessageKind::kFile || kind == MessageKind::kState || kind == MessageKind::kDone ||
-         kind == MessageKind::kChecksum || kind == MessageKind::kFiniteness;
+  return is_file_or_state(kind) || kind == MessageKind::kDone || kind == MessageKind::kChecksum ||
+         kind == MessageKind::kFiniteness;
+}
+
+// Which part of its array a file's or a state's frame holds.
+void check_part_of_file(const Frame& frame) {
+  const std::uint64_t parts = frame.description->parts();
+  if (frame.part < parts) return;
+  fail(ErrorCode::kDataLoss, "it holds part {} of an array that has {}, counted from 0", frame.part,
+       parts);
 }
 
 // Checks the frame of a message that holds one at most; null where it has none.
 void check_only_frame(const MessageHeader& header, const Frame* frame) {
   const bool described = frame != nullptr && frame->description;
-  if (header.kind == MessageKind::kFile && (!described || header.sender != 0 || header.step != 0 ||
-                                            frame->tensor != 0 || frame->part != 0)) {
+  if (header.kind == MessageKind::kFile &&
+      (!described || header.sender != 0 || header.step != 0 || frame->tensor != 0)) {
     fail(ErrorCode::kDataLoss,
          "a file must hold one described frame for tensor 0, from sender 0 and step 0");
   }
   if (header.kind == MessageKind::kState &&
-      (!described || frame->part != 0 || frame->codec != CodecId::kFp32 ||
+      (!described || frame->codec != CodecId::kFp32 ||
        frame->description->element_type != ElementType::kFloat32)) {
     fail(ErrorCode::kDataLoss, "a state must hold one described fp32 frame of f32 values");
   }
+  if (is_file_or_state(header.kind)) check_part_of_file(*frame);
   if (header.kind == MessageKind::kDone && frame != nullptr) {
     fail(ErrorCode::kDataLoss, "a done message must hold no frames");
   }
@@ -196,11 +141,24 @@ void check_kind(const Message& message) {
   check_only_frame(message.header, &frame);
 }
 
+// Parts of a tensor that is cut are for readers who do not know the job.
+void check_cut(const Frame& frame, MessageKind kind, std::uint8_t version) {
+  const bool cut = frame.description && frame.description->part_values > 0;
+  if (cut && !is_file_or_state(kind)) {
+    fail(ErrorCode::kDataLoss, "a frame of tensor {} says how it is cut, in no file and no state",
+         frame.tensor);
+  }
+  if (version == kFirstVersion && (cut || frame.part != 0)) {
+    fail(ErrorCode::kDataLoss, "a frame names a part, which version 1 does not know");
+  }
+}
+
 // Reads so many frames, which must be all that `reader` has.
-void check_frames(ByteReader& reader, std::size_t count, MessageKind kind) {
+void check_frames(ByteReader& reader, std::size_t count, MessageKind kind, std::uint8_t version) {
   Frame before;
   for (std::size_t i = 0; i < count; ++i) {
     Frame frame = read_frame(reader);
+    check_cut(frame, kind, version);
     if (i > 0) check_contributors_place(kind, i - 1, before, &frame);
     before = std::move(frame);
   }
@@ -251,29 +209,7 @@ MessageHeader read_header(ByteReader& reader, ByteView bytes, bool own) {
   return header;
 }
 
-// Whether the format can hold it.
-void check_frame(const Frame& frame) {
-  if (frame.payload.size() > kMaxPayloadBytes) {
-    fail(ErrorCode::kInvalidArgument,
-         "tensor {}: a payload of {} bytes is above a frame's 2^35 - 1", frame.tensor,
-         frame.payload.size());
-  }
-  if (!frame.description) return;
-  const auto& dims = frame.description->dims;
-  if (dims.size() > kMaxRank || !checked_elems(dims)) {
-    fail(ErrorCode::kInvalidArgument,
-         "a tensor of rank {} cannot be described: at most 32 dimensions and 2^40 elements",
-         dims.size());
-  }
-}
-
 }  // namespace
-
-std::size_t Description::elems() const {
-  const auto product = checked_elems(dims);
-  if (!product) fail(ErrorCode::kOutOfRange, "the dimensions multiply to more than 2^40 elements");
-  return *product;
-}
 
 void MessageWriter::clear(const MessageHeader& header) {
   bytes_.clear();
@@ -288,21 +224,7 @@ void MessageWriter::clear(const MessageHeader& header) {
 }
 
 void MessageWriter::add(const Frame& frame) {
-  check_frame(frame);
-  append_varint(bytes_, frame.tensor);
-  append_value(bytes_, static_cast<std::uint8_t>(frame.codec));
-  append_value(bytes_, static_cast<std::uint8_t>((frame.description ? kDescribedBit : 0) |
-                                                 (frame.not_finite ? kNotFiniteBit : 0) |
-                                                 (frame.part != 0 ? kPartBit : 0)));
-  if (frame.part != 0) append_varint(bytes_, frame.part);
-  if (frame.description) {
-    const auto& dims = frame.description->dims;
-    append_value(bytes_, static_cast<std::uint8_t>(frame.description->element_type));
-    append_value(bytes_, static_cast<std::uint8_t>(dims.size()));
-    for (const std::uint64_t dim : dims) append_varint(bytes_, dim);
-  }
-  append_varint(bytes_, frame.payload.size());
-  append(bytes_, frame.payload.data(), frame.payload.size());
+  append_frame(bytes_, frame);
   ++count_;
 }
 
@@ -336,30 +258,9 @@ Message parse_message(ByteView bytes, bool own) {
     fail(ErrorCode::kDataLoss, "it promises {} frames, and its kind holds one at most", count);
   }
   message.frames = Frames(bytes.subspan(reader.offset()), count);
-  check_frames(reader, count, kind);
+  check_frames(reader, count, kind, static_cast<std::uint8_t>(bytes[kVersionOffset]));
   check_kind(message);
   return message;
-}
-
-Frames::Iterator::Iterator(ByteView rest, std::size_t left) : rest_(rest), left_(left) {
-  if (left_ > 0) read();
-}
-
-Frames::Iterator& Frames::Iterator::operator++() {
-  if (--left_ > 0) read();
-  return *this;
-}
-
-void Frames::Iterator::read() {
-  ByteReader reader(rest_);
-  frame_ = read_frame(reader);
-  rest_ = rest_.subspan(reader.offset());
-}
-
-Frame Frames::operator[](std::size_t place) const {
-  Iterator found = begin();
-  for (std::size_t i = 0; i < place; ++i) ++found;
-  return *found;
 }
 
 std::string_view to_string(MessageKind kind) {
@@ -376,7 +277,6 @@ MessageKind message_kind_named(std::string_view name) {
 }
 
 MessageKind message_kind(ByteView bytes) noexcept {
-  constexpr std::size_t kKindOffset = 3;
   if (bytes.size() <= kKindOffset) return MessageKind::kPush;
   return static_cast<MessageKind>(bytes[kKindOffset]);
 }

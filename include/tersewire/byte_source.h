@@ -1,0 +1,23 @@
+// Bytes that come one after the other: out of a file, a pipe, or memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace tersewire {
+
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+
+  // Puts the next bytes at the beginning of `out`, which is not empty, and says how many: at least
+  // one, unless there are no more. May throw what it likes.
+  virtual std::size_t read(std::span<std::byte> out) = 0;
+
+  // How many are still to come, where that is known.
+  [[nodiscard]] virtual std::optional<std::uint64_t> left() const { return std::nullopt; }
+};
+
+}  // namespace tersewire
