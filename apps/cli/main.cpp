@@ -109,6 +109,10 @@ int run(CLI::App& app, std::vector<std::string> words) {
   try {
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
+    if (!app.remaining().empty()) {
+      say(usage_sentence(app, "there is no command '" + app.remaining().front() + "'"));
+      return kWrongUsage;
+    }
     print(app.help());
     return kDone;
   } catch (const CLI::CallForVersion& version) {
