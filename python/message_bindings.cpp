@@ -42,7 +42,7 @@ struct OwnedFrame {
 
   // For how many values the payload is, where the frame says it.
   [[nodiscard]] std::optional<std::size_t> elems() const {
-    return Frame{.tensor = tensor, .part = part, .description = description}.elems();
+    return Frame{.tensor = tensor, .part = part, .description = description, .payload = {}}.elems();
   }
 };
 

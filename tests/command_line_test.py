@@ -590,6 +590,9 @@ class Usage(CommandLineTest):
             (("encode", source, source), "same file"),
             (("encode", "--state", out, source, out), "same file"),
             (("encode", "--gradient", source, source, out), "leave --gradient out"),
+            (("encode", "--codec", "oland-raj:bits-from=gradient", "--gradient", "-", "-", out),
+             "both be standard input"),
+            (("encode", "--state", "-", source, out), "a state is read and written"),
             (("encode", "--codec", "oland-raj:bits-from=gradient", source, out), "--gradient"),
             (("encode", "--threads", 0, source, out), "--threads"),
             (("encode", source), "OUT.tw"),
@@ -627,6 +630,7 @@ class Usage(CommandLineTest):
             self.assertIn(b"Examples:", result.stdout)
         self.assertEqual(len({result.stdout for result in helps[:3]}), 1)
         self.assertEqual(helps[5].stdout, helps[3].stdout)
+        self.assert_refused(run("help", "trian"), 2, "no command 'trian'", "did you mean train?")
         versions = run_all([("--version",), ("-V",), ("version",)])
         for version in versions:
             self.assertEqual((version.returncode, version.stdout[:10]), (0, b"tersewire "))

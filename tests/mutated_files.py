@@ -28,7 +28,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "spec"))
 
 import hostile_loop
+from reference.cursor import Rejected
 from reference.xxh64 import xxh64
+from reference_decoder import message_end
 
 MEMORY_BYTES = 8 << 30  # of address space, most of it libraries'
 LIMIT_SECONDS = 120
@@ -68,6 +70,19 @@ def sealed_message(data):
     if len(data) < 28:
         return data
     return data[:20] + struct.pack("<Q", xxh64(data[:20] + data[28:])) + data[28:]
+
+
+def sealed_file(data):
+    """With the checksum of every part's message that can still be found."""
+    sealed, at = b"", 0
+    while len(data) - at >= 28:
+        try:
+            end = message_end(data, at)
+        except Rejected:
+            end = len(data)
+        sealed += sealed_message(data[at:end])
+        at = end
+    return sealed + data[at:]
 
 
 def sealed_tensors(data):
@@ -154,6 +169,8 @@ class Files:
                       "adacomp", "dryden", "topk", "int8", "mqe1bit", "oland-raj", "truncate"):  # fmt: skip
             self.tersewire("encode", "--codec", codec, "in.npy", codec.replace(":", "-") + ".tw")
         self.tersewire("encode", "--state", "state.tw", "in.npy", "first.tw")
+        parts = ("--codec", "3lc:mode=paper", "--part-values", "64", "--state", "parts-state.tw")
+        self.tersewire("encode", *parts, "in.npy", "parts.tw")
         self.write("recipe.ini", b"# Small.\nmodel = mlp\nworkers = 1\nsteps = 1\nbatch = 1\nlr = 0.1\n"
                                  b"codec = 3lc:s=1.5\nscale-lr = true\n")  # fmt: skip
         for name, count in (("train", 40), ("t10k", 20)):
@@ -195,9 +212,10 @@ class Files:
         yield "in.npy", None, ["encode", "--force", "--codec", "oland-raj:bits-from=gradient",
                                "--gradient", "in.npy", self.path("in.npy"), "out.tw"]  # fmt: skip
         for name in tw:
-            yield name, sealed_message, ["decode", "--force", name, "out.npy"]
-            yield name, sealed_message, ["inspect", name]
-        yield "state.tw", sealed_message, ["encode", "--force", "--state", "state.tw", "in.npy", "out.tw"]
+            yield name, sealed_file, ["decode", "--force", name, "out.npy"]
+            yield name, sealed_file, ["inspect", name]
+        for state in ("state.tw", "parts-state.tw"):
+            yield state, sealed_file, ["encode", "--force", "--state", state, "in.npy", "out.tw"]
         if not self.has_trainer:
             return
         for name in ("config.json", "metrics.jsonl", "summary.json", "model.safetensors"):

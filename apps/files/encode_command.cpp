@@ -49,6 +49,9 @@ void check_gradient(const EncodeOptions& options, const Codec& codec) {
   }
   if (options.gradient.empty()) return;
   refuse_same_file(options.gradient, options.output);
+  if (options.gradient == kStandardStream && options.input == kStandardStream) {
+    throw WrongUsage("array and gradient cannot both be standard input; name a file for one");
+  }
   if (!needed) {
     throw WrongUsage(
         fmt::format("codec '{}' has no use for a gradient; leave --gradient out", options.codec));
@@ -68,6 +71,9 @@ void check(const EncodeOptions& options, const Codec& codec) {
   if (!options.gradient.empty()) refuse_same_file(options.gradient, options.state);
   if (!keeps_residual(codec)) {
     throw WrongUsage(fmt::format("codec '{}' keeps no residual; leave --state out", options.codec));
+  }
+  if (options.state == kStandardStream) {
+    throw WrongUsage("a state is read and written, which standard input is not; name a file");
   }
   std::error_code none;
   const auto status = std::filesystem::status(options.state, none);

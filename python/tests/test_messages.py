@@ -76,6 +76,41 @@ def test_inspect_says_what_a_file_holds():
     assert found["bits_per_value"] is None
 
 
+def parts_file(codec="3lc:s=1.75", shape=(20, 50), part_values=400):
+    values = gradient(1000)
+    frames = []
+    for part in range(3):
+        piece = values[part * part_values:(part + 1) * part_values]
+        payload = tersewire.Codec(codec).encoder(piece.shape).encode(piece, 0)
+        frames.append(tersewire.Frame(0, payload, shape=shape, part=part, part_values=part_values))
+    return tersewire.pack("file", frames)
+
+
+def test_a_file_in_parts_goes_there_and_back():
+    message = tersewire.parse(parts_file("fp32"))
+    assert [(f.part, f.part_values, f.elems) for f in message.frames] == [
+        (0, 400, 400), (1, 400, 400), (2, 400, 200)]
+    values = numpy.empty(1000, "f4")
+    for frame in message.frames:
+        begin = frame.part * frame.part_values
+        tersewire.decode(frame.payload, values[begin:begin + frame.elems])
+    assert bits(values) == bits(gradient(1000))
+    assert message.wire_bytes == len(parts_file("fp32"))
+    found = tersewire.inspect(parts_file())
+    assert (found["parts"], found["elems"], found["shape"]) == (3, 1000, [20, 50])
+    assert [frame["elems"] for frame in found["frames"]] == [400, 400, 200]
+
+
+def test_damage_of_a_file_in_parts_is_found():
+    data = parts_file()
+    for length in range(0, len(data), 7):
+        raises(ErrorCode.kDataLoss, tersewire.parse, data[:length])
+    raises(ErrorCode.kDataLoss, tersewire.parse, data + data)
+    payload = tersewire.Payload("fp32", b"")
+    frame = tersewire.Frame(0, payload, shape=(10,), part_values=6)
+    raises(ErrorCode.kInvalidArgument, tersewire.pack, "file", [frame])
+
+
 def test_parameters_that_json_has_no_number_for_stay_text():
     assert [_inspect._value(text) for text in ("inf", "nan", "1.75", "off", "2^-8")] == [
         "inf", "nan", 1.75, False, "2^-8"]
@@ -95,6 +130,11 @@ def test_the_program_agrees(tmp_path):
     numpy.save(tmp_path / "in.npy", gradient(1000).reshape(20, 50))
     program("encode", "--codec", "3lc:s=1.75", tmp_path / "in.npy", tmp_path / "made.tw")
     assert (tmp_path / "made.tw").read_bytes() == tw_file()
+    program("encode", "--codec", "3lc:s=1.75", "--part-values", "400", tmp_path / "in.npy",
+            tmp_path / "parts.tw")
+    assert (tmp_path / "parts.tw").read_bytes() == parts_file()
+    assert json.loads(program("inspect", tmp_path / "parts.tw", "--json")) == tersewire.inspect(
+        parts_file())
     (tmp_path / "ours.tw").write_bytes(tw_file("terngrad"))
     program("decode", tmp_path / "ours.tw", tmp_path / "back.npy")
     (frame,) = tersewire.parse(tw_file("terngrad")).frames

@@ -50,6 +50,7 @@ def test_accepted_messages_decode_to_what_they_hold(name, expected):
         assert frame.payload.not_finite == bool(told["flags"] & 2)
         dims = told["description"] and tuple(told["description"]["dims"])
         assert frame.shape == dims
+        assert frame.part_values == (told["description"] or {}).get("part_values")
         if frame.payload.codec == "contributors":
             assert bytes(frame.payload).hex() == told["bitmap"]
             continue
@@ -61,7 +62,7 @@ def test_accepted_messages_decode_to_what_they_hold(name, expected):
 
 def rejected_values(frame, told):
     """Whether the frame's payload is refused; where it is decoded, `out` must not change."""
-    elems = int(numpy.prod(frame.shape, dtype=object)) if frame.shape is not None else told
+    elems = frame.elems if frame.elems is not None else told
     if frame.payload.codec == "contributors" or elems is None:
         return frame.payload.codec == "contributors"
     try:
