@@ -630,7 +630,7 @@ class Usage(CommandLineTest):
             self.assertIn(b"Examples:", result.stdout)
         self.assertEqual(len({result.stdout for result in helps[:3]}), 1)
         self.assertEqual(helps[5].stdout, helps[3].stdout)
-        self.assert_refused(run("help", "trian"), 2, "no command 'trian'", "did you mean train?")
+        self.assert_refused(run("help", "trian"), 2, "unknown command 'trian'", "did you mean train?")
         versions = run_all([("--version",), ("-V",), ("version",)])
         for version in versions:
             self.assertEqual((version.returncode, version.stdout[:10]), (0, b"tersewire "))

@@ -110,7 +110,7 @@ int run(CLI::App& app, std::vector<std::string> words) {
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     if (!app.remaining().empty()) {
-      say(usage_sentence(app, "there is no command '" + app.remaining().front() + "'"));
+      say(usage_sentence(app, "unknown command '" + app.remaining().front() + "'"));
       return kWrongUsage;
     }
     print(app.help());

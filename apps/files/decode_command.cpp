@@ -49,7 +49,7 @@ class ArrayDecoder {
       if (message->header.kind != MessageKind::kFile) {
         throw Error(ErrorCode::kInvalidArgument,
                     shown(options_.input) +
-                        ": it is a state and no .tw file; look at it with 'tersewire inspect'");
+                        ": it is a state, not a .tw file; look at it with 'tersewire inspect'");
       }
       decode_part(message->frames.front());
     }
