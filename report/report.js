@@ -1,4 +1,4 @@
-// The report's page, drawn from the JSON in #data (apps/report_page.cpp). Whatever the data say is put
+// The report's page, drawn from the JSON in #data (apps/report/report_page.cpp). Whatever the data say is put
 // in as text, never as markup.
 
 // --- Tables ---

@@ -1,5 +1,5 @@
 // A run as TensorBoard reads it.
-#include <apps/tensorboard.pb.h>
+#include <apps/run/tensorboard.pb.h>
 #include <fmt/format.h>
 
 #include <algorithm>
