@@ -107,9 +107,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto choices = input.take<std::uint8_t>();
   const std::size_t undescribed_elems = input.take<std::uint16_t>();
   const std::size_t workers = input.take<std::uint8_t>();
-  // Memory of just this size, so that AddressSanitizer sees a read past its end.
-  const auto rest = std::as_bytes(input.rest());
-  std::vector<std::byte> bytes(rest.begin(), rest.end());
+  std::vector<std::byte> bytes = input.copy_of_rest();
   if ((choices & kRepairBit) != 0) seal(bytes);
 
   std::optional<Message> message;

@@ -40,6 +40,11 @@ class Input {
     return value;
   }
   [[nodiscard]] std::span<const std::uint8_t> rest() const { return rest_; }
+  // In memory of just its size, so that AddressSanitizer sees a read past its end.
+  [[nodiscard]] std::vector<std::byte> copy_of_rest() const {
+    const auto bytes = std::as_bytes(rest_);
+    return {bytes.begin(), bytes.end()};
+  }
 
  private:
   std::span<const std::uint8_t> rest_;

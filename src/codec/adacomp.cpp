@@ -57,9 +57,7 @@ std::uint32_t BinEncoder::survey(const float* input, const float* residual, Thre
     const std::uint32_t bits =
         kernels::bin_maxima(input + begin, residual != nullptr ? residual + begin : nullptr,
                             end - begin, bin_, maxima_.data() + parts.begin(i));
-    std::uint32_t seen = largest.load();
-    while (seen < bits && !largest.compare_exchange_weak(seen, bits)) {
-    }
+    raise_to(largest, bits);
   });
   return largest.load();
 }

@@ -103,9 +103,7 @@ std::uint32_t BlockSums::survey_buckets(std::size_t elems, std::size_t bucket, T
       bits = std::max(bits, found.largest_bits);
       use(i, found);
     }
-    std::uint32_t seen = largest.load();
-    while (seen < bits && !largest.compare_exchange_weak(seen, bits)) {
-    }
+    raise_to(largest, bits);
   });
   return largest.load();
 }

@@ -114,9 +114,7 @@ std::uint32_t LargestSelection::survey(const float* input, const float* residual
     const std::uint32_t bits =
         kernels::select_above(input + begin, residual != nullptr ? residual + begin : nullptr,
                               end - begin, limit, sent_.data() + parts.begin(i));
-    std::uint32_t seen = largest.load();
-    while (seen < bits && !largest.compare_exchange_weak(seen, bits)) {
-    }
+    raise_to(largest, bits);
   });
   return largest.load();
 }

@@ -49,9 +49,7 @@ std::uint32_t NarrowEncoder::append_values(const EncodeCall& call, Bytes& out) c
         coding_.format, call.input + begin,
         call.residual != nullptr ? call.residual + begin : nullptr, parts.end(i) - begin,
         values + kernels::narrow_bytes(coding_.format, begin));
-    std::uint32_t seen = largest.load();
-    while (seen < bits && !largest.compare_exchange_weak(seen, bits)) {
-    }
+    raise_to(largest, bits);
   });
   return largest.load();
 }

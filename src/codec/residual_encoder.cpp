@@ -60,9 +60,7 @@ std::uint32_t ResidualEncoder::survey(const float* input, const float* residual,
     const std::size_t begin = parts.begin(i);
     const std::uint32_t bits = kernels::max_abs_sum_bits(
         input + begin, residual != nullptr ? residual + begin : nullptr, parts.end(i) - begin);
-    std::uint32_t seen = largest.load();
-    while (seen < bits && !largest.compare_exchange_weak(seen, bits)) {
-    }
+    raise_to(largest, bits);
   });
   return largest.load();
 }

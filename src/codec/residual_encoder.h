@@ -1,6 +1,7 @@
 // What every encoder has in common: the residual and the contract for values that are not finite.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -109,6 +110,13 @@ template <typename Task>
 void run_parts(ThreadPool* pool, std::size_t count, Task&& task) {
   if (pool != nullptr && count > 1) return pool->run(count, std::ref(task));
   for (std::size_t i = 0; i < count; ++i) task(i);
+}
+
+// Makes `largest` at least `value`, beside other threads that do the same.
+inline void raise_to(std::atomic<std::uint32_t>& largest, std::uint32_t value) {
+  std::uint32_t seen = largest.load();
+  while (seen < value && !largest.compare_exchange_weak(seen, value)) {
+  }
 }
 
 }  // namespace tersewire

@@ -93,9 +93,7 @@ std::uint32_t BlocksEncoder::survey(const float* input, const float* residual, T
     const kernels::BlockSurvey found = kernels::survey_block(
         input + first, residual != nullptr ? residual + first : nullptr, n, lead(), t.data());
     magnitudes_[block] = select(found, t.data(), n, words_of(first, n));
-    std::uint32_t seen = largest.load(std::memory_order_relaxed);
-    while (seen < found.largest_bits && !largest.compare_exchange_weak(seen, found.largest_bits)) {
-    }
+    raise_to(largest, found.largest_bits);
   });
   return largest.load();
 }

@@ -78,7 +78,7 @@ void LocalSteps::push(std::size_t tensor, std::span<const float> gradient) {
 }
 
 void LocalSteps::add(std::size_t tensor, std::span<const float> gradient) {
-  check_values(tensor, gradient.size());
+  check_values(placement().job, tensor, gradient.size());
   Accumulated& accumulated = accumulated_[tensor];
   if (accumulated.steps != steps_before()) {
     fail(ErrorCode::kFailedPrecondition, "tensor number {} must be pushed once in every step",

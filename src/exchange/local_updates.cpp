@@ -46,7 +46,7 @@ class LocalUpdates final : public Rounds {
 // What this worker has learned since the last pull has been pushed. So it goes back there, where
 // the others are, and from there takes what all have learned.
 void LocalUpdates::pull(std::size_t tensor, std::span<float> parameters) {
-  guarded([&] { check_values(tensor, parameters.size()); });
+  guarded([&] { check_values(placement().job, tensor, parameters.size()); });
   SharedTensor& shared = shared_[tensor];
   if (shared.pulled_round == last_of_round()) return;
   go_back(tensor, parameters);
@@ -61,7 +61,7 @@ void LocalUpdates::push(std::size_t tensor, std::span<const float> parameters) {
 }
 
 void LocalUpdates::take_push(std::size_t tensor, std::span<const float> parameters) {
-  check_values(tensor, parameters.size());
+  check_values(placement().job, tensor, parameters.size());
   SharedTensor& shared = shared_[tensor];
   if (shared.pulled_round != last_of_round() || shared.pushed_step == step()) {
     fail(ErrorCode::kFailedPrecondition,
@@ -98,7 +98,7 @@ NodeState LocalUpdates::state() {
 void LocalUpdates::finish(std::span<const std::span<float>> parameters) {
   const std::size_t tensors = std::min(shared_.size(), parameters.size());
   for (std::size_t i = tensors; i-- > 0;) {
-    guarded([&] { check_values(i, parameters[i].size()); });
+    guarded([&] { check_values(placement().job, i, parameters[i].size()); });
     if (shared_[i].pushed_step % steps_a_round() != 0) exchange_change(i, parameters[i]);
     go_back(i, parameters[i]);
   }

@@ -130,6 +130,18 @@ inline void check_length(int from, const std::string& name, const Frame& frame, 
        from, name, frame.payload.size(), most);
 }
 
+// Throws kInvalidArgument for a tensor that the job has not, and for another number of its values.
+inline void check_values(const Job& job, std::size_t tensor, std::size_t given) {
+  if (tensor >= job.tensors.size()) {
+    fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {}", tensor,
+         job.tensors.size());
+  }
+  const TensorInfo& info = job.tensors[tensor];
+  if (given == info.elems()) return;
+  fail(ErrorCode::kInvalidArgument, "tensor '{}' has {} values, and {} were given", info.name,
+       info.elems(), given);
+}
+
 // Where a frame that came from this rank is of nothing that the job has.
 [[noreturn]] inline void fail_no_such_part(int from, const Frame& frame) {
   fail(ErrorCode::kDataLoss, "message from rank {}: there is no part {} of tensor number {}", from,

@@ -58,18 +58,6 @@ class Rounds : public Communicator {
   [[nodiscard]] const Placement& placement() const { return *placement_; }
   [[nodiscard]] Communicator& exchange() { return *exchange_; }
 
-  // Throws kInvalidArgument for a tensor that the job has not, and another number of values.
-  void check_values(std::size_t tensor, std::size_t given) const {
-    const std::vector<TensorInfo>& tensors = placement_->job.tensors;
-    if (tensor >= tensors.size()) {
-      fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {}", tensor,
-           tensors.size());
-    }
-    if (given == tensors[tensor].elems()) return;
-    fail(ErrorCode::kInvalidArgument, "tensor '{}' has {} values, and {} were given",
-         tensors[tensor].name, tensors[tensor].elems(), given);
-  }
-
   template <typename Task>
   decltype(auto) guarded(Task&& task) {
     return ending_the_job_on_failure(network_,

@@ -90,7 +90,7 @@ void Worker::pull(std::size_t tensor, std::span<float> parameters) {
 
 void Worker::push(std::size_t tensor, std::span<const float> gradient) {
   guarded([&] {
-    check_values(tensor, gradient.size());
+    check_values(job(), tensor, gradient.size());
     const std::size_t first = placement_->first_part[tensor];
     if (progress_[first].pushed_step == step_ || progress_[first].applied_step + 1 != step_) {
       fail(ErrorCode::kFailedPrecondition,
@@ -113,7 +113,7 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
 
 void Worker::mean(std::size_t tensor, std::span<float> mean) {
   guarded([&] {
-    check_values(tensor, mean.size());
+    check_values(job(), tensor, mean.size());
     const std::size_t first = placement_->first_part[tensor];
     if (job().local_steps > 1 || job().local_updates > 0 || pushed_step(first) != step_ ||
         applied_step(first) + 1 != step_) {
@@ -132,7 +132,7 @@ void Worker::mean(std::size_t tensor, std::span<float> mean) {
 
 void Worker::give_back(std::size_t tensor, std::span<const float> mean) {
   guarded([&] {
-    check_values(tensor, mean.size());
+    check_values(job(), tensor, mean.size());
     for (const ResidualRun& run : residual_runs()) {
       const Part& part = parts()[run.part];
       if (part.tensor != tensor || run.residual.empty()) continue;
@@ -257,21 +257,8 @@ void Worker::finish(std::span<const std::span<float>> parameters) {
   });
 }
 
-void Worker::check_values(std::size_t tensor, std::size_t given) const {
-  const auto& tensors = job().tensors;
-  if (tensor >= tensors.size()) {
-    fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {}", tensor,
-         tensors.size());
-  }
-  const std::size_t elems = tensors[tensor].elems();
-  if (given != elems) {
-    fail(ErrorCode::kInvalidArgument, "tensor '{}' has {} values, and {} were given",
-         tensors[tensor].name, elems, given);
-  }
-}
-
 void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters) {
-  check_values(tensor, parameters.size());
+  check_values(job(), tensor, parameters.size());
   const std::size_t first = placement_->first_part[tensor];
   const std::size_t end = placement_->first_part[tensor + 1];
   const auto of_part = [&](std::size_t part) {

@@ -174,7 +174,6 @@ class Worker : public Communicator {
     return ending_the_job_on_failure(transport_, fmt::format("{}, step {}", me_, step_),
                                      std::forward<Task>(task));
   }
-  void check_values(std::size_t tensor, std::size_t given) const;
   void wait_for_change(std::size_t tensor, const char* what);
   // Whether the means of the step begun have been taken, of all tensors.
   [[nodiscard]] bool has_taken_means() const;

@@ -129,7 +129,8 @@ class LocalUpdates(GradientAverager):
         the end of a round, and every rank goes on from the shared model.
         """
         listed = [states] if isinstance(states, dict) else list(states)
-        if not listed or any(set(state) != set(self.state_dict()) for state in listed):
+        keys = set(self.state_dict())
+        if not listed or any(set(state) != keys for state in listed):
             refuse("a state is not of LocalUpdates; pass what its state_dict() returned")
         own = next((state for state in listed if state["averager"]["rank"] == self.rank), listed[0])
         as_many = own["averager"]["ranks"] == self._ranks
