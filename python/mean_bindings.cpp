@@ -20,6 +20,7 @@
 #include "tersewire/state.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/transport.h"
+#include "trainer/outer_optimizer.h"
 
 namespace tersewire::python {
 namespace {
@@ -338,6 +339,14 @@ class MeanWorker {
 }  // namespace
 
 void bind_means(py::module_& module) {
+  module.attr("_DEFAULT_OUTER") = trainer::kDefaultOuter;
+  module.def(
+      "_outer_optimizer",
+      [](const std::string& text) {
+        const trainer::OuterOptimizer outer = trainer::outer_optimizer(text);
+        return py::make_tuple(outer.nesterov, outer.learning_rate, outer.momentum);
+      },
+      py::arg("text"), "(nesterov, lr, momentum) of its text.");
   py::class_<TcpMeeting>(module, "_TcpMeeting", "Where ranks find each other.")
       .def(py::init<const std::string&>(), py::arg("host"))
       .def_property_readonly("address", &TcpMeeting::address);

@@ -6,6 +6,7 @@
 
 #include "tersewire/error.h"
 #include "trainer/evaluation.h"
+#include "trainer/outer_optimizer.h"
 #include "trainer/setting_text.h"
 
 namespace tersewire::trainer {
@@ -59,13 +60,10 @@ OptimizerSettings optimizer_settings(const TrainConfig& config) {
 
 // The outer optimizer's rate stays as it is: what it is given shrinks with the workers' own rates.
 TrainConfig outer_config(TrainConfig config) {
-  SettingText text(config.outer.empty() ? kDefaultOuter : config.outer, "outer optimizer");
-  const bool nesterov = text.name() == "nesterov";
-  if (!nesterov && text.name() != "sgd") text.refuse_name("sgd and nesterov");
-  config.optimizer = text.name();
-  config.learning_rate = text.take_number("lr", nesterov ? 0.7 : 1, 1e-6, 1e3);
-  config.momentum = text.take_number("momentum", nesterov ? 0.9 : 0, 0, 1);
-  text.finish({"lr", "momentum"});
+  const OuterOptimizer outer = outer_optimizer(config.outer);
+  config.optimizer = outer.nesterov ? "nesterov" : "sgd";
+  config.learning_rate = outer.learning_rate;
+  config.momentum = outer.momentum;
   config.scale_learning_rate = false;
   config.schedule = "constant";
   config.warm_up_steps = 0;

@@ -20,9 +20,6 @@
 
 namespace tersewire::trainer {
 
-// DiLoCo's (Douillard et al., 2023, section 3.1).
-inline constexpr const char* kDefaultOuter = "nesterov:lr=0.7,momentum=0.9";
-
 // What a job is. Defaults are those of `tersewire train`.
 struct TrainConfig {
   std::string model = "lenet";
@@ -34,8 +31,7 @@ struct TrainConfig {
   std::optional<int> servers;  // as Job::servers
   int local_steps = 1;         // as Job::local_steps
   int local_updates = 0;       // as Job::local_updates; `optimizer` is then each worker's own
-  // Of local updates: what turns the mean of the workers' changes into the shared model's, sgd or
-  // nesterov with lr and momentum as parameters (sgd:lr=1). Empty: kDefaultOuter.
+  // Of local updates, as outer_optimizer() takes it.
   std::string outer;
   int backup_workers = 0;
   bool raw_from_all = false;  // as Job::raw_from_all

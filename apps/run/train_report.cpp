@@ -9,6 +9,7 @@
 
 #include "apps/cli/command.h"
 #include "apps/run/traffic_ratios.h"
+#include "trainer/outer_optimizer.h"
 
 namespace tersewire::apps {
 namespace {

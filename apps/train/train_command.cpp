@@ -31,6 +31,7 @@
 #include "apps/train/train_check.h"
 #include "trainer/memory_estimate.h"
 #include "trainer/models/models.h"
+#include "trainer/outer_optimizer.h"
 #include "trainer/train.h"
 
 namespace tersewire::apps {

@@ -16,39 +16,23 @@ from ._averager import GradientAverager
 from ._settings import Settings
 from ._tensors import refuse, tensor_infos
 
-_OUTER = "nesterov:lr=0.7,momentum=0.9"  # DiLoCo's (Douillard et al., 2023)
-_DEFAULTS = {"sgd": {"lr": 1.0, "momentum": 0.0}, "nesterov": {"lr": 0.7, "momentum": 0.9}}
-
 
 @dataclass(frozen=True)
 class _LocalSettings(Settings):
     every: int = 100
-    outer: str = _OUTER
+    outer: str = _core._DEFAULT_OUTER
 
     def check(self) -> None:
         super().check()
         if not isinstance(self.every, int) or isinstance(self.every, bool) or self.every < 1:
             refuse(f"every={self.every!r} cannot be; pass a whole number, 1 or more")
-        _outer_optimizer(self.outer, torch.zeros(1))
+        if not isinstance(self.outer, str):
+            refuse(f"outer={self.outer!r} cannot be; pass an outer optimizer's text")
+        _core._outer_optimizer(self.outer)
 
 
 def _outer_optimizer(text: str, shared: torch.Tensor) -> torch.optim.Optimizer:
-    name, _, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
-    if name not in _DEFAULTS:
-        refuse(f"unknown outer optimizer {text!r}; there are 'sgd:lr=1' and '{_OUTER}'")
-    numbers = dict(_DEFAULTS[name])
-    for item in rest.split(",") if rest else []:
-        key, _, value = item.partition("=")
-        try:
-            numbers[key] = {"lr": float, "momentum": float}[key](value)
-        except (KeyError, ValueError):
-            refuse(f"outer={text!r}: '{item}' cannot be; outer optimizers have lr=NUMBER and "
-                   "momentum=NUMBER")
-    nesterov = name == "nesterov"
-    lr, momentum = numbers["lr"], numbers["momentum"]
-    if not (0 < lr < float("inf") and 0 <= momentum < 1 and (momentum > 0 or not nesterov)):
-        refuse(f"outer={text!r} cannot be; lr must be above 0, and momentum from 0 to below 1 and "
-               "with nesterov above 0")
+    nesterov, lr, momentum = _core._outer_optimizer(text)
     return torch.optim.SGD([shared], lr=lr, momentum=momentum, nesterov=nesterov)
 
 
@@ -72,7 +56,7 @@ class LocalUpdates(GradientAverager):
     _settings: _LocalSettings
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, every: int = 100,
-                 outer: str = _OUTER, codec: Union[str, tersewire.Codec] = "3lc", *,
+                 outer: str = _core._DEFAULT_OUTER, codec: Union[str, tersewire.Codec] = "3lc", *,
                  policy: str = "auto", exchange: Optional[str] = None, seed: int = 0,
                  threads: Optional[int] = None, timeout: Optional[datetime.timedelta] = None,
                  group: Optional[dist.ProcessGroup] = None) -> None:
