@@ -236,11 +236,27 @@ class Memory(CommandLineTest):
                 self.assertLess(self.kilobytes(encode), self.MOST_KILOBYTES)
                 decode = [program, "decode", "--force", out, back]
                 self.assertLess(self.kilobytes(decode), self.MOST_KILOBYTES)
+                for option in ("", "--json"):
+                    inspect = f"'{program}' inspect {option} - < '{out}' > '{self.path('told')}'"
+                    self.assertLess(self.kilobytes(inspect), self.MOST_KILOBYTES)
+                described = json.loads(self.read("told"))
+                self.assertEqual(described["elems"], self.ELEMS)
+                self.assertEqual(described["wire_bytes"], os.path.getsize(out))
+                self.assertEqual(len(described["frames"]), 32)
                 if codec == "fp32":
                     self.assertEqual(os.system(f"cmp -s '{source}' '{back}'"), 0)
         through = f"'{program}' decode - - < '{out}' | '{program}' encode --codec 3lc - - > '{back}'"
         self.assertLess(self.kilobytes(through), self.MOST_KILOBYTES)
         self.assertEqual(self.read("back.npy")[:2], b"TW")
+
+    def test_parts_without_end(self):
+        """What is said of an array does not wait for all of its parts to be in memory."""
+        elems = 400_000
+        source = self.write("in.npy", npy(bytes(4 * elems), (elems,)))
+        self.assert_done(run("encode", "--part-values", "4", source, self.path("m.tw")))
+        inspect = f"'{command_line_test.PROGRAM}' inspect '{self.path('m.tw')}' > '{self.path('told')}'"
+        self.assertLess(self.kilobytes(inspect), self.MOST_KILOBYTES)
+        self.assertIn(b"parts              100000\n", self.read("told"))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kReadBytes = std::size_t{1} << 20;
 // write() takes no more at once on Linux.
 constexpr std::size_t kMaxWriteBytes = std::size_t{1} << 30;
 
@@ -78,20 +77,6 @@ class Descriptor {
   int descriptor_;
 };
 
-Bytes read_all(InputStream& stream) {
-  // One byte more than expected: the end is seen without growing.
-  Bytes bytes(stream.left().value_or(0) + 1);
-  std::size_t size = 0;
-  for (;;) {
-    if (size == bytes.size()) bytes.resize(size + std::max(size / 2, kReadBytes));
-    const std::size_t got = stream.read(std::span(bytes).subspan(size));
-    if (got == 0) break;
-    size += got;
-  }
-  bytes.resize(size);
-  return bytes;
-}
-
 // Where a link leads, to a file that need not be there yet.
 fs::path followed(fs::path path) {
   constexpr int kMostLinks = 40;  // as the system's
@@ -140,7 +125,7 @@ std::optional<Bytes> read_file_if_exists(const std::string& path) {
   const auto stream = InputStream::if_exists(path);
   if (!stream) return std::nullopt;
   try {
-    return read_all(*stream);
+    return stream->read_rest();
   } catch (const std::bad_alloc&) {
     fail_file(path, "read", ENOMEM);
   }

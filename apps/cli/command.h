@@ -109,12 +109,13 @@ std::string shown(const std::string& path);
 void refuse_same_file(const std::string& first, const std::string& second);
 
 // Runs `task`, which works on the file's contents; what it throws is thrown on with the file's
-// name.
+// name, where it has none yet: what fails to read the file says it.
 template <typename Task>
 auto with_file(const std::string& path, Task&& task) {
   try {
     return std::forward<Task>(task)();
   } catch (const Error& error) {
+    if (std::string_view(error.what()).starts_with(shown(path))) throw;
     throw Error(error.code(), fmt::format("{}: {}", shown(path), error.what()));
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::kResourceExhausted,

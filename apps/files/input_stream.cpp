@@ -14,6 +14,7 @@ namespace {
 
 // read() takes no more at once on Linux.
 constexpr std::size_t kMaxReadBytes = std::size_t{1} << 30;
+constexpr std::size_t kReadBytes = std::size_t{1} << 20;
 
 int open_input(const std::string& path) {
   if (path == kStandardStream) return ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
@@ -51,6 +52,45 @@ std::unique_ptr<InputStream> InputStream::if_exists(const std::string& path) {
 }
 
 std::size_t InputStream::read(std::span<std::byte> out) {
+  if (peeked_.empty()) return read_descriptor(out);
+  const std::size_t bytes = std::min(out.size(), peeked_.size());
+  std::copy_n(peeked_.begin(), bytes, out.begin());
+  peeked_.erase(peeked_.begin(), peeked_.begin() + static_cast<std::ptrdiff_t>(bytes));
+  return bytes;
+}
+
+std::optional<std::uint64_t> InputStream::left() const {
+  if (!left_) return std::nullopt;
+  return peeked_.size() + *left_;
+}
+
+ByteView InputStream::peek(std::size_t bytes) {
+  std::size_t held = peeked_.size();
+  if (held < bytes) peeked_.resize(bytes);
+  while (held < bytes) {
+    const std::size_t got = read_descriptor(std::span(peeked_).subspan(held));
+    if (got == 0) break;
+    held += got;
+  }
+  peeked_.resize(held);
+  return ByteView(peeked_).first(std::min(held, bytes));
+}
+
+Bytes InputStream::read_rest() {
+  // One byte more than expected: the end is seen without growing.
+  Bytes bytes(left().value_or(0) + 1);
+  std::size_t size = 0;
+  for (;;) {
+    if (size == bytes.size()) bytes.resize(size + std::max(size / 2, kReadBytes));
+    const std::size_t got = read(std::span(bytes).subspan(size));
+    if (got == 0) break;
+    size += got;
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+std::size_t InputStream::read_descriptor(std::span<std::byte> out) {
   for (;;) {
     const ssize_t got = ::read(descriptor_, out.data(), std::min(out.size(), kMaxReadBytes));
     if (got < 0 && errno == EINTR) continue;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tersewire/byte_source.h"
+#include "tersewire/bytes.h"
 
 namespace tersewire::apps {
 
@@ -26,14 +27,22 @@ class InputStream : public ByteSource {
 
   std::size_t read(std::span<std::byte> out) override;
   // Of a regular file, as long as it does not change.
-  [[nodiscard]] std::optional<std::uint64_t> left() const override { return left_; }
+  [[nodiscard]] std::optional<std::uint64_t> left() const override;
+
+  // The next `bytes`, or as many as there are; they are still to be read.
+  ByteView peek(std::size_t bytes);
+
+  // All that is left.
+  Bytes read_rest();
 
  private:
   InputStream(const std::string& path, int descriptor);
+  std::size_t read_descriptor(std::span<std::byte> out);
 
   std::string path_;
   int descriptor_;
-  std::optional<std::uint64_t> left_;
+  std::optional<std::uint64_t> left_;  // of the descriptor
+  Bytes peeked_;
 };
 
 }  // namespace tersewire::apps

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/command.h"
+#include "apps/files/input_stream.h"
 #include "apps/inspect/inspection.h"
 #include "apps/run/run_record.h"
 
@@ -23,9 +24,12 @@ What is damaged among the files of a directory is part of what is said of it.)";
 
 bool begins_as_json(ByteView bytes) { return !bytes.empty() && bytes.front() == std::byte{'{'}; }
 
-Inspection inspect_file(const std::string& path) {
-  const Bytes bytes = read_file(path);
+Inspection inspect_file(const std::string& path, bool as_json) {
+  constexpr std::size_t kHeadBytes = 4;
+  InputStream file(path);
   return with_file(path, [&] {
+    if (begins_as_tw_file(file.peek(kHeadBytes))) return inspect_tw_file(file, as_json);
+    const Bytes bytes = file.read_rest();
     if (looks_like_tensor_file(bytes)) return inspect_tensor_file(bytes);
     if (begins_as_json(bytes)) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -49,7 +53,7 @@ Inspection inspect_directory(const fs::path& path) {
 void run_inspect(const std::string& path, bool as_json) {
   std::error_code error;
   const Inspection inspection =
-      fs::is_directory(path, error) ? inspect_directory(path) : inspect_file(path);
+      fs::is_directory(path, error) ? inspect_directory(path) : inspect_file(path, as_json);
   print(as_json ? json_text(inspection.json) + "\n" : inspection.text);
 }
 

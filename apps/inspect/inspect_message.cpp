@@ -1,9 +1,10 @@
 // What a message holds: a .tw file, a state, or what an application captured.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
+#include <optional>
 
 #include "apps/inspect/inspection.h"
 #include "tersewire/codec.h"
@@ -75,52 +76,51 @@ Json frame_json(const Frame& frame) {
 }
 
 // Of an array: what its first part says, and what all its parts come to.
-Json array_json(const Json& parts, std::size_t wire_bytes) {
-  Json json = parts.front();
-  std::size_t elems = 0;
-  std::size_t payload_bytes = 0;
-  bool not_finite = false;
-  for (const Json& part : parts) {
-    elems += part["elems"].get<std::size_t>();
-    payload_bytes += part["payload_bytes"].get<std::size_t>();
-    not_finite = not_finite || part["not_finite"].get<bool>();
+class ArraySummary {
+ public:
+  void add(const Json& part) {
+    const bool not_finite = part["not_finite"].get<bool>();
+    if (parts_ == 0) json_ = part;
+    // A part that is not finite travels in another codec than the rest.
+    if (!not_finite && !any_finite_) {
+      json_["codec"] = part["codec"];
+      json_["parameters"] = part["parameters"];
+    }
+    any_finite_ = any_finite_ || !not_finite;
+    not_finite_ = not_finite_ || not_finite;
+    elems_ += part["elems"].get<std::size_t>();
+    payload_bytes_ += part["payload_bytes"].get<std::size_t>();
+    ++parts_;
   }
-  const auto finite =
-      std::ranges::find_if(parts, [](const Json& part) { return !part["not_finite"].get<bool>(); });
-  if (finite != parts.end()) {
-    json["codec"] = (*finite)["codec"];
-    json["parameters"] = (*finite)["parameters"];
+
+  [[nodiscard]] Json json(std::size_t wire_bytes) const {
+    Json json = json_;
+    json["parts"] = parts_;
+    json["elems"] = elems_;
+    json["payload_bytes"] = payload_bytes_;
+    json["not_finite"] = not_finite_;
+    const auto bytes = static_cast<double>(wire_bytes);
+    const auto n = static_cast<double>(elems_);
+    json["wire_bytes"] = wire_bytes;
+    json["bits_per_value"] = elems_ > 0 ? Json(bytes * kBitsPerByte / n) : Json();
+    json["compression_ratio"] = elems_ > 0 ? Json(n * sizeof(float) / bytes) : Json();
+    return json;
   }
-  json["parts"] = parts.size();
-  json["elems"] = elems;
-  json["payload_bytes"] = payload_bytes;
-  json["not_finite"] = not_finite;
-  const auto bytes = static_cast<double>(wire_bytes);
-  const auto n = static_cast<double>(elems);
-  json["wire_bytes"] = wire_bytes;
-  json["bits_per_value"] = elems > 0 ? Json(bytes * kBitsPerByte / n) : Json();
-  json["compression_ratio"] = elems > 0 ? Json(n * sizeof(float) / bytes) : Json();
-  return json;
-}
+
+ private:
+  Json json_;
+  bool any_finite_ = false;
+  bool not_finite_ = false;
+  std::size_t parts_ = 0;
+  std::size_t elems_ = 0;
+  std::size_t payload_bytes_ = 0;
+};
 
 Json header_json(const MessageHeader& header) {
   return {{"kind", to_string(header.kind)}, {"sender", header.sender}, {"step", header.step}};
 }
 
-// Of a .tw file or a state.
-Json file_json(ByteView bytes) {
-  const std::vector<Message> messages = parse_tw_file(bytes);
-  Json frames = Json::array();
-  for (const Message& message : messages) frames.push_back(frame_json(message.frames.front()));
-  Json json = header_json(messages.front().header);
-  json.update(array_json(frames, bytes.size()));
-  json["frames"] = std::move(frames);
-  return json;
-}
-
 Json message_json(ByteView bytes) {
-  const MessageKind kind = message_kind(bytes);
-  if (kind == MessageKind::kFile || kind == MessageKind::kState) return file_json(bytes);
   const Message message = parse_message(bytes);
   Json frames = Json::array();
   for (const Frame& frame : message.frames) frames.push_back(frame_json(frame));
@@ -130,9 +130,26 @@ Json message_json(ByteView bytes) {
   return json;
 }
 
+// Counts what is read.
+class CountedSource : public ByteSource {
+ public:
+  explicit CountedSource(ByteSource& source) : source_(source) {}
+
+  std::size_t read(std::span<std::byte> out) override {
+    const std::size_t got = source_.read(out);
+    bytes_ += got;
+    return got;
+  }
+  [[nodiscard]] std::optional<std::uint64_t> left() const override { return source_.left(); }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  ByteSource& source_;
+  std::size_t bytes_ = 0;
+};
+
 std::string message_text(const Json& json) {
   std::string text = lines_of(json, "");
-  if (json.contains("codec")) return text;
   std::size_t i = 0;
   for (const Json& frame : json["frames"]) {
     text += fmt::format("frame {}\n{}", i++, lines_of(frame, "  "));
@@ -141,6 +158,33 @@ std::string message_text(const Json& json) {
 }
 
 }  // namespace
+
+bool begins_as_tw_file(ByteView head) {
+  constexpr std::string_view kMagic = "TW";
+  if (head.size() < kMagic.size() || std::memcmp(head.data(), kMagic.data(), kMagic.size()) != 0) {
+    return false;
+  }
+  const MessageKind kind = message_kind(head);
+  return kind == MessageKind::kFile || kind == MessageKind::kState;
+}
+
+Inspection inspect_tw_file(ByteSource& source, bool with_frames) {
+  CountedSource counted(source);
+  TwReader reader(counted);
+  ArraySummary array;
+  Json json;
+  Json frames = Json::array();
+  while (const auto message = reader.next()) {
+    if (json.is_null()) json = header_json(message->header);
+    Json frame = frame_json(message->frames.front());
+    array.add(frame);
+    if (with_frames) frames.push_back(std::move(frame));
+  }
+  json.update(array.json(counted.bytes()));
+  std::string text = lines_of(json, "");
+  if (with_frames) json["frames"] = std::move(frames);
+  return {std::move(json), std::move(text)};
+}
 
 Inspection inspect_message(ByteView bytes) {
   Json json = message_json(bytes);
