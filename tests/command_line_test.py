@@ -754,6 +754,8 @@ class Defaults(CommandLineTest):
             (b'{"threads": [4]}', "'threads'", "a number"),
             (b'{"threads": -4}', "'threads'", "-4"),
             (b'{"seed": 4}', "'seed'"),
+            (b'{"threads": 4, "threads": 4}', "'threads' is there twice"),
+            (b'{"codec": "int8\\u0000"}', "'codec'", "NUL"),
             (b" " * 70000, "64 KiB"),
         ]
         for given, *words in cases:

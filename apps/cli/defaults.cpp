@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "apps/cli/command.h"
@@ -72,7 +73,11 @@ fs::path config_path() {
 }
 
 std::string text_of(const fs::path& file, const std::string& key, const nlohmann::json& value) {
-  if (value.is_string()) return value.get<std::string>();
+  if (value.is_string()) {
+    auto text = value.get<std::string>();
+    if (text.find('\0') == std::string::npos) return text;
+    refuse(file, fmt::format("'{}' has a NUL in it; write text alone", key));
+  }
   if (value.is_number() || value.is_boolean()) return value.dump();
   refuse(file, fmt::format("'{}' must be a text, a number, true or false", key));
 }
@@ -87,7 +92,14 @@ nlohmann::json read_config() {
     refuse(file, fmt::format("there is no such file; {} names it", kFileVariable));
   }
   if (bytes->size() > kMaxFileBytes) refuse(file, "it is larger than 64 KiB; name another");
-  nlohmann::json config = parse_json(*bytes);
+  std::set<std::string> keys;
+  const auto once = [&](int depth, nlohmann::json::parse_event_t event, const nlohmann::json& key) {
+    if (depth > 1 || event != nlohmann::json::parse_event_t::key) return true;
+    if (keys.insert(key.get<std::string>()).second) return true;
+    refuse(file, fmt::format("'{}' is there twice; keep one", key.get<std::string>()));
+  };
+  const auto* begin = reinterpret_cast<const char*>(bytes->data());
+  const auto config = nlohmann::json::parse(begin, begin + bytes->size(), once, false);
   if (!config.is_object()) refuse(file, "it is not a JSON object; write {\"threads\": 4}");
   std::vector<std::string> known;
   for (const Setting& setting : settings()) known.emplace_back(setting.option);
