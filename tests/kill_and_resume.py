@@ -2,12 +2,13 @@
 """Ends runs again and again, by SIGKILL and by the signals that ask, and holds what comes of them
 against runs that were left alone.
 
-usage: kill_and_resume.py PATH_TO_TERSEWIRE [--runs N] [--kills N] [--seed N]
+usage: kill_and_resume.py PATH_TO_TERSEWIRE [--runs N] [--kills N] [--seed N] [--workers N]
 
-Each run is of one of ten set-ups in turn. It is ended --kills times at random steps, each time by
-a random signal, and started again with --resume-or-start. Its model, loss and accuracy must come
-out as if nothing had happened, to the bit, and its record must hold every step once. Prints a
-tally. Ends with 1 where something was not so, and keeps the directory.
+Each run is of one of ten set-ups in turn; with --workers of a parameter server with so many, for a
+few steps. It is ended --kills times at random steps, each time by a random signal, and started
+again with --resume-or-start. Its model, loss and accuracy must come out as if nothing had happened,
+to the bit, and its record must hold every step once. Prints a tally. Ends with 1 where something
+was not so, and keeps the directory.
 """
 
 import collections
@@ -26,7 +27,7 @@ sys.dont_write_bytecode = True
 import hostile_loop
 
 STEPS = 48
-JOB = f"--model mlp --batch 4 --steps {STEPS} --threads 1".split()
+JOB = "--model mlp --batch 4 --threads 1".split()
 SET_UPS = {
     "parameter-server": "--workers 2 --checkpoint-steps 4 --codec 3lc:s=1.5",
     "two servers": "--workers 2 --servers 2 --checkpoint-steps 5 --codec qsgd --ema 0.9",
@@ -43,6 +44,7 @@ SET_UPS = {
     "weight-average": "--workers 2 --exchange weight-average:every=4 --codec fp16"
     " --checkpoint-steps 8",
 }
+MANY_STEPS = 12  # of many workers, each saved
 ASKING = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
 
@@ -70,18 +72,24 @@ def check(holds, what, errors):
 
 
 class Loop:
-    def __init__(self, program, scratch, seed):
+    def __init__(self, program, scratch, seed, workers):
         self.program = program
         self.scratch = scratch
         self.random = random.Random(seed)
         self.tally = collections.Counter()
         self.expected = {}
+        self.set_ups = SET_UPS
+        self.steps = STEPS
+        self.pause = 0.02  # seconds, at most, from a step's end to a signal
+        if workers > 0:
+            set_up = f"--workers {workers} --codec int8 --checkpoint-steps 1"
+            self.set_ups, self.steps, self.pause = {"many workers": set_up}, MANY_STEPS, 10.0
 
     def start(self, set_up, run):
         return subprocess.Popen(
-            [self.program, "train", *JOB, *SET_UPS[set_up].split(), "--resume-or-start",
-             "--out", run], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            [self.program, "train", *JOB, "--steps", str(self.steps),
+             *self.set_ups[set_up].split(), "--resume-or-start", "--out", run],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
 
     def left_alone(self, set_up):
@@ -98,13 +106,13 @@ class Loop:
     def end_once(self, set_up, run):
         """Starts the run, or goes on with it, and ends it some steps later."""
         begun = steps_in(run)
-        target = begun + self.random.randrange(0, STEPS // 2)
+        target = begun + self.random.randrange(0, self.steps // 2)
         number = signal.SIGKILL if self.random.random() < 0.6 else self.random.choice(ASKING)
         process = self.start(set_up, run)
         while process.poll() is None and steps_in(run) < target:
             time.sleep(0.001)
         # Anywhere in a step, a checkpoint, or what comes before the first.
-        time.sleep(self.random.random() * 0.02)
+        time.sleep(self.random.random() * self.pause)
         process.send_signal(number)
         errors = process.communicate()[1]
         code = process.returncode
@@ -133,7 +141,7 @@ class Loop:
         check(found == expected, f"{found} came of it in place of {expected}", errors)
         with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
             steps = [json.loads(line)["step"] for line in file]
-        check(steps == list(range(1, STEPS + 1)), f"its record has the steps {steps}", errors)
+        check(steps == list(range(1, self.steps + 1)), f"its record has the steps {steps}", errors)
         left = [name for _, _, names in os.walk(run) for name in names if name.endswith(".tmp")]
         check(not left, f"{left} were left behind", errors)
         self.tally["equal to the bit"] += 1
@@ -143,11 +151,12 @@ class Loop:
 def main():
     parser = hostile_loop.arguments(__doc__, runs=4, seed=20260)
     parser.add_argument("--kills", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=0)
     arguments = parser.parse_args()
     scratch = tempfile.mkdtemp()
-    loop = Loop(os.path.abspath(arguments.program), scratch, arguments.seed)
+    loop = Loop(os.path.abspath(arguments.program), scratch, arguments.seed, arguments.workers)
     wrong = []
-    set_ups = loop.random.sample(list(SET_UPS), len(SET_UPS))
+    set_ups = loop.random.sample(list(loop.set_ups), len(loop.set_ups))
     for number in range(arguments.runs):
         set_up = set_ups[number % len(set_ups)]
         try:
