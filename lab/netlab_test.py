@@ -148,7 +148,7 @@ def name_of(pid):
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError
@@ -160,9 +160,10 @@ class NetlabTest(unittest.TestCase):
         if WITHOUT_CLUSTER is None:
             self.addCleanup(netlab, "down")
 
-    def start(self, *arguments):
+    def start(self, *arguments, **variables):
         process = subprocess.Popen(words(*arguments), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, **variables})
         self.addCleanup(self.end, process)
         return process
 
@@ -268,21 +269,39 @@ class UpAndDown(NetlabTest):
         self.assert_refused(netlab("up", "--nodes", 2, "--rate", "99999999tbit"), "failed:")
         self.assert_nothing_left()
 
+    def start_building(self, after):
+        """A cluster that is being built, which stands still with so many namespaces; and a function
+        that lets it go on."""
+        folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        tool = folder / "ip"
+        tool.write_text(f"""#!/bin/sh
+{shutil.which("ip")} "$@" || exit
+[ "$1 $2" = "netns add" ] || exit 0
+echo >> {folder}/made
+while [ $(wc -l < {folder}/made) -ge {after} ] && [ ! -e {folder}/go ]; do sleep 0.01; done
+""", encoding="utf-8")
+        tool.chmod(0o755)
+        process = self.start("up", "--nodes", "12", "--rate", "1gbit",
+                             PATH=f"{folder}:{os.environ['PATH']}")
+        wait_until(lambda: len(namespaces()) >= after)
+        return process, (folder / "go").touch
+
     def test_signal_while_building_leaves_nothing(self):
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             for after in (1, 4):  # namespaces
                 with self.subTest(signum=signum, after=after):
-                    process = self.start("up", "--nodes", "12", "--rate", "1gbit")
-                    wait_until(lambda: len(namespaces()) >= after)
+                    process, go_on = self.start_building(after)
                     process.send_signal(signum)
+                    go_on()
                     _, stderr = process.communicate(timeout=60)
                     self.assertEqual(process.returncode, 128 + signum, stderr)
                     self.assert_nothing_left()
 
     def test_what_a_killed_one_left_is_recognised(self):
-        process = self.start("up", "--nodes", "12", "--rate", "1gbit")
-        wait_until(lambda: len(namespaces()) >= 4)
+        process, go_on = self.start_building(4)
         process.kill()
+        go_on()
         process.communicate(timeout=60)
         for arguments in (["up", "--nodes", 2, "--rate", "none"], ["status"]):
             self.assert_refused(netlab(*arguments), "`netlab down` removes them")

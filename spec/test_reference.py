@@ -388,9 +388,9 @@ class Speed(unittest.TestCase):
         digits = [(index * index) % 3 for index in range(100_000)]
         payload = three_lc.payload(1.5, 1.75, digits, three_lc.LAYOUT_ZERO_RUNS)
         data = encoder.message(decoder.PUSH, 0, 0, [encoder.frame(0, THREE_LC, payload)])
-        start = time.monotonic()
+        start = time.process_time()
         _, decoded = decoder.decode_message(data, 100_000)
-        self.assertLess(time.monotonic() - start, 5)  # about 0.1 s where nothing else runs
+        self.assertLess(time.process_time() - start, 5)  # about 0.1 s of the processor's
         expected = struct.pack("<100000f", *[1.5 * (digit - 1) for digit in digits])
         self.assertEqual(decoded[0].values, expected)
 

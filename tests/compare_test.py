@@ -86,10 +86,11 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(printed, json.loads((self.out / "results.json").read_text()))
         return printed
 
-    def started(self, *arguments):
+    def started(self, *arguments, **variables):
         """A comparison that is under way. Ends with the test."""
         process = subprocess.Popen(words(*arguments, "--out", self.out), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, **variables})  # fmt: skip
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process
@@ -269,7 +270,7 @@ class Steps(CompareTest):
 
 
 class Interrupted(CompareTest):
-    LONG = [*JOB, "--designs", "fp32; 3lc; int8", "--steps", "150"]
+    LONG = [*JOB, "--designs", "fp32; 3lc; int8", "--steps", "20"]
 
     def child_of(self, process, cell):
         """The process of a cell, once it trains."""
@@ -278,13 +279,18 @@ class Interrupted(CompareTest):
         return child
 
     def test_what_was_killed_is_done_again_and_the_rest_kept(self):
-        process = self.started(*self.LONG)
+        # Every run stands still after three steps, and the first goes on.
+        go = self.scratch / "go"
+        process = self.started(*self.LONG, LD_PRELOAD=os.environ["HELD_AT_STEP_LIBRARY"],
+                               HELD_AT_STEP="3", HELD_UNTIL=str(go))  # fmt: skip
+        self.child_of(process, "01-*")
+        go.touch()
         os.kill(self.child_of(process, "02-*"), signal.SIGKILL)
         child = self.child_of(process, "03-*")
         before = summaries(self.out)
         process.kill()
         _, errors = process.communicate()
-        self.assertIn("3lc with 150 steps and seed 1 failed: it was ended by signal 9", errors)
+        self.assertIn("3lc with 20 steps and seed 1 failed: it was ended by signal 9", errors)
         wait_until(lambda: not is_alive(child))
         self.assertEqual([path.parent.name[:2] for path in before], ["01"])
         found = self.results(*self.LONG)

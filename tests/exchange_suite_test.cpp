@@ -205,11 +205,13 @@ TEST_P(EveryExchange, APeerThatIsCutOffEndsTheJobForEveryone) {
 TEST_P(EveryExchange, APeerThatDoesNothingForTheProgressLimitEndsTheJobForEveryone) {
   Job job = faulty_job(GetParam());
   job.progress_limit = 200ms;
+  const auto ends = make_in_process_network(job.workers + server_nodes(job));
   Behaviour behaviour = faulty_behaviour();
-  behaviour.before_step = [](int worker, std::uint64_t step) {
-    if (worker == 1 && step == 3) std::this_thread::sleep_for(700ms);
+  // Until others have ended the job, however late they wake up.
+  behaviour.before_step = [&](int worker, std::uint64_t step) {
+    while (worker == 1 && step == 3 && !is_over(*ends[1])) std::this_thread::sleep_for(1ms);
   };
-  const Outcome outcome = run_job(job, behaviour);
+  const Outcome outcome = run_job_over(ends, job, behaviour);
   expect_everyone_failed(job, outcome);
   for (const std::string& error : outcome.errors) {
     EXPECT_NE(error.find("nothing has arrived at rank "), std::string::npos) << error;

@@ -67,6 +67,15 @@ inline std::vector<float> gradient(const Job& job, int worker, std::uint64_t ste
   return values;
 }
 
+// Whether a job has ended with an error, or this node has left it.
+inline bool is_over(const Transport& end) {
+  try {
+    return end.peer(end.rank()).gone.has_value();
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 // Waits until a worker, whose own thread receives, has taken messages of so many bytes, or the job
 // is over. `end` is any of the network's.
 inline void wait_until_taken(const Communicator& worker, const Transport& end,

@@ -30,6 +30,7 @@ constexpr int kFailingMessage = 7;  // of a server
 constexpr std::uint64_t kSteps = 1000000;
 constexpr std::uint64_t kStepsOfABusyJob = 5;
 constexpr auto kDeadline = 2s;
+constexpr auto kForEver = 10min;  // longer than the test waits
 
 struct Failure {
   std::string how;
@@ -60,7 +61,7 @@ void fail_as_told(const Failure& failure, Transport& end) {
     std::_Exit(1);  // it was continued to be ended
   }
   if (failure.how == "busy") return std::this_thread::sleep_for(10 * kDeadline);
-  if (failure.how == "hang") return std::this_thread::sleep_for(60s);
+  if (failure.how == "hang") return std::this_thread::sleep_for(kForEver);
   if (failure.how == "long") {
     constexpr std::size_t kBytes = std::size_t{17} << 20;
     return end.send((end.rank() + 1) % end.size(), std::make_shared<const Bytes>(kBytes));
@@ -76,7 +77,7 @@ void maybe_fail(const Failure& failure, Transport& end, std::uint64_t step) {
 // The other worker, which has pushed what the failing one waits for to get to its step.
 void maybe_be_busy(const Failure& failure, Transport& end, std::uint64_t step) {
   if (failure.how != "abort" || step != kFailingStep - 1 || end.rank() == failure.rank) return;
-  std::this_thread::sleep_for(60s);
+  std::this_thread::sleep_for(kForEver);
 }
 
 void run_worker(const Job& job, const Failure& failure, Transport& end, const Update& update) {

@@ -107,15 +107,14 @@ def listen_for_datagrams():
 
 
 def send_datagrams():
-    """One of many fragments; one that claims to be compressed; a last one."""
+    """One of many fragments; one that claims to be compressed; a last one. All are marked, so that
+    each card takes them in this order."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x28)
         one.sendto(bytes(20000), ("10.77.0.2", 6000))
-        time.sleep(0.3)
         one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x2C)
         one.sendto(bytes(999), ("10.77.0.2", 6000))
-        time.sleep(0.3)
-        one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0)
+        one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x28)
         one.sendto(bytes(3), ("10.77.0.2", 6000))
 
 
@@ -173,7 +172,7 @@ class NicTest(unittest.TestCase):
 
     def counted(self, card):
         card.terminate()
-        output, errors = card.communicate(timeout=30)
+        output, errors = card.communicate(timeout=90)
         self.assertEqual(card.returncode, 0, errors)
         return json.loads(output)
 
@@ -266,7 +265,7 @@ class NicTest(unittest.TestCase):
     def test_a_second_card_is_refused(self):
         self.card(0)
         second = self.start(0, PROGRAM, "nic", "--interface", "eth0")
-        _, errors = second.communicate(timeout=30)
+        _, errors = second.communicate(timeout=90)
         self.assertEqual(second.returncode, 1)
         self.assertIn("no other card", errors)
 
@@ -275,7 +274,7 @@ class NicTest(unittest.TestCase):
                                 (["--interface", "eth0", "--codec", "3lc"], "inceptionn without"),
                                 ([], "--interface")):
             done = self.start(0, PROGRAM, "nic", *words)
-            _, errors = done.communicate(timeout=30)
+            _, errors = done.communicate(timeout=90)
             self.assertEqual(done.returncode, 2, errors)
             self.assertIn(sentence, errors)
 

@@ -90,6 +90,11 @@ def is_writing_in(directory, process):
     return False
 
 
+def held_at(step):
+    """Variables with which a run stands still after a step, to be killed there."""
+    return {"LD_PRELOAD": os.environ["HELD_AT_STEP_LIBRARY"], "HELD_AT_STEP": str(step)}
+
+
 def lines_of(run):
     with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
         return [json.loads(line) for line in file]
@@ -146,8 +151,7 @@ class Resume(unittest.TestCase):
                 [*launcher, PROGRAM, "train", *JOB, "--out", run, *transport],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True,
-                env={**variables, "LD_PRELOAD": os.environ["HELD_AT_STEP_LIBRARY"],
-                     "HELD_AT_STEP": str(lines)},
+                env={**variables, **held_at(lines)},
             )  # fmt: skip
             metrics = os.path.join(run, "metrics.jsonl")
             # A checkpoint is written beside the steps, and may be whole some time later.
@@ -245,13 +249,17 @@ class Resume(unittest.TestCase):
     def ended_by(self, number, arguments):
         """A run that was told to end after a few steps."""
         run = arguments[arguments.index("--out") + 1]
+        go = os.path.join(self.scratch, "go")
         with mpi_launcher.environment() as variables, subprocess.Popen(
             [PROGRAM, "train", *map(str, arguments)], stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**variables, **held_at(3), "HELD_UNTIL": go},
         ) as process:  # fmt: skip
             while process.poll() is None and count_lines(os.path.join(run, "metrics.jsonl")) < 3:
                 time.sleep(0.002)
             process.send_signal(number)
+            with open(go, "wb"):
+                pass
             output, errors = process.communicate(timeout=120)
         return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
 
@@ -262,11 +270,12 @@ class Resume(unittest.TestCase):
             with self.subTest(lines=lines), mpi_launcher.environment() as variables:
                 process = subprocess.Popen(
                     [PROGRAM, "train", *loop], stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=variables,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    env={**variables, **held_at(lines)},
                 )  # fmt: skip
-                while process.poll() is None and (
-                        count_lines(os.path.join(run, "metrics.jsonl")) < lines
-                        or (lines > EVERY and not has_whole_checkpoint(run))):
+                while (count_lines(os.path.join(run, "metrics.jsonl")) < lines
+                       or (lines > EVERY and not has_whole_checkpoint(run))):
+                    self.assertIsNone(process.poll(), "the run has ended")
                     time.sleep(0.002)
                 process.kill()
                 process.wait()

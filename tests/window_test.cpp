@@ -46,13 +46,6 @@ TEST_P(Window, WorkersWaitForOneThatIsSilent) {
   // Until the others have given up.
   const auto fall_silent = [&](int worker, std::uint64_t /*step*/) {
     if (worker != silent) return;
-    const auto is_over = [&](const Transport& end) {
-      try {
-        return end.peer(silent).gone.has_value();
-      } catch (const Error&) {
-        return true;
-      }
-    };
     while (!is_over(*ends[static_cast<std::size_t>(silent)])) std::this_thread::sleep_for(1ms);
   };
   const Outcome outcome =
