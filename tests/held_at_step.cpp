@@ -1,5 +1,5 @@
-// Preloaded into a program: it stands still once metrics.jsonl has HELD_AT_STEP lines, and waits there
-// to be killed, or for a file HELD_UNTIL, which it removes. Its other threads go on.
+// Preloaded into a program: it stands still once metrics.jsonl has HELD_AT_STEP lines, and waits
+// there to be killed, or for a file HELD_UNTIL, which it removes. Its other threads go on.
 #include <dlfcn.h>
 #include <unistd.h>
 
