@@ -353,6 +353,17 @@ class DamagedMessages(CommandLineTest):
         self.refuse_all([message[:2] + b"\x03" + message[3:]], "version 3")
         self.refuse_all([b"\x89PNG" + bytes(100), self.read("in.npy")], "TW")
 
+    def test_a_file_is_named_once(self):
+        # One that is opened and cannot be read, and one whose name begins the sentence.
+        self.write("it", b"\x89PNG" + bytes(100))
+        for file, sentence in (("/proc/self/mem", "/proc/self/mem cannot be read"),
+                               ("it", "it: it does not begin with")):  # fmt: skip
+            for command in (["decode", file, "out.npy"], ["inspect", file]):
+                with self.subTest(command=command):
+                    result = subprocess.run([PROGRAM, *command], cwd=self.directory, check=False,
+                                            capture_output=True, env=ENVIRONMENT)  # fmt: skip
+                    self.assert_refused(result, 1, f"tersewire: {sentence}")
+
     def test_damage_under_a_fitting_checksum(self):
         message = self.encoded(heavy_tailed(self.random, 500), (500,), codec="3lc:mode=paper,zre=off")
         # The last group, and the byte of the layout.

@@ -115,7 +115,7 @@ auto with_file(const std::string& path, Task&& task) {
   try {
     return std::forward<Task>(task)();
   } catch (const Error& error) {
-    if (std::string_view(error.what()).starts_with(shown(path))) throw;
+    if (std::string_view(error.what()).starts_with(shown(path) + " cannot be read")) throw;
     throw Error(error.code(), fmt::format("{}: {}", shown(path), error.what()));
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::kResourceExhausted,
