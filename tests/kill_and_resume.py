@@ -44,7 +44,7 @@ SET_UPS = {
     "weight-average": "--workers 2 --exchange weight-average:every=4 --codec fp16"
     " --checkpoint-steps 8",
 }
-MANY_STEPS = 12  # of many workers, each saved
+MANY_STEPS = 12  # of many workers
 ASKING = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
 
@@ -82,7 +82,7 @@ class Loop:
         self.steps = STEPS
         self.pause = 0.02  # seconds, at most, from a step's end to a signal
         if workers > 0:
-            set_up = f"--workers {workers} --codec int8 --checkpoint-steps 1"
+            set_up = f"--workers {workers} --codec int8 --checkpoint-steps 4"
             self.set_ups, self.steps, self.pause = {"many workers": set_up}, MANY_STEPS, 10.0
 
     def start(self, set_up, run):
