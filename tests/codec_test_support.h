@@ -25,6 +25,11 @@ inline constexpr float kLargest = std::numeric_limits<float>::max();
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr float kDenormal = std::numeric_limits<float>::denorm_min();
 
+// The codec as published, where what is worked by hand is: a new value counts once.
+inline std::string without_lead(const std::string& codec) {
+  return codec + (codec.find(':') == std::string::npos ? ":" : ",") + "lead=1";
+}
+
 inline Bytes bytes_of(const std::vector<int>& values) {
   Bytes bytes;
   for (const int value : values) bytes.push_back(static_cast<std::byte>(value));

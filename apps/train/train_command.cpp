@@ -249,12 +249,22 @@ std::string as_published(const std::string& codec) {
   const std::string name = codec.substr(0, codec.find(':'));
   const auto& known = codec_descriptions();
   const auto found = std::ranges::find(known, name, &CodecDescription::name);
-  const bool has_mode =
-      found != known.end() && std::ranges::any_of(found->parameters, [](const auto& parameter) {
-        return parameter.key == "mode" && parameter.range.find("paper") != std::string::npos;
-      });
-  if (!has_mode || codec.find("mode=") != std::string::npos) return codec;
-  return codec + (codec == name ? ":" : ",") + "mode=paper";
+  if (found == known.end()) return codec;
+  const auto with = [&](std::string_view key, std::string_view value) {
+    return codec.find(fmt::format("{}=", key)) != std::string::npos
+               ? codec
+               : fmt::format("{}{}{}={}", codec, codec == name ? ":" : ",", key, value);
+  };
+  for (const CodecParameter& parameter : found->parameters) {
+    if (parameter.key == "mode" && parameter.range.find("paper") != std::string::npos) {
+      return with("mode", "paper");
+    }
+    if (parameter.key == "lead" && parameter.value != "1" &&
+        codec.find("ef=off") == std::string::npos) {
+      return with("lead", "1");
+    }
+  }
+  return codec;
 }
 
 void check_codecs(const TrainFlags& flags) {
@@ -483,7 +493,7 @@ void add_train_command_for(CLI::App& app, const std::function<void(TrainFlags&, 
   CLI::Option* pull =
       command->add_option("--pull-codec", config.pull_codec, "Codec for what servers send");
   command->add_flag("--paper", flags->paper,
-                    "Codecs as their papers print them, where ours do better: mode=paper");
+                    "Codecs as their papers print them, where ours do better: mode=paper, lead=1");
   CLI::Option* policy = option(
       "--policy", config.policy,
       "Rules CONDITION:CODEC; ... that override the codecs, or auto, small, light, 3lc-paper, "

@@ -45,11 +45,11 @@ def f32_within(low, high):
 LARGEST_LEAD = 64
 
 
-def error_feedback(default):
+def error_feedback(default, lead=1.0):
     """Those that keep a residual unless told not to have a lead as well."""
     parameters = {"ef": (one_of(ON_OFF), default)}
     if default:
-        parameters["lead"] = (f32_within(1, LARGEST_LEAD), 1.0)
+        parameters["lead"] = (f32_within(1, LARGEST_LEAD), lead)
     return parameters
 
 
@@ -65,14 +65,18 @@ def read_settings(name, parameters, text):
     """{key: value} from the part after the codec's name."""
     parameters = parameters | COMMON
     settings = {key: default for key, (_, default) in parameters.items()}
+    said = set()
     for item in text.split(",") if text else []:
         key, equals, value = item.partition("=")
         if key not in parameters or not equals:
             raise BadCodecText(f"{name} has no parameter '{item}'.")
         try:
             settings[key] = parameters[key][0](value)
+            said.add(key)
         except (ValueError, KeyError) as error:
             raise BadCodecText(f"'{value}' is no value for {key} of {name}.") from error
-    if not settings.get("ef") and settings.get("lead") not in (1, None):
-        raise BadCodecText(f"{name} has no residual with ef=off, and so no lead.")
+    if "lead" in settings and not settings["ef"]:
+        if "lead" in said and settings["lead"] != 1:
+            raise BadCodecText(f"{name} has no residual with ef=off, and so no lead.")
+        settings["lead"] = 1.0
     return settings

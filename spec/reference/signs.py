@@ -8,7 +8,7 @@ from .floats import SIGN_BIT, bits_of
 from .options import error_feedback
 from .scalars import read_finite, read_magnitude
 
-PARAMETERS = error_feedback(True)
+PARAMETERS = error_feedback(True, lead=2.0)
 
 
 def decode_two_means(cursor, n):

@@ -12,7 +12,7 @@ BITMAP, GAPS = 0, 1
 SAMPLED_ABOVE = 16384
 SAMPLED_PART = 256
 
-PARAMETERS = {"fraction": (positive(1), 0.05)} | error_feedback(True)
+PARAMETERS = {"fraction": (positive(1), 0.05)} | error_feedback(True, lead=2.0)
 
 
 def decode(cursor, n):

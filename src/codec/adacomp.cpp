@@ -17,6 +17,10 @@ constexpr std::uint64_t kMaxBin = std::uint64_t{1} << 40;
 // Section "Methodology": L_T of 50 for convolutional layers, of 500 for all others.
 constexpr std::uint64_t kConvBin = 50;
 constexpr std::uint64_t kOtherBin = 500;
+// The published forms, 1, are late: adacomp loses a point in few steps, local selection diverges at
+// rates that fp32 survives (docs/record.md).
+constexpr float kAdaCompLead = 2;
+constexpr float kLocalSelectionLead = 4;
 // Elements that are worth a thread.
 constexpr std::size_t kMinPartElems = 1 << 16;
 constexpr std::size_t kMinPartWords = kMinPartElems / kernels::kWordElems;
@@ -135,7 +139,7 @@ class BinCodec final : public Codec {
  public:
   explicit BinCodec(CodecText& text) : bin_(BinLength::take(text)) {
     if constexpr (kHasFactor) factor_ = take_factor(text);
-    options_ = EncoderOptions::take(text, true);
+    options_ = EncoderOptions::take(text, true, kDefaultLead);
   }
 
   [[nodiscard]] CodecId id() const noexcept override { return kId; }
@@ -154,6 +158,7 @@ class BinCodec final : public Codec {
 
  private:
   static constexpr bool kHasFactor = kId == CodecId::kAdaComp;
+  static constexpr float kDefaultLead = kHasFactor ? kAdaCompLead : kLocalSelectionLead;
 
   BinLength bin_;
   float factor_ = 1;  // local selection counts the last gradient once
@@ -171,7 +176,7 @@ const CodecEntry& adacomp_codec() {
        EncoderOptions::describe(
            {BinLength::describe(),
             {"factor", "2", "[1, 10]", "how often the last gradient counts: higher sends more"}},
-           true)});
+           true, fmt::format("{}", kAdaCompLead))});
   return entry;
 }
 
@@ -180,7 +185,8 @@ const CodecEntry& local_selection_codec() {
       sparse_ternary_entry<BinCodec<CodecId::kLocalSelection>, CodecId::kLocalSelection>(
           {CodecId::kLocalSelection, "local-selection",
            "one scale for the largest value of each bin: adacomp without its soft threshold",
-           EncoderOptions::describe({BinLength::describe()}, true)});
+           EncoderOptions::describe({BinLength::describe()}, true,
+                                    fmt::format("{}", kLocalSelectionLead))});
   return entry;
 }
 

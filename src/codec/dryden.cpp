@@ -14,6 +14,8 @@ namespace tersewire {
 namespace {
 
 constexpr double kDefaultFraction = 0.003;
+// The published form, 1, diverges at rates that fp32 survives (docs/record.md).
+constexpr float kDefaultLead = 4;
 constexpr std::size_t kBlockWords = kernels::kSumBlockElems / kernels::kWordElems;
 // Blocks that are worth a thread.
 constexpr std::size_t kMinPartBlocks = 1 << 4;
@@ -113,7 +115,7 @@ class DrydenCodec final : public Codec {
  public:
   explicit DrydenCodec(CodecText& text)
       : fraction_(take_fraction(text, kDefaultFraction)),
-        options_(EncoderOptions::take(text, true)) {}
+        options_(EncoderOptions::take(text, true, kDefaultLead)) {}
 
   [[nodiscard]] CodecId id() const noexcept override { return CodecId::kDryden; }
   [[nodiscard]] std::string text() const override {
@@ -138,7 +140,8 @@ const CodecEntry& dryden_codec() {
   static const CodecEntry entry = sparse_ternary_entry<DrydenCodec, CodecId::kDryden>(
       {CodecId::kDryden, "dryden",
        "the largest values as the mean of the positive or of the negative ones (Dryden et al.)",
-       EncoderOptions::describe({describe_fraction("0.003")}, true)});
+       EncoderOptions::describe({describe_fraction("0.003")}, true,
+                                fmt::format("{}", kDefaultLead))});
   return entry;
 }
 

@@ -21,7 +21,7 @@ constexpr std::array<ReadyMade, 5> kReadyMade{{
     {"light", "size<256:int8:ef=on"},
     {"3lc-paper", "kind=norm:fp32"},
     {"terngrad-paper", "last:fp32"},
-    {"adacomp-paper", "kind=conv:adacomp:bin=50; *:adacomp:bin=500"},
+    {"adacomp-paper", "kind=conv:adacomp:bin=50,lead=1; *:adacomp:bin=500,lead=1"},
 }};
 
 using Condition = std::function<bool(const TensorInfo&)>;

@@ -14,6 +14,8 @@ namespace tersewire {
 namespace {
 
 constexpr double kDefaultFraction = 0.05;
+// The published form, 1, diverges at rates that fp32 survives (docs/record.md).
+constexpr float kDefaultLead = 2;
 constexpr std::uint8_t kBitmap = 0;
 constexpr std::uint8_t kGaps = 1;
 // Values that are added and looked at while they are in the first cache.
@@ -86,7 +88,7 @@ class TopKCodec final : public Codec {
  public:
   explicit TopKCodec(CodecText& text)
       : fraction_(take_fraction(text, kDefaultFraction)),
-        options_(EncoderOptions::take(text, true)) {}
+        options_(EncoderOptions::take(text, true, kDefaultLead)) {}
 
   [[nodiscard]] CodecId id() const noexcept override { return CodecId::kTopK; }
   [[nodiscard]] std::string text() const override {
@@ -182,7 +184,8 @@ const CodecEntry& topk_codec() {
   static const CodecEntry entry{
       .description = {CodecId::kTopK, "topk",
                       "the largest values as they are (3LC's \"5% sparsification\")",
-                      EncoderOptions::describe({describe_fraction("0.05")}, true)},
+                      EncoderOptions::describe({describe_fraction("0.05")}, true,
+                                               fmt::format("{}", kDefaultLead))},
       .traits = {.error = CodecTraits::Error::kUnsent},
       .make = make_from_text<TopKCodec>,
       .check = check,
