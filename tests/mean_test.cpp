@@ -2,6 +2,7 @@
 // what push and pull of the same job come to.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "exchange_suite.h"
@@ -112,6 +113,63 @@ TEST_P(Mean, IsWhatPushAndPullComeTo) {
   for (std::size_t rank = 0; rank < found.size(); ++rank) {
     expect_equal_bits(found[rank].sum, pulled.replicas[0]);
   }
+}
+
+std::ptrdiff_t threads_now() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+// It has nobody to wait for: its server, too, works in the application's calls.
+TEST_P(Mean, OfAWorkerAloneNeedsNoThread) {
+  Job job = Mean::job();
+  if (job.exchange.find("group") != std::string::npos) GTEST_SKIP() << "a group is several";
+  job.workers = 1;
+  const Outcome pulled = run_job(job, {.steps = kSteps, .before_step = {}, .gradient = {}});
+  expect_no_errors(pulled);
+  const auto ends = make_in_process_network(1);
+  const std::ptrdiff_t threads = threads_now();
+  const auto worker = make_communicator(job, *ends[0], kNone);
+  Model sum = zeros(job);
+  for (std::uint64_t step = 1; step <= kSteps; ++step) {
+    worker->begin_step();
+    for (std::size_t i = job.tensors.size(); i-- > 0;) worker->push(i, gradient(job, 0, step, i));
+    EXPECT_EQ(threads_now(), threads);
+    for (std::size_t i = 0; i < job.tensors.size(); ++i) {
+      Floats mean(job.tensors[i].elems());
+      worker->mean(i, mean);
+      for (std::size_t j = 0; j < mean.size(); ++j) sum[i][j] -= mean[j];
+    }
+  }
+  expect_equal_bits(sum, pulled.replicas[0]);
+}
+
+// What the lone node's server fails with is what the application hears.
+TEST(Means, OfAWorkerAloneFailAsItsServerDoes) {
+  Job job;
+  job.tensors = {{.name = "w", .shape = {8}, .kind = TensorKind::kOther}};
+  job.exchange = "gradient-server";
+  job.servers = Job::kColocated;
+  job.workers = 1;
+  job.checksum_steps = 0;
+  job.push_codec = "fp32";
+  job.pull_codec = "fp32:non-finite=reject";
+  job.policy = "";
+  const auto ends = make_in_process_network(1);
+  const auto worker = make_communicator(job, *ends[0], kNone);
+  worker->begin_step();
+  const std::vector<float> values(8, std::numeric_limits<float>::infinity());
+  const auto sentence = [&](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string said = sentence([&] { worker->push(0, values); });
+  EXPECT_NE(said.find("server 1: delta of tensor 'w': the tensor holds a NaN"), std::string::npos)
+      << said;
+  EXPECT_NE(sentence([&] { worker->begin_step(); }), "");
 }
 
 TEST_P(Mean, GoesOnAfterAState) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tersewire/error.h"
@@ -69,6 +70,72 @@ TEST(Message, AWriterCanBeUsedAgain) {
   const Message message = parse_message(writer.finish());
   EXPECT_EQ(message.header.kind, MessageKind::kDone);
   EXPECT_EQ(message.header.step, 9U);
+}
+
+// Heads are of other lengths where tensors, parts and payloads are larger.
+TEST(Message, AnEncodedPayloadIsWhereACopiedOneWouldBe) {
+  MessageWriter copied({.kind = MessageKind::kPush, .sender = 1, .step = 2});
+  MessageWriter encoded({.kind = MessageKind::kPush, .sender = 1, .step = 2});
+  std::uint32_t number = 0;
+  for (const std::size_t bytes : {0, 4, 127, 128, 20000, 20000, 16383, 3, 2097152, 0, 130}) {
+    Bytes payload(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) payload[i] = static_cast<std::byte>(i * 7 + bytes);
+    const std::uint32_t tensor = 40 * ++number;
+    const std::uint32_t part = number % 3 == 0 ? 200 : 0;
+    const bool not_finite = number % 2 == 0;
+    copied.add({.tensor = tensor,
+                .part = part,
+                .codec = CodecId::kFp32,
+                .not_finite = not_finite,
+                .description = std::nullopt,
+                .payload = payload});
+    const Frame frame = encoded.add_encoded(tensor, part, [&](Bytes& out) {
+      out.insert(out.end(), payload.begin(), payload.end());
+      return Encoded{.codec = CodecId::kFp32, .not_finite = not_finite};
+    });
+    EXPECT_TRUE(std::ranges::equal(frame.payload, payload)) << bytes;
+    EXPECT_EQ(frame.not_finite, not_finite);
+  }
+  EXPECT_EQ(encoded.take(), copied.take());
+}
+
+TEST(Message, IsAsBeforeWhereEncodingFails) {
+  MessageWriter writer({.kind = MessageKind::kPush, .sender = 3, .step = 258});
+  const auto fails = [](Bytes& out) -> Encoded {
+    out.resize(out.size() + 100);
+    throw Error(ErrorCode::kInvalidArgument, "no");
+  };
+  EXPECT_THROW(writer.add_encoded(1, 0, fails), Error);
+  const Bytes payload = bytes_of({0, 0, 0x80, 0x3F});
+  writer.add({.tensor = 300,
+              .codec = CodecId::kFp32,
+              .not_finite = true,
+              .description = std::nullopt,
+              .payload = payload});
+  EXPECT_EQ(writer.take(), one_push());
+}
+
+TEST(Message, HoldsNoMoreThanTwiceWhatItSays) {
+  MessageWriter writer({});
+  for (int step = 0; step < 3; ++step) {
+    writer.clear({.kind = MessageKind::kPush, .sender = 0, .step = 1});
+    writer.add_encoded(0, 0, [](Bytes& out) {
+      const std::size_t start = out.size();
+      out.resize(start + 100000);  // an encoder's worst case
+      out.resize(start + 400);
+      return Encoded{.codec = CodecId::kFp32};
+    });
+    const Bytes message = writer.take();
+    EXPECT_LE(message.capacity(), 2 * message.size());
+    EXPECT_EQ(parse_message(message).frames.front().payload.size(), 400U);
+  }
+}
+
+TEST(Message, OfOnesOwnHasNoChecksum) {
+  MessageWriter writer({.kind = MessageKind::kDone, .sender = 2, .step = 9});
+  const Bytes bytes = writer.take(true);
+  EXPECT_EQ(parse_message(bytes, true).header.step, 9U);
+  EXPECT_THROW(parse_message(bytes), Error);
 }
 
 TEST(Message, RefusesToDescribeWhatTheFormatCannotHold) {

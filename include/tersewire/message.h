@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -70,7 +71,8 @@ struct Frame {
 };
 
 // Writes one message, frame by frame, into a buffer that it keeps; clear() reuses its memory, so
-// that packing allocates nothing after the first step. One thread at a time.
+// that packing allocates nothing after the first step, or once a message where take() gives the
+// buffer away. One thread at a time.
 class MessageWriter {
  public:
   explicit MessageWriter(const MessageHeader& header) { clear(header); }
@@ -82,13 +84,25 @@ class MessageWriter {
   // a field exceeds what the format can hold; the message is then as before.
   void add(const Frame& frame);
 
+  // Appends a frame of a part whose payload `encode` appends to the message itself, so that it is
+  // not copied. Returns the frame; its payload is valid until anything else is called. Where
+  // `encode` throws, the message is as before.
+  Frame add_encoded(std::uint32_t tensor, std::uint32_t part,
+                    const std::function<Encoded(Bytes&)>& encode);
+
   // Completes the message (count, checksum) and hands out its bytes: valid until the next clear().
   ByteView finish();
-  // The same, giving the buffer away: clear() comes before anything else then.
-  Bytes take();
+  // The same, giving the buffer away, or a copy where half of it or more is empty: clear() comes
+  // before anything else then. `own`: the message stays with who packs it, and has no checksum;
+  // parse_message() must be told.
+  Bytes take(bool own = false);
 
  private:
+  void write_count();
+
   Bytes bytes_;
+  Bytes head_;            // of the frame that was encoded last
+  std::size_t room_ = 0;  // that the message which was taken last had
   std::uint32_t count_ = 0;
 };
 

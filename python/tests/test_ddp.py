@@ -347,6 +347,22 @@ def case_a_resumed_run_is_the_uninterrupted_one():
         assert hook.counters.steps == 3 and hook.state_dict()["step"] == 6
 
 
+def case_a_rank_that_did_not_load_its_state_is_noticed():
+    first = wrapped()
+    hook = tersewire.torch.register(first)
+    train(first, range(2))
+    state = hook.state_dict()
+    model = wrapped()
+    hook = tersewire.torch.register(model)
+    if dist.get_rank() == 0:
+        hook.load_state_dict(state)
+    if dist.get_world_size() == 1:
+        train(model, [2])
+        return
+    with pytest.raises(tersewire.Error, match="came for step"):
+        train(model, [2])
+
+
 def case_counters_are_of_this_process():
     model = wrapped()
     hook = tersewire.torch.register(model, "fp32")
@@ -381,6 +397,11 @@ def case_ranks_that_differ_are_refused():
         codec = "3lc:s=1.5" if dist.get_rank() == 1 else "3lc"
         with pytest.raises(tersewire.Error, match="rank 1 has another model"):
             tersewire.torch.register(wrapped(), codec)
+        version = "0.0.1" if dist.get_rank() == 1 else tersewire.__version__
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tersewire, "__version__", version)
+            with pytest.raises(tersewire.Error, match="rank 1 has another version of tersewire"):
+                tersewire.torch.register(wrapped())
 
 
 def case_sparse_gradients_are_refused():

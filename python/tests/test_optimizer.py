@@ -285,6 +285,13 @@ def case_mistakes_are_refused():
     refused("has 'averager' for itself", DistributedOptimizer, taken)
     phase = torch.nn.Parameter(torch.zeros(3, dtype=torch.complex64))
     refused("is complex", DistributedOptimizer, torch.optim.SGD([phase], lr=1))
+    twins = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(3))
+    refused("two tensors are named 'w'", DistributedOptimizer, torch.optim.SGD(twins, lr=1),
+            [("w", twins[0]), ("w", twins[1])])
+    grown = DistributedOptimizer(momentum(model), model.named_parameters())
+    grown.add_param_group({"params": [twins[0]]})
+    refused("trains other parameters", grown.step)
+    grown.averager.close()
     frozen = network()
     frozen[0].weight.requires_grad = False
     thawed = DistributedOptimizer(momentum(frozen), frozen.named_parameters())
@@ -301,6 +308,28 @@ def case_mistakes_are_refused():
     embedding(torch.tensor([1])).sum().backward()
     refused("pass sparse_as_dense=True", sparse.step)
     sparse.averager.close()
+
+
+def case_a_group_of_some_ranks():
+    """The others know nothing of it."""
+    some = dist.new_group([0, 1]) if dist.get_world_size() == 3 else dist.group.WORLD
+    if dist.get_rank() < 2:
+        parameter = torch.nn.Parameter(torch.full((3,), 1.0 + dist.get_rank()))
+        broadcast_parameters({"w": parameter.detach()}, group=some)
+        assert torch.equal(parameter.detach(), torch.ones(3))
+        optimizer = DistributedOptimizer(torch.optim.SGD([parameter], lr=1), [("w", parameter)],
+                                         "fp32", group=some)
+        parameter.grad = torch.full((3,), 2.0 * dist.get_rank())
+        optimizer.step()
+        both = dist.get_world_size() > 1
+        assert torch.equal(parameter.detach(), torch.full((3,), 0.0 if both else 1.0))
+        optimizer.averager.close()
+
+
+def test_a_process_group_comes_first():
+    with pytest.raises(tersewire.Error, match="there is no process group; call ") as raised:
+        DistributedOptimizer(momentum(network()))
+    assert raised.value.code == tersewire.ErrorCode.kFailedPrecondition
 
 
 def case_sparse_gradients_are_made_dense():

@@ -215,7 +215,7 @@ std::unique_ptr<Communicator> make_colocated(const std::shared_ptr<const Placeme
       transport, shards,
       {.make_worker =
            [=](Transport& half) {
-             return with_progress(half, [=](Transport& end) {
+             return with_progress(half, placement->job.workers == 1, [=](Transport& end) {
                return make_worker(placement, end, at_worker, pool, resume);
              });
            },
@@ -254,7 +254,7 @@ std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& trans
     if (is_colocated(job)) {
       worker = make_colocated(placement, transport, update, pool, resume);
     } else {
-      worker = with_progress(transport, [&](Transport& end) {
+      worker = with_progress(transport, transport.size() == 1, [&](Transport& end) {
         return make_worker(placement, end, update, pool, resume);
       });
     }

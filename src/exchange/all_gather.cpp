@@ -39,16 +39,14 @@ class AllGatherWorker final : public Worker {
 
   Update update_;
   std::vector<GatheredPart> parts_;
-  Bytes payload_;  // shared by all parts: one is worked on at a time
 };
 
 void AllGatherWorker::contribute(std::size_t part, std::uint64_t step,
                                  std::span<const float> gradient) {
-  payload_.clear();
-  const Encoded encoded = encode(*parts_[part].encoder, part, step, gradient, payload_);
-  count_encoded(part, static_cast<double>(payload_.size()));
+  add_to_push(MessageKind::kPush, *parts_[part].encoder, part, step, gradient);
   counters_.pushed_values += gradient.size() * static_cast<std::size_t>(job().workers - 1);
-  const SharedBytes bytes = fuse(MessageKind::kPush, step, part, encoded, payload_);
+  const bool alone = job().workers == 1;
+  const SharedBytes bytes = take_push(part, step, alone);
   if (!bytes) return;
   for (int other = 0; other < job().workers; ++other) {
     if (other != rank()) send(other, bytes);

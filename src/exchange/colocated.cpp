@@ -15,6 +15,7 @@ namespace {
 
 // How often the thread that receives looks whether it is to end.
 constexpr std::chrono::milliseconds kLook(10);
+constexpr std::chrono::milliseconds kNoTime(0);
 
 // What has arrived for one of a node's two halves.
 class Inbox {
@@ -37,7 +38,8 @@ class Inbox {
   }
   std::optional<Incoming> take(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    arrived_or_failed_.wait_for(lock, timeout, [&] { return !messages_.empty() || failure_; });
+    const auto has_something = [&] { return !messages_.empty() || failure_; };
+    if (timeout > kNoTime) arrived_or_failed_.wait_for(lock, timeout, has_something);
     if (failure_) throw Error(*failure_, sentence_);
     if (messages_.empty()) return std::nullopt;
     Incoming message = std::move(messages_.front());
@@ -63,10 +65,9 @@ struct Traffic {
 class SharedEnd {
  public:
   SharedEnd(Transport& network, int servers, Traffic& traffic)
-      : network_(network),
-        servers_(servers),
-        traffic_(traffic),
-        receiving_([this] { receive_all(); }) {}
+      : network_(network), servers_(servers), traffic_(traffic) {
+    if (!is_alone()) receiving_ = std::thread([this] { receive_all(); });
+  }
   ~SharedEnd() { stop_receiving(); }
   SharedEnd(const SharedEnd&) = delete;
   SharedEnd& operator=(const SharedEnd&) = delete;
@@ -82,6 +83,8 @@ class SharedEnd {
     to_server_.put_failure(ErrorCode::kAborted, "this node's worker has left the job");
   }
   [[nodiscard]] bool has_left() const { return left_; }
+  // Without another node nothing comes from the network.
+  [[nodiscard]] bool is_alone() const { return network_.size() == 1; }
 
   [[nodiscard]] Transport& network() { return network_; }
   [[nodiscard]] int workers() const { return network_.size(); }
@@ -158,7 +161,9 @@ std::string with_nodes(const std::string& sentence, int workers) {
 
 class Half final : public Transport {
  public:
-  Half(SharedEnd& end, bool server) : end_(end), server_(server) {}
+  // `before_receiving` is called whenever a message is asked for.
+  Half(SharedEnd& end, bool server, std::function<void()> before_receiving = {})
+      : end_(end), server_(server), before_receiving_(std::move(before_receiving)) {}
 
   [[nodiscard]] int rank() const noexcept override {
     return end_.network().rank() + (server_ ? end_.workers() : 0);
@@ -166,6 +171,7 @@ class Half final : public Transport {
   [[nodiscard]] int size() const noexcept override { return end_.ranks(); }
   void send(int to, SharedBytes bytes) override { end_.send(rank(), to, std::move(bytes)); }
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
+    if (before_receiving_) before_receiving_();
     return end_.inbox(server_).take(timeout);
   }
   void abort(const std::string& reason) noexcept override {
@@ -190,6 +196,7 @@ class Half final : public Transport {
  private:
   SharedEnd& end_;
   bool server_;
+  std::function<void()> before_receiving_;
 };
 
 class ColocatedWorker final : public Communicator {
@@ -199,12 +206,12 @@ class ColocatedWorker final : public Communicator {
         own_values_(own_values(network.rank(), shards)),
         others_(static_cast<std::uint64_t>(network.size()) - 1),
         end_(network, static_cast<int>(shards.of_servers.size()), traffic_),
-        worker_half_(end_, false),
+        worker_half_(end_, false, [this] { serve_if_alone(); }),
         server_half_(end_, true) {
     const bool serves = static_cast<std::size_t>(network.rank()) < shards.of_servers.size();
     if (serves) server_ = tasks.make_server(server_half_);
     worker_ = tasks.make_worker(worker_half_);
-    if (serves) serving_ = std::thread([this] { run_server(); });
+    if (serves && !end_.is_alone()) serving_ = std::thread([this] { run_server(); });
   }
   ~ColocatedWorker() override {
     // A worker that is not through with its last step ends the job.
@@ -265,6 +272,20 @@ class ColocatedWorker final : public Communicator {
     } catch (...) {
       // It has ended the job, which the worker hears of.
       server_failure_ = std::current_exception();
+    }
+  }
+  // Where the worker has nobody else to wait for, the server needs no thread of its own: it takes
+  // what was sent to it when the worker asks what there is.
+  void serve_if_alone() {
+    if (!end_.is_alone()) return;
+    static_cast<void>(end_.network().receive(kNoTime));  // throws where the job is over
+    while (auto message = end_.inbox(true).take(kNoTime)) {
+      try {
+        as_server(server_half_, [&] { server_->take(parse_incoming(std::move(*message))); });
+      } catch (...) {
+        server_failure_ = std::current_exception();
+        fail(ErrorCode::kAborted, "the job has ended");
+      }
     }
   }
   // In its errors ranks are those of halves. Where the job was ended by this node's server, what

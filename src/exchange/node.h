@@ -148,8 +148,8 @@ inline void check_values(const Job& job, std::size_t tensor, std::size_t given) 
        frame.part, frame.tensor);
 }
 
-inline SharedBytes shared(MessageWriter& writer) {
-  return std::make_shared<const Bytes>(writer.take());
+inline SharedBytes shared(MessageWriter& writer, bool own = false) {
+  return std::make_shared<const Bytes>(writer.take(own));
 }
 
 }  // namespace tersewire

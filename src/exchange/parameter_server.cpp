@@ -34,23 +34,24 @@ class ParameterServer final : public Server {
 
   void resume(const NodeState& state) override;
   Counters run(const SaveState& save) override;
+  void take(const Received& received) override;
   [[nodiscard]] NodeState state(std::uint64_t exchange) override;
 
  private:
-  void take(Received received);
   [[nodiscard]] WaitLimits wait_limits() const;
   void save_after(std::uint64_t step);
   void take_push(const Received& received, const Frame& frame);
   void take_offer(const Received& received);
   void pass_down(const Received& received);
   void add_first_pushes(std::size_t part);
-  void start_sum(ServerPart& state);
+  void start_sum(ServerPart& state, bool zeroed);
   void add_push(std::size_t part, std::size_t child);
   void advance(std::size_t part);
   void add_what_is_left(std::size_t part);
   bool encode_levels(std::size_t part);
   void encode_result(std::size_t part, std::span<const float> values);
-  void add_frame(std::size_t part, const Encoded& encoded);
+  template <typename Encode>
+  Encoded add_result(std::size_t part, const Encode& encode);
   void send_open_message();
   void send_up(const SharedBytes& bytes);
   void send_down(const SharedBytes& bytes);
@@ -95,7 +96,6 @@ class ParameterServer final : public Server {
   Floats delta_;
   std::vector<Floats> spare_;  // of sums that are not begun
   std::vector<std::int32_t> levels_;
-  Bytes payload_;
   Counters counters_;
 };
 
@@ -160,12 +160,12 @@ WaitLimits ParameterServer::wait_limits() const {
 Counters ParameterServer::run(const SaveState& save) {
   save_ = save;
   while (!is_over()) {
-    Received received = [&] {
+    const Received received = [&] {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
       return receive_parsed(transport_, wait_limits(), is_root() ? "pushes" : "pushes or pulls",
                             [&](int rank) { return needs(rank); });
     }();
-    take(std::move(received));
+    take(received);
   }
   check_nothing_is_open();
   if (!is_root()) {
@@ -205,7 +205,7 @@ void ParameterServer::check_nothing_is_open() const {
   }
 }
 
-void ParameterServer::take(Received received) {
+void ParameterServer::take(const Received& received) {
   if (!is_root() && received.from == node_.parent) return pass_down(received);
   counters_.pushed_bytes += received.bytes->size();
   const int child = received.from - node_.first_child;
@@ -298,12 +298,13 @@ void ParameterServer::add_first_pushes(std::size_t part) {
   }
 }
 
-void ParameterServer::start_sum(ServerPart& state) {
+void ParameterServer::start_sum(ServerPart& state, bool zeroed) {
   if (!spare_.empty()) {
     state.sum = std::move(spare_.back());
     spare_.pop_back();
   }
-  state.sum.assign(state.encoder->elems(), 0.0F);
+  state.sum.resize(state.encoder->elems());
+  if (zeroed) std::ranges::fill(state.sum, 0.0F);
 }
 
 // The next of those that have arrived.
@@ -311,11 +312,14 @@ void ParameterServer::add_push(std::size_t part, std::size_t child) {
   ServerPart& state = parts_[part];
   Push& push = state.pushes[child];
   const Stopwatch watch(counters_.decode_seconds, processor_seconds);
-  if (state.added == 0) start_sum(state);
+  const Frame& frame = push.frame;
+  const float weight = weight_of(child);
+  const bool is_only_one = weight == 1;
+  if (state.added == 0) start_sum(state, !is_only_one);
   with_context([&] { return fmt::format("push of {} from {}", name(part), child_name(child)); },
                [&] {
-                 decode_add(push.frame.codec, push.frame.payload, weight_of(child), state.sum,
-                            pool_);
+                 if (is_only_one) return decode(frame.codec, frame.payload, state.sum, pool_);
+                 decode_add(frame.codec, frame.payload, weight, state.sum, pool_);
                });
   push.bytes.reset();
   push.frame.payload = {};
@@ -331,7 +335,6 @@ void ParameterServer::add_what_is_left(std::size_t part) {
 
 void ParameterServer::advance(std::size_t part) {
   ServerPart& state = parts_[part];
-  payload_.clear();
   if (!encode_levels(part)) {
     add_what_is_left(part);
     if (is_root() && update_) {
@@ -379,31 +382,29 @@ bool ParameterServer::encode_levels(std::size_t part) {
                    });
     }
   }
-  const Stopwatch watch(counters_.encode_seconds, processor_seconds);
-  append_levels(levels_, static_cast<std::uint32_t>(job_.workers), agreed.scalers,
-                agreed.bucket_elems, true, payload_);
-  add_frame(part, {.codec = CodecId::kLevels});
+  add_result(part, [&](Bytes& message) {
+    append_levels(levels_, static_cast<std::uint32_t>(job_.workers), agreed.scalers,
+                  agreed.bucket_elems, true, message);
+    return Encoded{.codec = CodecId::kLevels};
+  });
   return true;
 }
 
 void ParameterServer::encode_result(std::size_t part, std::span<const float> values) {
   ServerPart& state = parts_[part];
-  Encoded encoded;
-  {
-    const Stopwatch watch(counters_.encode_seconds, processor_seconds);
-    encoded = with_context(
+  const Encoded encoded = add_result(part, [&](Bytes& message) {
+    return with_context(
         [&] { return fmt::format("{} of {}", is_root() ? "delta" : "mean", name(part)); },
         [&] {
           if (state.step <= job_.warm_up_steps) {
-            return encode_plain(*state.encoder, values, state.step, payload_, pool_);
+            return encode_plain(*state.encoder, values, state.step, message, pool_);
           }
           return passes_on_raw(state)
-                     ? encode_raw(*state.encoder, values, state.step, payload_, pool_)
-                     : state.encoder->encode(values, state.step, payload_, pool_);
+                     ? encode_raw(*state.encoder, values, state.step, message, pool_)
+                     : state.encoder->encode(values, state.step, message, pool_);
         });
-  }
+  });
   counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
-  add_frame(part, encoded);
 }
 
 // A mean of what travels raw does so too. What an update makes of one is something else.
@@ -420,8 +421,10 @@ Bytes ParameterServer::contributors(const ServerPart& state) const {
   return bitmap;
 }
 
-// What `payload_` holds joins the message of all results.
-void ParameterServer::add_frame(std::size_t part, const Encoded& encoded) {
+// What `encode` appends joins the message of all results.
+template <typename Encode>
+Encoded ParameterServer::add_result(std::size_t part, const Encode& encode) {
+  const Stopwatch watch(counters_.encode_seconds, processor_seconds);
   const ServerPart& state = parts_[part];
   if (open_frames_ == 0) {
     open_.clear(header(is_root() ? MessageKind::kPull : MessageKind::kPush, state.step));
@@ -429,15 +432,18 @@ void ParameterServer::add_frame(std::size_t part, const Encoded& encoded) {
   if (state.arrived < node_.children) {
     open_.add(frame_of(*placement_, part, {.codec = CodecId::kContributors}, contributors(state)));
   }
-  open_.add(frame_of(*placement_, part, encoded, payload_));
+  const Frame frame = open_.add_encoded(static_cast<std::uint32_t>(placement_->parts[part].tensor),
+                                        placement_->place_in_tensor(part), encode);
   ++open_frames_;
   open_values_ += state.encoder->elems();
+  return {.codec = frame.codec, .not_finite = frame.not_finite};
 }
 
 void ParameterServer::send_open_message() {
   if (std::exchange(open_frames_, 0) == 0) return;
   const std::uint64_t values = std::exchange(open_values_, 0);
-  const SharedBytes bytes = shared(open_);
+  const bool own = job_.workers == 1 && placement_->share_node(0, transport_.rank());
+  const SharedBytes bytes = shared(open_, own);
   if (is_root()) {
     counters_.pulled_values += values * done_.size();
     return send_down(bytes);

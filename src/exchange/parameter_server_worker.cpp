@@ -63,7 +63,8 @@ class ParameterServerWorker final : public Worker {
   void offer(std::size_t part, std::span<const float> gradient);
   void take_agreement(const Received& received);
   void push_under(const Scalers& agreed);
-  void send_push(std::size_t part, const Encoded& encoded);
+  void push_encoded(std::size_t part, std::uint64_t step, std::span<const float> gradient,
+                    std::span<const float> agreed = {});
   void take_delta(const Received& received, const Frame& frame,
                   std::optional<ByteView> contributors);
   // The next delta, settled, and then what it says, by `take`.
@@ -77,7 +78,6 @@ class ParameterServerWorker final : public Worker {
   Scalers offers_;
   std::size_t offered_ = 0;
   std::uint64_t awaited_step_ = 0;  // of the agreement that this worker waits for; 0: of none
-  Bytes payload_;                   // shared by all parts: one is worked on at a time
   std::uint64_t newest_delta_ = 0;
 };
 
@@ -85,18 +85,21 @@ void ParameterServerWorker::contribute(std::size_t part, std::uint64_t step,
                                        std::span<const float> gradient) {
   counters_.pushed_values += gradient.size();
   if (placement().options.scaler_sharing) return offer(part, gradient);
-  payload_.clear();
-  send_push(part, encode(*parts_[part].encoder, part, step, gradient, payload_));
+  push_encoded(part, step, gradient);
 }
 
-void ParameterServerWorker::send_push(std::size_t part, const Encoded& encoded) {
-  count_encoded(part, static_cast<double>(payload_.size()));
+void ParameterServerWorker::push_encoded(std::size_t part, std::uint64_t step,
+                                         std::span<const float> gradient,
+                                         std::span<const float> agreed) {
+  WorkerPart& state = parts_[part];
+  const Frame frame = add_to_push(MessageKind::kPush, *state.encoder, part, step, gradient, agreed);
   if (job().backup_workers > 0) {
-    parts_[part].pushed_codec = encoded.codec;
-    parts_[part].payload = payload_;
+    state.pushed_codec = frame.codec;
+    state.payload.assign(frame.payload.begin(), frame.payload.end());
   }
-  const SharedBytes push = fuse(MessageKind::kPush, exchanged_step(), part, encoded, payload_);
-  if (push) send(server_of(part), push);
+  const int server = server_of(part);
+  const SharedBytes push = take_push(part, step, placement().share_node(rank(), server));
+  if (push) send(server, push);
 }
 
 // The gradient waits until all parts of the step are here and all workers have agreed.
@@ -131,10 +134,7 @@ void ParameterServerWorker::take_agreement(const Received& received) {
 
 void ParameterServerWorker::push_under(const Scalers& agreed) {
   for (std::size_t part = parts_.size(); part-- > 0;) {
-    WorkerPart& state = parts_[part];
-    payload_.clear();
-    send_push(part, encode(*state.encoder, part, exchanged_step(), state.gradient, payload_,
-                           agreed[part]));
+    push_encoded(part, exchanged_step(), parts_[part].gradient, agreed[part]);
   }
 }
 

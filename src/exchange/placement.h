@@ -74,6 +74,11 @@ struct Placement {
   [[nodiscard]] std::size_t most_waiting_bytes() const {
     return std::max(std::size_t{1} << 30, 8 * longest_message);
   }
+  // Whether these ranks are a worker and its server on one node: a message from one to the other
+  // never sees the network.
+  [[nodiscard]] bool share_node(int worker, int server) const {
+    return job.servers == Job::kColocated && server - job.workers == worker;
+  }
   // "tensor 'NAME'", or "part 2 of tensor 'NAME'" where that has several; for sentences.
   [[nodiscard]] std::string name(std::size_t part) const;
 };

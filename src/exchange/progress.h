@@ -12,8 +12,10 @@ namespace tersewire {
 
 // A worker, made over the end that this gives it, with a thread that receives for it until finish()
 // has returned or it is destroyed. Where that thread fails the job ends, and the application's next
-// call throws what it failed with. `network` must outlive it.
+// call throws what it failed with. `network` must outlive it. `alone`: the network has no other
+// node; the application's calls receive, and there is no thread.
 std::unique_ptr<Communicator> with_progress(
-    Transport& network, const std::function<std::unique_ptr<Worker>(Transport&)>& make_worker);
+    Transport& network, bool alone,
+    const std::function<std::unique_ptr<Worker>(Transport&)>& make_worker);
 
 }  // namespace tersewire

@@ -30,10 +30,10 @@ class RingAggregator final : public Server {
 
   void resume(const NodeState& state) override;
   Counters run(const SaveState& save) override;
+  void take(const Received& received) override;
   [[nodiscard]] NodeState state(std::uint64_t exchange) override;
 
  private:
-  void take(const Received& received);
   void take_sum(const Received& received);
   void take_done(const Received& received);
   [[nodiscard]] std::uint32_t own_block(const Received& received) const;

@@ -22,12 +22,19 @@ class Server {
   // Until every worker is done; `save` as run_server() says. The caller ends the job where it
   // throws.
   virtual Counters run(const SaveState& save) = 0;
+  // In its place, where the node's worker has nobody else to wait for: a message that came.
+  virtual void take(const Received& received) = 0;
 };
 
-// Runs it, and ends the job where it fails.
-inline Counters serve(Server& server, Transport& transport, const SaveState& save) {
+// Ends the job where what a server does fails.
+template <typename Task>
+decltype(auto) as_server(Transport& transport, Task&& task) {
   return ending_the_job_on_failure(transport, fmt::format("server {}", transport.rank()),
-                                   [&] { return server.run(save); });
+                                   std::forward<Task>(task));
+}
+
+inline Counters serve(Server& server, Transport& transport, const SaveState& save) {
+  return as_server(transport, [&] { return server.run(save); });
 }
 
 }  // namespace tersewire

@@ -85,7 +85,6 @@ class WeightAverageWorker final : public Worker {
 
   Update update_;
   std::vector<AveragedPart> parts_;
-  Bytes payload_;  // shared by all parts: one is worked on at a time
 };
 
 void WeightAverageWorker::see_initial(std::size_t part, std::span<const float> parameters) {
@@ -121,10 +120,8 @@ void WeightAverageWorker::observe(std::size_t part, std::span<const float> gradi
 SharedBytes WeightAverageWorker::encoded_weights(MessageKind kind, std::size_t part,
                                                  std::uint64_t step,
                                                  std::span<const float> weights) {
-  payload_.clear();
-  const Encoded encoded = encode(*parts_[part].encoder, part, step, weights, payload_);
-  count_encoded(part, static_cast<double>(payload_.size()));
-  return fuse(kind, step, part, encoded, payload_);
+  add_to_push(kind, *parts_[part].encoder, part, step, weights);
+  return take_push(part, step);
 }
 
 // To all others.

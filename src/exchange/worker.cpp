@@ -348,17 +348,25 @@ Encoded Worker::encode(Encoder& encoder, std::size_t part, std::uint64_t step,
   return encoded;
 }
 
-SharedBytes Worker::fuse(MessageKind kind, std::uint64_t step, std::size_t part,
-                         const Encoded& encoded, ByteView payload) {
-  const std::size_t bucket = placement_->bucket_of[part];
-  OpenPush& push = open_pushes_[bucket];
-  if (push.frames == 0) {
+Frame Worker::add_to_push(MessageKind kind, Encoder& encoder, std::size_t part, std::uint64_t step,
+                          std::span<const float> values, std::span<const float> agreed) {
+  OpenPush& push = open_pushes_[placement_->bucket_of[part]];
+  if (push.frames++ == 0) {
     push.writer.clear({.kind = kind, .sender = static_cast<std::uint32_t>(rank()), .step = step});
   }
-  push.writer.add(frame_of(*placement_, part, encoded, payload));
-  if (++push.frames < placement_->buckets[bucket].size()) return nullptr;
+  const Frame frame = push.writer.add_encoded(
+      static_cast<std::uint32_t>(parts()[part].tensor), placement_->place_in_tensor(part),
+      [&](Bytes& message) { return encode(encoder, part, step, values, message, agreed); });
+  count_encoded(part, static_cast<double>(frame.payload.size()));
+  return frame;
+}
+
+SharedBytes Worker::take_push(std::size_t part, std::uint64_t step, bool own) {
+  const std::size_t bucket = placement_->bucket_of[part];
+  OpenPush& push = open_pushes_[bucket];
+  if (push.frames < placement_->buckets[bucket].size()) return nullptr;
   push.frames = 0;
-  const SharedBytes bytes = shared(push.writer);
+  const SharedBytes bytes = shared(push.writer, own);
   expect_answer(part, step, bytes->size());
   return bytes;
 }

@@ -96,10 +96,12 @@ class Worker : public Communicator {
   // where there are some, and counts that.
   Encoded encode(Encoder& encoder, std::size_t part, std::uint64_t step,
                  std::span<const float> values, Bytes& out, std::span<const float> agreed = {});
-  // Adds a frame to the message in which the part's bucket travels; what it returns is that message
-  // once it is complete, and null before. Kind and step are the same for all parts of a bucket.
-  SharedBytes fuse(MessageKind kind, std::uint64_t step, std::size_t part, const Encoded& encoded,
-                   ByteView payload);
+  // Encodes them into the message in which the part's bucket travels, and counts that; the frame is
+  // valid until the message is taken. Kind and step are the same for all parts of a bucket.
+  Frame add_to_push(MessageKind kind, Encoder& encoder, std::size_t part, std::uint64_t step,
+                    std::span<const float> values, std::span<const float> agreed = {});
+  // That message once it is complete, and null before. `own`: it stays on this node.
+  SharedBytes take_push(std::size_t part, std::uint64_t step, bool own = false);
   void send(int to, const SharedBytes& bytes);
   [[nodiscard]] std::size_t waiting_for(int rank) const { return transport_.peer(rank).waiting; }
   // Counts what an encoder made of a part, or a share of it.

@@ -160,6 +160,11 @@ Frame read_frame(ByteReader& reader) {
 }
 
 void append_frame(Bytes& out, const Frame& frame) {
+  append_frame_head(out, frame);
+  append(out, frame.payload.data(), frame.payload.size());
+}
+
+void append_frame_head(Bytes& out, const Frame& frame) {
   check_frame(frame);
   append_varint(out, frame.tensor);
   append_value(out, static_cast<std::uint8_t>(frame.codec));
@@ -167,7 +172,6 @@ void append_frame(Bytes& out, const Frame& frame) {
   if (frame.part != 0) append_varint(out, frame.part);
   if (frame.description) append_description(out, *frame.description);
   append_varint(out, frame.payload.size());
-  append(out, frame.payload.data(), frame.payload.size());
 }
 
 Frames::Iterator::Iterator(ByteView rest, std::size_t left) : rest_(rest), left_(left) {

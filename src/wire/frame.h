@@ -21,5 +21,7 @@ Frame read_frame(ByteReader& reader);
 
 // Throws kInvalidArgument where a field exceeds what the format can hold; `out` is then as before.
 void append_frame(Bytes& out, const Frame& frame);
+// The same without the payload.
+void append_frame_head(Bytes& out, const Frame& frame);
 
 }  // namespace tersewire

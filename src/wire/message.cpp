@@ -213,6 +213,7 @@ MessageHeader read_header(ByteReader& reader, ByteView bytes, bool own) {
 
 void MessageWriter::clear(const MessageHeader& header) {
   bytes_.clear();
+  bytes_.reserve(room_);
   count_ = 0;
   append(bytes_, kMagic, sizeof(kMagic));
   append_value(bytes_, kVersion);
@@ -228,16 +229,61 @@ void MessageWriter::add(const Frame& frame) {
   ++count_;
 }
 
-ByteView MessageWriter::finish() {
+Frame MessageWriter::add_encoded(std::uint32_t tensor, std::uint32_t part,
+                                 const std::function<Encoded(Bytes&)>& encode) {
+  const std::size_t start = bytes_.size();
+  // Most often a head is as long as the last one; the payload moves where it is not.
+  const std::size_t before = start + head_.size();
+  Frame frame{.tensor = tensor, .part = part, .description = std::nullopt, .payload = {}};
+  try {
+    bytes_.resize(before);
+    const Encoded encoded = encode(bytes_);
+    frame.codec = encoded.codec;
+    frame.not_finite = encoded.not_finite;
+    frame.payload = ByteView(bytes_).subspan(before);
+    head_.clear();
+    append_frame_head(head_, frame);
+    const std::size_t elsewhere = start + head_.size();
+    const std::size_t payload_bytes = frame.payload.size();
+    if (elsewhere != before) {
+      bytes_.resize(std::max(before, elsewhere) + payload_bytes);
+      std::memmove(bytes_.data() + elsewhere, bytes_.data() + before, payload_bytes);
+      bytes_.resize(elsewhere + payload_bytes);
+    }
+    std::ranges::copy(head_, bytes_.begin() + static_cast<std::ptrdiff_t>(start));
+    frame.payload = ByteView(bytes_).subspan(elsewhere);
+  } catch (...) {
+    bytes_.resize(start);
+    throw;
+  }
+  ++count_;
+  return frame;
+}
+
+void MessageWriter::write_count() {
   std::memcpy(bytes_.data() + kCountOffset, &count_, sizeof(count_));
+}
+
+ByteView MessageWriter::finish() {
+  write_count();
   const std::uint64_t sum = checksum(bytes_);
   std::memcpy(bytes_.data() + kChecksumOffset, &sum, sizeof(sum));
   return bytes_;
 }
 
-Bytes MessageWriter::take() {
-  finish();
-  return std::move(bytes_);
+Bytes MessageWriter::take(bool own) {
+  if (own) {
+    write_count();
+  } else {
+    finish();
+  }
+  room_ = bytes_.capacity();
+  if (room_ <= 2 * bytes_.size()) return std::move(bytes_);
+  // Encoders ask for their worst case, which would be held for as long as the message is.
+  Bytes exact;
+  append(exact, bytes_.data(), bytes_.size());
+  bytes_ = Bytes();
+  return exact;
 }
 
 Message parse_message(ByteView bytes, bool own) {
