@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <set>
@@ -269,6 +270,48 @@ TEST(RoundTransport, KeepsJobsApart) {
   EXPECT_EQ(node0.bytes_sent(), 0U);
   EXPECT_EQ(node0.bytes_received(), 19U);
   EXPECT_EQ(node1.bytes_sent(), 19U);
+}
+
+// Within a job the nodes' other threads receive.
+TEST(RoundTransport, AwaitsTheOthersWithinAJob) {
+  const auto ends = make_in_process_network(3);
+  RoundTransport node0(*ends[0]);
+  RoundTransport node1(*ends[1]);
+  std::atomic<bool> came{false};
+  std::jthread receiving0([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) EXPECT_FALSE(node0.receive(1ms));
+  });
+  std::jthread receiving1([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) EXPECT_FALSE(node1.receive(1ms));
+  });
+  std::thread waiting([&] {
+    for (int round = 0; round < 3; ++round) node0.await(2, {60s, 60s});
+    came = true;
+  });
+  node1.await(2, {60s, 60s});
+  node1.await(2, {60s, 60s});
+  EXPECT_FALSE(came);
+  node1.await(2, {60s, 60s});
+  waiting.join();
+  // The others do not come.
+  try {
+    node0.await(3, {10ms, 10ms});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_NE(std::string_view(error.what()).find("for rank 1 to end"), std::string_view::npos);
+  }
+  EXPECT_EQ(node0.bytes_sent(), 0U);
+  EXPECT_EQ(node0.bytes_received(), 0U);
+}
+
+// Its own server's last means to others are in it.
+TEST(ExchangeBench, CountsWhatColocatedServersSend) {
+  ExchangeBenchConfig config = lenet(2);
+  config.exchange = "gradient-server";
+  config.servers = Job::kColocated;
+  const double first = run(config)[1].push_bytes;
+  for (int again = 0; again < 10; ++again) EXPECT_EQ(run(config)[1].push_bytes, first);
 }
 
 TEST(RoundTransport, NamesWhoIsSilent) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -15,16 +16,19 @@ namespace {
 
 // The exchange's messages begin with "TW".
 constexpr std::string_view kMark = "TB";
+constexpr std::string_view kHere = "TH";
+// How often peers are looked at.
+constexpr std::chrono::milliseconds kLook(100);
 
-SharedBytes packed(const std::string& text) {
-  Bytes bytes(kMark.size() + text.size());
-  std::memcpy(bytes.data(), kMark.data(), kMark.size());
-  std::memcpy(bytes.data() + kMark.size(), text.data(), text.size());
+SharedBytes packed(std::string_view mark, std::string_view text) {
+  Bytes bytes(mark.size() + text.size());
+  std::memcpy(bytes.data(), mark.data(), mark.size());
+  std::memcpy(bytes.data() + mark.size(), text.data(), text.size());
   return std::make_shared<const Bytes>(std::move(bytes));
 }
 
-bool is_packed(const Bytes& bytes) {
-  return bytes.size() >= kMark.size() && std::memcmp(bytes.data(), kMark.data(), kMark.size()) == 0;
+bool begins_with(std::string_view mark, const Bytes& bytes) {
+  return bytes.size() >= mark.size() && std::memcmp(bytes.data(), mark.data(), mark.size()) == 0;
 }
 
 std::string unpacked(const Bytes& bytes) {
@@ -36,14 +40,43 @@ std::string unpacked(const Bytes& bytes) {
 }  // namespace
 
 RoundTransport::RoundTransport(Transport& end)
-    : end_(end), told_(static_cast<std::size_t>(end.size())) {}
+    : end_(end), told_(static_cast<std::size_t>(end.size())), here_(told_.size(), 0) {}
+
+void RoundTransport::send(int to, SharedBytes bytes) {
+  sent_ += bytes->size();
+  end_.send(to, std::move(bytes));
+}
+
+void RoundTransport::await(int nodes, const WaitLimits& limits) {
+  const SharedBytes text = packed(kHere, "");
+  for (int to = 0; to < nodes; ++to) {
+    if (to != rank()) end_.send(to, text);
+  }
+  const auto began = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  ++here_[static_cast<std::size_t>(rank())];
+  const auto all = std::span(here_).first(static_cast<std::size_t>(nodes));
+  const auto absent = [&] { return std::ranges::find(all, 0); };
+  while (!came_.wait_for(lock, kLook, [&] { return absent() == all.end(); })) {
+    const auto now = std::chrono::steady_clock::now();
+    const int missing = static_cast<int>(absent() - all.begin());
+    const Peer peer = end_.peer(missing);  // throws where the job is over
+    if (!peer.gone && now - peer.heard < limits.deadline && now - began < limits.progress_limit) {
+      continue;
+    }
+    throw Error(ErrorCode::kDeadlineExceeded,
+                fmt::format("rank {} waits for rank {} to end the same step; look whether it is "
+                            "running",
+                            rank(), missing));
+  }
+  for (int& times : all) --times;
+}
 
 std::vector<std::string> RoundTransport::meet(const std::string& text, const WaitLimits& limits) {
-  const SharedBytes message = packed(text);
+  const SharedBytes message = packed(kMark, text);
   for (int to = 0; to < size(); ++to) {
     if (to == rank()) continue;
     end_.send(to, message);
-    told_bytes_sent_ += message->size();
   }
   told_[static_cast<std::size_t>(rank())].push_back(text);
   const auto silent = [&] { return std::ranges::find_if(told_, &Texts::empty); };
@@ -75,13 +108,20 @@ std::optional<Incoming> RoundTransport::receive(std::chrono::milliseconds timeou
 }
 
 void RoundTransport::sort_in(Incoming message) {
-  Texts& told = told_.at(static_cast<std::size_t>(message.from));
+  const auto from = static_cast<std::size_t>(message.from);
+  if (begins_with(kHere, *message.bytes)) {
+    const std::lock_guard lock(mutex_);
+    ++here_.at(from);
+    came_.notify_all();
+    return;
+  }
+  Texts& told = told_.at(from);
   // A node that has told its text may have gone on to the next job, but ends that only with this
   // node's text.
-  if (is_packed(*message.bytes)) {
-    told_bytes_received_ += message.bytes->size();
+  if (begins_with(kMark, *message.bytes)) {
     told.push_back(unpacked(*message.bytes));
   } else {
+    received_ += message.bytes->size();
     (told.empty() ? of_this_round_ : of_the_next_).push_back(std::move(message));
   }
 }

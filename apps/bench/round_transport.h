@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +17,7 @@ namespace tersewire::bench {
 
 // A node's end that keeps the messages of one job apart from those of the next. Between jobs all
 // nodes tell each other something, and what arrives from a node afterwards belongs to its next job.
-// One thread at a time.
+// One thread at a time, but for await().
 class RoundTransport final : public Transport {
  public:
   // `end` must outlive it.
@@ -25,20 +27,20 @@ class RoundTransport final : public Transport {
   // messages sent to this node before is dropped. Throws like receive_within().
   std::vector<std::string> meet(const std::string& text, const WaitLimits& limits);
 
+  // Within a job, in which another thread receives: waits until the nodes below `nodes`, this one
+  // among them, have all come here as often. Throws kDeadlineExceeded, naming who is silent.
+  void await(int nodes, const WaitLimits& limits);
+
   [[nodiscard]] int rank() const noexcept override { return end_.rank(); }
   [[nodiscard]] int size() const noexcept override { return end_.size(); }
-  void send(int to, SharedBytes bytes) override { end_.send(to, std::move(bytes)); }
+  void send(int to, SharedBytes bytes) override;
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
   [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
   void expect_at_most(std::size_t bytes) override { end_.expect_at_most(bytes); }
   void abort(const std::string& reason) noexcept override { end_.abort(reason); }
-  // Without the texts.
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override {
-    return end_.bytes_sent() - told_bytes_sent_;
-  }
-  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
-    return end_.bytes_received() - told_bytes_received_;
-  }
+  // Without what nodes tell each other.
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return sent_; }
+  [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return received_; }
 
  private:
   using Texts = std::deque<std::string>;
@@ -49,8 +51,11 @@ class RoundTransport final : public Transport {
   std::deque<Incoming> of_this_round_;
   std::deque<Incoming> of_the_next_;
   std::vector<Texts> told_;  // by rank, of meetings to come
-  std::atomic<std::uint64_t> told_bytes_sent_{0};
-  std::atomic<std::uint64_t> told_bytes_received_{0};
+  std::mutex mutex_;         // of what follows
+  std::condition_variable came_;
+  std::vector<int> here_;  // by rank: how often it has come more often than this node
+  std::atomic<std::uint64_t> sent_{0};
+  std::atomic<std::uint64_t> received_{0};
 };
 
 }  // namespace tersewire::bench

@@ -39,7 +39,7 @@ Update update_of(const Job& job, int rank) {
 }
 
 WaitingWorker::WaitingWorker(const WaitingWorkerConfig& config, const Job& job,
-                             const GradientSource& gradients, Transport& transport)
+                             const GradientSource& gradients, RoundTransport& transport)
     : config_(config),
       job_(job),
       gradients_(gradients),
@@ -109,11 +109,19 @@ void WaitingWorker::finish() {
   communicator_->finish(parameters);
 }
 
-WaitingWorker::Snapshot WaitingWorker::snapshot() const {
+// A server beside this worker may still have something to send when the worker has all that it
+// needs. Where backups are left behind, no two workers are at the same step.
+WaitingWorker::Snapshot WaitingWorker::snapshot() {
+  const auto wait_for_all = [&] {
+    if (job_.backup_workers == 0) transport_.await(job_.workers, job_.wait_limits());
+  };
+  wait_for_all();
   const Counters& counters = communicator_->counters();
-  return {.sent_bytes = transport_.bytes_sent(),
-          .received_bytes = transport_.bytes_received(),
-          .codec_seconds = counters.encode_seconds + counters.decode_seconds};
+  const Snapshot now{.sent_bytes = transport_.bytes_sent(),
+                     .received_bytes = transport_.bytes_received(),
+                     .codec_seconds = counters.encode_seconds + counters.decode_seconds};
+  wait_for_all();
+  return now;
 }
 
 WorkerMeasures WaitingWorker::measures(const Snapshot& from, const Snapshot& to,

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "apps/bench/gradient_source.h"
+#include "apps/bench/round_transport.h"
 #include "tersewire/bytes.h"
 #include "tersewire/communicator.h"
-#include "tersewire/transport.h"
 
 namespace tersewire::bench {
 
@@ -37,7 +37,7 @@ Update update_of(const Job& job, int rank);
 class WaitingWorker {
  public:
   WaitingWorker(const WaitingWorkerConfig& config, const Job& job, const GradientSource& gradients,
-                Transport& transport);
+                RoundTransport& transport);
 
   // The whole job. Throws like Communicator.
   WorkerMeasures run();
@@ -45,7 +45,8 @@ class WaitingWorker {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // What has been counted when a step's parameters are all there and nothing of it is sent.
+  // What has been counted when a step's parameters are there, on all workers unless there are
+  // backups, and nothing of it is sent.
   struct Snapshot {
     std::uint64_t sent_bytes = 0;
     std::uint64_t received_bytes = 0;
@@ -56,14 +57,14 @@ class WaitingWorker {
   void forward();
   void backward();
   void finish();
-  [[nodiscard]] Snapshot snapshot() const;
+  Snapshot snapshot();
   [[nodiscard]] WorkerMeasures measures(const Snapshot& from, const Snapshot& to,
                                         std::uint64_t computed);
 
   WaitingWorkerConfig config_;
   const Job& job_;
   const GradientSource& gradients_;
-  Transport& transport_;
+  RoundTransport& transport_;
   std::unique_ptr<Communicator> communicator_;
   std::vector<Floats> parameters_;
   Clock::duration forward_slice_{};  // of a weight; the backward pass takes two
