@@ -56,7 +56,7 @@ SEES = {
 FOREIGN = {
     r"hwy/.*": ["src/kernels"],
     r"fmt/.*": ["src", "trainer", "apps", "python"],
-    r"xxhash\.h": ["src/wire", "trainer", "apps"],
+    r"xxhash\.h": ["src/wire", "src/transport/grpc", "trainer", "apps"],
     r"(png|turbojpeg|zlib)\.h": ["trainer"],
     r"(torch|ATen|c10|caffe2)/.*": ["trainer"],
     r"(pybind11|dlpack)/.*|Python\.h": ["python"],
@@ -64,7 +64,8 @@ FOREIGN = {
     r"(grpc|grpcpp|google/protobuf)/.*": ["src/transport/grpc"],
     r".*\.pb\.h": ["src/transport/grpc", "apps/run"],
     r"(CLI|nlohmann)/.*": ["apps"],
-    r"(curl|openssl)/.*|(archive|archive_entry)\.h": ["apps/data"],
+    r"openssl/.*": ["src/transport/grpc", "apps/data"],
+    r"curl/.*|(archive|archive_entry)\.h": ["apps/data"],
     r"isa-l/.*|microhttpd\.h": ["apps/run"],
     r"(lz4|snappy|zfp|zstd)\.h": ["apps/bench"],
     r"xmmintrin\.h": ["src/base"],  # the floating point mode of x86

@@ -9,6 +9,7 @@ packages="
   libtorch-dev libopenblas0-pthread zlib1g-dev libturbojpeg0-dev libpng-dev
   libopenmpi-dev openmpi-bin
   libcli11-dev nlohmann-json3-dev
+  libgrpc++-dev
   libprotobuf-dev protobuf-compiler libisal-dev libmicrohttpd-dev
   libcurl4-openssl-dev ca-certificates libssl-dev libarchive-dev
   libgtest-dev librandom123-dev verilator

@@ -1,0 +1,81 @@
+// Arbitrary bytes as batches of a stream of the transport grpc, in plaintext and as over TLS: what
+// is no record is refused, messages come whole and in order whatever comes twice or is missing, and
+// memory is made as bytes come.
+//
+// Input: a byte, whose lowest bit says whether as over TLS, and whose next whether a checksum is
+// made right; two for the longest message; then records.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "fuzz_support.h"
+#include "grpc_pair.h"
+
+namespace tersewire::fuzz {
+namespace {
+
+// The records with the checksums that they should have, as far as they are any.
+Bytes mended(ByteView stream) {
+  Bytes bytes(stream.begin(), stream.end());
+  for (std::size_t at = 0; bytes.size() - at >= kRecordHeadBytes;) {
+    RecordHead head;
+    std::memcpy(&head, bytes.data() + at, sizeof(head));
+    if (head.bytes > bytes.size() - at - kRecordHeadBytes) break;
+    const ByteView data = ByteView(bytes).subspan(at + kRecordHeadBytes, head.bytes);
+    const RecordHead whole = sealed(head, data, false);
+    std::memcpy(bytes.data() + at, &whole, sizeof(whole));
+    at += kRecordHeadBytes + head.bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+}  // namespace tersewire::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace tersewire;
+  using namespace tersewire::fuzz;
+  Input input(data, size);
+  const auto flags = input.take<std::uint8_t>();
+  const bool secure = (flags & 1) != 0;
+  const std::uint64_t longest = input.take<std::uint16_t>();
+  const auto stream = std::as_bytes(input.rest());
+  const Bytes bytes =
+      (flags & 2) != 0 && !secure ? mended(stream) : Bytes(stream.begin(), stream.end());
+  ReceivingSide receiving;
+  SendingSide sending;
+  sending.put(std::make_shared<const Bytes>(1000));
+  sending.next(300);
+  std::uint64_t held = 0;
+  std::uint64_t delivered = 0;
+  succeeds([&] {
+    for (ByteView rest = bytes; !rest.empty();) {
+      const std::size_t before = rest.size();
+      const Record record = take_record(rest, secure);
+      require(before - rest.size() == kRecordHeadBytes + record.data.size(),
+              "a record is taken off");
+      require(record.head.kind <= RecordKind::kGoodbye, "records are of known kinds");
+      if (record.head.kind == RecordKind::kHello) parse_hello(record.data);
+      if (record.head.kind == RecordKind::kRoster) parse_roster(record.data, 3);
+      if (record.head.kind > RecordKind::kResume) continue;
+      sending.hear(record.head.received, record.head.taken);
+      require(sending.waiting_bytes() <= 1000, "what waits does not grow by itself");
+      if (record.head.kind != RecordKind::kData) continue;
+      const std::uint64_t received = receiving.received();
+      const std::uint64_t taken = receiving.taken();
+      const auto message = receiving.add(record, longest);
+      held += record.data.size();
+      require(receiving.received() >= received && receiving.taken() >= taken, "neither falls");
+      require(receiving.received() - received <= record.data.size() + kMessageCost,
+              "no more is received than came");
+      require(receiving.taken() <= receiving.received(), "no more is taken than came");
+      if (!message) continue;
+      delivered += message->size();
+      require(message->size() <= longest, "no message is above the longest");
+      require(delivered <= held, "no more is delivered than came");
+      receiving.took(message->size());
+    }
+  });
+  return 0;
+}

@@ -1,0 +1,68 @@
+// The transport `grpc`: nodes that only dial out, to one hub that listens on one TCP port and hands
+// on what they send each other. Connections may break: they are made again, and no message is lost
+// or comes twice. What is said stands in spec/relay-format.md.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "tersewire/transport.h"
+
+namespace tersewire {
+
+// Who may speak to whom.
+struct GrpcSecurity {
+  // A directory with this node's certificate, its key and the job's authority, in PEM:
+  // `certificate.pem`, `key.pem`, `authority.pem`. Hub and nodes then prove to each other that they
+  // are of the job, and a node its rank, by mutual TLS. Empty: neither encrypted nor authenticated,
+  // which is refused off loopback.
+  std::string certificates;
+  // Plaintext off loopback: everybody on the way can read, change and send messages.
+  bool insecure = false;
+};
+
+class GrpcHubServer;
+
+// The one that listens. Its threads hand on what nodes send; it keeps nothing that would be lost
+// with it, and holds at most 24 MiB of what one node sent another.
+class GrpcHub {
+ public:
+  // Listens at "HOST:PORT", with port 0 at one of the system's choice, for the nodes of one job.
+  // Throws kUnimplemented where this build has no gRPC, kUnavailable where it cannot listen,
+  // kInvalidArgument for plaintext off loopback and for a job without nodes, and kNotFound for
+  // certificates that are not there.
+  GrpcHub(const std::string& address, int nodes, const GrpcSecurity& security = {});
+  // Ends the connections that are left.
+  ~GrpcHub();
+  GrpcHub(const GrpcHub&) = delete;
+  GrpcHub& operator=(const GrpcHub&) = delete;
+
+  // "HOST:PORT" as nodes on this machine reach it.
+  [[nodiscard]] std::string address() const;
+  // Whether the job is over within `timeout`: every node has left, or it was aborted and none is
+  // connected any more. Any thread.
+  [[nodiscard]] bool wait(std::chrono::milliseconds timeout) const;
+  // Why the job was aborted; empty where it was not. Any thread.
+  [[nodiscard]] std::string aborted() const;
+
+ private:
+  std::unique_ptr<GrpcHubServer> server_;
+};
+
+// This process's end of the network of a hub's job, as one of its ranks.
+//
+// A node that has died is one that falls silent: receive_within() finds it after limits.deadline. A
+// connection that breaks is made again for as long as that, then the job ends on this rank with
+// kAborted and the reason. What is sent to a peer and not taken there is held here; 8 MiB of it, or
+// a message that is longer, may be on its way. Destroying the end waits until the others have what
+// was sent to them, for limits.deadline at most, and 2 s after a failure.
+//
+// Waits for all ranks for limits.deadline; throws kDeadlineExceeded with those that are missing,
+// kUnavailable where the hub cannot be reached, what the hub says where it refuses this node, and
+// otherwise as GrpcHub().
+std::unique_ptr<Transport> join_grpc_network(const std::string& hub, int rank, int nodes,
+                                             const GrpcSecurity& security = {},
+                                             const WaitLimits& limits = {});
+
+}  // namespace tersewire

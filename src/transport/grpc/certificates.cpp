@@ -1,0 +1,226 @@
+#include "certificates.h"
+
+#include <openssl/bio.h>
+#include <openssl/ec.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/rand.h>
+#include <openssl/x509v3.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <memory>
+
+#include "errors.h"
+
+namespace tersewire {
+namespace {
+
+constexpr std::string_view kScheme = "tersewire://";
+constexpr std::string_view kHub = "hub";
+constexpr std::size_t kMostJobChars = 40;
+constexpr int kMostPemBytes = 1 << 16;
+
+template <auto free>
+struct Free {
+  void operator()(auto* object) const { free(object); }
+};
+using Bio = std::unique_ptr<BIO, Free<BIO_free_all>>;
+using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
+using Certificate = std::unique_ptr<X509, Free<X509_free>>;
+using Request = std::unique_ptr<X509_REQ, Free<X509_REQ_free>>;
+using Extension = std::unique_ptr<X509_EXTENSION, Free<X509_EXTENSION_free>>;
+using Names = std::unique_ptr<GENERAL_NAMES, Free<GENERAL_NAMES_free>>;
+
+// What OpenSSL says of its last failure.
+std::string last_failure() {
+  std::array<char, 256> text{};
+  ERR_error_string_n(ERR_get_error(), text.data(), text.size());
+  ERR_clear_error();
+  return text.data();
+}
+
+void check(bool fine) {
+  if (fine) return;
+  fail(ErrorCode::kInternal, "OpenSSL fails to make a certificate: {}; report it", last_failure());
+}
+
+bool is_job(std::string_view job) {
+  return !job.empty() && job.size() <= kMostJobChars && std::ranges::all_of(job, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+  });
+}
+
+Bio reading(const std::string& pem) {
+  return Bio(BIO_new_mem_buf(pem.data(),
+                             static_cast<int>(std::min<std::size_t>(pem.size(), kMostPemBytes))));
+}
+
+std::string text_in(BIO* bio) {
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(bio, &data);
+  return {data, static_cast<std::size_t>(size)};
+}
+
+template <typename Write>
+std::string pem_of(Write&& write) {
+  const Bio bio(BIO_new(BIO_s_mem()));
+  check(bio && write(bio.get()) == 1);
+  return text_in(bio.get());
+}
+
+std::string pem_of_key(EVP_PKEY* key) {
+  return pem_of([&](BIO* bio) {
+    return PEM_write_bio_PKCS8PrivateKey(bio, key, nullptr, nullptr, 0, nullptr, nullptr);
+  });
+}
+
+Key new_key() {
+  Key key(EVP_EC_gen("P-256"));
+  check(key != nullptr);
+  return key;
+}
+
+void add_extension(X509* certificate, X509* issuer, int kind, const std::string& value) {
+  X509V3_CTX context;
+  X509V3_set_ctx_nodb(&context);
+  X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
+  const Extension extension(X509V3_EXT_conf_nid(nullptr, &context, kind, value.c_str()));
+  check(extension && X509_add_ext(certificate, extension.get(), -1) == 1);
+}
+
+// Everything but extensions and signature.
+Certificate new_certificate(const std::string& name, EVP_PKEY* key, std::chrono::seconds begins_ago,
+                            std::chrono::seconds valid) {
+  Certificate certificate(X509_new());
+  check(certificate != nullptr);
+  std::array<unsigned char, 16> serial{};
+  check(RAND_bytes(serial.data(), static_cast<int>(serial.size())) == 1);
+  serial[0] &= 0x7f;
+  std::unique_ptr<BIGNUM, Free<BN_free>> number(
+      BN_bin2bn(serial.data(), static_cast<int>(serial.size()), nullptr));
+  X509* const it = certificate.get();
+  X509_NAME* const subject = X509_get_subject_name(it);
+  check(X509_set_version(it, X509_VERSION_3) == 1 &&
+        BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(it)) != nullptr &&
+        X509_gmtime_adj(X509_getm_notBefore(it), -begins_ago.count()) != nullptr &&
+        X509_gmtime_adj(X509_getm_notAfter(it), valid.count()) != nullptr &&
+        X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
+                                   reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1,
+                                   0) == 1 &&
+        X509_set_pubkey(it, key) == 1);
+  return certificate;
+}
+
+std::string sign(X509* certificate, EVP_PKEY* key) {
+  check(X509_sign(certificate, key, EVP_sha256()) > 0);
+  return pem_of([&](BIO* bio) { return PEM_write_bio_X509(bio, certificate); });
+}
+
+Certificate read_certificate(const std::string& pem, const std::string& file) {
+  Certificate certificate(PEM_read_bio_X509(reading(pem).get(), nullptr, nullptr, nullptr));
+  if (!certificate) {
+    fail(ErrorCode::kDataLoss, "'{}' holds no certificate in PEM: {}; make it anew", file,
+         last_failure());
+  }
+  return certificate;
+}
+
+}  // namespace
+
+std::string uri_of(const Identity& identity) {
+  return fmt::format("{}{}/{}", kScheme, identity.job,
+                     identity.rank ? std::to_string(*identity.rank) : std::string(kHub));
+}
+
+std::string hub_dns_name(const std::string& job) { return "hub." + job + ".tersewire.invalid"; }
+
+std::optional<Identity> parse_uri(const std::string& uri) {
+  const std::size_t slash = uri.rfind('/');
+  if (!uri.starts_with(kScheme) || slash < kScheme.size()) return std::nullopt;
+  Identity identity{.job = uri.substr(kScheme.size(), slash - kScheme.size()), .rank = {}};
+  if (!is_job(identity.job)) return std::nullopt;
+  const std::string who = uri.substr(slash + 1);
+  if (who == kHub) return identity;
+  std::uint32_t rank = 0;
+  const auto [end, error] = std::from_chars(who.data(), who.data() + who.size(), rank);
+  if (error != std::errc() || end != who.data() + who.size()) return std::nullopt;
+  identity.rank = rank;
+  return uri == uri_of(identity) ? std::optional(identity) : std::nullopt;
+}
+
+Identity identity_of(const std::string& pem, const std::string& file) {
+  const Certificate certificate = read_certificate(pem, file);
+  const Names names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
+  for (int i = 0; names && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_URI) continue;
+    const ASN1_IA5STRING* const uri = name->d.uniformResourceIdentifier;
+    const auto identity = parse_uri({reinterpret_cast<const char*>(ASN1_STRING_get0_data(uri)),
+                                     static_cast<std::size_t>(ASN1_STRING_length(uri))});
+    if (identity) return *identity;
+  }
+  fail(ErrorCode::kDataLoss,
+       "the certificate in '{}' names no node of a job; make it with 'tersewire certs join'", file);
+}
+
+KeyAndCertificate make_authority(const std::string& job, std::chrono::hours valid) {
+  if (!is_job(job)) {
+    fail(ErrorCode::kInvalidArgument,
+         "'{}' is no name of a job; use 1 to {} letters a to z, digits and hyphens", job,
+         kMostJobChars);
+  }
+  const Key key = new_key();
+  const Certificate certificate =
+      new_certificate("tersewire " + job, key.get(), std::chrono::minutes(5), valid);
+  X509* const it = certificate.get();
+  check(X509_set_issuer_name(it, X509_get_subject_name(it)) == 1);
+  add_extension(it, it, NID_basic_constraints, "critical,CA:TRUE,pathlen:0");
+  add_extension(it, it, NID_key_usage, "critical,keyCertSign,cRLSign");
+  add_extension(it, it, NID_subject_key_identifier, "hash");
+  return {.key = pem_of_key(key.get()), .certificate = sign(it, key.get())};
+}
+
+KeyAndRequest make_request() {
+  const Key key = new_key();
+  const Request request(X509_REQ_new());
+  check(request && X509_REQ_set_version(request.get(), X509_REQ_VERSION_1) == 1 &&
+        X509_REQ_set_pubkey(request.get(), key.get()) == 1 &&
+        X509_REQ_sign(request.get(), key.get(), EVP_sha256()) > 0);
+  return {.key = pem_of_key(key.get()),
+          .request = pem_of([&](BIO* bio) { return PEM_write_bio_X509_REQ(bio, request.get()); })};
+}
+
+std::string certify(const KeyAndCertificate& authority, const std::string& request,
+                    const Identity& identity, std::chrono::seconds valid,
+                    std::chrono::seconds begins_ago) {
+  const Request asked(PEM_read_bio_X509_REQ(reading(request).get(), nullptr, nullptr, nullptr));
+  EVP_PKEY* const key = asked ? X509_REQ_get0_pubkey(asked.get()) : nullptr;
+  if (key == nullptr || EVP_PKEY_get_base_id(key) != EVP_PKEY_EC ||
+      X509_REQ_verify(asked.get(), key) != 1) {
+    fail(ErrorCode::kDataLoss,
+         "what asks for a certificate is no request, signed by the key that it names: {}; make it "
+         "with 'tersewire certs join'",
+         last_failure());
+  }
+  const Certificate issuer = read_certificate(authority.certificate, "the authority");
+  const Key issuer_key(
+      PEM_read_bio_PrivateKey(reading(authority.key).get(), nullptr, nullptr, nullptr));
+  check(issuer_key != nullptr);
+  const std::string uri = uri_of(identity);
+  const Certificate certificate = new_certificate(
+      identity.rank ? fmt::format("rank {}", *identity.rank) : "hub", key, begins_ago, valid);
+  X509* const it = certificate.get();
+  check(X509_set_issuer_name(it, X509_get_subject_name(issuer.get())) == 1);
+  add_extension(it, issuer.get(), NID_basic_constraints, "critical,CA:FALSE");
+  add_extension(it, issuer.get(), NID_key_usage, "critical,digitalSignature");
+  add_extension(it, issuer.get(), NID_ext_key_usage, identity.rank ? "clientAuth" : "serverAuth");
+  add_extension(it, issuer.get(), NID_subject_alt_name,
+                identity.rank ? "URI:" + uri : "URI:" + uri + ",DNS:" + hub_dns_name(identity.job));
+  return sign(it, issuer_key.get());
+}
+
+}  // namespace tersewire

@@ -1,0 +1,54 @@
+// Batches of records as gRPC's messages, without copying what is long.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <vector>
+
+#include "grpc_record.h"
+#include "tersewire/transport.h"
+
+namespace tersewire {
+
+// What HTTP/2 may have on its way in a stream: gRPC's own guesses begin at 64 KiB.
+inline constexpr int kLookaheadBytes = 4 << 20;
+
+class BatchWriter {
+ public:
+  explicit BatchWriter(bool secure) : secure_(secure) {}
+
+  // What a record's data may have; 0 where not even a head fits.
+  [[nodiscard]] std::size_t room() const {
+    const std::size_t left = kMostBatchBytes - bytes_;
+    return left > kRecordHeadBytes ? std::min(left - kRecordHeadBytes, kMostRecordBytes) : 0;
+  }
+  [[nodiscard]] bool empty() const { return bytes_ == 0; }
+
+  // A record whose data are copied.
+  void add(const RecordHead& head, ByteView data = {});
+  // One whose data are in `owner`, which is kept for as long as gRPC needs it.
+  void add(const RecordHead& head, ByteView data, SharedBytes owner);
+  // A record as it came; false where it has no room.
+  [[nodiscard]] bool forward(const grpc::Slice& record);
+
+  grpc::ByteBuffer finish();
+
+ private:
+  void close_copied();
+
+  bool secure_;
+  std::size_t bytes_ = 0;
+  Bytes copied_;  // what goes behind the slices
+  std::vector<grpc::Slice> slices_;
+};
+
+// gRPC writes what strangers do to its ports to the process's standard error. It does not, unless
+// the user asks for it (GRPC_VERBOSITY).
+void keep_grpc_quiet();
+
+// A gRPC message in one piece.
+grpc::Slice in_one_piece(const grpc::ByteBuffer& buffer);
+ByteView view_of(const grpc::Slice& slice);
+
+}  // namespace tersewire

@@ -1,0 +1,510 @@
+#include "grpc_end.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <algorithm>
+#include <random>
+
+#include "errors.h"
+#include "grpc_credentials.h"
+
+namespace tersewire {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kMethod = "/tersewire.Hub/Exchange";
+constexpr milliseconds kAliveEvery(250);
+// Between attempts to reach the hub.
+constexpr milliseconds kFirstPause(50);
+constexpr milliseconds kLongestPause(2000);
+constexpr milliseconds kLongestFarewell(2000);
+// A hub that says nothing for so long is dialled anew: it speaks four times a second.
+constexpr milliseconds kMostSilence(10000);
+// A thread that wakes so much later than it wanted was suspended.
+constexpr milliseconds kLate(1000);
+// What a peer may be told late that was taken, where more is waiting, and where not.
+constexpr std::uint64_t kTellEvery = kWindowBytes / 8;
+constexpr std::uint64_t kTellCaughtUp = kWindowBytes / 128;
+constexpr std::uint64_t kUnknownLongest = std::uint64_t{1} << 40;
+
+std::uint64_t random_number() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
+
+// Answers of a hub that would be the same the next time.
+bool is_final(grpc::StatusCode code) {
+  return code == grpc::StatusCode::PERMISSION_DENIED || code == grpc::StatusCode::ALREADY_EXISTS ||
+         code == grpc::StatusCode::FAILED_PRECONDITION ||
+         code == grpc::StatusCode::INVALID_ARGUMENT || code == grpc::StatusCode::UNIMPLEMENTED ||
+         code == grpc::StatusCode::RESOURCE_EXHAUSTED;
+}
+
+}  // namespace
+
+// One connection to the hub and the stream in it. Everything under the end's mutex but what gRPC
+// calls. It deletes itself when gRPC is done with it.
+class NodeStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  NodeStream(GrpcEnd& end, std::shared_ptr<grpc::Channel> channel)
+      : end_(end), channel_(std::move(channel)), stub_(channel_) {
+    stub_.PrepareBidiStreamingCall(&context_, kMethod, {}, this);
+  }
+
+  void OnReadDone(bool ok) override { end_.on_read(*this, incoming_, ok); }
+  void OnWriteDone(bool ok) override { end_.on_written(*this, ok); }
+  void OnDone(const grpc::Status& status) override {
+    end_.on_done(*this, status);
+    delete this;
+  }
+
+  void start() {
+    AddHold();  // write() is called from any thread
+    StartRead(&incoming_);
+    StartCall();
+  }
+  void read() { StartRead(&incoming_); }
+  void write(grpc::ByteBuffer batch) {
+    outgoing_ = std::move(batch);
+    StartWrite(&outgoing_);
+  }
+  // Nothing is written any more. Once.
+  void let_go() { RemoveHold(); }
+  void cancel() { context_.TryCancel(); }
+
+ private:
+  GrpcEnd& end_;
+  std::shared_ptr<grpc::Channel> channel_;
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer outgoing_;
+};
+
+GrpcEnd::GrpcEnd(const std::string& hub, int rank, int nodes, const GrpcSecurity& security,
+                 const WaitLimits& limits)
+    : hub_(hub),
+      rank_(rank),
+      security_(security),
+      secure_(!security.certificates.empty()),
+      limits_(limits),
+      incarnation_(random_number()),
+      peers_(static_cast<std::size_t>(nodes)),
+      longest_(kUnknownLongest) {
+  state_of(rank_).here = true;
+  thread_ = std::thread([this] { run(); });
+  std::unique_lock lock(mutex_);
+  try {
+    await_all(lock);
+  } catch (...) {
+    say_goodbye(lock);
+    throw;
+  }
+}
+
+GrpcEnd::~GrpcEnd() {
+  std::unique_lock lock(mutex_);
+  say_goodbye(lock);
+}
+
+void GrpcEnd::await_all(std::unique_lock<std::mutex>& lock) {
+  moved_.wait_for(lock, limits_.deadline, [&] { return joined_ || aborted_; });
+  if (refused_) throw Error(ErrorCode::kFailedPrecondition, *aborted_);
+  check_not_aborted();
+  if (joined_) return;
+  if (stream_ == nullptr || missing().empty()) {
+    fail(ErrorCode::kUnavailable,
+         "rank {} cannot reach the hub at {}: {}; look whether it runs there and speaks to who is "
+         "outside",
+         rank_, hub_, trouble_);
+  }
+  fail(ErrorCode::kDeadlineExceeded,
+       "rank {} has waited {} s at the hub for {}; look whether they were started", rank_,
+       std::chrono::duration_cast<std::chrono::seconds>(limits_.deadline).count(), missing());
+}
+
+std::string GrpcEnd::missing() const {
+  std::string ranks;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (peers_[static_cast<std::size_t>(rank)].here) continue;
+    ranks += fmt::format("{}{}", ranks.empty() ? "rank " : ", ", rank);
+  }
+  return ranks;
+}
+
+void GrpcEnd::check_not_aborted() const {
+  if (aborted_) throw Error(ErrorCode::kAborted, *aborted_);
+}
+
+void GrpcEnd::send(int to, SharedBytes bytes) {
+  const std::lock_guard lock(mutex_);
+  check_not_aborted();
+  if (to < 0 || to >= size()) {
+    fail(ErrorCode::kInvalidArgument, "rank {} cannot send to rank {}: the job has ranks 0 to {}",
+         rank_, to, size() - 1);
+  }
+  PeerState& peer = state_of(to);
+  if (peer.left) {
+    fail(ErrorCode::kUnavailable,
+         "rank {} has left the job, and rank {} goes on; let every rank end after the same step",
+         to, rank_);
+  }
+  sent_ += bytes->size();
+  if (to == rank_) return deliver({.from = rank_, .bytes = std::move(bytes), .own = true});
+  peer.sending.put(std::move(bytes));
+  pump();
+}
+
+void GrpcEnd::deliver(Incoming message) {
+  inbox_.push_back(std::move(message));
+  moved_.notify_one();
+}
+
+std::optional<Incoming> GrpcEnd::receive(milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  moved_.wait_for(lock, timeout, [&] { return !inbox_.empty() || aborted_; });
+  check_not_aborted();
+  if (inbox_.empty()) return std::nullopt;
+  Incoming message = std::move(inbox_.front());
+  inbox_.pop_front();
+  received_ += message.bytes->size();
+  if (message.from != rank_) {
+    PeerState& peer = state_of(message.from);
+    peer.receiving.took(message.bytes->size());
+    tell_taken(peer, inbox_.empty());
+    pump();
+  }
+  return message;
+}
+
+void GrpcEnd::tell_taken(PeerState& peer, bool caught_up) {
+  const std::uint64_t untold = peer.receiving.taken() - peer.told_taken;
+  if (untold >= (caught_up ? kTellCaughtUp : kTellEvery)) peer.owes_state = true;
+}
+
+void GrpcEnd::tell_all_states() {
+  for (PeerState& peer : peers_) {
+    if (peer.receiving.received() > peer.told_received ||
+        peer.receiving.taken() > peer.told_taken) {
+      peer.owes_state = true;
+    }
+  }
+}
+
+// Whether this was the first reason.
+bool GrpcEnd::end_with(const std::string& reason) noexcept {
+  if (aborted_) return false;
+  owes_abort_ = true;
+  try {
+    aborted_ = reason;
+  } catch (...) {
+    aborted_.emplace();  // out of memory for the sentence: the job still has to end
+  }
+  moved_.notify_all();
+  return true;
+}
+
+void GrpcEnd::abort(const std::string& reason) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!end_with(reason)) return;
+  try {
+    pump();
+  } catch (...) {
+    wake_.notify_all();  // tries again
+  }
+}
+
+Peer GrpcEnd::peer(int rank) const {
+  const std::lock_guard lock(mutex_);
+  check_not_aborted();
+  Peer peer;
+  if (rank == rank_) return peer;
+  const PeerState& state = peers_[static_cast<std::size_t>(rank)];
+  peer.heard = state.heard;
+  if (state.left) peer.gone = "has left the network";
+  peer.waiting = state.sending.waiting_bytes();
+  return peer;
+}
+
+// The thread: dials, and says what nobody else does.
+void GrpcEnd::run() {
+  for (std::unique_lock lock(mutex_); !stop_;) {
+    const Clock::time_point now = Clock::now();
+    // While this process was suspended it could hear nobody.
+    if (now - ticked_ > kAliveEvery + kLate) hub_heard_ += now - ticked_;
+    ticked_ = now;
+    try {
+      const bool leaves = goodbye_ == Goodbye::kSaid || goodbye_ == Goodbye::kHeard;
+      if (stream_ == nullptr && now >= dial_at_ && !leaves) dial();
+      if (stream_ != nullptr && now - std::max(hub_heard_, dialed_) > kMostSilence) {
+        stream_->cancel();
+      }
+      owes_alive_ = now - written_ >= kAliveEvery;
+      tell_all_states();
+      pump();
+    } catch (const std::exception& error) {
+      end_with(fmt::format("rank {}: {}", rank_, error.what()));
+    }
+    if (joined_ && !leaving_ && now - hub_heard_ > limits_.deadline) {
+      end_with(fmt::format("rank {} has lost the hub at {} for {:.3g} s: {}; look whether it runs",
+                           rank_, hub_, std::chrono::duration<double>(now - hub_heard_).count(),
+                           trouble_));
+    }
+    const auto next =
+        stream_ == nullptr ? std::min(dial_at_, now + kAliveEvery) : now + kAliveEvery;
+    wake_.wait_until(lock, next);
+  }
+}
+
+void GrpcEnd::dial() {
+  pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
+  dialed_ = Clock::now();
+  dial_at_ = dialed_ + pause_;
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each dial is a connection of its own
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetMaxReceiveMessageSize(kMostBatchBytes);
+  // A proxy is for what is outside.
+  if (is_loopback(hub_)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  const auto credentials = channel_credentials(security_, arguments);
+  stream_ = new NodeStream(*this, grpc::CreateCustomChannel(hub_, credentials, arguments));
+  ++streams_;
+  writing_ = false;
+  owes_hello_ = true;
+  owes_abort_ = aborted_.has_value();
+  for (PeerState& peer : peers_) {
+    peer.sending.rewind();
+    peer.owes_resume = true;
+  }
+  stream_->start();
+}
+
+void GrpcEnd::pump() {
+  if (stream_ == nullptr || writing_) return;
+  BatchWriter batch(secure_);
+  fill(batch);
+  if (batch.empty()) return;
+  writing_ = true;
+  written_ = Clock::now();
+  stream_->write(batch.finish());
+}
+
+void GrpcEnd::fill(BatchWriter& batch) {
+  add_signs(batch);
+  // Each peer has its turn, a record at a time.
+  for (int idle = 0; idle < size() && batch.room() > 0;) {
+    next_ = (next_ + 1) % size();
+    idle = add_data(batch, next_) ? 0 : idle + 1;
+  }
+}
+
+void GrpcEnd::add_signs(BatchWriter& batch) {
+  const auto own = static_cast<std::uint32_t>(rank_);
+  const auto say = [&](RecordKind kind, ByteView data = {}) {
+    batch.add({.kind = kind, .from = own, .to = kHubRank}, data);
+  };
+  if (std::exchange(owes_hello_, false)) {
+    say(RecordKind::kHello,
+        hello_data({.incarnation = incarnation_, .ranks = static_cast<std::uint32_t>(size())}));
+  }
+  if (std::exchange(owes_abort_, false)) {
+    const auto reason = std::as_bytes(std::span(*aborted_));
+    say(RecordKind::kAbort, reason.first(std::min(reason.size(), kMostReasonBytes)));
+  }
+  for (int rank = 0; rank < size() && batch.room() > 0; ++rank) {
+    PeerState& peer = state_of(rank);
+    if (rank == rank_ || !(peer.owes_state || peer.owes_resume)) continue;
+    batch.add(state_for(
+        rank, std::exchange(peer.owes_resume, false) ? RecordKind::kResume : RecordKind::kState));
+  }
+  if (goodbye_ == Goodbye::kOwed) {
+    goodbye_ = Goodbye::kSaid;
+    say(RecordKind::kGoodbye);
+  } else if (std::exchange(owes_alive_, false) && batch.empty()) {
+    say(RecordKind::kAlive);
+  }
+}
+
+RecordHead GrpcEnd::state_for(int to, RecordKind kind) {
+  PeerState& peer = state_of(to);
+  peer.owes_state = false;
+  peer.told_received = peer.receiving.received();
+  peer.told_taken = peer.receiving.taken();
+  return {.kind = kind,
+          .from = static_cast<std::uint32_t>(rank_),
+          .to = static_cast<std::uint32_t>(to),
+          .received = peer.told_received,
+          .taken = peer.told_taken};
+}
+
+bool GrpcEnd::add_data(BatchWriter& batch, int to) {
+  if (batch.room() == 0) return false;
+  auto chunk = state_of(to).sending.next(batch.room());
+  if (!chunk) return false;
+  RecordHead head = state_for(to, RecordKind::kData);
+  head.position = chunk->position;
+  head.total = chunk->message->size();
+  head.offset = chunk->offset;
+  const ByteView data = ByteView(*chunk->message).subspan(chunk->offset, chunk->bytes);
+  batch.add(head, data, std::move(chunk->message));
+  return true;
+}
+
+void GrpcEnd::on_written(NodeStream& stream, bool ok) {
+  const std::lock_guard lock(mutex_);
+  if (&stream != stream_) return;
+  writing_ = false;
+  if (leaving_) moved_.notify_all();
+  try {
+    if (ok) pump();
+  } catch (const std::exception& error) {
+    end_with(fmt::format("rank {}: {}", rank_, error.what()));
+  }
+}
+
+void GrpcEnd::on_read(NodeStream& stream, const grpc::ByteBuffer& batch, bool ok) {
+  const std::lock_guard lock(mutex_);
+  if (!ok) {
+    if (&stream == stream_) stream_ = nullptr;
+    return stream.let_go();
+  }
+  if (&stream != stream_) return stream.read();
+  hub_heard_ = Clock::now();
+  pause_ = milliseconds(0);
+  try {
+    const grpc::Slice bytes = in_one_piece(batch);
+    for (ByteView rest = view_of(bytes); !rest.empty();) take(take_record(rest, secure_));
+    pump();
+  } catch (const std::exception& error) {
+    end_with(fmt::format("what came to rank {}: {}", rank_, error.what()));
+    wake_.notify_all();
+  }
+  stream.read();
+}
+
+void GrpcEnd::take(const Record& record) {
+  const RecordHead& head = record.head;
+  if (head.kind == RecordKind::kRoster) {
+    return take_roster(parse_roster(record.data, peers_.size()));
+  }
+  if (head.kind == RecordKind::kAbort) {
+    end_with(std::string(reinterpret_cast<const char*>(record.data.data()), record.data.size()));
+    return;
+  }
+  if (head.kind > RecordKind::kResume || head.from >= peers_.size() ||
+      head.from == static_cast<std::uint32_t>(rank_) ||
+      head.to != static_cast<std::uint32_t>(rank_)) {
+    fail(ErrorCode::kDataLoss,
+         "a record of kind {} from rank {} to rank {} is not for it; run one version everywhere",
+         static_cast<unsigned>(head.kind), head.from, head.to);
+  }
+  const int from = static_cast<int>(head.from);
+  PeerState& peer = state_of(from);
+  with_context(
+      [&] { return fmt::format("from rank {}", from); },
+      [&] {
+        peer.heard = Clock::now();
+        peer.sending.hear(head.received, head.taken);
+        if (head.kind == RecordKind::kResume) {
+          peer.sending.rewind();
+          peer.owes_state = true;
+        }
+        if (head.kind != RecordKind::kData) return;
+        auto message = peer.receiving.add(record, longest_);
+        if (message && leaving_) {
+          peer.receiving.took(message->size());
+        } else if (message) {
+          deliver({.from = from, .bytes = std::make_shared<const Bytes>(std::move(*message))});
+        }
+        tell_taken(peer, false);
+      });
+  if (leaving_) moved_.notify_all();
+}
+
+void GrpcEnd::take_roster(const std::vector<std::uint32_t>& ages) {
+  for (int rank = 0; rank < size(); ++rank) {
+    const std::uint32_t age = ages[static_cast<std::size_t>(rank)];
+    PeerState& peer = state_of(rank);
+    if (rank == rank_ || age == kNotHere) continue;
+    peer.here = true;
+    if (age == kHasLeft) {
+      peer.left = true;
+      peer.sending.drop();
+    } else {
+      peer.heard = std::max(peer.heard, hub_heard_ - milliseconds(age));
+    }
+  }
+  if (!joined_) joined_ = missing().empty();
+  moved_.notify_all();
+}
+
+void GrpcEnd::on_done(NodeStream& stream, const grpc::Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (&stream == stream_) stream_ = nullptr;
+  const bool final = is_final(status.error_code());
+  if (!status.ok()) trouble_ = status.error_message();
+  if (goodbye_ == Goodbye::kSaid) {
+    goodbye_ = status.ok() || final ? Goodbye::kHeard : Goodbye::kOwed;
+  } else if (final) {
+    refused_ = !joined_;
+    end_with(fmt::format("the hub at {} refuses rank {}: {}", hub_, rank_, trouble_));
+  }
+  --streams_;
+  wake_.notify_all();
+  moved_.notify_all();
+}
+
+bool GrpcEnd::all_is_delivered() const {
+  return std::ranges::all_of(peers_,
+                             [](const PeerState& peer) { return peer.sending.is_delivered(); });
+}
+
+// Waits until the others have all, says so to the hub, and ends the stream and the thread.
+void GrpcEnd::say_goodbye(std::unique_lock<std::mutex>& lock) {
+  leaving_ = true;
+  for (const Incoming& message : inbox_) {
+    if (message.from != rank_) state_of(message.from).receiving.took(message.bytes->size());
+  }
+  inbox_.clear();
+  wake_.notify_all();
+  const milliseconds farewell = std::min(kLongestFarewell, limits_.deadline);
+  const auto is_told = [&] { return streams_ == 0 || (!owes_abort_ && !writing_); };
+  if (joined_ && !aborted_) {
+    moved_.wait_for(lock, limits_.deadline, [&] { return all_is_delivered() || aborted_; });
+  }
+  if (aborted_) moved_.wait_for(lock, farewell, is_told);
+  if (joined_ || stream_ != nullptr) {
+    goodbye_ = Goodbye::kOwed;
+    try {
+      pump();
+    } catch (const std::exception&) {
+      wake_.notify_all();  // tries again
+    }
+    moved_.wait_for(lock, farewell, [&] { return goodbye_ == Goodbye::kHeard; });
+  }
+  stop_ = true;
+  if (stream_ != nullptr) stream_->cancel();
+  wake_.notify_all();
+  moved_.wait(lock, [&] { return streams_ == 0; });
+  lock.unlock();
+  thread_.join();
+}
+
+std::unique_ptr<Transport> join_grpc_network(const std::string& hub, int rank, int nodes,
+                                             const GrpcSecurity& security,
+                                             const WaitLimits& limits) {
+  if (rank < 0 || rank >= nodes) {
+    fail(ErrorCode::kInvalidArgument, "there is no rank {} in a job of {} nodes; use 0 to {}", rank,
+         nodes, nodes - 1);
+  }
+  check_protected(hub, security);
+  keep_grpc_quiet();
+  grpc::ChannelArguments unused;
+  channel_credentials(security, unused);  // throws here rather than in the end's thread
+  return std::make_unique<GrpcEnd>(hub, rank, nodes, security, limits);
+}
+
+}  // namespace tersewire

@@ -1,0 +1,124 @@
+// A node's end of the transport grpc: what it sends to and receives from each peer, over whatever
+// stream to the hub there is at the time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "grpc_batch.h"
+#include "grpc_pair.h"
+#include "tersewire/grpc_network.h"
+
+namespace tersewire {
+
+class NodeStream;
+
+class GrpcEnd final : public Transport {
+ public:
+  // Waits until all ranks are there.
+  GrpcEnd(const std::string& hub, int rank, int nodes, const GrpcSecurity& security,
+          const WaitLimits& limits);
+  ~GrpcEnd() override;
+  GrpcEnd(const GrpcEnd&) = delete;
+  GrpcEnd& operator=(const GrpcEnd&) = delete;
+
+  [[nodiscard]] int rank() const noexcept override { return rank_; }
+  [[nodiscard]] int size() const noexcept override { return static_cast<int>(peers_.size()); }
+  void send(int to, SharedBytes bytes) override;
+  std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
+  void abort(const std::string& reason) noexcept override;
+  [[nodiscard]] Peer peer(int rank) const override;
+  void expect_at_most(std::size_t bytes) override { longest_ = bytes; }
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return sent_; }
+  [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return received_; }
+
+  // For the streams; gRPC's threads.
+  void on_read(NodeStream& stream, const grpc::ByteBuffer& batch, bool ok);
+  void on_written(NodeStream& stream, bool ok);
+  void on_done(NodeStream& stream, const grpc::Status& status);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct PeerState {
+    SendingSide sending;
+    ReceivingSide receiving;
+    // Of receiving, as the peer last heard it.
+    std::uint64_t told_received = 0;
+    std::uint64_t told_taken = 0;
+    bool owes_state = false;
+    bool owes_resume = false;
+    Clock::time_point heard = Clock::now();
+    bool here = false;
+    bool left = false;
+  };
+
+  // With the mutex held, unless said otherwise.
+  void run();  // without
+  void dial();
+  void pump();
+  void fill(BatchWriter& batch);
+  void add_signs(BatchWriter& batch);
+  [[nodiscard]] bool add_data(BatchWriter& batch, int to);
+  RecordHead state_for(int to, RecordKind kind);
+  void take(const Record& record);
+  void take_roster(const std::vector<std::uint32_t>& ages);
+  void deliver(Incoming message);
+  void tell_taken(PeerState& peer, bool caught_up);
+  void tell_all_states();
+  bool end_with(const std::string& reason) noexcept;
+  void check_not_aborted() const;
+  [[nodiscard]] PeerState& state_of(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] std::string missing() const;
+  void await_all(std::unique_lock<std::mutex>& lock);
+  void say_goodbye(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] bool all_is_delivered() const;
+
+  const std::string hub_;
+  const int rank_;
+  const GrpcSecurity security_;
+  const bool secure_;
+  const WaitLimits limits_;
+  const std::uint64_t incarnation_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable moved_;  // a message, the end of the job, a peer or a stream that changed
+  std::condition_variable wake_;   // the thread
+  std::vector<PeerState> peers_;   // by rank; this one's own is not used
+  std::deque<Incoming> inbox_;
+  std::optional<std::string> aborted_;
+  bool refused_ = false;  // by the hub, before all were here
+  bool joined_ = false;
+  bool leaving_ = false;
+  bool stop_ = false;
+
+  NodeStream* stream_ = nullptr;  // the one in use
+  int streams_ = 0;               // that gRPC is not done with
+  bool writing_ = false;
+  bool owes_hello_ = false;
+  bool owes_abort_ = false;
+  bool owes_alive_ = false;
+  enum class Goodbye { kNotYet, kOwed, kSaid, kHeard } goodbye_ = Goodbye::kNotYet;
+  int next_ = 0;  // whose turn it is to be sent to
+  Clock::time_point hub_heard_ = Clock::now();
+  Clock::time_point written_ = Clock::now();
+  Clock::time_point ticked_ = Clock::now();
+  Clock::time_point dialed_ = Clock::now();
+  Clock::time_point dial_at_ = Clock::now();
+  std::chrono::milliseconds pause_{0};  // before the next dial
+  std::string trouble_ = "it does not answer";
+
+  std::atomic<std::uint64_t> longest_;
+  std::atomic<std::uint64_t> sent_{0};
+  std::atomic<std::uint64_t> received_{0};
+  std::thread thread_;
+};
+
+}  // namespace tersewire

@@ -1,0 +1,357 @@
+#include "grpc_hub.h"
+
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+
+#include "errors.h"
+#include "grpc_credentials.h"
+#include "grpc_pair.h"
+
+namespace tersewire {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kMethod = "/tersewire.Hub/Exchange";
+constexpr milliseconds kRosterEvery(250);
+// For a hello, and for what is still being written to one who is to go.
+constexpr milliseconds kPatience(10000);
+constexpr milliseconds kHandshake(10000);
+// A window on its way, one that is sent again, and room for what is said beside them.
+constexpr std::size_t kMostQueuedBytes = 3 * kWindowBytes;
+
+}  // namespace
+
+// One node's stream, from its connection to its end. Everything under the hub's mutex but what gRPC
+// calls. It deletes itself when gRPC is done with it.
+class HubStream final : public grpc::ServerGenericBidiReactor {
+ public:
+  HubStream(GrpcHubServer& hub, grpc::GenericCallbackServerContext& context)
+      : hub_(hub), context_(context) {}
+
+  void OnReadDone(bool ok) override { hub_.on_read(*this, incoming, ok); }
+  void OnWriteDone(bool ok) override { hub_.on_written(*this, ok); }
+  void OnDone() override {
+    hub_.on_done(*this);
+    delete this;
+  }
+
+  void read() { StartRead(&incoming); }
+  void write(grpc::ByteBuffer batch) {
+    outgoing = std::move(batch);
+    writing = true;
+    StartWrite(&outgoing);
+  }
+  void cancel() { context_.TryCancel(); }
+  [[nodiscard]] std::shared_ptr<const grpc::AuthContext> peer() const {
+    return context_.auth_context();
+  }
+
+  grpc::ByteBuffer incoming;
+  grpc::ByteBuffer outgoing;
+  std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+  std::optional<std::uint32_t> rank;                        // once it has said hello
+  std::deque<std::pair<std::uint32_t, grpc::Slice>> queue;  // records by their sender
+  std::map<std::uint32_t, std::size_t> queued_bytes;
+  bool writing = false;
+  bool owes_roster = false;
+  bool owes_abort = false;
+  std::optional<grpc::Status> last;  // it is to end with this
+  bool finished = false;
+
+ private:
+  GrpcHubServer& hub_;
+  grpc::GenericCallbackServerContext& context_;
+};
+
+GrpcHubServer::GrpcHubServer(const std::string& address, int nodes, const GrpcSecurity& security)
+    : secure_(!security.certificates.empty()), job_(job_of(security)) {
+  if (nodes < 1) {
+    fail(ErrorCode::kInvalidArgument, "a hub for {} nodes has nothing to do; use at least 1",
+         nodes);
+  }
+  check_protected(address, security);
+  keep_grpc_quiet();
+  seats_.resize(static_cast<std::size_t>(nodes));
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(address, server_credentials(security), &port);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(kHandshake.count()));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 4);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.SetMaxReceiveMessageSize(kMostBatchBytes);
+  builder.RegisterCallbackGenericService(this);
+  server_ = builder.BuildAndStart();
+  if (!server_ || port == 0) {
+    fail(ErrorCode::kUnavailable,
+         "a hub cannot listen at '{}'; look whether another one does, or name another HOST:PORT",
+         address);
+  }
+  address_ = address.substr(0, address.rfind(':') + 1) + std::to_string(port);
+  ticker_ = std::thread([this] { tick(); });
+}
+
+GrpcHubServer::~GrpcHubServer() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  ticker_.join();
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+}
+
+bool GrpcHubServer::is_over() const {
+  const bool all_left = std::ranges::all_of(seats_, &Seat::left);
+  const bool nobody = std::ranges::none_of(seats_, [](const Seat& seat) { return seat.stream; });
+  return all_left || (aborted_ && nobody);
+}
+
+bool GrpcHubServer::wait(milliseconds timeout) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, timeout, [&] { return is_over(); });
+}
+
+std::string GrpcHubServer::aborted() const {
+  const std::lock_guard lock(mutex_);
+  return aborted_.value_or("");
+}
+
+grpc::ServerGenericBidiReactor* GrpcHubServer::CreateReactor(
+    grpc::GenericCallbackServerContext* context) {
+  auto* const stream = new HubStream(*this, *context);
+  const std::lock_guard lock(mutex_);
+  streams_.insert(stream);
+  if (context->method() != kMethod) {
+    finish(*stream, {grpc::StatusCode::UNIMPLEMENTED, "there is no such method"});
+  } else if (stop_) {
+    finish(*stream, {grpc::StatusCode::UNAVAILABLE, "the hub ends"});
+  } else {
+    stream->read();
+  }
+  return stream;
+}
+
+void GrpcHubServer::on_read(HubStream& stream, const grpc::ByteBuffer& batch, bool ok) {
+  const std::lock_guard lock(mutex_);
+  if (!ok) return finish(stream, grpc::Status::OK);
+  if (stream.last) return;
+  try {
+    const grpc::Slice bytes = in_one_piece(batch);
+    ByteView rest = view_of(bytes);
+    while (!rest.empty() && !stream.last) {
+      const std::size_t begin = bytes.size() - rest.size();
+      const Record record = take_record(rest, secure_);
+      const std::size_t end = bytes.size() - rest.size();
+      // A small record must not keep a large batch in memory.
+      const bool most = end - begin > bytes.size() / 2;
+      take(stream, record,
+           most ? bytes.sub(begin, end) : grpc::Slice(bytes.begin() + begin, end - begin));
+    }
+  } catch (const std::exception& error) {
+    finish(stream, {grpc::StatusCode::INVALID_ARGUMENT, error.what()});
+  }
+  if (!stream.last) stream.read();
+}
+
+void GrpcHubServer::take(HubStream& stream, const Record& record, const grpc::Slice& bytes) {
+  if (!stream.rank) return seat(stream, record);
+  if (record.head.from != *stream.rank) {
+    fail(ErrorCode::kDataLoss, "rank {} speaks for rank {}; run one version everywhere",
+         *stream.rank, record.head.from);
+  }
+  Seat& seat = seats_[*stream.rank];
+  seat.heard = Clock::now();
+  switch (record.head.kind) {
+    case RecordKind::kData:
+    case RecordKind::kState:
+    case RecordKind::kResume:
+      return relay(stream, record, bytes);
+    case RecordKind::kAlive:
+      return;
+    case RecordKind::kAbort:
+      if (aborted_) return;
+      aborted_ = std::string(reinterpret_cast<const char*>(record.data.data()),
+                             std::min(record.data.size(), kMostReasonBytes));
+      for (const Seat& other : seats_) {
+        if (other.stream == nullptr || other.stream == &stream) continue;
+        other.stream->owes_abort = true;
+        pump(*other.stream);
+      }
+      return;
+    case RecordKind::kGoodbye:
+      seat.left = true;
+      finish(stream, grpc::Status::OK);
+      return announce();
+    case RecordKind::kHello:
+    case RecordKind::kRoster:
+      fail(ErrorCode::kDataLoss, "rank {} says what no node says here; run one version everywhere",
+           *stream.rank);
+  }
+}
+
+void GrpcHubServer::seat(HubStream& stream, const Record& record) {
+  const std::uint32_t rank = record.head.from;
+  if (record.head.kind != RecordKind::kHello) {
+    fail(ErrorCode::kDataLoss, "a stream begins without a hello; run one version everywhere");
+  }
+  const Hello hello = parse_hello(record.data);
+  const auto refuse = [&](grpc::StatusCode code, const std::string& sentence) {
+    finish(stream, {code, sentence});
+  };
+  if (const auto why = objection(*stream.peer(), rank, job_)) {
+    return refuse(grpc::StatusCode::PERMISSION_DENIED, *why);
+  }
+  if (hello.ranks != seats_.size() || rank >= seats_.size()) {
+    return refuse(
+        grpc::StatusCode::FAILED_PRECONDITION,
+        fmt::format("rank {} of {} asks for a place, and the job has ranks 0 to {}; start "
+                    "hub and nodes for the same number of nodes",
+                    rank, hello.ranks, seats_.size() - 1));
+  }
+  Seat& seat = seats_[rank];
+  if (seat.left || (seat.incarnation && *seat.incarnation != hello.incarnation)) {
+    return refuse(
+        grpc::StatusCode::ALREADY_EXISTS,
+        fmt::format("another process is rank {} of this job; give each node a rank of its "
+                    "own, and start hub and nodes anew after one has died",
+                    rank));
+  }
+  if (seat.stream != nullptr) {
+    finish(*seat.stream, {grpc::StatusCode::CANCELLED, "the node has connected anew"});
+  }
+  // What it sent before comes again.
+  for (const Seat& other : seats_) {
+    if (other.stream == nullptr) continue;
+    std::erase_if(other.stream->queue, [&](const auto& queued) { return queued.first == rank; });
+    other.stream->queued_bytes.erase(rank);
+  }
+  stream.rank = rank;
+  stream.owes_abort = aborted_.has_value();
+  seat.incarnation = hello.incarnation;
+  seat.heard = Clock::now();
+  seat.stream = &stream;
+  announce();
+}
+
+void GrpcHubServer::relay(HubStream& stream, const Record& record, const grpc::Slice& bytes) {
+  const std::uint32_t to = record.head.to;
+  if (to >= seats_.size() || to == *stream.rank) {
+    fail(ErrorCode::kDataLoss,
+         "rank {} sends to rank {}, which is none; run one version everywhere", *stream.rank, to);
+  }
+  HubStream* const receiver = seats_[to].stream;
+  if (receiver == nullptr) return;
+  std::size_t& queued = receiver->queued_bytes[*stream.rank];
+  if (queued + bytes.size() > kMostQueuedBytes) {
+    fail(ErrorCode::kResourceExhausted,
+         "rank {} sends rank {} more than that has room for; run one version everywhere",
+         *stream.rank, to);
+  }
+  queued += bytes.size();
+  receiver->queue.emplace_back(*stream.rank, bytes);
+  pump(*receiver);
+}
+
+void GrpcHubServer::announce() {
+  for (const Seat& seat : seats_) {
+    if (seat.stream == nullptr) continue;
+    seat.stream->owes_roster = true;
+    pump(*seat.stream);
+  }
+  changed_.notify_all();
+}
+
+Bytes GrpcHubServer::roster() const {
+  std::vector<std::uint32_t> ages;
+  const Clock::time_point now = Clock::now();
+  for (const Seat& seat : seats_) {
+    const auto age = std::chrono::duration_cast<milliseconds>(now - seat.heard).count();
+    ages.push_back(seat.left ? kHasLeft
+                   : !seat.incarnation
+                       ? kNotHere
+                       : static_cast<std::uint32_t>(std::min<std::int64_t>(age, kLongestAge)));
+  }
+  return roster_data(ages);
+}
+
+void GrpcHubServer::pump(HubStream& stream) {
+  if (stream.writing || stream.last) return;
+  BatchWriter batch(secure_);
+  const auto head = [&](RecordKind kind) {
+    return RecordHead{.kind = kind, .from = kHubRank, .to = *stream.rank};
+  };
+  if (std::exchange(stream.owes_roster, false)) batch.add(head(RecordKind::kRoster), roster());
+  if (std::exchange(stream.owes_abort, false)) {
+    batch.add(head(RecordKind::kAbort), std::as_bytes(std::span(*aborted_)));
+  }
+  while (!stream.queue.empty() && batch.forward(stream.queue.front().second)) {
+    stream.queued_bytes[stream.queue.front().first] -= stream.queue.front().second.size();
+    stream.queue.pop_front();
+  }
+  if (!batch.empty()) stream.write(batch.finish());
+}
+
+void GrpcHubServer::on_written(HubStream& stream, bool ok) {
+  const std::lock_guard lock(mutex_);
+  stream.writing = false;
+  if (!ok && !stream.last) stream.last = grpc::Status::OK;
+  if (stream.last) return finish(stream, *stream.last);
+  pump(stream);
+}
+
+// gRPC wants no write to be on its way.
+void GrpcHubServer::finish(HubStream& stream, const grpc::Status& status) {
+  if (!stream.last) {
+    stream.last = status;
+    stream.since = Clock::now();
+  }
+  unseat(stream);
+  if (stream.writing || std::exchange(stream.finished, true)) return;
+  stream.Finish(*stream.last);
+}
+
+void GrpcHubServer::unseat(HubStream& stream) {
+  stream.queue.clear();
+  stream.queued_bytes.clear();
+  if (stream.rank && seats_[*stream.rank].stream == &stream) {
+    seats_[*stream.rank].stream = nullptr;
+    changed_.notify_all();
+  }
+}
+
+void GrpcHubServer::on_done(HubStream& stream) {
+  const std::lock_guard lock(mutex_);
+  unseat(stream);
+  streams_.erase(&stream);
+}
+
+void GrpcHubServer::tick() {
+  for (std::unique_lock lock(mutex_); !stop_;) {
+    changed_.wait_for(lock, kRosterEvery, [&] { return stop_; });
+    const Clock::time_point now = Clock::now();
+    for (HubStream* const stream : streams_) {
+      // Who does not say who it is, or does not take its end.
+      if ((!stream->rank || stream->last) && now - stream->since > kPatience) stream->cancel();
+    }
+    for (const Seat& seat : seats_) {
+      if (seat.stream == nullptr) continue;
+      seat.stream->owes_roster = true;
+      pump(*seat.stream);
+    }
+  }
+}
+
+GrpcHub::GrpcHub(const std::string& address, int nodes, const GrpcSecurity& security)
+    : server_(std::make_unique<GrpcHubServer>(address, nodes, security)) {}
+GrpcHub::~GrpcHub() = default;
+std::string GrpcHub::address() const { return server_->address(); }
+bool GrpcHub::wait(milliseconds timeout) const { return server_->wait(timeout); }
+std::string GrpcHub::aborted() const { return server_->aborted(); }
+
+}  // namespace tersewire

@@ -1,0 +1,79 @@
+// The hub's side of the transport grpc: who sits on which rank, and a stream of each.
+#pragma once
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/server.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "grpc_batch.h"
+#include "tersewire/grpc_network.h"
+
+namespace tersewire {
+
+class HubStream;
+
+class GrpcHubServer final : public grpc::CallbackGenericService {
+ public:
+  GrpcHubServer(const std::string& address, int nodes, const GrpcSecurity& security);
+  ~GrpcHubServer() override;
+
+  [[nodiscard]] const std::string& address() const { return address_; }
+  [[nodiscard]] bool wait(std::chrono::milliseconds timeout) const;
+  [[nodiscard]] std::string aborted() const;
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override;
+
+  // For the streams; gRPC's threads.
+  void on_read(HubStream& stream, const grpc::ByteBuffer& batch, bool ok);
+  void on_written(HubStream& stream, bool ok);
+  void on_done(HubStream& stream);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // A rank.
+  struct Seat {
+    std::optional<std::uint64_t> incarnation;  // of who has come
+    Clock::time_point heard{};
+    HubStream* stream = nullptr;
+    bool left = false;
+  };
+
+  // All with the mutex held.
+  void take(HubStream& stream, const Record& record, const grpc::Slice& bytes);
+  void seat(HubStream& stream, const Record& record);
+  void relay(HubStream& stream, const Record& record, const grpc::Slice& bytes);
+  void pump(HubStream& stream);
+  void announce();
+  void unseat(HubStream& stream);
+  void finish(HubStream& stream, const grpc::Status& status);
+  [[nodiscard]] Bytes roster() const;
+  [[nodiscard]] bool is_over() const;
+
+  void tick();
+
+  bool secure_;
+  std::string job_;  // of the certificates
+  std::string address_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::vector<Seat> seats_;  // by rank
+  std::set<HubStream*> streams_;
+  std::optional<std::string> aborted_;
+  bool stop_ = false;
+  std::unique_ptr<grpc::Server> server_;
+  std::thread ticker_;
+};
+
+}  // namespace tersewire

@@ -1,0 +1,80 @@
+// Records, as nodes and hub of the transport grpc exchange them (spec/relay-format.md). No gRPC
+// here.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tersewire/bytes.h"
+
+namespace tersewire {
+
+enum class RecordKind : std::uint8_t {
+  kData = 0,
+  kState = 1,
+  kResume = 2,
+  kHello = 3,
+  kRoster = 4,
+  kAlive = 5,
+  kAbort = 6,
+  kGoodbye = 7,
+};
+
+inline constexpr std::uint32_t kHubRank = 0xffffffff;
+inline constexpr std::uint32_t kGeneration = 1;
+inline constexpr std::size_t kRecordHeadBytes = 64;
+inline constexpr std::size_t kMostRecordBytes = std::size_t{1} << 18;
+inline constexpr std::size_t kMostBatchBytes = std::size_t{1} << 19;
+inline constexpr std::size_t kMostReasonBytes = std::size_t{1} << 14;
+
+// As it lies on the wire.
+struct RecordHead {
+  std::uint8_t version = 1;
+  RecordKind kind = RecordKind::kAlive;
+  std::uint16_t reserved = 0;
+  std::uint32_t generation = kGeneration;
+  std::uint32_t from = kHubRank;
+  std::uint32_t to = kHubRank;
+  std::uint32_t bytes = 0;
+  std::uint32_t checksum = 0;
+  std::uint64_t position = 0;
+  std::uint64_t total = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t received = 0;
+  std::uint64_t taken = 0;
+};
+static_assert(sizeof(RecordHead) == kRecordHeadBytes);
+
+struct Record {
+  RecordHead head;
+  ByteView data;
+};
+
+// The head of a record with this data, its `bytes` and `checksum` set; `secure`: over TLS.
+RecordHead sealed(RecordHead head, ByteView data, bool secure);
+
+// Takes the first record off a batch. Throws kDataLoss for what is none; the batch is then of no
+// further use. Cost: a checksum where not `secure`.
+Record take_record(ByteView& batch, bool secure);
+
+// What a hello says.
+struct Hello {
+  std::uint64_t incarnation = 0;
+  std::uint32_t ranks = 0;
+};
+Bytes hello_data(const Hello& hello);
+// Throws kDataLoss.
+Hello parse_hello(ByteView data);
+
+// What a roster says of a rank: milliseconds since the hub heard it, at most kLongestAge, or one of
+// these.
+inline constexpr std::uint32_t kNotHere = 0xffffffff;
+inline constexpr std::uint32_t kHasLeft = 0xfffffffe;
+inline constexpr std::uint32_t kLongestAge = 0xfffffffd;
+Bytes roster_data(const std::vector<std::uint32_t>& ages);
+// Throws kDataLoss where there are not as many as ranks.
+std::vector<std::uint32_t> parse_roster(ByteView data, std::size_t ranks);
+
+}  // namespace tersewire

@@ -1,0 +1,255 @@
+// The transport grpc over loopback: threads as ranks, a hub, and a proxy that cuts connections at
+// every kind of place.
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "cutting_proxy.h"
+#include "expect_error.h"
+#include "grpc_pair.h"
+#include "tersewire/grpc_network.h"
+#include "transport_cases.h"
+
+namespace tersewire {
+namespace {
+
+using transport_cases::message;
+using transport_cases::pattern;
+using transport_cases::same;
+
+int port_of(const std::string& address) {
+  return std::stoi(address.substr(address.rfind(':') + 1));
+}
+
+// Ends by rank; each joins through its own address.
+std::vector<std::unique_ptr<Transport>> join_all(const std::vector<std::string>& addresses,
+                                                 const WaitLimits& limits = {.deadline = 30s}) {
+  const int ranks = static_cast<int>(addresses.size());
+  std::vector<std::unique_ptr<Transport>> ends(addresses.size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto place = static_cast<std::size_t>(rank);
+      ends[place] = join_grpc_network(addresses[place], rank, ranks, {}, limits);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+// In their own threads: an end that goes waits for the others to have what it sent.
+void end_all(std::vector<std::unique_ptr<Transport>>& ends) {
+  std::vector<std::thread> threads;
+  for (auto& end : ends) threads.emplace_back([&end] { end.reset(); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+class GrpcCases : public testing::TestWithParam<TransportCase> {};
+
+TEST_P(GrpcCases, ForEveryNumberOfRanks) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    SCOPED_TRACE(ranks);
+    const GrpcHub hub("127.0.0.1:0", ranks);
+    auto ends = join_all(std::vector(static_cast<std::size_t>(ranks), hub.address()));
+    run_on_all(ends, GetParam());
+    end_all(ends);
+    EXPECT_TRUE(hub.wait(30s));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transport, GrpcCases, testing::ValuesIn(kTransportCases), case_name);
+
+// Two ranks, each behind a proxy of its own.
+struct Cuttable {
+  explicit Cuttable(const WaitLimits& limits = {.deadline = 60s})
+      : ends(join_all({proxies[0].address(), proxies[1].address()}, limits)) {}
+  ~Cuttable() { end_all(ends); }
+
+  GrpcHub hub{"127.0.0.1:0", 2};
+  std::array<CuttingProxy, 2> proxies{CuttingProxy(port_of(hub.address())),
+                                      CuttingProxy(port_of(hub.address()))};
+  std::vector<std::unique_ptr<Transport>> ends;
+};
+
+// Messages of all sizes go both ways, while whoever `disturb` cuts.
+void exchange_and_check(Cuttable& network, int messages, std::size_t largest,
+                        const std::function<void(int sent)>& disturb) {
+  const auto size_of = [&](int i) {
+    return static_cast<std::size_t>(i) * 7919 * 13 % (i % 8 == 0 ? largest : 3000);
+  };
+  const auto run = [&](std::size_t rank) {
+    Transport& end = *network.ends[rank];
+    int received = 0;
+    const auto receive_one = [&] {
+      const auto incoming = end.receive(60s);
+      ASSERT_TRUE(incoming);
+      const int i = received++;
+      EXPECT_TRUE(same(incoming->bytes, pattern(size_of(i), static_cast<std::uint64_t>(i)))) << i;
+    };
+    for (int i = 0; i < messages; ++i) {
+      end.send(1 - static_cast<int>(rank), pattern(size_of(i), static_cast<std::uint64_t>(i)));
+      if (rank == 0) disturb(i);
+      if (i >= 16) receive_one();
+    }
+    while (received < messages && !testing::Test::HasFailure()) receive_one();
+    EXPECT_FALSE(end.receive(0ms));
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+}
+
+TEST(GrpcReconnection, LosesAndRepeatsNothingWhereverItIsCut) {
+  Cuttable network;
+  std::uint64_t cut = 1;
+  exchange_and_check(network, 400, 300000, [&](int sent) {
+    if (sent % 20 != 10) return;
+    // The connections that follow are cut at places of all sizes: in a handshake, a head, a chunk.
+    CuttingProxy& proxy = network.proxies.at(static_cast<std::size_t>(sent / 20 % 2));
+    proxy.cut_next_after(cut);
+    cut = cut * 5 / 2 + 7;
+    if (cut > 3000000) cut = 1;
+    proxy.cut();
+  });
+  EXPECT_GT(network.proxies[0].connections(), 8);
+  EXPECT_GT(network.proxies[1].connections(), 8);
+}
+
+TEST(GrpcReconnection, BothMayBreakAtOnce) {
+  Cuttable network;
+  exchange_and_check(network, 200, 2000000, [&](int sent) {
+    if (sent % 40 != 20) return;
+    for (CuttingProxy& proxy : network.proxies) proxy.cut();
+  });
+}
+
+TEST(GrpcReconnection, GoesOnWhenTheNetworkIsThereAgain) {
+  Cuttable network;
+  CuttingProxy& proxy = network.proxies[0];
+  proxy.refuse(true);
+  proxy.cut();
+  network.ends[0]->send(1, pattern(100000, 1));
+  network.ends[1]->send(0, pattern(200000, 2));
+  EXPECT_FALSE(network.ends[1]->receive(700ms));
+  proxy.refuse(false);
+  const auto first = network.ends[1]->receive(60s);
+  const auto second = network.ends[0]->receive(60s);
+  ASSERT_TRUE(first && second);
+  EXPECT_TRUE(same(first->bytes, pattern(100000, 1)));
+  EXPECT_TRUE(same(second->bytes, pattern(200000, 2)));
+}
+
+TEST(GrpcReconnection, EndsTheJobWhereTheHubStaysAway) {
+  Cuttable network({.deadline = 2s});
+  for (CuttingProxy& proxy : network.proxies) {
+    proxy.refuse(true);
+    proxy.cut();
+  }
+  expect_error(ErrorCode::kAborted, "has lost the hub at", [&] { network.ends[0]->receive(30s); });
+  expect_error(ErrorCode::kAborted, "has lost the hub at", [&] { network.ends[1]->receive(30s); });
+}
+
+TEST(GrpcReconnection, AbortIsToldWhenTheNetworkIsThereAgain) {
+  Cuttable network;
+  network.proxies[0].refuse(true);
+  network.proxies[0].cut();
+  network.ends[0]->abort("rank 0 gave up");
+  EXPECT_FALSE(network.ends[1]->receive(300ms));
+  network.proxies[0].refuse(false);
+  expect_error(ErrorCode::kAborted, "rank 0 gave up", [&] { network.ends[1]->receive(30s); });
+}
+
+// What a peer does not take is held where it was sent, and the hub holds no more than a window.
+TEST(GrpcTransport, HoldsBackWhatIsNotTaken) {
+  const GrpcHub hub("127.0.0.1:0", 2);
+  auto ends = join_all({hub.address(), hub.address()});
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  for (int i = 0; i < 40; ++i) ends[0]->send(1, message(kBytes, i));
+  std::this_thread::sleep_for(500ms);
+  EXPECT_EQ(ends[0]->peer(1).waiting, 40 * kBytes);
+  for (int i = 0; i < 40; ++i) {
+    const auto incoming = ends[1]->receive(30s);
+    ASSERT_TRUE(incoming);
+    EXPECT_TRUE(same(incoming->bytes, message(kBytes, i)));
+  }
+  while (ends[0]->peer(1).waiting > 0) std::this_thread::sleep_for(1ms);
+  end_all(ends);
+}
+
+TEST(GrpcTransport, DeliversWhatWasSentBeforeItsSenderLeft) {
+  const GrpcHub hub("127.0.0.1:0", 2);
+  auto ends = join_all({hub.address(), hub.address()});
+  constexpr std::size_t kBytes = std::size_t{30} << 20;
+  ends[0]->send(1, message(kBytes, 5));
+  auto leaving = std::async(std::launch::async, [&] { ends[0].reset(); });
+  const auto incoming = ends[1]->receive(30s);
+  ASSERT_TRUE(incoming);
+  EXPECT_TRUE(same(incoming->bytes, message(kBytes, 5)));
+  leaving.get();
+  while (!ends[1]->peer(0).gone) std::this_thread::sleep_for(1ms);
+  EXPECT_FALSE(ends[1]->receive(0ms));
+  expect_error(ErrorCode::kUnavailable, "rank 0 has left",
+               [&] { ends[1]->send(0, message(1, 1)); });
+}
+
+TEST(GrpcTransport, SaysThatItsNodeIsAlive) {
+  const GrpcHub hub("127.0.0.1:0", 2);
+  auto ends = join_all({hub.address(), hub.address()});
+  const auto first = ends[0]->peer(1).heard;
+  while (ends[0]->peer(1).heard <= first) std::this_thread::sleep_for(10ms);
+  EXPECT_FALSE(ends[0]->receive(0ms));
+  end_all(ends);
+}
+
+TEST(GrpcTransport, RefusesAMessageAboveTheLongest) {
+  const GrpcHub hub("127.0.0.1:0", 2);
+  auto ends = join_all({hub.address(), hub.address()});
+  ends[1]->expect_at_most(100);
+  ends[0]->send(1, message(100, 1));
+  EXPECT_TRUE(ends[1]->receive(30s));
+  ends[0]->send(1, message(101, 1));
+  expect_error(ErrorCode::kAborted, "from rank 0: it announces 101 bytes",
+               [&] { ends[1]->receive(30s); });
+  expect_error(ErrorCode::kAborted, "from rank 0: it announces 101 bytes",
+               [&] { ends[0]->receive(30s); });
+  end_all(ends);
+}
+
+TEST(GrpcTransport, SaysWhoIsMissing) {
+  const GrpcHub hub("127.0.0.1:0", 3);
+  expect_error(ErrorCode::kDeadlineExceeded, "rank 0 has waited 1 s at the hub for rank 1, 2",
+               [&] { join_grpc_network(hub.address(), 0, 3, {}, {.deadline = 1s}); });
+}
+
+TEST(GrpcTransport, RefusesASecondProcessOfARank) {
+  const GrpcHub hub("127.0.0.1:0", 2);
+  auto ends = join_all({hub.address(), hub.address()});
+  expect_error(ErrorCode::kFailedPrecondition, "another process is rank 1",
+               [&] { join_grpc_network(hub.address(), 1, 2, {}, {.deadline = 10s}); });
+  ends[0]->send(1, message(3, 3));
+  EXPECT_TRUE(ends[1]->receive(30s));
+  end_all(ends);
+}
+
+TEST(GrpcTransport, RefusesWhatMakesNoSense) {
+  const GrpcHub hub("127.0.0.1:0", 2);
+  expect_error(ErrorCode::kInvalidArgument, "no rank 2 in a job of 2",
+               [&] { join_grpc_network(hub.address(), 2, 2); });
+  expect_error(ErrorCode::kFailedPrecondition, "the job has ranks 0 to 1",
+               [&] { join_grpc_network(hub.address(), 2, 3, {}, {.deadline = 10s}); });
+  expect_error(ErrorCode::kInvalidArgument, "a hub for 0 nodes", [] { GrpcHub("127.0.0.1:0", 0); });
+  expect_error(ErrorCode::kUnavailable, "cannot listen at", [&] { GrpcHub(hub.address(), 2); });
+  expect_error(ErrorCode::kInvalidArgument, "not on this machine's loopback",
+               [] { GrpcHub("0.0.0.0:0", 2); });
+  expect_error(ErrorCode::kInvalidArgument, "not on this machine's loopback",
+               [] { join_grpc_network("10.0.0.1:5000", 0, 2); });
+  expect_error(ErrorCode::kInvalidArgument, "write HOST:PORT", [] { GrpcHub("localhost", 2); });
+  expect_error(ErrorCode::kUnavailable, "cannot reach the hub at 127.0.0.1:1",
+               [] { join_grpc_network("127.0.0.1:1", 0, 2, {}, {.deadline = 1s}); });
+  expect_error(ErrorCode::kNotFound, "certificate.pem", [&] {
+    join_grpc_network(hub.address(), 0, 2, {.certificates = "/nowhere", .insecure = false});
+  });
+}
+
+}  // namespace
+}  // namespace tersewire
