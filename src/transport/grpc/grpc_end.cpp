@@ -45,7 +45,7 @@ bool is_final(grpc::StatusCode code) {
 }  // namespace
 
 // One connection to the hub and the stream in it. Everything under the end's mutex but what gRPC
-// calls. It deletes itself when gRPC is done with it.
+// calls. Nothing of it may go in a thread of gRPC's, which the last channel to go waits for.
 class NodeStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   NodeStream(GrpcEnd& end, std::shared_ptr<grpc::Channel> channel)
@@ -55,10 +55,7 @@ class NodeStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
 
   void OnReadDone(bool ok) override { end_.on_read(*this, incoming_, ok); }
   void OnWriteDone(bool ok) override { end_.on_written(*this, ok); }
-  void OnDone(const grpc::Status& status) override {
-    end_.on_done(*this, status);
-    delete this;
-  }
+  void OnDone(const grpc::Status& status) override { end_.on_done(*this, status); }
 
   void start() {
     AddHold();  // write() is called from any thread
@@ -255,6 +252,10 @@ void GrpcEnd::run() {
     const auto next =
         stream_ == nullptr ? std::min(dial_at_, now + kAliveEvery) : now + kAliveEvery;
     wake_.wait_until(lock, next);
+    auto finished = std::exchange(finished_, {});
+    lock.unlock();  // what goes may wait for gRPC's threads, and they for the mutex
+    finished.clear();
+    lock.lock();
   }
 }
 
@@ -453,6 +454,7 @@ void GrpcEnd::on_done(NodeStream& stream, const grpc::Status& status) {
     end_with(fmt::format("the hub at {} refuses rank {}: {}", hub_, rank_, trouble_));
   }
   --streams_;
+  finished_.emplace_back(&stream);
   wake_.notify_all();
   moved_.notify_all();
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -101,6 +102,7 @@ class GrpcEnd final : public Transport {
 
   NodeStream* stream_ = nullptr;  // the one in use
   int streams_ = 0;               // that gRPC is not done with
+  std::vector<std::unique_ptr<NodeStream>> finished_;
   bool writing_ = false;
   bool owes_hello_ = false;
   bool owes_abort_ = false;
