@@ -6,50 +6,17 @@
 
 #include <chrono>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <future>
-#include <random>
 #include <thread>
 
-#include "certificates.h"
 #include "tersewire/grpc_network.h"
+#include "tests/grpc_certificates.h"
 
 namespace tersewire {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
-
-// A job's certificates in a directory that goes with this.
-class Certificates {
- public:
-  Certificates() {
-    const KeyAndCertificate authority = make_authority("speed", 24h);
-    for (const auto& [name, rank] :
-         {std::pair<std::string, std::optional<std::uint32_t>>{"hub", {}}, {"0", 0}, {"1", 1}}) {
-      const KeyAndRequest asked = make_request();
-      std::filesystem::create_directories(root_ / name);
-      const auto write = [&](const char* file, const std::string& text) {
-        std::ofstream(root_ / name / file) << text;
-      };
-      write("key.pem", asked.key);
-      write("certificate.pem", certify(authority, asked.request, {"speed", rank}, 1h));
-      write("authority.pem", authority.certificate);
-    }
-  }
-  ~Certificates() { std::filesystem::remove_all(root_); }
-  Certificates(const Certificates&) = delete;
-  Certificates& operator=(const Certificates&) = delete;
-
-  [[nodiscard]] GrpcSecurity of(const std::string& name) const {
-    return {.certificates = (root_ / name).string(), .insecure = false};
-  }
-
- private:
-  std::filesystem::path root_ =
-      std::filesystem::temp_directory_path() / fmt::format("grpc_speed.{}", std::random_device()());
-};
 
 void receive(Transport& end, int messages) {
   for (int i = 0; i < messages; ++i) {
@@ -83,14 +50,15 @@ double seconds_of(Transport& first, Transport& second, int messages, std::size_t
 }
 
 void measure(bool tls) {
-  const Certificates certificates;
-  const auto security = [&](const char* name) {
-    return tls ? certificates.of(name) : GrpcSecurity{};
+  TestCertificates certificates("speed");
+  const auto security = [&](std::optional<std::uint32_t> rank) {
+    return tls ? certificates.of(rank) : GrpcSecurity{};
   };
-  const GrpcHub hub("127.0.0.1:0", 2, security("hub"));
+  const GrpcSecurity of_second = security(1);
+  const GrpcHub hub("127.0.0.1:0", 2, security(std::nullopt));
   auto joining = std::async(std::launch::async,
-                            [&] { return join_grpc_network(hub.address(), 1, 2, security("1")); });
-  auto first = join_grpc_network(hub.address(), 0, 2, security("0"));
+                            [&] { return join_grpc_network(hub.address(), 1, 2, of_second); });
+  auto first = join_grpc_network(hub.address(), 0, 2, security(0));
   auto second = joining.get();
   for (int round = 0; round < 3; ++round) {
     constexpr int kLarge = 64;

@@ -1,0 +1,55 @@
+// Certificates of a job, in directories that go with this object.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "certificates.h"
+#include "tersewire/grpc_network.h"
+
+namespace tersewire {
+
+class TestCertificates {
+ public:
+  explicit TestCertificates(const std::string& job)
+      : job_(job), authority_(make_authority(job, std::chrono::hours(24))) {}
+  ~TestCertificates() { std::filesystem::remove_all(root_); }
+  TestCertificates(const TestCertificates&) = delete;
+  TestCertificates& operator=(const TestCertificates&) = delete;
+
+  [[nodiscard]] const KeyAndCertificate& authority() const { return authority_; }
+
+  // A directory with a new certificate of this authority for a rank, or the hub.
+  [[nodiscard]] GrpcSecurity of(std::optional<std::uint32_t> rank,
+                                std::chrono::seconds valid = std::chrono::hours(1)) {
+    return of({job_, rank}, authority_.certificate, valid);
+  }
+  // One that trusts another authority.
+  [[nodiscard]] GrpcSecurity of(const Identity& identity, const std::string& trusted,
+                                std::chrono::seconds valid = std::chrono::hours(1)) {
+    const auto directory = root_ / std::to_string(++made_);
+    std::filesystem::create_directories(directory);
+    const KeyAndRequest asked = make_request();
+    const auto write = [&](const char* name, const std::string& text) {
+      std::ofstream(directory / name) << text;
+    };
+    write("key.pem", asked.key);
+    write("certificate.pem",
+          certify(authority_, asked.request, identity, valid, std::chrono::hours(2)));
+    write("authority.pem", trusted);
+    return {.certificates = directory.string(), .insecure = false};
+  }
+
+ private:
+  std::string job_;
+  KeyAndCertificate authority_;
+  int made_ = 0;
+  std::filesystem::path root_ = std::filesystem::temp_directory_path() /
+                                ("grpc_certificates." + std::to_string(std::random_device()()));
+};
+
+}  // namespace tersewire
