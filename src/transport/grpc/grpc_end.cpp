@@ -111,7 +111,7 @@ void GrpcEnd::await_all(std::unique_lock<std::mutex>& lock) {
   if (refused_) throw Error(ErrorCode::kFailedPrecondition, *aborted_);
   check_not_aborted();
   if (joined_) return;
-  if (stream_ == nullptr || missing().empty()) {
+  if (!answered_) {
     fail(ErrorCode::kUnavailable,
          "rank {} cannot reach the hub at {}: {}; look whether it runs there and speaks to who is "
          "outside",
@@ -426,6 +426,7 @@ void GrpcEnd::take(const Record& record) {
 }
 
 void GrpcEnd::take_roster(const std::vector<std::uint32_t>& ages) {
+  answered_ = true;
   for (int rank = 0; rank < size(); ++rank) {
     const std::uint32_t age = ages[static_cast<std::size_t>(rank)];
     PeerState& peer = state_of(rank);
@@ -478,7 +479,7 @@ void GrpcEnd::say_goodbye(std::unique_lock<std::mutex>& lock) {
     moved_.wait_for(lock, limits_.deadline, [&] { return all_is_delivered() || aborted_; });
   }
   if (aborted_) moved_.wait_for(lock, farewell, is_told);
-  if (joined_ || stream_ != nullptr) {
+  if (answered_) {
     goodbye_ = Goodbye::kOwed;
     try {
       pump();
