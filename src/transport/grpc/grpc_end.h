@@ -95,7 +95,7 @@ class GrpcEnd final : public Transport {
   std::vector<PeerState> peers_;   // by rank; this one's own is not used
   std::deque<Incoming> inbox_;
   std::optional<std::string> aborted_;
-  bool refused_ = false;  // by the hub, before all were here
+  bool refused_ = false;   // by the hub, before all were here
   bool answered_ = false;  // the hub has
   bool joined_ = false;
   bool leaving_ = false;
