@@ -30,6 +30,13 @@ inline constexpr auto kDataBytes = [] {
   return bytes;
 }();
 
+// The same for two values, by their four bits of tags: for a table lookup of 16 bytes.
+inline constexpr auto kDataBytesOfTwo = [] {
+  ByteShuffle bytes{};
+  for (std::size_t tags = 0; tags < bytes.size(); ++tags) bytes[tags] = kDataBytes[tags];
+  return bytes;
+}();
+
 // From four 32-bit lanes, with data in their low bytes, to bytes in a row.
 inline constexpr auto kGather = [] {
   ByteShuffles shuffles{};

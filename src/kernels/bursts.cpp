@@ -17,10 +17,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace tersewire::kernels::HWY_NAMESPACE {
 
-// Values that are classified at once, and then moved together or apart.
+// Values that are classified at once, and then moved together.
 constexpr std::size_t kBlockBursts = 4;
 constexpr std::size_t kBlockElems = kBlockBursts * kBurstElems;
-constexpr std::size_t kMaxBlockBytes = kBlockBursts * kMaxBurstBytes;
 
 #if HWY_TARGET != HWY_SCALAR
 namespace hn = hwy::HWY_NAMESPACE;
@@ -191,75 +190,86 @@ std::uint8_t* encode_blocks(const float* input, float* residual, std::size_t blo
   return out;
 }
 
-// Reads 16 bytes.
-HWY_INLINE const std::uint8_t* scatter(const std::uint8_t* in, std::uint8_t tags,
-                                       std::int32_t* lanes) {
-  const Bytes16 d;
-  const auto data = hn::TableLookupBytesOr0(hn::LoadU(d, in), hn::Load(d, kScatter[tags].data()));
-  hn::Store(hn::BitCast(Lanes4(), data), Lanes4(), lanes);
-  return in + kDataBytes[tags];
+// A burst, or the half of one where vectors have four lanes.
+using BurstF = hn::CappedTag<float, kBurstElems>;
+using BurstI = hn::RebindToSigned<BurstF>;
+using BurstBytes = hn::Repartition<std::uint8_t, BurstI>;
+constexpr std::size_t kBurstLanes = hn::MaxLanes(BurstF());
+
+// The data of a vector's values in its lanes' highest bytes, and the bytes of kScatter that put
+// them there: those without a source are 0x80.
+struct Scattered {
+  hn::Vec<BurstI> data;
+  hn::Vec<BurstI> sources;
+};
+
+// Reads 16 bytes for four values, and moves on.
+HWY_INLINE Scattered scatter(const std::uint8_t*& in, const std::uint8_t* tags) {
+  const BurstBytes d;
+  auto data = hn::LoadDup128(d, in);
+  auto sources = hn::LoadDup128(d, kScatter[tags[0]].data());
+  in += kDataBytes[tags[0]];
+#if HWY_CAP_GE256
+  const Bytes16 half;
+  data = hn::Combine(d, hn::LoadU(half, in), hn::LowerHalf(half, data));
+  const auto upper = hn::Load(half, kScatter[tags[1]].data());
+  sources = hn::Combine(d, upper, hn::LowerHalf(half, sources));
+  in += kDataBytes[tags[1]];
+#endif
+  const BurstI i;
+  return {.data = hn::BitCast(i, hn::TableLookupBytesOr0(data, sources)),
+          .sources = hn::BitCast(i, sources)};
 }
 
-// Reads no more than kMaxBlockBytes of each stream.
-template <std::size_t kStreams>
-HWY_INLINE void read(const std::uint8_t** in, Block* blocks) {
-  for (std::size_t k = 0; k < kBlockBursts; ++k) {
-    for (std::size_t s = 0; s < kStreams; ++s) {
-      std::int32_t* lanes = blocks[s].data.data() + k * kBurstElems;
-      const std::uint8_t first = in[s][0];
-      const std::uint8_t second = in[s][1];
-      std::memcpy(blocks[s].tags.data() + k * kBurstTagBytes, in[s], kBurstTagBytes);
-      in[s] = scatter(in[s] + kBurstTagBytes, first, lanes);
-      in[s] = scatter(in[s], second, lanes + kElemsPerTagByte);
-    }
-  }
+// What the lanes say. Whether a byte has no source says what a value's tag is.
+HWY_INLINE hn::Vec<BurstF> dequantize(const Scattered& scattered, hn::Vec<BurstF> byte_scale) {
+  const BurstF f;
+  const BurstI i;
+  const auto lacks = [&](std::int32_t byte) HWY_ATTR {
+    return hn::RebindMask(f, hn::TestBit(scattered.sources, hn::Set(i, byte)));
+  };
+  const auto data = hn::BitCast(f, scattered.data);
+  const auto integer = hn::ConvertTo(f, hn::BitCast(i, hn::Abs(data)));
+  const auto scale = hn::IfThenElse(lacks(0x800000), byte_scale, hn::Set(f, 0x1p-31F));
+  // Adding 0 makes a -0 a +0.
+  const auto value = hn::Add(hn::CopySignToAbs(hn::Mul(integer, scale), data), hn::Zero(f));
+  return hn::IfThenElse(lacks(0x80), value, data);
 }
 
-// Calls take(e, values, has_nothing) for the vectors of a block.
-template <class Take>
-HWY_INLINE void dequantize(const Block& block, VecF byte_scale, const Take& take) {
-  const F f;
-  const I i;
-  for (std::size_t e = 0; e < kBlockElems; e += hn::Lanes(f)) {
-    const VecI data = hn::Load(i, block.data.data() + e);
-    const auto tag_bits = hn::LoadMaskBits(Halves(), block.tags.data() + e / kElemsPerTagByte);
-    const VecI halves = hn::BitCast(i, hn::VecFromMask(Halves(), tag_bits));
-    const auto is_wide = hn::RebindMask(f, hn::Eq(halves, hn::Set(i, kHighHalf)));
-    const auto is_float = hn::RebindMask(f, hn::Eq(halves, hn::Set(i, -1)));
-    const VecF v =
-        hn::ConvertTo(f, hn::And(data, hn::Set(i, std::numeric_limits<std::int32_t>::max())));
-    const VecF magnitude = hn::Mul(v, hn::IfThenElse(is_wide, hn::Set(f, 0x1p-31F), byte_scale));
-    // Adding 0 makes a -0 a +0.
-    const VecF value = hn::Add(hn::CopySignToAbs(magnitude, hn::BitCast(f, data)), hn::Zero(f));
-    take(e, hn::IfThenElse(is_float, hn::BitCast(f, data), value),
-         hn::RebindMask(f, hn::Eq(halves, hn::Zero(i))));
-  }
+HWY_INLINE hn::Mask<BurstF> has_nothing(const Scattered& scattered) {
+  const BurstI i;
+  return hn::RebindMask(BurstF(), hn::Lt(scattered.sources, hn::Zero(i)));
 }
 
-HWY_INLINE VecF byte_scale(BurstFormat format) {
+HWY_INLINE hn::Vec<BurstF> byte_scale(BurstFormat format) {
   const int below_one = format.bounded ? static_cast<int>(format.bound_bits) - 1 : 7;
-  return hn::Set(F(), std::ldexp(1.0F, -24 - below_one));  // data lie in the highest byte
+  return hn::Set(BurstF(), std::ldexp(1.0F, -24 - below_one));  // data lie in the highest byte
 }
 
-// Decodes blocks as long as n values hold one more and it can be read. Calls take(s, i, values,
-// has_nothing) for the vectors of stream s; returns how many values of each are done.
+// Decodes bursts as long as n values hold one more and it can be read: up to kMaxBurstBytes.
+// Calls take(s, i, values, scattered) for the vectors of stream s; returns how many values of each
+// are done.
 template <std::size_t kStreams, class Take>
-HWY_INLINE std::size_t decode_blocks(const std::uint8_t** in, const std::uint8_t* end,
-                                     BurstFormat format, std::size_t n, const Take& take) {
-  const VecF scale = byte_scale(format);
-  std::size_t at = 0;
-  while (at + kBlockElems <= n &&
-         static_cast<std::size_t>(end - in[kStreams - 1]) >= kMaxBlockBytes) {
-    std::array<Block, kStreams> blocks;
-    read<kStreams>(in, blocks.data());
+HWY_INLINE std::size_t decode_whole(const std::uint8_t** in, const std::uint8_t* end,
+                                    BurstFormat format, std::size_t n, const Take& take) {
+  const auto scale = byte_scale(format);
+  std::array<const std::uint8_t*, kStreams> at;
+  std::copy_n(in, kStreams, at.begin());
+  std::size_t done = 0;
+  for (; done + kBurstElems <= n &&
+         static_cast<std::size_t>(end - at[kStreams - 1]) >= kMaxBurstBytes;
+       done += kBurstElems) {
     for (std::size_t s = 0; s < kStreams; ++s) {
-      dequantize(blocks[s], scale, [&](std::size_t e, VecF value, hn::Mask<F> is_nothing) HWY_ATTR {
-        take(s, at + e, value, is_nothing);
-      });
+      const std::uint8_t* tags = at[s];
+      at[s] += kBurstTagBytes;
+      for (std::size_t e = 0; e < kBurstElems; e += kBurstLanes) {
+        const Scattered scattered = scatter(at[s], tags + e / kElemsPerTagByte);
+        take(s, done + e, dequantize(scattered, scale), scattered);
+      }
     }
-    at += kBlockElems;
   }
-  return at;
+  std::ranges::copy(at, in);
+  return done;
 }
 
 // All streams together, then each as far as it goes by itself. Returns what is done of each.
@@ -268,17 +278,66 @@ std::array<std::size_t, kBurstStreams> decode_streams(BurstStreams& in, const st
                                                       BurstFormat format, std::size_t n,
                                                       const Take& take) {
   std::array<std::size_t, kBurstStreams> done;
-  const std::size_t together = decode_blocks<kBurstStreams>(in.data(), end, format, n, take);
+  const std::size_t together = decode_whole<kBurstStreams>(in.data(), end, format, n, take);
   for (std::size_t s = 0; s < kBurstStreams; ++s) {
-    done[s] = together +
-              decode_blocks<1>(&in[s], end, format, n - together,
-                               [&](std::size_t, std::size_t i, VecF value, hn::Mask<F> is_nothing)
-                                   HWY_ATTR { take(s, together + i, value, is_nothing); });
+    done[s] = together + decode_whole<1>(&in[s], end, format, n - together,
+                                         [&](std::size_t, std::size_t i, hn::Vec<BurstF> value,
+                                             const Scattered& scattered)
+                                             HWY_ATTR { take(s, together + i, value, scattered); });
   }
   return done;
 }
 
+// Bytes whose lengths are found at once, and how many bursts are worth that.
+constexpr std::size_t kWindowBytes = 1024;
+constexpr std::size_t kManyBursts = 64;
+
+// lengths[i] becomes that of a burst whose tags are bytes i and i + 1. Reads a byte more than that.
+HWY_INLINE void find_lengths(const std::uint8_t* in, std::uint8_t* lengths) {
+  using D = hn::ScalableTag<std::uint8_t>;
+  const D d;
+  const auto table = hn::LoadDup128(d, kDataBytesOfTwo.data());
+  const auto low = hn::Set(d, 0x0F);
+  const auto data_bytes = [&](hn::Vec<D> tags) HWY_ATTR {
+    const auto high = hn::And(
+        hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(hn::Repartition<std::uint16_t, D>(), tags))),
+        low);
+    return hn::Add(hn::TableLookupBytes(table, hn::And(tags, low)),
+                   hn::TableLookupBytes(table, high));
+  };
+  for (std::size_t i = 0; i < kWindowBytes; i += hn::Lanes(d)) {
+    const auto data =
+        hn::Add(data_bytes(hn::LoadU(d, in + i)), data_bytes(hn::LoadU(d, in + i + 1)));
+    hn::Store(hn::Add(data, hn::Set(d, kBurstTagBytes)), d, lengths + i);
+  }
+}
+
 #endif  // HWY_TARGET != HWY_SCALAR
+
+const std::uint8_t* skip_bursts(const std::uint8_t* in, const std::uint8_t* end,
+                                std::size_t count) {
+  auto left = static_cast<std::size_t>(end - in);
+#if HWY_TARGET != HWY_SCALAR
+  // From burst to burst there is a load then, where a lookup by the tags loaded would follow it.
+  alignas(64) std::array<std::uint8_t, kWindowBytes> lengths;
+  while (count > kManyBursts && left > kWindowBytes) {
+    find_lengths(in, lengths.data());
+    std::size_t at = 0;
+    for (; count > 0 && at < kWindowBytes; --count) at += lengths[at];
+    if (at > left) return nullptr;
+    in += at;
+    left -= at;
+  }
+#endif
+  for (; count > 0; --count) {
+    if (left < kBurstTagBytes) return nullptr;
+    const std::size_t bytes = kBurstTagBytes + kDataBytes[in[0]] + kDataBytes[in[1]];
+    if (left < bytes) return nullptr;
+    in += bytes;
+    left -= bytes;
+  }
+  return in;
+}
 
 std::uint8_t* encode_bursts(const float* input, float* residual, std::size_t n, BurstFormat format,
                             std::uint8_t* out) {
@@ -303,8 +362,8 @@ void decode_bursts(BurstStreams& in, [[maybe_unused]] const std::uint8_t* end, B
   std::array<std::size_t, kBurstStreams> done{};
 #if HWY_TARGET != HWY_SCALAR
   done = decode_streams(in, end, format, n,
-                        [&](std::size_t s, std::size_t i, VecF value, hn::Mask<F>)
-                            HWY_ATTR { hn::StoreU(value, F(), out[s] + i); });
+                        [&](std::size_t s, std::size_t i, hn::Vec<BurstF> value, const Scattered&)
+                            HWY_ATTR { hn::StoreU(value, BurstF(), out[s] + i); });
 #endif
   for (std::size_t s = 0; s < kBurstStreams; ++s) {
     for (std::size_t i = done[s]; i < n; i += kBurstElems) {
@@ -318,15 +377,16 @@ void decode_add_bursts(BurstStreams& in, [[maybe_unused]] const std::uint8_t* en
                        const std::array<float*, kBurstStreams>& out, std::size_t n) {
   std::array<std::size_t, kBurstStreams> done{};
 #if HWY_TARGET != HWY_SCALAR
-  const F f;
-  const VecF by = hn::Set(f, weight);
-  const VecF nothing = hn::Set(f, -0.0F);  // adding it changes nothing, not even a -0
+  const BurstF f;
+  const auto by = hn::Set(f, weight);
+  const auto nothing = hn::Set(f, -0.0F);  // adding it changes nothing, not even a -0
   done = decode_streams(
       in, end, format, n,
-      [&](std::size_t s, std::size_t i, VecF value, hn::Mask<F> is_nothing) HWY_ATTR {
-        const VecF term = hn::IfThenElse(is_nothing, nothing, hn::Mul(by, value));
-        hn::StoreU(hn::Add(hn::LoadU(f, out[s] + i), term), f, out[s] + i);
-      });
+      [&](std::size_t s, std::size_t i, hn::Vec<BurstF> value, const Scattered& scattered)
+          HWY_ATTR {
+            const auto term = hn::IfThenElse(has_nothing(scattered), nothing, hn::Mul(by, value));
+            hn::StoreU(hn::Add(hn::LoadU(f, out[s] + i), term), f, out[s] + i);
+          });
 #endif
   for (std::size_t s = 0; s < kBurstStreams; ++s) {
     for (std::size_t i = done[s]; i < n; i += kBurstElems) {
@@ -342,6 +402,7 @@ HWY_AFTER_NAMESPACE();
 namespace tersewire::kernels {
 
 HWY_EXPORT(encode_bursts);
+HWY_EXPORT(skip_bursts);
 HWY_EXPORT(decode_bursts);
 HWY_EXPORT(decode_add_bursts);
 
@@ -352,14 +413,7 @@ std::uint8_t* encode_bursts(const float* input, float* residual, std::size_t n, 
 
 const std::uint8_t* skip_bursts(const std::uint8_t* in, const std::uint8_t* end,
                                 std::size_t count) {
-  for (; count > 0; --count) {
-    const auto left = static_cast<std::size_t>(end - in);
-    if (left < kBurstTagBytes) return nullptr;
-    const std::size_t bytes = kBurstTagBytes + kDataBytes[in[0]] + kDataBytes[in[1]];
-    if (left < bytes) return nullptr;
-    in += bytes;
-  }
-  return in;
+  return HWY_DYNAMIC_DISPATCH(skip_bursts)(in, end, count);
 }
 
 void decode_bursts(BurstStreams& in, const std::uint8_t* end, BurstFormat format,
