@@ -150,23 +150,38 @@ HuffmanTables::HuffmanTables(std::span<const std::uint8_t> lengths, std::size_t 
     // Whatever follows the code.
     for (std::size_t bits = code.bits; bits < decoding_.size();
          bits += std::size_t{1} << code.length) {
-      decoding_[bits] = {.symbol = static_cast<std::uint16_t>(i), .length = code.length};
+      const auto length = static_cast<std::uint8_t>(code.length);
+      decoding_[bits] = {.symbols = {static_cast<std::uint16_t>(i), 0},
+                         .codes = 1,
+                         .length = length,
+                         .first_length = length};
     }
   }
   skipping_.resize(decoding_.size());
-  // Preparing to skip several codes at once costs as much as skipping many one by one.
+  // Preparing to take several codes at once costs as much as taking many one by one.
   const bool several = elems / 8 >= decoding_.size();
   for (std::size_t bits = 0; bits < skipping_.size(); ++bits) {
     skipping_[bits] =
-        several ? skipping_entry(bits)
-                : kernels::SkippingEntry{1, static_cast<std::uint8_t>(decoding_[bits].length)};
+        several ? skipping_entry(bits) : kernels::SkippingEntry{1, decoding_[bits].first_length};
+    if (several) add_second(bits);
   }
+}
+
+// Looks at what entries say of their first codes alone.
+void HuffmanTables::add_second(std::size_t bits) {
+  kernels::DecodingEntry& entry = decoding_[bits];
+  const kernels::DecodingEntry& next = decoding_[bits >> entry.first_length];
+  const unsigned length = entry.first_length + next.first_length;
+  if (length > width_) return;
+  entry.symbols[1] = next.symbols[0];
+  entry.codes = 2;
+  entry.length = static_cast<std::uint8_t>(length);
 }
 
 kernels::SkippingEntry HuffmanTables::skipping_entry(std::size_t bits) const {
   kernels::SkippingEntry entry{0, 0};
   for (;;) {
-    const unsigned length = entry.length + decoding_[bits >> entry.length].length;
+    const unsigned length = entry.length + decoding_[bits >> entry.length].first_length;
     if (length > width_) return entry;
     entry = {.codes = static_cast<std::uint8_t>(entry.codes + 1),
              .length = static_cast<std::uint8_t>(length)};

@@ -60,6 +60,7 @@ class HuffmanTables {
 
  private:
   [[nodiscard]] kernels::SkippingEntry skipping_entry(std::size_t bits) const;
+  void add_second(std::size_t bits);
 
   unsigned width_;
   std::vector<kernels::DecodingEntry> decoding_;

@@ -64,23 +64,26 @@ CodecId TopKEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
   return CodecId::kTopK;
 }
 
+// From the end, which the first pass has left in the cache.
 void TopKEncoder::send(const EncodeCall& call, std::size_t begin, std::size_t end,
                        std::byte* out) const {
   const float* total = call.residual != nullptr ? call.residual : call.input;
-  for (std::size_t tile = begin; tile < end; tile += kTileWords) {
-    const std::size_t tile_end = std::min(tile + kTileWords, end);
+  out += count_named(sent().subspan(begin, end - begin)) * sizeof(float);
+  while (end > begin) {
+    const std::size_t tile = end - std::min(kTileWords, end - begin);
     if (call.residual != nullptr) {
       const std::size_t first = tile * kernels::kWordElems;
-      const std::size_t n = std::min(tile_end * kernels::kWordElems, call.elems) - first;
+      const std::size_t n = std::min(end * kernels::kWordElems, call.elems) - first;
       kernels::add(call.residual + first, call.input + first, n);
     }
-    list_named(sent(), tile, tile_end, [&](std::size_t first, auto places) {
-      for (const std::uint32_t place : places) {
-        std::memcpy(out, total + first + place, sizeof(float));
-        out += sizeof(float);
-        if (call.residual != nullptr) call.residual[first + place] = 0;
+    list_named(sent(), tile, end, [&](std::size_t first, auto places) {
+      out -= places.size() * sizeof(float);
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        std::memcpy(out + i * sizeof(float), total + first + places[i], sizeof(float));
+        if (call.residual != nullptr) call.residual[first + places[i]] = 0;
       }
     });
+    end = tile;
   }
 }
 

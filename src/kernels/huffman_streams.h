@@ -1,6 +1,6 @@
 // Symbols as Huffman codes in four interleaved bit streams (spec/wire-format.md, "Codec 15"):
 // symbol e is in stream e mod 4, so that a processor works on four at once where one would have it
-// wait. Plain loops, no vectors. Any thread.
+// wait. Any thread.
 #pragma once
 
 #include <array>
@@ -44,10 +44,12 @@ struct StreamReader {
   std::uint64_t position;  // in bits
 };
 
-// What the next bits, `width` of them, say.
+// What the next bits, `width` of them, say: a symbol, and the next where its code is there as well.
 struct DecodingEntry {
-  std::uint16_t symbol;
-  std::uint16_t length;  // of its code
+  std::array<std::uint16_t, 2> symbols;
+  std::uint8_t codes;         // 1 or 2
+  std::uint8_t length;        // of them all
+  std::uint8_t first_length;  // of the first
 };
 // The same for going on without looking: how many whole codes, one or more, and their length.
 struct SkippingEntry {

@@ -6,6 +6,7 @@
 #include <hwy/highway.h>
 
 #include <bit>
+#include <type_traits>
 
 #include "lane_masks_inl.h"
 
@@ -16,9 +17,11 @@ using D = hn::ScalableTag<double>;
 using One = hn::CappedTag<double, 1>;
 using F = hn::Rebind<float, D>;
 using I = hn::Rebind<std::int32_t, D>;
-using VecF = hn::Vec<F>;
 using VecD = hn::Vec<D>;
 using VecI = hn::Vec<I>;
+// Magnitudes need no double.
+using Whole = hn::CappedTag<float, kSumLanes>;
+using WholeI = hn::RebindToSigned<Whole>;
 
 constexpr std::size_t kLanes = hn::MaxLanes(D());
 
@@ -68,8 +71,8 @@ struct Signs {
 struct Totals {
   VecD first[kSumLanes / kLanes];
   VecD second[kSumLanes / kLanes];
-  VecI largest = hn::Zero(I());
-  VecI negative = hn::Zero(I());  // -1 for each value below 0
+  hn::Vec<WholeI> largest = hn::Zero(WholeI());
+  VecI negative = hn::Zero(I());  // -1 for each value below 0, where that is asked for
 
   HWY_INLINE Totals() {
     for (VecD& lanes : first) lanes = hn::Zero(D());
@@ -77,10 +80,10 @@ struct Totals {
   }
 };
 
-template <bool kResidual>
-HWY_INLINE VecF load(const float* input, const float* residual) {
-  const VecF value = hn::LoadU(F(), input);
-  if constexpr (kResidual) return hn::Add(value, hn::LoadU(F(), residual));
+template <bool kResidual, class D>
+HWY_INLINE hn::Vec<D> load(D d, const float* input, const float* residual) {
+  const auto value = hn::LoadU(d, input);
+  if constexpr (kResidual) return hn::Add(value, hn::LoadU(d, residual));
   return value;
 }
 
@@ -89,13 +92,23 @@ template <bool kResidual, std::size_t kFirst = 0, class Term>
 HWY_INLINE void add_values(const Term& term, const float* input, const float* residual,
                            Totals& totals) {
   constexpr std::size_t at = kFirst / kLanes;
-  const VecF t = load<kResidual>(input + kFirst, residual + (kResidual ? kFirst : 0));
-  totals.largest = hn::Max(totals.largest, hn::BitCast(I(), hn::Abs(t)));
-  totals.negative =
-      hn::Add(totals.negative, hn::VecFromMask(I(), hn::RebindMask(I(), hn::Lt(t, hn::Zero(F())))));
+  const auto t = load<kResidual>(F(), input + kFirst, residual + kFirst);
+  if constexpr (std::is_same_v<Term, Signs>) {
+    const auto below = hn::RebindMask(I(), hn::Lt(t, hn::Zero(F())));
+    totals.negative = hn::Add(totals.negative, hn::VecFromMask(I(), below));
+  }
   term(hn::PromoteTo(D(), t), totals.first[at], totals.second[at]);
   if constexpr (kFirst + kLanes < kSumLanes) {
     add_values<kResidual, kFirst + kLanes>(term, input, residual, totals);
+  }
+}
+
+template <bool kResidual>
+HWY_INLINE void add_magnitudes(const float* input, const float* residual, Totals& totals) {
+  const Whole d;
+  for (std::size_t i = 0; i < kSumLanes; i += hn::Lanes(d)) {
+    const auto magnitude = hn::Abs(load<kResidual>(d, input + i, residual + i));
+    totals.largest = hn::Max(totals.largest, hn::BitCast(WholeI(), magnitude));
   }
 }
 
@@ -118,7 +131,8 @@ BlockSurvey survey_of(const Term& term, const float* HWY_RESTRICT input,
     // 16 values are a line.
     prefetch_far(input + i);
     if constexpr (kResidual) prefetch_far(residual + i);
-    add_values<kResidual>(term, input + i, residual + (kResidual ? i : 0), totals);
+    add_values<kResidual>(term, input + i, residual + i, totals);
+    add_magnitudes<kResidual>(input + i, residual + i, totals);
   }
   double first[kSumLanes];
   double second[kSumLanes];
@@ -126,7 +140,7 @@ BlockSurvey survey_of(const Term& term, const float* HWY_RESTRICT input,
     hn::StoreU(totals.first[lane / kLanes], D(), first + lane);
     hn::StoreU(totals.second[lane / kLanes], D(), second + lane);
   }
-  const auto largest = hn::GetLane(hn::MaxOfLanes(I(), totals.largest));
+  const auto largest = hn::GetLane(hn::MaxOfLanes(WholeI(), totals.largest));
   const auto negative = -hn::GetLane(hn::SumOfLanes(I(), totals.negative));
   BlockSurvey survey{.largest_bits = static_cast<std::uint32_t>(largest),
                      .count = static_cast<std::uint32_t>(negative),
@@ -136,7 +150,7 @@ BlockSurvey survey_of(const Term& term, const float* HWY_RESTRICT input,
     const float t = kResidual ? input[i] + residual[i] : input[i];
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(t) & 0x7FFFFFFFu;
     survey.largest_bits = bits > survey.largest_bits ? bits : survey.largest_bits;
-    survey.count += t < 0 ? 1 : 0;
+    survey.count += std::is_same_v<Term, Signs> && t < 0 ? 1 : 0;
     add_value(term, t, first[i % kSumLanes], second[i % kSumLanes]);
   }
   survey.first = fold_lanes(first);

@@ -26,7 +26,7 @@ inline double fold_lanes(std::span<double, kSumLanes> lanes) {
 
 struct BlockSurvey {
   std::uint32_t largest_bits = 0;  // of |T|, as max_abs_sum_bits gives it
-  std::uint32_t count = 0;         // of T below 0
+  std::uint32_t count = 0;         // of T below 0; survey_signs alone counts
   double first = 0;
   double second = 0;
 };
