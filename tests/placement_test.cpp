@@ -1,4 +1,4 @@
-// How tensors are cut into parts and spread over servers, without any exchange.
+// How tensors are cut into parts, spread over servers and put into buckets, without any exchange.
 #include "../src/exchange/placement.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "../src/communicator/place_job.h"
+#include "../src/exchange/ring_layout.h"
 #include "apps/bench/model_tensors.h"
 #include "tersewire/error.h"
 
@@ -160,6 +162,31 @@ TEST(Placement, CutsWhatIsMoreThanAShare) {
   const PartTable table = cut_tensors(job, 2);
   EXPECT_EQ(table.parts, (std::vector<Part>{{0, 0, 0, 1000}, {1, 0, 1000, 600}, {2, 1, 0, 400}}));
   EXPECT_EQ(table.servers, (std::vector<std::size_t>{1, 0, 0}));
+}
+
+// The job that a node of the ring makes of 8 billion values: 64 workers and 1,024, flat and in
+// groups. No hop carries less than 64 KiB of gradients, and there are no more buckets than 4,096.
+TEST(Placement, ALargeModelsRingHasLongMessagesAndFewBuckets) {
+  constexpr std::size_t kLeastElems = (std::size_t{1} << 16) / sizeof(float);
+  for (const int workers : {64, 1024}) {
+    for (const char* exchange : {"ring", "hierarchical-ring", "hierarchical-ring:top=tree"}) {
+      SCOPED_TRACE(std::string(exchange) + ", " + std::to_string(workers));
+      Job job = job_with(transformer());
+      job.workers = workers;
+      job.exchange = exchange;
+      job.push_codec = job.pull_codec = "int8";
+      job.policy = "";
+      const RingLayout layout(place_job(job));
+      EXPECT_LE(layout.buckets().size(), 4096U);
+      // What is left over may be shorter: a bucket of each kind of tensor.
+      std::size_t shorter = 0;
+      for (std::size_t bucket = 0; bucket < layout.buckets().size(); ++bucket) {
+        const std::size_t last = layout.pieces() - 1;
+        shorter += layout.extent(bucket, {.first = last, .count = 1}).elems < kLeastElems ? 1 : 0;
+      }
+      EXPECT_LE(shorter, 3U);
+    }
+  }
 }
 
 // Consecutive parts go to different servers, so that all links carry each stretch of the backward
