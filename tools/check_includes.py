@@ -30,6 +30,11 @@ SEES = {
         "include/tersewire", "src/base", "src/codec", "src/wire", "src/exchange", "src/transport",
         "src/transport/in_process", "src/transport/mpi", "src/transport/tcp", "src/transport/grpc",
     ],
+    # What a step takes is what exchanges do, over links as the in-process transport models them.
+    "src/predict": [
+        "include/tersewire", "src/base", "src/codec", "src/wire", "src/exchange",
+        "src/communicator", "src/transport/in_process",
+    ],
     "nic": ["include/tersewire"],
     "trainer": ["include/tersewire"],
     # The rooms of the program, from what all of them use to what uses most.
@@ -41,6 +46,7 @@ SEES = {
     "apps/run": ["include/tersewire", "trainer", "apps/cli", "apps/files"],
     "apps/inspect": ["include/tersewire", "apps/cli", "apps/files", "apps/run"],
     "apps/report": ["include/tersewire", "apps/cli", "apps/run"],
+    "apps/predict": ["include/tersewire", "apps/cli", "apps/bench", "apps/report"],
     "apps/train": [
         "include/tersewire", "trainer", "apps/cli", "apps/files", "apps/data", "apps/run",
     ],

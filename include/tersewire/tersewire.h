@@ -7,6 +7,7 @@
 #include "tersewire/error.h"
 #include "tersewire/message.h"
 #include "tersewire/policy.h"
+#include "tersewire/predict.h"
 #include "tersewire/simd.h"
 #include "tersewire/state.h"
 #include "tersewire/tensor.h"

@@ -9,6 +9,7 @@
 #include "ring.h"
 #include "ring_aggregator.h"
 #include "ring_layout.h"
+#include "tersewire/predict.h"
 #include "weight_average.h"
 
 namespace tersewire {
@@ -178,10 +179,14 @@ ChosenExchange choose_exchange(const Job& job) {
     text.finish(exchange.parameters);
     return chosen;
   }
+  fail(ErrorCode::kInvalidArgument, "unknown exchange '{}'; use {}", text.name(),
+       fmt::join(exchange_names(), ", "));
+}
+
+std::vector<std::string_view> exchange_names() {
   std::vector<std::string_view> names;
   for (const Exchange& exchange : exchanges()) names.push_back(exchange.name);
-  fail(ErrorCode::kInvalidArgument, "unknown exchange '{}'; use {}", text.name(),
-       fmt::join(names, ", "));
+  return names;
 }
 
 int count_servers(const Job& job) {

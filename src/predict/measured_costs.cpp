@@ -1,0 +1,63 @@
+// The one place of what codecs were measured to cost, for predictions by who has measured nothing.
+// Bits: whole trainings, both directions (docs/record.md, "Where fp32 trains", medians over LeNet
+// at two rates, MLP and HDC, what diverged left out). Nanoseconds: one core of an AMD EPYC with
+// AVX-512, encode with its residual and decode_add ("Every codec: speed, size, error"; 3lc's of
+// "3lc in blocks" at parts of 2^20, at 17.1 GB/s of memcpy; 3lc:s=2 is taken to be as fast
+// as s=1.75).
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "errors.h"
+#include "tersewire/codec.h"
+#include "tersewire/predict.h"
+
+namespace tersewire {
+namespace {
+
+constexpr double kDiverged = std::numeric_limits<double>::infinity();
+
+constexpr MeasuredCodec measured(std::string_view codec, double bits, double encode_ns,
+                                 double decode_ns, double points_lost) {
+  return {.codec = codec,
+          .cost = {.bits = bits,
+                   .encode_seconds = encode_ns * 1e-9,
+                   .decode_seconds = decode_ns * 1e-9},
+          .points_lost = points_lost};
+}
+
+constexpr std::array kMeasured = {
+    measured("fp32", 32, 0.41, 0.36, 0),
+    measured("fp16", 16, 0.19, 0.20, 0.0),
+    measured("bf16", 16, 0.20, 0.22, 0.0),
+    measured("truncate", 16, 0.21, 0.30, 0.0),
+    measured("int8", 8.0, 0.34, 0.21, 0.0),
+    measured("qsgd", 4.07, 0.70, 0.42, 0.1),
+    measured("oland-raj", 4.64, 1.91, 1.38, 0.0),
+    measured("inceptionn", 3.22, 0.53, 0.72, 0.5),
+    measured("topk", 1.90, 0.87, 0.38, kDiverged),
+    measured("stoch3", 1.61, 0.79, 0.20, 0.7),
+    measured("terngrad", 1.23, 0.67, 0.26, 1.7),
+    measured("mqe1bit", 1.01, 0.50, 0.15, kDiverged),
+    measured("signsgd", 1.01, 0.50, 0.14, kDiverged),
+    measured("3lc", 0.91, 0.76, 0.47, 0.0),
+    measured("3lc:s=1.75", 0.42, 0.61, 0.29, 0.1),
+    measured("3lc:s=2", 0.30, 0.61, 0.29, 0.0),
+    measured("adacomp", 0.084, 0.63, 0.11, 2.1),
+    measured("dryden", 0.041, 0.83, 0.02, kDiverged),
+    measured("local-selection", 0.027, 0.59, 0.01, kDiverged),
+};
+
+}  // namespace
+
+std::span<const MeasuredCodec> measured_codecs() { return kMeasured; }
+
+const MeasuredCodec& measured_codec(std::string_view codec) {
+  const std::string_view name = codec_name(make_codec(codec)->id());
+  const auto* found = std::ranges::find(kMeasured, codec, &MeasuredCodec::codec);
+  if (found == kMeasured.end()) found = std::ranges::find(kMeasured, name, &MeasuredCodec::codec);
+  if (found != kMeasured.end()) return *found;
+  fail(ErrorCode::kInvalidArgument, "codec {} was not measured; take one of the others", codec);
+}
+
+}  // namespace tersewire
