@@ -51,6 +51,8 @@ function duration(seconds) {
 
 const percent = (value) => (100 * value).toLocaleString("en", { maximumFractionDigits: 2 }) + " %";
 const times = (value) => significant(value, value < 10 ? 2 : 3) + "×";
+const rate = (value) => (value >= 1e9 ? significant(value / 1e9) + " Gbit/s"
+  : value >= 1e6 ? significant(value / 1e6) + " Mbit/s" : significant(value / 1e3) + " kbit/s");
 const tiny = (value) =>
   value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)
     ? value.toExponential(1).replace("e", "e") : significant(value);
@@ -120,6 +122,8 @@ function extent(values) {
 const kMoments = [1e-3, 2e-3, 5e-3, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800,
   3600, 7200, 18000, 36000, 86400, 172800, 432000, 864000, 1728000, 4320000, 8640000];
 
+const kPowersOfTwo = Array.from({ length: 17 }, (_, power) => 2 ** power);
+
 function decades(low, high) {
   const marks = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); ++power) {
@@ -155,6 +159,9 @@ const kKinds = {
   value: { format: tiny, log: "never" },
   count: { format: whole, log: "always" },
   s: { format: (value) => significant(value), log: "never" },
+  workers: { format: whole, log: "always", marks: () => kPowersOfTwo },
+  rate: { format: rate, log: "always", space: 76 },
+  speedup: { format: times, log: "wide" },
 };
 
 // How `values` lie on an axis with `room` beside them, a share of their range.

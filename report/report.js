@@ -123,6 +123,14 @@ function largestTensor(figure) {
   return figure.groups.reduce((most, group) => (size(group) > size(most) ? group : most)).key[1];
 }
 
+// A line a design, of how many times as fast it is.
+function speedups(figure, element, x, xName) {
+  const lines = figure.groups.map((group) => lineOf(group, 0, 1));
+  const one = chart({ label: figure.title, lines: () => lines, x, y: kKinds.speedup, xName,
+    yName: "Times as fast as the fastest fp32" });
+  element.append(legend(keyValues(figure, 0), one.emphasize), one);
+}
+
 const column = (figure, name) => figure.columns.indexOf(name);
 
 const kDrawers = {
@@ -278,6 +286,10 @@ const kDrawers = {
     element.append(box);
   },
 
+  "speedup-over-workers": (figure, element) => speedups(figure, element, kKinds.workers, "Workers"),
+
+  "speedup-over-rate": (figure, element) => speedups(figure, element, kKinds.rate, "Each node's link"),
+
   histograms(figure, element) {
     const designs = keyValues(figure, 0);
     const names = (design) => [...new Set(withKey(figure, 0, design).map((group) => group.key[1]))];
@@ -379,6 +391,7 @@ function drawHead() {
   heading.classList.toggle("long", title.length > 60);
   document.getElementById("detail").textContent = together(detail);
   document.getElementById("version").textContent = `tersewire ${data.version}`;
+  if (data.footnote) document.getElementById("footnote").textContent = data.footnote;
   for (const [name, value] of data.job) {
     document.getElementById("job").append(make("div", {}, make("dt", {}, name), make("dd", {}, value)));
   }

@@ -25,6 +25,7 @@ TEST(ModelTensors, HaveAsManyValuesAsTheNetworks) {
       {"resnet50", 25'557'032},  // torchvision's
       {"alexnet", 61'100'840},   // torchvision's
       {"vgg16", 138'357'544},    // "138 million" (Simonyan and Zisserman, table 2)
+      {"vgg-a", 132'863'336},    // torchvision's vgg11; "133 million" in table 2
       {"googlenet", 6'998'552},  // Caffe's without its auxiliary classifiers
       {"hdc", 1'149'010},        // 785 * 500 + 3 * 501 * 500 + 501 * 10
       {"lenet", 431'080},        // Caffe's

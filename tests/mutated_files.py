@@ -184,6 +184,13 @@ class Files:
                 for i in range(2):
                     self.write(f"images/{part}/{label}/{i}.png", png(28))
         self.write("text.txt", bytes(32 + i * i % 90 for i in range(2000)))
+        self.write("shapes.json", json.dumps([
+            {"name": "conv.weight", "shape": [8, 3, 3, 3], "kind": "conv"}, {"name": "conv.bias", "shape": [8]},
+            {"name": "fc.weight", "shape": [500, 800]}]).encode())  # fmt: skip
+        self.write("probe.json", json.dumps({
+            "rate_bits_per_second": 1e8, "latency_seconds": 1e-3, "cores": 2, "peers": [],
+            "codecs": [{"codec": "3lc", "encode_seconds_per_value": 1e-9, "decode_seconds_per_value": 1e-9,
+                        "bits_per_value": 1, "pull_bits_per_value": 0.5}]}).encode())  # fmt: skip
         self.has_trainer = b"train" in self.tersewire("--help")
         if self.has_trainer:
             self.tersewire("train", *TRAIN[:2], "--steps", "4", "--batch", "2", "--model", "mlp",
@@ -216,6 +223,10 @@ class Files:
             yield name, sealed_file, ["inspect", name]
         for state in ("state.tw", "parts-state.tw"):
             yield state, sealed_file, ["encode", "--force", "--state", state, "in.npy", "out.tw"]
+        predict = ["predict", "--model", "shapes.json", "--workers", "4", "--compute-ms", "1", "--probe", "probe.json",
+                   "--exchange", "gradient-server", "--codec", "3lc"]  # fmt: skip
+        yield "shapes.json", None, predict
+        yield "probe.json", None, predict
         if not self.has_trainer:
             return
         for name in ("config.json", "metrics.jsonl", "summary.json", "model.safetensors"):

@@ -105,9 +105,9 @@ void alexnet(Layers& net) {
   net.dense("fc8", 4096, 1000);
 }
 
-void vgg16(Layers& net) {
-  const std::array<std::vector<Size>, 5> stages = {
-      {{64, 64}, {128, 128}, {256, 256, 256}, {512, 512, 512}, {512, 512, 512}}};
+using VggStages = std::array<std::vector<Size>, 5>;
+
+void vgg(Layers& net, const VggStages& stages) {
   Size in = 3;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     for (std::size_t i = 0; i < stages[stage].size(); ++i) {
@@ -119,6 +119,12 @@ void vgg16(Layers& net) {
   net.dense("fc7", 4096, 4096);
   net.dense("fc8", 4096, 1000);
 }
+
+void vgg16(Layers& net) {
+  vgg(net, {{{64, 64}, {128, 128}, {256, 256, 256}, {512, 512, 512}, {512, 512, 512}}});
+}
+
+void vgg_a(Layers& net) { vgg(net, {{{64}, {128}, {256, 256}, {512, 512}, {512, 512}}}); }
 
 // A row of table 1 of "Going deeper with convolutions".
 struct Inception {
@@ -188,6 +194,7 @@ constexpr std::array kModels = {Model{"resnet110", cifar_resnet<18>},
                                 Model{"resnet50", resnet50},
                                 Model{"alexnet", alexnet},
                                 Model{"vgg16", vgg16},
+                                Model{"vgg-a", vgg_a},
                                 Model{"googlenet", googlenet},
                                 Model{"hdc", hdc},
                                 Model{"lenet", lenet},

@@ -21,6 +21,7 @@ std::vector<std::string> model_names();
 //   resnet50   for ImageNet                                                          25.6 M
 //   alexnet    for ImageNet, without groups: 233 MiB, as INCEPTIONN's table has it   61.1 M
 //   vgg16      for ImageNet                                                         138.4 M
+//   vgg-a      its smallest, 11 layers: TernGrad's VggNet-A                         132.9 M
 //   googlenet  Inception v1 as published: no batch norm, no auxiliary classifiers     7.0 M
 //   hdc        INCEPTIONN's digit classifier, 784-500-500-500-500-10                  1.1 M
 //   lenet      that of `tersewire train`                                              0.4 M

@@ -8,6 +8,7 @@
 
 #include "apps/cli/command.h"
 #include "apps/cli/plain_numbers.h"
+#include "apps/cli/predict_commands.h"
 #include "tersewire/communicator.h"
 #include "trainer/part_values.h"
 
@@ -71,6 +72,12 @@ void add_part_values_option(CLI::App& command, std::size_t& part_values, std::st
       ->default_str(std::to_string(Job::kDefaultPartValues));
 }
 
+void add_servers_option(CLI::App& command, std::optional<int>& servers) {
+  command.add_option_function<std::string>(
+      "--servers", [&servers](const std::string& text) { servers = servers_number(text); },
+      "Servers (default: as many as the exchange needs), or colocated: one on every worker's node");
+}
+
 void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
                           int& backup_workers, int& local_steps, bool& raw_from_all,
                           std::size_t& part_values, std::optional<std::size_t>& bucket_bytes) {
@@ -80,9 +87,7 @@ void add_exchange_options(CLI::App& command, std::string& exchange, std::optiona
                   "aggregator-tree, all-gather, ring, hierarchical-ring or weight-average "
                   "(docs/exchanges.md)")
       ->capture_default_str();
-  command.add_option_function<std::string>(
-      "--servers", [&servers](const std::string& text) { servers = servers_number(text); },
-      "Servers (default: as many as the exchange needs), or colocated: one on every worker's node");
+  add_servers_option(command, servers);
   command
       .add_option("--backup-workers", backup_workers,
                   "Workers whose gradients a step need not wait for")

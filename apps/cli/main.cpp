@@ -14,6 +14,7 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/nearest.h"
 #include "apps/cli/plain_numbers.h"
+#include "apps/cli/predict_commands.h"
 
 namespace tersewire::apps {
 namespace {
@@ -73,6 +74,8 @@ void add_commands(CLI::App& app) {
   add_bench_command(app);
   add_report_command(app);
   add_nic_command(app);
+  add_predict_command(app);
+  add_probe_command(app);
   add_config_command(app);
 #ifdef TERSEWIRE_TRAIN_COMMAND
   add_train_command(app);

@@ -31,17 +31,16 @@ Json headline_json(const Headline& headline) {
   return {{"title", headline.title}, {"detail", headline.detail}, {"verdicts", verdicts}};
 }
 
-Json data_json(const Designs& designs, const Headline& headline,
-               const std::vector<Figure>& figures) {
+Json data_json(const PageText& text, const std::vector<Figure>& figures) {
   Json data;
   data["version"] = TERSEWIRE_VERSION;
-  data["headline"] = headline_json(headline);
+  data["headline"] = headline_json(text.headline);
   data["job"] = Json::array();
-  for (const JobFact& fact : job_facts(designs)) data["job"].push_back({fact.name, fact.value});
-  data["notes"] = designs.notes;
-  data["designs"] = Json::array();
-  for (const DesignRuns& design : designs.list) data["designs"].push_back(design.name);
-  data["baseline"] = designs.baseline ? Json(designs.list[*designs.baseline].name) : Json();
+  for (const JobFact& fact : text.job) data["job"].push_back({fact.name, fact.value});
+  data["notes"] = text.notes;
+  data["designs"] = text.designs;
+  data["baseline"] = text.baseline ? Json(*text.baseline) : Json();
+  if (!text.footnote.empty()) data["footnote"] = text.footnote;
   data["figures"] = Json::array();
   for (const Figure& figure : figures) data["figures"].push_back(figure_json(figure));
   return data;
@@ -65,14 +64,24 @@ std::string script_safe(const Json& data) {
 
 }  // namespace
 
-std::string report_html(const Designs& designs, const Headline& headline,
-                        const std::vector<Figure>& figures) {
+std::string report_html(const PageText& text, const std::vector<Figure>& figures) {
   const std::string_view page = built_in_report_page();
   const std::size_t at = page.find(kPlace);
   std::string html(page.substr(0, at));
-  html += script_safe(data_json(designs, headline, figures));
+  html += script_safe(data_json(text, figures));
   html += page.substr(at + kPlace.size());
   return html;
+}
+
+std::string report_html(const Designs& designs, const Headline& headline,
+                        const std::vector<Figure>& figures) {
+  PageText text;
+  text.headline = headline;
+  text.job = job_facts(designs);
+  text.notes = designs.notes;
+  for (const DesignRuns& design : designs.list) text.designs.push_back(design.name);
+  if (designs.baseline) text.baseline = designs.list[*designs.baseline].name;
+  return report_html(text, figures);
 }
 
 }  // namespace tersewire::apps

@@ -1,0 +1,269 @@
+#include "apps/predict/predictions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "apps/cli/command.h"
+
+namespace tersewire::apps {
+namespace {
+
+// What a model cannot be trusted to tell apart.
+constexpr double kWorthIt = 1.05;
+constexpr double kLeastRate = 1e4;
+constexpr double kMostRate = 1e12;
+
+double latency_argument(const std::string& text, const std::string& link) {
+  double latency = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), latency);
+  const std::string unit(static_cast<const char*>(end), text.data() + text.size());
+  constexpr std::array<std::pair<const char*, double>, 3> kUnits = {
+      {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
+  const auto* found = std::ranges::find(kUnits, unit, &std::pair<const char*, double>::first);
+  if (error != std::errc() || found == kUnits.end() || !(latency >= 0 && latency < 1e6)) {
+    throw WrongUsage(
+        fmt::format("'{}' of link '{}' is not a latency; write 20ms, 300us or 1s", text, link));
+  }
+  return latency * found->second;
+}
+
+struct Way {
+  std::string exchange;
+  std::optional<int> servers;
+};
+
+std::vector<Way> ways_of(const PredictionPlan& plan) {
+  std::vector<Way> ways;
+  for (const std::string& exchange : plan.exchanges) ways.push_back({exchange, plan.servers});
+  if (!ways.empty()) return ways;
+  for (const std::string_view exchange : exchange_names()) {
+    ways.push_back({std::string(exchange), plan.servers});
+    if (!plan.servers) ways.push_back({std::string(exchange), Job::kColocated});
+  }
+  return ways;
+}
+
+std::vector<std::string> codecs_of(const PredictionPlan& plan) {
+  if (!plan.codecs.empty()) return plan.codecs;
+  std::vector<std::string> codecs;
+  for (const MeasuredCodec& measured : measured_codecs()) codecs.emplace_back(measured.codec);
+  return codecs;
+}
+
+std::optional<CodecCost> cost_of(const std::map<std::string, CodecCost>& costs,
+                                 const std::string& codec) {
+  const auto found = costs.find(codec);
+  return found == costs.end() ? std::nullopt : std::optional(found->second);
+}
+
+Job job_of(const PredictionPlan& plan, const Way& way, const std::string& codec, int workers) {
+  Job job;
+  job.tensors = plan.tensors;
+  job.workers = workers / plan.gpus_per_node;
+  job.servers = way.servers;
+  job.exchange = way.exchange;
+  job.push_codec = codec;
+  job.pull_codec = plan.pull_codec && codec != "fp32" ? *plan.pull_codec : codec;
+  job.policy = plan.policy;
+  job.local_steps = plan.local_steps;
+  job.local_updates = plan.local_updates;
+  return job;
+}
+
+StepPrediction predict_terngrad(const PredictionPlan& plan, const Job& job, const LinkSpeed& link) {
+  double values = 0;
+  for (const TensorInfo& tensor : plan.tensors) values += static_cast<double>(tensor.elems());
+  const double bits =
+      cost_of(plan.push_costs, job.push_codec).value_or(measured_codec(job.push_codec).cost).bits;
+  const double bytes = values * bits / 8;
+  StepPrediction step;
+  step.compute_seconds = plan.scaling == Scaling::kStrong
+                             ? plan.compute_seconds / (job.workers * plan.gpus_per_node)
+                             : plan.compute_seconds;
+  step.step_seconds = terngrad_step_seconds(plan.scaling, plan.gpus_per_node, job.workers, bytes,
+                                            plan.compute_seconds, plan.intra_bits_per_second, link);
+  step.wire_seconds = step.step_seconds - step.compute_seconds;
+  step.sent_bytes = step.received_bytes = step.busiest_bytes = bytes * std::log2(job.workers);
+  return step;
+}
+
+StepPrediction predict_one(const PredictionPlan& plan, const Job& job, const LinkSpeed& link) {
+  if (job.exchange == kTernGradModel) return predict_terngrad(plan, job, link);
+  const double shares = plan.scaling == Scaling::kStrong
+                            ? static_cast<double>(job.workers) * plan.gpus_per_node
+                            : 1.0;
+  return predict_step(job, {.link = link,
+                            .compute_seconds = plan.compute_seconds / shares,
+                            .push = cost_of(plan.push_costs, job.push_codec),
+                            .pull = cost_of(plan.pull_costs, job.pull_codec),
+                            .gpus_per_node = plan.gpus_per_node,
+                            .intra_bits_per_second = plan.intra_bits_per_second});
+}
+
+std::string placement_text(const Job& job) {
+  if (job.exchange == kTernGradModel) return "";
+  if (job.servers == Job::kColocated) return "colocated";
+  const int servers = server_nodes(job);
+  return servers > 0 ? std::to_string(servers) : "";
+}
+
+// Those of one way; `refusal` is why the last of the others were left out.
+void add_designs(const PredictionPlan& plan, const Way& way, const std::vector<std::string>& codecs,
+                 int workers, const NamedLink& link, std::vector<Prediction>& predictions,
+                 std::string& refusal) {
+  for (const std::string& codec : codecs) {
+    try {
+      const Job job = job_of(plan, way, codec, workers);
+      predictions.push_back({.exchange = way.exchange,
+                             .codec = codec,
+                             .pull_codec = job.pull_codec,
+                             .placement = placement_text(job),
+                             .workers = workers,
+                             .link = link,
+                             .step = predict_one(plan, job, link.speed)});
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+      refusal = error.what();
+    }
+  }
+}
+
+const Prediction& fastest_fp32(const std::vector<Prediction>& predictions) {
+  return *std::ranges::min_element(predictions, {}, [](const Prediction& each) {
+    return each.codec == "fp32" ? each.step.step_seconds : INFINITY;
+  });
+}
+
+bool is_trusted(const Prediction& each) {
+  return measured_codec(each.codec).points_lost <= kMostPointsLost;
+}
+
+double most_gained_at(const PredictionPlan& plan, int workers, NamedLink link, double rate) {
+  link.speed.bits_per_second = rate;
+  return most_gained(predict_designs(plan, workers, link), plan.codecs_are_named());
+}
+
+// By halving, to a fiftieth. Nothing where it is worth it at every rate, or at none.
+std::optional<double> rate_above_which_nothing_is_worth_it(const PredictionPlan& plan, int workers,
+                                                           const NamedLink& link) {
+  double low = kLeastRate;
+  double high = kMostRate;
+  if (most_gained_at(plan, workers, link, low) < kWorthIt) return std::nullopt;
+  if (most_gained_at(plan, workers, link, high) >= kWorthIt) return std::nullopt;
+  while (high > 1.02 * low) {
+    const double middle = std::sqrt(low * high);
+    (most_gained_at(plan, workers, link, middle) < kWorthIt ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
+std::string time_text(double seconds) {
+  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
+  return fmt::format("{:.3g} s", seconds);
+}
+
+std::string rate_text(double bits_per_second) {
+  if (bits_per_second >= 1e9) return fmt::format("{:.2g} Gbit/s", bits_per_second / 1e9);
+  if (bits_per_second >= 1e6) return fmt::format("{:.3g} Mbit/s", bits_per_second / 1e6);
+  return fmt::format("{:.3g} kbit/s", bits_per_second / 1e3);
+}
+
+NamedLink link_argument(const std::string& text) {
+  const std::size_t comma = text.find(',');
+  NamedLink link{.text = text, .speed = {}};
+  link.speed.bits_per_second = rate_argument(text.substr(0, comma));
+  if (comma != std::string::npos) {
+    link.speed.latency_seconds = latency_argument(text.substr(comma + 1), text);
+  }
+  return link;
+}
+
+std::string Prediction::design() const {
+  return fmt::format("{}{}/{}", exchange, placement == "colocated" ? ", colocated" : "", codecs());
+}
+
+std::string Prediction::codecs() const {
+  return pull_codec == codec ? codec : fmt::format("{}, pull {}", codec, pull_codec);
+}
+
+std::vector<Prediction> predict_designs(const PredictionPlan& plan, int workers,
+                                        const NamedLink& link) {
+  if (workers % plan.gpus_per_node != 0) {
+    throw WrongUsage(fmt::format("{} workers do not fill machines of {} GPUs; use a multiple",
+                                 workers, plan.gpus_per_node));
+  }
+  std::vector<Prediction> predictions;
+  std::string refusal;
+  std::vector<std::string> codecs = codecs_of(plan);
+  const bool has_fp32 = std::ranges::find(codecs, "fp32") != codecs.end();
+  if (!has_fp32) codecs.emplace_back("fp32");
+  for (const Way& way : ways_of(plan)) {
+    add_designs(plan, way, codecs, workers, link, predictions, refusal);
+  }
+  if (predictions.empty()) throw WrongUsage(refusal);
+  const double baseline = fastest_fp32(predictions).step.step_seconds;
+  for (Prediction& each : predictions) each.speedup = baseline / each.step.step_seconds;
+  if (!has_fp32) {
+    std::erase_if(predictions, [](const Prediction& each) { return each.codec == "fp32"; });
+  }
+  if (predictions.empty()) throw WrongUsage(refusal);
+  return predictions;
+}
+
+double most_gained(const std::vector<Prediction>& predictions, bool all) {
+  double speedup = 0;
+  for (const Prediction& each : predictions) {
+    if (all || is_trusted(each)) speedup = std::max(speedup, each.speedup);
+  }
+  return speedup;
+}
+
+const Prediction& best_of(const std::vector<Prediction>& predictions, bool all) {
+  const double enough = most_gained(predictions, all) / kWorthIt;
+  const auto rank = [&](const Prediction& each) {
+    const bool counts = (all || is_trusted(each)) && each.speedup >= enough;
+    const double bits = counts ? measured_codec(each.codec).cost.bits : -1;
+    return std::pair(bits, each.speedup);
+  };
+  return *std::ranges::max_element(predictions, {}, rank);
+}
+
+std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& predictions) {
+  const Prediction& best = best_of(predictions, plan.codecs_are_named());
+  PredictionPlan with_fp32 = plan;
+  if (!plan.codecs.empty() && std::ranges::find(plan.codecs, "fp32") == plan.codecs.end()) {
+    with_fp32.codecs.emplace_back("fp32");
+  }
+  const auto all = predict_designs(with_fp32, best.workers, best.link);
+  const Prediction& fp32 = fastest_fp32(all);
+  std::string text;
+  const bool worth_it = most_gained(predictions, plan.codecs_are_named()) >= kWorthIt;
+  if (!worth_it) {
+    text = fmt::format(
+        "Nothing is worth it at {}: {} takes {} a step, and no design is more than "
+        "5 % faster.",
+        best.link.text, fp32.design(), time_text(fp32.step.step_seconds));
+  } else {
+    text = fmt::format("Take {}: {} a step in place of {} by {}, {:.2g} times as fast.",
+                       best.design(), time_text(best.step.step_seconds),
+                       time_text(fp32.step.step_seconds), fp32.design(), best.speedup);
+  }
+  const auto rate = rate_above_which_nothing_is_worth_it(with_fp32, best.workers, best.link);
+  if (rate) {
+    return text + fmt::format(
+                      " Above {} nothing is worth it: no design is more than 5 % faster "
+                      "than fp32.",
+                      rate_text(*rate));
+  }
+  const bool never = best.speedup < kWorthIt;
+  return text +
+         (never ? " That is so at every rate." : " That is so at every rate up to 1 Tbit/s.");
+}
+
+}  // namespace tersewire::apps

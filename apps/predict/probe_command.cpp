@@ -1,0 +1,167 @@
+// tersewire probe: what links and codecs do here, for predictions.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "apps/cli/command.h"
+#include "apps/cli/predict_commands.h"
+#include "apps/predict/predictions.h"
+#include "apps/predict/probe.h"
+
+namespace tersewire::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kExamples = R"(Examples:
+  mpirun -n 2 --host a,b tersewire probe --json > probe.json
+  tersewire predict --model resnet50 --workers 8 --compute-ms 120 --probe probe.json
+  sudo lab/netlab run --nodes 3 --rate 100mbit -- tersewire probe
+Rank 0 sends to every other node in turn, and it to rank 0, while nothing else runs; then it times the
+codecs on one of its cores. The rate is the least of all, in bits of the link: TCP puts 1448 bytes of
+a message in 1514.)";
+
+struct ProbeFlags {
+  std::string transport = "mpi";
+  std::string rate;
+  int nodes = 2;
+  std::uint64_t deadline_seconds = 120;
+  bool json = false;
+};
+
+struct Probe {
+  std::vector<ProbedPeer> peers;
+  std::vector<ProbedCodec> codecs;
+  unsigned cores = 0;
+
+  [[nodiscard]] double rate() const {
+    double least = INFINITY;
+    for (const ProbedPeer& peer : peers) {
+      least = std::min({least, peer.bits_per_second_to, peer.bits_per_second_from});
+    }
+    return least;
+  }
+  [[nodiscard]] double latency() const {
+    double most = 0;
+    for (const ProbedPeer& peer : peers) most = std::max(most, peer.latency_seconds);
+    return most;
+  }
+};
+
+Json probe_json(const Probe& probe) {
+  Json peers = Json::array();
+  for (const ProbedPeer& peer : probe.peers) {
+    peers.push_back({{"rank", peer.rank},
+                     {"bits_per_second_to", peer.bits_per_second_to},
+                     {"bits_per_second_from", peer.bits_per_second_from},
+                     {"latency_seconds", peer.latency_seconds}});
+  }
+  Json codecs = Json::array();
+  for (const ProbedCodec& codec : probe.codecs) {
+    codecs.push_back({{"codec", codec.codec},
+                      {"encode_seconds_per_value", codec.encode_seconds_per_value},
+                      {"decode_seconds_per_value", codec.decode_seconds_per_value}});
+  }
+  return {{"rate_bits_per_second", probe.rate()},
+          {"latency_seconds", probe.latency()},
+          {"cores", probe.cores},
+          {"peers", std::move(peers)},
+          {"codecs", std::move(codecs)}};
+}
+
+std::string probe_text(const Probe& probe) {
+  std::string text =
+      fmt::format("{:<6} {:>14} {:>14} {:>10}\n", "node", "to it", "from it", "latency");
+  for (const ProbedPeer& peer : probe.peers) {
+    text +=
+        fmt::format("{:<6} {:>14} {:>14} {:>10}\n", peer.rank, rate_text(peer.bits_per_second_to),
+                    rate_text(peer.bits_per_second_from), time_text(peer.latency_seconds));
+  }
+  text += fmt::format("\n{} cores; nanoseconds a value, by one of them\n{:<16} {:>7} {:>7}\n",
+                      probe.cores, "codec", "encode", "decode");
+  for (const ProbedCodec& codec : probe.codecs) {
+    text += fmt::format("{:<16} {:>7.2f} {:>7.2f}\n", codec.codec,
+                        codec.encode_seconds_per_value * 1e9, codec.decode_seconds_per_value * 1e9);
+  }
+  return text;
+}
+
+void say(const ProbeFlags& flags, std::vector<ProbedPeer> peers) {
+  const Probe probe{.peers = std::move(peers),
+                    .codecs = probe_codecs(),
+                    .cores = std::thread::hardware_concurrency()};
+  print(flags.json ? json_text(probe_json(probe)) + "\n" : probe_text(probe));
+}
+
+// Nodes that are threads of this process: their links are modelled.
+void probe_threads(const ProbeFlags& flags, const WaitLimits& limits) {
+  const double rate = flags.rate.empty() ? 0 : rate_argument(flags.rate);
+  const auto ends = as_usage([&] { return make_in_process_network(flags.nodes, rate); });
+  std::vector<std::jthread> others;
+  for (std::size_t node = 1; node < ends.size(); ++node) {
+    others.emplace_back([&ends, &limits, node] {
+      try {
+        probe_network(*ends[node], limits);
+      } catch (const std::exception& error) {
+        ends[node]->abort(error.what());
+      }
+    });
+  }
+  try {
+    say(flags, probe_network(*ends.front(), limits));
+  } catch (const std::exception& error) {
+    ends.front()->abort(error.what());
+    throw;
+  }
+}
+
+void probe_processes(const ProbeFlags& flags, const WaitLimits& limits) {
+  if (!flags.rate.empty()) {
+    throw WrongUsage("transport mpi goes at the rate of its network; leave --rate out");
+  }
+  const auto end = join_mpi_network(limits);
+  try {
+    auto peers = probe_network(*end, limits);
+    if (end->rank() == 0) say(flags, std::move(peers));
+  } catch (const std::exception& error) {
+    end->abort(error.what());
+    if (end->rank() != 0 && told_by_rank_0(error)) throw ToldElsewhere();
+    throw;
+  }
+}
+
+void run_probe(const ProbeFlags& flags) {
+  const WaitLimits limits{.deadline = std::chrono::seconds(flags.deadline_seconds)};
+  if (flags.transport == "mpi") return probe_processes(flags, limits);
+  probe_threads(flags, limits);
+}
+
+}  // namespace
+
+void add_probe_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("probe", "Rate and latency of the network, cores and codecs' speeds");
+  command->footer(kExamples);
+  auto flags = std::make_shared<ProbeFlags>();
+  command
+      ->add_option("--transport", flags->transport,
+                   "mpi (processes that mpirun starts), or in-process (threads)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"mpi", "in-process"}));
+  command->add_option("--nodes", flags->nodes, "Nodes of transport in-process")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  command->add_option("--rate", flags->rate,
+                      "Limit each link of transport in-process, each way: 10mbit, 1gbit");
+  command
+      ->add_option("--deadline", flags->deadline_seconds,
+                   "Seconds without a sign of life of a node after which a probe ends")
+      ->capture_default_str()
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));
+  command->add_flag("--json", flags->json, "Print JSON");
+  command->callback([flags] { run_probe(*flags); });
+}
+
+}  // namespace tersewire::apps

@@ -1,0 +1,66 @@
+#include "apps/predict/probe_file.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/cli/command.h"
+
+namespace tersewire::apps {
+namespace {
+
+using Json = nlohmann::json;
+
+// What is beyond makes no sense.
+constexpr double kMostRate = 1e15;
+constexpr double kMostLatency = 1e3;
+constexpr double kMostOfAValue = 64;  // bits, and seconds even more so
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw Error(ErrorCode::kDataLoss,
+              fmt::format("{}: {}; name what 'tersewire probe --json' printed", path, what));
+}
+
+double number(const Json& object, const char* key, const std::string& path, double least,
+              double most) {
+  if (!object.contains(key) || !object[key].is_number()) {
+    refuse(path, fmt::format("it has no number '{}'", key));
+  }
+  const double value = object[key].get<double>();
+  if (!(value >= least && value <= most)) {
+    refuse(path, fmt::format("{} makes no sense as '{}'", value, key));
+  }
+  return value;
+}
+
+void add_codec(const Json& entry, const std::string& path, ProbeFile& probe) {
+  if (!entry.is_object() || !entry.contains("codec") || !entry["codec"].is_string()) {
+    refuse(path, "a codec has no name");
+  }
+  const auto codec = entry["codec"].get<std::string>();
+  CodecCost cost = with_file(path, [&] { return measured_codec(codec).cost; });
+  const auto take = [&](const char* key, double& value) {
+    if (entry.contains(key)) value = number(entry, key, path, 0, kMostOfAValue);
+  };
+  take("encode_seconds_per_value", cost.encode_seconds);
+  take("decode_seconds_per_value", cost.decode_seconds);
+  take("bits_per_value", cost.bits);
+  probe.push[codec] = cost;
+  take("pull_bits_per_value", cost.bits);
+  probe.pull[codec] = cost;
+}
+
+}  // namespace
+
+ProbeFile read_probe(const std::string& path) {
+  const Json json = parse_json(read_file(path));
+  if (!json.is_object()) refuse(path, "it is no probe");
+  ProbeFile probe;
+  probe.link = {.bits_per_second = number(json, "rate_bits_per_second", path, 1, kMostRate),
+                .latency_seconds = number(json, "latency_seconds", path, 0, kMostLatency)};
+  if (!json.contains("codecs") || !json["codecs"].is_array()) refuse(path, "it has no codecs");
+  for (const Json& entry : json["codecs"]) add_codec(entry, path, probe);
+  return probe;
+}
+
+}  // namespace tersewire::apps
