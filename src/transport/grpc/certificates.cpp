@@ -164,7 +164,8 @@ Identity identity_of(const std::string& pem, const std::string& file) {
     if (identity) return *identity;
   }
   fail(ErrorCode::kDataLoss,
-       "the certificate in '{}' names no node of a job; make it with 'tersewire certs join'", file);
+       "the certificate in '{}' names no node of a job; have one made as docs/security.md says",
+       file);
 }
 
 KeyAndCertificate make_authority(const std::string& job, std::chrono::hours valid) {
@@ -202,8 +203,8 @@ std::string certify(const KeyAndCertificate& authority, const std::string& reque
   if (key == nullptr || EVP_PKEY_get_base_id(key) != EVP_PKEY_EC ||
       X509_REQ_verify(asked.get(), key) != 1) {
     fail(ErrorCode::kDataLoss,
-         "what asks for a certificate is no request, signed by the key that it names: {}; make it "
-         "with 'tersewire certs join'",
+         "what asks for a certificate is no request, signed by the key that it names: {}; have the "
+         "node make it anew",
          last_failure());
   }
   const Certificate issuer = read_certificate(authority.certificate, "the authority");

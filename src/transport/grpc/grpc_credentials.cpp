@@ -25,8 +25,8 @@ std::string read_file(const std::string& path) {
   text << file.rdbuf();
   if (!file) {
     fail(ErrorCode::kNotFound,
-         "'{}' cannot be read; name the directory of this node's certificate, or make one with "
-         "'tersewire certs join'",
+         "'{}' cannot be read; name the directory of this node's key.pem, certificate.pem and "
+         "authority.pem",
          path);
   }
   return std::move(text).str();
@@ -54,12 +54,11 @@ void check_protected(const std::string& address, const GrpcSecurity& security) {
     fail(ErrorCode::kInvalidArgument, "'{}' is no address; write HOST:PORT", address);
   }
   if (!security.certificates.empty() || security.insecure || is_loopback(address)) return;
-  fail(
-      ErrorCode::kInvalidArgument,
-      "'{}' is not on this machine's loopback, and nothing protects what goes there; name a "
-      "directory of certificates ('tersewire certs --help'), or say insecure where everyone on the "
-      "network may read and change what is sent",
-      address);
+  fail(ErrorCode::kInvalidArgument,
+       "'{}' is not on this machine's loopback, and nothing protects what goes there; name a "
+       "directory of certificates (docs/security.md), or say insecure where everyone on the "
+       "network may read and change what is sent",
+       address);
 }
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const GrpcSecurity& security) {
@@ -101,7 +100,7 @@ std::optional<std::string> objection(const grpc::AuthContext& peer, std::uint32_
                                         *identity->rank, rank)
                           : std::string("its certificate is the hub's");
   }
-  return "its certificate names no node of a job; make one with 'tersewire certs join'";
+  return "its certificate names no node of a job; have one made as docs/security.md says";
 }
 
 std::string job_of(const GrpcSecurity& security) {
