@@ -138,7 +138,11 @@ TEST_P(PlacementTest, WholeTensorsStayWhole) {
   EXPECT_EQ(most_owners(model), model.tensors.size());
 }
 
-std::string name_of(const testing::TestParamInfo<std::string>& info) { return info.param; }
+std::string name_of(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
 
 INSTANTIATE_TEST_SUITE_P(Models, PlacementTest, testing::ValuesIn(models()), name_of);
 
