@@ -90,13 +90,13 @@ HWY_INLINE std::uint64_t mask_of(const CodeTables& tables) {
 }
 
 // In how many steps each of the streams holds the word that it begins with, where none takes more
-// than `bits`.
+// than `bits`. A word begins in the byte of its position, so the last may be 7 bits further on.
 HWY_INLINE std::size_t steps_of(const std::array<StreamReader, kStreams>& streams,
                                 std::size_t bits) {
   std::size_t steps = ~std::size_t{0};
   for (const StreamReader& stream : streams) {
     const std::size_t left = stream.size * 8 - static_cast<std::size_t>(stream.position);
-    steps = std::min(steps, holds_word(stream) ? (left - kWordBits) / bits + 1 : 0);
+    steps = std::min(steps, holds_word(stream) ? (left + 7 - kWordBits) / bits + 1 : 0);
   }
   return steps;
 }
