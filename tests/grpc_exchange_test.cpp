@@ -5,29 +5,19 @@
 
 #include "cutting_proxy.h"
 #include "exchange_suite.h"
+#include "network_ends.h"
 #include "tersewire/grpc_network.h"
 
 namespace tersewire {
 namespace {
 
+using test::end_all;
+
 // The ends of a hub's job, each through an address of the proxy's or the hub's.
 std::vector<std::unique_ptr<Transport>> join_all(const std::string& address, int nodes) {
-  std::vector<std::unique_ptr<Transport>> ends(static_cast<std::size_t>(nodes));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < nodes; ++rank) {
-    threads.emplace_back([&, rank] {
-      ends[static_cast<std::size_t>(rank)] =
-          join_grpc_network(address, rank, nodes, {}, {.deadline = 60s});
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return ends;
-}
-
-void end_all(std::vector<std::unique_ptr<Transport>>& ends) {
-  std::vector<std::thread> threads;
-  for (auto& end : ends) threads.emplace_back([&end] { end.reset(); });
-  for (std::thread& thread : threads) thread.join();
+  return test::join_all(nodes, [&](int rank) {
+    return join_grpc_network(address, rank, nodes, {}, {.deadline = 60s});
+  });
 }
 
 void expect_the_bits_of_threads(const Job& job, const Behaviour& behaviour,

@@ -7,12 +7,14 @@
 #include "cutting_proxy.h"
 #include "expect_error.h"
 #include "grpc_pair.h"
+#include "network_ends.h"
 #include "tersewire/grpc_network.h"
 #include "transport_cases.h"
 
 namespace tersewire {
 namespace {
 
+using test::end_all;
 using transport_cases::message;
 using transport_cases::pattern;
 using transport_cases::same;
@@ -25,23 +27,9 @@ int port_of(const std::string& address) {
 std::vector<std::unique_ptr<Transport>> join_all(const std::vector<std::string>& addresses,
                                                  const WaitLimits& limits = {.deadline = 30s}) {
   const int ranks = static_cast<int>(addresses.size());
-  std::vector<std::unique_ptr<Transport>> ends(addresses.size());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto place = static_cast<std::size_t>(rank);
-      ends[place] = join_grpc_network(addresses[place], rank, ranks, {}, limits);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return ends;
-}
-
-// In their own threads: an end that goes waits for the others to have what it sent.
-void end_all(std::vector<std::unique_ptr<Transport>>& ends) {
-  std::vector<std::thread> threads;
-  for (auto& end : ends) threads.emplace_back([&end] { end.reset(); });
-  for (std::thread& thread : threads) thread.join();
+  return test::join_all(ranks, [&](int rank) {
+    return join_grpc_network(addresses[static_cast<std::size_t>(rank)], rank, ranks, {}, limits);
+  });
 }
 
 class GrpcCases : public testing::TestWithParam<TransportCase> {};

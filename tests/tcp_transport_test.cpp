@@ -5,6 +5,7 @@
 #include <future>
 
 #include "expect_error.h"
+#include "network_ends.h"
 #include "tcp_socket.h"
 #include "tcp_stream.h"
 #include "transport_cases.h"
@@ -12,6 +13,7 @@
 namespace tersewire {
 namespace {
 
+using test::end_all;
 using transport_cases::message;
 
 const std::string kToken(32, 't');
@@ -23,23 +25,10 @@ std::vector<std::unique_ptr<Transport>> make_network(int ranks) {
     meetings.push_back(std::make_unique<TcpMeeting>("127.0.0.1"));
     addresses.push_back(meetings.back()->address());
   }
-  std::vector<std::unique_ptr<Transport>> ends(meetings.size());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto place = static_cast<std::size_t>(rank);
-      ends[place] = meetings[place]->join(rank, addresses, kToken, {.deadline = 30s});
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return ends;
-}
-
-// In their own threads: an end that goes waits for the others to read what it sent.
-void end_all(std::vector<std::unique_ptr<Transport>>& ends) {
-  std::vector<std::thread> threads;
-  for (auto& end : ends) threads.emplace_back([&end] { end.reset(); });
-  for (std::thread& thread : threads) thread.join();
+  return test::join_all(ranks, [&](int rank) {
+    return meetings[static_cast<std::size_t>(rank)]->join(rank, addresses, kToken,
+                                                          {.deadline = 30s});
+  });
 }
 
 class TcpCases : public testing::TestWithParam<TransportCase> {};

@@ -44,6 +44,8 @@ void add_nic_command(CLI::App& app);
 // call of it (train_program.cpp).
 void add_train_command(CLI::App& app);
 void add_compare_command(CLI::App& app);
+void add_predict_command(CLI::App& app);
+void add_probe_command(CLI::App& app);
 inline constexpr const char* kTrainSummary =
     "Train a network with several workers, all traffic compressed, and show what it saved";
 inline constexpr const char* kCompareSummary =
@@ -71,6 +73,9 @@ class ReaderGone : public std::exception {};
 void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
                           int& backup_workers, int& local_steps, bool& raw_from_all,
                           std::size_t& part_values, std::optional<std::size_t>& bucket_bytes);
+
+// --servers N|colocated alone, as Job takes it.
+void add_servers_option(CLI::App& command, std::optional<int>& servers);
 
 // --part-values alone, of what the option cuts ("tensors", "a tensor").
 void add_part_values_option(CLI::App& command, std::size_t& part_values, std::string_view what,

@@ -8,7 +8,6 @@
 
 #include "apps/cli/command.h"
 #include "apps/cli/plain_numbers.h"
-#include "apps/cli/predict_commands.h"
 #include "tersewire/communicator.h"
 #include "trainer/part_values.h"
 

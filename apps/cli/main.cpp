@@ -14,7 +14,6 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/nearest.h"
 #include "apps/cli/plain_numbers.h"
-#include "apps/cli/predict_commands.h"
 
 namespace tersewire::apps {
 namespace {

@@ -6,7 +6,6 @@
 
 #include "apps/bench/model_tensors.h"
 #include "apps/cli/command.h"
-#include "apps/cli/predict_commands.h"
 #include "apps/predict/model_file.h"
 #include "apps/predict/prediction_page.h"
 #include "apps/predict/predictions.h"

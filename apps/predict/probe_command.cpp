@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "apps/cli/command.h"
-#include "apps/cli/predict_commands.h"
 #include "apps/predict/predictions.h"
 #include "apps/predict/probe.h"
 

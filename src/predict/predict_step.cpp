@@ -96,6 +96,7 @@ class Predictor {
     const Job& job = placement_->job;
     const PartCosts push(job.push_codec, conditions_.push);
     const PartCosts pull(job.pull_codec, conditions_.pull);
+    const bool servers = choose_exchange(job).exchange.count_servers != nullptr;
     encode_.resize(placement_->parts.size());
     for (std::size_t part = 0; part < placement_->parts.size(); ++part) {
       BucketLoad& load = loads_[placement_->bucket_of[part]];
@@ -103,7 +104,6 @@ class Predictor {
       const Codec& pull_codec = *placement_->pull_codecs[part];
       encode_[part] = add(load.push, part, push.of(push_codec));
       add(load.pull, part, pull.of(pull_codec));
-      const bool servers = choose_exchange(job).exchange.count_servers != nullptr;
       pull_decode_[part] =
           decode_seconds(part, (servers ? pull : push).of(servers ? pull_codec : push_codec));
       if (!placement_->owners.empty()) load.owner = placement_->owners[part] - job.workers;

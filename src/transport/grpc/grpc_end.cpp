@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <random>
 
+#include "ends.h"
 #include "errors.h"
 #include "grpc_credentials.h"
 
@@ -138,16 +139,9 @@ void GrpcEnd::check_not_aborted() const {
 void GrpcEnd::send(int to, SharedBytes bytes) {
   const std::lock_guard lock(mutex_);
   check_not_aborted();
-  if (to < 0 || to >= size()) {
-    fail(ErrorCode::kInvalidArgument, "rank {} cannot send to rank {}: the job has ranks 0 to {}",
-         rank_, to, size() - 1);
-  }
+  check_receiver(rank_, to, size());
   PeerState& peer = state_of(to);
-  if (peer.left) {
-    fail(ErrorCode::kUnavailable,
-         "rank {} has left the job, and rank {} goes on; let every rank end after the same step",
-         to, rank_);
-  }
+  if (peer.left) fail_receiver_has_left(rank_, to);
   sent_ += bytes->size();
   if (to == rank_) return deliver({.from = rank_, .bytes = std::move(bytes), .own = true});
   peer.sending.put(std::move(bytes));
@@ -161,15 +155,14 @@ void GrpcEnd::deliver(Incoming message) {
 
 std::optional<Incoming> GrpcEnd::receive(milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  moved_.wait_for(lock, timeout, [&] { return !inbox_.empty() || aborted_; });
+  wait_at_most(moved_, lock, timeout, [&] { return !inbox_.empty() || aborted_; });
   check_not_aborted();
-  if (inbox_.empty()) return std::nullopt;
-  Incoming message = std::move(inbox_.front());
-  inbox_.pop_front();
-  received_ += message.bytes->size();
-  if (message.from != rank_) {
-    PeerState& peer = state_of(message.from);
-    peer.receiving.took(message.bytes->size());
+  std::optional<Incoming> message = take_first(inbox_);
+  if (!message) return std::nullopt;
+  received_ += message->bytes->size();
+  if (message->from != rank_) {
+    PeerState& peer = state_of(message->from);
+    peer.receiving.took(message->bytes->size());
     tell_taken(peer, inbox_.empty());
     pump();
   }

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "ends.h"
 #include "errors.h"
 #include "links.h"
 #include "tersewire/transport.h"
@@ -148,10 +149,7 @@ class InProcessTransport final : public Transport {
 
 void InProcessTransport::send(int to, SharedBytes bytes) {
   network_->check_not_aborted();
-  if (to < 0 || to >= size()) {
-    fail(ErrorCode::kInvalidArgument, "rank {} cannot send to rank {}: the job has ranks 0 to {}",
-         rank_, to, size() - 1);
-  }
+  check_receiver(rank_, to, size());
   sent_ += bytes->size();
   Incoming message{.from = rank_, .bytes = std::move(bytes)};
   Inbox& inbox = network_->inboxes[static_cast<std::size_t>(to)];
@@ -166,14 +164,13 @@ void InProcessTransport::send(int to, SharedBytes bytes) {
 std::optional<Incoming> InProcessTransport::receive(std::chrono::milliseconds timeout) {
   Inbox& inbox = network_->inboxes[static_cast<std::size_t>(rank_)];
   std::unique_lock lock(inbox.mutex);
-  inbox.arrived_or_aborted.wait_for(
-      lock, timeout, [&] { return !inbox.messages.empty() || network_->aborted.load(); });
+  wait_at_most(inbox.arrived_or_aborted, lock, timeout,
+               [&] { return !inbox.messages.empty() || network_->aborted.load(); });
   network_->check_not_aborted();
-  if (inbox.messages.empty()) return std::nullopt;
-  Incoming message = std::move(inbox.messages.front());
-  inbox.messages.pop_front();
-  inbox.waiting[message.from] -= message.bytes->size();
-  received_ += message.bytes->size();
+  std::optional<Incoming> message = take_first(inbox.messages);
+  if (!message) return std::nullopt;
+  inbox.waiting[message->from] -= message->bytes->size();
+  received_ += message->bytes->size();
   return message;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "ends.h"
+
 namespace tersewire {
 
 // With the lock held.
@@ -31,12 +33,9 @@ void Mailbox::post_to_self(Incoming message) {
 
 std::optional<Incoming> Mailbox::take(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  arrived_or_failed_.wait_for(lock, timeout, [&] { return !inbox_.empty() || failure_; });
+  wait_at_most(arrived_or_failed_, lock, timeout, [&] { return !inbox_.empty() || failure_; });
   check_not_failed();
-  if (inbox_.empty()) return std::nullopt;
-  Incoming message = std::move(inbox_.front());
-  inbox_.pop_front();
-  return message;
+  return take_first(inbox_);
 }
 
 void Mailbox::order_to_leave() {

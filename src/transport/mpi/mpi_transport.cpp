@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 
+#include "ends.h"
 #include "errors.h"
 #include "mpi_mailbox.h"
 #include "mpi_thread.h"
@@ -72,10 +73,7 @@ MpiTransport::~MpiTransport() {
 }
 
 void MpiTransport::send(int to, SharedBytes bytes) {
-  if (to < 0 || to >= size()) {
-    fail(ErrorCode::kInvalidArgument, "rank {} cannot send to rank {}: the job has ranks 0 to {}",
-         rank(), to, size() - 1);
-  }
+  check_receiver(rank(), to, size());
   const std::size_t size = bytes->size();
   if (to == rank()) {
     mailbox_->post_to_self({.from = to, .bytes = std::move(bytes)});

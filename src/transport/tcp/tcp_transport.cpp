@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "ends.h"
 #include "errors.h"
 #include "tcp_socket.h"
 #include "tcp_stream.h"
@@ -193,19 +194,12 @@ void TcpTransport::send(int to, SharedBytes bytes) {
     const std::lock_guard lock(mutex_);
     check_not_aborted();
   }
-  if (to < 0 || to >= size()) {
-    fail(ErrorCode::kInvalidArgument, "rank {} cannot send to rank {}: the job has ranks 0 to {}",
-         rank_, to, size() - 1);
-  }
+  check_receiver(rank_, to, size());
   const std::size_t length = bytes->size();
   sent_ += length;
   if (to == rank_) return deliver({.from = rank_, .bytes = std::move(bytes)});
   Connection& peer = connection(to);
-  if (peer.left) {
-    fail(ErrorCode::kUnavailable,
-         "rank {} has left the job, and rank {} goes on; let every rank end after the same step",
-         to, rank_);
-  }
+  if (peer.left) fail_receiver_has_left(rank_, to);
   peer.writer.put({tcp_head(TcpRecord::kMessage, length), std::move(bytes)});
   if (peer.writer.has_some()) wake();
 }
@@ -220,15 +214,10 @@ void TcpTransport::deliver(Incoming message) {
 
 std::optional<Incoming> TcpTransport::receive(milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  // The system takes 50 us for a wait of none.
-  if (timeout.count() > 0) {
-    moved_.wait_for(lock, timeout, [&] { return !inbox_.empty() || aborted_; });
-  }
+  wait_at_most(moved_, lock, timeout, [&] { return !inbox_.empty() || aborted_; });
   check_not_aborted();
-  if (inbox_.empty()) return std::nullopt;
-  Incoming message = std::move(inbox_.front());
-  inbox_.pop_front();
-  received_ += message.bytes->size();
+  std::optional<Incoming> message = take_first(inbox_);
+  if (message) received_ += message->bytes->size();
   return message;
 }
 

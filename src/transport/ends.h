@@ -1,0 +1,45 @@
+// What the ends of several transports share.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "errors.h"
+#include "tersewire/transport.h"
+
+namespace tersewire {
+
+// Throws kInvalidArgument for a receiver that the job has not.
+inline void check_receiver(int from, int to, int ranks) {
+  if (to >= 0 && to < ranks) return;
+  fail(ErrorCode::kInvalidArgument, "rank {} cannot send to rank {}: the job has ranks 0 to {}",
+       from, to, ranks - 1);
+}
+
+[[noreturn]] inline void fail_receiver_has_left(int from, int to) {
+  fail(ErrorCode::kUnavailable,
+       "rank {} has left the job, and rank {} goes on; let every rank end after the same step", to,
+       from);
+}
+
+// Waits until `ready()`, for no longer than `timeout`. A wait of none, for which the system would
+// take 50 us, is none.
+template <typename Ready>
+void wait_at_most(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                  std::chrono::milliseconds timeout, const Ready& ready) {
+  if (timeout.count() > 0) changed.wait_for(lock, timeout, ready);
+}
+
+// The first message; nothing where there is none.
+inline std::optional<Incoming> take_first(std::deque<Incoming>& messages) {
+  if (messages.empty()) return std::nullopt;
+  Incoming message = std::move(messages.front());
+  messages.pop_front();
+  return message;
+}
+
+}  // namespace tersewire
