@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <future>
 
 #include "expect_error.h"
@@ -57,6 +58,31 @@ TEST(TcpTransport, DeliversWhatWasSentBeforeItsSenderLeft) {
   EXPECT_FALSE(ends[1]->receive(0ms));
   expect_error(ErrorCode::kUnavailable, "rank 0 has left",
                [&] { ends[1]->send(0, message(1, 1)); });
+}
+
+// Rank 2, a socket of this test's own, tells rank 1 alone.
+TEST(TcpTransport, SaysWhyTheJobEndedBeforeItLeaves) {
+  std::array<TcpMeeting, 2> meetings{TcpMeeting("127.0.0.1"), TcpMeeting("127.0.0.1")};
+  const auto [listener, own] = listen_at("127.0.0.1");
+  const std::vector<std::string> addresses{meetings[0].address(), meetings[1].address(), own};
+  auto sockets = std::async(std::launch::async, [&, &listener = listener] {
+    return meet(listener, 2, addresses, kToken, 30s);
+  });
+  auto ends = test::join_all(2, [&](int rank) {
+    return meetings[static_cast<std::size_t>(rank)].join(rank, addresses, kToken,
+                                                         {.deadline = 30s});
+  });
+  const std::vector<Socket> stranger = sockets.get();
+  const std::string reason = "worker 0 has no more memory";
+  const TcpHead head = tcp_head(TcpRecord::kAbort, reason.size());
+  ASSERT_EQ(::send(stranger[1].get(), head.data(), head.size(), 0), head.size());
+  ASSERT_EQ(::send(stranger[1].get(), reason.data(), reason.size(), 0), reason.size());
+  expect_error(ErrorCode::kAborted, reason, [&] { ends[1]->receive(30s); });
+  auto leaving = std::async(std::launch::async, [&] { ends[1].reset(); });
+  expect_error(ErrorCode::kAborted, reason, [&] {
+    for (;;) ends[0]->send(1, message(1, 1));
+  });
+  end_all(ends);
 }
 
 TEST(TcpTransport, SaysThatItsNodeIsAlive) {

@@ -160,6 +160,7 @@ class TcpTransport final : public Transport {
   void deliver(Incoming message);
   bool end_with(const std::string& reason) noexcept;
   void say_to_all(TcpRecord kind, const SharedBytes& bytes);
+  void say_why(const std::string& reason);
   void check_not_aborted() const;
   [[nodiscard]] bool all_have_gone() const;
   [[nodiscard]] bool all_is_written() const;
@@ -199,7 +200,11 @@ void TcpTransport::send(int to, SharedBytes bytes) {
   sent_ += length;
   if (to == rank_) return deliver({.from = rank_, .bytes = std::move(bytes)});
   Connection& peer = connection(to);
-  if (peer.left) fail_receiver_has_left(rank_, to);
+  if (peer.left) {
+    const std::lock_guard lock(mutex_);
+    check_not_aborted();  // which it says before its goodbye
+    fail_receiver_has_left(rank_, to);
+  }
   peer.writer.put({tcp_head(TcpRecord::kMessage, length), std::move(bytes)});
   if (peer.writer.has_some()) wake();
 }
@@ -245,12 +250,16 @@ void TcpTransport::say_to_all(TcpRecord kind, const SharedBytes& bytes) {
   wake();
 }
 
+void TcpTransport::say_why(const std::string& reason) {
+  Bytes bytes(std::min(reason.size(), kMostReasonBytes));
+  std::memcpy(bytes.data(), reason.data(), bytes.size());
+  say_to_all(TcpRecord::kAbort, std::make_shared<const Bytes>(std::move(bytes)));
+}
+
 void TcpTransport::abort(const std::string& reason) noexcept {
   if (!end_with(reason)) return;
   try {
-    Bytes bytes(std::min(reason.size(), kMostReasonBytes));
-    std::memcpy(bytes.data(), reason.data(), bytes.size());
-    say_to_all(TcpRecord::kAbort, std::make_shared<const Bytes>(std::move(bytes)));
+    say_why(reason);
   } catch (...) {
     wake();  // the others find the connection closed
   }
@@ -281,14 +290,17 @@ bool TcpTransport::all_is_written() const {
 }
 
 // The others close their ends when they have read the goodbye, and with it all that came before.
+// Where the job has ended they read why first: one that has not heard it from the rank that ended
+// it would take this one for the first to leave.
 TcpTransport::~TcpTransport() {
   leaving_ = true;
-  say_to_all(TcpRecord::kGoodbye, nullptr);
-  bool failed = false;
+  std::optional<std::string> failed;
   {
     const std::lock_guard lock(mutex_);
-    failed = aborted_.has_value();
+    failed = aborted_;
   }
+  if (failed) say_why(*failed);
+  say_to_all(TcpRecord::kGoodbye, nullptr);
   const Clock::time_point began = Clock::now();
   for (std::unique_lock lock(mutex_); !stop_;) {
     const auto waited = Clock::now() - began;
