@@ -7,9 +7,9 @@
 #include <functional>
 #include <limits>
 
-#include "../src/codec/codec_text.h"
 #include "../src/codec/residual_encoder.h"
 #include "tersewire/error.h"
+#include "tersewire/setting_text.h"
 
 namespace tersewire {
 namespace {
@@ -24,8 +24,8 @@ void expect_refused(const std::function<void()>& task, const std::string& part) 
   }
 }
 
-TEST(CodecText, TakesWholeNumbersWithinTheirBounds) {
-  CodecText text("x:a=8,b=18446744073709551615,c=2^-10");
+TEST(SettingText, TakesWholeNumbersWithinTheirBounds) {
+  SettingText text("x:a=8,b=18446744073709551615,c=2^-10", "codec");
   EXPECT_EQ(text.take_integer("a", 1, 1, 8), 8U);
   EXPECT_EQ(text.take_integer("b", 1, 0, std::numeric_limits<std::uint64_t>::max()),
             std::numeric_limits<std::uint64_t>::max());
@@ -34,8 +34,9 @@ TEST(CodecText, TakesWholeNumbersWithinTheirBounds) {
   EXPECT_EQ(text.take_word("c"), "");
   text.finish({});
   for (const char* value : {"0", "9", "-1", "+1", "1.5", "1e1", "99999999999999999999", "8 "}) {
-    expect_refused([&] { CodecText("x:a=" + std::string(value)).take_integer("a", 1, 1, 8); },
-                   "a must be a whole number from 1 to 8, not '" + std::string(value) + "'");
+    expect_refused(
+        [&] { SettingText("x:a=" + std::string(value), "codec").take_integer("a", 1, 1, 8); },
+        "a must be a whole number from 1 to 8, not '" + std::string(value) + "'");
   }
 }
 

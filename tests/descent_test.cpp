@@ -93,7 +93,7 @@ TEST(Schedule, RefusesWhatItIsNot) {
   const auto refused = [](const std::string& text) {
     return sentence_of([&] { Schedule(text, {.steps = 1000}); });
   };
-  expect_has(refused("polynomal"), "unknown schedule 'polynomal'; there are constant, cosine");
+  expect_has(refused("polynomal"), "unknown schedule 'polynomal'; use constant, cosine");
   expect_has(refused(""), "unknown schedule ''");
   expect_has(refused("cosine:ends=1"), "unknown parameter 'ends'; cosine has end");
   expect_has(refused("exponential:start=1"), "exponential has factor and every");

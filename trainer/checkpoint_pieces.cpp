@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "tersewire/error.h"
+#include "tersewire/setting_text.h"
 #include "trainer/evaluation.h"
 #include "trainer/part_values.h"
 
@@ -43,11 +43,7 @@ std::string key_of(const std::string& group, const std::vector<TensorInfo>& tens
 std::optional<std::size_t> begin_in(std::string_view key, std::string_view tensor) {
   if (key == tensor) return 0;
   if (!key.starts_with(tensor) || key[tensor.size()] != kAt) return {};
-  std::size_t begin = 0;
-  const auto [end, error] =
-      std::from_chars(key.data() + tensor.size() + 1, key.data() + key.size(), begin);
-  if (error != std::errc() || end != key.data() + key.size()) return {};
-  return begin;
+  return parsed_number<std::size_t>(key.substr(tensor.size() + 1));
 }
 
 // How the job that made a checkpoint cut its tensors; not at all, where it does not say.

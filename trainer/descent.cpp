@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "tersewire/error.h"
+#include "tersewire/setting_text.h"
 #include "trainer/evaluation.h"
 #include "trainer/outer_optimizer.h"
-#include "trainer/setting_text.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -53,7 +53,7 @@ OptimizerSettings optimizer_settings(const TrainConfig& config) {
     require(settings.momentum > 0,
             "nesterov is a form of momentum; give it one above 0, or use sgd");
   } else {
-    text.refuse_name("sgd, nesterov, adam and adamw");
+    text.refuse_name({"sgd", "nesterov", "adam", "adamw"});
   }
   return settings;
 }

@@ -1,13 +1,13 @@
 #include "trainer/outer_optimizer.h"
 
-#include "trainer/setting_text.h"
+#include "tersewire/setting_text.h"
 
 namespace tersewire::trainer {
 
 OuterOptimizer outer_optimizer(const std::string& text) {
   SettingText setting(text.empty() ? kDefaultOuter : text, "outer optimizer");
   const bool nesterov = setting.name() == "nesterov";
-  if (!nesterov && setting.name() != "sgd") setting.refuse_name("sgd and nesterov");
+  if (!nesterov && setting.name() != "sgd") setting.refuse_name({"sgd", "nesterov"});
   OuterOptimizer outer{
       .nesterov = nesterov,
       .learning_rate = setting.take_number("lr", nesterov ? 0.7 : 1, 1e-6, 1e3),

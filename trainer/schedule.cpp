@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tersewire/error.h"
-#include "trainer/setting_text.h"
+#include "tersewire/setting_text.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -40,7 +40,7 @@ Curve polynomial(SettingText& text, double steps) {
 // In steps.
 double mark_of(const SettingText& text, const std::string& key, const std::string& value,
                double steps) {
-  const auto mark = parsed_number(value);
+  const auto mark = parsed_number<double>(value);
   if (!mark || *mark <= 0 || (*mark >= 1 && *mark != std::floor(*mark))) {
     text.refuse(key, "a part of the run, between 0 and 1, or a whole number of steps", value);
   }
@@ -58,15 +58,15 @@ std::vector<double> marks_of(const SettingText& text, const std::string& list, d
 
 Curve staircase(SettingText& text, double steps) {
   const double factor = text.take_number("factor", 0.1, 0, 1);
-  const auto at = text.take_word("at");
-  const auto every = text.take_word("every");
+  const std::string at = text.take_word("at");
+  const std::string every = text.take_word("every");
   text.finish({"at", "every", "factor"});
-  if (every) {
-    if (at) text.fail("say at or every, not both");
-    const double length = mark_of(text, "every", *every, steps);
+  if (!every.empty()) {
+    if (!at.empty()) text.fail("say at or every, not both");
+    const double length = mark_of(text, "every", every, steps);
     return [=](double step) { return std::pow(factor, std::floor(step / length)); };
   }
-  return [=, marks = marks_of(text, at.value_or("0.5/0.75"), steps)](double step) {
+  return [=, marks = marks_of(text, at.empty() ? "0.5/0.75" : at, steps)](double step) {
     const auto passed = std::ranges::count_if(marks, [=](double mark) { return step >= mark; });
     return std::pow(factor, static_cast<double>(passed));
   };
@@ -74,7 +74,8 @@ Curve staircase(SettingText& text, double steps) {
 
 Curve exponential(SettingText& text, double steps) {
   const double factor = text.take_number("factor", 0.1, 0, 1);
-  const double length = mark_of(text, "every", text.take_word("every").value_or("0.5"), steps);
+  const std::string every = text.take_word("every");
+  const double length = mark_of(text, "every", every.empty() ? "0.5" : every, steps);
   text.finish({"factor", "every"});
   return [=](double step) { return std::pow(factor, step / length); };
 }
@@ -86,7 +87,7 @@ Curve curve_of(const std::string& setting, double steps) {
   if (text.name() == "polynomial") return polynomial(text, steps);
   if (text.name() == "step") return staircase(text, steps);
   if (text.name() == "exponential") return exponential(text, steps);
-  text.refuse_name("constant, cosine, polynomial, step and exponential");
+  text.refuse_name({"constant", "cosine", "polynomial", "step", "exponential"});
 }
 
 }  // namespace

@@ -31,7 +31,8 @@ struct TrainConfig {
   std::optional<int> servers;  // as Job::servers
   int local_steps = 1;         // as Job::local_steps
   int local_updates = 0;       // as Job::local_updates; `optimizer` is then each worker's own
-  // Of local updates, as outer_optimizer() takes it.
+  // Of local updates: what turns the mean of the workers' changes into the shared model's, as
+  // outer_optimizer() takes it.
   std::string outer;
   int backup_workers = 0;
   bool raw_from_all = false;  // as Job::raw_from_all

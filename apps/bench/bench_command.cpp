@@ -1,7 +1,6 @@
 // tersewire bench: what the library costs, measured.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -9,6 +8,7 @@
 
 #include "apps/bench/codec_bench.h"
 #include "apps/cli/command.h"
+#include "tersewire/setting_text.h"
 #include "tersewire/simd.h"
 
 namespace tersewire::apps {
@@ -112,10 +112,8 @@ Floats input_values(const BenchOptions& options) {
 // What --part-values says, 0 for "whole".
 std::size_t part_values_of(const std::string& text) {
   if (text == "whole") return 0;
-  std::size_t values = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, values);
-  if (error == std::errc() && stopped == end && values > 0) return values;
+  const auto values = parsed_number<std::size_t>(text);
+  if (values.value_or(0) > 0) return *values;
   throw WrongUsage(fmt::format("--part-values is '{}'; give a number of values, or whole", text));
 }
 

@@ -1,14 +1,13 @@
 // What a message holds: a .tw file, a state, or what an application captured.
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cmath>
 #include <cstring>
 #include <optional>
 
 #include "apps/inspect/inspection.h"
 #include "tersewire/codec.h"
 #include "tersewire/message.h"
+#include "tersewire/setting_text.h"
 #include "tersewire/tw_file.h"
 
 namespace tersewire::apps {
@@ -20,10 +19,7 @@ constexpr double kBitsPerByte = 8;
 Json json_value(const std::string& text) {
   if (text == "on") return true;
   if (text == "off") return false;
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto [parsed, error] = std::from_chars(text.data(), end, number);
-  if (error == std::errc() && parsed == end && std::isfinite(number)) return number;
+  if (const auto number = parsed_number<double>(text)) return *number;
   return text;
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
@@ -13,6 +12,7 @@
 #include "apps/cli/command.h"
 #include "apps/files/input_file.h"
 #include "apps/files/tensor_file.h"
+#include "tersewire/setting_text.h"
 
 namespace tersewire::apps {
 namespace {
@@ -57,10 +57,9 @@ std::optional<Number> number_between(std::string_view name, std::string_view pre
                                      std::string_view suffix) {
   if (!name.starts_with(prefix) || !name.ends_with(suffix)) return std::nullopt;
   if (name.size() < prefix.size() + suffix.size()) return std::nullopt;
-  Number number{};
-  const char* end = name.data() + name.size() - suffix.size();
-  const auto read = std::from_chars(name.data() + prefix.size(), end, number);
-  return read.ec == std::errc() && read.ptr == end ? std::optional(number) : std::nullopt;
+  name.remove_prefix(prefix.size());
+  name.remove_suffix(suffix.size());
+  return parsed_number<Number>(name);
 }
 
 std::string text_in(const TensorFileIndex& file, const char* name) {
@@ -74,9 +73,7 @@ std::string text_in(const TensorFileIndex& file, const char* name) {
 template <typename Number>
 Number number_in(const TensorFileIndex& file, const char* name) {
   const std::string text = text_in(file, name);
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && end == text.data() + text.size()) return number;
+  if (const auto number = parsed_number<Number>(text)) return *number;
   throw Error(ErrorCode::kDataLoss,
               fmt::format("its '{}' is '{}' and no number; use another copy", name, text));
 }

@@ -8,6 +8,7 @@
 #include "tersewire/message.h"
 #include "tersewire/policy.h"
 #include "tersewire/predict.h"
+#include "tersewire/setting_text.h"
 #include "tersewire/simd.h"
 #include "tersewire/state.h"
 #include "tersewire/tensor.h"

@@ -98,7 +98,7 @@ CodecId BinEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
 // A bin's length as the text says it; none: by the tensor's kind.
 class BinLength {
  public:
-  static BinLength take(CodecText& text) {
+  static BinLength take(SettingText& text) {
     BinLength length;
     const std::string word = text.take_word("bin");
     if (word.empty() || word == "kind") return length;
@@ -124,7 +124,7 @@ class BinLength {
   std::optional<std::uint64_t> elems_;
 };
 
-float take_factor(CodecText& text) {
+float take_factor(SettingText& text) {
   const std::string word = text.take_word("factor");
   if (word.empty()) return 2;
   const auto factor = parsed_number<float>(word);
@@ -137,7 +137,7 @@ float take_factor(CodecText& text) {
 template <CodecId kId>
 class BinCodec final : public Codec {
  public:
-  explicit BinCodec(CodecText& text) : bin_(BinLength::take(text)) {
+  explicit BinCodec(SettingText& text) : bin_(BinLength::take(text)) {
     if constexpr (kHasFactor) factor_ = take_factor(text);
     options_ = EncoderOptions::take(text, true, kDefaultLead);
   }

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "codec_text.h"
 #include "codec_traits.h"
+#include "encoder_options.h"
 #include "tersewire/codec.h"
 
 namespace tersewire {
@@ -18,7 +18,7 @@ struct CodecEntry {
   CodecTraits traits = {};
   // Takes the codec's own parameters from the text; the registry refuses what it leaves there.
   // Null: payloads of this codec are only read, and no text makes it.
-  std::shared_ptr<const Codec> (*make)(CodecText& text);
+  std::shared_ptr<const Codec> (*make)(SettingText& text);
   void (*check)(ByteView payload, std::size_t elems);
   void (*decode)(ByteView payload, std::span<float> out, ThreadPool* pool);
   void (*decode_add)(ByteView payload, float weight, std::span<float> out, ThreadPool* pool);
@@ -32,7 +32,7 @@ struct CodecEntry {
 };
 
 template <typename T>
-std::shared_ptr<const Codec> make_from_text(CodecText& text) {
+std::shared_ptr<const Codec> make_from_text(SettingText& text) {
   return std::make_shared<T>(text);
 }
 

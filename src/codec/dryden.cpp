@@ -113,7 +113,7 @@ CodecId DrydenEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
 
 class DrydenCodec final : public Codec {
  public:
-  explicit DrydenCodec(CodecText& text)
+  explicit DrydenCodec(SettingText& text)
       : fraction_(take_fraction(text, kDefaultFraction)),
         options_(EncoderOptions::take(text, true, kDefaultLead)) {}
 

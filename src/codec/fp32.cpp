@@ -23,7 +23,7 @@ class Fp32Encoder final : public ResidualEncoder {
 
 class Fp32Codec final : public Codec {
  public:
-  explicit Fp32Codec(CodecText& text)
+  explicit Fp32Codec(SettingText& text)
       // Nothing is lost, so there is no residual to keep.
       : options_{.error_feedback = false,
                  .reject_not_finite = text.take_choice("non-finite", {"send", "reject"}) == 1} {}

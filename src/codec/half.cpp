@@ -14,7 +14,7 @@ constexpr NarrowCoding kBf16{CodecId::kBf16, "bf16", kernels::NarrowFormat::kBf1
 template <const NarrowCoding& kCoding>
 class HalfCodec final : public Codec {
  public:
-  explicit HalfCodec(CodecText& text) : options_(EncoderOptions::take(text, false)) {}
+  explicit HalfCodec(SettingText& text) : options_(EncoderOptions::take(text, false)) {}
 
   [[nodiscard]] CodecId id() const noexcept override { return kCoding.codec; }
   [[nodiscard]] std::string text() const override {

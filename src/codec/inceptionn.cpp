@@ -227,7 +227,7 @@ CodecId InceptionnEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
 
 class InceptionnCodec final : public Codec {
  public:
-  explicit InceptionnCodec(CodecText& text);
+  explicit InceptionnCodec(SettingText& text);
 
   [[nodiscard]] CodecId id() const noexcept override { return CodecId::kInceptionn; }
   [[nodiscard]] std::string text() const override {
@@ -247,7 +247,7 @@ class InceptionnCodec final : public Codec {
   EncoderOptions options_;
 };
 
-unsigned take_bound_bits(CodecText& text) {
+unsigned take_bound_bits(SettingText& text) {
   const std::string value = text.take_word("bound");
   if (value.empty()) return kDefaultBoundBits;
   for (unsigned bits = 1; bits <= kMaxBoundBits; ++bits) {
@@ -256,7 +256,7 @@ unsigned take_bound_bits(CodecText& text) {
   text.refuse("bound", "2^-1, 2^-2, ... or 2^-15 (a value's 15 bits hold no finer one)", value);
 }
 
-InceptionnCodec::InceptionnCodec(CodecText& text)
+InceptionnCodec::InceptionnCodec(SettingText& text)
     : format_{.bound_bits = take_bound_bits(text),
               .bounded = text.take_choice("mode", {"bounded", "paper"}) == 0},
       options_(EncoderOptions::take(text, false)) {}

@@ -49,7 +49,7 @@ class Int8Encoder final : public ResidualEncoder {
 
 class Int8Codec final : public Codec {
  public:
-  explicit Int8Codec(CodecText& text) : options_(EncoderOptions::take(text, false)) {}
+  explicit Int8Codec(SettingText& text) : options_(EncoderOptions::take(text, false)) {}
 
   [[nodiscard]] CodecId id() const noexcept override { return CodecId::kInt8; }
   [[nodiscard]] std::string text() const override {

@@ -54,7 +54,7 @@ std::uint32_t largest_of_rank(std::span<std::uint32_t> values, std::size_t rank)
 
 }  // namespace
 
-double take_fraction(CodecText& text, double fallback) {
+double take_fraction(SettingText& text, double fallback) {
   const std::string word = text.take_word("fraction");
   if (word.empty()) return fallback;
   const auto fraction = parsed_number<double>(word);

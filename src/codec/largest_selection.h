@@ -12,7 +12,7 @@
 namespace tersewire {
 
 // Their parameter fraction: the part of the elements that is to be sent.
-double take_fraction(CodecText& text, double fallback);
+double take_fraction(SettingText& text, double fallback);
 CodecParameter describe_fraction(std::string fallback);
 
 // Selects in the first pass over the tensor.

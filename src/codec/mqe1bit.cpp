@@ -43,7 +43,7 @@ class Mqe1BitEncoder final : public ResidualEncoder {
 
 class Mqe1BitCodec final : public Codec {
  public:
-  explicit Mqe1BitCodec(CodecText& text)
+  explicit Mqe1BitCodec(SettingText& text)
       : options_(EncoderOptions::take(text, true, kDefaultLead)) {}
 
   [[nodiscard]] CodecId id() const noexcept override { return CodecId::kMqe1Bit; }

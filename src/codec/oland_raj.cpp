@@ -1,7 +1,6 @@
 #include "oland_raj.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "errors.h"
@@ -19,14 +18,11 @@ constexpr std::size_t kMaxHeadBytes = 18;
 // The number that a word is, within bounds.
 template <typename T>
 std::optional<T> number_in(std::string_view word, T low, T high) {
-  T number{};
-  const char* end = word.data() + word.size();
-  const auto [stopped, error] = std::from_chars(word.data(), end, number);
-  if (error != std::errc() || stopped != end || !(number >= low && number <= high)) return {};
-  return number;
+  const auto number = parsed_number<T>(word);
+  return number && *number >= low && *number <= high ? number : std::nullopt;
 }
 
-OlandRajSettings take_settings(CodecText& text) {
+OlandRajSettings take_settings(SettingText& text) {
   OlandRajSettings settings;
   const std::string bits = text.take_word("bits");
   const std::string floor = text.take_word("c");
@@ -51,7 +47,7 @@ OlandRajSettings take_settings(CodecText& text) {
 
 class OlandRajCodec final : public Codec {
  public:
-  explicit OlandRajCodec(CodecText& text)
+  explicit OlandRajCodec(SettingText& text)
       : settings_(take_settings(text)), options_(EncoderOptions::take(text, false)) {}
 
   [[nodiscard]] CodecId id() const noexcept override { return CodecId::kOlandRaj; }

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "byte_io.h"
-#include "codec_text.h"
+#include "encoder_options.h"
 #include "grid_quantize.h"
 #include "tersewire/codec.h"
 

@@ -94,7 +94,7 @@ CodecId QsgdEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
 
 class QsgdCodec final : public Codec {
  public:
-  explicit QsgdCodec(CodecText& text)
+  explicit QsgdCodec(SettingText& text)
       : levels_(
             static_cast<std::uint32_t>(text.take_integer("levels", kDefaultLevels, 1, kMaxLevels))),
         bucket_elems_(text.take_integer("bucket", kDefaultBucketElems, 0, kMaxBucketElems)),

@@ -60,7 +60,7 @@ const CodecEntry& ternary_entry_of(CodecId id) {
 }
 
 // Unless the text says ef itself.
-void keep_residual(CodecText& parsed, std::string_view text) {
+void keep_residual(SettingText& parsed, std::string_view text) {
   if (parsed.set_default("ef", "on") != "off") return;
   fail(ErrorCode::kInvalidArgument,
        "codec '{}' would never send model deltas below its bound, and a model that moves in small "
@@ -111,7 +111,7 @@ std::shared_ptr<const Codec> make_codec(std::string_view text) {
 
 std::shared_ptr<const Codec> make_codec_for(std::string_view text, StateChange carried) {
   const DefaultFloatMode mode;
-  CodecText parsed(text);
+  SettingText parsed(text, "codec");
   for (const EntryOf function : kCodecs) {
     const CodecEntry& entry = function();
     if (entry.make == nullptr || entry.description.name != parsed.name()) continue;
@@ -119,13 +119,12 @@ std::shared_ptr<const Codec> make_codec_for(std::string_view text, StateChange c
       keep_residual(parsed, text);
     }
     auto codec = entry.make(parsed);
-    parsed.finish(entry.description.parameters);
+    parsed.finish(keys_of(entry.description.parameters));
     return codec;
   }
   std::vector<std::string> names;
   for (const CodecDescription& codec : codec_descriptions()) names.push_back(codec.name);
-  fail(ErrorCode::kInvalidArgument, "unknown codec '{}'; use {}", parsed.name(),
-       fmt::join(names, ", "));
+  parsed.refuse_name(names);
 }
 
 std::string_view codec_name(CodecId id) {

@@ -39,7 +39,7 @@ class SignSgdEncoder final : public ResidualEncoder {
 
 class SignSgdCodec final : public Codec {
  public:
-  explicit SignSgdCodec(CodecText& text)
+  explicit SignSgdCodec(SettingText& text)
       : options_(EncoderOptions::take(text, true, kDefaultLead)) {}
 
   [[nodiscard]] CodecId id() const noexcept override { return CodecId::kSignSgd; }

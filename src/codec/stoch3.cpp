@@ -10,7 +10,7 @@ namespace {
 
 class Stoch3Codec final : public Codec {
  public:
-  explicit Stoch3Codec(CodecText& text)
+  explicit Stoch3Codec(SettingText& text)
       : codec_{.id = CodecId::kStoch3,
                .format = {},
                .clip = std::nullopt,

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "codec_text.h"
+#include "encoder_options.h"
 #include "tersewire/codec.h"
 
 namespace tersewire {

@@ -16,7 +16,7 @@ const std::vector<std::string> kPackingNames{"zre", "base243", "2bit"};
 constexpr std::array kPackings{TernaryPacking::kZeroRuns, TernaryPacking::kGroups,
                                TernaryPacking::kTwoBits};
 
-std::optional<double> take_clip(CodecText& text) {
+std::optional<double> take_clip(SettingText& text) {
   const std::string word = text.take_word("clip");
   if (word.empty()) return kDefaultClip;
   if (word == "off") return std::nullopt;
@@ -29,7 +29,7 @@ std::optional<double> take_clip(CodecText& text) {
 
 class TernGradCodec final : public Codec {
  public:
-  explicit TernGradCodec(CodecText& text) {
+  explicit TernGradCodec(SettingText& text) {
     codec_.id = CodecId::kTernGrad;
     codec_.clip = take_clip(text);
     packing_ = text.take_choice("pack", kPackingNames);

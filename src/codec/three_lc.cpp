@@ -25,7 +25,7 @@ const char* layout_name(bool partitions) { return partitions ? "partitions" : "n
 
 class PaperCodec final : public Codec {
  public:
-  explicit PaperCodec(CodecText& text);
+  explicit PaperCodec(SettingText& text);
 
   [[nodiscard]] CodecId id() const noexcept override { return CodecId::kThreeLc; }
   [[nodiscard]] std::string text() const override;
@@ -39,7 +39,7 @@ class PaperCodec final : public Codec {
   EncoderOptions options_;
 };
 
-PaperCodec::PaperCodec(CodecText& text)
+PaperCodec::PaperCodec(SettingText& text)
     : sparsity_multiplier_(static_cast<float>(text.take_number("s", 1, 1, 2))),
       layout_{.partitions = text.take_choice("layout", {"neighbours", "partitions"}) == 1,
               .zero_runs = text.take_switch("zre", true),
@@ -73,7 +73,7 @@ std::unique_ptr<Encoder> PaperCodec::make_encoder(std::size_t elems,
 
 class BlocksCodec final : public Codec {
  public:
-  explicit BlocksCodec(CodecText& text);
+  explicit BlocksCodec(SettingText& text);
 
   [[nodiscard]] CodecId id() const noexcept override { return CodecId::kThreeLc; }
   [[nodiscard]] std::string text() const override {
@@ -95,7 +95,7 @@ class BlocksCodec final : public Codec {
   EncoderOptions options_;
 };
 
-BlocksCodec::BlocksCodec(CodecText& text)
+BlocksCodec::BlocksCodec(SettingText& text)
     : sparsity_multiplier_(static_cast<float>(
           text.take_number("s", kDefaultBlocksMultiplier, 1, kMaxBlocksMultiplier))),
       block_elems_(static_cast<std::size_t>(
@@ -115,7 +115,7 @@ BlocksCodec::BlocksCodec(CodecText& text)
   }
 }
 
-std::shared_ptr<const Codec> make(CodecText& text) {
+std::shared_ptr<const Codec> make(SettingText& text) {
   if (text.take_choice("mode", {"blocks", "paper"}) == 1) return std::make_shared<PaperCodec>(text);
   return std::make_shared<BlocksCodec>(text);
 }

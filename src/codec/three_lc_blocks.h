@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "codec_text.h"
+#include "encoder_options.h"
 #include "positions.h"
 #include "tersewire/codec.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "codec_text.h"
+#include "encoder_options.h"
 #include "ternary_groups.h"
 #include "tersewire/codec.h"
 

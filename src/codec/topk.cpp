@@ -89,7 +89,7 @@ void TopKEncoder::send(const EncodeCall& call, std::size_t begin, std::size_t en
 
 class TopKCodec final : public Codec {
  public:
-  explicit TopKCodec(CodecText& text)
+  explicit TopKCodec(SettingText& text)
       : fraction_(take_fraction(text, kDefaultFraction)),
         options_(EncoderOptions::take(text, true, kDefaultLead)) {}
 

@@ -38,7 +38,7 @@ NarrowCoding parse_head(ByteView payload) {
 
 class TruncateCodec final : public Codec {
  public:
-  explicit TruncateCodec(CodecText& text)
+  explicit TruncateCodec(SettingText& text)
       : dropped_bits_(
             std::array<std::uint8_t, 3>{16, 22, 24}[text.take_choice("bits", {"16", "22", "24"})]),
         options_(EncoderOptions::take(text, false)) {}

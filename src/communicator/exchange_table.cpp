@@ -18,25 +18,25 @@ namespace {
 constexpr std::uint64_t kMostChildren = 1 << 20;
 constexpr std::uint64_t kMostSteps = 1'000'000'000;
 
-void take_scaler_sharing(CodecText& text, const Job& /*job*/, ExchangeOptions& options) {
+void take_scaler_sharing(SettingText& text, const Job& /*job*/, ExchangeOptions& options) {
   options.scaler_sharing = text.take_switch("scaler-sharing", options.scaler_sharing);
 }
 
-void take_fan_in(CodecText& text, const Job& /*job*/, ExchangeOptions& options) {
+void take_fan_in(SettingText& text, const Job& /*job*/, ExchangeOptions& options) {
   const auto fallback = static_cast<std::uint64_t>(options.fan_in);
   options.fan_in = static_cast<int>(text.take_integer("fan-in", fallback, 2, kMostChildren));
 }
 
-void take_weight_average(CodecText& text, const Job& /*job*/, ExchangeOptions& options) {
+void take_weight_average(SettingText& text, const Job& /*job*/, ExchangeOptions& options) {
   options.average_every = text.take_integer("every", 1, 1, kMostSteps);
   options.average_asynchronous = text.take_choice("mode", {"synchronous", "asynchronous"}) == 1;
 }
 
-void take_one_group(CodecText& /*text*/, const Job& job, ExchangeOptions& options) {
+void take_one_group(SettingText& /*text*/, const Job& job, ExchangeOptions& options) {
   options.group = job.workers;
 }
 
-void take_groups(CodecText& text, const Job& job, ExchangeOptions& options) {
+void take_groups(SettingText& text, const Job& job, ExchangeOptions& options) {
   const int workers = std::max(job.workers, 1);
   options.group = static_cast<int>(
       text.take_integer("group", static_cast<std::uint64_t>(default_group(workers)), 1,
@@ -171,16 +171,16 @@ StateChange carried_in(const Job& job, StateChange carried) {
 }  // namespace
 
 ChosenExchange choose_exchange(const Job& job) {
-  CodecText text(job.exchange, "exchange");
+  SettingText text(job.exchange, "exchange");
   for (const Exchange& exchange : exchanges()) {
     if (exchange.name != text.name()) continue;
     ChosenExchange chosen{.exchange = exchange, .options = {}};
     if (exchange.take_options != nullptr) exchange.take_options(text, job, chosen.options);
-    text.finish(exchange.parameters);
+    text.finish(keys_of(exchange.parameters));
     return chosen;
   }
-  fail(ErrorCode::kInvalidArgument, "unknown exchange '{}'; use {}", text.name(),
-       fmt::join(exchange_names(), ", "));
+  const auto names = exchange_names();
+  text.refuse_name({names.begin(), names.end()});
 }
 
 std::vector<std::string_view> exchange_names() {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "codec_text.h"
 #include "codec_traits.h"
+#include "encoder_options.h"
 #include "placement.h"
 #include "server.h"
 #include "tersewire/communicator.h"
@@ -25,7 +25,7 @@ struct Exchange {
   bool tree = false;  // whether servers are aggregators, below a root
   std::vector<CodecParameter> parameters = {};
   // Takes those from the exchange's text.
-  void (*take_options)(CodecText& text, const Job& job, ExchangeOptions& options) = nullptr;
+  void (*take_options)(SettingText& text, const Job& job, ExchangeOptions& options) = nullptr;
   // The servers that a job has, as ranks; none: always 0. Throws where it cannot have as many as it
   // says.
   int (*count_servers)(const Job& job, const ExchangeOptions& options) = nullptr;

@@ -1,0 +1,66 @@
+#include "encoder_options.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace tersewire {
+namespace {
+
+constexpr float kMaxLead = 64;
+
+}  // namespace
+
+std::vector<std::string> keys_of(std::span<const CodecParameter> parameters) {
+  std::vector<std::string> keys;
+  for (const CodecParameter& parameter : parameters) keys.push_back(parameter.key);
+  return keys;
+}
+
+CodecParameter non_finite_parameter() {
+  return {"non-finite", "send", "send, reject",
+          "what to do with a tensor that holds NaN or infinity"};
+}
+
+EncoderOptions EncoderOptions::take(SettingText& text, bool error_feedback, float lead) {
+  EncoderOptions options{
+      .error_feedback = text.take_switch("ef", error_feedback),
+      .reject_not_finite = text.take_choice("non-finite", {"send", "reject"}) == 1,
+      .lead = 1,
+      .has_lead = error_feedback};
+  if (!options.has_lead) return options;
+  const std::string word = text.take_word("lead");
+  // Without a residual there is nothing to lead.
+  if (word.empty()) {
+    if (options.error_feedback) options.lead = lead;
+    return options;
+  }
+  const auto number = parsed_number<float>(word);
+  if (!number || !(*number >= 1 && *number <= kMaxLead)) {
+    text.refuse("lead", fmt::format("a number from 1 to {}", kMaxLead), word);
+  }
+  if (!options.error_feedback && *number != 1) {
+    text.refuse("lead", "1 with ef=off, where no residual makes up for it", word);
+  }
+  options.lead = *number;
+  return options;
+}
+
+std::vector<CodecParameter> EncoderOptions::describe(std::vector<CodecParameter> own,
+                                                     bool error_feedback, std::string lead) {
+  if (error_feedback) {
+    own.push_back({"lead", std::move(lead), fmt::format("[1, {}]", kMaxLead),
+                   "how many times a new value counts in what is sent: less is sent late"});
+  }
+  own.push_back({"ef", error_feedback ? "on" : "off", "on, off",
+                 "error accumulation: keep what was not sent in a residual"});
+  own.push_back(non_finite_parameter());
+  return own;
+}
+
+std::string EncoderOptions::text() const {
+  return fmt::format("{}ef={},non-finite={}", has_lead ? fmt::format("lead={},", lead) : "",
+                     error_feedback ? "on" : "off", reject_not_finite ? "reject" : "send");
+}
+
+}  // namespace tersewire
