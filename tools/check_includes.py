@@ -38,20 +38,21 @@ SEES = {
     "nic": ["include/tersewire"],
     "trainer": ["include/tersewire"],
     # The rooms of the program, from what all of them use to what uses most.
-    "apps/cli": ["include/tersewire", "nic", "trainer", "apps/files"],
+    "apps/cli": ["include/tersewire", "nic", "trainer"],
     "apps/files": ["include/tersewire", "apps/cli"],
     "apps/data": ["include/tersewire", "apps/cli"],
     # The floor that codecs are held against is made of the library's own inner loops.
-    "apps/bench": ["include/tersewire", "src/kernels", "apps/cli"],
+    "apps/bench": ["include/tersewire", "src/kernels", "apps/cli", "apps/files"],
     "apps/run": ["include/tersewire", "trainer", "apps/cli", "apps/files"],
     "apps/inspect": ["include/tersewire", "apps/cli", "apps/files", "apps/run"],
-    "apps/report": ["include/tersewire", "apps/cli", "apps/run"],
-    "apps/predict": ["include/tersewire", "apps/cli", "apps/bench", "apps/report"],
+    "apps/report": ["include/tersewire", "apps/cli", "apps/files", "apps/run"],
+    "apps/predict": ["include/tersewire", "apps/cli", "apps/files", "apps/bench", "apps/report"],
     "apps/train": [
         "include/tersewire", "trainer", "apps/cli", "apps/files", "apps/data", "apps/run",
     ],
     "apps/compare": [
-        "include/tersewire", "trainer", "apps/cli", "apps/bench", "apps/run", "apps/train",
+        "include/tersewire", "trainer", "apps/cli", "apps/files", "apps/bench", "apps/run",
+        "apps/train",
     ],
     "python": ["include/tersewire", "trainer"],
 }

@@ -1,4 +1,6 @@
 // tersewire bench: what the library costs, measured.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -7,7 +9,11 @@
 #include <thread>
 
 #include "apps/bench/codec_bench.h"
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/job_options.h"
+#include "apps/cli/output.h"
+#include "apps/files/read_file.h"
 #include "tersewire/setting_text.h"
 #include "tersewire/simd.h"
 

@@ -1,4 +1,6 @@
 // tersewire bench exchange: what a step of distributed training costs under each codec.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -7,7 +9,11 @@
 
 #include "apps/bench/exchange_bench.h"
 #include "apps/bench/model_tensors.h"
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/job_options.h"
+#include "apps/cli/output.h"
+#include "apps/files/read_file.h"
 
 namespace tersewire::apps {
 namespace {

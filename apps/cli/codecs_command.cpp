@@ -1,8 +1,12 @@
 // tersewire codecs: what there is for --codec.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
+#include "apps/cli/output.h"
+#include "tersewire/codec.h"
 
 namespace tersewire::apps {
 namespace {

@@ -1,9 +1,12 @@
 // tersewire config: what a user's defaults come to.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
 #include "apps/cli/defaults.h"
+#include "apps/cli/output.h"
 
 namespace tersewire::apps {
 namespace {

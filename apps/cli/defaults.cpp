@@ -1,5 +1,7 @@
 #include "apps/cli/defaults.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -10,8 +12,9 @@
 #include <set>
 #include <string_view>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
 #include "apps/cli/nearest.h"
+#include "apps/cli/small_text.h"
 
 namespace tersewire::apps {
 namespace {
@@ -20,7 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFileVariable = "TERSEWIRE_CONFIG";
 constexpr const char* kQuiet = "quiet";
-constexpr std::size_t kMaxFileBytes = std::size_t{1} << 16;
 
 struct Setting {
   const char* option;
@@ -86,20 +88,18 @@ std::string text_of(const fs::path& file, const std::string& key, const nlohmann
 nlohmann::json read_config() {
   const fs::path file = config_path();
   if (file.empty()) return nlohmann::json::object();
-  const auto bytes = read_file_if_exists(file.string());
-  if (!bytes) {
+  const auto text = as_usage([&] { return small_text_if_exists(file.string()); });
+  if (!text) {
     if (variable(kFileVariable) == nullptr) return nlohmann::json::object();
     refuse(file, fmt::format("there is no such file; {} names it", kFileVariable));
   }
-  if (bytes->size() > kMaxFileBytes) refuse(file, "it is larger than 64 KiB; name another");
   std::set<std::string> keys;
   const auto once = [&](int depth, nlohmann::json::parse_event_t event, const nlohmann::json& key) {
     if (depth > 1 || event != nlohmann::json::parse_event_t::key) return true;
     if (keys.insert(key.get<std::string>()).second) return true;
     refuse(file, fmt::format("'{}' is there twice; keep one", key.get<std::string>()));
   };
-  const auto* begin = reinterpret_cast<const char*>(bytes->data());
-  const auto config = nlohmann::json::parse(begin, begin + bytes->size(), once, false);
+  const auto config = nlohmann::json::parse(*text, once, false);
   if (!config.is_object()) refuse(file, "it is not a JSON object; write {\"threads\": 4}");
   std::vector<std::string> known;
   for (const Setting& setting : settings()) known.emplace_back(setting.option);

@@ -34,11 +34,6 @@ struct EffectiveDefault {
   std::string source;  // a variable, a file, or "built in"
 };
 
-// tersewire config, which says what they come to.
-void add_config_command(CLI::App& app);
-inline constexpr const char* kConfigSummary =
-    "Show the defaults of options, and where they come from";
-
 // All that a user may set, by command. Throws as apply_defaults().
 std::vector<EffectiveDefault> effective_defaults(const CLI::App& app);
 

@@ -1,4 +1,7 @@
-// Options of every command that runs a job.
+#include "apps/cli/job_options.h"
+
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -6,7 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
 #include "apps/cli/plain_numbers.h"
 #include "tersewire/communicator.h"
 #include "trainer/part_values.h"
@@ -56,6 +59,10 @@ double rate_argument(const std::string& text) {
     throw WrongUsage(fmt::format("'{}' is not a rate; write 10mbit, 1gbit or 2.5gbit", text));
   }
   return rate * found->second;
+}
+
+std::shared_ptr<const Codec> codec_argument(const std::string& text) {
+  return as_usage([&] { return make_codec(text); });
 }
 
 void add_part_values_option(CLI::App& command, std::size_t& part_values, std::string_view what,

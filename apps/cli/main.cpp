@@ -1,5 +1,6 @@
 // The program `tersewire`: its frame and its exit codes.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -9,10 +10,12 @@
 #include <exception>
 #include <system_error>
 
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
 #include "apps/cli/defaults.h"
+#include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/nearest.h"
+#include "apps/cli/output.h"
 #include "apps/cli/plain_numbers.h"
 
 namespace tersewire::apps {

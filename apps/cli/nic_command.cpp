@@ -1,4 +1,5 @@
 // tersewire nic: INCEPTIONN's network card as a daemon.
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -7,7 +8,9 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/output.h"
 #include "nic/daemon.h"
 
 namespace tersewire::apps {

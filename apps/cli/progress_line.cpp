@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "apps/cli/command.h"
+#include "apps/cli/output.h"
 
 namespace tersewire::apps {
 namespace {

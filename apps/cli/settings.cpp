@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
 
 namespace tersewire::apps {
 namespace {

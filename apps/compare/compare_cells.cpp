@@ -14,10 +14,12 @@
 #include <thread>
 #include <utility>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
+#include "apps/cli/output.h"
 #include "apps/cli/progress_line.h"
 #include "apps/compare/compare_child.h"
+#include "apps/files/read_file.h"
 #include "apps/run/run_files.h"
 
 namespace tersewire::apps {

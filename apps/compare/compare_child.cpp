@@ -14,7 +14,7 @@
 #include <system_error>
 #include <thread>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
 
 namespace tersewire::apps {
 namespace {

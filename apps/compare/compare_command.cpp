@@ -1,4 +1,5 @@
 // tersewire compare: what each design saves and costs.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -8,13 +9,18 @@
 #include <span>
 #include <system_error>
 
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
 #include "apps/cli/defaults.h"
+#include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
+#include "apps/cli/job_options.h"
+#include "apps/cli/output.h"
 #include "apps/compare/compare_cells.h"
 #include "apps/compare/compare_lab.h"
 #include "apps/compare/compare_plan.h"
 #include "apps/compare/compare_report.h"
+#include "apps/files/new_file.h"
+#include "apps/files/read_file.h"
 #include "apps/run/run_directory.h"
 #include "apps/run/run_files.h"
 

@@ -9,7 +9,8 @@
 #include <set>
 #include <string_view>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/job_options.h"
 #include "apps/cli/nearest.h"
 #include "apps/train/train_check.h"
 

@@ -13,10 +13,13 @@
 #include <thread>
 
 #include "apps/bench/model_tensors.h"
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
+#include "apps/cli/output.h"
 #include "apps/cli/progress_line.h"
 #include "apps/compare/compare_child.h"
+#include "apps/files/new_file.h"
+#include "apps/files/read_file.h"
 #include "trainer/part_values.h"
 
 namespace tersewire::apps {

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/job_options.h"
 #include "apps/run/train_report.h"
 #include "apps/train/recipe.h"
 #include "apps/train/train_check.h"

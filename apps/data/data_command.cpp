@@ -1,9 +1,12 @@
 // tersewire data get: the data sets that examples and recipes use.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
 
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
+#include "apps/cli/output.h"
 #include "apps/cli/progress_line.h"
 #include "apps/data/data_get.h"
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
 #include "apps/data/sha256.h"
 
 namespace tersewire::apps {

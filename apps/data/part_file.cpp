@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
 
 namespace tersewire::apps {
 namespace {

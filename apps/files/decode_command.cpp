@@ -1,14 +1,19 @@
 // tersewire decode: a .tw file becomes an array.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
 #include "apps/cli/defaults.h"
+#include "apps/cli/job_options.h"
+#include "apps/cli/output.h"
 #include "apps/files/file_pairs.h"
 #include "apps/files/input_stream.h"
+#include "apps/files/new_file.h"
 #include "apps/files/npy_file.h"
+#include "apps/files/read_file.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/tw_file.h"
 

@@ -1,14 +1,21 @@
 // tersewire encode: an array becomes a .tw file.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
 #include "apps/cli/defaults.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/job_options.h"
+#include "apps/cli/output.h"
 #include "apps/files/file_pairs.h"
 #include "apps/files/input_stream.h"
+#include "apps/files/new_file.h"
 #include "apps/files/npy_file.h"
+#include "apps/files/read_file.h"
 #include "tersewire/communicator.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/tw_file.h"

@@ -1,12 +1,15 @@
 #include "apps/files/file_pairs.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <filesystem>
 #include <map>
 #include <system_error>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
+#include "apps/files/read_file.h"
 
 namespace tersewire::apps {
 

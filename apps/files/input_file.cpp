@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
 #include "tersewire/error.h"
 
 namespace tersewire::apps {

@@ -1,9 +1,13 @@
 // tersewire inspect: what a file or directory of the program's holds, for people and for scripts.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
+#include "apps/cli/output.h"
 #include "apps/files/input_stream.h"
+#include "apps/files/read_file.h"
 #include "apps/inspect/inspection.h"
 #include "apps/run/run_record.h"
 

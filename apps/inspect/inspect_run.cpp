@@ -7,7 +7,8 @@
 #include <cerrno>
 #include <fstream>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
+#include "apps/files/read_file.h"
 #include "apps/inspect/inspection.h"
 #include "apps/run/checkpoint_directory.h"
 #include "apps/run/run_files.h"

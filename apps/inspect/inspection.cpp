@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "apps/cli/command.h"
+#include "apps/files/read_file.h"
 
 namespace tersewire::apps {
 namespace {

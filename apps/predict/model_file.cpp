@@ -7,7 +7,8 @@
 #include <optional>
 
 #include "apps/bench/model_tensors.h"
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
+#include "apps/files/read_file.h"
 
 namespace tersewire::apps {
 namespace {

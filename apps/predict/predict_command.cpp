@@ -5,7 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/bench/model_tensors.h"
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/job_options.h"
+#include "apps/cli/output.h"
 #include "apps/predict/model_file.h"
 #include "apps/predict/prediction_page.h"
 #include "apps/predict/predictions.h"

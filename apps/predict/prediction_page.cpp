@@ -6,7 +6,7 @@
 #include <map>
 #include <span>
 
-#include "apps/cli/command.h"
+#include "apps/files/new_file.h"
 #include "apps/report/report_page.h"
 
 namespace tersewire::apps {

@@ -7,7 +7,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/job_options.h"
 
 namespace tersewire::apps {
 namespace {

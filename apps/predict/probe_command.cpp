@@ -5,7 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/job_options.h"
+#include "apps/cli/output.h"
 #include "apps/predict/predictions.h"
 #include "apps/predict/probe.h"
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/cli/command.h"
+#include "apps/files/read_file.h"
 
 namespace tersewire::apps {
 namespace {

@@ -1,4 +1,6 @@
 // tersewire report: what runs came to, as a page to look at.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
@@ -6,7 +8,10 @@
 #include <span>
 #include <system_error>
 
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/output.h"
+#include "apps/files/new_file.h"
 #include "apps/report/report_designs.h"
 #include "apps/report/report_figures.h"
 #include "apps/report/report_headline.h"

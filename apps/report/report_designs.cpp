@@ -12,7 +12,7 @@
 #include <system_error>
 #include <tuple>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
 #include "apps/run/run_files.h"
 #include "apps/run/traffic_ratios.h"
 #include "tersewire/codec.h"

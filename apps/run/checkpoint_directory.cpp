@@ -9,8 +9,11 @@
 #include <system_error>
 #include <utility>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/output.h"
 #include "apps/files/input_file.h"
+#include "apps/files/new_file.h"
+#include "apps/files/read_file.h"
 #include "apps/files/tensor_file.h"
 #include "tersewire/setting_text.h"
 

@@ -12,7 +12,7 @@
 #include <ctime>
 #include <system_error>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
 
 namespace tersewire::apps {
 namespace {

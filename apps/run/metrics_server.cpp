@@ -11,7 +11,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/output.h"
 #include "apps/run/prometheus_text.h"
 #include "apps/run/run_numbers.h"
 #include "apps/run/step_listener.h"

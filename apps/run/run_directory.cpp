@@ -11,7 +11,10 @@
 #include <span>
 #include <system_error>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/output.h"
+#include "apps/files/new_file.h"
+#include "apps/files/read_file.h"
 #include "apps/run/run_files.h"
 #include "tersewire/error.h"
 

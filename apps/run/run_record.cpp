@@ -14,7 +14,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
+#include "apps/files/read_file.h"
 #include "apps/run/run_files.h"
 #include "tersewire/error.h"
 

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "apps/cli/command.h"
+#include "apps/cli/output.h"
 #include "apps/run/event_file.h"
 #include "apps/run/observed_kinds.h"
 #include "apps/run/step_listener.h"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "apps/cli/command.h"
+#include "apps/cli/job_options.h"
 #include "apps/run/traffic_ratios.h"
 #include "trainer/outer_optimizer.h"
 

@@ -1,21 +1,20 @@
 #include "apps/train/recipe.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <fstream>
+#include <sstream>
 #include <string_view>
 
-#include "apps/cli/command.h"
+#include "apps/cli/failures.h"
 #include "apps/cli/nearest.h"
+#include "apps/cli/small_text.h"
 
 namespace tersewire::apps {
 namespace {
-
-constexpr std::size_t kMaxRecipeBytes = std::size_t{1} << 16;
-// Some editors begin a text with it.
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 struct Setting {
   std::size_t line;  // from 1
@@ -27,28 +26,10 @@ struct Setting {
   throw WrongUsage(fmt::format("recipe {}, line {}: {}", recipe.name, line, what));
 }
 
-bool is_control(unsigned char c) {
-  return (c < ' ' && c != '\t' && c != '\n' && c != '\r') || c == 0x7F;
-}
-
 Recipe read_recipe(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail_file(path, "read", errno);
-  std::string text(kMaxRecipeBytes + 1, '\0');
-  errno = 0;
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) fail_file(path, "read", errno != 0 ? errno : EIO);
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMaxRecipeBytes) {
-    throw Error(ErrorCode::kInvalidArgument,
-                path + " is larger than 64 KiB, which no recipe is; name one");
-  }
-  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
-  if (std::ranges::any_of(text, is_control)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                path + " is not text; a recipe has lines KEY = VALUE alone");
-  }
-  return {.name = path, .text = text};
+  auto text = small_text_if_exists(path);
+  if (!text) fail_file(path, "read", ENOENT);
+  return {.name = path, .text = std::move(*text)};
 }
 
 std::vector<Setting> settings_of(const Recipe& recipe) {

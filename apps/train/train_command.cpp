@@ -14,12 +14,17 @@
 #include <optional>
 #include <set>
 
-#include "apps/cli/command.h"
+#include "apps/cli/commands.h"
 #include "apps/cli/defaults.h"
+#include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
+#include "apps/cli/job_options.h"
+#include "apps/cli/output.h"
 #include "apps/cli/plain_numbers.h"
 #include "apps/cli/settings.h"
 #include "apps/data/data_get.h"
+#include "apps/files/new_file.h"
+#include "apps/files/read_file.h"
 #include "apps/files/tensor_file.h"
 #include "apps/run/checkpoint_directory.h"
 #include "apps/run/metrics_writer.h"

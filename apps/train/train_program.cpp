@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <system_error>
 
-#include "apps/cli/command.h"
-#include "apps/cli/defaults.h"
+#include "apps/cli/commands.h"
+#include "apps/cli/failures.h"
 
 namespace tersewire::apps {
 namespace {

@@ -1,21 +1,22 @@
-#include "apps/cli/command.h"
+#include "apps/files/new_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstdio>
+#include <cstddef>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
-#include "apps/files/input_stream.h"
-#include "apps/files/npy_file.h"
+#include "apps/cli/failures.h"
+#include "apps/files/read_file.h"
 
 namespace tersewire::apps {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -25,42 +26,6 @@ constexpr std::size_t kMaxWriteBytes = std::size_t{1} << 30;
 
 constexpr std::string_view kTemporaryPrefix = ".tersewire-";
 constexpr std::string_view kTemporarySuffix = ".tmp";
-
-const char* advice(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EFBIG:
-    case EDQUOT:
-      return "make room or choose another place";
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return "check its permissions";
-    case EISDIR:
-      return "name a file, not a directory";
-    case ENOMEM:
-      return "use a machine with more";
-    default:
-      return "check the path";
-  }
-}
-
-}  // namespace
-
-bool told_by_rank_0(const std::exception& failure) {
-  if (dynamic_cast<const WrongUsage*>(&failure) != nullptr) return true;
-  const auto* error = dynamic_cast<const Error*>(&failure);
-  return error != nullptr &&
-         (error->code() == ErrorCode::kAborted || error->code() == ErrorCode::kCancelled);
-}
-
-void fail_file(const std::string& path, const char* done, int error) {
-  throw Error(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kResourceExhausted,
-              fmt::format("{} cannot be {}: {}; {}", path, done,
-                          std::generic_category().message(error), advice(error)));
-}
-
-namespace {
 
 class Descriptor {
  public:
@@ -99,54 +64,6 @@ void sync_directory_of(const std::string& file, const std::string& path) {
 }
 
 }  // namespace
-
-std::shared_ptr<const Codec> codec_argument(const std::string& text) {
-  try {
-    return make_codec(text);
-  } catch (const Error& error) {
-    throw WrongUsage(error.what());
-  }
-}
-
-std::string shown(const std::string& path) {
-  return path == kStandardStream ? "standard input" : path;
-}
-
-void refuse_same_file(const std::string& first, const std::string& second) {
-  if (first == kStandardStream || second == kStandardStream) return;
-  std::error_code none;
-  if (first == second ||
-      (fs::is_regular_file(first, none) && fs::equivalent(first, second, none))) {
-    throw WrongUsage(fmt::format("{} and {} are the same file; name two", first, second));
-  }
-}
-
-std::optional<Bytes> read_file_if_exists(const std::string& path) {
-  const auto stream = InputStream::if_exists(path);
-  if (!stream) return std::nullopt;
-  try {
-    return stream->read_rest();
-  } catch (const std::bad_alloc&) {
-    fail_file(path, "read", ENOMEM);
-  }
-}
-
-Bytes read_file(const std::string& path) {
-  std::optional<Bytes> bytes = read_file_if_exists(path);
-  if (!bytes) fail_file(path, "read", ENOENT);
-  return std::move(*bytes);
-}
-
-Floats load_npy_floats(const std::string& path) {
-  InputStream stream(path);
-  return with_file(path, [&] {
-    NpyReader reader(stream);
-    Floats values;
-    reader.read(reader.header().elems, values);
-    reader.expect_end();
-    return values;
-  });
-}
 
 NewFile::NewFile(std::string path) : path_(std::move(path)), target_(followed(path_).string()) {
   if (path_ == kStandardStream) {
@@ -253,42 +170,5 @@ void write_new_file(const std::string& path, ByteView bytes) {
   file.finish();
   file.publish();
 }
-
-std::string json_text(const nlohmann::json& json, int indent) {
-  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-std::string string_of(const Bytes& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-nlohmann::json parse_json(ByteView bytes) {
-  const auto* begin = reinterpret_cast<const char*>(bytes.data());
-  return nlohmann::json::parse(begin, begin + bytes.size(), nullptr, false);
-}
-
-void print(std::string_view text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (written && std::fflush(stdout) == 0) return;
-  if (errno == EPIPE) throw ReaderGone();
-  fail_file("standard output", "written", errno);
-}
-
-void complain(std::string_view text) noexcept {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::fflush(stderr);
-}
-
-namespace {
-
-std::atomic<bool> quiet{false};
-
-}  // namespace
-
-void note(std::string_view text) noexcept {
-  if (!quiet) complain(text);
-}
-
-void be_quiet() noexcept { quiet = true; }
 
 }  // namespace tersewire::apps

@@ -1,0 +1,46 @@
+#include "apps/cli/failures.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace tersewire::apps {
+
+namespace {
+
+const char* advice(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EFBIG:
+    case EDQUOT:
+      return "make room or choose another place";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "check its permissions";
+    case EISDIR:
+      return "name a file, not a directory";
+    case ENOMEM:
+      return "use a machine with more";
+    default:
+      return "check the path";
+  }
+}
+
+}  // namespace
+
+bool told_by_rank_0(const std::exception& failure) {
+  if (dynamic_cast<const WrongUsage*>(&failure) != nullptr) return true;
+  const auto* error = dynamic_cast<const Error*>(&failure);
+  return error != nullptr &&
+         (error->code() == ErrorCode::kAborted || error->code() == ErrorCode::kCancelled);
+}
+
+void fail_file(const std::string& path, const char* done, int error) {
+  throw Error(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kResourceExhausted,
+              fmt::format("{} cannot be {}: {}; {}", path, done,
+                          std::generic_category().message(error), advice(error)));
+}
+
+}  // namespace tersewire::apps

@@ -1,0 +1,40 @@
+#include "apps/cli/output.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/cli/failures.h"
+
+namespace tersewire::apps {
+
+std::string json_text(const nlohmann::json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void print(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (written && std::fflush(stdout) == 0) return;
+  if (errno == EPIPE) throw ReaderGone();
+  fail_file("standard output", "written", errno);
+}
+
+void complain(std::string_view text) noexcept {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+namespace {
+
+std::atomic<bool> quiet{false};
+
+}  // namespace
+
+void note(std::string_view text) noexcept {
+  if (!quiet) complain(text);
+}
+
+void be_quiet() noexcept { quiet = true; }
+
+}  // namespace tersewire::apps

@@ -1,0 +1,23 @@
+// What commands write for people and other programs.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace tersewire::apps {
+
+// JSON for people (indent 2) or on one line (-1); what is not UTF-8, as a path may be, is replaced.
+std::string json_text(const nlohmann::json& json, int indent = 2);
+
+// Writes to stdout. Throws where that fails (a full disk behind it), and ReaderGone.
+void print(std::string_view text);
+
+// Writes to stderr. What nobody can read is no reason to fail.
+void complain(std::string_view text) noexcept;
+
+// The same for what need not be said, unless be_quiet() has been called (--quiet).
+void note(std::string_view text) noexcept;
+void be_quiet() noexcept;
+
+}  // namespace tersewire::apps

@@ -1,0 +1,69 @@
+#include "apps/files/read_file.h"
+
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "apps/cli/failures.h"
+#include "apps/files/input_stream.h"
+#include "apps/files/npy_file.h"
+
+namespace tersewire::apps {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+std::string shown(const std::string& path) {
+  return path == kStandardStream ? "standard input" : path;
+}
+
+void refuse_same_file(const std::string& first, const std::string& second) {
+  if (first == kStandardStream || second == kStandardStream) return;
+  std::error_code none;
+  if (first == second ||
+      (fs::is_regular_file(first, none) && fs::equivalent(first, second, none))) {
+    throw WrongUsage(fmt::format("{} and {} are the same file; name two", first, second));
+  }
+}
+
+std::optional<Bytes> read_file_if_exists(const std::string& path) {
+  const auto stream = InputStream::if_exists(path);
+  if (!stream) return std::nullopt;
+  try {
+    return stream->read_rest();
+  } catch (const std::bad_alloc&) {
+    fail_file(path, "read", ENOMEM);
+  }
+}
+
+Bytes read_file(const std::string& path) {
+  std::optional<Bytes> bytes = read_file_if_exists(path);
+  if (!bytes) fail_file(path, "read", ENOENT);
+  return std::move(*bytes);
+}
+
+Floats load_npy_floats(const std::string& path) {
+  InputStream stream(path);
+  return with_file(path, [&] {
+    NpyReader reader(stream);
+    Floats values;
+    reader.read(reader.header().elems, values);
+    reader.expect_end();
+    return values;
+  });
+}
+
+std::string string_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+nlohmann::json parse_json(ByteView bytes) {
+  const auto* begin = reinterpret_cast<const char*>(bytes.data());
+  return nlohmann::json::parse(begin, begin + bytes.size(), nullptr, false);
+}
+
+}  // namespace tersewire::apps
