@@ -38,13 +38,13 @@ const DataSplits& small_data() {
 TrainConfig small_job(const std::string& exchange, const std::string& codec) {
   TrainConfig config;
   config.model = "mlp";
-  config.workers = 3;
+  config.job.workers = 3;
   config.steps = kSteps;
   config.batch = 4;
-  config.exchange = exchange;
-  config.push_codec = config.pull_codec = codec;
-  config.policy = "small";
-  config.checkpoint_steps = kBetween;
+  config.job.exchange = exchange;
+  config.job.push_codec = config.job.pull_codec = codec;
+  config.job.policy = "small";
+  config.job.state_steps = kBetween;
   return config;
 }
 
@@ -83,7 +83,8 @@ class Checkpoints {
   }
 
   JobCheckpoint after(std::uint64_t step) {
-    JobCheckpoint checkpoint{.workers = config_.workers, .servers = config_.servers, .nodes = {}};
+    JobCheckpoint checkpoint{
+        .workers = config_.job.workers, .servers = config_.job.servers, .nodes = {}};
     for (NodeCheckpoint& node : nodes_after(step)) {
       checkpoint.nodes.push_back(in_memory(std::move(node)));
     }
@@ -122,10 +123,10 @@ std::vector<System> systems() {
       {"local_steps_and_adam", small_job("parameter-server", "topk")},
       {"local_updates_of_workers", small_job("all-gather", "3lc")},
       {"local_updates_and_adam", small_job("parameter-server", "int8:ef=on")}};
-  systems[1].config.servers = Job::kColocated;
-  systems[7].config.local_steps = 2;
-  systems[8].config.local_updates = 3;
-  systems[9].config.local_updates = 2;
+  systems[1].config.job.servers = Job::kColocated;
+  systems[7].config.job.local_steps = 2;
+  systems[8].config.job.local_updates = 3;
+  systems[9].config.job.local_updates = 2;
   systems[9].config.outer = "sgd:lr=0.9,momentum=0.5";
   systems[9].config.clip = 1;
   for (const std::size_t adam : {7U, 9U}) {
@@ -174,7 +175,7 @@ TEST_P(EverySystem, GoesOnWithAnotherNumberOfWorkers) {
   train(config, small_data(), saved.hooks());
   const JobCheckpoint checkpoint = saved.after(kBetween);
   for (const int workers : {2, 4}) {
-    config.workers = workers;
+    config.job.workers = workers;
     const TrainResult resumed = train(config, small_data(), {}, &checkpoint);
     EXPECT_EQ(resumed.steps, kSteps);
     EXPECT_GT(resumed.test_accuracy, 0.0);
@@ -288,7 +289,7 @@ TEST_F(Refusals, AnotherDataSet) {
 }
 
 TEST_F(Refusals, ACodecThatKeepsNothing) {
-  config_.push_codec = "fp32";
+  config_.job.push_codec = "fp32";
   expect_refused(config_, small_data(), "residual");
 }
 
@@ -350,12 +351,12 @@ TEST_P(EverySystem, StepsGoOnWhileACheckpointIsWritten) {
     ++written;
   };
   train(config, small_data(), hooks);
-  const int nodes = config.workers + server_nodes(config);
-  EXPECT_EQ(written, nodes * static_cast<int>((kSteps - 1) / config.checkpoint_steps));
+  const int nodes = config.job.workers + server_nodes(config);
+  EXPECT_EQ(written, nodes * static_cast<int>((kSteps - 1) / config.job.state_steps));
 }
 
 TEST_P(EverySystem, OneThatCannotBeWrittenEndsTheJobWithItsSentence) {
-  for (const int rank : {0, GetParam().config.workers + server_nodes(GetParam().config) - 1}) {
+  for (const int rank : {0, GetParam().config.job.workers + server_nodes(GetParam().config) - 1}) {
     TrainHooks hooks;
     hooks.on_checkpoint = [&](const NodeCheckpoint& node) {
       if (node.rank == rank) throw Error(ErrorCode::kResourceExhausted, "the disk is full");
@@ -420,21 +421,21 @@ TEST(CheckpointSaver, TellsOnceAndThrowsToWhoeverAsks) {
 
 TEST(Checkpoints, NeedAMultipleOfLocalSteps) {
   TrainConfig config = small_job("parameter-server", "3lc");
-  config.local_steps = 4;
+  config.job.local_steps = 4;
   EXPECT_THROW(train(config, small_data(), {}), Error);
 }
 
 // Not worker 0's alone: each has learned from other batches.
 TEST(Checkpoints, HoldEveryWorkersOwnOptimizer) {
   TrainConfig config = small_job("parameter-server", "3lc");
-  config.local_updates = 3;
+  config.job.local_updates = 3;
   Checkpoints saved(config);
   train(config, small_data(), saved.hooks());
   const auto nodes = saved.nodes_after(kBetween);
   for (const NodeCheckpoint& node : nodes) {
-    EXPECT_EQ(node.arrays.contains("local-momentum/fc1.bias"), node.rank < config.workers);
+    EXPECT_EQ(node.arrays.contains("local-momentum/fc1.bias"), node.rank < config.job.workers);
     // The outer optimizer's, where the model is owned.
-    EXPECT_EQ(node.arrays.contains("momentum/fc1.bias"), node.rank == config.workers);
+    EXPECT_EQ(node.arrays.contains("momentum/fc1.bias"), node.rank == config.job.workers);
   }
   EXPECT_NE(nodes[0].arrays.at("local-momentum/fc1.bias").values,
             nodes[1].arrays.at("local-momentum/fc1.bias").values);

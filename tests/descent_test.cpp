@@ -267,10 +267,10 @@ TEST(Descent, FollowsTheSchedule) {
   TrainConfig config = plain_config();
   config.learning_rate = 0.5;
   config.scale_learning_rate = true;
-  config.workers = 3;
+  config.job.workers = 3;
   config.schedule = "polynomial";
   config.warm_up_steps = 8;
-  config.local_steps = 3;
+  config.job.local_steps = 3;
   Mover mover(config);
   const Schedule schedule("polynomial", {.steps = 21, .warm_up = 8, .workers = 3});
   std::vector<float> delta(mover.values().size());

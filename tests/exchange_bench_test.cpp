@@ -30,10 +30,10 @@ constexpr double kOverheadBytes = 40;  // of a message, at most
 ExchangeBenchConfig lenet(int workers) {
   ExchangeBenchConfig config;
   config.model = "lenet";
-  config.workers = workers;
+  config.job.workers = workers;
   config.codecs = {"int8"};
   config.steps = 4;
-  config.deadline = 60s;
+  config.job.deadline = 60s;
   return config;
 }
 
@@ -76,7 +76,7 @@ TEST(ExchangeBench, EveryExchangeRuns) {
                                         Case{"all-gather", 2}, Case{"ring", 4.0 / 3}}) {
     SCOPED_TRACE(exchange);
     auto config = lenet(3);
-    config.exchange = exchange;
+    config.job.exchange = exchange;
     const auto rows = run(config);
     ASSERT_EQ(rows.size(), 2U);
     EXPECT_NEAR(rows[0].push_bytes, share * kLenetBytes, 0.001 * share * kLenetBytes);
@@ -135,7 +135,7 @@ TEST(ExchangeBench, TheSameSeedSendsTheSameBytes) {
   const auto again = run(config);
   EXPECT_EQ(first[0].push_bytes, again[0].push_bytes);
   EXPECT_EQ(first[0].total_sent_bytes, again[0].total_sent_bytes);
-  config.seed = 2;
+  config.job.seed = 2;
   EXPECT_NE(run(config)[0].total_sent_bytes, first[0].total_sent_bytes);
 }
 
@@ -151,7 +151,7 @@ TEST(ExchangeBench, ReplaysRecordedGradients) {
 
 TEST(ExchangeBench, BackupWorkersMayBeLeftBehind) {
   auto config = lenet(3);
-  config.backup_workers = 1;
+  config.job.backup_workers = 1;
   config.steps = 20;
   const auto rows = run(config);
   ASSERT_EQ(rows.size(), 2U);
@@ -162,7 +162,7 @@ TEST(ExchangeBench, RefusesWhatMakesNoSense) {
   auto config = lenet(3);
   EXPECT_EQ(refusal(config, 4), "");
   EXPECT_NE(refusal(config, 5).find("need 4 processes, and 5 were started"), std::string::npos);
-  config.exchange = "ring";
+  config.job.exchange = "ring";
   config.codecs = {"int8", "3lc"};
   EXPECT_NE(refusal(config, 3).find("does not fit exchange ring"), std::string::npos);
   config = lenet(3);
@@ -308,8 +308,8 @@ TEST(RoundTransport, AwaitsTheOthersWithinAJob) {
 // Its own server's last means to others are in it.
 TEST(ExchangeBench, CountsWhatColocatedServersSend) {
   ExchangeBenchConfig config = lenet(2);
-  config.exchange = "gradient-server";
-  config.servers = Job::kColocated;
+  config.job.exchange = "gradient-server";
+  config.job.servers = Job::kColocated;
   const double first = run(config)[1].push_bytes;
   for (int again = 0; again < 10; ++again) EXPECT_EQ(run(config)[1].push_bytes, first);
 }

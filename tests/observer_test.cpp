@@ -90,11 +90,11 @@ const DataSplits& small_data() {
 TrainConfig small_job(const std::string& exchange, const std::string& codec) {
   TrainConfig config;
   config.model = "mlp";
-  config.workers = 2;
+  config.job.workers = 2;
   config.steps = 12;
   config.batch = 8;
-  config.exchange = exchange;
-  config.push_codec = config.pull_codec = codec;
+  config.job.exchange = exchange;
+  config.job.push_codec = config.job.pull_codec = codec;
   config.observe_steps = 5;
   return config;
 }

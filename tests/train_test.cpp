@@ -28,7 +28,7 @@ const DataSplits& small_data() {
 TrainConfig small_job() {
   TrainConfig config;
   config.model = "mlp";
-  config.workers = 2;
+  config.job.workers = 2;
   config.steps = 30;
   config.batch = 8;
   return config;
@@ -36,8 +36,8 @@ TrainConfig small_job() {
 
 TrainConfig small_job(const std::string& exchange, const std::string& codec) {
   TrainConfig config = small_job();
-  config.exchange = exchange;
-  config.push_codec = config.pull_codec = codec;
+  config.job.exchange = exchange;
+  config.job.push_codec = config.job.pull_codec = codec;
   return config;
 }
 
@@ -48,7 +48,7 @@ constexpr const char* kOwnedByWorkers[] = {"gradient-server", "all-gather", "rin
 TEST(Train, LearnsWithEverythingCompressed) {
   TrainConfig config = small_job();
   config.steps = 250;
-  config.push_codec = config.pull_codec = "3lc:s=1.5";
+  config.job.push_codec = config.job.pull_codec = "3lc:s=1.5";
   const TrainResult result = train(config, small_data(), {});
   EXPECT_EQ(result.steps, 250U);
   EXPECT_GT(result.test_accuracy, 0.5);  // ten classes: chance is 0.1
@@ -61,25 +61,25 @@ TEST(Train, LearnsWithEverythingCompressed) {
 
 TEST(Train, RepeatsToTheBitAndDependsOnTheSeed) {
   TrainConfig config = small_job();
-  config.servers = 2;
+  config.job.servers = 2;
   const TrainResult once = train(config, small_data(), {});
   const TrainResult again = train(config, small_data(), {});
   EXPECT_EQ(once.parameters_checksum, again.parameters_checksum);
   EXPECT_EQ(once.final_loss, again.final_loss);
   EXPECT_EQ(once.worker_counters.pushed_bytes, again.worker_counters.pushed_bytes);
-  config.seed = 2;
+  config.job.seed = 2;
   EXPECT_NE(train(config, small_data(), {}).parameters_checksum, once.parameters_checksum);
 }
 
 // But for what they cut: each part has a scale.
 TEST(Train, ServersAndThreadsDoNotChangeTheModel) {
   TrainConfig whole = small_job();
-  whole.part_values = Job::kWholeTensors;
+  whole.job.part_values = Job::kWholeTensors;
   const TrainConfig cut = small_job("parameter-server", "fp32");
   for (TrainConfig config : {whole, cut}) {
-    SCOPED_TRACE(config.push_codec);
+    SCOPED_TRACE(config.job.push_codec);
     const std::string one = train(config, small_data(), {}).parameters_checksum;
-    config.servers = 3;
+    config.job.servers = 3;
     EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, one);
   }
 }
@@ -88,11 +88,11 @@ TEST(Train, ServersAndThreadsDoNotChangeTheModel) {
 TEST(Train, ThreadsOfTheCodecsDoNotChangeTheModel) {
   for (const char* codec : {"3lc", "terngrad", "inceptionn"}) {
     TrainConfig config;
-    config.workers = 2;
+    config.job.workers = 2;
     config.batch = 4;
     config.steps = 3;
-    config.policy = "";
-    config.push_codec = codec;
+    config.job.policy = "";
+    config.job.push_codec = codec;
     const DataSplits data = load_data(config);
     config.threads = 1;
     const std::string alone = train(config, data, {}).parameters_checksum;
@@ -105,7 +105,7 @@ TEST(Train, LearnsWhereWorkersOwnTheModel) {
   for (const std::string exchange : kOwnedByWorkers) {
     SCOPED_TRACE(exchange);
     TrainConfig config = small_job(exchange, "int8");
-    config.workers = 3;
+    config.job.workers = 3;
     config.steps = 250;
     const TrainResult result = train(config, small_data(), {});
     EXPECT_EQ(result.steps, 250U);
@@ -125,7 +125,7 @@ TEST(Train, RepeatsToTheBitWhereWorkersOwnTheModel) {
     EXPECT_EQ(once.parameters_checksum, again.parameters_checksum);
     EXPECT_EQ(once.final_loss, again.final_loss);
     EXPECT_EQ(once.worker_counters.pushed_bytes, again.worker_counters.pushed_bytes);
-    config.seed = 2;
+    config.job.seed = 2;
     EXPECT_NE(train(config, small_data(), {}).parameters_checksum, once.parameters_checksum);
   }
 }
@@ -133,7 +133,7 @@ TEST(Train, RepeatsToTheBitWhereWorkersOwnTheModel) {
 TEST(Train, WithoutCompressionAllExchangesComeToTheSameModel) {
   const auto come_to = [](const std::string& exchange) {
     TrainConfig config = small_job(exchange, "fp32");
-    config.workers = 3;
+    config.job.workers = 3;
     return train(config, small_data(), {});
   };
   const TrainResult servers_own = come_to("parameter-server");
@@ -151,10 +151,10 @@ TEST(Train, WithoutCompressionAllExchangesComeToTheSameModel) {
 
 TEST(Train, WhereServersLiveDoesNotChangeTheModel) {
   TrainConfig config = small_job();
-  config.workers = 3;
-  config.servers = 3;
+  config.job.workers = 3;
+  config.job.servers = 3;
   const TrainResult beside = train(config, small_data(), {});
-  config.servers = Job::kColocated;
+  config.job.servers = Job::kColocated;
   const TrainResult colocated = train(config, small_data(), {});
   EXPECT_EQ(colocated.parameters_checksum, beside.parameters_checksum);
   EXPECT_EQ(colocated.test_accuracy, beside.test_accuracy);
@@ -164,11 +164,11 @@ TEST(Train, WhereServersLiveDoesNotChangeTheModel) {
 
 TEST(Train, ATreeOwnsTheModelAtItsRoot) {
   TrainConfig config = small_job("aggregator-tree:fan-in=2", "fp32");
-  config.workers = 3;
+  config.job.workers = 3;
   const TrainResult tree = train(config, small_data(), {});
   EXPECT_GT(tree.servers, 1);
   EXPECT_FALSE(tree.workers_own_model);
-  config.exchange = "parameter-server";
+  config.job.exchange = "parameter-server";
   const TrainResult server = train(config, small_data(), {});
   EXPECT_NEAR(tree.final_loss, server.final_loss, 1e-5 * server.final_loss);
 }
@@ -176,7 +176,7 @@ TEST(Train, ATreeOwnsTheModelAtItsRoot) {
 TEST(Train, LocalStepsAreExchangedOnceInSoMany) {
   TrainConfig config = small_job();
   config.steps = 31;
-  config.local_steps = 4;
+  config.job.local_steps = 4;
   const TrainResult result = train(config, small_data(), {});
   EXPECT_EQ(result.steps, 31U);
   EXPECT_EQ(result.worker_counters.pushed_values, 8 * 2 * result.values);
@@ -186,7 +186,7 @@ TEST(Train, LocalStepsAreExchangedOnceInSoMany) {
 TEST(Train, LocalUpdatesAreExchangedOnceInSoMany) {
   TrainConfig config = small_job();
   config.steps = 31;
-  config.local_updates = 4;
+  config.job.local_updates = 4;
   const TrainResult result = train(config, small_data(), {});
   EXPECT_EQ(result.steps, 31U);
   EXPECT_EQ(result.worker_counters.pushed_values, 8 * 2 * result.values);
@@ -197,11 +197,11 @@ TEST(Train, LocalUpdatesAreExchangedOnceInSoMany) {
 TEST(Train, AWorkerAloneUnderPlainAveragingLearnsAsWithoutIt) {
   for (const char* exchange : {"parameter-server", "all-gather"}) {
     TrainConfig config = small_job(exchange, "fp32");
-    config.workers = 1;
+    config.job.workers = 1;
     config.optimizer = "adam";
     config.learning_rate = 0.001;
     const TrainResult alone = train(config, small_data(), {});
-    config.local_updates = 7;
+    config.job.local_updates = 7;
     config.outer = "sgd:lr=1";
     const TrainResult averaged = train(config, small_data(), {});
     EXPECT_NEAR(averaged.final_loss, alone.final_loss, 1e-4 * alone.final_loss);
@@ -216,7 +216,7 @@ TEST(Train, LearnsByLocalUpdates) {
   for (const char* exchange : {"parameter-server", "gradient-server", "ring"}) {
     TrainConfig config = small_job(exchange, "int8");
     config.steps = 250;
-    config.local_updates = 10;
+    config.job.local_updates = 10;
     EXPECT_GT(train(config, small_data(), {}).test_accuracy, 0.5) << exchange;
   }
 }
@@ -233,7 +233,7 @@ TEST(Train, OuterOptimizersThatMakeNoSenseAreRefused) {
   TrainConfig config = small_job();
   config.outer = "sgd:lr=1";
   expect_refused(config, "give it local updates");
-  config.local_updates = 5;
+  config.job.local_updates = 5;
   EXPECT_NO_THROW(check(config, small_data()));
   config.outer = "adam";
   expect_refused(config, "unknown outer optimizer 'adam'");
@@ -248,7 +248,7 @@ TEST(Train, OuterOptimizersThatMakeNoSenseAreRefused) {
 TEST(Train, OneWorkerNeedsNobody) {
   for (const char* exchange : {"all-gather", "ring"}) {
     TrainConfig config = small_job(exchange, "fp32");
-    config.workers = 1;
+    config.job.workers = 1;
     const TrainResult result = train(config, small_data(), {});
     EXPECT_EQ(result.steps, 30U);
     EXPECT_EQ(result.busiest_node_bytes, 0U);
@@ -257,9 +257,9 @@ TEST(Train, OneWorkerNeedsNobody) {
 
 TEST(Train, GradientServersDoNotChangeTheModel) {
   TrainConfig config = small_job("gradient-server", "3lc");
-  config.part_values = Job::kWholeTensors;
+  config.job.part_values = Job::kWholeTensors;
   const std::string one = train(config, small_data(), {}).parameters_checksum;
-  config.servers = 3;
+  config.job.servers = 3;
   EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, one);
 }
 
@@ -324,8 +324,8 @@ TEST(Train, ModelTellsAsManyClassesApartAsTheDataHas) {
 
 TEST(Descent, AProposedStepIsTheOneThatWouldBeTaken) {
   const TrainConfig config = small_job();
-  const auto moved = Network::make(config.model, 0, config.seed);
-  const auto replica = Network::make(config.model, 0, config.seed);
+  const auto moved = Network::make(config.model, 0, config.job.seed);
+  const auto replica = Network::make(config.model, 0, config.job.seed);
   const std::vector<Part> parts = job_parts(job_of(config));
   Descent taker(config, *moved, parts);
   Descent proposer(config, *replica, parts);
@@ -388,7 +388,7 @@ TEST(Train, EachSettingOfTheDescentChangesTheModel) {
 }
 
 double moved_by(const TrainResult& result, const TrainConfig& config) {
-  const auto initial = Network::make(config.model, 0, config.seed);
+  const auto initial = Network::make(config.model, 0, config.job.seed);
   double squares = 0;
   for (const Network::Parameter& parameter : initial->parameters()) {
     const std::vector<float>& values = result.model.at(parameter.name).values;
@@ -402,7 +402,7 @@ double moved_by(const TrainResult& result, const TrainConfig& config) {
 
 TEST(Train, AGradientIsClippedToItsLength) {
   TrainConfig config = small_job("parameter-server", "fp32");
-  config.workers = 1;
+  config.job.workers = 1;
   config.steps = 1;
   config.learning_rate = 1;
   config.schedule = "constant";
@@ -417,14 +417,14 @@ TEST(Train, AGradientIsClippedToItsLength) {
   EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, whole.parameters_checksum);
   // Each worker's own, before what is pushed is averaged.
   config.clip = 0.1;
-  config.workers = 2;
+  config.job.workers = 2;
   EXPECT_LT(moved_by(train(config, small_data(), {}), config), 0.0999);
 }
 
 TEST(Train, TheTestLossIsThatOfTheTestedModel) {
   TrainConfig config = small_job("parameter-server", "fp32");
   const TrainResult result = train(config, small_data(), {});
-  auto network = Network::make(config.model, 0, config.seed);
+  auto network = Network::make(config.model, 0, config.job.seed);
   const double before = test_of(*network, *small_data().test).loss;
   EXPECT_NEAR(before, std::log(10), 0.3);
   for (const Network::Parameter& parameter : network->parameters()) {
@@ -458,7 +458,7 @@ TEST(Train, TheMovingAverageIsTestedWhereverItIsKept) {
   for (const char* exchange : {"parameter-server", "all-gather"}) {
     SCOPED_TRACE(exchange);
     TrainConfig config = small_job(exchange, "fp32");
-    if (exchange == std::string("parameter-server")) config.servers = 2;
+    if (exchange == std::string("parameter-server")) config.job.servers = 2;
     config.steps = 60;
     const TrainResult plain = train(config, small_data(), {});
     config.ema = 0.97;
@@ -671,8 +671,8 @@ TEST(StopPoint, EndsAfterAStepWhoseStateCanBeSaved) {
 
 TEST(Train, BackupWorkersAreAllowed) {
   TrainConfig config = small_job();
-  config.workers = 3;
-  config.backup_workers = 1;
+  config.job.workers = 3;
+  config.job.backup_workers = 1;
   const TrainResult result = train(config, small_data(), {});
   EXPECT_EQ(result.steps, 30U);
 }
@@ -691,21 +691,21 @@ void expect_refused(const std::function<void(TrainConfig&)>& change, const std::
 TEST(Train, JobsThatMakeNoSenseAreRefused) {
   expect_refused([](TrainConfig& c) { c.model = "perceptron"; }, "perceptron");
   expect_refused([](TrainConfig& c) { c.transport = "pigeon"; }, "pigeon");
-  expect_refused([](TrainConfig& c) { c.exchange = "relay"; }, "unknown exchange 'relay'");
-  expect_refused([](TrainConfig& c) { c.exchange = "ring"; }, "3lc does not fit");
+  expect_refused([](TrainConfig& c) { c.job.exchange = "relay"; }, "unknown exchange 'relay'");
+  expect_refused([](TrainConfig& c) { c.job.exchange = "ring"; }, "3lc does not fit");
   expect_refused(
       [](TrainConfig& c) {
-        c.exchange = "all-gather";
-        c.servers = 1;
+        c.job.exchange = "all-gather";
+        c.job.servers = 1;
       },
       "no servers");
-  expect_refused([](TrainConfig& c) { c.push_codec = "3lc:s=30"; }, "s must be");
-  expect_refused([](TrainConfig& c) { c.workers = 0; }, "at least 1 worker");
-  expect_refused([](TrainConfig& c) { c.servers = 0; }, "0 servers");
+  expect_refused([](TrainConfig& c) { c.job.push_codec = "3lc:s=30"; }, "s must be");
+  expect_refused([](TrainConfig& c) { c.job.workers = 0; }, "at least 1 worker");
+  expect_refused([](TrainConfig& c) { c.job.servers = 0; }, "0 servers");
   expect_refused(
       [](TrainConfig& c) {
-        c.servers = 7;
-        c.part_values = Job::kWholeTensors;
+        c.job.servers = 7;
+        c.job.part_values = Job::kWholeTensors;
       },
       "7 servers");
   expect_refused([](TrainConfig& c) { c.steps = 0; }, "at least 1 step");
@@ -718,7 +718,7 @@ TEST(Train, JobsThatMakeNoSenseAreRefused) {
   expect_refused([](TrainConfig& c) { c.schedule = "cosin"; }, "unknown schedule 'cosin'");
   expect_refused([](TrainConfig& c) { c.optimizer = "adam:beta3=1"; }, "beta1, beta2 and eps");
   expect_refused([](TrainConfig& c) { c.warm_up_steps = 31; }, "warm-up of 31 steps");
-  expect_refused([](TrainConfig& c) { c.policy = "kind=conv:fp32"; }, "matches none");
+  expect_refused([](TrainConfig& c) { c.job.policy = "kind=conv:fp32"; }, "matches none");
 }
 
 TEST(Train, ImagesOfAnotherSizeAreRefused) {

@@ -42,10 +42,10 @@ SEES = {
     "apps/files": ["include/tersewire", "apps/cli"],
     "apps/data": ["include/tersewire", "apps/cli"],
     # The floor that codecs are held against is made of the library's own inner loops.
-    "apps/bench": ["include/tersewire", "src/kernels", "apps/cli", "apps/files"],
+    "apps/bench": ["include/tersewire", "src/kernels", "trainer", "apps/cli", "apps/files"],
     "apps/run": ["include/tersewire", "trainer", "apps/cli", "apps/files"],
     "apps/inspect": ["include/tersewire", "apps/cli", "apps/files", "apps/run"],
-    "apps/report": ["include/tersewire", "apps/cli", "apps/files", "apps/run"],
+    "apps/report": ["include/tersewire", "trainer", "apps/cli", "apps/files", "apps/run"],
     "apps/predict": ["include/tersewire", "apps/cli", "apps/files", "apps/bench", "apps/report"],
     "apps/train": [
         "include/tersewire", "trainer", "apps/cli", "apps/files", "apps/data", "apps/run",

@@ -73,10 +73,10 @@ TrainConfig outer_config(TrainConfig config) {
 
 // Local steps end with a whole round.
 Schedule schedule_of(const TrainConfig& config) {
-  const auto round = static_cast<std::uint64_t>(config.local_steps);
+  const auto round = static_cast<std::uint64_t>(config.job.local_steps);
   const std::uint64_t steps = ((config.steps - 1) / round + 1) * round;
   return {config.schedule,
-          {.steps = steps, .warm_up = config.warm_up_steps, .workers = config.workers}};
+          {.steps = steps, .warm_up = config.warm_up_steps, .workers = config.job.workers}};
 }
 
 template <typename Value>
@@ -93,13 +93,13 @@ void check_descent(const TrainConfig& config) {
   schedule_of(config);
   optimizer_settings(owners_config(config));
   require(
-      config.local_updates > 0 || config.outer.empty(),
+      config.job.local_updates > 0 || config.outer.empty(),
       "an outer optimizer takes what workers have learned by themselves; give it local updates, "
       "or leave it out");
 }
 
 TrainConfig owners_config(const TrainConfig& config) {
-  return config.local_updates > 0 ? outer_config(config) : config;
+  return config.job.local_updates > 0 ? outer_config(config) : config;
 }
 
 TrainConfig workers_config(TrainConfig config) {
@@ -108,9 +108,9 @@ TrainConfig workers_config(TrainConfig config) {
 }
 
 Descent::Descent(const TrainConfig& config, const Network& network, const std::vector<Part>& parts)
-    : rate_(config.learning_rate * (config.scale_learning_rate ? config.workers : 1)),
+    : rate_(config.learning_rate * (config.scale_learning_rate ? config.job.workers : 1)),
       schedule_(schedule_of(config)),
-      steps_between_(static_cast<std::uint64_t>(config.local_steps)),
+      steps_between_(static_cast<std::uint64_t>(config.job.local_steps)),
       ema_(config.ema),
       averages_(parts.size()),
       taken_(parts.size(), 0),

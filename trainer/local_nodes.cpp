@@ -1,10 +1,11 @@
 #include "trainer/local_nodes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <functional>
 #include <span>
-#include <sstream>
 #include <system_error>
 #include <thread>
 
@@ -31,26 +32,16 @@ std::uint64_t checksum_of(const std::vector<T>& values, std::uint64_t seed = 0) 
   return XXH64(values.data(), values.size() * sizeof(T), seed);
 }
 
-// What all nodes must be started with alike: not where each finds the data, nor its patience.
-std::uint64_t arguments_checksum(const TrainConfig& config, int servers,
-                                 std::uint64_t resumed_after) {
-  std::ostringstream text;
-  text << TERSEWIRE_VERSION << std::hexfloat;
-  for (const std::string& name :
-       {config.model, config.augment, config.push_codec, config.pull_codec, config.policy,
-        config.exchange, config.outer, config.optimizer, config.schedule}) {
-    text << ' ' << name.size() << ' ' << name;
-  }
-  text << ' ' << config.workers << ' ' << servers << ' ' << config.local_steps << ' '
-       << config.local_updates << ' ' << config.backup_workers << ' ' << config.raw_from_all << ' '
-       << config.part_values << ' ' << config.bucket_bytes.value_or(0) << ' ' << config.steps << ' '
-       << config.batch << ' ' << config.learning_rate << ' ' << config.scale_learning_rate << ' '
-       << config.momentum << ' ' << config.weight_decay << ' ' << config.l1 << ' ' << config.clip
-       << ' ' << config.warm_up_steps << ' ' << config.ema << ' ' << config.dropout.value_or(-1)
-       << ' ' << config.seed << ' ' << config.checkpoint_steps << ' ' << resumed_after << ' '
-       << config.keep_going;
-  const std::string bytes = text.str();
-  return XXH64(bytes.data(), bytes.size(), 0);
+// What all nodes must be started with alike.
+std::uint64_t arguments_checksum(TrainConfig config, int servers, std::uint64_t resumed_after) {
+  std::string text = fmt::format("{} {}", TERSEWIRE_VERSION, resumed_after);
+  config.job.servers = servers;  // however it was said
+  visit_settings(std::as_const(config), [&](const Setting& setting, const auto& member) {
+    if (setting.scope == SettingScope::kNode) return;
+    const std::string value = setting_value(member);
+    text += fmt::format(" {}={}:{}", setting.key, value.size(), value);
+  });
+  return XXH64(text.data(), text.size(), 0);
 }
 
 WorkerReport report_of(const Worker& worker) {
@@ -144,27 +135,11 @@ class ServerEnd final : public Transport {
 }  // namespace
 
 Job job_of(const TrainConfig& config) {
-  Job job;
+  Job job = config.job;
   for (const auto& parameter : Network::tensors(config.model, config.classes, config.dropout)) {
     job.tensors.push_back(
         {.name = parameter.name, .shape = parameter.shape, .kind = tensor_kind(parameter.kind)});
   }
-  job.workers = config.workers;
-  job.servers = config.servers;
-  job.backup_workers = config.backup_workers;
-  job.local_steps = config.local_steps;
-  job.local_updates = config.local_updates;
-  job.raw_from_all = config.raw_from_all;
-  job.state_steps = config.checkpoint_steps;
-  job.exchange = config.exchange;
-  job.push_codec = config.push_codec;
-  job.pull_codec = config.pull_codec;
-  job.policy = config.policy;
-  job.part_values = config.part_values;
-  job.bucket_bytes = config.bucket_bytes;
-  job.seed = config.seed;
-  job.deadline = wait_limits(config).deadline;
-  job.progress_limit = wait_limits(config).progress_limit;
   return job;
 }
 
@@ -187,7 +162,7 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
   if (hooks_.on_checkpoint) {
     hooks_.on_checkpoint = [this](NodeCheckpoint checkpoint) { saver_.put(std::move(checkpoint)); };
   }
-  auto initial = Network::make(config.model, config.classes, config.seed, config.dropout);
+  auto initial = Network::make(config.model, config.classes, config.job.seed, config.dropout);
   start_ = {
       .arguments = arguments_checksum(config, server_nodes(job_), resume_ ? resume_->step() : 0),
       .data = data.train->checksum(),

@@ -68,11 +68,11 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   std::uint64_t values = 0;
   for (const TensorInfo& tensor : job.tensors) values += tensor.elems();
   const bool here = config.transport == kInProcess;
-  const auto workers = static_cast<std::uint64_t>(here ? config.workers : 1);
+  const auto workers = static_cast<std::uint64_t>(here ? config.job.workers : 1);
   // Parameters and their gradients. With rules of one's own a policy may leave no residual.
   std::uint64_t of_worker = 2;
-  if (config.policy == "auto" && keeps_residual(config.push_codec)) ++of_worker;
-  if (config.local_updates > 0) of_worker += 1 + copies_of_descent(workers_config(config));
+  if (config.job.policy == "auto" && keeps_residual(config.job.push_codec)) ++of_worker;
+  if (config.job.local_updates > 0) of_worker += 1 + copies_of_descent(workers_config(config));
   std::uint64_t copies = 0;
   if (workers_own_model(job)) {
     of_worker += copies_of_descent(owners_config(config));
@@ -87,8 +87,8 @@ void check_memory(const TrainConfig& config) {
   const std::uint64_t there = free_bytes();
   if (needed <= there) return;
   throw Error(ErrorCode::kResourceExhausted,
-              std::to_string(config.workers) + " workers with " + config.model + " and " +
-                  config.exchange + " take " + gigabytes(needed) +
+              std::to_string(config.job.workers) + " workers with " + config.model + " and " +
+                  config.job.exchange + " take " + gigabytes(needed) +
                   " of memory and more, and there are " + gigabytes(there) +
                   "; use fewer workers, a smaller model or a machine with more");
 }

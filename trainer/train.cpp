@@ -71,7 +71,7 @@ std::string not_finite_sentence(std::uint64_t step) {
 
 DataSplits load_data(const TrainConfig& config) {
   Network::tensors(config.model, config.classes, config.dropout);  // refuses an unknown model
-  return load_data(config.data, config.seed, config.augment, takes_of(config).shape);
+  return load_data(config.data, config.job.seed, config.augment, takes_of(config).shape);
 }
 
 void check(const TrainConfig& config, const DataSplits& data) {
@@ -82,16 +82,16 @@ void check(const TrainConfig& config, const DataSplits& data) {
   check_descent(config);
   check_fit(config, data);
   // The last worker's shard is the smallest.
-  const auto workers = static_cast<std::size_t>(config.workers);
-  BatchSampler(data.train->size(), workers, workers - 1, config.batch, config.seed);
+  const auto workers = static_cast<std::size_t>(config.job.workers);
+  BatchSampler(data.train->size(), workers, workers - 1, config.batch, config.job.seed);
 }
 
 std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) {
   std::vector<std::unique_ptr<Transport>> ends;
   if (config.transport == kInProcess) {
-    ends = make_in_process_network(config.workers + server_nodes(config));
+    ends = make_in_process_network(config.job.workers + server_nodes(config));
   } else if (config.transport == kMpi) {
-    ends.push_back(join_mpi_network(wait_limits(config)));
+    ends.push_back(join_mpi_network(config.job.wait_limits()));
   } else {
     throw Error(ErrorCode::kInvalidArgument,
                 "unknown transport '" + config.transport + "'; use " + kInProcess + " or " + kMpi);
@@ -99,20 +99,15 @@ std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) 
   return ends;
 }
 
-WaitLimits wait_limits(const TrainConfig& config) {
-  return {.deadline = std::chrono::seconds(config.deadline_seconds),
-          .progress_limit = std::chrono::seconds(config.progress_limit_seconds)};
-}
-
 int server_nodes(const TrainConfig& config) { return server_nodes(job_of(config)); }
 
 void check_nodes(const TrainConfig& config, int nodes) {
   const int servers = server_nodes(config);
-  const int needed = config.workers + servers;
+  const int needed = config.job.workers + servers;
   if (nodes == needed) return;
   const std::string and_servers = servers > 0 ? " and " + std::to_string(servers) + " servers" : "";
   throw Error(ErrorCode::kInvalidArgument,
-              std::to_string(config.workers) + " workers" + and_servers + " need " +
+              std::to_string(config.job.workers) + " workers" + and_servers + " need " +
                   std::to_string(needed) + " processes, and " + std::to_string(nodes) +
                   " were started; use 'mpirun -n " + std::to_string(needed) +
                   "' or other numbers of them");

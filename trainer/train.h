@@ -17,59 +17,9 @@
 #include "trainer/checkpoint.h"
 #include "trainer/data/samples.h"
 #include "trainer/observation.h"
+#include "trainer/train_config.h"
 
 namespace tersewire::trainer {
-
-// What a job is. Defaults are those of `tersewire train`.
-struct TrainConfig {
-  std::string model = "lenet";
-  int classes = 0;                // that the model tells apart; 0: as many as the data has
-  std::optional<double> dropout;  // in place of the model's own ratio
-  std::string data = "embedded";
-  std::string augment = "none";  // as load_data() takes it
-  int workers = 4;
-  std::optional<int> servers;  // as Job::servers
-  int local_steps = 1;         // as Job::local_steps
-  int local_updates = 0;       // as Job::local_updates; `optimizer` is then each worker's own
-  // Of local updates: what turns the mean of the workers' changes into the shared model's, as
-  // outer_optimizer() takes it.
-  std::string outer;
-  int backup_workers = 0;
-  bool raw_from_all = false;  // as Job::raw_from_all
-  std::size_t part_values = Job::kDefaultPartValues;
-  std::optional<std::size_t> bucket_bytes;  // as Job::bucket_bytes
-  std::string push_codec = "3lc";
-  std::string pull_codec = "3lc";
-  std::string policy = "auto";
-  std::string exchange = "parameter-server";
-  std::string transport = "in-process";
-  // As Job::deadline and Job::progress_limit, in seconds.
-  std::uint64_t deadline_seconds = 120;
-  std::uint64_t progress_limit_seconds = 3600;
-  // Of each node's codecs; 0: the cores that this process may use over the nodes of this machine.
-  std::size_t threads = 0;
-  std::uint64_t steps = 1000;
-  std::size_t batch = 16;            // images a worker and step
-  double learning_rate = 0.01;       // the global one, which the schedule takes parts of
-  bool scale_learning_rate = false;  // multiply it by the number of workers
-  std::string schedule = "cosine";   // see Schedule
-  std::uint64_t warm_up_steps = 0;
-  // sgd or nesterov, or adam or adamw with beta1, beta2 and eps as parameters (adam:beta1=0.9).
-  std::string optimizer = "sgd";
-  double momentum = 0.9;       // of sgd and nesterov
-  double weight_decay = 1e-4;  // as OptimizerSettings::weight_decay
-  double l1 = 0;               // this times each value's sign is added to its gradient
-  // The longest that the gradient of a worker's batch may be, as the root of all its squares; a
-  // longer one is scaled down to it before it is pushed. 0: any.
-  double clip = 0;
-  // The decay of the exponential moving average of the parameters that is tested; 0: the
-  // parameters themselves are.
-  double ema = 0;
-  std::uint64_t seed = 1;
-  std::uint64_t checkpoint_steps = 0;  // as Job::state_steps
-  std::uint64_t observe_steps = 0;     // steps between observations; 0: none
-  bool keep_going = false;             // on with a loss that is not finite
-};
 
 // One worker's step, as it ends. Bytes, values and seconds count from the start of train().
 struct StepReport {
@@ -147,8 +97,6 @@ DataSplits load_data(const TrainConfig& config);
 // Throws kInvalidArgument for a configuration that makes no sense with this data: what train()
 // would refuse before it starts.
 void check(const TrainConfig& config, const DataSplits& data);
-
-WaitLimits wait_limits(const TrainConfig& config);
 
 // The nodes beside the workers. Throws kInvalidArgument for a job that makes no sense.
 int server_nodes(const TrainConfig& config);

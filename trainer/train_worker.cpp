@@ -85,14 +85,14 @@ Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport,
       parts_(job_parts(job)),
       transport_(transport),
       rank_(static_cast<std::size_t>(transport.rank())),
-      batches_(*data.train, config.seed, rank_),
+      batches_(*data.train, config.job.seed, rank_),
       test_(*data.test),
       stop_(stop),
       slots_(slots),
       hooks_(hooks),
-      network_(Network::make(config.model, config.classes, config.seed, config.dropout)),
-      sampler_(data.train->size(), static_cast<std::size_t>(config.workers), rank_, config.batch,
-               config.seed),
+      network_(Network::make(config.model, config.classes, config.job.seed, config.dropout)),
+      sampler_(data.train->size(), static_cast<std::size_t>(config.job.workers), rank_,
+               config.batch, config.job.seed),
       update_(workers_own_model(job) ? own_update(config) : of_server),
       add_server_(std::move(add_server)),
       resume_(resume) {
@@ -123,8 +123,8 @@ void Worker::take_over_totals() {
     return text.empty() ? Totals{.since = resume_->step()} : totals_in(doubles_in(text));
   };
   before_ = of(transport_.rank());
-  for (int rank = transport_.rank() + config_.workers; rank < resume_->nodes();
-       rank += config_.workers) {
+  for (int rank = transport_.rank() + config_.job.workers; rank < resume_->nodes();
+       rank += config_.job.workers) {
     before_.take_over(of(rank));
   }
 }

@@ -82,15 +82,15 @@ Json rows_json(const bench::ExchangeBenchConfig& config,
   Json list = Json::array();
   for (const bench::ExchangeBenchRow& row : rows) {
     list.push_back({{"model", config.model},
-                    {"exchange", config.exchange},
-                    {"local_steps", config.local_steps},
-                    {"raw_from_all", config.raw_from_all},
-                    {"part_values", part_values_json(config.part_values)},
+                    {"exchange", config.job.exchange},
+                    {"local_steps", config.job.local_steps},
+                    {"raw_from_all", config.job.raw_from_all},
+                    {"part_values", part_values_json(config.job.part_values)},
                     {"codec", row.codec},
                     {"pull_codec", row.pull_codec},
                     {"transport", config.transport},
                     {"bits_per_second", optional_json(config.bits_per_second)},
-                    {"workers", config.workers},
+                    {"workers", config.job.workers},
                     {"warm_up_steps", config.warm_up_steps},
                     {"steps", config.steps},
                     {"step_seconds_median", row.step_seconds_median},
@@ -130,7 +130,7 @@ std::string rows_text(const bench::ExchangeBenchConfig& config,
   }
   std::string text = fmt::format(
       "{}, {} values; {}, {} workers, transport {}; {} steps after {}, {:g} ms of computation\n",
-      config.model, values, config.exchange, config.workers, config.transport, config.steps,
+      config.model, values, config.job.exchange, config.job.workers, config.transport, config.steps,
       config.warm_up_steps, config.compute_seconds * 1e3);
   std::size_t width = 5;
   for (const bench::ExchangeBenchRow& row : rows) width = std::max(width, name_of(row).size());
@@ -164,7 +164,7 @@ void run_nodes(const ExchangeFlags& flags, const Network& network) {
 void run_bench_exchange(ExchangeFlags flags) {
   bench::ExchangeBenchConfig& config = flags.config;
   config.compute_seconds = flags.compute_ms / 1e3;
-  config.deadline = std::chrono::seconds(flags.deadline_seconds);
+  config.job.deadline = std::chrono::seconds(flags.deadline_seconds);
   config.baseline = flags.baseline == "none" ? std::nullopt : std::optional(flags.baseline);
   if (!flags.rate.empty()) config.bits_per_second = rate_argument(flags.rate);
   const Network network = as_usage([&] { return bench::join_exchange_bench(config); });
@@ -190,15 +190,12 @@ void add_bench_exchange_command(CLI::App& bench) {
   };
   option("--model", config.model, fmt::format("{}", fmt::join(bench::model_names(), ", ")));
   option("--scale", config.scale, "Times so many values in every tensor, above 0 to 1");
-  option("--workers", config.workers, "Workers")->check(CLI::Range(1, 1024));
-  add_exchange_options(*command, config.exchange, config.servers, config.backup_workers,
-                       config.local_steps, config.raw_from_all, config.part_values,
-                       config.bucket_bytes);
+  trainer::visit_exchange_settings(config.job, SettingOptions(*command));
   option("--codec", config.codecs, "Codec for both directions; several are measured in turn");
   command->add_option("--pull-codec", config.pull_codec,
                       "Codec for what servers send, under each --codec [the same]");
   option("--baseline", flags->baseline, "Codec that speedups are over, or none");
-  option("--policy", config.policy, "Rules that override the codecs, as for 'tersewire train'");
+  option("--policy", config.job.policy, "Rules that override the codecs, as for 'tersewire train'");
   option("--compute-ms", flags->compute_ms, "Milliseconds of computation a step")
       ->check(CLI::Range(0.0, 1e8));
   option("--steps", config.steps, "Steps to measure")
@@ -207,7 +204,7 @@ void add_bench_exchange_command(CLI::App& bench) {
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
   command->add_option("--gradients", flags->gradients,
                       "Replay the values of these .npy files [made up, as real ones are spread]");
-  option("--seed", config.seed, "Of gradients and codecs")->check([](const std::string& text) {
+  option("--seed", config.job.seed, "Of gradients and codecs")->check([](const std::string& text) {
     return text.starts_with('-') ? "must not be negative" : "";
   });
   option("--transport", config.transport,

@@ -18,6 +18,7 @@
 #include "apps/bench/round_transport.h"
 #include "apps/bench/waiting_worker.h"
 #include "tersewire/error.h"
+#include "trainer/train_config.h"
 
 namespace tersewire::bench {
 namespace {
@@ -62,12 +63,15 @@ std::vector<std::string> designs_of(const ExchangeBenchConfig& config) {
 
 // What all processes must be started with alike.
 std::string arguments_text(const ExchangeBenchConfig& config) {
-  return fmt::format(
-      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", config.model, config.scale,
-      config.workers, config.servers.value_or(-1), config.backup_workers, config.local_steps,
-      config.raw_from_all, config.part_values, config.bucket_bytes.value_or(0), config.exchange,
-      config.policy, config.compute_seconds, config.warm_up_steps, config.steps, config.seed,
-      config.pull_codec.value_or("-"), fmt::join(designs_of(config), " "));
+  std::string text =
+      fmt::format("{} {} {} {} {} {} {} {} {}", config.model, config.scale, config.job.policy,
+                  config.compute_seconds, config.warm_up_steps, config.steps, config.job.seed,
+                  config.pull_codec.value_or("-"), fmt::join(designs_of(config), " "));
+  trainer::visit_exchange_settings(
+      config.job, [&](const trainer::Setting& setting, const auto& member) {
+        text += fmt::format(" {}={}", setting.key, trainer::setting_value(member));
+      });
+  return text;
 }
 
 // The largest resident set since forget_peak_memory(), or since the process started.
@@ -123,24 +127,19 @@ void run_nodes(const std::vector<std::unique_ptr<Transport>>& ends,
   std::rethrow_exception(cause == errors.end() ? errors.front() : *cause);
 }
 
-// Of the time in which nothing arrives, only what a node gives no sign of life for is limited.
-WaitLimits wait_limits(const ExchangeBenchConfig& config) {
-  return {.deadline = config.deadline, .progress_limit = WaitLimits().progress_limit};
-}
-
 // All designs, as one process runs them.
 class Bench {
  public:
   Bench(const ExchangeBenchConfig& config, std::span<const float> recorded)
       : config_(config),
         tensors_(model_tensors(config.model, config.scale)),
-        gradients_(recorded.empty() ? GradientSource(tensors_, config.seed)
-                                    : GradientSource(tensors_, config.seed, recorded)) {}
+        gradients_(recorded.empty() ? GradientSource(tensors_, config.job.seed)
+                                    : GradientSource(tensors_, config.job.seed, recorded)) {}
 
   // One node's part. Rows are made by the process's first.
   void run_node(Transport& end, bool first) {
     RoundTransport transport(end);
-    compare(transport.meet(arguments_text(config_), wait_limits(config_)));
+    compare(transport.meet(arguments_text(config_), config_.job.wait_limits()));
     for (const std::string& design : designs_of(config_)) {
       // What the exchange takes by itself, against which what computation hides of it is measured.
       double exchange_seconds = 0;
@@ -164,7 +163,7 @@ class Bench {
     const std::uint64_t sent_before = transport.bytes_sent();
     const std::uint64_t received_before = transport.bytes_received();
     NodeReport report;
-    if (transport.rank() < config_.workers) {
+    if (transport.rank() < config_.job.workers) {
       const WaitingWorkerConfig worker{.compute_seconds = compute_seconds,
                                        .warm_up_steps = config_.warm_up_steps,
                                        .steps = config_.steps};
@@ -175,7 +174,7 @@ class Bench {
     report.sent_bytes = transport.bytes_sent() - sent_before;
     report.received_bytes = transport.bytes_received() - received_before;
     report.peak_memory_bytes = peak_memory_bytes();
-    return transport.meet(packed(report), wait_limits(config_));
+    return transport.meet(packed(report), config_.job.wait_limits());
   }
 
   void compare(const std::vector<std::string>& arguments) const {
@@ -223,9 +222,9 @@ void Bench::add_row(const std::string& design, const std::vector<std::string>& t
     row.peak_memory_bytes = std::max(row.peak_memory_bytes, report.peak_memory_bytes);
   }
   row.busiest_bytes /= static_cast<double>(config_.warm_up_steps + config_.steps);
-  row.push_bytes = sum.push_bytes / config_.workers;
-  row.pull_bytes = sum.pull_bytes / config_.workers;
-  row.codec_seconds = sum.codec_seconds / config_.workers;
+  row.push_bytes = sum.push_bytes / config_.job.workers;
+  row.pull_bytes = sum.pull_bytes / config_.job.workers;
+  row.codec_seconds = sum.codec_seconds / config_.job.workers;
   row.step_seconds_median = unpacked(told.front()).worker.step_seconds_median;
   if (config_.compute_seconds > 0) row.exchange_seconds = exchange_seconds;
   row.hidden = hidden_of(config_.compute_seconds, exchange_seconds, row.step_seconds_median);
@@ -241,21 +240,10 @@ void Bench::add_row(const std::string& design, const std::vector<std::string>& t
 }  // namespace
 
 Job exchange_bench_job(const ExchangeBenchConfig& config, const std::string& codec) {
-  Job job;
+  Job job = config.job;
   job.tensors = model_tensors(config.model, config.scale);
-  job.workers = config.workers;
-  job.servers = config.servers;
-  job.backup_workers = config.backup_workers;
-  job.local_steps = config.local_steps;
-  job.raw_from_all = config.raw_from_all;
-  job.part_values = config.part_values;
-  job.bucket_bytes = config.bucket_bytes;
-  job.exchange = config.exchange;
   job.push_codec = codec;
   job.pull_codec = codec == config.baseline ? codec : config.pull_codec.value_or(codec);
-  job.policy = config.policy;
-  job.seed = config.seed;
-  job.deadline = config.deadline;
   return job;
 }
 
@@ -263,7 +251,7 @@ std::vector<std::unique_ptr<Transport>> join_exchange_bench(const ExchangeBenchC
   std::vector<std::unique_ptr<Transport>> ends;
   if (config.transport == kInProcess) {
     const Job job = exchange_bench_job(config, "fp32");
-    return make_in_process_network(config.workers + server_nodes(job),
+    return make_in_process_network(config.job.workers + server_nodes(job),
                                    config.bits_per_second.value_or(0));
   }
   if (config.transport != kMpi) {
@@ -275,7 +263,7 @@ std::vector<std::unique_ptr<Transport>> join_exchange_bench(const ExchangeBenchC
                 "transport mpi goes at the rate of its network; limit that with lab/netlab, or use "
                 "transport in-process");
   }
-  ends.push_back(join_mpi_network(wait_limits(config)));
+  ends.push_back(join_mpi_network(config.job.wait_limits()));
   return ends;
 }
 
@@ -287,23 +275,23 @@ void check_exchange_bench(const ExchangeBenchConfig& config, int nodes) {
   if (!(config.compute_seconds >= 0 && config.compute_seconds < 1e6)) {
     refuse("a step's computation must take 0 seconds or more, and fewer than 10^6");
   }
-  const auto steps_a_round = static_cast<std::uint64_t>(std::max(config.local_steps, 1));
+  const auto steps_a_round = static_cast<std::uint64_t>(std::max(config.job.local_steps, 1));
   if (config.steps % steps_a_round != 0 || config.warm_up_steps % steps_a_round != 0) {
     refuse(
         fmt::format("{} steps after {} are no whole rounds of {} local steps; use multiples of "
                     "that",
-                    config.steps, config.warm_up_steps, config.local_steps));
+                    config.steps, config.warm_up_steps, config.job.local_steps));
   }
   if (designs_of(config).empty()) refuse("a bench needs at least one codec");
   for (const std::string& design : designs_of(config)) {
     const Job job = exchange_bench_job(config, design);
     const int servers = server_nodes(job);
-    const int needed = config.workers + servers;
+    const int needed = config.job.workers + servers;
     if (nodes != needed) {
       refuse(
           fmt::format("{} workers and {} servers of exchange {} need {} processes, and {} were "
                       "started; use 'mpirun -n {}' or other numbers of them",
-                      config.workers, servers, config.exchange, needed, nodes, needed));
+                      config.job.workers, servers, config.job.exchange, needed, nodes, needed));
     }
     // Whatever else the library refuses, it refuses before the first message.
     const auto probe = make_in_process_network(needed);

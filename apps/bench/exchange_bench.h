@@ -24,29 +24,24 @@ namespace tersewire::bench {
 
 // What is measured: one design a codec, over the same network one after the other.
 struct ExchangeBenchConfig {
-  std::string model = "resnet110";  // see model_tensors.h
-  double scale = 1;                 // of its tensors
-  int workers = 10;
-  std::optional<int> servers;
-  int backup_workers = 0;
-  int local_steps = 1;
-  bool raw_from_all = false;
-  std::size_t part_values = Job::kDefaultPartValues;
-  std::optional<std::size_t> bucket_bytes;  // as Job::bucket_bytes
-  std::string exchange = "parameter-server";
+  ExchangeBenchConfig() {
+    job.workers = 10;
+    job.seed = 1;
+  }
+
+  Job job;  // without the tensors, which are the model's, and the codecs, which are a design's
+  std::string model = "resnet110";               // see model_tensors.h
+  double scale = 1;                              // of its tensors
   std::vector<std::string> codecs = {"3lc"};     // each for both directions, unless:
   std::optional<std::string> pull_codec;         // what servers send, under all but the baseline
   std::optional<std::string> baseline = "fp32";  // the codec that speedups are over; runs first
-  std::string policy = "auto";
-  std::string transport = "in-process";  // or mpi
+  std::string transport = "in-process";          // or mpi
   // What each link of transport in-process carries, each way.
   std::optional<double> bits_per_second;
   double compute_seconds = 0;  // a step
   // Not measured: codecs with a residual send little at first.
   std::uint64_t warm_up_steps = 2;
   std::uint64_t steps = 10;
-  std::uint64_t seed = 1;
-  std::chrono::milliseconds deadline = std::chrono::seconds(120);
 };
 
 // One design. Bytes and seconds are those of a step, means over the workers unless it says other.

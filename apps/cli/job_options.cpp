@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "apps/cli/failures.h"
 #include "apps/cli/plain_numbers.h"
@@ -17,14 +18,14 @@
 namespace tersewire::apps {
 namespace {
 
-constexpr int kMostServers = 1024;
-constexpr int kMostBackupWorkers = 1023;
-constexpr int kMostLocalSteps = 1 << 20;
+std::string option_name(const trainer::Setting& setting) {
+  return fmt::format("--{}", setting.key);
+}
 
-int servers_number(const std::string& text) {
+int servers_number(const std::string& text, std::uint64_t most) {
   if (text == "colocated") return Job::kColocated;
   std::string wrong = wrong_with_whole_number(text, false);
-  if (wrong.empty()) wrong = CLI::Range(0, kMostServers)(text);
+  if (wrong.empty()) wrong = CLI::Range(std::uint64_t{0}, most)(text);
   if (wrong.empty()) return std::stoi(text);
   throw CLI::ValidationError("--servers", wrong + ", and not colocated");
 }
@@ -65,54 +66,81 @@ std::shared_ptr<const Codec> codec_argument(const std::string& text) {
   return as_usage([&] { return make_codec(text); });
 }
 
-void add_part_values_option(CLI::App& command, std::size_t& part_values, std::string_view what,
-                            std::string_view one) {
+void add_part_values_option(CLI::App& command, std::size_t& part_values, const std::string& help) {
   command
       .add_option_function<std::string>(
           "--part-values",
-          [&part_values](const std::string& text) { part_values = part_values_number(text); },
-          fmt::format(
-              "Cut {} into parts of so many values at most, a scale and a residual each, or "
-              "whole: one {}",
-              what, one))
+          [&part_values](const std::string& text) { part_values = part_values_number(text); }, help)
       ->default_str(std::to_string(Job::kDefaultPartValues));
 }
 
-void add_servers_option(CLI::App& command, std::optional<int>& servers) {
+void add_servers_option(CLI::App& command, std::optional<int>& servers, std::uint64_t most,
+                        const std::string& help) {
   command.add_option_function<std::string>(
-      "--servers", [&servers](const std::string& text) { servers = servers_number(text); },
-      "Servers (default: as many as the exchange needs), or colocated: one on every worker's node");
+      "--servers",
+      [&servers, most](const std::string& text) { servers = servers_number(text, most); }, help);
 }
 
-void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
-                          int& backup_workers, int& local_steps, bool& raw_from_all,
-                          std::size_t& part_values, std::optional<std::size_t>& bucket_bytes) {
-  command
-      .add_option("--exchange", exchange,
-                  "Which node sends what to whom: parameter-server, gradient-server, "
-                  "aggregator-tree, all-gather, ring, hierarchical-ring or weight-average "
-                  "(docs/exchanges.md)")
-      ->capture_default_str();
-  add_servers_option(command, servers);
-  command
-      .add_option("--backup-workers", backup_workers,
-                  "Workers whose gradients a step need not wait for")
-      ->capture_default_str()
-      ->check(CLI::Range(0, kMostBackupWorkers));
-  command
-      .add_option("--local-steps", local_steps,
-                  "Steps whose gradients a worker adds up before it sends their mean")
-      ->capture_default_str()
-      ->check(CLI::Range(1, kMostLocalSteps));
-  command.add_flag("--raw-from-all", raw_from_all,
-                   "Send a tensor that is not finite on one worker uncompressed from every worker");
-  add_part_values_option(command, part_values, "tensors", "a tensor");
-  command
-      .add_option(
-          "--bucket-bytes", bucket_bytes,
-          "Send gradients that go the same way in messages of so many bytes of them at least; "
-          "a ring cuts these into a block for each worker (default: by workers and model)")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 40));
+template <typename Value>
+void SettingOptions::add(const trainer::Setting& setting, Value& value) const {
+  CLI::Option* option = command_.add_option(option_name(setting), value, setting.help);
+  if (setting.shows_default) option->capture_default_str();
+  if (setting.most == 0) return;
+  if constexpr (std::is_same_v<Value, int>) {
+    option->check(CLI::Range(static_cast<int>(setting.least), static_cast<int>(setting.most)));
+  } else {
+    option->check(CLI::Range(setting.least, setting.most));
+  }
+}
+
+void SettingOptions::operator()(const trainer::Setting& setting, std::string& value) const {
+  add(setting, value);
+}
+
+void SettingOptions::operator()(const trainer::Setting& setting, bool& value) const {
+  command_.add_flag(option_name(setting), value, setting.help);
+}
+
+void SettingOptions::operator()(const trainer::Setting& setting, int& value) const {
+  add(setting, value);
+}
+
+void SettingOptions::operator()(const trainer::Setting& setting, std::uint64_t& value) const {
+  add(setting, value);
+}
+
+void SettingOptions::operator()(const trainer::Setting& setting, double& value) const {
+  add(setting, value);
+}
+
+void SettingOptions::operator()(const trainer::Setting& setting,
+                                std::optional<double>& value) const {
+  add(setting, value);
+}
+
+void SettingOptions::operator()(const trainer::Setting& setting,
+                                std::optional<std::size_t>& value) const {
+  add(setting, value);
+}
+
+void SettingOptions::operator()(const trainer::Setting& setting,
+                                std::chrono::milliseconds& value) const {
+  command_
+      .add_option_function<std::uint64_t>(
+          option_name(setting),
+          [&value](std::uint64_t seconds) { value = std::chrono::seconds(seconds); }, setting.help)
+      ->default_str(trainer::setting_value(value))
+      ->check(CLI::Range(setting.least, setting.most));
+}
+
+void SettingOptions::operator()(const trainer::Setting& setting,
+                                trainer::ServersSetting<std::optional<int>> servers) const {
+  add_servers_option(command_, servers.value, setting.most, setting.help);
+}
+
+void SettingOptions::operator()(const trainer::Setting& setting,
+                                trainer::PartValuesSetting<std::size_t> part_values) const {
+  add_part_values_option(command_, part_values.value, setting.help);
 }
 
 }  // namespace tersewire::apps

@@ -1,14 +1,16 @@
 // Arguments that several commands take alike.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "tersewire/codec.h"
+#include "trainer/train_config.h"
 
 namespace CLI {
 class App;
@@ -18,18 +20,38 @@ namespace tersewire::apps {
 
 inline constexpr std::size_t kMaxThreads = 256;
 
-// --exchange TEXT, --servers N|colocated, --backup-workers N, --local-steps K, --raw-from-all,
-// --part-values N|whole and --bucket-bytes N, as Job takes them.
-void add_exchange_options(CLI::App& command, std::string& exchange, std::optional<int>& servers,
-                          int& backup_workers, int& local_steps, bool& raw_from_all,
-                          std::size_t& part_values, std::optional<std::size_t>& bucket_bytes);
+// Registers an option for each setting that it is called with (trainer/train_config.h), which sets
+// that member: it is what trainer::visit_settings() takes.
+class SettingOptions {
+ public:
+  explicit SettingOptions(CLI::App& command) : command_(command) {}
 
-// --servers N|colocated alone, as Job takes it.
-void add_servers_option(CLI::App& command, std::optional<int>& servers);
+  void operator()(const trainer::Setting& setting, std::string& value) const;
+  void operator()(const trainer::Setting& setting, bool& value) const;
+  void operator()(const trainer::Setting& setting, int& value) const;
+  void operator()(const trainer::Setting& setting, std::uint64_t& value) const;
+  void operator()(const trainer::Setting& setting, double& value) const;
+  void operator()(const trainer::Setting& setting, std::optional<double>& value) const;
+  void operator()(const trainer::Setting& setting, std::optional<std::size_t>& value) const;
+  void operator()(const trainer::Setting& setting, std::chrono::milliseconds& value) const;
+  void operator()(const trainer::Setting& setting,
+                  trainer::ServersSetting<std::optional<int>> servers) const;
+  void operator()(const trainer::Setting& setting,
+                  trainer::PartValuesSetting<std::size_t> part_values) const;
 
-// --part-values alone, of what the option cuts ("tensors", "a tensor").
-void add_part_values_option(CLI::App& command, std::size_t& part_values, std::string_view what,
-                            std::string_view one);
+ private:
+  template <typename Value>
+  void add(const trainer::Setting& setting, Value& value) const;
+
+  CLI::App& command_;
+};
+
+// --servers N|colocated, as Job takes it; at most `most`.
+void add_servers_option(CLI::App& command, std::optional<int>& servers, std::uint64_t most,
+                        const std::string& help);
+
+// --part-values, of whatever `help` says is cut.
+void add_part_values_option(CLI::App& command, std::size_t& part_values, const std::string& help);
 
 // How many values a part has: in JSON a number, or "whole".
 nlohmann::json part_values_json(std::size_t part_values);

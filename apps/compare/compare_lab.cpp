@@ -11,6 +11,7 @@
 #include <span>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "apps/bench/model_tensors.h"
 #include "apps/cli/failures.h"
@@ -20,7 +21,7 @@
 #include "apps/compare/compare_child.h"
 #include "apps/files/new_file.h"
 #include "apps/files/read_file.h"
-#include "trainer/part_values.h"
+#include "trainer/train_config.h"
 
 namespace tersewire::apps {
 namespace {
@@ -121,7 +122,7 @@ class Lab {
     if (means_[design].runs == 0 || means_[plan_.baseline].runs == 0) {
       return fmt::format("{} or its baseline has no whole run", name);
     }
-    if (config.exchange.starts_with("weight-average")) {
+    if (config.job.exchange.starts_with("weight-average")) {
       return fmt::format("the median step of {} is one without an average", name);
     }
     return "";
@@ -134,8 +135,9 @@ class Lab {
     const double compute_ms = means_[plan_.baseline].compute_seconds * 1e3;
     const auto deadline = static_cast<std::uint64_t>(std::max(120.0, std::ceil(20 * modelled)));
     // What travels with local updates, and how often, is what travels with as many local steps.
-    const auto round =
-        static_cast<std::uint64_t>(std::max(config.local_steps, config.local_updates));
+    Job job = config.job;
+    job.local_steps = static_cast<int>(job.steps_a_round());
+    const auto round = static_cast<std::uint64_t>(job.local_steps);
     std::vector<std::string> arguments = {
         "bench",
         "exchange",
@@ -143,25 +145,19 @@ class Lab {
         "--json",
         "--baseline=none",
         "--model=" + config.model,
-        "--exchange=" + config.exchange,
-        "--codec=" + config.push_codec,
-        "--pull-codec=" + config.pull_codec,
-        fmt::format("--workers={}", config.workers),
-        fmt::format("--backup-workers={}", config.backup_workers),
-        fmt::format("--local-steps={}", round),
-        fmt::format("--raw-from-all={}", config.raw_from_all),
-        fmt::format("--part-values={}", trainer::part_values_text(config.part_values)),
+        "--codec=" + config.job.push_codec,
+        "--pull-codec=" + config.job.pull_codec,
         fmt::format("--compute-ms={:.3f}", compute_ms),
         fmt::format("--warm-up={}", steps_for(modelled, 2, 100, round)),
         fmt::format("--steps={}", steps_for(modelled, 5, 50, round)),
         fmt::format("--deadline={}", deadline),
         "--policy",
-        config.policy};
-    if (config.servers) {
-      arguments.push_back(fmt::format("--servers={}", config.servers == Job::kColocated
-                                                          ? "colocated"
-                                                          : std::to_string(*config.servers)));
-    }
+        config.job.policy};
+    trainer::visit_exchange_settings(
+        std::as_const(job), [&](const trainer::Setting& setting, const auto& member) {
+          const std::string value = trainer::setting_value(member);
+          if (!value.empty()) arguments.push_back(fmt::format("--{}={}", setting.key, value));
+        });
     return arguments;
   }
 
@@ -187,7 +183,7 @@ class Lab {
         "--name",
         fmt::format("compare{}", ::getpid()),
         "--nodes",
-        std::to_string(config.workers + trainer::server_nodes(config)),
+        std::to_string(config.job.workers + trainer::server_nodes(config)),
         "--rate",
         plan_.rates[rate].name,
         "--",

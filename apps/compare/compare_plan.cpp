@@ -60,7 +60,7 @@ class Planner {
     const trainer::TrainConfig config = checked(baseline, settings_for(baseline, shared_));
     plan_.full_steps = config.steps;
     plan_.steps = steps_argument(options.steps, config.steps);
-    for (std::uint64_t i = 0; i < options.repeat; ++i) plan_.seeds.push_back(config.seed + i);
+    for (std::uint64_t i = 0; i < options.repeat; ++i) plan_.seeds.push_back(config.job.seed + i);
   }
 
   ComparePlan plan() {

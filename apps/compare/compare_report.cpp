@@ -208,7 +208,7 @@ nlohmann::json CompareReport::json() const {
           {"recipe", plan_.recipe.empty() ? nlohmann::json() : nlohmann::json(plan_.recipe)},
           {"model", config.model},
           {"data", config.data},
-          {"workers", config.workers},
+          {"workers", config.job.workers},
           {"baseline", plan_.designs[plan_.baseline].name},
           {"full_steps", plan_.full_steps},
           {"steps", steps},
@@ -327,10 +327,10 @@ std::string CompareReport::legend() const {
 
 std::string CompareReport::text() const {
   const trainer::TrainConfig& config = plan_.configs[plan_.baseline];
-  std::string text =
-      fmt::format("\n{}{} on {}, {} workers: speedup over {}, test accuracy\n",
-                  plan_.recipe.empty() ? "" : fmt::format("Recipe {}: ", plan_.recipe),
-                  config.model, config.data, config.workers, plan_.designs[plan_.baseline].name);
+  std::string text = fmt::format(
+      "\n{}{} on {}, {} workers: speedup over {}, test accuracy\n",
+      plan_.recipe.empty() ? "" : fmt::format("Recipe {}: ", plan_.recipe), config.model,
+      config.data, config.job.workers, plan_.designs[plan_.baseline].name);
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) text += speedup_table(i);
   return text + traffic_table() + legend();
 }

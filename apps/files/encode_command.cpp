@@ -349,7 +349,9 @@ void add_encode_command(CLI::App& app) {
   command->add_option("--threads", options->threads, "Threads; the file does not depend on it")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{1}, kMaxThreads));
-  add_part_values_option(*command, options->part_values, "arrays", "an array");
+  add_part_values_option(*command, options->part_values,
+                         "Cut arrays into parts of so many values at most, a scale and a residual "
+                         "each, or whole: one an array");
   command->add_flag("-v,--verbose", options->verbose, "Say what became of each array");
   const auto files = std::make_shared<FilePairs>(*command, ".npy", ".tw");
   command->callback([options, files, command] {

@@ -207,7 +207,9 @@ void add_predict_command(CLI::App& app) {
   command->add_option("--codec", plan.codecs, "Codecs [all that were measured]");
   command->add_option("--pull-codec", plan.pull_codec,
                       "Codec for what servers send, under each --codec but fp32 [the same]");
-  add_servers_option(*command, plan.servers);
+  add_servers_option(*command, plan.servers, kMostWorkers,
+                     "Servers (default: as many as the exchange needs), or colocated: one on every "
+                     "worker's node");
   command
       ->add_option("--local-steps", plan.local_steps,
                    "Steps whose gradients a worker adds up before it sends their mean")

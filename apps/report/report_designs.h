@@ -51,19 +51,6 @@ Designs read_designs(const std::vector<std::string>& directories);
 // summary lacks one of them.
 double modelled_step_seconds(const RunRecord& run, const LinkRate& rate);
 
-// What a run's configuration says of a key, for people, and of data the name alone: the same may be
-// reached by many paths. Empty where it says nothing.
-std::string setting_text(const RunRecord& run, const std::string& key);
-
-// One parameter of the codec that a run pushes and pulls with, and all else that makes its design.
-struct CodecSetting {
-  double value = 0;
-  std::string rest;
-};
-
-// Nothing where the codec has no number of that name, or pushes and pulls differ.
-std::optional<CodecSetting> codec_setting(const RunRecord& run, const std::string& key);
-
 // How many of the largest tensors are followed over steps.
 inline constexpr std::size_t kFollowedTensors = 6;
 

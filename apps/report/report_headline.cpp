@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "apps/report/design_settings.h"
 #include "apps/report/report_outcomes.h"
 
 namespace tersewire::apps {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "apps/cli/front.h"
+#include "apps/report/design_settings.h"
 #include "apps/report/report_figures.h"
 #include "apps/report/report_outcomes.h"
 #include "apps/run/traffic_ratios.h"

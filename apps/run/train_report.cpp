@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "apps/cli/job_options.h"
 #include "apps/run/traffic_ratios.h"
-#include "trainer/outer_optimizer.h"
 
 namespace tersewire::apps {
 namespace {
@@ -24,13 +25,35 @@ double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 // Those beside the workers, or that they live with them.
 nlohmann::json servers_json(const trainer::TrainConfig& config, int servers) {
-  if (config.servers == Job::kColocated) return "colocated";
+  if (config.job.servers == Job::kColocated) return "colocated";
   return servers;
 }
 
 nlohmann::json outer_json(const trainer::TrainConfig& config) {
-  if (config.local_updates == 0) return {};
+  if (config.job.local_updates == 0) return {};
   return config.outer.empty() ? trainer::kDefaultOuter : config.outer;
+}
+
+template <typename Member>
+nlohmann::json member_json(const Member& member) {
+  return member;
+}
+
+template <typename Value>
+nlohmann::json member_json(const std::optional<Value>& member) {
+  return member ? nlohmann::json(*member) : nlohmann::json();
+}
+
+nlohmann::json member_json(std::chrono::milliseconds member) {
+  return std::chrono::duration_cast<std::chrono::seconds>(member).count();
+}
+
+nlohmann::json member_json(trainer::ServersSetting<const std::optional<int>> member) {
+  return member_json(member.value);
+}
+
+nlohmann::json member_json(trainer::PartValuesSetting<const std::size_t> member) {
+  return part_values_json(member.value);
 }
 
 }  // namespace
@@ -117,42 +140,13 @@ nlohmann::json observation_json(const trainer::Observation& observation) {
 }
 
 nlohmann::json config_json(const trainer::TrainConfig& config) {
-  return {{"model", config.model},
-          {"dropout", config.dropout ? nlohmann::json(*config.dropout) : nlohmann::json()},
-          {"data", config.data},
-          {"augment", config.augment},
-          {"workers", config.workers},
-          {"servers", servers_json(config, trainer::server_nodes(config))},
-          {"backup_workers", config.backup_workers},
-          {"local_steps", config.local_steps},
-          {"local_updates", config.local_updates},
-          {"outer", outer_json(config)},
-          {"raw_from_all", config.raw_from_all},
-          {"part_values", part_values_json(config.part_values)},
-          {"push_codec", config.push_codec},
-          {"pull_codec", config.pull_codec},
-          {"policy", config.policy},
-          {"exchange", config.exchange},
-          {"transport", config.transport},
-          {"deadline_seconds", config.deadline_seconds},
-          {"progress_limit_seconds", config.progress_limit_seconds},
-          {"threads", config.threads},
-          {"steps", config.steps},
-          {"checkpoint_steps", config.checkpoint_steps},
-          {"observe_steps", config.observe_steps},
-          {"keep_going", config.keep_going},
-          {"batch", config.batch},
-          {"lr", config.learning_rate},
-          {"scale_lr", config.scale_learning_rate},
-          {"schedule", config.schedule},
-          {"warm_up_steps", config.warm_up_steps},
-          {"optimizer", config.optimizer},
-          {"momentum", config.momentum},
-          {"weight_decay", config.weight_decay},
-          {"l1", config.l1},
-          {"clip", config.clip},
-          {"ema", config.ema},
-          {"seed", config.seed}};
+  nlohmann::json json;
+  trainer::visit_settings(config, [&](const trainer::Setting& setting, const auto& member) {
+    json[trainer::json_key_of(setting)] = member_json(member);
+  });
+  json["servers"] = servers_json(config, trainer::server_nodes(config));
+  json["outer"] = outer_json(config);
+  return json;
 }
 
 TrainSummary::TrainSummary(const trainer::TrainConfig& config, const trainer::TrainResult& result,
@@ -179,10 +173,10 @@ double TrainSummary::waited() const {
 }
 
 std::string TrainSummary::codec_text() const {
-  if (!result_.servers_encode || config_.push_codec == config_.pull_codec) {
-    return config_.push_codec;
+  if (!result_.servers_encode || config_.job.push_codec == config_.job.pull_codec) {
+    return config_.job.push_codec;
   }
-  return config_.push_codec + " / " + config_.pull_codec;
+  return config_.job.push_codec + " / " + config_.job.pull_codec;
 }
 
 nlohmann::json TrainSummary::json() const {
@@ -193,7 +187,7 @@ nlohmann::json TrainSummary::json() const {
                       {"fp32_step_seconds", modelled_fp32_step(rate)}};
   }
   nlohmann::json pull_codec;
-  if (result_.servers_encode) pull_codec = config_.pull_codec;
+  if (result_.servers_encode) pull_codec = config_.job.pull_codec;
   return {{"resumed_after", result_.resumed_after},
           {"test_accuracy", result_.test_accuracy},
           {"test_loss", result_.test_loss},
@@ -205,11 +199,11 @@ nlohmann::json TrainSummary::json() const {
            result_.diverged_step ? nlohmann::json(*result_.diverged_step) : nlohmann::json()},
           {"steps", result_.steps},
           {"interrupted", interrupted_},
-          {"exchange", config_.exchange},
-          {"workers", config_.workers},
+          {"exchange", config_.job.exchange},
+          {"workers", config_.job.workers},
           {"servers", servers_json(config_, result_.servers)},
           {"values", result_.values},
-          {"push_codec", config_.push_codec},
+          {"push_codec", config_.job.push_codec},
           {"pull_codec", pull_codec},
           {"push_bits_per_value", bits_per_value(counters.pushed_bytes, counters.pushed_values)},
           {"pull_bits_per_value", bits_per_value(counters.pulled_bytes, counters.pulled_values)},
@@ -219,7 +213,7 @@ nlohmann::json TrainSummary::json() const {
           {"step_seconds", ratio(result_.seconds, measured_steps())},
           {"compute_seconds", result_.compute_seconds},
           {"codec_seconds", result_.codec_seconds},
-          {"wait_seconds", ratio(counters.wait_seconds, measured_steps() * config_.workers)},
+          {"wait_seconds", ratio(counters.wait_seconds, measured_steps() * config_.job.workers)},
           {"busiest_node_bytes", busiest_bytes_a_step()},
           {"waited", waited()},
           {"modelled", modelled},
@@ -239,7 +233,7 @@ std::string TrainSummary::table() const {
   const std::string text = fmt::format(
       "\n{} steps of {} workers, {}{}{}: test accuracy {:.2f} %, test loss {:.4f}, final loss "
       "{:.4f}, {:.1f} s\n\n",
-      result_.steps, config_.workers, config_.exchange, resumed,
+      result_.steps, config_.job.workers, config_.job.exchange, resumed,
       interrupted_ ? " (interrupted)" : "", 100 * result_.test_accuracy, result_.test_loss,
       result_.final_loss, result_.seconds);
   if (!result_.diverged_step) return text + traffic_table();

@@ -9,6 +9,18 @@
 
 namespace tersewire::apps {
 
+struct TrainFlags;
+
+// Throws WrongUsage for a codec that there is not.
+void check_codecs(const TrainFlags& flags);
+
+// Epochs become steps, and what makes no sense with this data is refused: throws WrongUsage.
+void settle(TrainFlags& flags, const trainer::DataSplits& data);
+
+// Throws kNotFound where `path` is that of a set that `tersewire data get` would put there, and has
+// not.
+void check_data_was_got(const std::string& path);
+
 // The options of train, without dashes: those that a recipe may set, and those of one run alone.
 std::vector<std::string> train_settings();
 std::vector<std::string> train_options_of_one_run();

@@ -1,0 +1,94 @@
+#include "apps/train/train_check.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+
+#include "apps/cli/failures.h"
+#include "apps/cli/job_options.h"
+#include "apps/cli/plain_numbers.h"
+#include "apps/data/data_get.h"
+#include "apps/train/recipe.h"
+#include "apps/train/train_options.h"
+
+namespace tersewire::apps {
+
+void check_codecs(const TrainFlags& flags) {
+  for (const std::string& codec :
+       {flags.codec, flags.config.job.push_codec, flags.config.job.pull_codec}) {
+    codec_argument(codec);
+  }
+}
+
+void settle(TrainFlags& flags, const trainer::DataSplits& data) {
+  trainer::TrainConfig& config = flags.config;
+  as_usage([&] {
+    if (flags.epochs) {
+      config.steps =
+          trainer::steps_for_epochs(*flags.epochs, data.train->size(),
+                                    static_cast<std::size_t>(config.job.workers), config.batch);
+    }
+    trainer::check(config, data);
+  });
+}
+
+void check_data_was_got(const std::string& path) {
+  const std::string name = path.substr(0, path.find('/'));
+  if (std::ranges::find(known_data_sets(), name, &DataSet::name) == known_data_sets().end() ||
+      std::filesystem::exists(path)) {
+    return;
+  }
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("there is no {} in this directory; run 'tersewire data get {}', or say "
+                          "where it is with --data",
+                          path, name));
+}
+
+trainer::TrainConfig TrainCheck::config_of(std::vector<std::string> arguments) {
+  trainer::TrainConfig config;
+  CLI::App app;
+  add_train_options(app, [&](TrainFlags& flags) {
+    check_codecs(flags);
+    settle(flags, data_of(flags.config));
+    config = flags.config;
+  });
+  take_plain_numbers(app);
+  arguments.insert(arguments.begin(), "train");
+  // CLI11 takes them from the back.
+  std::ranges::reverse(arguments);
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    throw WrongUsage(error.what());
+  }
+  return config;
+}
+
+// Of runs that have the same.
+const trainer::DataSplits& TrainCheck::data_of(const trainer::TrainConfig& config) {
+  check_data_was_got(config.data);
+  const std::string key =
+      fmt::format("{}\n{}\n{}\n{}", config.data, config.model, config.augment, config.job.seed);
+  if (!data_ || key != data_key_) {
+    data_.reset();
+    data_ = as_usage([&] { return trainer::load_data(config); });
+    data_key_ = key;
+  }
+  return *data_;
+}
+
+std::vector<std::string> train_settings() {
+  CLI::App app;
+  add_train_options(app, [](TrainFlags& /*flags*/) {});
+  return setting_names(*app.get_subcommand("train"));
+}
+
+std::vector<std::string> train_options_of_one_run() {
+  CLI::App app;
+  add_train_options(app, [](TrainFlags& /*flags*/) {});
+  return setting_names(*app.get_subcommand("train"), false);
+}
+
+}  // namespace tersewire::apps

@@ -1,0 +1,245 @@
+#include "apps/train/train_options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/defaults.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/job_options.h"
+#include "apps/cli/output.h"
+#include "apps/files/read_file.h"
+#include "apps/run/run_directory.h"
+#include "apps/run/run_files.h"
+#include "apps/train/recipe.h"
+#include "tersewire/codec.h"
+#include "trainer/models/models.h"
+
+namespace tersewire::apps {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  tersewire train                                   LeNet on the embedded images, 4 workers, 3LC
+  tersewire train --codec 3lc:s=1.75 --steps 2000
+  tersewire train --codec fp32 --json > fp32.json   the baseline to compare with
+  tersewire train --data mnist/ --workers 10 --epochs 5 --model lenet
+  tersewire train --push-codec 3lc:s=1.9 --pull-codec 3lc --backup-workers 1
+  tersewire train --codec 3lc:s=1.75 --paper       as 3LC was published
+  tersewire train --policy 'kind=bias:fp32; last:fp32; *:3lc:s=1.5'
+  tersewire train --exchange ring --codec int8      no servers: every worker keeps the model
+  tersewire train --optimizer adam --lr 0.001 --schedule polynomial --ema 0.999
+  tersewire train --local-updates 50 --codec int8   workers learn by themselves for 50 steps
+  mpirun -n 5 tersewire train --transport mpi       a process a node: 4 workers, then 1 server
+  tersewire train --list-recipes                    experiments of the papers, under a name
+  tersewire train --recipe terngrad-lenet --codec fp32   one of them, and what to change in it
+  tersewire train --out long --checkpoint-steps 100      saves what it would lose in a restart
+  tersewire train --resume long                          goes on from the last checkpoint
+  tersewire train --resume-or-start --out long --checkpoint-steps 100    both, for a restart loop
+
+3lc saves 30x and more, 3lc:s=1.75 60x and more; --paper takes codecs as their papers print them.)";
+
+std::string models_text() {
+  std::string text = "\n\nModels, the samples they take, and who trains them:";
+  for (const trainer::ModelInfo& model : trainer::models()) {
+    text += fmt::format(
+        "\n  {:<11}{:<15}{}", model.name,
+        model.takes.text ? "text" : fmt::format("{}", fmt::join(model.takes.shape, " x ")),
+        model.description);
+  }
+  return text;
+}
+
+// The setting of a checkpoint that names the recipe: no option has this name.
+constexpr const char* kRecipe = "recipe of the run";
+
+// The codec as its paper prints it, where we changed that and the text does not say.
+std::string as_published(const std::string& codec) {
+  const std::string name = codec.substr(0, codec.find(':'));
+  const auto& known = codec_descriptions();
+  const auto found = std::ranges::find(known, name, &CodecDescription::name);
+  if (found == known.end()) return codec;
+  const auto with = [&](std::string_view key, std::string_view value) {
+    return codec.find(fmt::format("{}=", key)) != std::string::npos
+               ? codec
+               : fmt::format("{}{}{}={}", codec, codec == name ? ":" : ",", key, value);
+  };
+  for (const CodecParameter& parameter : found->parameters) {
+    if (parameter.key == "mode" && parameter.range.find("paper") != std::string::npos) {
+      return with("mode", "paper");
+    }
+    if (parameter.key == "lead" && parameter.value != "1" &&
+        codec.find("ef=off") == std::string::npos) {
+      return with("lead", "1");
+    }
+  }
+  return codec;
+}
+
+// What a run that goes on may have otherwise than before.
+std::set<std::string> changeable_settings() {
+  std::set<std::string> keys;
+  const trainer::TrainConfig any;
+  trainer::visit_settings(any, [&](const trainer::Setting& setting, const auto& /*member*/) {
+    if (setting.scope != trainer::SettingScope::kRun) keys.insert(setting.key);
+  });
+  return keys;
+}
+
+// Finds the last checkpoint.
+void find_checkpoint(TrainFlags& flags) {
+  if (flags.resume.empty()) throw WrongUsage("--resume needs the directory of a run");
+  if (const auto steps = finished_steps(flags.resume)) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("the run in {} has taken all of its {} steps; begin a new one with "
+                            "--out",
+                            flags.resume, *steps));
+  }
+  flags.resumed = CheckpointDirectory(flags.resume).newest();
+}
+
+// --resume-or-start: whether there is something to do.
+bool find_checkpoint_if_any(TrainFlags& flags) {
+  if (flags.out.empty()) throw WrongUsage("--resume-or-start needs --out, where the run is");
+  if (const auto steps = finished_steps(flags.out)) {
+    note(fmt::format("the run in {} has taken all of its {} steps\n", flags.out, *steps));
+    if (flags.json) {
+      print(string_of(read_file((std::filesystem::path(flags.out) / kSummaryFile).string())));
+    }
+    return false;
+  }
+  flags.resumed = CheckpointDirectory(flags.out).newest_if_any();
+  if (flags.resumed) flags.resume = flags.out;
+  return true;
+}
+
+// Takes the settings of the checkpoint.
+void resume(TrainFlags& flags, CLI::App& command) {
+  Settings settings = flags.resumed->job.settings;
+  const auto recipe = settings.extract(kRecipe);
+  if (!flags.recipe.empty() && (!recipe || recipe.mapped() != flags.recipe)) {
+    throw WrongUsage(
+        fmt::format("the run in {} is not of recipe {}; leave it out, or choose another "
+                    "--out",
+                    flags.resume, flags.recipe));
+  }
+  if (recipe) flags.recipe = recipe.mapped();
+  apply_settings(settings, command, changeable_settings());
+}
+
+// What a recipe holds may make no sense, by itself or beside the command line.
+template <typename Task>
+void with_recipe_named(const std::string& recipe, Task&& task) {
+  try {
+    task();
+  } catch (const WrongUsage& error) {
+    if (recipe.empty()) throw;
+    throw WrongUsage(fmt::format("recipe {}: {}", recipe, error.what()));
+  }
+}
+
+struct TrainOptions {
+  CLI::Option* recipe;
+  CLI::Option* codec;
+  CLI::Option* resume;
+};
+
+TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
+  TrainOptions options{};
+  options.recipe = command.add_option(
+      "--recipe", flags.recipe,
+      "Settings by name (--list-recipes), or from a file of your own, named with a "
+      "slash or .ini; other options override them (docs/training.md)");
+  command.add_flag("--list-recipes", flags.list_recipes, "Show the recipes, and do nothing else");
+  options.codec =
+      command
+          .add_option("--codec", flags.codec, "Codec for both directions; see 'tersewire codecs'")
+          ->capture_default_str();
+  command.add_flag("--paper", flags.paper,
+                   "Codecs as their papers print them, where ours do better: mode=paper, lead=1");
+  trainer::visit_settings(flags.config, SettingOptions(command));
+  command.add_option("--epochs", flags.epochs, "Passes over the data, instead of --steps")
+      ->excludes(command.get_option("--steps"));
+  CLI::Option* out =
+      command.add_option("--out", flags.out, "Directory for the run (default: a new one in runs/)");
+  options.resume =
+      command
+          .add_option("--resume", flags.resume,
+                      "Directory of a run that goes on from its last checkpoint, with its own "
+                      "settings; --workers, --servers and --transport may be others")
+          ->excludes(out)
+          ->excludes(options.recipe);
+  command
+      .add_flag("--resume-or-start", flags.resume_or_start,
+                "Go on with the run in --out where it has a checkpoint, begin it where it has "
+                "none yet, and do nothing where it has ended: one command for a restart loop")
+      ->excludes(options.resume);
+  command.add_option("--tensorboard", flags.tensorboard,
+                     "Directory for a file that TensorBoard reads (docs/monitoring.md)");
+  command.add_option("--metrics", flags.metrics,
+                     "PORT, on this machine alone, or ADDRESS:PORT where Prometheus finds metrics "
+                     "while the run lasts; port 0: any that is free");
+  command.add_flag("--json", flags.json, "Print the summary alone, as JSON, on stdout");
+  for (const char* not_for_recipes : {"--recipe", "--list-recipes", "--out", "--tensorboard",
+                                      "--metrics", "--json", "--resume", "--resume-or-start"}) {
+    command.get_option(not_for_recipes)->configurable(false);
+  }
+  return options;
+}
+
+// What the command line does not say, from the checkpoint, the recipe and the user's defaults.
+void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options) {
+  if (flags.resumed) {
+    resume(flags, command);
+    // It has its number of steps already, whatever data and workers it has now.
+    flags.epochs.reset();
+  } else {
+    if (options.recipe->count() > 0) {
+      // A codec on the command line is for everything, whatever the recipe had for a part.
+      std::set<const CLI::Option*> settled;
+      if (options.codec->count() > 0) {
+        for (const char* name : {"--push-codec", "--pull-codec", "--policy"}) {
+          settled.insert(command.get_option(name));
+        }
+      }
+      apply_recipe(find_recipe(flags.recipe), command, settled);
+    }
+    apply_defaults(command);
+  }
+  flags.settings = settings_of(command);
+  if (!flags.recipe.empty()) flags.settings[kRecipe] = flags.recipe;
+}
+
+void choose_codecs(TrainFlags& flags, const CLI::App& command) {
+  for (const auto& [option, codec] : {std::pair{"--push-codec", &flags.config.job.push_codec},
+                                      {"--pull-codec", &flags.config.job.pull_codec}}) {
+    if (command.get_option(option)->count() == 0) *codec = flags.codec;
+    if (flags.paper) *codec = as_published(*codec);
+  }
+}
+
+}  // namespace
+
+void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& act) {
+  CLI::App* command = app.add_subcommand("train", kTrainSummary);
+  command->footer(kExamples + models_text());
+  auto flags = std::make_shared<TrainFlags>();
+  const TrainOptions options = register_options(*command, *flags);
+  command->callback([flags, command, options, act] {
+    if (flags->list_recipes) return print(recipe_list());
+    flags->transport_given = command->get_option("--transport")->count() > 0;
+    if (options.resume->count() > 0) find_checkpoint(*flags);
+    if (flags->resume_or_start && !find_checkpoint_if_any(*flags)) return;
+    fill_in(*flags, *command, options);
+    choose_codecs(*flags, *command);
+    with_recipe_named(flags->recipe, [&] { act(*flags); });
+  });
+}
+
+}  // namespace tersewire::apps

@@ -1,0 +1,40 @@
+// The command line of `tersewire train`: its options, with what defaults, a recipe or a checkpoint
+// say where it does not.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "apps/cli/settings.h"
+#include "apps/run/checkpoint_directory.h"
+#include "trainer/train_config.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace tersewire::apps {
+
+struct TrainFlags {
+  trainer::TrainConfig config;
+  std::string recipe;
+  bool list_recipes = false;
+  bool transport_given = false;  // on the command line
+  std::string codec = "3lc";     // for both directions
+  bool paper = false;
+  std::optional<double> epochs;  // in place of config.steps
+  std::string out;
+  bool json = false;
+  std::optional<std::string> tensorboard;             // a directory for its files
+  std::optional<std::string> metrics;                 // where they are served
+  std::string resume;                                 // the directory of a run that goes on
+  bool resume_or_start = false;                       // that is `out`, once it has a checkpoint
+  std::optional<CheckpointDirectory::Found> resumed;  // where it does
+  Settings settings;
+};
+
+// Registers the command; `act` gets what its command line says, where that asks for a run.
+void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& act);
+
+}  // namespace tersewire::apps

@@ -1,0 +1,324 @@
+// What a training job is, and the one table of its settings: a row each, which the command line,
+// recipes, checkpoints, the comparison of what nodes were started with, config.json and the report
+// read.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tersewire/communicator.h"
+#include "trainer/outer_optimizer.h"
+#include "trainer/part_values.h"
+
+namespace tersewire::trainer {
+
+// Defaults are those of `tersewire train`.
+struct TrainConfig {
+  TrainConfig() {
+    job.workers = 4;
+    job.seed = 1;
+  }
+
+  // As the library takes it, without the tensors: those are the model's. `state_steps` is how many
+  // steps lie between checkpoints.
+  Job job;
+  std::string model = "lenet";
+  int classes = 0;                // that the model tells apart; 0: as many as the data has
+  std::optional<double> dropout;  // in place of the model's own ratio
+  std::string data = "embedded";
+  std::string augment = "none";  // as load_data() takes it
+  std::string transport = "in-process";
+  // Of each node's codecs; 0: the cores that this process may use over the nodes of this machine.
+  std::size_t threads = 0;
+  std::uint64_t steps = 1000;
+  std::size_t batch = 16;            // images a worker and step
+  double learning_rate = 0.01;       // the global one, which the schedule takes parts of
+  bool scale_learning_rate = false;  // multiply it by the number of workers
+  std::string schedule = "cosine";   // see Schedule
+  std::uint64_t warm_up_steps = 0;
+  // sgd or nesterov, or adam or adamw with beta1, beta2 and eps as parameters (adam:beta1=0.9).
+  // With local updates it is each worker's own.
+  std::string optimizer = "sgd";
+  double momentum = 0.9;  // of sgd and nesterov
+  // Of local updates: what turns the mean of the workers' changes into the shared model's, as
+  // outer_optimizer() takes it.
+  std::string outer;
+  double weight_decay = 1e-4;  // as OptimizerSettings::weight_decay
+  double l1 = 0;               // this times each value's sign is added to its gradient
+  // The longest that the gradient of a worker's batch may be, as the root of all its squares; a
+  // longer one is scaled down to it before it is pushed. 0: any.
+  double clip = 0;
+  // The decay of the exponential moving average of the parameters that is tested; 0: the
+  // parameters themselves are.
+  double ema = 0;
+  std::uint64_t observe_steps = 0;  // steps between observations; 0: none
+  bool keep_going = false;          // on with a loss that is not finite
+};
+
+// What another value of a setting makes of a run, for those that compare runs.
+enum class SettingRole : std::uint8_t {
+  kTask,    // another task: accuracies and times do not compare
+  kDesign,  // another way to do it
+  kNeither  // another repeat, length or place of the same design
+};
+
+// For whom a value holds, and for how long.
+enum class SettingScope : std::uint8_t {
+  kRun,      // alike on every node, from the first step to the last
+  kAttempt,  // alike on every node; a run that is resumed may have another
+  kNode      // each node may have its own
+};
+
+struct Setting {
+  const char* key;   // on the command line, in recipes and in checkpoints
+  std::string help;  // for people
+  SettingRole role = SettingRole::kDesign;
+  SettingScope scope = SettingScope::kRun;
+  const char* json_key = nullptr;  // in config.json; none: the key with _ for -
+  std::uint64_t least = 0;         // of whole numbers
+  std::uint64_t most = 0;          // 0: any
+  bool shows_default = true;       // false where another setting decides what it is
+};
+
+// Members whose texts are words too: Job::servers (colocated) and Job::part_values (whole).
+template <typename Value>
+struct ServersSetting {
+  Value& value;
+};
+template <typename Value>
+struct PartValuesSetting {
+  Value& value;
+};
+
+inline constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 40;
+inline constexpr std::uint64_t kMostSeconds = 30 * 24 * 3600;
+
+// The settings that say how a job's nodes meet, which `bench exchange` has as well. Calls
+// visit(Setting, member) for each; `job` may be const.
+template <typename JobType, typename Visit>
+void visit_exchange_settings(JobType& job, const Visit& visit) {
+  using enum SettingRole;
+  using enum SettingScope;
+  visit(Setting{.key = "workers",
+                .help = "Workers",
+                .role = kTask,
+                .scope = kAttempt,
+                .least = 1,
+                .most = 1024},
+        job.workers);
+  visit(Setting{.key = "exchange",
+                .help = "Which node sends what to whom: parameter-server, gradient-server, "
+                        "aggregator-tree, all-gather, ring, hierarchical-ring or weight-average "
+                        "(docs/exchanges.md)"},
+        job.exchange);
+  visit(Setting{.key = "servers",
+                .help = "Servers (default: as many as the exchange needs), or colocated: one on "
+                        "every worker's node",
+                .scope = kAttempt,
+                .most = 1024},
+        ServersSetting{job.servers});
+  visit(Setting{.key = "backup-workers",
+                .help = "Workers whose gradients a step need not wait for",
+                .most = 1023},
+        job.backup_workers);
+  visit(Setting{.key = "local-steps",
+                .help = "Steps whose gradients a worker adds up before it sends their mean",
+                .least = 1,
+                .most = 1 << 20},
+        job.local_steps);
+  visit(Setting{.key = "raw-from-all",
+                .help = "Send a tensor that is not finite on one worker uncompressed from every "
+                        "worker"},
+        job.raw_from_all);
+  visit(Setting{.key = "part-values",
+                .help = "Cut tensors into parts of so many values at most, a scale and a residual "
+                        "each, or whole: one a tensor"},
+        PartValuesSetting{job.part_values});
+  visit(Setting{.key = "bucket-bytes",
+                .help = "Send gradients that go the same way in messages of so many bytes of them "
+                        "at least; a ring cuts these into a block for each worker (default: by "
+                        "workers and model)",
+                .least = 1,
+                .most = std::uint64_t{1} << 40},
+        job.bucket_bytes);
+}
+
+// How the model is changed. As below.
+template <typename Config, typename Visit>
+void visit_descent_settings(Config& config, const Visit& visit) {
+  visit(Setting{.key = "lr", .help = "Learning rate of the whole job, before it falls"},
+        config.learning_rate);
+  visit(Setting{.key = "scale-lr", .help = "Multiply the learning rate by the number of workers"},
+        config.scale_learning_rate);
+  visit(Setting{.key = "schedule",
+                .help = "How the learning rate falls: constant, cosine, polynomial, step or "
+                        "exponential, with parameters (docs/training.md)"},
+        config.schedule);
+  visit(Setting{.key = "warm-up",
+                .help = "Steps in which the learning rate rises from that of one worker",
+                .json_key = "warm_up_steps",
+                .most = kMostSteps},
+        config.warm_up_steps);
+  visit(Setting{.key = "optimizer",
+                .help = "sgd, nesterov, or adam or adamw, as "
+                        "adam:beta1=0.9,beta2=0.999,eps=1e-8"},
+        config.optimizer);
+  visit(Setting{.key = "momentum", .help = "Momentum of sgd and nesterov, from 0 to below 1"},
+        config.momentum);
+  visit(Setting{.key = "outer",
+                .help = "What moves the shared model by what workers have learned in "
+                        "--local-updates: sgd:lr=1, or nesterov [" +
+                        std::string(kDefaultOuter) + "]",
+                .shows_default = false},
+        config.outer);
+  visit(Setting{.key = "weight-decay", .help = "Weight decay"}, config.weight_decay);
+  visit(Setting{.key = "clip",
+                .help = "Longest that a worker's gradient may be, as the root of all its squares: "
+                        "a longer one is scaled down before it is pushed; 0: any"},
+        config.clip);
+  visit(Setting{.key = "l1", .help = "Factor of the values' signs that are added to the gradients"},
+        config.l1);
+  visit(Setting{.key = "ema",
+                .help = "Test the exponential moving average of the parameters with this decay; 0: "
+                        "the last"},
+        config.ema);
+}
+
+// All settings of a job. Calls visit(Setting, member) for each; `config` may be const.
+template <typename Config, typename Visit>
+void visit_settings(Config& config, const Visit& visit) {
+  using enum SettingRole;
+  using enum SettingScope;
+  auto& job = config.job;
+  visit(Setting{.key = "model", .help = "Network, one of those listed below", .role = kTask},
+        config.model);
+  visit(Setting{.key = "dropout",
+                .help = "The part of the values that dropout takes out, in place of the model's "
+                        "own"},
+        config.dropout);
+  visit(Setting{.key = "data",
+                .help = "embedded, embedded-text, a file of text, or a directory with MNIST's IDX "
+                        "files, CIFAR-10's binary version or images by class (docs/data.md)",
+                .role = kTask,
+                .scope = kNode},
+        config.data);
+  visit(Setting{.key = "augment",
+                .help = "How images to learn from are varied: none, crop-flip (as ResNet's) or "
+                        "cifarnet",
+                .role = kTask},
+        config.augment);
+  visit_exchange_settings(job, visit);
+  visit(Setting{.key = "local-updates",
+                .help = "Steps that each worker takes by itself, with its own --optimizer, before "
+                        "workers exchange how far they came; 0: they exchange gradients",
+                .most = 1 << 20},
+        job.local_updates);
+  visit(Setting{.key = "push-codec", .help = "Codec for gradients", .shows_default = false},
+        job.push_codec);
+  visit(Setting{.key = "pull-codec", .help = "Codec for what servers send", .shows_default = false},
+        job.pull_codec);
+  visit(Setting{.key = "policy",
+                .help = "Rules CONDITION:CODEC; ... that override the codecs, or auto, small, "
+                        "light, 3lc-paper, terngrad-paper, adacomp-paper"},
+        job.policy);
+  visit(Setting{.key = "transport",
+                .help = "What carries the bytes: in-process (threads), or mpi (processes that "
+                        "mpirun starts)",
+                .role = kNeither,
+                .scope = kNode},
+        config.transport);
+  visit(Setting{.key = "threads",
+                .help = "Threads of each node's codecs [0: the cores allowed over the nodes of "
+                        "this machine]",
+                .role = kNeither,
+                .scope = kNode,
+                .most = 256},
+        config.threads);
+  visit(Setting{.key = "deadline",
+                .help = "Seconds without a sign of life of a node after which a job over mpi ends",
+                .role = kNeither,
+                .scope = kNode,
+                .json_key = "deadline_seconds",
+                .least = 1,
+                .most = kMostSeconds},
+        job.deadline);
+  visit(Setting{.key = "progress-limit",
+                .help = "Seconds without a message after which a job ends, alive as all nodes may "
+                        "be: more than a step, a test or a checkpoint takes",
+                .role = kNeither,
+                .scope = kNode,
+                .json_key = "progress_limit_seconds",
+                .least = 1,
+                .most = kMostSeconds},
+        job.progress_limit);
+  visit(Setting{.key = "steps", .help = "Steps", .role = kNeither, .least = 1, .most = kMostSteps},
+        config.steps);
+  visit(Setting{.key = "batch",
+                .help = "Images a worker and step",
+                .role = kTask,
+                .least = 1,
+                .most = 1 << 20},
+        config.batch);
+  visit_descent_settings(config, visit);
+  visit(Setting{.key = "keep-going",
+                .help = "Go on with a loss that is not a finite number, which otherwise ends the "
+                        "run",
+                .scope = kAttempt},
+        config.keep_going);
+  visit(Setting{.key = "seed",
+                .help = "Of the weights, the order of the data and the embedded images",
+                .role = kNeither},
+        job.seed);
+  visit(Setting{.key = "checkpoint-steps",
+                .help = "Steps after each of which the run saves what it would lose in a restart; "
+                        "0: never",
+                .role = kNeither,
+                .scope = kAttempt,
+                .most = kMostSteps},
+        job.state_steps);
+  visit(Setting{.key = "observe-steps",
+                .help = "Steps between observations of test accuracy, codecs, residuals and "
+                        "gradients; 0: none",
+                .role = kNeither,
+                .scope = kNode,
+                .most = kMostSteps},
+        config.observe_steps);
+}
+
+// In config.json.
+inline std::string json_key_of(const Setting& setting) {
+  if (setting.json_key != nullptr) return setting.json_key;
+  std::string key = setting.key;
+  std::ranges::replace(key, '-', '_');
+  return key;
+}
+
+// A member as the command line takes it, and exact: numbers are read back to the bit. Empty where
+// an optional one has no value; times are whole seconds.
+inline std::string setting_value(const std::string& value) { return value; }
+inline std::string setting_value(bool value) { return value ? "true" : "false"; }
+inline std::string setting_value(int value) { return fmt::format("{}", value); }
+inline std::string setting_value(std::uint64_t value) { return fmt::format("{}", value); }
+inline std::string setting_value(double value) { return fmt::format("{}", value); }
+inline std::string setting_value(std::chrono::milliseconds value) {
+  return fmt::format("{}", std::chrono::duration_cast<std::chrono::seconds>(value).count());
+}
+template <typename Value>
+std::string setting_value(const std::optional<Value>& value) {
+  return value ? setting_value(*value) : "";
+}
+inline std::string setting_value(ServersSetting<const std::optional<int>> setting) {
+  if (setting.value == Job::kColocated) return "colocated";
+  return setting_value(setting.value);
+}
+inline std::string setting_value(PartValuesSetting<const std::size_t> setting) {
+  return part_values_text(setting.value);
+}
+
+}  // namespace tersewire::trainer
