@@ -120,7 +120,7 @@ TEST(ExchangeBench, SpeedupsAreOverTheBaselineOfTheRun) {
 // What both workers push goes over the server's link. One step may take from the next.
 TEST(ExchangeBench, LinksOfLimitedRateTakeTheirTime) {
   auto config = lenet(2);
-  config.bits_per_second = 500e6;
+  config.transport = "in-process:rate=500mbit";
   const auto rows = run(config);
   for (const ExchangeBenchRow& row : rows) {
     EXPECT_GT(row.step_seconds_median, 0.9 * 2 * row.push_bytes * 8 / 500e6) << row.codec;
@@ -173,8 +173,7 @@ TEST(ExchangeBench, RefusesWhatMakesNoSense) {
   config.compute_seconds = std::nan("");
   EXPECT_NE(refusal(config, 4), "");
   config = lenet(3);
-  config.transport = "mpi";
-  config.bits_per_second = 1e8;
+  config.transport = "mpi:rate=100mbit";
   EXPECT_THROW(join_exchange_bench(config), Error);
 }
 

@@ -3,10 +3,8 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstdlib>
-#include <string_view>
+
+#include "tersewire/transports.h"
 
 namespace tersewire::trainer {
 
@@ -18,19 +16,14 @@ std::size_t allowed_cores() {
 
 namespace {
 
-// Of this machine: all where they are threads of one process, and where no launcher tells.
+// Of this machine: all where they are threads of one process, and where no launcher says.
 std::size_t nodes_here(const TrainConfig& config, int nodes) {
-  // Open MPI's, and MPICH's.
-  constexpr std::array kLaunchers{"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
-  for (const char* name : kLaunchers) {
-    const char* text = config.transport == "mpi" ? std::getenv(name) : nullptr;
-    if (text == nullptr) continue;
-    const std::string_view number(text);
-    std::size_t told = 0;
-    std::from_chars(number.data(), number.data() + number.size(), told);
-    if (told > 0) return told;
+  int here = nodes;
+  const auto job = launched_job();
+  if (job && job->processes_here > 0 && choose_transport(config.transport).between_processes) {
+    here = job->processes_here;
   }
-  return static_cast<std::size_t>(std::max(nodes, 1));
+  return static_cast<std::size_t>(std::max(here, 1));
 }
 
 }  // namespace

@@ -17,8 +17,6 @@
 
 namespace tersewire::trainer {
 
-inline constexpr const char* kInProcess = "in-process";
-
 class LocalNodes {
  public:
   // For a configuration that has been checked. Everything given must outlive it; the ends are in

@@ -10,6 +10,7 @@
 
 #include "tersewire/codec.h"
 #include "tersewire/error.h"
+#include "tersewire/transports.h"
 #include "trainer/local_nodes.h"
 
 namespace tersewire::trainer {
@@ -67,7 +68,7 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   const Job job = job_of(config);
   std::uint64_t values = 0;
   for (const TensorInfo& tensor : job.tensors) values += tensor.elems();
-  const bool here = config.transport == kInProcess;
+  const bool here = !choose_transport(config.transport).between_processes;
   const auto workers = static_cast<std::uint64_t>(here ? config.job.workers : 1);
   // Parameters and their gradients. With rules of one's own a policy may leave no residual.
   std::uint64_t of_worker = 2;

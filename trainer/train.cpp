@@ -1,19 +1,17 @@
 #include "trainer/train.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <exception>
 
 #include "tersewire/error.h"
+#include "tersewire/transports.h"
 #include "trainer/descent.h"
 #include "trainer/local_nodes.h"
 #include "trainer/models/models.h"
 
 namespace tersewire::trainer {
 namespace {
-
-constexpr const char* kMpi = "mpi";
 
 std::string text_of(const SampleKind& kind) {
   if (kind.text) return "text of " + std::to_string(kind.classes) + " different characters";
@@ -87,16 +85,8 @@ void check(const TrainConfig& config, const DataSplits& data) {
 }
 
 std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) {
-  std::vector<std::unique_ptr<Transport>> ends;
-  if (config.transport == kInProcess) {
-    ends = make_in_process_network(config.job.workers + server_nodes(config));
-  } else if (config.transport == kMpi) {
-    ends.push_back(join_mpi_network(config.job.wait_limits()));
-  } else {
-    throw Error(ErrorCode::kInvalidArgument,
-                "unknown transport '" + config.transport + "'; use " + kInProcess + " or " + kMpi);
-  }
-  return ends;
+  return tersewire::join_network(config.transport, config.job.workers + server_nodes(config),
+                                 config.job.wait_limits());
 }
 
 int server_nodes(const TrainConfig& config) { return server_nodes(job_of(config)); }

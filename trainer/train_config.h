@@ -228,8 +228,8 @@ void visit_settings(Config& config, const Visit& visit) {
                         "light, 3lc-paper, terngrad-paper, adacomp-paper"},
         job.policy);
   visit(Setting{.key = "transport",
-                .help = "What carries the bytes: in-process (threads), or mpi (processes that "
-                        "mpirun starts)",
+                .help = "What carries the bytes: in-process (threads; in-process:rate=100mbit "
+                        "models their links), or mpi (processes that mpirun starts)",
                 .role = kNeither,
                 .scope = kNode},
         config.transport);

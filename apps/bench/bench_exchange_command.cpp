@@ -14,6 +14,7 @@
 #include "apps/cli/job_options.h"
 #include "apps/cli/output.h"
 #include "apps/files/read_file.h"
+#include "tersewire/transports.h"
 
 namespace tersewire::apps {
 namespace {
@@ -73,12 +74,14 @@ Json optional_json(const std::optional<double>& value) { return value ? Json(*va
 // How long a link takes for what the busiest node sends or receives, by its rate.
 std::optional<double> wire_seconds(const bench::ExchangeBenchConfig& config,
                                    const bench::ExchangeBenchRow& row) {
-  if (!config.bits_per_second) return std::nullopt;
-  return row.busiest_bytes * 8 / *config.bits_per_second;
+  const auto rate = choose_transport(config.transport).bits_per_second;
+  if (!rate) return std::nullopt;
+  return row.busiest_bytes * 8 / *rate;
 }
 
 Json rows_json(const bench::ExchangeBenchConfig& config,
                const std::vector<bench::ExchangeBenchRow>& rows) {
+  const ChosenTransport transport = choose_transport(config.transport);
   Json list = Json::array();
   for (const bench::ExchangeBenchRow& row : rows) {
     list.push_back({{"model", config.model},
@@ -88,8 +91,8 @@ Json rows_json(const bench::ExchangeBenchConfig& config,
                     {"part_values", part_values_json(config.job.part_values)},
                     {"codec", row.codec},
                     {"pull_codec", row.pull_codec},
-                    {"transport", config.transport},
-                    {"bits_per_second", optional_json(config.bits_per_second)},
+                    {"transport", transport.name},
+                    {"bits_per_second", optional_json(transport.bits_per_second)},
                     {"workers", config.job.workers},
                     {"warm_up_steps", config.warm_up_steps},
                     {"steps", config.steps},
@@ -166,7 +169,10 @@ void run_bench_exchange(ExchangeFlags flags) {
   config.compute_seconds = flags.compute_ms / 1e3;
   config.job.deadline = std::chrono::seconds(flags.deadline_seconds);
   config.baseline = flags.baseline == "none" ? std::nullopt : std::optional(flags.baseline);
-  if (!flags.rate.empty()) config.bits_per_second = rate_argument(flags.rate);
+  if (!flags.rate.empty()) {
+    rate_argument(flags.rate);
+    config.transport += ":rate=" + flags.rate;
+  }
   const Network network = as_usage([&] { return bench::join_exchange_bench(config); });
   try {
     run_nodes(flags, network);
@@ -208,9 +214,9 @@ void add_bench_exchange_command(CLI::App& bench) {
     return text.starts_with('-') ? "must not be negative" : "";
   });
   option("--transport", config.transport,
-         "in-process (threads), or mpi (processes that mpirun starts)");
-  command->add_option("--rate", flags->rate,
-                      "Limit each link of transport in-process, each way: 10mbit, 1gbit, 2.5gbit");
+         "in-process (threads; in-process:rate=100mbit limits each link, each way), or mpi "
+         "(processes that mpirun starts)");
+  command->add_option("--rate", flags->rate, "The same as :rate=RATE behind --transport");
   option("--deadline", flags->deadline_seconds,
          "Seconds without a sign of life of a node after which a job ends")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));

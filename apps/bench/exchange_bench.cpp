@@ -18,13 +18,11 @@
 #include "apps/bench/round_transport.h"
 #include "apps/bench/waiting_worker.h"
 #include "tersewire/error.h"
+#include "tersewire/transports.h"
 #include "trainer/train_config.h"
 
 namespace tersewire::bench {
 namespace {
-
-constexpr const char* kInProcess = "in-process";
-constexpr const char* kMpi = "mpi";
 
 // What a node tells the others about a design; the measures are a worker's.
 struct NodeReport {
@@ -248,23 +246,9 @@ Job exchange_bench_job(const ExchangeBenchConfig& config, const std::string& cod
 }
 
 std::vector<std::unique_ptr<Transport>> join_exchange_bench(const ExchangeBenchConfig& config) {
-  std::vector<std::unique_ptr<Transport>> ends;
-  if (config.transport == kInProcess) {
-    const Job job = exchange_bench_job(config, "fp32");
-    return make_in_process_network(config.job.workers + server_nodes(job),
-                                   config.bits_per_second.value_or(0));
-  }
-  if (config.transport != kMpi) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("unknown transport '{}'; use {} or {}",
-                                                         config.transport, kInProcess, kMpi));
-  }
-  if (config.bits_per_second) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "transport mpi goes at the rate of its network; limit that with lab/netlab, or use "
-                "transport in-process");
-  }
-  ends.push_back(join_mpi_network(config.job.wait_limits()));
-  return ends;
+  return join_network(config.transport,
+                      config.job.workers + server_nodes(exchange_bench_job(config, "fp32")),
+                      config.job.wait_limits());
 }
 
 void check_exchange_bench(const ExchangeBenchConfig& config, int nodes) {

@@ -35,10 +35,8 @@ struct ExchangeBenchConfig {
   std::vector<std::string> codecs = {"3lc"};     // each for both directions, unless:
   std::optional<std::string> pull_codec;         // what servers send, under all but the baseline
   std::optional<std::string> baseline = "fp32";  // the codec that speedups are over; runs first
-  std::string transport = "in-process";          // or mpi
-  // What each link of transport in-process carries, each way.
-  std::optional<double> bits_per_second;
-  double compute_seconds = 0;  // a step
+  std::string transport = "in-process";          // as join_network() takes it
+  double compute_seconds = 0;                    // a step
   // Not measured: codecs with a residual send little at first.
   std::uint64_t warm_up_steps = 2;
   std::uint64_t steps = 10;
@@ -76,8 +74,7 @@ struct ExchangeBenchRow {
 Job exchange_bench_job(const ExchangeBenchConfig& config, const std::string& codec);
 
 // This process's ends of the network: those of all nodes for transport in-process, its own one for
-// mpi. Throws kInvalidArgument for a transport that does not exist and for a rate with mpi, and
-// like join_mpi_network().
+// one between processes. Throws like join_network().
 std::vector<std::unique_ptr<Transport>> join_exchange_bench(const ExchangeBenchConfig& config);
 
 // Throws kInvalidArgument for what bench_exchange() would refuse on a network of `nodes` nodes.

@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include "apps/cli/failures.h"
 #include "apps/cli/plain_numbers.h"
 #include "tersewire/communicator.h"
+#include "tersewire/transports.h"
 #include "trainer/part_values.h"
 
 namespace tersewire::apps {
@@ -50,16 +47,8 @@ nlohmann::json part_values_json(std::size_t part_values) {
 }
 
 double rate_argument(const std::string& text) {
-  double rate = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
-  const std::string unit(static_cast<const char*>(end), text.data() + text.size());
-  constexpr std::array<std::pair<const char*, double>, 4> kUnits = {
-      {{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}}};
-  const auto* found = std::ranges::find(kUnits, unit, &std::pair<const char*, double>::first);
-  if (error != std::errc() || found == kUnits.end() || !std::isfinite(rate) || rate <= 0) {
-    throw WrongUsage(fmt::format("'{}' is not a rate; write 10mbit, 1gbit or 2.5gbit", text));
-  }
-  return rate * found->second;
+  if (const auto rate = parsed_rate(text)) return *rate;
+  throw WrongUsage(fmt::format("'{}' is not a rate; write 10mbit, 1gbit or 2.5gbit", text));
 }
 
 std::shared_ptr<const Codec> codec_argument(const std::string& text) {

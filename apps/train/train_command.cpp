@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -25,6 +24,7 @@
 #include "apps/run/train_report.h"
 #include "apps/train/train_check.h"
 #include "apps/train/train_options.h"
+#include "tersewire/transports.h"
 #include "trainer/memory_estimate.h"
 #include "trainer/train.h"
 
@@ -203,10 +203,8 @@ void run_nodes(TrainFlags& flags, Network& network) {
 
 // Every process must know where to.
 void check_out(const TrainFlags& flags) {
-  if (flags.config.job.state_steps == 0 || flags.config.transport == "in-process" ||
-      flags.resumed || !flags.out.empty()) {
-    return;
-  }
+  if (flags.config.job.state_steps == 0 || flags.resumed || !flags.out.empty()) return;
+  if (!choose_transport(flags.config.transport).between_processes) return;
   throw WrongUsage(
       "checkpoints of several processes need a directory that all of them see; name "
       "it with --out");
@@ -214,26 +212,21 @@ void check_out(const TrainFlags& flags) {
 
 // Processes that a launcher has started would each train on their own.
 void check_launcher(const TrainFlags& flags) {
-  if (flags.transport_given || flags.config.transport != "in-process") return;
-  const auto number = [](const char* variable) {
-    const char* text = std::getenv(variable);
-    return text == nullptr ? 0 : std::strtol(text, nullptr, 10);
-  };
-  // Open MPI's, and those of MPICH and its kin.
-  for (const auto& [size, rank] :
-       {std::pair{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, {"PMI_SIZE", "PMI_RANK"}}) {
-    if (number(size) <= 1) continue;
-    if (number(rank) > 0) throw ToldElsewhere();
-    throw WrongUsage(
-        fmt::format("{} processes were started, and each would train on its own; give --transport "
-                    "mpi to make them one job, or --transport in-process if that is meant",
-                    number(size)));
-  }
+  if (flags.transport_given || choose_transport(flags.config.transport).between_processes) return;
+  const auto job = launched_job();
+  if (!job) return;
+  if (job->rank > 0) throw ToldElsewhere();
+  throw WrongUsage(
+      fmt::format("{} processes were started, and each would train on its own; give --transport {} "
+                  "to make them one job, or --transport {} if that is meant",
+                  job->processes, job->transport, flags.config.transport));
 }
 
 void run_train(TrainFlags& flags) {
-  check_out(flags);
-  check_launcher(flags);
+  as_usage([&] {
+    check_out(flags);
+    check_launcher(flags);
+  });
   check_data_was_got(flags.config.data);
   keep_freed_memory();
   end_on_signals();

@@ -14,3 +14,4 @@
 #include "tersewire/tensor.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/transport.h"
+#include "tersewire/transports.h"

@@ -1,0 +1,50 @@
+// The transports that there are, by their texts: NAME or NAME:KEY=VALUE (setting_text.h).
+//   in-process[:rate=R]  nodes are threads of this process, which has the ends of all of them;
+//                        with a rate, as 100mbit, links as make_in_process_network() models them
+//   mpi                  nodes are processes that MPI's launcher started; this one has its own end
+// An application of another kind brings a Transport of its own (transport.h).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tersewire/transport.h"
+
+namespace tersewire {
+
+struct ChosenTransport {
+  std::string name;
+  bool between_processes = false;  // nodes are processes: each has its own end alone
+  // What each node's link is modelled to carry, each way; nothing where that is the network's.
+  std::optional<double> bits_per_second;
+};
+
+// Throws kInvalidArgument for a transport or a parameter that does not exist. Any thread.
+ChosenTransport choose_transport(std::string_view text);
+
+// This process's ends of a job's network, by rank. `nodes` is how many nodes there are to be, which
+// between processes the launcher says. Throws like choose_transport(), make_in_process_network()
+// and join_mpi_network().
+std::vector<std::unique_ptr<Transport>> join_network(std::string_view text, int nodes,
+                                                     const WaitLimits& limits = {});
+
+// A job that a launcher has started, as this process finds it in its environment.
+struct LaunchedJob {
+  std::string transport;   // the text of the one that joins its processes
+  int processes = 1;       // of the whole job
+  int processes_here = 0;  // of this machine; 0 where the launcher does not say
+  int rank = 0;
+};
+
+// Nothing where no launcher started this process, or it alone. Any thread that does not run beside
+// changes of the environment.
+std::optional<LaunchedJob> launched_job();
+
+// A rate in bits a second, as lab/netlab takes them: 10mbit, 1gbit, 2.5gbit; nothing where the text
+// is none.
+std::optional<double> parsed_rate(std::string_view text);
+
+}  // namespace tersewire
