@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "apps/cli/interrupt.h"
+#include "apps/run/step_numbers.h"
 #include "apps/run/train_report.h"
 
 namespace tersewire::apps {
@@ -41,11 +42,13 @@ void MetricsWriter::add(const trainer::Observation& observation) {
 }
 
 nlohmann::json MetricsWriter::since_the_start(nlohmann::json line) const {
-  for (const char* seconds : {"seconds", "codec_seconds", "wait_seconds"}) {
-    add_to<double>(line, before_, seconds);
-  }
-  for (const char* count : {"push_bytes", "pull_bytes", "not_finite_tensors"}) {
-    add_to<std::uint64_t>(line, before_, count);
+  for (const StepNumber& number : step_numbers()) {
+    if (number.key == nullptr || number.kind != NumberKind::kTotal) continue;
+    if (number.whole) {
+      add_to<std::uint64_t>(line, before_, number.key);
+    } else {
+      add_to<double>(line, before_, number.key);
+    }
   }
   return line;
 }

@@ -24,12 +24,11 @@ class RunNumbers {
 
  private:
   void add_step(PrometheusText& text) const;
-  void add_traffic(PrometheusText& text) const;
   void add_observation(PrometheusText& text) const;
 
   mutable std::mutex mutex_;
   std::optional<trainer::StepReport> report_;
-  double step_seconds_ = 0;
+  trainer::StepReport last_;  // the last step alone
   std::optional<double> test_accuracy_;
   std::vector<ObservedKind> kinds_;
 };

@@ -12,7 +12,8 @@
 #include "apps/run/event_file.h"
 #include "apps/run/observed_kinds.h"
 #include "apps/run/step_listener.h"
-#include "apps/run/traffic_ratios.h"
+#include "apps/run/step_numbers.h"
+#include "tersewire/error.h"
 
 namespace tersewire::apps {
 namespace {
@@ -73,25 +74,6 @@ void add_text(Summary& summary, const std::string& tag, const std::string& lines
   tensor->add_string_val(text);
 }
 
-// What the counters came to within one step.
-void add_traffic(Summary& summary, const Counters& before, const Counters& now) {
-  const auto direction = [&](const char* name, std::uint64_t bytes, std::uint64_t values) {
-    add_scalar(summary, fmt::format("bytes/{}", name), static_cast<double>(bytes));
-    if (values == 0) return;  // the first step pulls nothing
-    add_scalar(summary, fmt::format("bits_per_value/{}", name), bits_per_value(bytes, values));
-  };
-  direction("push", now.pushed_bytes - before.pushed_bytes,
-            now.pushed_values - before.pushed_values);
-  direction("pull", now.pulled_bytes - before.pulled_bytes,
-            now.pulled_values - before.pulled_values);
-  add_scalar(
-      summary, "seconds/codec",
-      now.encode_seconds + now.decode_seconds - before.encode_seconds - before.decode_seconds);
-  add_scalar(summary, "seconds/wait", now.wait_seconds - before.wait_seconds);
-  add_scalar(summary, "not_finite_tensors",
-             static_cast<double>(now.not_finite_tensors - before.not_finite_tensors));
-}
-
 class TensorboardWriter final : public StepListener {
  public:
   TensorboardWriter(const std::string& directory, const nlohmann::json& config,
@@ -113,10 +95,14 @@ class TensorboardWriter final : public StepListener {
   void on_step(const trainer::StepReport& report) override {
     Event event = event_of(report.step);
     Summary& summary = *event.mutable_summary();
-    add_scalar(summary, "loss", report.loss);
-    add_scalar(summary, "accuracy/batch", report.accuracy);
-    add_scalar(summary, "seconds/step", report.seconds - before_.seconds);
-    add_traffic(summary, before_.counters, report.counters);
+    const trainer::StepReport step = between(before_, report);
+    for (const StepNumber& number : step_numbers()) {
+      if (number.tag == nullptr) continue;
+      const double value = number.read(step);
+      // The first step pulls nothing.
+      if (number.kind == NumberKind::kRatio && value == 0) continue;
+      add_scalar(summary, number.tag, value);
+    }
     before_ = report;
     write(event);
   }
@@ -128,9 +114,9 @@ class TensorboardWriter final : public StepListener {
     double squares = 0;
     for (const ObservedKind& kind : by_kind(observation)) {
       squares += kind.residual_norm * kind.residual_norm;
-      add_scalar(summary, "residual_norm/" + kind.kind, kind.residual_norm);
-      add_scalar(summary, "relative_error/" + kind.kind, kind.relative_error);
-      add_scalar(summary, "observed_bits_per_value/" + kind.kind, kind.bits_per_value);
+      for (const KindNumber& number : kind_numbers()) {
+        add_scalar(summary, fmt::format("{}/{}", number.tag, kind.kind), kind.*number.member);
+      }
     }
     add_scalar(summary, "residual_norm/all", std::sqrt(squares));
     for (const trainer::TensorObservation& tensor : observation.tensors) {

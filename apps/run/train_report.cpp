@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "apps/cli/job_options.h"
+#include "apps/run/step_numbers.h"
 #include "apps/run/traffic_ratios.h"
 
 namespace tersewire::apps {
@@ -98,18 +99,17 @@ void TrainProgress::show(const trainer::StepReport& report) {
 }
 
 nlohmann::json metrics_json(const trainer::StepReport& report) {
-  const Counters& counters = report.counters;
-  return {{"step", report.step},
-          {"loss", report.loss},
-          {"accuracy", report.accuracy},
-          {"seconds", report.seconds},
-          {"push_bytes", counters.pushed_bytes},
-          {"pull_bytes", counters.pulled_bytes},
-          {"push_bits_per_value", bits_per_value(counters.pushed_bytes, counters.pushed_values)},
-          {"pull_bits_per_value", bits_per_value(counters.pulled_bytes, counters.pulled_values)},
-          {"codec_seconds", counters.encode_seconds + counters.decode_seconds},
-          {"wait_seconds", counters.wait_seconds},
-          {"not_finite_tensors", counters.not_finite_tensors}};
+  nlohmann::json line;
+  for (const StepNumber& number : step_numbers()) {
+    if (number.key == nullptr) continue;
+    const double value = number.read(report);
+    if (number.whole) {
+      line[number.key] = static_cast<std::uint64_t>(value);
+    } else {
+      line[number.key] = value;
+    }
+  }
+  return line;
 }
 
 nlohmann::json observation_json(const trainer::Observation& observation) {
