@@ -44,7 +44,7 @@ std::uint64_t arguments_checksum(TrainConfig config, int servers, std::uint64_t 
   return XXH64(text.data(), text.size(), 0);
 }
 
-WorkerReport report_of(const Worker& worker) {
+WorkerReport report_of(const TrainWorker& worker) {
   WorkerReport report{.counters = worker.counters(),
                       .totals = worker.totals(),
                       .losses = worker.losses().size(),
@@ -175,7 +175,7 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
     if (rank == 0) first_.emplace(*end);
     Transport& transport = rank == 0 ? static_cast<Transport&>(*first_) : *end;
     const bool serves = !workers_own_model(job_) && needs_update(job_, rank);
-    workers_.push_back(std::make_unique<Worker>(
+    workers_.push_back(std::make_unique<TrainWorker>(
         config, job_, transport, data, stop_, slots_, hooks_, serves ? servers_update() : Update(),
         [this, rank](CheckpointWriter& checkpoint) { add_server(rank, checkpoint); },
         resume_ ? &*resume_ : nullptr));
@@ -268,7 +268,7 @@ void LocalNodes::take_first_workers() {
   }
 }
 
-void LocalNodes::run_first(Worker& worker, SortingTransport& end) {
+void LocalNodes::run_first(TrainWorker& worker, SortingTransport& end) {
   for (int rank = 1; rank < nodes(); ++rank)
     compare_start(end.receive_report(rank, job_.wait_limits()));
   worker.run();
@@ -281,7 +281,7 @@ void LocalNodes::run_first(Worker& worker, SortingTransport& end) {
   }
 }
 
-void LocalNodes::run_worker(Worker& worker, Transport& end) {
+void LocalNodes::run_worker(TrainWorker& worker, Transport& end) {
   end.send(0, pack_report(start_));
   worker.run();
   // Who reports has everything on its disk.

@@ -40,8 +40,8 @@ class LocalNodes {
     return !is_worker(rank) || !parts_owned_by(rank).empty();
   }
 
-  void run_first(Worker& worker, SortingTransport& end);
-  void run_worker(Worker& worker, Transport& end);
+  void run_first(TrainWorker& worker, SortingTransport& end);
+  void run_worker(TrainWorker& worker, Transport& end);
   void run_one_server(Transport& end);
   void check_data_of_checkpoint() const;
   void take_first_workers();
@@ -79,7 +79,7 @@ class LocalNodes {
   std::unique_ptr<Network> model_;
   std::optional<Descent> descent_;         // what moves it
   std::optional<SortingTransport> first_;  // rank 0's end
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<TrainWorker>> workers_;
 
   // At rank 0, by number.
   std::vector<WorkerReport> worker_reports_;

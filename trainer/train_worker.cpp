@@ -76,10 +76,10 @@ std::uint64_t StopPoint::last() const {
   return last_;
 }
 
-Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport,
-               const DataSplits& data, StopPoint& stop, ComputeSlots& slots,
-               const TrainHooks& hooks, const Update& of_server, AddServer add_server,
-               const CheckpointReader* resume)
+TrainWorker::TrainWorker(const TrainConfig& config, const Job& job, Transport& transport,
+                         const DataSplits& data, StopPoint& stop, ComputeSlots& slots,
+                         const TrainHooks& hooks, const Update& of_server, AddServer add_server,
+                         const CheckpointReader* resume)
     : config_(config),
       job_(job),
       parts_(job_parts(job)),
@@ -101,7 +101,7 @@ Worker::Worker(const TrainConfig& config, const Job& job, Transport& transport,
   if (resume_ != nullptr) go_on_from_checkpoint();
 }
 
-void Worker::go_on_from_checkpoint() {
+void TrainWorker::go_on_from_checkpoint() {
   const int rank = transport_.rank();
   resume_->read_parameters("model", rank, network_->parameters());
   resume_->read_parameters("statistics", rank, network_->statistics());
@@ -117,7 +117,7 @@ void Worker::go_on_from_checkpoint() {
 }
 
 // Its own, and where workers are fewer now those of every one whose place is left.
-void Worker::take_over_totals() {
+void TrainWorker::take_over_totals() {
   const auto of = [this](int rank) {
     const std::string text = resume_->fact(rank, kTotalsFact);
     return text.empty() ? Totals{.since = resume_->step()} : totals_in(doubles_in(text));
@@ -129,7 +129,7 @@ void Worker::take_over_totals() {
   }
 }
 
-Totals Worker::totals_so_far() const {
+Totals TrainWorker::totals_so_far() const {
   Totals totals = before_;
   totals.seconds += seconds_of_training();
   totals.take_over({.steps = steps_,
@@ -139,16 +139,18 @@ Totals Worker::totals_so_far() const {
 }
 
 // Of exchanges without one model for all, every worker's counts.
-bool Worker::has_a_model_of_its_own() const { return job_.exchange.starts_with("weight-average"); }
+bool TrainWorker::has_a_model_of_its_own() const {
+  return job_.exchange.starts_with("weight-average");
+}
 
-void Worker::save_if_due() {
+void TrainWorker::save_if_due() {
   const std::uint64_t done = step_ - 1;
   const std::uint64_t begun = resume_ != nullptr ? resume_->step() : 0;
   if (job_.state_steps == 0 || done <= begun || !hooks_.on_checkpoint) return;
   if (done % job_.state_steps == 0 || done == stop_.state_after()) save();
 }
 
-void Worker::save() {
+void TrainWorker::save() {
   pull(0, job_.tensors.size());
   CheckpointWriter checkpoint(transport_.rank(), step_ - 1, job_);
   checkpoint.add_exchange(communicator_->state(), parts_);
@@ -170,17 +172,19 @@ void Worker::save() {
 }
 
 // Nothing but pull() changes the replica, so that the update needs no model beside it.
-Update Worker::own_update(const TrainConfig& config) {
+Update TrainWorker::own_update(const TrainConfig& config) {
   descent_.emplace(owners_config(config), *network_, parts_);
   return [this](const Part& part, std::span<const float> mean, std::span<float> delta) {
     descent_->propose_step(part.number, mean, delta);
   };
 }
 
-double Worker::seconds_of_training() const { return seconds_since(start_) - observing_seconds_; }
+double TrainWorker::seconds_of_training() const {
+  return seconds_since(start_) - observing_seconds_;
+}
 
 template <typename Task>
-void Worker::apart_from_training(const Task& task) {
+void TrainWorker::apart_from_training(const Task& task) {
   const Clock::time_point begin = Clock::now();
   const double cpu_begin = thread_cpu_seconds();
   task();
@@ -188,7 +192,7 @@ void Worker::apart_from_training(const Task& task) {
   observing_cpu_seconds_ += thread_cpu_seconds() - cpu_begin;
 }
 
-void Worker::observe_if_due() {
+void TrainWorker::observe_if_due() {
   if (!observer_ || (step_ - 1) % config_.observe_steps != 0) return;
   pull(0, job_.tensors.size());
   apart_from_training([this] {
@@ -203,7 +207,7 @@ void Worker::observe_if_due() {
   });
 }
 
-void Worker::observe(std::size_t tensor, std::span<const float> gradient) {
+void TrainWorker::observe(std::size_t tensor, std::span<const float> gradient) {
   apart_from_training([&] {
     const auto weights = values_of(network_->parameters()[tensor]);
     observation_->tensors[tensor] = observer_->look(
@@ -211,12 +215,12 @@ void Worker::observe(std::size_t tensor, std::span<const float> gradient) {
   });
 }
 
-void Worker::report_observation() {
+void TrainWorker::report_observation() {
   apart_from_training([this] { hooks_.on_observation(*observation_); });
   observation_.reset();
 }
 
-void Worker::run() {
+void TrainWorker::run() {
   start_ = Clock::now();
   cpu_start_ = thread_cpu_seconds();
   threads_ = make_codec_threads(config_, job_.workers + server_nodes(job_));
@@ -239,25 +243,26 @@ void Worker::run() {
   totals_ = totals_so_far();
 }
 
-void Worker::trace(TraceKind kind, std::size_t tensor) const {
+void TrainWorker::trace(TraceKind kind, std::size_t tensor) const {
   if (rank_ == 0 && hooks_.on_event) hooks_.on_event({kind, step_, tensor});
 }
 
-void Worker::pull(std::size_t first, std::size_t count) {
+void TrainWorker::pull(std::size_t first, std::size_t count) {
   for (std::size_t i = first; i < first + count; ++i) {
     communicator_->pull(i, values_of(network_->parameters()[i]));
     trace(TraceKind::kPulled, i);
   }
 }
 
-void Worker::push(std::size_t tensor, std::span<const float> gradient) {
+void TrainWorker::push(std::size_t tensor, std::span<const float> gradient) {
   if (observation_) observe(tensor, gradient);
   communicator_->push(tensor, local_ ? update_locally(tensor, gradient) : gradient);
   trace(TraceKind::kPushed, tensor);
 }
 
 // The tensor's values after a step of this worker's own.
-std::span<const float> Worker::update_locally(std::size_t tensor, std::span<const float> gradient) {
+std::span<const float> TrainWorker::update_locally(std::size_t tensor,
+                                                   std::span<const float> gradient) {
   for (const Part& part : parts_) {
     if (part.tensor != tensor) continue;
     local_delta_.resize(part.elems);
@@ -268,7 +273,7 @@ std::span<const float> Worker::update_locally(std::size_t tensor, std::span<cons
 
 // What keeps a batch that is not like the others from moving the model far. A gradient whose length
 // is not finite stays as it is, for the exchange to deal with.
-void Worker::clip_held() {
+void TrainWorker::clip_held() {
   double squares = 0;
   for (const auto& [tensor, gradient] : held_) {
     for (const float value : gradient) squares += static_cast<double>(value) * value;
@@ -281,13 +286,13 @@ void Worker::clip_held() {
   }
 }
 
-void Worker::push_held() {
+void TrainWorker::push_held() {
   if (config_.clip > 0) clip_held();
   for (const auto& [tensor, gradient] : held_) push(tensor, gradient);
   held_.clear();
 }
 
-void Worker::watch(double loss) {
+void TrainWorker::watch(double loss) {
   losses_.push_back(loss);
   if (losses_.size() > kFinalLossSteps) losses_.pop_front();
   const double sum = std::accumulate(losses_.begin(), losses_.end(), 0.0);
@@ -296,7 +301,7 @@ void Worker::watch(double loss) {
   stop_.end(step_, not_finite_sentence(step_));
 }
 
-void Worker::take_step() {
+void TrainWorker::take_step() {
   const std::uint64_t number = sampler_.batches();
   sampler_.next(indices_);
   const Batch& batch = batches_.make(indices_, number);

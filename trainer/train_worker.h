@@ -59,16 +59,16 @@ class StopPoint {
   std::atomic<std::uint64_t> state_after_{0};
 };
 
-class Worker {
+class TrainWorker {
  public:
   // What of a node's server goes into a checkpoint.
   using AddServer = std::function<void(CheckpointWriter&)>;
 
   // Everything given must outlive it. `of_server` is there where a server lives on this node that
   // owns a part of the model, `resume` where the job goes on from a checkpoint.
-  Worker(const TrainConfig& config, const Job& job, Transport& transport, const DataSplits& data,
-         StopPoint& stop, ComputeSlots& slots, const TrainHooks& hooks, const Update& of_server,
-         AddServer add_server, const CheckpointReader* resume);
+  TrainWorker(const TrainConfig& config, const Job& job, Transport& transport,
+              const DataSplits& data, StopPoint& stop, ComputeSlots& slots, const TrainHooks& hooks,
+              const Update& of_server, AddServer add_server, const CheckpointReader* resume);
 
   // All steps, until the job has ended for this worker.
   void run();

@@ -36,11 +36,10 @@ constexpr std::array kNumbers{
     StepNumber{"wait_seconds", "seconds/wait", "wait_seconds_total", nullptr,
                "Time that worker 0 stood waiting for what had not arrived.", kTotal, false,
                counter<&Counters::wait_seconds>},
-    StepNumber{"codec_seconds", "seconds/codec", "codec_seconds_total", nullptr,
-               "Processor time that worker 0 spent on encoding and decoding.", kTotal, false,
-               [](const StepReport& r) {
-                 return r.counters.encode_seconds + r.counters.decode_seconds;
-               }},
+    StepNumber{
+        "codec_seconds", "seconds/codec", "codec_seconds_total", nullptr,
+        "Processor time that worker 0 spent on encoding and decoding.", kTotal, false,
+        [](const StepReport& r) { return r.counters.encode_seconds + r.counters.decode_seconds; }},
     StepNumber{"push_bytes", "bytes/push", "traffic_bytes_total", kPush, kTraffic, kTotal, true,
                counter<&Counters::pushed_bytes>},
     StepNumber{"pull_bytes", "bytes/pull", "traffic_bytes_total", kPull, kTraffic, kTotal, true,
