@@ -1,5 +1,5 @@
 // Huffman codes: the best lengths under a limit, their bytes, and streams written and read back.
-#include "../src/codec/huffman.h"
+#include "../src/codec/payload/huffman.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <queue>
 #include <random>
 
-#include "../src/codec/huffman_writer.h"
+#include "../src/codec/payload/huffman_writer.h"
 #include "codec_test_support.h"
 
 namespace tersewire {

@@ -1,6 +1,6 @@
 // Positions of sparse payloads: streams worked by hand, a plain search for the best parameter, and
 // streams that no reader takes.
-#include "../src/codec/positions.h"
+#include "../src/codec/payload/positions.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "../src/codec/block_sums.h"
+#include "../src/codec/payload/block_sums.h"
 #include "tersewire/simd.h"
 
 namespace tersewire {

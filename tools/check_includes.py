@@ -17,7 +17,9 @@ SEES = {
     "include/tersewire": [],
     "src/base": ["include/tersewire"],
     "src/kernels": ["include/tersewire", "src/base"],
-    "src/codec": ["include/tersewire", "src/base", "src/kernels"],
+    # What several codecs' payloads share.
+    "src/codec/payload": ["include/tersewire", "src/base", "src/kernels"],
+    "src/codec": ["include/tersewire", "src/base", "src/kernels", "src/codec/payload"],
     "src/wire": ["include/tersewire", "src/base"],
     "src/transport": ["include/tersewire", "src/base"],
     "src/transport/in_process": ["include/tersewire", "src/base", "src/transport"],

@@ -6,6 +6,7 @@
 #include "byte_io.h"
 #include "dense_output.h"
 #include "errors.h"
+#include "residual_encoder.h"
 #include "scaled_bytes.h"
 #include "scaling.h"
 

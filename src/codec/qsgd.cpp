@@ -8,6 +8,7 @@
 #include "errors.h"
 #include "level_codes.h"
 #include "levels_payload.h"
+#include "residual_encoder.h"
 #include "scaling.h"
 
 namespace tersewire {

@@ -1,27 +1,17 @@
 // What every encoder has in common: the residual and the contract for values that are not finite.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "encode_call.h"
 #include "encoder_options.h"
+#include "partition.h"
 #include "tersewire/codec.h"
 
 namespace tersewire {
-
-// A tensor that is finite, on its way into a payload.
-struct EncodeCall {
-  const float* input;  // with its lead, unless the codec counts that itself
-  float* residual;     // null: none is kept
-  std::size_t elems;
-  float largest;  // magnitude of residual + input
-  std::uint64_t step;
-  ThreadPool* pool;
-};
 
 // What a single pass over a tensor made of it.
 struct OnePass {
@@ -90,33 +80,5 @@ class ResidualEncoder : public Encoder {
   std::uint64_t step_ = 0;
   std::vector<float> residual_;
 };
-
-// Splits n items into parts of equal size, a multiple of `unit` items but for the last. What runs
-// in parallel is cut so.
-struct Partition {
-  std::size_t items;
-  std::size_t part;
-
-  static Partition of(std::size_t items, std::size_t unit, const ThreadPool* pool);
-  [[nodiscard]] std::size_t count() const { return items == 0 ? 1 : (items + part - 1) / part; }
-  [[nodiscard]] std::size_t begin(std::size_t i) const { return i * part; }
-  [[nodiscard]] std::size_t end(std::size_t i) const {
-    return begin(i) + part < items ? begin(i) + part : items;
-  }
-};
-
-// Calls task(i) for i below count, on the pool where there is one. Allocates nothing.
-template <typename Task>
-void run_parts(ThreadPool* pool, std::size_t count, Task&& task) {
-  if (pool != nullptr && count > 1) return pool->run(count, std::ref(task));
-  for (std::size_t i = 0; i < count; ++i) task(i);
-}
-
-// Makes `largest` at least `value`, beside other threads that do the same.
-inline void raise_to(std::atomic<std::uint32_t>& largest, std::uint32_t value) {
-  std::uint32_t seen = largest.load();
-  while (seen < value && !largest.compare_exchange_weak(seen, value)) {
-  }
-}
 
 }  // namespace tersewire

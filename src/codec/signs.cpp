@@ -4,6 +4,7 @@
 
 #include "block_sums.h"
 #include "errors.h"
+#include "residual_encoder.h"
 #include "signs_payload.h"
 
 namespace tersewire {

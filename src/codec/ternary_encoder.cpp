@@ -10,6 +10,7 @@
 #include "errors.h"
 #include "float_mode.h"
 #include "kernels.h"
+#include "residual_encoder.h"
 #include "stochastic_ternary.h"
 #include "ternary_groups.h"
 #include "ternary_payload.h"

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels.h"
+#include "residual_encoder.h"
 #include "ternary_groups.h"
 #include "three_lc_payload.h"
 

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "kernels.h"
-#include "residual_encoder.h"
+#include "partition.h"
 
 namespace tersewire {
 

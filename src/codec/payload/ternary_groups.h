@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "residual_encoder.h"
+#include "partition.h"
 #include "ternary_digits.h"
 #include "ternary_pack.h"
 #include "tersewire/bytes.h"

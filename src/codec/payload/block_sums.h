@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "residual_encoder.h"
+#include "partition.h"
 #include "surveys.h"
 
 namespace tersewire {

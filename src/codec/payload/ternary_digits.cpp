@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kernels.h"
-#include "residual_encoder.h"
+#include "partition.h"
 
 namespace tersewire {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "residual_encoder.h"
+#include "encode_call.h"
 #include "sign_bits.h"
 #include "tersewire/codec.h"
 
