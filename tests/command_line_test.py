@@ -11,6 +11,7 @@ import math
 import os
 import pty
 import random
+import re
 import resource
 import shutil
 import signal
@@ -1044,6 +1045,31 @@ class Train(CommandLineTest):
         result = run("train", *job, "--out", self.path("run"), preexec_fn=limit_memory)
         self.assert_refused(result, 1, "1024 workers with mlp and all-gather take", "GB")
         self.assert_files()
+
+    def test_what_is_said_to_fit_takes_about_what_is_said(self):
+        job = "--model hdc --batch 1 --steps 2 --exchange all-gather".split()
+
+        def peak(workers):
+            """Of a run's memory, in bytes."""
+            command = [PROGRAM, "train", *job, "--workers", str(workers), "--threads", "1"]
+            out = self.path(f"run{workers}")
+            with subprocess.Popen([*command, "--out", out], stdout=subprocess.DEVNULL,
+                                  env=ENVIRONMENT) as process:
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, 0)
+            return usage.ru_maxrss * 1024
+
+        def limit_memory():
+            resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+        refused = run("train", *job, "--workers", "1024", "--out", self.path("none"),
+                      preexec_fn=limit_memory)
+        self.assert_refused(refused, 1, "1024 workers with hdc and all-gather take")
+        said = float(re.search(rb"take ([0-9.]+) GB", refused.stderr)[1]) * 1e9 / 1024
+        each = (peak(36) - peak(4)) / 32
+        self.assertGreater(each, 0.8 * said)
+        self.assertLess(each, 1.5 * said)
 
     def test_more_workers_than_cores_take_turns(self):
         job = "--model mlp --workers 330 --batch 1 --steps 2 --codec int8".split()

@@ -76,7 +76,8 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   if (config.job.local_updates > 0) of_worker += 1 + copies_of_descent(workers_config(config));
   std::uint64_t copies = 0;
   if (workers_own_model(job)) {
-    of_worker += copies_of_descent(owners_config(config));
+    // A step of an optimizer takes memory for a while, which the worker's thread then keeps.
+    of_worker += 1 + copies_of_descent(owners_config(config));
   } else if (here) {
     copies += 1 + copies_of_descent(owners_config(config));
   }
