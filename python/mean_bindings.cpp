@@ -230,6 +230,7 @@ class MeanWorker {
         return !owners.empty() && owners[part.number] == saved.rank;
       });
       node.accumulated.resize(parts.size());
+      node.shared.resize(parts.size());
       nodes.push_back(std::move(node));
     }
     if (ranks != job_.workers) nodes = redistribute(nodes, from, job_);

@@ -122,14 +122,24 @@ std::vector<System> systems() {
       {"oland_raj", small_job("weight-average:every=3", "oland-raj:ef=on")},
       {"local_steps_and_adam", small_job("parameter-server", "topk")},
       {"local_updates_of_workers", small_job("all-gather", "3lc")},
-      {"local_updates_and_adam", small_job("parameter-server", "int8:ef=on")}};
+      {"local_updates_and_adam", small_job("parameter-server", "int8:ef=on")},
+      {"fragments_of_servers", small_job("parameter-server", "3lc")},
+      {"fragments_of_workers", small_job("all-gather", "int8")}};
   systems[1].config.job.servers = Job::kColocated;
   systems[7].config.job.local_steps = 2;
   systems[8].config.job.local_updates = 3;
   systems[9].config.job.local_updates = 2;
   systems[9].config.outer = "sgd:lr=0.9,momentum=0.5";
   systems[9].config.clip = 1;
-  for (const std::size_t adam : {7U, 9U}) {
+  for (const std::size_t streaming : {10U, 11U}) {
+    systems[streaming].config.job.local_updates = kBetween;
+    systems[streaming].config.job.fragments = 2;
+    systems[streaming].config.job.delay = 1;
+  }
+  systems[10].config.job.servers = Job::kColocated;
+  systems[10].config.job.mix = 0;
+  systems[11].config.job.mix = 0.25;
+  for (const std::size_t adam : {7U, 9U, 11U}) {
     systems[adam].config.optimizer = "adam";
     systems[adam].config.learning_rate = 0.001;
     systems[adam].config.ema = 0.9;

@@ -932,10 +932,24 @@ class Train(CommandLineTest):
             (["--local-updates", "5", "--outer", "adam"], "'adam'"),
             (["--local-updates", "5", "--outer", "sgd:lr=none"], "'none'"),
             (["--local-updates", "-1"], "--local-updates"),
+            (["--fragments", "2"], "this job makes none"),
+            (["--local-updates", "5", "--fragments", "2"], "fragments divide"),
+            (["--local-updates", "6", "--fragments", "2", "--delay", "3"], "a turn has 3"),
+            (["--local-updates", "6", "--mix", "1"], "a mix of 1"),
+            (["--local-updates", "2000", "--fragments", "2000"], "no more than"),
             (["--local-updates", "5", "--exchange", "weight-average"], "every=5"),
         ]:
             with self.subTest(arguments=arguments):
                 self.assert_refused(self.train("none", *arguments), 2, word)
+
+    def test_fragments_take_turns(self):
+        turns = ["--steps", "12", "--local-updates", "6", "--fragments", "3", "--delay", "1"]
+        summary = json.loads(self.train("turns", *turns, "--mix", "0").stdout)
+        config = json.loads(self.read("turns/config.json"))
+        self.assertEqual([config["fragments"], config["delay"], config["mix"]], [3, 1, 0])
+        whole = json.loads(self.train("whole", "--steps", "12", "--local-updates", "6").stdout)
+        self.assertNotEqual(whole["parameters_checksum"], summary["parameters_checksum"])
+        self.assert_refused(self.train("none", *turns), 2, "codec 3lc keeps in a residual")
 
     def test_the_moving_average_is_what_was_tested(self):
         result = run("train", *self.JOB, "--steps", "12", "--ema", "0.9", "--out", self.path("run"))
@@ -993,7 +1007,8 @@ class Train(CommandLineTest):
             (3, [*self.JOB, "--exchange", "gradient-server"]),
             (3, self.RING),
             (2, [*self.JOB, "--servers", "colocated", "--local-steps", "4"]),
-            (3, [*self.JOB, "--local-updates", "4", "--outer", "sgd:lr=1"]),
+            (3, [*self.JOB, "--local-updates", "4", "--outer", "sgd:lr=1", "--fragments", "2",
+                 "--delay", "1", "--mix", "0"]),
         ]
         for i, (ranks, job) in enumerate(cases):
             with self.subTest(job=job):

@@ -36,6 +36,8 @@ SET_UPS = {
     " --optimizer adam --lr 0.001",
     "local updates": "--workers 3 --codec 3lc --local-updates 3 --checkpoint-steps 6"
     " --optimizer adamw --lr 0.001",
+    "fragments": "--workers 3 --exchange all-gather --codec int8 --local-updates 6 --fragments 2"
+    " --delay 1 --checkpoint-steps 6 --optimizer adamw --lr 0.001",
     "aggregator-tree": "--workers 4 --exchange aggregator-tree:fan-in=2 --checkpoint-steps 6",
     "all-gather": "--workers 3 --exchange all-gather --codec adacomp --checkpoint-steps 7",
     "ring": "--workers 3 --exchange ring --codec int8:ef=on --checkpoint-steps 5",

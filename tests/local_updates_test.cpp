@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <latch>
 
 #include "exchange_test_support.h"
 
@@ -153,6 +154,53 @@ TEST(LocalUpdates, QuarterTheTraffic) {
   const std::uint64_t done = 28;  // one message, in both
   EXPECT_EQ(every.counters[0].pushed_bytes - done, 4 * (fourth.counters[0].pushed_bytes - done));
   EXPECT_EQ(every.counters[0].pulled_bytes, 4 * fourth.counters[0].pulled_bytes);
+}
+
+// With backup workers the others make whole rounds without one that stops within its own.
+TEST(LocalUpdates, WhoFallsSilentLosesItsRoundAlone) {
+  constexpr int kSilent = 2;
+  constexpr std::uint64_t kSteps = 15;
+  Job job = local_job("parameter-server", 3, 3);
+  job.backup_workers = 1;
+  const auto ends = make_in_process_network(4);
+  std::vector<Model> replicas(3, zeros(job));
+  std::vector<std::string> errors(4);
+  std::uint64_t unused = 0;
+  std::latch others_are_far(2);
+  const auto work = [&](int rank) {
+    Model& replica = replicas[static_cast<std::size_t>(rank)];
+    const auto worker = make_communicator(job, *ends[static_cast<std::size_t>(rank)]);
+    for (auto step = worker->begin_step(); step <= kSteps; step = worker->begin_step()) {
+      if (rank == kSilent && step == 5) others_are_far.wait();
+      if (rank != kSilent && step == 13) others_are_far.count_down();
+      for (std::size_t i = 0; i < replica.size(); ++i) worker->pull(i, replica[i]);
+      for (std::size_t i = replica.size(); i-- > 0;) {
+        descend_alone(job, rank, step, i, replica[i]);
+        worker->push(i, replica[i]);
+      }
+    }
+    worker->finish(spans(replica));
+    if (rank == kSilent) unused = worker->counters().unused_pushes;
+  };
+  std::vector<std::thread> nodes;
+  for (int rank = 0; rank < 4; ++rank) {
+    nodes.emplace_back([&, rank] {
+      try {
+        if (rank == 3) {
+          run_server(job, *ends[3], averaging(1));
+        } else {
+          work(rank);
+        }
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& node : nodes) node.join();
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+  expect_equal_bits(replicas[0], replicas[1]);
+  expect_equal_bits(replicas[0], replicas[kSilent]);
+  EXPECT_GE(unused, zeros(job).size()) << "of the round that it ended too late";
 }
 
 void expect_refused(const Job& job, const std::string& words) {

@@ -226,6 +226,7 @@ class Resume(unittest.TestCase):
             (signal.SIGTERM, []), (signal.SIGINT, ["--servers", "colocated"]),
             (signal.SIGHUP, ["--exchange", "gradient-server", "--local-steps", "4"]),
             (signal.SIGTERM, ["--local-updates", "4", "--optimizer", "adam", "--lr", "0.001"]),
+            (signal.SIGINT, ["--local-updates", "4", "--fragments", "2", "--delay", "1"]),
             (signal.SIGTERM, ["--exchange", "ring"]),
             (signal.SIGTERM, ["--exchange", "aggregator-tree"]),
         ]  # fmt: skip

@@ -118,6 +118,7 @@ void expect_equal_states(const std::vector<NodeState>& a, const std::vector<Node
     expect_equal_bits(a[rank].pushed, b[rank].pushed);
     expect_equal_bits(a[rank].pulled, b[rank].pulled);
     expect_equal_bits(a[rank].accumulated, b[rank].accumulated);
+    expect_equal_bits(a[rank].shared, b[rank].shared);
   }
 }
 
@@ -209,6 +210,24 @@ TEST_P(EveryExchange, LocalUpdatesGoOnAfterARound) {
     job.state_steps = 3;
     job.local_updates = 3;
     expect_resumed_equals_uninterrupted(job, 3, 6);
+  });
+}
+
+// In each of these the last fragment's result is still to be taken when the state is.
+TEST_P(EveryExchange, FragmentsGoOnAfterARound) {
+  if (GetParam().sends == Sends::kWeights) return;
+  with_jobs({2, 4}, [](Job job, const StateCodec& codec) {
+    job.state_steps = job.local_updates = 4;
+    job.delay = 1;
+    job.mix = 0;
+    job.fragments = job.exchange.ends_with("scaler-sharing=on") ? 1 : 2;
+    expect_resumed_equals_uninterrupted(job, 4, 8);
+    if (codec.residual) return;
+    for (const int delay : {0, 1}) {
+      job.delay = delay;
+      job.mix = 0.5;
+      expect_resumed_equals_uninterrupted(job, 4, 8);
+    }
   });
 }
 
@@ -370,7 +389,7 @@ TEST(Redistribute, SumsToTheBitWhereFloatsHoldThem) {
     Model model = zeros(from);
     for (auto& values : model) std::ranges::fill(values, value);
     const Model nothing(from.tensors.size());
-    states[rank] = {7, rank < 5 ? model : nothing, rank < 5 ? nothing : model, nothing};
+    states[rank] = {7, rank < 5 ? model : nothing, rank < 5 ? nothing : model, nothing, nothing};
   }
   const auto spread = redistribute(states, from, to);
   ASSERT_EQ(spread.size(), 3);
@@ -519,6 +538,16 @@ TEST_F(BadState, WithinARoundOfLocalStepsIsRefused) {
   expect_refused(job, 2, 3, "it has 'accumulated' of tensor 'first.bias'", add);
 }
 
+TEST_F(BadState, WithoutTheSharedModelIsRefused) {
+  Job job = saving_job();
+  job.state_steps = job.local_updates = 2;
+  job.fragments = 2;
+  expect_refused(job, 1, 2, "lacks 'shared' of tensor 'first.bias'",
+                 [](NodeState& state) { state.shared[1].clear(); });
+  expect_refused(job, 2, 2, "it has 'shared' of tensor 'first.bias'",
+                 [](NodeState& state) { state.shared[1].resize(7); });
+}
+
 TEST_F(BadState, GradientsThatOverflowedAreAccumulatedAllTheSame) {
   Job job = saving_job();
   job.local_steps = 2;
@@ -631,7 +660,7 @@ TEST(State, ThereIsNoneWhereWorkersDoNotWaitForEachOther) {
   Job job = suite_job(kTestedExchanges.back(), "fp32", 1);
   job.exchange = "weight-average:mode=asynchronous";
   const auto ends = make_in_process_network(1);
-  const NodeState state{3, Model(3), Model(3), Model(3)};
+  const NodeState state{3, Model(3), Model(3), Model(3), Model(3)};
   expect_error(ErrorCode::kInvalidArgument, "asynchronous averaging has no state",
                [&] { make_communicator(job, *ends[0], descend_once, nullptr, &state); });
   const auto fresh = make_in_process_network(1);
@@ -646,7 +675,7 @@ TEST(State, ThereIsNoneWhereWorkersDoNotWaitForEachOther) {
 TEST(State, AStepMustBeBegunAfterAResume) {
   const Job job = suite_job(kTestedExchanges[6], "fp32", 1);
   const auto ends = make_in_process_network(1);
-  const NodeState state{3, Model(3), Model(3), Model(3)};
+  const NodeState state{3, Model(3), Model(3), Model(3), Model(3)};
   const auto worker = make_communicator(job, *ends[0], descend_once, nullptr, &state);
   Model replica = zeros(job);
   expect_error(ErrorCode::kFailedPrecondition, "begin a step",

@@ -19,7 +19,7 @@ namespace tersewire::trainer {
 //   server              the values of a part that a server owns
 //   momentum, ...       what the optimizer keeps, and "average", where the model is owned
 //   local-momentum, ... a worker's, what its own optimizer keeps where it makes local updates
-//   pushed, pulled, accumulated    as in NodeState
+//   pushed, pulled, accumulated, shared    as in NodeState
 struct NodeCheckpoint {
   struct Array {
     std::vector<std::uint64_t> shape;

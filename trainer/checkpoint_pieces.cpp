@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kPushed = "pushed";
 constexpr const char* kPulled = "pulled";
 constexpr const char* kAccumulated = "accumulated";
+constexpr const char* kShared = "shared";
 constexpr const char* kPartValues = "part_values";  // a fact
 constexpr char kAt = '@';
 
@@ -121,7 +122,8 @@ void CheckpointWriter::add_descent(const Descent& descent, const Part& part,
 void CheckpointWriter::add_exchange(const NodeState& state, const std::vector<Part>& parts) {
   for (const auto& [group, lists] : {std::pair{kPushed, &state.pushed},
                                      {kPulled, &state.pulled},
-                                     {kAccumulated, &state.accumulated}}) {
+                                     {kAccumulated, &state.accumulated},
+                                     {kShared, &state.shared}}) {
     for (const Part& part : parts) {
       if (!(*lists)[part.number].empty()) add(group, part, (*lists)[part.number]);
     }
@@ -173,7 +175,8 @@ NodeState CheckpointReader::state_in(const StoredNode& node) const {
   return {.step = node.step,
           .pushed = lists_in(node, kPushed, made_by_, parts_),
           .pulled = lists_in(node, kPulled, made_by_, parts_),
-          .accumulated = lists_in(node, kAccumulated, made_by_, parts_)};
+          .accumulated = lists_in(node, kAccumulated, made_by_, parts_),
+          .shared = lists_in(node, kShared, made_by_, parts_)};
 }
 
 NodeState CheckpointReader::exchange_of(int rank) const {

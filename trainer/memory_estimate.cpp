@@ -78,6 +78,7 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   if (workers_own_model(job)) {
     // A step of an optimizer takes memory for a while, which the worker's thread then keeps.
     of_worker += 1 + copies_of_descent(owners_config(config));
+    if (config.job.local_updates > 0) ++of_worker;  // the shared model
   } else if (here) {
     copies += 1 + copies_of_descent(owners_config(config));
   }

@@ -219,6 +219,21 @@ void visit_settings(Config& config, const Visit& visit) {
                         "workers exchange how far they came; 0: they exchange gradients",
                 .most = 1 << 20},
         job.local_updates);
+  visit(Setting{.key = "fragments",
+                .help = "Groups of parts of the model that take turns within --local-updates, so "
+                        "that each exchange is so much smaller",
+                .least = 1,
+                .most = 1 << 20},
+        job.fragments);
+  visit(Setting{.key = "delay",
+                .help = "Steps that workers of --local-updates go on by themselves before they take "
+                        "what came of an exchange, which hides behind them",
+                .most = 1 << 20},
+        job.delay);
+  visit(Setting{.key = "mix",
+                .help = "Share of its own values that a worker keeps when it takes the shared ones "
+                        "[0; with --delay 0.5]"},
+        job.mix);
   visit(Setting{.key = "push-codec", .help = "Codec for gradients", .shows_default = false},
         job.push_codec);
   visit(Setting{.key = "pull-codec", .help = "Codec for what servers send", .shows_default = false},

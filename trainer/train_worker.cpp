@@ -26,6 +26,10 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+std::span<float> values_in(const Network& network, const Part& part) {
+  return values_of(network.parameters()[part.tensor]).subspan(part.begin, part.elems);
+}
+
 double thread_cpu_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -108,6 +112,10 @@ void TrainWorker::go_on_from_checkpoint() {
   for (const Part& part : parts_) {
     const std::uint64_t steps = resume_->step();
     if (descent_) resume_->read_descent(*descent_, part, rank, steps / job_.steps_a_round());
+    if (shared_) {
+      resume_->read_part(job_.keeps_shared_copy() ? "shared" : "model", part,
+                         values_in(*shared_, part));
+    }
     if (local_) resume_->read_descent(*local_, part, rank, steps, kLocal);
   }
   sampler_.seek(resume_->step());
@@ -138,8 +146,8 @@ Totals TrainWorker::totals_so_far() const {
   return totals;
 }
 
-// Of exchanges without one model for all, every worker's counts.
-bool TrainWorker::has_a_model_of_its_own() const {
+// An exchange without one model for all.
+bool TrainWorker::averages_weights() const {
   return job_.exchange.starts_with("weight-average");
 }
 
@@ -154,11 +162,12 @@ void TrainWorker::save() {
   pull(0, job_.tensors.size());
   CheckpointWriter checkpoint(transport_.rank(), step_ - 1, job_);
   checkpoint.add_exchange(communicator_->state(), parts_);
-  if (rank_ == 0 || has_a_model_of_its_own()) {
+  const bool counts_for_all = rank_ == 0 || averages_weights();
+  if (counts_for_all || job_.keeps_shared_copy()) {
     checkpoint.add_parameters("model", network_->parameters());
-    for (const Part& part : parts_) {
-      if (descent_) checkpoint.add_descent(*descent_, part);
-    }
+  }
+  for (const Part& part : parts_) {
+    if (descent_ && counts_for_all) checkpoint.add_descent(*descent_, part);
   }
   for (const Part& part : parts_) {
     if (local_) checkpoint.add_descent(*local_, part, kLocal);
@@ -171,12 +180,28 @@ void TrainWorker::save() {
   hooks_.on_checkpoint(checkpoint.take());
 }
 
-// Nothing but pull() changes the replica, so that the update needs no model beside it.
+// Where nothing but pull() changes the replica, the update needs no model beside it. With local
+// updates it has the communicator's shared one, to the bit.
 Update TrainWorker::own_update(const TrainConfig& config) {
-  descent_.emplace(owners_config(config), *network_, parts_);
+  if (job_.local_updates > 0) {
+    shared_ = Network::make(config.model, config.classes, job_.seed, config.dropout);
+  }
+  descent_.emplace(owners_config(config), shared_ ? *shared_ : *network_, parts_);
   return [this](const Part& part, std::span<const float> mean, std::span<float> delta) {
     descent_->propose_step(part.number, mean, delta);
+    if (!shared_) return;
+    std::ranges::transform(values_in(*shared_, part), delta, values_in(*shared_, part).begin(),
+                           std::plus<>());
   };
+}
+
+std::unique_ptr<Network> TrainWorker::take_network() {
+  if (!shared_) return std::move(network_);
+  for (std::size_t i = 0; i < network_->statistics().size(); ++i) {
+    std::ranges::copy(values_of(network_->statistics()[i]),
+                      values_of(shared_->statistics()[i]).begin());
+  }
+  return std::move(shared_);
 }
 
 double TrainWorker::seconds_of_training() const {
@@ -211,7 +236,7 @@ void TrainWorker::observe(std::size_t tensor, std::span<const float> gradient) {
   apart_from_training([&] {
     const auto weights = values_of(network_->parameters()[tensor]);
     observation_->tensors[tensor] = observer_->look(
-        tensor, step_, has_a_model_of_its_own() ? weights : gradient, observed_residuals_[tensor]);
+        tensor, step_, averages_weights() ? weights : gradient, observed_residuals_[tensor]);
   });
 }
 

@@ -75,7 +75,7 @@ class TrainWorker {
 
   [[nodiscard]] const Network& network() const { return *network_; }
   // The replica, after run(), when nothing else is asked any more.
-  [[nodiscard]] std::unique_ptr<Network> take_network() { return std::move(network_); }
+  [[nodiscard]] std::unique_ptr<Network> take_network();
   // The same of what moves it, where workers own the model.
   [[nodiscard]] Descent take_descent() { return std::move(*descent_); }
   [[nodiscard]] const Counters& counters() const { return communicator_->counters(); }
@@ -95,7 +95,7 @@ class TrainWorker {
   std::span<const float> update_locally(std::size_t tensor, std::span<const float> gradient);
   void go_on_from_checkpoint();
   void take_over_totals();
-  [[nodiscard]] bool has_a_model_of_its_own() const;
+  [[nodiscard]] bool averages_weights() const;
   [[nodiscard]] Totals totals_so_far() const;
   void save_if_due();
   void save();
@@ -121,6 +121,8 @@ class TrainWorker {
   const TrainHooks& hooks_;
   std::unique_ptr<Network> network_;
   BatchSampler sampler_;
+  // With local updates the model that descent_ moves: the worker's own is another.
+  std::unique_ptr<Network> shared_;
   std::optional<Descent> descent_;  // where workers own the model
   std::optional<Descent> local_;    // with local updates
   std::vector<float> local_delta_;

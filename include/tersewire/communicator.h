@@ -75,6 +75,18 @@ struct Job {
   // worker's parameters after its own step in place of a gradient. 0: workers exchange gradients.
   // Not with local_steps, nor for weight-average.
   int local_updates = 0;
+  // With local_updates (Streaming DiLoCo, Douillard et al. 2025, sections 2.1 and 2.2): so many
+  // groups of parts, as even as parts allow, take turns, one in each local_updates / fragments
+  // steps, which that must be a whole number of. Each is exchanged once in local_updates steps, so
+  // that a link carries at once what one of them takes. Not with backup workers, nor with scaler
+  // sharing.
+  int fragments = 1;
+  // So many steps after its exchange has begun, fewer than a turn has, what a fragment has become
+  // is taken: meanwhile workers go on with their own values, and the exchange hides behind that.
+  int delay = 0;
+  // Whoever takes it keeps this share, 0 to below 1, of its own values (mix * own + (1 - mix) *
+  // shared); unless said 0, and 1/2 with a delay. Above 0 not with codecs that keep a residual.
+  std::optional<double> mix;
   // Whether a tensor that is not finite on one worker travels as it is from every worker in that
   // step, rather than from that one alone. Workers agree on it before each bucket is encoded, which
   // costs two small messages a worker and bucket, the time of a round trip, and a copy of the
@@ -105,7 +117,12 @@ struct Job {
   std::chrono::milliseconds progress_limit = WaitLimits().progress_limit;
 
   [[nodiscard]] WaitLimits wait_limits() const { return {deadline, progress_limit}; }
-  // From one exchange to the next.
+  [[nodiscard]] double share_kept() const { return mix.value_or(delay > 0 ? 0.5 : 0.0); }
+  // Whether workers' own parameters are not the shared ones where a state is taken.
+  [[nodiscard]] bool keeps_shared_copy() const {
+    return local_updates > 0 && (fragments > 1 || delay > 0 || share_kept() > 0);
+  }
+  // From one exchange of a part to the next.
   [[nodiscard]] std::uint64_t steps_a_round() const {
     return static_cast<std::uint64_t>(local_updates > 0 ? local_updates : local_steps);
   }
@@ -150,14 +167,16 @@ class Communicator {
   // changes nothing. Cost: one pass where there is a delta.
   //
   // With Job::local_updates that is in the first step of a round, where what this worker came to
-  // (and has pushed) gives way to the shared model; in the others it changes nothing.
+  // (and has pushed) gives way to the shared model; in the others it changes nothing. With
+  // Job::fragments it is so of each fragment after its turn, with Job::delay so many steps later,
+  // and Job::mix says how much of it gives way.
   virtual void pull(std::size_t tensor, std::span<float> parameters) = 0;
 
   // Encodes the gradient, starts sending it and returns; waits first where too much of what this
   // worker pushed is unanswered. With Job::raw_from_all a copy waits for the other workers, and is
   // sent in this or a later call; begin_step() waits for the rest. Workers push tensors in the same
   // order. With Job::local_updates `gradient` is the tensor's parameters after the worker's own
-  // step, and nothing is sent but in a round's last step.
+  // step, and nothing is sent but in a round's last step, or a fragment's turn's.
   virtual void push(std::size_t tensor, std::span<const float> gradient) = 0;
 
   // Waits for the mean gradient over the workers of a tensor that was pushed in this step, and
@@ -186,7 +205,7 @@ class Communicator {
 
   // Tells the servers that this worker is done, waits for the deltas of the last step and adds
   // them: `parameters[i]` is tensor i, as for pull(). A round that has not ended is exchanged
-  // first.
+  // first; fragments whose turn was before are the shared ones of then.
   virtual void finish(std::span<const std::span<float>> parameters) = 0;
 
   // What this node would lose in a restart, after the last step before the one begun. Every tensor

@@ -27,6 +27,9 @@ struct NodeState {
   // Sums of the gradients since the last exchange, within a round of Job::local_steps. They may
   // hold a NaN or an infinity; residuals never do.
   std::vector<std::vector<float>> accumulated;
+  // A worker's: the shared model as it knows it, where its own parameters are others
+  // (Job::keeps_shared_copy()). The same values on all workers.
+  std::vector<std::vector<float>> shared;
 };
 
 // Takes a server's state; called by the server's thread.
@@ -39,7 +42,7 @@ using SaveState = std::function<void(NodeState)>;
 //   returns  those of `to`, in the same order
 //
 // - `pushed` and `accumulated` of worker w go to worker w modulo the new number, where they are
-//   added up; workers that get none begin at zero.
+//   added up; workers that get none begin at zero. Every worker gets `shared`.
 // - An aggregator's residual is of a mean over the n workers below it: each of them gets it, and
 //   the new aggregators begin at zero.
 // - `pulled` is added up over all servers, and goes to those that own it now.
@@ -50,9 +53,8 @@ using SaveState = std::function<void(NodeState)>;
 // the mean or what came of it, keeps its weight. Not kept is who delivers it, and when.
 //
 // Throws kInvalidArgument where the states are not those of `from`, where the tensors, the exchange
-// (its `top` too), local_steps or
-// local_updates of the two jobs differ; how they are cut into parts may. Cost: the
-// memory of the new states.
+// (its `top` too) or the clock (local_steps, local_updates, fragments, delay) of the two jobs
+// differ; how they are cut into parts may. Cost: the memory of the new states.
 std::vector<NodeState> redistribute(std::span<const NodeState> nodes, const Job& from,
                                     const Job& to);
 

@@ -41,6 +41,17 @@ def test_the_text_is_learned():
     assert all(bits < 3.5 for bits, *_ in table.values())
 
 
+@pytest.mark.parametrize("exchange", (("--every", 10, "--fragments", 2, "--delay", 2),
+                                      ("--every", 0, "--codec", "3lc")))
+def test_the_gpt_learns(exchange):
+    printed = torchrun(ROOT / "examples" / "char_gpt.py", "--steps", 40, "--warm-up", 10, "--layers",
+                       1, "--width", 32, "--context", 32, "--lr", 0.01, *exchange)
+    loss, less = re.search(r"test loss ([\d.]+), .*\(([\d,]+)x less", printed).groups()
+    # One that knows how often each character occurs has a loss of 2.9.
+    assert float(loss) < 2.9
+    assert int(less.replace(",", "")) > 15
+
+
 def test_idx_files_are_read(tmp_path):
     images, labels = tersewire.data.digits(train=False)
     write_idx(tmp_path / "train-images-idx3-ubyte.gz", images[:50])

@@ -67,6 +67,63 @@ def reference(rounds, lr, momentum):
     return shared
 
 
+def streaming_reference(every, chosen, delay, kept, steps):
+    """The same with fragments, each the parameters of these numbers, and plain averaging."""
+    ranks = range(dist.get_world_size())
+    models = [network() for _ in ranks]
+    optimizers = [adamw(model) for model in models]
+    shared = [parameter.detach().clone() for parameter in models[0].parameters()]
+    turn, pending = every // len(chosen), None
+    for step in range(steps):
+        for rank, model, optimizer in zip(ranks, models, optimizers):
+            train(model, optimizer, [step], rank)
+        done = step + 1
+        with torch.no_grad():
+            own = [list(model.parameters()) for model in models]
+            if done % turn == 0:
+                pending = done + delay, chosen[(done // turn - 1) % len(chosen)]
+                for i in pending[1]:
+                    shared[i] = sum(values[i] for values in own) / len(own)
+            if pending and pending[0] == done:
+                for values in own:
+                    for i in pending[1]:
+                        values[i].copy_(kept * values[i] + (1 - kept) * shared[i])
+    return [flat(model) for model in models]
+
+
+def case_fragments_take_turns():
+    # By size: the first weight, and all others.
+    for fragments, delay, mix, kept in ((2, 0, None, 0), (2, 2, None, 0.5), (1, 3, 0.25, 0.25)):
+        model = network()
+        optimizer = adamw(model)
+        local = LocalUpdates(model, optimizer, 6, "sgd:lr=1", "fp32", fragments=fragments,
+                             delay=delay, mix=mix)
+        values = train(model, optimizer, range(20))
+        chosen = [[0], [1, 2, 3]] if fragments == 2 else [[0, 1, 2, 3]]
+        expected = streaming_reference(6, chosen, delay, kept, 20)[dist.get_rank()]
+        torch.testing.assert_close(values, expected, rtol=0, atol=1e-4)
+        local.synchronize()
+        check_replicas(flat(model))
+        local.close()
+
+
+def case_a_policy_is_of_the_whole_model():
+    model = network()
+    optimizer = adamw(model)
+    local = LocalUpdates(model, optimizer, 3, codec="int8", policy="last:fp32; name=0.weight:fp16",
+                         fragments=3)
+    train(model, optimizer, range(6))
+    table = local.summary()
+    for parameter, codec in (("0.weight", "fp16"), ("0.bias", "int8"), ("2.weight", "fp32"),
+                             ("2.bias", "fp32")):
+        assert any(line.split()[:1] + line.split()[2:3] == [parameter, codec]
+                   for line in table.splitlines()), table
+    local.change(codec="bf16", policy="")
+    train(model, optimizer, range(6, 9))
+    assert "bf16" in local.summary() and "int8" not in local.summary()
+    local.close()
+
+
 def case_ranks_train_alone_and_meet():
     rounds = range(0, 3), range(3, 6), range(6, 8)
     for outer, lr, momentum in (("sgd:lr=1", 1, 0), ("nesterov:lr=0.7,momentum=0.9", 0.7, 0.9)):
@@ -88,11 +145,12 @@ def case_ranks_train_alone_and_meet():
 
 def case_what_scripts_do_beside():
     """Clipping, a scheduler that was there before, several backward passes, and bfloat16."""
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype, streaming in ((torch.float32, {}), (torch.bfloat16, {}),
+                             (torch.bfloat16, {"fragments": 2, "delay": 1, "mix": 0})):
         model = network(dtype=dtype)
         optimizer = adamw(model)
         schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
-        local = LocalUpdates(model, optimizer, every=4, codec="3lc")
+        local = LocalUpdates(model, optimizer, every=4, codec="3lc", **streaming)
         later = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1)
         first = loss(model, 0, 0).item()
         for step in range(8):
@@ -103,7 +161,8 @@ def case_what_scripts_do_beside():
             schedule.step()
             later.step()
             optimizer.zero_grad()
-        assert local.counters.steps == 2
+        assert local.counters.steps == (3 if streaming else 2)  # the fourth is under way
+        local.synchronize()
         check_replicas(flat(model).float())
         assert loss(model, 0, 0).item() < first
         if dist.get_world_size() > 1:
@@ -112,17 +171,19 @@ def case_what_scripts_do_beside():
 
 
 def case_a_resumed_run_is_the_uninterrupted_one():
-    for cut in (6, 7):  # at a round's end, and within one
+    streaming = {"fragments": 2, "delay": 1, "codec": "int8"}
+    # At a round's end and within one, while an exchange is under way and after it.
+    for cut, every, options in ((6, 3, {}), (7, 3, {}), (6, 4, streaming), (7, 4, streaming)):
         model = network()
         optimizer = adamw(model)
-        local = LocalUpdates(model, optimizer, 3)
+        local = LocalUpdates(model, optimizer, every, **options)
         train(model, optimizer, range(cut))
         saved = copy.deepcopy([model.state_dict(), optimizer.state_dict(), local.state_dict()])
         train(model, optimizer, range(cut, 11))
         local.synchronize()
         again = network(seed=2)
         resumed = adamw(again)
-        other = LocalUpdates(again, resumed, 3)
+        other = LocalUpdates(again, resumed, every, **options)
         for target, state in zip((again, resumed, other), saved):
             target.load_state_dict(state)
         train(again, resumed, range(cut, 11))
@@ -142,6 +203,14 @@ def case_what_makes_no_sense_is_refused():
     model = network()
     optimizer = adamw(model)
     refused("every=0", model, optimizer, 0)
+    refused("fragments=0", model, optimizer, fragments=0)
+    refused("no whole number for each of 3", model, optimizer, 100, fragments=3)
+    refused("the model has 4 parameters", model, optimizer, fragments=5)
+    refused("delay=-1", model, optimizer, delay=-1)
+    refused("not below the 25 steps", model, optimizer, fragments=4, delay=25)
+    refused("what codec 3lc keeps in a residual", model, optimizer, delay=1)
+    refused("mix=1", model, optimizer, mix=1)
+    refused("mix='half'", model, optimizer, mix="half")
     refused("unknown outer optimizer 'adam'", model, optimizer, outer="adam")
     refused("unknown parameter 'rate'", model, optimizer, outer="sgd:rate=1")
     refused("lr must be a number from", model, optimizer, outer="sgd:lr=0")
@@ -161,8 +230,12 @@ def case_states_that_do_not_fit_are_refused():
     for state in ({}, {**local.state_dict(), "more": 1}):
         with pytest.raises(tersewire.Error, match="not of LocalUpdates"):
             local.load_state_dict(state)
+    fragment = local.state_dict()["fragments"][0]
     with pytest.raises(tersewire.Error, match="another model"):
-        local.load_state_dict({**local.state_dict(), "shared": torch.zeros(3)})
+        local.load_state_dict({**local.state_dict(),
+                               "fragments": [{**fragment, "shared": torch.zeros(3)}]})
+    with pytest.raises(tersewire.Error, match="2 fragments, and there are 1"):
+        local.load_state_dict({**local.state_dict(), "fragments": [fragment, fragment]})
     local.close()
 
 

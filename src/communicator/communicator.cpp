@@ -104,6 +104,75 @@ void check_state_steps(const Job& job) {
   }
 }
 
+// Local updates of which not everything is exchanged at once, or taken at once.
+void check_turns(const Job& job) {
+  if (job.fragments < 1) {
+    fail(ErrorCode::kInvalidArgument, "a model has at least 1 fragment, not {}", job.fragments);
+  }
+  if (job.delay < 0) {
+    fail(ErrorCode::kInvalidArgument, "a delay has at least 0 steps, not {}", job.delay);
+  }
+  if (!(job.share_kept() >= 0 && job.share_kept() < 1)) {
+    fail(ErrorCode::kInvalidArgument,
+         "a mix of {} is not from 0, where workers take the shared model whole, to below 1",
+         job.share_kept());
+  }
+  if (job.fragments == 1 && job.delay == 0 && job.share_kept() == 0) return;
+  if (job.local_updates == 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "fragments, a delay and a mix are of local updates, and this job makes none; give it some "
+         "or leave them out");
+  }
+  if (job.local_updates % job.fragments != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} fragments cannot take turns of equal length in {} local updates; use a number of "
+         "updates that the fragments divide",
+         job.fragments, job.local_updates);
+  }
+  if (job.delay >= job.local_updates / job.fragments) {
+    fail(ErrorCode::kInvalidArgument,
+         "what a fragment has become cannot be taken {} steps after its turn, when the next has "
+         "ended already: a turn has {} ({} local updates, {} fragments); use a shorter delay or "
+         "longer turns",
+         job.delay, job.local_updates / job.fragments, job.local_updates, job.fragments);
+  }
+  if (job.fragments > 1 && job.backup_workers > 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "with {} backup workers one that is overtaken skips whole rounds, and {} fragments take "
+         "turns within them; use 1 fragment, or 0 backup workers",
+         job.backup_workers, job.fragments);
+  }
+  if (job.fragments > 1 && choose_exchange(job).options.scaler_sharing) {
+    fail(ErrorCode::kInvalidArgument,
+         "scaler sharing agrees on all tensors at once, and {} fragments take turns; use 1 "
+         "fragment, or scaler-sharing=off",
+         job.fragments);
+  }
+}
+
+// A fragment without a part would have nothing to take its turn with.
+void check_fragments(const Job& job) {
+  const std::size_t most = most_owners(job);
+  if (static_cast<std::size_t>(job.fragments) <= most) return;
+  fail(ErrorCode::kInvalidArgument,
+       "{} fragments cannot share a model that has no more than {} parts; use at most as many",
+       job.fragments, most);
+}
+
+// What a worker keeps of its own is in its next change: what a residual holds would be sent twice.
+void check_mix(const Job& job) {
+  if (job.share_kept() == 0) return;
+  for (const auto& codecs : {choose_push_codecs(job), choose_pull_codecs(job)}) {
+    for (const auto& codec : codecs) {
+      if (codec->make_encoder(1)->residual().empty()) continue;
+      fail(ErrorCode::kInvalidArgument,
+           "with a mix of {} workers would send again what codec {} keeps in a residual, and the "
+           "model would go too far; use a mix of 0, or a codec without a residual, such as int8",
+           job.share_kept(), codec_name(codec->id()));
+    }
+  }
+}
+
 // When workers exchange.
 void check_clock(const Job& job) {
   if (job.local_steps < 1) {
@@ -115,6 +184,7 @@ void check_clock(const Job& job) {
          "workers cannot make {} local updates; use 1 or more, or 0 to exchange gradients",
          job.local_updates);
   }
+  check_turns(job);
   if (job.local_updates == 0) return;
   if (job.local_steps > 1) {
     fail(ErrorCode::kInvalidArgument,
@@ -138,6 +208,7 @@ void check_job(const Job& job) {
   check_clock(job);
   check_part_values(job);
   count_servers(job);
+  check_fragments(job);
   for (const auto& [name, limit] :
        {std::pair{"deadline", job.deadline}, {"progress limit", job.progress_limit}}) {
     if (limit >= std::chrono::milliseconds(1) && limit <= kLongestWait) continue;
@@ -149,6 +220,7 @@ void check_job(const Job& job) {
   check_state_steps(job);
   check_push_codecs(choose_exchange(job), choose_push_codecs(job));
   choose_pull_codecs(job);
+  check_mix(job);
 }
 
 void check_update(const Job& job, int rank, const Update& update) {

@@ -9,11 +9,17 @@ namespace tersewire {
 namespace {
 
 // Parts that have the same owner go the same way; those that are added up in one have the same
-// codecs.
+// codecs. And what travels together takes its turn together.
 std::vector<std::uint64_t> ways_of(const Placement& placement, const Exchange& exchange) {
-  if (exchange.carries == StateChange::kSums) return ring_ways(placement);
   std::vector<std::uint64_t> ways(placement.parts.size(), 0);
-  std::ranges::copy(placement.owners, ways.begin());
+  if (exchange.carries == StateChange::kSums) {
+    ways = ring_ways(placement);
+  } else {
+    std::ranges::copy(placement.owners, ways.begin());
+  }
+  for (std::size_t part = 0; part < ways.size(); ++part) {
+    ways[part] = ways[part] * placement.fragment_parts.size() + placement.fragment_of[part];
+  }
   return ways;
 }
 
@@ -29,6 +35,9 @@ std::vector<std::shared_ptr<const Codec>> by_part(
 void place_parts(Placement& placement, const Exchange& exchange) {
   PartTable table = cut_parts(placement.job);
   placement.parts = std::move(table.parts);
+  placement.fragment_of = std::move(table.fragments);
+  placement.fragment_parts.resize(static_cast<std::size_t>(placement.job.fragments), 0);
+  for (const std::size_t fragment : placement.fragment_of) ++placement.fragment_parts[fragment];
   for (const Part& part : placement.parts) {
     if (part.begin == 0) placement.first_part.push_back(part.number);
   }

@@ -32,6 +32,14 @@ void check_jobs(const Placement& from, const Placement& to) {
          "the states are of a job with {} local updates, and cannot go on with {}; use as many",
          from.job.local_updates, to.job.local_updates);
   }
+  if (from.job.fragments != to.job.fragments || from.job.delay != to.job.delay ||
+      from.job.keeps_shared_copy() != to.job.keeps_shared_copy()) {
+    fail(ErrorCode::kInvalidArgument,
+         "the states are of a job with {} fragments, a delay of {} and a mix of {}, and cannot go "
+         "on with {}, {} and {}; use the same",
+         from.job.fragments, from.job.delay, from.job.share_kept(), to.job.fragments, to.job.delay,
+         to.job.share_kept());
+  }
   const auto same = [](const TensorInfo& a, const TensorInfo& b) {
     return a.name == b.name && a.shape == b.shape;
   };
@@ -87,7 +95,8 @@ std::vector<NodeState> recut(const Placement& from, std::span<const NodeState> n
     states.push_back({.step = node.step,
                       .pushed = recut(from, node.pushed, to),
                       .pulled = recut(from, node.pulled, to),
-                      .accumulated = recut(from, node.accumulated, to)});
+                      .accumulated = recut(from, node.accumulated, to),
+                      .shared = recut(from, node.shared, to)});
   }
   return states;
 }
@@ -183,7 +192,10 @@ std::vector<NodeState> redistribute(std::span<const NodeState> given, const Job&
   const NodeState nothing = empty_state(*placement, exchanges_in(from, nodes.front()));
   std::vector<NodeState> states(nodes_of(to), nothing);
   const std::span workers = std::span(states).first(static_cast<std::size_t>(to.workers));
-  for (NodeState& worker : workers) worker.step = nodes.front().step;
+  for (NodeState& worker : workers) {
+    worker.step = nodes.front().step;
+    worker.shared = nodes.front().shared;
+  }
   give_to_workers(*old_placement, nodes, workers);
   // All but the root of a tree send sums, and keep what these lose.
   fill_gaps(placement->tree.empty() ? workers : std::span(states).first(states.size() - 1),

@@ -46,12 +46,11 @@ void check_list(const Placement& placement, const List& list) {
   }
 }
 
-void check_accumulated_is_whole(const Placement& placement, const NodeState& state) {
+void check_is_whole(const Placement& placement, const List& list, const std::string& why) {
   for (const Part& part : placement.parts) {
-    if (!state.accumulated[part.number].empty() || part.elems == 0) continue;
-    fail(ErrorCode::kInvalidArgument,
-         "it lacks 'accumulated' of {}, and step {} is within a round of {} local steps",
-         placement.name(part.number), state.step, placement.job.local_steps);
+    if (!list.values[part.number].empty() || part.elems == 0) continue;
+    fail(ErrorCode::kInvalidArgument, "it lacks '{}' of {}, and {}", list.name,
+         placement.name(part.number), why);
   }
 }
 
@@ -81,8 +80,20 @@ void check_state(const Placement& placement, int rank, const NodeState& state) {
         }
         check_list(placement, {state.pushed, "pushed", sends_sums, true});
         check_list(placement, {state.pulled, "pulled", !sends_sums || has_server, true});
-        check_list(placement, {state.accumulated, "accumulated", worker && in_round, false});
-        if (worker && in_round) check_accumulated_is_whole(placement, state);
+        const List accumulated{state.accumulated, "accumulated", worker && in_round, false};
+        check_list(placement, accumulated);
+        if (accumulated.kept) {
+          check_is_whole(placement, accumulated,
+                         fmt::format("step {} is within a round of {} local steps", state.step,
+                                     job.local_steps));
+        }
+        const List shared{state.shared, "shared", worker && job.keeps_shared_copy(), false};
+        check_list(placement, shared);
+        if (shared.kept) {
+          check_is_whole(placement, shared,
+                         "with fragments, a delay or a mix workers' own parameters are others; "
+                         "resume from the states of the same job");
+        }
       });
 }
 

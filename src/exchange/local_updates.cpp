@@ -1,8 +1,8 @@
 #include "local_updates.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
+#include <optional>
 
 #include "rounds.h"
 
@@ -12,8 +12,8 @@ namespace {
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
 struct SharedTensor {
-  std::vector<float> values;            // of the last pull; none before it
-  std::uint64_t pulled_round = kNever;  // as its last step
+  std::vector<float> values;           // as far as they have been pulled; none before that
+  std::uint64_t pulled_step = kNever;  // by the application
   std::uint64_t pushed_step = 0;
 };
 
@@ -22,10 +22,12 @@ class LocalUpdates final : public Rounds {
   LocalUpdates(std::unique_ptr<Communicator> exchange, std::shared_ptr<const Placement> placed,
                Transport& network)
       : Rounds(std::move(exchange), std::move(placed), network),
+        fragments_(placement().fragment_parts.size()),
+        delay_(static_cast<std::uint64_t>(placement().job.delay)),
+        share_kept_(static_cast<float>(placement().job.share_kept())),
         shared_(placement().job.tensors.size()) {}
 
-  // A round is over in it.
-  void resume(const NodeState& state) { go_on_after(state.step); }
+  void resume(const NodeState& state);
 
   void pull(std::size_t tensor, std::span<float> parameters) override;
   void push(std::size_t tensor, std::span<const float> parameters) override;
@@ -33,37 +35,134 @@ class LocalUpdates final : public Rounds {
   NodeState state() override;
 
  private:
-  void take_push(std::size_t tensor, std::span<const float> parameters);
-  void exchange_change(std::size_t tensor, std::span<const float> parameters);
-  void go_back(std::size_t tensor, std::span<float> parameters) const {
-    std::ranges::copy(shared_[tensor].values, parameters.begin());
-  }
+  // Steps from one fragment's turn to the next one's.
+  [[nodiscard]] std::uint64_t steps_a_turn() const { return steps_a_round() / fragments_; }
+  // The fragment whose turn ends with this step, where there is one.
+  [[nodiscard]] std::optional<std::size_t> turn_after(std::uint64_t step) const;
+  // The fragment whose result is taken before this step.
+  [[nodiscard]] std::optional<std::size_t> taken_before(std::uint64_t step) const;
+  [[nodiscard]] bool has(std::size_t tensor, std::optional<std::size_t> fragment) const;
+  template <typename Task>
+  void for_parts(std::size_t tensor, std::size_t fragment, const Task& task) const;
 
+  void take_push(std::size_t tensor, std::span<const float> parameters);
+  void exchange_change(std::size_t tensor, std::size_t fragment, std::span<const float> parameters);
+  void exchange_rest(std::size_t tensor, std::span<const float> parameters);
+  void take_shared(std::size_t tensor, std::size_t fragment, std::span<float> parameters) const;
+  void take_what_is_pending(std::size_t tensor, std::span<float> parameters);
+  // What ends the job for want of others says what that costs.
+  template <typename Task>
+  void with_others(const Task& task) const;
+
+  std::size_t fragments_;
+  std::uint64_t delay_;
+  float share_kept_;
+  std::uint64_t resumed_after_ = 0;
   std::vector<SharedTensor> shared_;
   std::vector<float> change_;  // shared by all tensors: one is worked on at a time
 };
 
-// What this worker has learned since the last pull has been pushed. So it goes back there, where
-// the others are, and from there takes what all have learned.
+// A round is over in it.
+void LocalUpdates::resume(const NodeState& state) {
+  go_on_after(state.step);
+  resumed_after_ = state.step;
+  for (SharedTensor& tensor : shared_) tensor.pushed_step = state.step;
+  if (!placement().job.keeps_shared_copy()) return;
+  for (std::size_t i = 0; i < shared_.size(); ++i) {
+    shared_[i].values.resize(placement().job.tensors[i].elems());
+  }
+  for (const Part& part : placement().parts) {
+    std::ranges::copy(state.shared[part.number], shared_[part.tensor].values.begin() +
+                                                     static_cast<std::ptrdiff_t>(part.begin));
+  }
+}
+
+std::optional<std::size_t> LocalUpdates::turn_after(std::uint64_t step) const {
+  if (step == 0 || step % steps_a_turn() != 0) return {};
+  return (step / steps_a_turn() - 1) % fragments_;
+}
+
+// What is taken before the step that a state was saved in is in that.
+std::optional<std::size_t> LocalUpdates::taken_before(std::uint64_t step) const {
+  if (step <= delay_ || step == resumed_after_ + 1) return {};
+  return turn_after(step - 1 - delay_);
+}
+
+template <typename Task>
+void LocalUpdates::for_parts(std::size_t tensor, std::size_t fragment, const Task& task) const {
+  for (std::size_t i = placement().first_part[tensor]; i < placement().first_part[tensor + 1];
+       ++i) {
+    if (placement().fragment_of[i] == fragment) task(placement().parts[i]);
+  }
+}
+
+bool LocalUpdates::has(std::size_t tensor, std::optional<std::size_t> fragment) const {
+  bool found = false;
+  if (fragment) for_parts(tensor, *fragment, [&](const Part&) { found = true; });
+  return found;
+}
+
+template <typename Task>
+void LocalUpdates::with_others(const Task& task) const {
+  try {
+    task();
+  } catch (const Error& error) {
+    const ErrorCode code = error.code();
+    if (code != ErrorCode::kAborted && code != ErrorCode::kUnavailable &&
+        code != ErrorCode::kDeadlineExceeded) {
+      throw;
+    }
+    // Of each fragment the last turn whose result all workers have.
+    const std::uint64_t ended = step() > 1 + delay_ ? (step() - 2 - delay_) / steps_a_turn() : 0;
+    const std::uint64_t turns = ended >= fragments_ ? ended - fragments_ + 1 : 0;
+    fail(code,
+         "{}; the model that workers share holds what they learned up to step {}, and no more than "
+         "a round after it is lost",
+         error.what(), turns * steps_a_turn());
+  }
+}
+
 void LocalUpdates::pull(std::size_t tensor, std::span<float> parameters) {
   guarded([&] { check_values(placement().job, tensor, parameters.size()); });
   SharedTensor& shared = shared_[tensor];
-  if (shared.pulled_round == last_of_round()) return;
-  go_back(tensor, parameters);
-  exchange().pull(tensor, parameters);
-  shared.values.assign(parameters.begin(), parameters.end());
-  shared.pulled_round = last_of_round();
+  if (shared.pulled_step == step()) return;
+  const bool first = shared.pulled_step == kNever;
+  if (first && shared.values.empty()) shared.values.assign(parameters.begin(), parameters.end());
+  const auto fragment = taken_before(step());
+  if (first || has(tensor, fragment)) {
+    with_others([&] { exchange().pull(tensor, shared.values); });
+  }
+  if (fragment) take_shared(tensor, *fragment, parameters);
+  shared.pulled_step = step();
+}
+
+// What this worker has learned since the last pull has been pushed. So it goes where the others
+// are; of what it has learned meanwhile it keeps its share.
+void LocalUpdates::take_shared(std::size_t tensor, std::size_t fragment,
+                               std::span<float> parameters) const {
+  const DefaultFloatMode mode;
+  for_parts(tensor, fragment, [&](const Part& part) {
+    const auto own = parameters.subspan(part.begin, part.elems);
+    const auto shared = std::span(shared_[tensor].values).subspan(part.begin, part.elems);
+    if (share_kept_ == 0) {
+      std::ranges::copy(shared, own.begin());
+      return;
+    }
+    std::ranges::transform(own, shared, own.begin(), [this](float mine, float ours) {
+      return share_kept_ * mine + (1 - share_kept_) * ours;
+    });
+  });
 }
 
 void LocalUpdates::push(std::size_t tensor, std::span<const float> parameters) {
   guarded([&] { take_push(tensor, parameters); });
-  if (step() == last_of_round()) exchange_change(tensor, parameters);
+  if (const auto fragment = turn_after(step())) exchange_change(tensor, *fragment, parameters);
 }
 
 void LocalUpdates::take_push(std::size_t tensor, std::span<const float> parameters) {
   check_values(placement().job, tensor, parameters.size());
   SharedTensor& shared = shared_[tensor];
-  if (shared.pulled_round != last_of_round() || shared.pushed_step == step()) {
+  if (shared.pulled_step != step() || shared.pushed_step == step()) {
     fail(ErrorCode::kFailedPrecondition,
          "tensor '{}' must be pulled and then pushed once in every step",
          placement().job.tensors[tensor].name);
@@ -71,17 +170,24 @@ void LocalUpdates::take_push(std::size_t tensor, std::span<const float> paramete
   shared.pushed_step = step();
 }
 
-void LocalUpdates::exchange_change(std::size_t tensor, std::span<const float> parameters) {
+void LocalUpdates::exchange_change(std::size_t tensor, std::size_t fragment,
+                                   std::span<const float> parameters) {
+  if (!has(tensor, fragment)) return;
   const DefaultFloatMode mode;
   change_.resize(parameters.size());
-  std::ranges::transform(shared_[tensor].values, parameters, change_.begin(), std::minus<>());
-  exchange().push(tensor, change_);
+  for_parts(tensor, fragment, [&](const Part& part) {
+    const std::vector<float>& shared = shared_[tensor].values;
+    for (std::size_t i = part.begin; i < part.begin + part.elems; ++i) {
+      change_[i] = shared[i] - parameters[i];
+    }
+  });
+  with_others([&] { exchange().push(tensor, change_); });
 }
 
 NodeState LocalUpdates::state() {
   for (std::size_t i = 0; i < shared_.size(); ++i) {
     const SharedTensor& shared = shared_[i];
-    if (step() > 0 && steps_before() == 0 && shared.pulled_round == last_of_round() &&
+    if (step() > 0 && steps_before() == 0 && shared.pulled_step == step() &&
         shared.pushed_step < step()) {
       continue;
     }
@@ -91,18 +197,45 @@ NodeState LocalUpdates::state() {
          "has been pushed",
          placement().job.tensors[i].name, steps_a_round());
   }
-  return exchange().state();
+  // With a delay the last fragment's result is still to be waited for, and to be taken later.
+  for (std::size_t i = 0; i < shared_.size(); ++i) {
+    with_others([&] { exchange().pull(i, shared_[i].values); });
+  }
+  NodeState state = exchange().state();
+  if (!placement().job.keeps_shared_copy()) return state;
+  for (const Part& part : placement().parts) {
+    const auto values = std::span(shared_[part.tensor].values).subspan(part.begin, part.elems);
+    state.shared[part.number].assign(values.begin(), values.end());
+  }
+  return state;
 }
 
-// What was learned since the last exchange is exchanged too.
+// What was learned since the last exchange is exchanged too, of what has not had its turn in this
+// round.
 void LocalUpdates::finish(std::span<const std::span<float>> parameters) {
   const std::size_t tensors = std::min(shared_.size(), parameters.size());
   for (std::size_t i = tensors; i-- > 0;) {
     guarded([&] { check_values(placement().job, i, parameters[i].size()); });
-    if (shared_[i].pushed_step % steps_a_round() != 0) exchange_change(i, parameters[i]);
-    go_back(i, parameters[i]);
+    const std::uint64_t of_round = shared_[i].pushed_step % steps_a_round();
+    if (of_round != 0) {
+      take_what_is_pending(i, parameters[i]);
+      for (std::size_t turn = of_round / steps_a_turn(); turn < fragments_; ++turn) {
+        exchange_change(i, turn, parameters[i]);
+      }
+    }
+    std::ranges::copy(shared_[i].values, parameters[i].begin());
   }
-  exchange().finish(parameters);
+  with_others([&] { exchange().finish(parameters); });
+}
+
+// The result of the last turn, before its time has come.
+void LocalUpdates::take_what_is_pending(std::size_t tensor, std::span<float> parameters) {
+  const SharedTensor& shared = shared_[tensor];
+  const std::uint64_t turn = shared.pushed_step / steps_a_turn() * steps_a_turn();
+  const auto fragment = turn_after(turn);
+  if (!has(tensor, fragment) || turn + delay_ < shared.pulled_step) return;
+  with_others([&] { exchange().pull(tensor, shared_[tensor].values); });
+  take_shared(tensor, *fragment, parameters);
 }
 
 }  // namespace

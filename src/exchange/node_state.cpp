@@ -78,7 +78,8 @@ NodeState empty_state(const Placement& placement, std::uint64_t exchanges) {
   return {.step = exchanges * placement.job.steps_a_round(),
           .pushed = nothing,
           .pulled = nothing,
-          .accumulated = nothing};
+          .accumulated = nothing,
+          .shared = nothing};
 }
 
 }  // namespace tersewire

@@ -35,12 +35,13 @@ struct ComesLater {
 
 using Runs = std::priority_queue<Run, std::vector<Run>, ComesLater>;
 
-// A server by what it holds; the least first, of equals the lowest number.
+// A share of the model, which a server has or one of its fragments, by what it holds; the least
+// first, of equals the lowest number.
 using Load = std::pair<std::uint64_t, std::size_t>;
 
 struct PlacedRun {
   Part part;
-  std::size_t server;
+  std::size_t share;
 };
 
 std::vector<Run> runs_of(const Job& job) {
@@ -65,29 +66,28 @@ std::size_t taken_of(std::size_t elems, std::size_t room) {
   return taken + kLeastCut > elems ? elems : taken;
 }
 
-std::vector<PlacedRun> spread(const Job& job, std::size_t servers) {
+std::vector<PlacedRun> spread(const Job& job, std::size_t shares) {
   std::uint64_t total = 0;
   Runs runs;
   for (const Run& run : runs_of(job)) {
     total += run.elems;
     runs.push(run);
   }
-  const std::uint64_t share = (total + servers - 1) / servers;
+  const std::uint64_t even = (total + shares - 1) / shares;
   std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
-  for (std::size_t server = 0; server < servers; ++server) loads.emplace(0, server);
+  for (std::size_t share = 0; share < shares; ++share) loads.emplace(0, share);
   std::vector<PlacedRun> placed;
   while (!runs.empty()) {
     const Run run = runs.top();
     runs.pop();
-    const auto [held, server] = loads.top();
+    const auto [held, share] = loads.top();
     loads.pop();
-    const bool fits = !run.may_cut || held + run.elems <= share + share / kSlack;
-    const std::size_t taken =
-        fits ? run.elems : taken_of(run.elems, share > held ? share - held : 0);
+    const bool fits = !run.may_cut || held + run.elems <= even + even / kSlack;
+    const std::size_t taken = fits ? run.elems : taken_of(run.elems, even > held ? even - held : 0);
     placed.push_back(
         {.part = {.number = 0, .tensor = run.tensor, .begin = run.begin, .elems = taken},
-         .server = server});
-    loads.emplace(held + taken, server);
+         .share = share});
+    loads.emplace(held + taken, share);
     if (taken == run.elems) continue;
     runs.push({.may_cut = true,
                .elems = run.elems - taken,
@@ -109,14 +109,16 @@ std::size_t most_owners(const Job& job) {
 }
 
 PartTable cut_tensors(const Job& job, std::size_t servers) {
-  std::vector<PlacedRun> placed = spread(job, std::max<std::size_t>(servers, 1));
+  const auto fragments = static_cast<std::size_t>(job.fragments);
+  std::vector<PlacedRun> placed = spread(job, std::max<std::size_t>(servers, 1) * fragments);
   std::ranges::sort(
       placed, {}, [](const PlacedRun& run) { return std::pair(run.part.tensor, run.part.begin); });
   PartTable table;
   for (PlacedRun& run : placed) {
     run.part.number = table.parts.size();
     table.parts.push_back(run.part);
-    if (servers > 0) table.servers.push_back(run.server);
+    if (servers > 0) table.servers.push_back(run.share % servers);
+    table.fragments.push_back(run.share / std::max<std::size_t>(servers, 1));
   }
   return table;
 }

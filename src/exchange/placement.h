@@ -30,11 +30,12 @@ struct ExchangeOptions {
   RingTop top = RingTop::kRing;       // ring
 };
 
-// A job's parts, and the server of each as its place among the servers; none where the job has no
-// servers to spread them over.
+// A job's parts, the server of each as its place among the servers (none where the job has no
+// servers to spread them over), and which of Job::fragments it is in.
 struct PartTable {
   std::vector<Part> parts;  // by number
   std::vector<std::size_t> servers;
+  std::vector<std::size_t> fragments;
 };
 
 // A job with everything chosen that its texts leave open; the same on every node.
@@ -52,7 +53,10 @@ struct Placement {
   std::vector<std::vector<std::size_t>> buckets;
   std::vector<std::size_t> bucket_of;  // by part
   std::size_t bucket_bytes = 0;        // Job::bucket_bytes, or what stands for it
-  std::size_t longest_message = 0;     // most_message_bytes(), which goes through all parts
+  // By part, which of Job::fragments it is in, and how many parts each of these has.
+  std::vector<std::size_t> fragment_of;
+  std::vector<std::size_t> fragment_parts;
+  std::size_t longest_message = 0;  // most_message_bytes(), which goes through all parts
 
   [[nodiscard]] std::size_t parts_of(std::size_t tensor) const {
     return first_part[tensor + 1] - first_part[tensor];
@@ -91,7 +95,9 @@ std::size_t most_owners(const Job& job);
 
 // Cuts tensors into parts of Job::part_values at most, and spreads these over so many servers: each
 // from the largest on goes to the server that holds least, and is cut where that would hold more
-// than its share. With 0 servers parts are cut alone. Every node comes to the same answer.
+// than its share. With 0 servers parts are cut alone. Each fragment of a server is as a server of
+// its own, so that no link carries more in one turn than in another. Every node comes to the same
+// answer.
 PartTable cut_tensors(const Job& job, std::size_t servers);
 
 // Parts, from the last on, in buckets of so many bytes or a part more (the last of a key may be

@@ -1,6 +1,7 @@
 #include "worker.h"
 
 #include <cmath>
+#include <ranges>
 
 namespace tersewire {
 namespace {
@@ -84,31 +85,42 @@ void Worker::pull(std::size_t tensor, std::span<float> parameters) {
       fail(ErrorCode::kFailedPrecondition, "begin a step before tensor number {} is pulled",
            tensor);
     bring_to(tensor, step_ - 1, parameters);
-    if (is_checked_before(step_)) sum_up(tensor, step_, parameters);
+    const std::uint64_t next = next_change(tensor);
+    if (is_checked_before(next)) sum_up(tensor, next, parameters);
   });
 }
 
 void Worker::push(std::size_t tensor, std::span<const float> gradient) {
   guarded([&] {
     check_values(job(), tensor, gradient.size());
-    const std::size_t first = placement_->first_part[tensor];
-    if (progress_[first].pushed_step == step_ || progress_[first].applied_step + 1 != step_) {
+    const auto fragment = turn_of(tensor);
+    if (!fragment) {
       fail(ErrorCode::kFailedPrecondition,
            "tensor '{}' must be pulled and then pushed once in every step",
            job().tensors[tensor].name);
     }
-    if (under_way_.step != step_) {
-      const TimePoint now = std::chrono::steady_clock::now();
-      under_way_ = {.step = step_, .began = now, .last_arrival = now, .applied = 0};
-    }
+    note_began(*fragment);
     // From the last on, as the backward pass comes to tensors, and as buckets are made.
-    for (std::size_t part = placement_->first_part[tensor + 1]; part-- > first;) {
+    for (std::size_t part = placement_->first_part[tensor + 1];
+         part-- > placement_->first_part[tensor];) {
+      if (placement_->fragment_of[part] != *fragment) continue;
       wait_for_room();
       take_gradient(part, gradient.subspan(parts()[part].begin, parts()[part].elems));
       progress_[part].pushed_step = step_;
       keep_what_has_arrived();
     }
   });
+}
+
+std::optional<std::size_t> Worker::turn_of(std::size_t tensor) const {
+  std::optional<std::size_t> turn;
+  for (std::size_t part = placement_->first_part[tensor]; part < placement_->first_part[tensor + 1];
+       ++part) {
+    if (pushed_step(part) == step_ || applied_step(part) + 1 != step_) continue;
+    turn =
+        std::min(turn.value_or(placement_->fragment_parts.size()), placement_->fragment_of[part]);
+  }
+  return turn;
 }
 
 void Worker::mean(std::size_t tensor, std::span<float> mean) {
@@ -121,10 +133,11 @@ void Worker::mean(std::size_t tensor, std::span<float> mean) {
            "tensor '{}' has no mean to be taken in step {}; push it first, and take its mean once",
            job().tensors[tensor].name, step_);
     }
-    wait_for_change(tensor, "the mean of ");
-    for (std::size_t part = first; part < placement_->first_part[tensor + 1]; ++part) {
+    const std::size_t end = placement_->first_part[tensor + 1];
+    for (std::size_t part = first; part < end; ++part) wait_for_change(part, "the mean of ");
+    for (std::size_t part = first; part < end; ++part) {
       take_mean(part, mean.subspan(parts()[part].begin, parts()[part].elems));
-      note_applied(++progress_[part].applied_step);
+      note_applied(part);
     }
     keep_what_has_arrived();
   });
@@ -267,28 +280,55 @@ void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> p
   if (applied_step(first) == step_before_first_) {
     for (std::size_t part = first; part < end; ++part) see_initial(part, of_part(part));
   }
-  // All parts of a step or none, so that a tensor always holds those of one step.
-  while (applied_step(first) < step) {
-    wait_for_change(tensor, "the delta of ");
-    for (std::size_t part = first; part < end; ++part) {
+  // What comes of a fragment's turn need not wait for those of the others.
+  const auto is_behind = [&](std::size_t part) {
+    const std::uint64_t due = job().fragments > 1 ? std::max(step, pushed_step(part)) : step;
+    return applied_step(part) < due;
+  };
+  // All parts of a step or none, so that a tensor always holds those of one step of a fragment.
+  const auto range = std::views::iota(first, end);
+  while (std::ranges::any_of(range, is_behind)) {
+    for (const std::size_t part : range) {
+      if (is_behind(part)) wait_for_change(part, "the delta of ");
+    }
+    for (const std::size_t part : range) {
+      if (!is_behind(part)) continue;
       apply_change(part, of_part(part));
-      note_applied(++progress_[part].applied_step);
+      note_applied(part);
     }
     keep_what_has_arrived();
   }
 }
 
-void Worker::wait_for_change(std::size_t tensor, const char* what) {
+// The first step that is not in all of the tensor's parts.
+std::uint64_t Worker::next_change(std::size_t tensor) const {
+  std::uint64_t applied = applied_step(placement_->first_part[tensor]);
   for (std::size_t part = placement_->first_part[tensor]; part < placement_->first_part[tensor + 1];
        ++part) {
-    while (!change_is_here(part)) {
-      wait_for(what + name(part), [&](int rank) { return needs(part, rank); });
-    }
+    applied = std::min(applied, applied_step(part));
+  }
+  return applied + 1;
+}
+
+void Worker::wait_for_change(std::size_t part, const char* what) {
+  while (!change_is_here(part)) {
+    wait_for(what + name(part), [&](int rank) { return needs(part, rank); });
   }
 }
 
-void Worker::note_applied(std::uint64_t step) {
-  if (step != under_way_.step || ++under_way_.applied < progress_.size()) return;
+void Worker::note_began(std::size_t fragment) {
+  if (under_way_.step == step_ && under_way_.fragment == fragment) return;
+  const TimePoint now = std::chrono::steady_clock::now();
+  under_way_ = {
+      .step = step_, .fragment = fragment, .began = now, .last_arrival = now, .applied = 0};
+}
+
+// That the next change of this part has been.
+void Worker::note_applied(std::size_t part) {
+  const std::uint64_t step = ++progress_[part].applied_step;
+  const std::size_t fragment = placement_->fragment_of[part];
+  if (step != under_way_.step || fragment != under_way_.fragment) return;
+  if (++under_way_.applied < placement_->fragment_parts[fragment]) return;
   const std::chrono::duration<double> lasted = under_way_.last_arrival - under_way_.began;
   counters_.exchange_seconds += std::max(lasted.count(), 0.0);
 }

@@ -156,9 +156,10 @@ class Worker : public Communicator {
     MessageWriter writer{MessageHeader{}};
     std::size_t frames = 0;
   };
-  // The exchange of the step that was pushed last.
+  // The exchange of the step that was pushed last, or of its last turn.
   struct UnderWay {
     std::uint64_t step = 0;
+    std::size_t fragment = 0;
     TimePoint began;
     TimePoint last_arrival;
     std::size_t applied = 0;  // parts
@@ -176,11 +177,15 @@ class Worker : public Communicator {
     return ending_the_job_on_failure(transport_, fmt::format("{}, step {}", me_, step_),
                                      std::forward<Task>(task));
   }
-  void wait_for_change(std::size_t tensor, const char* what);
+  // The fragment of this tensor whose turn in this step comes next; none where all had theirs.
+  [[nodiscard]] std::optional<std::size_t> turn_of(std::size_t tensor) const;
+  void note_began(std::size_t fragment);
+  void wait_for_change(std::size_t part, const char* what);
+  [[nodiscard]] std::uint64_t next_change(std::size_t tensor) const;
   // Whether the means of the step begun have been taken, of all tensors.
   [[nodiscard]] bool has_taken_means() const;
   void bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters);
-  void note_applied(std::uint64_t step);
+  void note_applied(std::size_t part);
   [[nodiscard]] std::size_t window_bytes() const;
   // Whether the change that a push led to has arrived.
   [[nodiscard]] bool is_answered(const Pushed& bucket) const;

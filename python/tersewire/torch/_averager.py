@@ -102,12 +102,20 @@ class GradientAverager:
         skipped    in how many steps so far gradients were thrown away: where ranks differ, Error
                    says which skipped a step that others take
         """
+        self._end_average(self._begin_average(gradients, skipped))
+
+    def _begin_average(self, gradients: torch.Tensor, skipped: int = 0) -> "Tuple[float, Bucket]":
+        """The first half of average(), which waits for nobody: what _end_average() takes."""
         begin = time.perf_counter()
         self._check_open()
         self._worker.begin_step()
         self._worker.say_skipped(skipped)
         bucket = Bucket(gradients, self._stretches(range(len(self._infos))), self._scale())
         bucket.push(self._worker)
+        return begin, bucket
+
+    def _end_average(self, begun: "Tuple[float, Bucket]") -> None:
+        begin, bucket = begun
         bucket.mean(self._worker)
         self._count(begin, bucket)
         self._end_step()
