@@ -111,9 +111,9 @@ class PredictTest(Case):
         self.assertGreaterEqual(len(steps), 17)
         self.assertRegex(lines[-1], r"^Take [a-z-]+(, colocated)?/\S+: .* in place of .*/fp32, "
                          r"[\d.]+ times as fast\. Above [\d.]+ [MG]bit/s nothing is worth it")  # fmt: skip
-        # Nor is a codec that diverged what to take.
-        self.assertRegex(text, r"topk .* diverged\n")
-        self.assertNotRegex(lines[-1], "topk|dryden|local-selection|signsgd|mqe1bit")
+        # Nor is a codec that lost much of a training what to take, small as its messages are.
+        self.assertRegex(text, r"local-selection .* 29\.2\n")
+        self.assertNotRegex(lines[-1], "dryden|local-selection")
 
     def test_where_nothing_is_worth_it(self):
         text = self.output("predict", *JOB, "--link", "100gbit")

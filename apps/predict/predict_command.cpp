@@ -83,8 +83,7 @@ std::vector<Prediction> shown_rows(const PredictionPlan& plan, std::vector<Predi
 }
 
 std::string points_text(const std::string& codec) {
-  const double points = measured_codec(codec).points_lost;
-  return std::isinf(points) ? "diverged" : fmt::format("{:.1f}", points);
+  return fmt::format("{:.1f}", measured_codec(codec).points_lost);
 }
 
 std::string table_text(const std::vector<Prediction>& rows) {

@@ -40,8 +40,7 @@ std::vector<std::string_view> exchange_names();
 struct MeasuredCodec {
   std::string_view codec;  // its text
   CodecCost cost;
-  // The most points of test accuracy that it ended below fp32 in four short trainings; infinite
-  // where one of them diverged.
+  // The most points of test accuracy that it ended below fp32 in four short trainings.
   double points_lost = 0;
 };
 
