@@ -1,5 +1,6 @@
 // Local updates of which fragments take turns, and whose results are taken later.
 #include <cmath>
+#include <future>
 
 #include "../src/communicator/place_job.h"
 #include "exchange_test_support.h"
@@ -262,10 +263,13 @@ TEST(Streaming, WhatWasLostIsNoMoreThanARound) {
     const Job job = streaming_job("all-gather", 2, 4, fragments);
     const auto ends = make_in_process_network(2);
     std::string sentence;
+    std::promise<void> as_far;
     std::thread survivor([&] {
       Model replica = zeros(job);
       const auto worker = make_communicator(job, *ends[0], averaging(kRate));
       try {
+        for (int step = 1; step <= 9; ++step) take_step(job, 0, *worker, replica);
+        as_far.set_value();
         for (;;) take_step(job, 0, *worker, replica);
       } catch (const Error& error) {
         sentence = error.what();
@@ -275,6 +279,7 @@ TEST(Streaming, WhatWasLostIsNoMoreThanARound) {
       Model replica = zeros(job);
       const auto worker = make_communicator(job, *ends[1], averaging(kRate));
       for (int step = 1; step <= 9; ++step) take_step(job, 1, *worker, replica);
+      as_far.get_future().wait();
     }
     survivor.join();
     // Of two fragments the second had its turn after step 8, and the first after step 6.
