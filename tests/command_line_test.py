@@ -951,6 +951,42 @@ class Train(CommandLineTest):
         self.assertNotEqual(whole["parameters_checksum"], summary["parameters_checksum"])
         self.assert_refused(self.train("none", *turns), 2, "codec 3lc keeps in a residual")
 
+    def test_a_dry_run_changes_nothing_and_says_what_codecs_would_save(self):
+        job = ["--model", "mlp", "--workers", "2", "--batch", "8"]
+        twelve = ["train", *job, "--steps", "12", "--json"]
+        plain = json.loads(run(*twelve, "--codec", "fp32", "--out", self.path("plain")).stdout)
+        dry = run(*twelve, "--dry", "3lc,adacomp:bin=50,lead=1,int8", "--link", "20mbit,5ms", "--out",
+                  self.path("dry"))
+        summary = json.loads(dry.stdout)
+        self.assertEqual(summary["parameters_checksum"], plain["parameters_checksum"])
+        self.assertEqual(summary["push_bytes"], plain["push_bytes"])
+        found = json.loads(self.read("dry/dry.json"))
+        self.assertEqual((found["rate_bits_per_second"], found["latency_seconds"]), (2e7, 0.005))
+        codecs = {row["codec"]: row for row in found["codecs"]}
+        self.assertEqual(list(codecs), ["3lc", "adacomp:bin=50,lead=1", "int8"])
+        self.assertTrue(0.5 < codecs["3lc"]["bits_per_value"] < 2, codecs)
+        self.assertTrue(8 <= codecs["int8"]["bits_per_value"] < 9, codecs)
+        self.assertTrue(0 < codecs["int8"]["error"] < 0.1 < codecs["3lc"]["error"], codecs)
+        self.assertEqual(len(found["tensors"]), 3 * len({row["tensor"] for row in found["tensors"]}))
+        self.assertTrue(all(row["looks"] >= 1 for row in found["tensors"]), found)
+        # Unless a codec is asked for, the run sends fp32.
+        shown = run("train", *job, "--steps", "6", "--dry", "3lc", "--out", self.path("shown"))
+        self.assertEqual(json.loads(self.read("shown/config.json"))["push_codec"], "fp32")
+        self.assertRegex(shown.stdout.decode(), r"(?s)Dry run, [\d.]+ % of the time:\ncodec .*\n3lc .*"
+                         r"With parameter-server at 100mbit: (Take|Nothing)")
+        few = run("train", *job, "--steps", "1", "--dry", "3lc", "--out", self.path("few"))
+        self.assertRegex(few.stdout, rb"Tensor \S+ was not looked at: take \d+ steps or more\.")
+        weights = run("train", *job, "--dry", "3lc", "--exchange", "weight-average", "--out",
+                      self.path("none"))
+        self.assert_refused(weights, 2, "a dry run looks at gradients")
+        for arguments, word in [
+            (["--dry", "3lc,nope"], "unknown codec 'nope'"),
+            (["--dry", "3lc", "--local-updates", "5"], "a dry run looks at gradients"),
+            (["--dry", "3lc", "--link", "fast"], "'fast' is not a rate"),
+        ]:
+            with self.subTest(arguments=arguments):
+                self.assert_refused(self.train("none", *arguments), 2, word)
+
     def test_the_moving_average_is_what_was_tested(self):
         result = run("train", *self.JOB, "--steps", "12", "--ema", "0.9", "--out", self.path("run"))
         self.assertIn(b"moving average of the parameters (decay 0.9)", result.stdout)

@@ -48,10 +48,11 @@ TEST(Settings, HaveKeysOfTheirOwnAndSayWhatTheyAre) {
 TEST(Settings, WhatAResumedRunMayChangeIsWhatItsResultDoesNotRestOn) {
   EXPECT_EQ(keys_where([](const Setting& s) { return s.scope != SettingScope::kRun; }),
             (Keys{"workers", "servers", "transport", "deadline", "progress-limit", "data",
-                  "checkpoint-steps", "observe-steps", "keep-going", "threads"}));
+                  "checkpoint-steps", "observe-steps", "keep-going", "threads", "dry"}));
   // Nodes may differ in these alone.
-  EXPECT_EQ(keys_where([](const Setting& s) { return s.scope == SettingScope::kNode; }),
-            (Keys{"transport", "deadline", "progress-limit", "data", "observe-steps", "threads"}));
+  EXPECT_EQ(
+      keys_where([](const Setting& s) { return s.scope == SettingScope::kNode; }),
+      (Keys{"transport", "deadline", "progress-limit", "data", "observe-steps", "threads", "dry"}));
 }
 
 TEST(Settings, OfATaskAreThoseWithoutWhichAccuraciesDoNotCompare) {

@@ -51,6 +51,7 @@ SEES = {
     "apps/predict": ["include/tersewire", "apps/cli", "apps/files", "apps/bench", "apps/report"],
     "apps/train": [
         "include/tersewire", "trainer", "apps/cli", "apps/files", "apps/data", "apps/run",
+        "apps/predict",
     ],
     "apps/compare": [
         "include/tersewire", "trainer", "apps/cli", "apps/files", "apps/bench", "apps/run",

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tersewire/codec.h"
+#include "tersewire/dry_run.h"
 #include "tersewire/error.h"
 #include "tersewire/transports.h"
 #include "trainer/local_nodes.h"
@@ -75,6 +76,10 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   if (config.job.policy == "auto" && keeps_residual(config.job.push_codec)) ++of_worker;
   if (config.job.local_updates > 0) of_worker += 1 + copies_of_descent(workers_config(config));
   std::uint64_t copies = 0;
+  if (!config.dry.empty()) {
+    copies +=
+        static_cast<std::uint64_t>(std::ranges::count_if(codec_list(config.dry), keeps_residual));
+  }
   if (workers_own_model(job)) {
     // A step of an optimizer takes memory for a while, which the worker's thread then keeps.
     of_worker += 1 + copies_of_descent(owners_config(config));

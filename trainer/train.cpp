@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "tersewire/error.h"
+#include "tersewire/policy.h"
 #include "tersewire/transports.h"
 #include "trainer/descent.h"
 #include "trainer/local_nodes.h"
@@ -47,6 +48,19 @@ void check_fit(const TrainConfig& config, const DataSplits& data) {
   }
 }
 
+void check_dry_run(const TrainConfig& config) {
+  if (config.dry.empty()) return;
+  const Job job = job_of(config);
+  if (job.local_updates > 0 || job.exchange.starts_with("weight-average")) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a dry run looks at gradients, and this job would send other things; leave out "
+                "local updates, and use another exchange than weight-average");
+  }
+  for (const std::string& codec : codec_list(config.dry)) {
+    choose_codecs(job.policy, codec, job.tensors);
+  }
+}
+
 }  // namespace
 
 std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t workers,
@@ -79,6 +93,7 @@ void check(const TrainConfig& config, const DataSplits& data) {
   server_nodes(config);
   check_descent(config);
   check_fit(config, data);
+  check_dry_run(config);
   // The last worker's shard is the smallest.
   const auto workers = static_cast<std::size_t>(config.job.workers);
   BatchSampler(data.train->size(), workers, workers - 1, config.batch, config.job.seed);

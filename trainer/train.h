@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tersewire/communicator.h"
+#include "tersewire/dry_run.h"
 #include "tersewire/transport.h"
 #include "trainer/checkpoint.h"
 #include "trainer/data/samples.h"
@@ -48,6 +49,8 @@ struct TrainHooks {
   // Called by worker 0's thread in the first step and then in each that comes observe_steps later.
   // Observing changes nothing that the job computes.
   std::function<void(const Observation&)> on_observation = {};
+  // With TrainConfig::dry, called by worker 0's thread after its last step.
+  std::function<void(const DryRun&)> on_dry_run = {};
   // Called for each node here after every checkpoint_steps steps, and where there are such after
   // the last of a run that `stop` ends (but for weight-average), by a thread of its own while the
   // job goes on; for one node at a time, in order, so that a node waits where its last call has not

@@ -57,6 +57,9 @@ struct TrainConfig {
   // The decay of the exponential moving average of the parameters that is tested; 0: the
   // parameters themselves are.
   double ema = 0;
+  // Codecs that gradients go through beside the training (DryRun), as codec_list() takes them; none
+  // where it is empty.
+  std::string dry;
   std::uint64_t observe_steps = 0;  // steps between observations; 0: none
   bool keep_going = false;          // on with a loss that is not finite
 };
@@ -225,11 +228,12 @@ void visit_settings(Config& config, const Visit& visit) {
                 .least = 1,
                 .most = 1 << 20},
         job.fragments);
-  visit(Setting{.key = "delay",
-                .help = "Steps that workers of --local-updates go on by themselves before they take "
-                        "what came of an exchange, which hides behind them",
-                .most = 1 << 20},
-        job.delay);
+  visit(
+      Setting{.key = "delay",
+              .help = "Steps that workers of --local-updates go on by themselves before they take "
+                      "what came of an exchange, which hides behind them",
+              .most = 1 << 20},
+      job.delay);
   visit(Setting{.key = "mix",
                 .help = "Share of its own values that a worker keeps when it takes the shared ones "
                         "[0; with --delay 0.5]"},
@@ -242,6 +246,14 @@ void visit_settings(Config& config, const Visit& visit) {
                 .help = "Rules CONDITION:CODEC; ... that override the codecs, or auto, small, "
                         "light, 3lc-paper, terngrad-paper, adacomp-paper"},
         job.policy);
+  visit(Setting{.key = "dry",
+                .help = "Codecs, as 3lc,adacomp:bin=500, that one worker's gradients go through as "
+                        "well, in 3 % of the time: what each would save and lose; the run itself "
+                        "sends fp32 unless --codec is given (docs/predict.md)",
+                .role = kNeither,
+                .scope = kNode,
+                .shows_default = false},
+        config.dry);
   visit(Setting{.key = "transport",
                 .help = "What carries the bytes: in-process (threads; in-process:rate=100mbit "
                         "models their links), or mpi (processes that mpirun starts)",

@@ -101,6 +101,9 @@ TrainWorker::TrainWorker(const TrainConfig& config, const Job& job, Transport& t
       add_server_(std::move(add_server)),
       resume_(resume) {
   if (job.local_updates > 0) local_.emplace(workers_config(config), *network_, parts_);
+  if (rank_ == 0 && !config.dry.empty()) {
+    dry_run_.emplace(job.tensors, codec_list(config.dry), job.policy, job.seed);
+  }
   if (rank_ == 0 && config.observe_steps > 0 && hooks.on_observation) observer_.emplace(job, 0);
   if (resume_ != nullptr) go_on_from_checkpoint();
 }
@@ -147,9 +150,7 @@ Totals TrainWorker::totals_so_far() const {
 }
 
 // An exchange without one model for all.
-bool TrainWorker::averages_weights() const {
-  return job_.exchange.starts_with("weight-average");
-}
+bool TrainWorker::averages_weights() const { return job_.exchange.starts_with("weight-average"); }
 
 void TrainWorker::save_if_due() {
   const std::uint64_t done = step_ - 1;
@@ -266,6 +267,7 @@ void TrainWorker::run() {
   for (const auto& parameter : network_->parameters()) parameters.push_back(values_of(parameter));
   communicator_->finish(parameters);
   totals_ = totals_so_far();
+  if (dry_run_ && hooks_.on_dry_run) hooks_.on_dry_run(*dry_run_);
 }
 
 void TrainWorker::trace(TraceKind kind, std::size_t tensor) const {
@@ -281,6 +283,7 @@ void TrainWorker::pull(std::size_t first, std::size_t count) {
 
 void TrainWorker::push(std::size_t tensor, std::span<const float> gradient) {
   if (observation_) observe(tensor, gradient);
+  if (dry_run_) apart_from_training([&] { dry_run_->look(tensor, step_, gradient); });
   communicator_->push(tensor, local_ ? update_locally(tensor, gradient) : gradient);
   trace(TraceKind::kPushed, tensor);
 }

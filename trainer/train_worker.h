@@ -131,6 +131,7 @@ class TrainWorker {
   const CheckpointReader* resume_;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<Communicator> communicator_;
+  std::optional<DryRun> dry_run_;           // worker 0's, with TrainConfig::dry
   std::optional<Observer> observer_;        // worker 0's, where somebody wants to know
   std::optional<Observation> observation_;  // of this step
   std::vector<std::vector<float>> observed_residuals_;

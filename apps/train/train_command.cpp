@@ -22,9 +22,11 @@
 #include "apps/run/run_files.h"
 #include "apps/run/step_listener.h"
 #include "apps/run/train_report.h"
+#include "apps/train/dry_findings.h"
 #include "apps/train/train_check.h"
 #include "apps/train/train_options.h"
 #include "tersewire/transports.h"
+#include "trainer/local_nodes.h"
 #include "trainer/memory_estimate.h"
 #include "trainer/train.h"
 
@@ -64,7 +66,8 @@ std::string how_to_go_on(const TrainFlags& flags, const std::filesystem::path& r
 // What was measured is on the disk before any of it is shown, whoever reads that. The summary is
 // written, the model, and the end shown, each even where another fails; the first failure counts.
 void tell(const TrainFlags& flags, const trainer::TrainResult& result,
-          const RunDirectory& directory, const std::optional<Error>& of_metrics) {
+          const std::optional<DryFindings>& dry, const RunDirectory& directory,
+          const std::optional<Error>& of_metrics) {
   const TrainSummary summary(flags.config, result,
                              interrupted && result.steps < flags.config.steps);
   std::exception_ptr failure = of_metrics ? std::make_exception_ptr(*of_metrics) : nullptr;
@@ -78,11 +81,16 @@ void tell(const TrainFlags& flags, const trainer::TrainResult& result,
   const nlohmann::json record = with_recipe(summary.json(), flags.recipe);
   attempt([&] { directory.write_json(kSummaryFile, record); });
   attempt([&] { write_model(directory, result); });
+  const NamedLink link = link_argument(flags.link);
+  if (dry) attempt([&] { directory.write_json(kDryFile, dry_json(*dry, link)); });
   attempt([&] {
     print(flags.json ? json_text(record) + "\n"
                      : fmt::format("{}\nThe run{} is in {}\n", summary.table(),
                                    flags.recipe.empty() ? "" : " of recipe " + flags.recipe,
                                    directory.path().string()));
+    if (dry && !flags.json) {
+      print(dry_text(*dry, trainer::job_of(flags.config), result.compute_seconds, link));
+    }
   });
   if (failure) std::rethrow_exception(failure);
   if (summary.interrupted()) {
@@ -143,7 +151,7 @@ RunDirectory directory_of(const TrainFlags& flags) {
 trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics,
                               std::vector<std::unique_ptr<StepListener>> listeners,
                               const TrainFlags& flags, const trainer::DataSplits& data,
-                              Network& network) {
+                              Network& network, std::optional<DryFindings>& dry) {
   const trainer::TrainConfig& config = flags.config;
   const nlohmann::json record = with_recipe(config_json(config), flags.recipe);
   const std::uint64_t resumed_after = flags.resumed ? flags.resumed->checkpoint.step() : 0;
@@ -159,6 +167,12 @@ trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics,
   hooks.on_observation = [&](const trainer::Observation& observation) {
     metrics.add(observation);
     for (const auto& listener : listeners) listener->on_observation(observation);
+  };
+  hooks.on_dry_run = [&](const DryRun& run) {
+    dry = {.tensors = trainer::job_of(config).tensors,
+           .rows = run.rows(),
+           .totals = run.totals(),
+           .share = run.share()};
   };
   try {
     if (flags.tensorboard) {  // which may be in the run's directory
@@ -180,9 +194,10 @@ void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Ne
   if (flags.metrics) listeners.push_back(make_metrics_server(*flags.metrics));
   RunDirectory directory = directory_of(flags);
   MetricsWriter metrics(directory);
+  std::optional<DryFindings> dry;
   const trainer::TrainResult result =
-      train_in(directory, metrics, std::move(listeners), flags, data, network);
-  tell(flags, result, directory, metrics.failure());
+      train_in(directory, metrics, std::move(listeners), flags, data, network, dry);
+  tell(flags, result, dry, directory, metrics.failure());
 }
 
 void run_nodes(TrainFlags& flags, Network& network) {
@@ -226,6 +241,7 @@ void run_train(TrainFlags& flags) {
   as_usage([&] {
     check_out(flags);
     check_launcher(flags);
+    link_argument(flags.link);
   });
   check_data_was_got(flags.config.data);
   keep_freed_memory();

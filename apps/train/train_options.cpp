@@ -164,6 +164,12 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
   command.add_flag("--paper", flags.paper,
                    "Codecs as their papers print them, where ours do better: mode=paper, lead=1");
   trainer::visit_settings(flags.config, SettingOptions(command));
+  command
+      .add_option(
+          "--link", flags.link,
+          "RATE or RATE,LATENCY (20mbit,30ms) of the nodes' links, for which --dry says what "
+          "to take")
+      ->capture_default_str();
   command.add_option("--epochs", flags.epochs, "Passes over the data, instead of --steps")
       ->excludes(command.get_option("--steps"));
   CLI::Option* out =
@@ -216,7 +222,11 @@ void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options) 
   if (!flags.recipe.empty()) flags.settings[kRecipe] = flags.recipe;
 }
 
+// A dry run changes nothing, unless it is asked for a codec as well.
 void choose_codecs(TrainFlags& flags, const CLI::App& command) {
+  if (!flags.config.dry.empty() && command.get_option("--codec")->count() == 0) {
+    flags.codec = "fp32";
+  }
   for (const auto& [option, codec] : {std::pair{"--push-codec", &flags.config.job.push_codec},
                                       {"--pull-codec", &flags.config.job.pull_codec}}) {
     if (command.get_option(option)->count() == 0) *codec = flags.codec;

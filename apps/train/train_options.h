@@ -23,6 +23,7 @@ struct TrainFlags {
   bool transport_given = false;  // on the command line
   std::string codec = "3lc";     // for both directions
   bool paper = false;
+  std::string link = "100mbit";  // that a dry run's verdict is for
   std::optional<double> epochs;  // in place of config.steps
   std::string out;
   bool json = false;

@@ -4,6 +4,7 @@
 #include "tersewire/bytes.h"
 #include "tersewire/codec.h"
 #include "tersewire/communicator.h"
+#include "tersewire/dry_run.h"
 #include "tersewire/error.h"
 #include "tersewire/message.h"
 #include "tersewire/policy.h"
