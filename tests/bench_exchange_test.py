@@ -24,7 +24,8 @@ PROGRAM = None
 NETLAB_FOLDER = None
 
 FIELDS = {
-    "model", "exchange", "local_steps", "raw_from_all", "part_values", "codec", "pull_codec", "transport", "bits_per_second",
+    "model", "exchange", "local_steps", "staleness", "asynchronous", "slowest", "raw_from_all",
+    "part_values", "codec", "pull_codec", "transport", "bits_per_second",
     "workers", "warm_up_steps", "steps", "step_seconds_median", "push_bytes", "pull_bytes", "codec_seconds", "compute_seconds",
     "busiest_bytes", "wire_seconds", "exchange_seconds",
     "hidden", "speedup", "ceiling", "total_sent_bytes", "peak_memory_bytes",
@@ -146,6 +147,8 @@ class BenchExchangeTest(unittest.TestCase):
                 ("does not fit exchange ring", ["--exchange", "ring"]),
                 ("unknown transport 'udp'; use in-process or mpi", ["--transport", "udp"]),
                 ("cannot share 8 ", ["--model", "lenet", "--servers", 9, "--part-values", "whole"]),
+                ("waits for every worker", ["--staleness", 2, "--exchange", "all-gather"]),
+                ("use --compute-ms", ["--slowest", 3]),
                 ("cannot be backups", ["--workers", 2, "--backup-workers", 2]),
                 ("policy rule 'x' has no codec", ["--policy", "x"]),
                 ("'10' is not a rate; write 10mbit", ["--rate", "10"]),

@@ -987,6 +987,33 @@ class Train(CommandLineTest):
             with self.subTest(arguments=arguments):
                 self.assert_refused(self.train("none", *arguments), 2, word)
 
+    def test_staleness(self):
+        plain = json.loads(self.train("plain", "--steps", "12").stdout)
+        # Where states are saved workers meet, and so this is lock-step.
+        met = json.loads(self.train("met", "--steps", "12", "--staleness", "2",
+                                    "--checkpoint-steps", "1").stdout)
+        self.assertEqual(met["parameters_checksum"], plain["parameters_checksum"])
+        config = json.loads(self.read("met/config.json"))
+        self.assertEqual([config[key] for key in ("staleness", "asynchronous", "stale_weight")],
+                         [2, False, "none"])
+        free = json.loads(self.train("free", "--steps", "12", "--asynchronous", "--stale-weight",
+                                     "inverse", "--compute-ms", "5", "--slowest", "3").stdout)
+        self.assertEqual(free["steps"], 12)
+        self.assertEqual(json.loads(self.read("free/config.json"))["stale_weight"], "inverse")
+        for arguments, word in [
+            (["--staleness", "2", "--asynchronous"], "use one of the two"),
+            (["--staleness", "2", "--backup-workers", "1"], "use one of the two"),
+            (["--staleness", "2", "--local-updates", "5"], "use one of the two"),
+            (["--asynchronous", "--exchange", "all-gather"], "waits for every worker"),
+            (["--asynchronous", "--raw-from-all"], "use staleness 0"),
+            (["--stale-weight", "inverse"], "no gradient is stale"),
+            (["--stale-weight", "half", "--asynchronous"], "half"),
+            (["--staleness", "-1"], "--staleness"),
+            (["--slowest", "3"], "use --compute-ms"),
+        ]:
+            with self.subTest(arguments=arguments):
+                self.assert_refused(self.train("none", *arguments), 2, word)
+
     def test_the_moving_average_is_what_was_tested(self):
         result = run("train", *self.JOB, "--steps", "12", "--ema", "0.9", "--out", self.path("run"))
         self.assertIn(b"moving average of the parameters (decay 0.9)", result.stdout)

@@ -158,6 +158,17 @@ TEST(ExchangeBench, BackupWorkersMayBeLeftBehind) {
   EXPECT_GT(rows[0].step_seconds_median, 0);
 }
 
+TEST(ExchangeBench, WorkersMayBeAheadOfTheSlowest) {
+  auto config = lenet(3);
+  config.job.staleness = 2;
+  config.compute_seconds = 0.002;
+  config.slowest = 3;
+  config.steps = 20;
+  const auto rows = run(config);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_GE(rows[0].step_seconds_median, 0.002);
+}
+
 TEST(ExchangeBench, RefusesWhatMakesNoSense) {
   auto config = lenet(3);
   EXPECT_EQ(refusal(config, 4), "");

@@ -38,6 +38,7 @@ SET_UPS = {
     " --optimizer adamw --lr 0.001",
     "fragments": "--workers 3 --exchange all-gather --codec int8 --local-updates 6 --fragments 2"
     " --delay 1 --checkpoint-steps 6 --optimizer adamw --lr 0.001",
+    "staleness, all meeting in every step": "--workers 3 --staleness 2 --checkpoint-steps 1",
     "aggregator-tree": "--workers 4 --exchange aggregator-tree:fan-in=2 --checkpoint-steps 6",
     "all-gather": "--workers 3 --exchange all-gather --codec adacomp --checkpoint-steps 7",
     "ring": "--workers 3 --exchange ring --codec int8:ef=on --checkpoint-steps 5",

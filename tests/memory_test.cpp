@@ -112,6 +112,73 @@ TEST(Memory, OfAnAsynchronousAverageIsTwoModelsOfAPeer) {
   EXPECT_GT(peak, model_bytes);
 }
 
+// ---- A server whose workers are at nine different versions.
+
+SharedBytes push_of(int worker, std::uint64_t step, ByteView payload) {
+  MessageWriter writer(
+      {.kind = MessageKind::kPush, .sender = static_cast<std::uint32_t>(worker), .step = step});
+  writer.add({.tensor = 0,
+              .codec = CodecId::kThreeLc,
+              .not_finite = false,
+              .description = std::nullopt,
+              .payload = payload});
+  return std::make_shared<const Bytes>(writer.take());
+}
+
+// Groups of workers share one residual: what each lacks beside it is kept as it was sent.
+TEST(Memory, OfAServerThatDoesNotWaitIsOneResidualAndTheDeltasThatSomebodyLacks) {
+  constexpr int kWorkers = 16;
+  constexpr int kGroups = 9;
+  constexpr std::size_t kElems = std::size_t{1} << 20;
+  Job job = make_job(kWorkers, 1, "3lc");
+  job.tensors = {{"only", {kElems}, TensorKind::kDense}};
+  job.policy = "";
+  job.exchange = "gradient-server";
+  job.staleness = kGroups - 1;
+  const auto ends = make_in_process_network(kWorkers + 1);
+  std::string ended_with;
+  std::vector<float> values(kElems);
+  for (std::size_t i = 0; i < kElems; ++i) values[i] = gradient_value(0, 1, 0, i);
+  Bytes payload;
+  make_codec(job.push_codec)->make_encoder(kElems)->encode(values, 1, payload);
+  std::size_t longest = 0;
+  const auto answer_to = [&](int worker, std::uint64_t step) {
+    Transport& end = *ends[static_cast<std::size_t>(worker)];
+    end.send(kWorkers, push_of(worker, step, payload));
+    const auto answer = end.receive(20s);
+    ASSERT_TRUE(answer);
+    const Message message = parse_message(*answer->bytes);
+    EXPECT_EQ(message.frames.size(), message.header.step - (worker == 0 ? step - 1 : 0));
+    longest = std::max(longest, message.frames.front().payload.size());
+  };
+  std::thread server;
+  const std::size_t peak = peak_of([&] {
+    server = std::thread([&] {
+      try {
+        run_server(job, *ends.back());
+      } catch (const Error& error) {
+        ended_with = error.what();
+      }
+    });
+    try {
+      for (int version = 1; version < kGroups; ++version) {
+        answer_to(0, static_cast<std::uint64_t>(version));
+        answer_to(version, 1);  // and computes from this version now
+      }
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+    }
+  });
+  ends.front()->abort("the test is over");
+  server.join();
+  EXPECT_NE(ended_with.find("the test is over"), std::string::npos) << ended_with;
+  constexpr std::size_t kModel = kElems * sizeof(float);
+  // Residual, sum and what the encoder works with; the deltas twice, once on their way.
+  EXPECT_LT(peak, 4 * kModel + 2 * kGroups * longest + kWorkers * payload.size());
+  EXPECT_LT(4 * kModel + 2 * kGroups * longest + kWorkers * payload.size(), kGroups * kModel);
+  EXPECT_GT(peak, 2 * kModel);
+}
+
 // ---- Messages of as many frames as they can hold.
 
 // Empty ones, of 4 bytes, or ones with a scaler, of 8.

@@ -101,9 +101,11 @@ void compare_busiest(TrainResult& result, const Counters& node) {
 }
 
 // Steps between those after which a state can be saved; 0 where none is. Of weight-average only the
-// exchange knows, which then has those of Job::state_steps alone.
+// exchange knows, which then has those of Job::state_steps alone, and workers that do not wait for
+// each other meet in those alone.
 std::uint64_t state_every(const Job& job) {
   if (job.state_steps == 0 || job.exchange.starts_with("weight-average")) return 0;
+  if (!job.in_lock_step()) return 0;
   return job.steps_a_round();
 }
 

@@ -90,6 +90,18 @@ void check(const TrainConfig& config, const DataSplits& data) {
   if (config.steps < 1) {
     throw Error(ErrorCode::kInvalidArgument, "a job needs at least 1 step");
   }
+  if (!(config.compute_ms >= 0 && config.slowest >= 1)) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "a step cannot take less than no time, nor the last worker's less than the others'; "
+        "use a --compute-ms from 0 and a --slowest from 1");
+  }
+  if (config.slowest > 1 && !(config.compute_ms > 0)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the last worker is to take " + std::to_string(config.slowest) +
+                    " times as long as a step takes at least, and no such time is given; use "
+                    "--compute-ms");
+  }
   server_nodes(config);
   check_descent(config);
   check_fit(config, data);

@@ -60,6 +60,10 @@ struct TrainConfig {
   // Codecs that gradients go through beside the training (DryRun), as codec_list() takes them; none
   // where it is empty.
   std::string dry;
+  // To try what slower machines would do: a step pushes nothing sooner than so long after it began,
+  // the last worker's `slowest` times as long.
+  double compute_ms = 0;
+  double slowest = 1;
   std::uint64_t observe_steps = 0;  // steps between observations; 0: none
   bool keep_going = false;          // on with a loss that is not finite
 };
@@ -84,7 +88,7 @@ struct Setting {
   SettingRole role = SettingRole::kDesign;
   SettingScope scope = SettingScope::kRun;
   const char* json_key = nullptr;  // in config.json; none: the key with _ for -
-  std::uint64_t least = 0;         // of whole numbers
+  std::uint64_t least = 0;         // of numbers
   std::uint64_t most = 0;          // 0: any
   bool shows_default = true;       // false where another setting decides what it is
 };
@@ -130,6 +134,19 @@ void visit_exchange_settings(JobType& job, const Visit& visit) {
                 .help = "Workers whose gradients a step need not wait for",
                 .most = 1023},
         job.backup_workers);
+  visit(
+      Setting{.key = "staleness",
+              .help = "Steps that a worker may be ahead of the slowest, with parameter-server and "
+                      "gradient-server; 0: all wait for each other",
+              .most = 1 << 20},
+      job.staleness);
+  visit(Setting{.key = "asynchronous", .help = "The same without a limit: nobody waits"},
+        job.asynchronous);
+  visit(
+      Setting{.key = "stale-weight",
+              .help = "What a stale gradient counts: none, as much as any, or inverse, divided by "
+                      "the steps that it is behind"},
+      job.stale_weight);
   visit(Setting{.key = "local-steps",
                 .help = "Steps whose gradients a worker adds up before it sends their mean",
                 .least = 1,
@@ -293,6 +310,17 @@ void visit_settings(Config& config, const Visit& visit) {
                 .most = 1 << 20},
         config.batch);
   visit_descent_settings(config, visit);
+  visit(Setting{.key = "compute-ms",
+                .help = "Milliseconds that a step takes at least, as on a slower machine",
+                .role = kTask,
+                .most = 100'000'000},
+        config.compute_ms);
+  visit(Setting{.key = "slowest",
+                .help = "Let each step of the last worker take so many times --compute-ms",
+                .role = kTask,
+                .least = 1,
+                .most = 1000},
+        config.slowest);
   visit(Setting{.key = "keep-going",
                 .help = "Go on with a loss that is not a finite number, which otherwise ends the "
                         "run",
@@ -333,6 +361,9 @@ inline std::string setting_value(bool value) { return value ? "true" : "false"; 
 inline std::string setting_value(int value) { return fmt::format("{}", value); }
 inline std::string setting_value(std::uint64_t value) { return fmt::format("{}", value); }
 inline std::string setting_value(double value) { return fmt::format("{}", value); }
+inline std::string setting_value(StaleWeight value) {
+  return value == StaleWeight::kInverse ? "inverse" : "none";
+}
 inline std::string setting_value(std::chrono::milliseconds value) {
   return fmt::format("{}", std::chrono::duration_cast<std::chrono::seconds>(value).count());
 }

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <numeric>
 #include <string>
+#include <thread>
 
 #include "tersewire/error.h"
 #include "trainer/codec_threads.h"
@@ -330,6 +331,11 @@ void TrainWorker::watch(double loss) {
 }
 
 void TrainWorker::take_step() {
+  const bool slowest = rank_ + 1 == static_cast<std::size_t>(config_.job.workers);
+  const auto least =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(
+          config_.compute_ms * (slowest ? config_.slowest : 1)));
+  const Clock::time_point computed = Clock::now() + least;
   const std::uint64_t number = sampler_.batches();
   sampler_.next(indices_);
   const Batch& batch = batches_.make(indices_, number);
@@ -338,7 +344,12 @@ void TrainWorker::take_step() {
       batch,
       {.before_layer = [&](std::size_t first,
                            std::size_t count) { turn->apart([&] { pull(first, count); }); },
-       .backward_begins = [this] { trace(TraceKind::kBackwardBegin); },
+       .backward_begins =
+           [&] {
+             if (config_.compute_ms > 0)
+               turn->apart([&] { std::this_thread::sleep_until(computed); });
+             trace(TraceKind::kBackwardBegin);
+           },
        .on_gradient =
            [&](std::size_t i, const float* gradient, std::size_t elems) {
              if (config_.clip > 0 || local_) {

@@ -87,6 +87,9 @@ Json rows_json(const bench::ExchangeBenchConfig& config,
     list.push_back({{"model", config.model},
                     {"exchange", config.job.exchange},
                     {"local_steps", config.job.local_steps},
+                    {"staleness", config.job.staleness},
+                    {"asynchronous", config.job.asynchronous},
+                    {"slowest", config.slowest},
                     {"raw_from_all", config.job.raw_from_all},
                     {"part_values", part_values_json(config.job.part_values)},
                     {"codec", row.codec},
@@ -204,6 +207,8 @@ void add_bench_exchange_command(CLI::App& bench) {
   option("--policy", config.job.policy, "Rules that override the codecs, as for 'tersewire train'");
   option("--compute-ms", flags->compute_ms, "Milliseconds of computation a step")
       ->check(CLI::Range(0.0, 1e8));
+  option("--slowest", config.slowest, "Times as much for each step of the last worker")
+      ->check(CLI::Range(1.0, 1000.0));
   option("--steps", config.steps, "Steps to measure")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
   option("--warm-up", config.warm_up_steps, "Steps before those, which are not measured")

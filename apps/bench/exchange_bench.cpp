@@ -61,10 +61,10 @@ std::vector<std::string> designs_of(const ExchangeBenchConfig& config) {
 
 // What all processes must be started with alike.
 std::string arguments_text(const ExchangeBenchConfig& config) {
-  std::string text =
-      fmt::format("{} {} {} {} {} {} {} {} {}", config.model, config.scale, config.job.policy,
-                  config.compute_seconds, config.warm_up_steps, config.steps, config.job.seed,
-                  config.pull_codec.value_or("-"), fmt::join(designs_of(config), " "));
+  std::string text = fmt::format(
+      "{} {} {} {} {} {} {} {} {} {}", config.model, config.scale, config.job.policy,
+      config.compute_seconds, config.slowest, config.warm_up_steps, config.steps, config.job.seed,
+      config.pull_codec.value_or("-"), fmt::join(designs_of(config), " "));
   trainer::visit_exchange_settings(
       config.job, [&](const trainer::Setting& setting, const auto& member) {
         text += fmt::format(" {}={}", setting.key, trainer::setting_value(member));
@@ -162,9 +162,11 @@ class Bench {
     const std::uint64_t received_before = transport.bytes_received();
     NodeReport report;
     if (transport.rank() < config_.job.workers) {
-      const WaitingWorkerConfig worker{.compute_seconds = compute_seconds,
-                                       .warm_up_steps = config_.warm_up_steps,
-                                       .steps = config_.steps};
+      const bool last = transport.rank() == config_.job.workers - 1;
+      const WaitingWorkerConfig worker{
+          .compute_seconds = compute_seconds * (last ? config_.slowest : 1),
+          .warm_up_steps = config_.warm_up_steps,
+          .steps = config_.steps};
       report.worker = WaitingWorker(worker, job, gradients_, transport).run();
     } else {
       run_server(job, transport, update_of(job, transport.rank()));
@@ -258,6 +260,10 @@ void check_exchange_bench(const ExchangeBenchConfig& config, int nodes) {
   if (config.steps < 1) refuse("a bench needs at least 1 step");
   if (!(config.compute_seconds >= 0 && config.compute_seconds < 1e6)) {
     refuse("a step's computation must take 0 seconds or more, and fewer than 10^6");
+  }
+  if (config.slowest > 1 && config.compute_seconds == 0) {
+    refuse(
+        "the slowest worker takes times as long as a step computes, which is 0; use --compute-ms");
   }
   const auto steps_a_round = static_cast<std::uint64_t>(std::max(config.job.local_steps, 1));
   if (config.steps % steps_a_round != 0 || config.warm_up_steps % steps_a_round != 0) {

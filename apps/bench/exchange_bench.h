@@ -37,6 +37,7 @@ struct ExchangeBenchConfig {
   std::optional<std::string> baseline = "fp32";  // the codec that speedups are over; runs first
   std::string transport = "in-process";          // as join_network() takes it
   double compute_seconds = 0;                    // a step
+  double slowest = 1;                            // times as much for each of the last worker's
   // Not measured: codecs with a residual send little at first.
   std::uint64_t warm_up_steps = 2;
   std::uint64_t steps = 10;

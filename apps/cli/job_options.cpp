@@ -75,8 +75,8 @@ void SettingOptions::add(const trainer::Setting& setting, Value& value) const {
   CLI::Option* option = command_.add_option(option_name(setting), value, setting.help);
   if (setting.shows_default) option->capture_default_str();
   if (setting.most == 0) return;
-  if constexpr (std::is_same_v<Value, int>) {
-    option->check(CLI::Range(static_cast<int>(setting.least), static_cast<int>(setting.most)));
+  if constexpr (std::is_same_v<Value, int> || std::is_same_v<Value, double>) {
+    option->check(CLI::Range(static_cast<Value>(setting.least), static_cast<Value>(setting.most)));
   } else {
     option->check(CLI::Range(setting.least, setting.most));
   }
@@ -120,6 +120,20 @@ void SettingOptions::operator()(const trainer::Setting& setting,
           [&value](std::uint64_t seconds) { value = std::chrono::seconds(seconds); }, setting.help)
       ->default_str(trainer::setting_value(value))
       ->check(CLI::Range(setting.least, setting.most));
+}
+
+void SettingOptions::operator()(const trainer::Setting& setting, StaleWeight& value) const {
+  command_
+      .add_option_function<std::string>(
+          option_name(setting),
+          [&value](const std::string& text) {
+            value = text == trainer::setting_value(StaleWeight::kInverse) ? StaleWeight::kInverse
+                                                                          : StaleWeight::kNone;
+          },
+          setting.help)
+      ->default_str(trainer::setting_value(value))
+      ->check(CLI::IsMember({trainer::setting_value(StaleWeight::kNone),
+                             trainer::setting_value(StaleWeight::kInverse)}));
 }
 
 void SettingOptions::operator()(const trainer::Setting& setting,

@@ -34,6 +34,7 @@ class SettingOptions {
   void operator()(const trainer::Setting& setting, std::optional<double>& value) const;
   void operator()(const trainer::Setting& setting, std::optional<std::size_t>& value) const;
   void operator()(const trainer::Setting& setting, std::chrono::milliseconds& value) const;
+  void operator()(const trainer::Setting& setting, StaleWeight& value) const;
   void operator()(const trainer::Setting& setting,
                   trainer::ServersSetting<std::optional<int>> servers) const;
   void operator()(const trainer::Setting& setting,

@@ -148,6 +148,7 @@ class Lab {
         "--codec=" + config.job.push_codec,
         "--pull-codec=" + config.job.pull_codec,
         fmt::format("--compute-ms={:.3f}", compute_ms),
+        fmt::format("--slowest={}", config.slowest),
         fmt::format("--warm-up={}", steps_for(modelled, 2, 100, round)),
         fmt::format("--steps={}", steps_for(modelled, 5, 50, round)),
         fmt::format("--deadline={}", deadline),

@@ -49,6 +49,8 @@ nlohmann::json member_json(std::chrono::milliseconds member) {
   return std::chrono::duration_cast<std::chrono::seconds>(member).count();
 }
 
+nlohmann::json member_json(StaleWeight member) { return trainer::setting_value(member); }
+
 nlohmann::json member_json(trainer::ServersSetting<const std::optional<int>> member) {
   return member_json(member.value);
 }

@@ -20,6 +20,12 @@
 
 namespace tersewire {
 
+// What a stale gradient counts (Job::staleness).
+enum class StaleWeight : std::uint8_t {
+  kNone,     // as much as any
+  kInverse,  // divided by the versions that it is behind, where these are more than 1
+};
+
 // What every node of a job must be given alike. Ranks 0 .. workers-1 are workers, the following
 // ranks are servers.
 struct Job {
@@ -87,6 +93,17 @@ struct Job {
   // Whoever takes it keeps this share, 0 to below 1, of its own values (mix * own + (1 - mix) *
   // shared); unless said 0, and 1/2 with a delay. Above 0 not with codecs that keep a residual.
   std::optional<double> mix;
+  // Servers that do not wait (stale-synchronous; docs/exchanges.md, "Servers that do not wait"): a
+  // worker may be so many steps ahead of the slowest. The model gets a new version when a worker
+  // that has the last one has pushed; what slower workers push is in the next version, as it comes,
+  // and they go on with the latest, over the steps in between. 0: in lock-step. For
+  // parameter-server and gradient-server without scaler sharing; not with backup workers,
+  // local_updates or raw_from_all.
+  int staleness = 0;
+  // The same without a limit: nobody waits for anybody.
+  bool asynchronous = false;
+  // What gradients count that were computed from an older version than the last.
+  StaleWeight stale_weight = StaleWeight::kNone;
   // Whether a tensor that is not finite on one worker travels as it is from every worker in that
   // step, rather than from that one alone. Workers agree on it before each bucket is encoded, which
   // costs two small messages a worker and bucket, the time of a round trip, and a copy of the
@@ -100,14 +117,15 @@ struct Job {
   std::uint64_t checksum_steps = 100;
   // Once in so many steps servers save their state (run_server()), so that with that of the workers
   // after the same step (Communicator::state()) the job can be resumed; a multiple of local_steps
-  // or local_updates, and of weight-average's `every`.
+  // or local_updates, and of weight-average's `every`. With staleness or asynchronous every worker
+  // takes such a step, and all wait for each other there.
   // 0: never. Not with backup workers nor with weight-average:mode=asynchronous, where steps of
   // different workers overlap and no state of all nodes fits together.
   std::uint64_t state_steps = 0;
   // With state_steps, a step more after which servers save their state, a multiple of the same; 0:
   // none. It may be set while the job runs, by whoever knows that no worker has pushed in that step
   // yet: a job that is about to be ended can be resumed from its last step. Must outlive the job;
-  // may be null.
+  // may be null, and must be with staleness and asynchronous.
   const std::atomic<std::uint64_t>* state_also_after = nullptr;
   // A node that waits for a message ends the job where another has given no sign of life for so
   // long. What a node computes, evaluates or saves may take longer: its transport speaks for it.
@@ -122,6 +140,8 @@ struct Job {
   [[nodiscard]] bool keeps_shared_copy() const {
     return local_updates > 0 && (fragments > 1 || delay > 0 || share_kept() > 0);
   }
+  // Whether all workers compute every step from the same version of the model.
+  [[nodiscard]] bool in_lock_step() const { return staleness == 0 && !asynchronous; }
   // From one exchange of a part to the next.
   [[nodiscard]] std::uint64_t steps_a_round() const {
     return static_cast<std::uint64_t>(local_updates > 0 ? local_updates : local_steps);
@@ -158,7 +178,8 @@ class Communicator {
   virtual ~Communicator() = default;
 
   // Chooses the step that this worker computes next, and returns its number, from 1. Without backup
-  // workers that is the last one plus one; a worker that others have overtaken skips to the latest.
+  // workers and staleness that is the last one plus one; a worker that others have overtaken skips
+  // to the latest.
   virtual std::uint64_t begin_step() = 0;
 
   // Brings `parameters`, which hold what the last pull() of this tensor left there (before the
@@ -185,9 +206,9 @@ class Communicator {
   // step every tensor's mean is taken, in any order, before the next begins; the job's Update is
   // not called. Another thread may push later tensors meanwhile, or wait for another one's mean. A
   // worker that has taken all means of the last step that it pushed may leave without finish(). For
-  // jobs in which workers own the model, but not for weight-average nor with Job::local_steps or
-  // Job::local_updates: kFailedPrecondition there, and for a tensor that was not pushed in this
-  // step or has been taken. Cost: a pass over the values.
+  // jobs in which workers own the model, but not for weight-average nor with Job::local_steps,
+  // Job::local_updates or Job::staleness: kFailedPrecondition there, and for a tensor that was not
+  // pushed in this step or has been taken. Cost: a pass over the values.
   virtual void mean(std::size_t tensor, std::span<float> mean) = 0;
 
   // Gives back a mean that was taken and that no worker has applied: it is added to what each has
@@ -205,7 +226,9 @@ class Communicator {
 
   // Tells the servers that this worker is done, waits for the deltas of the last step and adds
   // them: `parameters[i]` is tensor i, as for pull(). A round that has not ended is exchanged
-  // first; fragments whose turn was before are the shared ones of then.
+  // first; fragments whose turn was before are the shared ones of then. With Job::staleness it
+  // waits until every worker is done and the last pushes are in the model, and all replicas are
+  // equal then.
   virtual void finish(std::span<const std::span<float>> parameters) = 0;
 
   // What this node would lose in a restart, after the last step before the one begun. Every tensor

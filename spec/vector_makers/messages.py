@@ -163,6 +163,19 @@ def accepted_messages():
         accepted_message("done", DONE, [], 5, 1000)
         | accepted_message("push-empty", PUSH, [])
         | accepted_message("pull-empty", PULL, [])
+        # Two versions of a bucket of tensors 3 and 1.
+        | accepted_message(
+            "pull-versions",
+            PULL,
+            [
+                fp32_part(3, [1.0, -2.0]),
+                fp32_part(1, [0.5]),
+                fp32_part(3, [0.0, 3.0]),
+                fp32_part(1, [-0.5]),
+            ],
+            6,
+            12,
+        )
         | accepted_message("sender-step-largest", PUSH, [fp32_part(0, [1.0])], largest, 2**64 - 1)
         | accepted_message("tensor-numbers", PUSH, [fp32_part(n, [1.0, 2.0]) for n in numbers])
         | accepted_message(

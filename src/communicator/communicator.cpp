@@ -200,6 +200,53 @@ void check_clock(const Job& job) {
   }
 }
 
+// Whether servers can go on without the slowest workers, and what is asked for is one thing.
+void check_staleness(const Job& job) {
+  if (job.staleness < 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "workers cannot be {} steps ahead of the slowest; use 1 or more, or 0 for lock-step",
+         job.staleness);
+  }
+  if (job.in_lock_step()) {
+    if (job.stale_weight == StaleWeight::kNone) return;
+    fail(ErrorCode::kInvalidArgument,
+         "no gradient is stale where all workers wait for each other; use staleness or "
+         "asynchronous, or leave the weight of stale gradients out");
+  }
+  if (job.asynchronous && job.staleness > 0) {
+    fail(
+        ErrorCode::kInvalidArgument,
+        "an asynchronous job has no limit of staleness, and one of {} is given; use one of the two",
+        job.staleness);
+  }
+  const std::string what = job.asynchronous ? std::string("an asynchronous job")
+                                            : fmt::format("a staleness of {}", job.staleness);
+  const auto [exchange, options] = choose_exchange(job);
+  if (!exchange.shards || options.scaler_sharing) {
+    fail(ErrorCode::kInvalidArgument,
+         "exchange {} waits for every worker, which {} does not; use parameter-server or "
+         "gradient-server, or staleness 0",
+         job.exchange, what);
+  }
+  if (job.backup_workers > 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} takes late gradients, and {} backup workers mean that they are not used; use one of "
+         "the two",
+         what, job.backup_workers);
+  }
+  if (job.local_updates > 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} does not go with {} local updates, after which workers meet; use one of the two", what,
+         job.local_updates);
+  }
+  if (job.raw_from_all) {
+    fail(ErrorCode::kInvalidArgument,
+         "raw from all means that workers agree on every step, and with {} they do not wait for "
+         "each other; use staleness 0, or leave raw from all out",
+         what);
+  }
+}
+
 void check_job(const Job& job) {
   check_tensors(job);
   if (job.workers < 1) {
@@ -216,6 +263,7 @@ void check_job(const Job& job) {
          limit.count());
   }
   check_backup_workers(job);
+  check_staleness(job);
   check_raw_from_all(job);
   check_state_steps(job);
   check_push_codecs(choose_exchange(job), choose_push_codecs(job));

@@ -5,6 +5,7 @@
 #include "node_state.h"
 #include "raw_agreement.h"
 #include "scaler_agreement.h"
+#include "stale_server.h"
 
 namespace tersewire {
 namespace {
@@ -470,6 +471,9 @@ void ParameterServer::send_down(const SharedBytes& bytes) {
 std::unique_ptr<Server> make_parameter_server(std::shared_ptr<const Placement> placement,
                                               Transport& transport, const Update& update,
                                               ThreadPool* pool) {
+  if (!placement->job.in_lock_step()) {
+    return make_stale_server(std::move(placement), transport, update, pool);
+  }
   return std::make_unique<ParameterServer>(std::move(placement), transport, update, pool);
 }
 

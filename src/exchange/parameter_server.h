@@ -7,6 +7,8 @@
 // into a change of its own parameters. With scaler sharing all workers encode under the same
 // scalers, so that a server adds up ternary digits as integers and sends their sums as `levels`.
 //
+// Servers that do not wait for the slowest worker (Job::staleness) are stale_server.h's.
+//
 // Exchange aggregator-tree (INCEPTIONN, figures 1a and 2) is parameter-server with aggregators in
 // between: each averages what its children push, encodes that again for its parent, and passes on
 // what comes back. Where INCEPTIONN sends weights down, the root sends model deltas: as many

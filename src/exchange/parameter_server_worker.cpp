@@ -4,6 +4,7 @@
 
 #include "parameter_server.h"
 #include "scaler_agreement.h"
+#include "stale_server.h"
 #include "worker.h"
 
 namespace tersewire {
@@ -234,6 +235,9 @@ void ParameterServerWorker::settle_push(std::size_t part, const Delta& delta) {
 std::unique_ptr<Worker> make_parameter_server_worker(std::shared_ptr<const Placement> placement,
                                                      Transport& transport, const Update& update,
                                                      ThreadPool* pool) {
+  if (!placement->job.in_lock_step()) {
+    return make_stale_worker(std::move(placement), transport, update, pool);
+  }
   return std::make_unique<ParameterServerWorker>(std::move(placement), transport, update, pool);
 }
 

@@ -138,8 +138,16 @@ std::size_t Placement::most_pulled_bytes(std::size_t part) const {
   return std::max(bytes, most_pushed_bytes(part) + 3 * elems + kHead);
 }
 
+std::size_t Placement::most_pulled_of_bucket(std::size_t bucket) const {
+  std::size_t bytes = kMessageOverheadBytes;
+  for (const std::size_t part : buckets[bucket]) {
+    bytes += kMaxFrameOverheadBytes + most_pulled_bytes(part);
+  }
+  return bytes;
+}
+
 // All parts at once, each with who contributed to it. A ring's pieces are others than these, and as
-// many more heads: so twice.
+// many more heads: so twice. Servers that do not wait send several versions at once.
 std::size_t Placement::most_message_bytes() const {
   const std::size_t overhead =
       2 * kMaxFrameOverheadBytes + static_cast<std::size_t>(job.workers + 7) / 8;
@@ -147,7 +155,7 @@ std::size_t Placement::most_message_bytes() const {
   for (std::size_t part = 0; part < parts.size(); ++part) {
     bytes += overhead + std::max(most_pushed_bytes(part), most_pulled_bytes(part));
   }
-  return 2 * bytes;
+  return (job.in_lock_step() ? 2 : 2 + kMostVersionsBehind) * bytes;
 }
 
 std::string Placement::name(std::size_t part) const {

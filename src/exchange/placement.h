@@ -74,6 +74,8 @@ struct Placement {
   [[nodiscard]] std::size_t most_pulled_bytes(std::size_t part) const;
   // No message of the job is longer, a report of the trained model by its owner included.
   [[nodiscard]] std::size_t most_message_bytes() const;
+  // What a bucket takes in the longest pull of one step.
+  [[nodiscard]] std::size_t most_pulled_of_bucket(std::size_t bucket) const;
   // More than ever waits for a node that goes on: an exchange has few steps under way at once.
   [[nodiscard]] std::size_t most_waiting_bytes() const {
     return std::max(std::size_t{1} << 30, 8 * longest_message);
@@ -86,6 +88,10 @@ struct Placement {
   // "tensor 'NAME'", or "part 2 of tensor 'NAME'" where that has several; for sentences.
   [[nodiscard]] std::string name(std::size_t part) const;
 };
+
+// Servers that do not wait make no further version while some worker that computes lacks as many
+// bytes of versions as so many of the longest: what they must keep, and send at once.
+inline constexpr std::size_t kMostVersionsBehind = 8;
 
 // The least that a server is to own, and twice as much the shortest tensor that is cut for balance.
 inline constexpr std::size_t kLeastPartElems = 256;

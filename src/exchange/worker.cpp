@@ -1,7 +1,7 @@
 #include "worker.h"
 
 #include <cmath>
-#include <ranges>
+#include <utility>
 
 namespace tersewire {
 namespace {
@@ -75,6 +75,7 @@ std::uint64_t Worker::begin_step() {
   return guarded([&] {
     keep_what_has_arrived();
     wait_for_verdicts();
+    wait_for_step();
     return step_ = next_step();
   });
 }
@@ -116,7 +117,7 @@ std::optional<std::size_t> Worker::turn_of(std::size_t tensor) const {
   std::optional<std::size_t> turn;
   for (std::size_t part = placement_->first_part[tensor]; part < placement_->first_part[tensor + 1];
        ++part) {
-    if (pushed_step(part) == step_ || applied_step(part) + 1 != step_) continue;
+    if (pushed_step(part) == step_ || lacks_change(part, step_ - 1)) continue;
     turn =
         std::min(turn.value_or(placement_->fragment_parts.size()), placement_->fragment_of[part]);
   }
@@ -126,6 +127,11 @@ std::optional<std::size_t> Worker::turn_of(std::size_t tensor) const {
 void Worker::mean(std::size_t tensor, std::span<float> mean) {
   guarded([&] {
     check_values(job(), tensor, mean.size());
+    if (!job().in_lock_step()) {
+      fail(ErrorCode::kFailedPrecondition,
+           "workers that do not wait for each other have no mean gradient of a step; use a "
+           "staleness of 0, or pull() what servers send");
+    }
     const std::size_t first = placement_->first_part[tensor];
     if (job().local_steps > 1 || job().local_updates > 0 || pushed_step(first) != step_ ||
         applied_step(first) + 1 != step_) {
@@ -137,7 +143,7 @@ void Worker::mean(std::size_t tensor, std::span<float> mean) {
     for (std::size_t part = first; part < end; ++part) wait_for_change(part, "the mean of ");
     for (std::size_t part = first; part < end; ++part) {
       take_mean(part, mean.subspan(parts()[part].begin, parts()[part].elems));
-      note_applied(part);
+      note_applied(part, step_);
     }
     keep_what_has_arrived();
   });
@@ -255,8 +261,7 @@ void Worker::finish(std::span<const std::span<float>> parameters) {
     }
     wait_for_verdicts();
     say_done();
-    // A step that was begun and not computed has no change to wait for.
-    const std::uint64_t last = under_way_.step == step_ ? step_ : step_ - 1;
+    const std::uint64_t last = last_step();
     const bool checked = job().checksum_steps > 0;
     for (std::size_t i = 0; i < tensors; ++i) {
       bring_to(i, last + closing_changes(placement_->first_part[i]), parameters[i]);
@@ -281,20 +286,21 @@ void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> p
     for (std::size_t part = first; part < end; ++part) see_initial(part, of_part(part));
   }
   // What comes of a fragment's turn need not wait for those of the others.
-  const auto is_behind = [&](std::size_t part) {
-    const std::uint64_t due = job().fragments > 1 ? std::max(step, pushed_step(part)) : step;
-    return applied_step(part) < due;
+  const auto parts_that_lack = [&] {
+    std::vector<std::size_t> lacking;
+    for (std::size_t part = first; part < end; ++part) {
+      const std::uint64_t due = job().fragments > 1 ? std::max(step, pushed_step(part)) : step;
+      if (lacks_change(part, due)) lacking.push_back(part);
+    }
+    return lacking;
   };
   // All parts of a step or none, so that a tensor always holds those of one step of a fragment.
-  const auto range = std::views::iota(first, end);
-  while (std::ranges::any_of(range, is_behind)) {
-    for (const std::size_t part : range) {
-      if (is_behind(part)) wait_for_change(part, "the delta of ");
-    }
-    for (const std::size_t part : range) {
-      if (!is_behind(part)) continue;
+  for (auto lacking = parts_that_lack(); !lacking.empty(); lacking = parts_that_lack()) {
+    for (const std::size_t part : lacking) wait_for_change(part, "the delta of ");
+    for (const std::size_t part : lacking) {
+      const std::uint64_t reached = change_step(part);
       apply_change(part, of_part(part));
-      note_applied(part);
+      note_applied(part, reached);
     }
     keep_what_has_arrived();
   }
@@ -323,11 +329,11 @@ void Worker::note_began(std::size_t fragment) {
       .step = step_, .fragment = fragment, .began = now, .last_arrival = now, .applied = 0};
 }
 
-// That the next change of this part has been.
-void Worker::note_applied(std::size_t part) {
-  const std::uint64_t step = ++progress_[part].applied_step;
+void Worker::note_applied(std::size_t part, std::uint64_t step) {
+  const std::uint64_t before = std::exchange(progress_[part].applied_step, step);
   const std::size_t fragment = placement_->fragment_of[part];
-  if (step != under_way_.step || fragment != under_way_.fragment) return;
+  if (before >= under_way_.step || step < under_way_.step || fragment != under_way_.fragment)
+    return;
   if (++under_way_.applied < placement_->fragment_parts[fragment]) return;
   const std::chrono::duration<double> lasted = under_way_.last_arrival - under_way_.began;
   counters_.exchange_seconds += std::max(lasted.count(), 0.0);

@@ -72,8 +72,23 @@ class Worker : public Communicator {
   virtual void see_initial(std::size_t /*part*/, std::span<const float> /*parameters*/) {}
   // How many changes finish() brings after that of the last step.
   [[nodiscard]] virtual std::uint64_t closing_changes(std::size_t /*part*/) const { return 0; }
+  // Waits until next_step() can be said.
+  virtual void wait_for_step() {}
   // The step to compute next; workers that others may overtake skip some.
   [[nodiscard]] virtual std::uint64_t next_step() const { return step_ + 1; }
+  // Whether a part's parameters lack a change of the steps up to this one ...
+  [[nodiscard]] virtual bool lacks_change(std::size_t part, std::uint64_t step) const {
+    return applied_step(part) < step;
+  }
+  // ... and the step that the next change brings them to.
+  [[nodiscard]] virtual std::uint64_t change_step(std::size_t part) const {
+    return applied_step(part) + 1;
+  }
+  // Of the job, once this worker is done: a step that was begun and not computed has no change to
+  // wait for.
+  [[nodiscard]] virtual std::uint64_t last_step() const {
+    return exchanged_step() == step_ ? step_ : step_ - 1;
+  }
   // Before the last changes are waited for.
   virtual void say_done() {}
   // Whether the replicas of all workers are equal where the changes of the steps before `step` have
@@ -180,12 +195,13 @@ class Worker : public Communicator {
   // The fragment of this tensor whose turn in this step comes next; none where all had theirs.
   [[nodiscard]] std::optional<std::size_t> turn_of(std::size_t tensor) const;
   void note_began(std::size_t fragment);
+  // For the next change of a part, which must be one that lacks some.
   void wait_for_change(std::size_t part, const char* what);
   [[nodiscard]] std::uint64_t next_change(std::size_t tensor) const;
   // Whether the means of the step begun have been taken, of all tensors.
   [[nodiscard]] bool has_taken_means() const;
   void bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters);
-  void note_applied(std::size_t part);
+  void note_applied(std::size_t part, std::uint64_t step);
   [[nodiscard]] std::size_t window_bytes() const;
   // Whether the change that a push led to has arrived.
   [[nodiscard]] bool is_answered(const Pushed& bucket) const;
