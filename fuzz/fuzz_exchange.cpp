@@ -55,7 +55,8 @@ constexpr std::array kNodes{Node{"parameter-server", 0},
                             Node{"parameter-server", 4, {}, 0, 1, 2},
                             Node{"gradient-server", 1, {}, 0, 1, 0, true},
                             Node{"parameter-server", 4, {}, 0, 1, 0, true},
-                            Node{"parameter-server", 2, Job::kColocated, 0, 1, 1}};
+                            Node{"parameter-server", 2, Job::kColocated, 0, 1, 1},
+                            Node{"parameter-server", 4, {}, 1, 1, 2}};
 
 constexpr std::array kCodecs{"fp32", "3lc", "terngrad", "int8", "topk"};
 

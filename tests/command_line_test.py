@@ -999,10 +999,13 @@ class Train(CommandLineTest):
         free = json.loads(self.train("free", "--steps", "12", "--asynchronous", "--stale-weight",
                                      "inverse", "--compute-ms", "5", "--slowest", "3").stdout)
         self.assertEqual(free["steps"], 12)
+        spared = json.loads(self.train("spared", "--steps", "12", "--staleness", "3",
+                                       "--backup-workers", "1", "--checkpoint-steps", "1").stdout)
+        self.assertEqual(spared["parameters_checksum"], plain["parameters_checksum"])
         self.assertEqual(json.loads(self.read("free/config.json"))["stale_weight"], "inverse")
         for arguments, word in [
             (["--staleness", "2", "--asynchronous"], "use one of the two"),
-            (["--staleness", "2", "--backup-workers", "1"], "use one of the two"),
+            (["--staleness", "2", "--backup-workers", "9"], "cannot be backups"),
             (["--staleness", "2", "--local-updates", "5"], "use one of the two"),
             (["--asynchronous", "--exchange", "all-gather"], "waits for every worker"),
             (["--asynchronous", "--raw-from-all"], "use staleness 0"),

@@ -4,7 +4,7 @@ against runs that were left alone.
 
 usage: kill_and_resume.py PATH_TO_TERSEWIRE [--runs N] [--kills N] [--seed N] [--workers N]
 
-Each run is of one of ten set-ups in turn; with --workers of a parameter server with so many, for a
+Each run is of one of the set-ups in turn; with --workers of a parameter server with so many, for a
 few steps. It is ended --kills times at random steps, each time by a random signal, and started
 again with --resume-or-start. Its model, loss and accuracy must come out as if nothing had happened,
 to the bit, and its record must hold every step once. Prints a tally. Ends with 1 where something

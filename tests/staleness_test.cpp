@@ -39,7 +39,9 @@ struct Crossing {
 // A server's end that writes down pushes and pulls.
 class WatchedEnd final : public Transport {
  public:
-  explicit WatchedEnd(Transport& inner) : inner_(inner) {}
+  // `heard` is told of each push before the server is.
+  WatchedEnd(Transport& inner, std::function<void(const Crossing&)> heard)
+      : inner_(inner), heard_(std::move(heard)) {}
 
   [[nodiscard]] int rank() const noexcept override { return inner_.rank(); }
   [[nodiscard]] int size() const noexcept override { return inner_.size(); }
@@ -69,9 +71,11 @@ class WatchedEnd final : public Transport {
     const bool told = kind == MessageKind::kPull && !message.frames.empty();
     if (kind != MessageKind::kPush && !told) return;
     crossings.push_back({push, static_cast<std::size_t>(worker), message.header.step, bytes});
+    if (push && heard_) heard_(crossings.back());
   }
 
   Transport& inner_;
+  std::function<void(const Crossing&)> heard_;
 };
 
 // Where threads wait for what others have come to.
@@ -93,12 +97,14 @@ class Stage {
   std::uint64_t stage_ = 0;
 };
 
-// As run_job() with one server, whose end is watched; `made` hears of every version.
+// As run_job() with one server, whose end is watched; `made` hears of every version, and `heard` of
+// every push.
 Outcome run_watched(const Job& job, const Behaviour& behaviour, std::vector<Crossing>& crossings,
-                    const std::function<void(std::uint64_t)>& made = {}) {
+                    const std::function<void(std::uint64_t)>& made = {},
+                    const std::function<void(const Crossing&)>& heard = {}) {
   const auto ends = make_in_process_network(job.workers + 1);
   Outcome outcome = empty_outcome(job);
-  WatchedEnd server(*ends.back());
+  WatchedEnd server(*ends.back(), heard);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < job.workers; ++rank) {
     threads.emplace_back(
@@ -139,6 +145,22 @@ std::uint64_t most_ahead(const std::vector<Crossing>& crossings, std::size_t wor
     }
   }
   return most;
+}
+
+// The most workers that computed when a version was made, up to the one that ends the job.
+std::size_t most_computing(const std::vector<Crossing>& crossings, std::size_t workers,
+                           std::uint64_t last) {
+  std::vector<bool> computes(workers, true);
+  std::uint64_t newest = 0;
+  std::ptrdiff_t most = 0;
+  for (const Crossing& crossing : crossings) {
+    if (!crossing.push && crossing.step > newest && crossing.step <= last) {
+      newest = crossing.step;
+      most = std::max(most, std::ranges::count(computes, true));
+    }
+    computes[crossing.worker] = !crossing.push;
+  }
+  return static_cast<std::size_t>(most);
 }
 
 // ---- How far a worker may be ahead.
@@ -185,6 +207,31 @@ TEST_P(Staleness, AWorkerThatWasOvertakenGoesOnWithTheLatestStep) {
   EXPECT_GT(steps[1], bound);
 }
 
+// A push for which the next version waits is in that, and brings its sender there: who takes K + 1
+// times as long holds up nobody.
+TEST_P(Staleness, AWorkerForWhichTheOthersWaitGetsAsFarAsThey) {
+  const auto bound = static_cast<std::uint64_t>(GetParam());
+  const Job job = small_job(2, GetParam(), "fp32");
+  constexpr std::uint64_t kSteps = 60;
+  Stage pushes;
+  const auto slow = [&](int worker, std::uint64_t step) {
+    if (worker == 1 && step + bound <= kSteps) pushes.wait_for(step + bound);
+  };
+  std::vector<Crossing> crossings;
+  expect_no_errors(run_watched(job, {.steps = kSteps, .before_step = slow, .gradient = {}},
+                               crossings, {}, [&](const Crossing& push) {
+                                 if (push.worker == 0) pushes.reach(push.step);
+                               }));
+  std::uint64_t version = 0;
+  for (const Crossing& crossing : crossings) {
+    if (crossing.push || crossing.worker == 0 || crossing.step > kSteps) continue;
+    if (version + 1 + bound > kSteps) break;
+    EXPECT_EQ(crossing.step, version + 1 + bound);
+    version = crossing.step;
+  }
+  EXPECT_GE(version, kSteps - 2 * bound);
+}
+
 // The others take all their steps while worker 2 is in its first.
 TEST(Asynchronous, NobodyWaitsForAWorkerThatComputesForLong) {
   Job job = small_job(3, 0, "3lc");
@@ -207,13 +254,50 @@ TEST(Asynchronous, AServerKeepsAFewModelsForTheSlowestAndThenWaits) {
   job.asynchronous = true;
   constexpr std::uint64_t kMost = 9;
   Stage versions;
+  // Once it has pushed, what the others waited with is made, whatever it computes then.
   const auto slow = [&](int worker, std::uint64_t step) {
-    if (worker == 1 && step == 1) versions.wait_for(kMost);
+    if (worker != 1 || step > 20) return;
+    versions.wait_for(step == 1 ? kMost : step + 1);
   };
   std::vector<Crossing> crossings;
   expect_no_errors(run_watched(job, {.steps = 50, .before_step = slow, .gradient = {}}, crossings,
                                [&](std::uint64_t version) { versions.reach(version); }));
   EXPECT_EQ(most_ahead(crossings, 2), kMost);
+}
+
+// ---- How many a version waits for.
+
+class StaleBackups : public testing::TestWithParam<int> {};
+
+INSTANTIATE_TEST_SUITE_P(Backups, StaleBackups, testing::Values(1, 2));
+
+TEST_P(StaleBackups, AVersionWaitsForAllWorkersButThese) {
+  constexpr std::uint64_t kSteps = 60;
+  const auto backups = static_cast<std::size_t>(GetParam());
+  Job job = small_job(5, 4, "fp32");
+  job.backup_workers = GetParam();
+  Stage versions;
+  const auto slow = [&](int worker, std::uint64_t step) {
+    if (worker >= 5 - job.backup_workers && step <= 40) versions.wait_for(step + 2);
+  };
+  std::vector<Crossing> crossings;
+  expect_no_errors(run_watched(job, {.steps = kSteps, .before_step = slow, .gradient = {}},
+                               crossings, [&](std::uint64_t version) { versions.reach(version); }));
+  EXPECT_EQ(most_computing(crossings, 5, kSteps), backups);
+  EXPECT_GE(most_ahead(crossings, 5), 2U);
+}
+
+TEST(StaleBackups, AllThatAreLeftMakeAVersionWhereOthersAreDone) {
+  Job job = small_job(3, 3, "fp32");
+  job.backup_workers = 1;
+  std::vector<Crossing> crossings;
+  const auto slow = [](int worker, std::uint64_t) {
+    if (worker > 0) std::this_thread::sleep_for(1ms);
+  };
+  const Outcome outcome =
+      run_watched(job, {.steps = 2, .before_step = slow, .gradient = {}}, crossings);
+  expect_no_errors(outcome);
+  for (const Model& replica : outcome.replicas) expect_equal_bits(replica, outcome.global);
 }
 
 // ---- What is computed.
@@ -235,12 +319,15 @@ TEST(StaleSteps, WhereAllMeetInEveryStepItIsLockStepToTheBit) {
         job.servers = servers;
         const Outcome lock_step = run_job(job);
         job.staleness = 3;
-        const Outcome stale = run_job(meeting_in_every_step(job));
-        expect_no_errors(stale);
-        for (std::size_t i = 0; i < 3; ++i) {
-          expect_equal_bits(stale.replicas[i], lock_step.replicas[i]);
+        for (const int backups : {0, 1}) {
+          job.backup_workers = backups;
+          const Outcome stale = run_job(meeting_in_every_step(job));
+          expect_no_errors(stale);
+          for (std::size_t i = 0; i < 3; ++i) {
+            expect_equal_bits(stale.replicas[i], lock_step.replicas[i]);
+          }
+          expect_equal_bits(stale.global, lock_step.global);
         }
-        expect_equal_bits(stale.global, lock_step.global);
       }
     }
   }
@@ -251,11 +338,12 @@ struct Variant {
   int servers;
   int staleness;  // -1: asynchronous
   const char* codec;
+  int backup_workers = 0;
 };
 
 void PrintTo(const Variant& variant, std::ostream* out) {
   *out << variant.exchange << ' ' << variant.servers << ' ' << variant.staleness << ' '
-       << variant.codec;
+       << variant.codec << ' ' << variant.backup_workers;
 }
 
 Job job_of(const Variant& variant, int workers) {
@@ -263,23 +351,25 @@ Job job_of(const Variant& variant, int workers) {
   job.exchange = variant.exchange;
   job.servers = variant.servers;
   job.asynchronous = variant.staleness < 0;
+  job.backup_workers = variant.backup_workers;
   job.bucket_bytes = 1024;  // several a server
   return job;
 }
 
 class StaleExchange : public testing::TestWithParam<Variant> {};
 
-INSTANTIATE_TEST_SUITE_P(Variants, StaleExchange,
-                         testing::Values(Variant{"parameter-server", 1, 2, "3lc"},
-                                         Variant{"parameter-server", 2, 1, "3lc"},
-                                         Variant{"parameter-server", 3, 4, "fp32"},
-                                         Variant{"parameter-server", 2, -1, "3lc"},
-                                         Variant{"parameter-server", Job::kColocated, 2, "3lc"},
-                                         Variant{"parameter-server", Job::kColocated, -1,
-                                                 "topk:fraction=0.25"},
-                                         Variant{"gradient-server", 2, 2, "3lc"},
-                                         Variant{"gradient-server", 1, -1, "fp32"},
-                                         Variant{"gradient-server", Job::kColocated, 3, "3lc"}));
+INSTANTIATE_TEST_SUITE_P(
+    Variants, StaleExchange,
+    testing::Values(
+        Variant{"parameter-server", 1, 2, "3lc"}, Variant{"parameter-server", 2, 1, "3lc"},
+        Variant{"parameter-server", 3, 4, "fp32"}, Variant{"parameter-server", 2, -1, "3lc"},
+        Variant{"parameter-server", Job::kColocated, 2, "3lc"},
+        Variant{"parameter-server", Job::kColocated, -1, "topk:fraction=0.25"},
+        Variant{"gradient-server", 2, 2, "3lc"}, Variant{"gradient-server", 1, -1, "fp32"},
+        Variant{"gradient-server", Job::kColocated, 3, "3lc"},
+        Variant{"parameter-server", 2, 2, "3lc", 1}, Variant{"parameter-server", 3, 3, "fp32", 2},
+        Variant{"parameter-server", Job::kColocated, -1, "3lc", 1},
+        Variant{"gradient-server", 2, -1, "3lc", 2}));
 
 // Slower than the others by a random share of a step, in every step.
 void dawdle(int worker, std::uint64_t step) {
@@ -446,6 +536,29 @@ TEST(StaleEnd, AWorkerThatDiesEndsTheJobWhereOthersCanGetNoFurther) {
   }
 }
 
+// Even where no limit of staleness is reached.
+TEST(StaleEnd, MoreWorkersThatDieThanThereAreBackupsEndTheJob) {
+  Job job = small_job(4, 0, "3lc");
+  job.asynchronous = true;
+  job.backup_workers = 1;
+  auto ends = make_in_process_network(5);
+  ends[2].reset();  // without a word
+  ends[3].reset();
+  Outcome outcome = empty_outcome(job);
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 1, 4}) {
+    threads.emplace_back([&, rank] {
+      run_node(job, *ends[static_cast<std::size_t>(rank)],
+               {.steps = 20, .before_step = {}, .gradient = {}}, outcome);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const int rank : {0, 1, 4}) {
+    const std::string& error = outcome.errors[static_cast<std::size_t>(rank)];
+    EXPECT_NE(error.find("rank 2 has left the job"), std::string::npos) << error;
+  }
+}
+
 // ---- States.
 
 // All nodes' states after one step, and the replicas then.
@@ -553,7 +666,7 @@ TEST(StaleJobs, AreRefusedWhereTheyMakeNoSense) {
   };
   refused([](Job& job) { job.staleness = -1; }, "use 1 or more");
   refused([](Job& job) { job.asynchronous = true; }, "use one of the two");
-  refused([](Job& job) { job.backup_workers = 1; }, "backup workers");
+  refused([](Job& job) { job.backup_workers = 3; }, "cannot be backups");
   refused([](Job& job) { job.local_updates = 4; }, "local updates");
   refused([](Job& job) { job.raw_from_all = true; }, "raw from all");
   for (const char* exchange : {"aggregator-tree", "all-gather", "ring", "weight-average",

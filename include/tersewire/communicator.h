@@ -55,7 +55,8 @@ struct Job {
   std::uint64_t seed = 0;
   // A tensor is updated as soon as workers - backup_workers gradients for the latest model have
   // arrived (3LC section 2.1); later ones return to their sender's residual where the codec keeps
-  // one, and are dropped where it does not.
+  // one, and are dropped where it does not. With staleness or asynchronous they are in the next
+  // version instead.
   int backup_workers = 0;
   // Parts that go the same way travel together, as buckets of at least so many bytes of
   // gradients, in the order of the backward pass. A worker pushes as many bytes as 8 of
@@ -95,12 +96,12 @@ struct Job {
   std::optional<double> mix;
   // Servers that do not wait (stale-synchronous; docs/exchanges.md, "Servers that do not wait"): a
   // worker may be so many steps ahead of the slowest. The model gets a new version when a worker
-  // that has the last one has pushed; what slower workers push is in the next version, as it comes,
-  // and they go on with the latest, over the steps in between. 0: in lock-step. For
-  // parameter-server and gradient-server without scaler sharing; not with backup workers,
-  // local_updates or raw_from_all.
+  // that has the last one has pushed, or, with backup workers, when all but so many have; what
+  // slower workers push is in the next version, as it comes, and they go on with the latest, over
+  // the steps in between. 0: in lock-step. For parameter-server and gradient-server without scaler
+  // sharing; not with local_updates or raw_from_all.
   int staleness = 0;
-  // The same without a limit: nobody waits for anybody.
+  // The same without a limit: nobody waits for the slowest.
   bool asynchronous = false;
   // What gradients count that were computed from an older version than the last.
   StaleWeight stale_weight = StaleWeight::kNone;
@@ -119,8 +120,8 @@ struct Job {
   // after the same step (Communicator::state()) the job can be resumed; a multiple of local_steps
   // or local_updates, and of weight-average's `every`. With staleness or asynchronous every worker
   // takes such a step, and all wait for each other there.
-  // 0: never. Not with backup workers nor with weight-average:mode=asynchronous, where steps of
-  // different workers overlap and no state of all nodes fits together.
+  // 0: never. Otherwise not with backup workers, nor with weight-average:mode=asynchronous, where
+  // steps of different workers overlap and no state of all nodes fits together.
   std::uint64_t state_steps = 0;
   // With state_steps, a step more after which servers save their state, a multiple of the same; 0:
   // none. It may be set while the job runs, by whoever knows that no worker has pushed in that step

@@ -228,12 +228,6 @@ void check_staleness(const Job& job) {
          "gradient-server, or staleness 0",
          job.exchange, what);
   }
-  if (job.backup_workers > 0) {
-    fail(ErrorCode::kInvalidArgument,
-         "{} takes late gradients, and {} backup workers mean that they are not used; use one of "
-         "the two",
-         what, job.backup_workers);
-  }
   if (job.local_updates > 0) {
     fail(ErrorCode::kInvalidArgument,
          "{} does not go with {} local updates, after which workers meet; use one of the two", what,

@@ -65,12 +65,14 @@ std::vector<std::vector<float>> by_tensor(const Placement& placement, const Part
 }
 
 void check_has_states(const Job& job, const ExchangeOptions& options) {
-  if (job.backup_workers == 0 && !options.average_asynchronous) return;
+  // With staleness all workers meet in the steps that are saved.
+  const bool skips = job.backup_workers > 0 && job.in_lock_step();
+  if (!skips && !options.average_asynchronous) return;
   fail(ErrorCode::kInvalidArgument,
        "{} has no state of all nodes after the same step, since workers do not wait for each "
        "other; use {}, or save no states",
-       job.backup_workers > 0 ? "a job with backup workers" : "asynchronous averaging",
-       job.backup_workers > 0 ? "0 backup workers" : "mode=synchronous");
+       skips ? "a job with backup workers" : "asynchronous averaging",
+       skips ? "0 backup workers, or a staleness beside them" : "mode=synchronous");
 }
 
 NodeState empty_state(const Placement& placement, std::uint64_t exchanges) {

@@ -62,6 +62,8 @@ class StaleServer final : public Server {
 
  private:
   void sort_in(const Received& received);
+  void go_on();
+  bool answer_late_pushes();
   void take_push(const Received& received);
   void take_done(std::size_t worker);
   [[nodiscard]] Bucket& bucket_in(const Received& received);
@@ -80,12 +82,19 @@ class StaleServer final : public Server {
 
   // The lowest step of those whose pushes wait for a version of their own, or 0.
   [[nodiscard]] static std::uint64_t next_version(const Bucket& bucket);
-  // Whether that version has to wait for what this worker computes.
+  // Whether that version has to wait for what this worker computes, or for its answer.
   [[nodiscard]] bool holds_up(const Bucket& bucket, std::uint64_t step, std::size_t worker) const;
+  // Whether it has to wait for more pushes, whoever they are from.
+  [[nodiscard]] bool is_short_of_pushes(const Bucket& bucket) const;
+  [[nodiscard]] bool has_lost_too_many(const Bucket& bucket) const;
   [[nodiscard]] bool needs(int rank) const;
   [[nodiscard]] bool is_over() const { return std::ranges::find(done_, false) == done_.end(); }
   [[nodiscard]] bool computes(const Bucket& bucket, std::size_t worker) const {
     return !done_[worker] && bucket.pullers[worker].pushed == 0;
+  }
+  // Whether it has not pushed for the next version: it computes, or has pushed late.
+  [[nodiscard]] bool is_behind(const Bucket& bucket, std::size_t worker) const {
+    return !done_[worker] && bucket.pullers[worker].pushed <= bucket.version;
   }
   [[nodiscard]] float weight_of(const Push& push, std::uint64_t step) const;
   [[nodiscard]] WaitLimits wait_limits() const;
@@ -105,6 +114,7 @@ class StaleServer final : public Server {
   std::vector<Bucket> buckets_;               // this server's
   std::vector<std::size_t> place_of_bucket_;  // by number, in buckets_
   std::vector<bool> done_;                    // by worker
+  std::size_t spared_;  // workers whose pushes a version does not wait for, whoever they are
   // Shared by all parts: one is worked on at a time.
   Floats sum_;
   Floats delta_;
@@ -120,7 +130,9 @@ StaleServer::StaleServer(std::shared_ptr<const Placement> placed, Transport& tra
       pool_(pool),
       parts_(placement_->parts.size()),
       place_of_bucket_(placement_->buckets.size(), std::numeric_limits<std::size_t>::max()),
-      done_(static_cast<std::size_t>(job_.workers), false) {
+      done_(static_cast<std::size_t>(job_.workers), false),
+      spared_(static_cast<std::size_t>(job_.backup_workers > 0 ? job_.backup_workers
+                                                               : job_.workers - 1)) {
   for (std::size_t i = 0; i < placement_->buckets.size(); ++i) {
     const std::vector<std::size_t>& bucket = placement_->buckets[i];
     if (placement_->owners[bucket.front()] != transport.rank()) continue;
@@ -178,7 +190,7 @@ Counters StaleServer::run(const SaveState& save) {
       sort_in(parse_incoming(std::move(*incoming)));
       continue;
     }
-    if (make_versions()) continue;
+    go_on();
     sort_in([&] {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
       return receive_parsed(transport_, wait_limits(), "pushes",
@@ -191,9 +203,27 @@ Counters StaleServer::run(const SaveState& save) {
 
 void StaleServer::take(const Received& received) {
   sort_in(received);
-  if (is_over()) return end();
-  while (make_versions()) {
+  is_over() ? end() : go_on();
+}
+
+// Who pushed late is answered when no version can be made, so that one for which others waited for
+// this push brings its sender as far as them.
+void StaleServer::go_on() {
+  while (make_versions() || answer_late_pushes()) {
   }
+}
+
+bool StaleServer::answer_late_pushes() {
+  bool answered = false;
+  for (Bucket& bucket : buckets_) {
+    for (std::size_t worker = 0; worker < done_.size(); ++worker) {
+      if (bucket.pullers[worker].pushed == 0 || !is_behind(bucket, worker)) continue;
+      answer(bucket, worker);
+      answered = true;
+    }
+    forget_what_all_have(bucket);
+  }
+  return answered;
 }
 
 void StaleServer::sort_in(const Received& received) {
@@ -273,9 +303,6 @@ void StaleServer::take_push(const Received& received) {
                            .base = puller.version,
                            .bytes = received.bytes,
                            .frames = std::move(frames)});
-  if (step > bucket.version) return;
-  answer(bucket, worker);
-  forget_what_all_have(bucket);
 }
 
 // From here on it gets every version when it is made.
@@ -296,14 +323,15 @@ std::uint64_t StaleServer::next_version(const Bucket& bucket) {
 }
 
 bool StaleServer::holds_up(const Bucket& bucket, std::uint64_t step, std::size_t worker) const {
-  if (!computes(bucket, worker)) return false;
+  if (!is_behind(bucket, worker)) return false;
   const std::uint64_t version = bucket.pullers[worker].version;
   if (is_saved_after(job_, step)) return true;
   // Its node's state is taken meanwhile.
   if (worker == own_worker() && version == bucket.version && is_saved_after(job_, version)) {
     return true;
   }
-  if (!job_.asynchronous && step - version > static_cast<std::uint64_t>(job_.staleness)) {
+  if (computes(bucket, worker) && !job_.asynchronous &&
+      step - version > static_cast<std::uint64_t>(job_.staleness)) {
     return true;
   }
   std::size_t bytes_behind = 0;
@@ -311,6 +339,14 @@ bool StaleServer::holds_up(const Bucket& bucket, std::uint64_t step, std::size_t
     if (one.number > version) bytes_behind += one.message->size();
   }
   return bytes_behind > bucket.most_bytes_behind;
+}
+
+bool StaleServer::is_short_of_pushes(const Bucket& bucket) const {
+  std::size_t behind = 0;
+  for (std::size_t worker = 0; worker < done_.size(); ++worker) {
+    behind += is_behind(bucket, worker) ? 1 : 0;
+  }
+  return behind > spared_;
 }
 
 // Whether others wait for what is still to come from a worker: for a version, or for the end.
@@ -321,8 +357,19 @@ bool StaleServer::needs(int rank) const {
   if (std::ranges::count(done_, false) == 1) return true;
   return std::ranges::any_of(buckets_, [&](const Bucket& bucket) {
     const std::uint64_t step = next_version(bucket);
-    return step != 0 && holds_up(bucket, step, worker);
+    if (step == 0 || !computes(bucket, worker)) return false;
+    return holds_up(bucket, step, worker) || has_lost_too_many(bucket);
   });
+}
+
+// Those that compute and have left the job never push.
+bool StaleServer::has_lost_too_many(const Bucket& bucket) const {
+  std::size_t lost = 0;
+  for (std::size_t worker = 0; worker < done_.size(); ++worker) {
+    const bool gone = transport_.peer(static_cast<int>(worker)).gone.has_value();
+    lost += gone && computes(bucket, worker) ? 1 : 0;
+  }
+  return lost > spared_;
 }
 
 bool StaleServer::make_versions() {
@@ -330,7 +377,7 @@ bool StaleServer::make_versions() {
   for (Bucket& bucket : buckets_) {
     const std::uint64_t step = next_version(bucket);
     if (step == 0) continue;
-    bool held_up = false;
+    bool held_up = is_short_of_pushes(bucket);
     for (std::size_t worker = 0; worker < done_.size() && !held_up; ++worker) {
       held_up = holds_up(bucket, step, worker);
     }

@@ -6,8 +6,9 @@
 //   - every push gets one answer: the worker is brought to the last version, and computes the step
 //     after the last that it knows of;
 //   - a push of a step that no version has reached yet makes the next version, out of all pushes
-//     that no version has, in the order of ranks; of an older step, it waits for the next version,
-//     and is answered at once;
+//     that no version has, in the order of ranks; with Job::backup_workers it takes those of all
+//     workers but so many. A push of an older step is late: it is in the next version, and is
+//     answered with the last, unless the next is made at once;
 //   - no version s is made while a worker computes from one before s - staleness.
 //
 // Workers at the same version are a *group*: they have the same replica to the bit, and pull the

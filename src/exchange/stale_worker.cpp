@@ -96,13 +96,16 @@ void StaleWorker::contribute(std::size_t part, std::uint64_t begun,
   send(placement().owners[part], push);
 }
 
-// The first answer says it, and that others may know of newer versions does no harm. But where
-// states are saved every push of a round must have the same step, lest one be of a saved step and
-// another not.
+// The first answer says it, and that others may know of newer versions does no harm. But in two
+// jobs every push of a step must have its number: where states are saved, lest one be of a saved
+// step and another not; and where a version waits for several pushes. There the workers of the step
+// after the newest version push it for all buckets, and wait meanwhile for none that is older; with
+// numbers of their own each might wait, in another bucket, for the others.
 void StaleWorker::wait_for_step() {
   const auto awaits_answer = [](const Asked& bucket) { return bucket.pushed > bucket.answered; };
-  while (job().state_steps > 0 ? std::ranges::any_of(asked_, awaits_answer)
-                               : exchanged_step() == step() && newest_ < step()) {
+  const bool one_number = job().state_steps > 0 || job().backup_workers > 0;
+  while (one_number ? std::ranges::any_of(asked_, awaits_answer)
+                    : exchanged_step() == step() && newest_ < step()) {
     wait_for("an answer to what was pushed");
   }
 }
