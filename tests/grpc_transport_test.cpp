@@ -189,6 +189,15 @@ TEST(GrpcTransport, SaysThatItsNodeIsAlive) {
   end_all(ends);
 }
 
+TEST(GrpcTransport, TakesNobodyForDeadBecauseTheHubIs) {
+  auto hub = std::make_unique<GrpcHub>("127.0.0.1:0", 2);
+  auto ends = join_all({hub->address(), hub->address()});
+  hub.reset();
+  const auto first = ends[0]->peer(1).heard;
+  while (ends[0]->peer(1).heard <= first + 1s) std::this_thread::sleep_for(10ms);
+  end_all(ends);
+}
+
 TEST(GrpcTransport, RefusesAMessageAboveTheLongest) {
   const GrpcHub hub("127.0.0.1:0", 2);
   auto ends = join_all({hub.address(), hub.address()});

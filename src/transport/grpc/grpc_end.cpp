@@ -212,7 +212,9 @@ Peer GrpcEnd::peer(int rank) const {
   Peer peer;
   if (rank == rank_) return peer;
   const PeerState& state = peers_[static_cast<std::size_t>(rank)];
-  peer.heard = state.heard;
+  // While the hub is silent this node hears nobody, and it is the hub that is missing.
+  const Clock::duration silent = Clock::now() - hub_heard_;
+  peer.heard = state.heard + std::max(silent - kLate, Clock::duration(0));
   if (state.left) peer.gone = "has left the network";
   peer.waiting = state.sending.waiting_bytes();
   return peer;
