@@ -16,17 +16,41 @@ TEST(Transports, AreChosenByTheirTexts) {
   EXPECT_FALSE(threads.bits_per_second);
   EXPECT_EQ(choose_transport("in-process:rate=100mbit").bits_per_second, 1e8);
   EXPECT_TRUE(choose_transport("mpi").between_processes);
+  EXPECT_TRUE(choose_transport("mpi").launched);
   EXPECT_EQ(join_network("in-process:rate=1gbit", 3).size(), 3U);
+}
+
+TEST(Transports, GrpcIsThreadsOrOneNodeOfAHubsJob) {
+  const ChosenTransport threads = choose_transport("grpc");
+  EXPECT_FALSE(threads.between_processes);
+  EXPECT_FALSE(threads.grpc);
+  const ChosenTransport node = choose_transport("grpc:hub=[::1]:7100,rank=3,certs=/etc/node");
+  EXPECT_TRUE(node.between_processes);
+  EXPECT_FALSE(node.launched);
+  ASSERT_TRUE(node.grpc);
+  EXPECT_EQ(node.grpc->hub, "[::1]:7100");
+  EXPECT_EQ(node.grpc->rank, 3);
+  EXPECT_FALSE(choose_transport("grpc:hub=h:1,certs=here").grpc->rank);
+  EXPECT_EQ(node.grpc->security.certificates, "/etc/node");
+  EXPECT_FALSE(node.grpc->security.insecure);
+  EXPECT_TRUE(choose_transport("grpc:hub=h:1,rank=0,insecure=on").grpc->security.insecure);
 }
 
 TEST(Transports, WhatThereIsNotIsRefused) {
   const auto refused = [](const char* text, const char* part) {
     expect_error(ErrorCode::kInvalidArgument, part, [&] { choose_transport(text); });
   };
-  refused("pigeon", "unknown transport 'pigeon'; use in-process or mpi");
+  refused("pigeon", "unknown transport 'pigeon'; use in-process, mpi or grpc");
   refused("in-process:speed=1", "unknown parameter 'speed'; in-process has rate");
   refused("in-process:rate=fast", "rate must be a rate, as 10mbit, 1gbit or 2.5gbit, not 'fast'");
   refused("mpi:rate=1gbit", "limit that with lab/netlab");
+  refused("grpc:rate=1gbit", "limit that with lab/netlab");
+  refused("grpc:rank=1", "say which hub");
+  refused("grpc:certs=here", "say which hub");
+  refused("grpc:insecure=on", "say which hub");
+  refused("grpc:hub=h:1", "rank must be this node's number, from 0 on, not ''");
+  refused("grpc:hub=h:1,rank=-1", "rank must be this node's number, from 0 on, not '-1'");
+  refused("grpc:hub=h:1,rank=0,token=x", "grpc has hub, rank, certs and insecure");
   refused("mpi:ranks=2", "mpi has no parameters");
   expect_error(ErrorCode::kInvalidArgument, "cannot be modelled",
                [] { join_network("in-process:rate=1bit", 2); });

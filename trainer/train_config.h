@@ -273,7 +273,9 @@ void visit_settings(Config& config, const Visit& visit) {
         config.dry);
   visit(Setting{.key = "transport",
                 .help = "What carries the bytes: in-process (threads; in-process:rate=100mbit "
-                        "models their links), or mpi (processes that mpirun starts)",
+                        "models their links), mpi (processes that mpirun starts), or grpc (threads "
+                        "over loopback; grpc:hub=HOST:PORT,certs=DIR: one node of a hub's job, "
+                        "docs/deploying.md)",
                 .role = kNeither,
                 .scope = kNode},
         config.transport);
@@ -285,7 +287,8 @@ void visit_settings(Config& config, const Visit& visit) {
                 .most = 256},
         config.threads);
   visit(Setting{.key = "deadline",
-                .help = "Seconds without a sign of life of a node after which a job over mpi ends",
+                .help = "Seconds without a sign of life of a node after which a job of several "
+                        "processes ends",
                 .role = kNeither,
                 .scope = kNode,
                 .json_key = "deadline_seconds",

@@ -177,11 +177,12 @@ void run_bench_exchange(ExchangeFlags flags) {
     config.transport += ":rate=" + flags.rate;
   }
   const Network network = as_usage([&] { return bench::join_exchange_bench(config); });
+  const bool tells = network.front()->rank() == 0 || !choose_transport(config.transport).launched;
   try {
     run_nodes(flags, network);
   } catch (const std::exception& error) {
     network.front()->abort(error.what());
-    if (network.front()->rank() != 0 && told_by_rank_0(error)) throw ToldElsewhere();
+    if (!tells && told_by_rank_0(error)) throw ToldElsewhere();
     throw;
   }
 }
@@ -219,8 +220,8 @@ void add_bench_exchange_command(CLI::App& bench) {
     return text.starts_with('-') ? "must not be negative" : "";
   });
   option("--transport", config.transport,
-         "in-process (threads; in-process:rate=100mbit limits each link, each way), or mpi "
-         "(processes that mpirun starts)");
+         "in-process (threads; in-process:rate=100mbit limits each link, each way), mpi "
+         "(processes that mpirun starts), or grpc (as for 'tersewire train')");
   command->add_option("--rate", flags->rate, "The same as :rate=RATE behind --transport");
   option("--deadline", flags->deadline_seconds,
          "Seconds without a sign of life of a node after which a job ends")

@@ -248,7 +248,9 @@ void run_train(TrainFlags& flags) {
   end_on_signals();
   Network network;
   as_usage([&] { network = trainer::join_network(flags.config); });
-  const bool tells = network.front()->rank() == 0;
+  // Of those that one launcher has started, rank 0 says what failed; others each say it.
+  const bool tells =
+      network.front()->rank() == 0 || !choose_transport(flags.config.transport).launched;
   try {
     run_nodes(flags, network);
   } catch (const std::exception& error) {

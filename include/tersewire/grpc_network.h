@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tersewire/transport.h"
 
@@ -64,5 +65,13 @@ class GrpcHub {
 std::unique_ptr<Transport> join_grpc_network(const std::string& hub, int rank, int nodes,
                                              const GrpcSecurity& security = {},
                                              const WaitLimits& limits = {});
+
+// The rank that a node's certificate is for. Throws kNotFound where there is none, and
+// kInvalidArgument for the hub's.
+int certified_rank(const GrpcSecurity& security);
+
+// The ends of a network of `nodes` threads in this process, by rank, and a hub on loopback, which
+// goes with the last of them. Throws as above.
+std::vector<std::unique_ptr<Transport>> make_grpc_network(int nodes, const WaitLimits& limits = {});
 
 }  // namespace tersewire

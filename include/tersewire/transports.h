@@ -2,6 +2,10 @@
 //   in-process[:rate=R]  nodes are threads of this process, which has the ends of all of them;
 //                        with a rate, as 100mbit, links as make_in_process_network() models them
 //   mpi                  nodes are processes that MPI's launcher started; this one has its own end
+//   grpc                 nodes are threads of this process, and so is their hub, over loopback
+//   grpc:hub=HOST:PORT[,rank=R][,certs=DIR][,insecure=on]
+//                        this process is one node of a hub's job (grpc_network.h); without R its
+//                        certificate says which
 // An application of another kind brings a Transport of its own (transport.h).
 #pragma once
 
@@ -11,13 +15,23 @@
 #include <string_view>
 #include <vector>
 
+#include "tersewire/grpc_network.h"
 #include "tersewire/transport.h"
 
 namespace tersewire {
 
+// Which node of which hub's job a process is.
+struct GrpcPlace {
+  std::string hub;
+  std::optional<int> rank;  // none: that of the certificate
+  GrpcSecurity security;
+};
+
 struct ChosenTransport {
   std::string name;
   bool between_processes = false;  // nodes are processes: each has its own end alone
+  bool launched = false;  // one launcher starts them all, and ends all with the first that fails
+  std::optional<GrpcPlace> grpc;
   // What each node's link is modelled to carry, each way; nothing where that is the network's.
   std::optional<double> bits_per_second;
 };
@@ -26,8 +40,8 @@ struct ChosenTransport {
 ChosenTransport choose_transport(std::string_view text);
 
 // This process's ends of a job's network, by rank. `nodes` is how many nodes there are to be, which
-// between processes the launcher says. Throws like choose_transport(), make_in_process_network()
-// and join_mpi_network().
+// over mpi the launcher says. Throws like choose_transport() and the functions that join such
+// networks.
 std::vector<std::unique_ptr<Transport>> join_network(std::string_view text, int nodes,
                                                      const WaitLimits& limits = {});
 

@@ -23,7 +23,7 @@ struct LauncherVariables {
 
 struct TransportEntry {
   const char* name;
-  bool between_processes;
+  bool between_processes;  // unless the text says otherwise
   std::vector<std::string> keys;
   // Takes those from the text.
   void (*take_options)(SettingText& text, ChosenTransport& chosen);
@@ -49,6 +49,36 @@ Ends join_threads(const ChosenTransport& chosen, int nodes, const WaitLimits& /*
   return make_in_process_network(nodes, chosen.bits_per_second.value_or(0));
 }
 
+// Without a hub the nodes are here, and so is theirs.
+void take_place(SettingText& text, ChosenTransport& chosen) {
+  refuse_rate(text, chosen);
+  GrpcPlace place{.hub = text.take_word("hub"), .rank = std::nullopt, .security = {}};
+  const std::string rank = text.take_word("rank");
+  place.security.certificates = text.take_word("certs");
+  place.security.insecure = text.take_switch("insecure", false);
+  const bool alone = !rank.empty() || !place.security.certificates.empty();
+  if (place.hub.empty()) {
+    if (alone || place.security.insecure) text.fail("say which hub with hub=HOST:PORT");
+    return;
+  }
+  place.rank = parsed_number<int>(rank);
+  const bool is_certified = rank.empty() && !place.security.certificates.empty();
+  if (!is_certified && place.rank.value_or(-1) < 0) {
+    text.refuse("rank", "this node's number, from 0 on", rank);
+  }
+  chosen.between_processes = true;
+  chosen.grpc = std::move(place);
+}
+
+Ends join_grpc(const ChosenTransport& chosen, int nodes, const WaitLimits& limits) {
+  if (!chosen.grpc) return make_grpc_network(nodes, limits);
+  const auto& [hub, rank, security] = *chosen.grpc;
+  Ends ends;
+  ends.push_back(
+      join_grpc_network(hub, rank ? *rank : certified_rank(security), nodes, security, limits));
+  return ends;
+}
+
 Ends join_mpi(const ChosenTransport& /*chosen*/, int /*nodes*/, const WaitLimits& limits) {
   Ends ends;
   ends.push_back(join_mpi_network(limits));
@@ -69,7 +99,12 @@ const std::vector<TransportEntry>& transports() {
        .join = join_mpi,
        // Open MPI's, and those of MPICH and its kin.
        .launchers = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-                     {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"}}}};
+                     {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"}}},
+      {.name = "grpc",
+       .between_processes = false,
+       .keys = {"hub", "rank", "certs", "insecure"},
+       .take_options = take_place,
+       .join = join_grpc}};
   return all;
 }
 
@@ -87,6 +122,8 @@ Choice choose(std::string_view text) {
     Choice choice{.entry = entry,
                   .chosen = {.name = entry.name,
                              .between_processes = entry.between_processes,
+                             .launched = !entry.launchers.empty(),
+                             .grpc = std::nullopt,
                              .bits_per_second = std::nullopt}};
     entry.take_options(setting, choice.chosen);
     setting.finish(entry.keys);

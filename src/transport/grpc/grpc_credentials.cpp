@@ -56,8 +56,8 @@ void check_protected(const std::string& address, const GrpcSecurity& security) {
   if (!security.certificates.empty() || security.insecure || is_loopback(address)) return;
   fail(ErrorCode::kInvalidArgument,
        "'{}' is not on this machine's loopback, and nothing protects what goes there; name a "
-       "directory of certificates (docs/security.md), or say insecure where everyone on the "
-       "network may read and change what is sent",
+       "directory of certificates (--certs, certs=DIR), or say --insecure or insecure=on where "
+       "everyone on the network may read and change what is sent",
        address);
 }
 
@@ -105,6 +105,15 @@ std::optional<std::string> objection(const grpc::AuthContext& peer, std::uint32_
 
 std::string job_of(const GrpcSecurity& security) {
   return security.certificates.empty() ? "" : read_files(security.certificates).identity.job;
+}
+
+int certified_rank(const GrpcSecurity& security) {
+  const Identity identity = read_files(security.certificates).identity;
+  if (!identity.rank) {
+    fail(ErrorCode::kInvalidArgument, "the certificate in '{}' is the hub's; a node needs its own",
+         security.certificates);
+  }
+  return static_cast<int>(*identity.rank);
 }
 
 }  // namespace tersewire

@@ -4,6 +4,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
+#include <future>
 #include <random>
 
 #include "ends.h"
@@ -82,8 +83,9 @@ class NodeStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
 };
 
 GrpcEnd::GrpcEnd(const std::string& hub, int rank, int nodes, const GrpcSecurity& security,
-                 const WaitLimits& limits)
-    : hub_(hub),
+                 const WaitLimits& limits, std::shared_ptr<GrpcHub> own_hub)
+    : own_hub_(std::move(own_hub)),
+      hub_(hub),
       rank_(rank),
       security_(security),
       secure_(!security.certificates.empty()),
@@ -503,6 +505,21 @@ std::unique_ptr<Transport> join_grpc_network(const std::string& hub, int rank, i
   grpc::ChannelArguments unused;
   channel_credentials(security, unused);  // throws here rather than in the end's thread
   return std::make_unique<GrpcEnd>(hub, rank, nodes, security, limits);
+}
+
+std::vector<std::unique_ptr<Transport>> make_grpc_network(int nodes, const WaitLimits& limits) {
+  keep_grpc_quiet();
+  const auto hub = std::make_shared<GrpcHub>("127.0.0.1:0", nodes);
+  // Each waits for all.
+  std::vector<std::future<std::unique_ptr<Transport>>> joining;
+  for (int rank = 0; rank < nodes; ++rank) {
+    joining.push_back(std::async(std::launch::async, [&, rank]() -> std::unique_ptr<Transport> {
+      return std::make_unique<GrpcEnd>(hub->address(), rank, nodes, GrpcSecurity(), limits, hub);
+    }));
+  }
+  std::vector<std::unique_ptr<Transport>> ends;
+  for (auto& end : joining) ends.push_back(end.get());
+  return ends;
 }
 
 }  // namespace tersewire

@@ -25,7 +25,7 @@ class GrpcEnd final : public Transport {
  public:
   // Waits until all ranks are there.
   GrpcEnd(const std::string& hub, int rank, int nodes, const GrpcSecurity& security,
-          const WaitLimits& limits);
+          const WaitLimits& limits, std::shared_ptr<GrpcHub> own_hub = nullptr);
   ~GrpcEnd() override;
   GrpcEnd(const GrpcEnd&) = delete;
   GrpcEnd& operator=(const GrpcEnd&) = delete;
@@ -82,6 +82,7 @@ class GrpcEnd final : public Transport {
   void say_goodbye(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] bool all_is_delivered() const;
 
+  const std::shared_ptr<GrpcHub> own_hub_;  // where it is in this process, for as long as this end
   const std::string hub_;
   const int rank_;
   const GrpcSecurity security_;

@@ -29,4 +29,11 @@ std::unique_ptr<Transport> join_grpc_network(const std::string& /*hub*/, int /*r
   refuse();
 }
 
+int certified_rank(const GrpcSecurity& /*security*/) { refuse(); }
+
+std::vector<std::unique_ptr<Transport>> make_grpc_network(int /*nodes*/,
+                                                          const WaitLimits& /*limits*/) {
+  refuse();
+}
+
 }  // namespace tersewire
