@@ -4,11 +4,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <future>
 
 #include "expect_error.h"
 #include "grpc_certificates.h"
 #include "grpc_record.h"
+#include "hub_log.h"
 #include "transport_cases.h"
 
 namespace tersewire {
@@ -133,6 +135,25 @@ TEST(GrpcSecurity, GarbageOnThePortDisturbsNobody) {
   for (const int socket : silent) ::close(socket);
   expect_undisturbed(ends);
   end_both(ends);
+}
+
+// However many come, and whoever reads it late.
+TEST(HubLog, HasOneSentenceASecondForStrangers) {
+  using Clock = HubLog::Clock;
+  const Clock::time_point start = Clock::now();
+  HubLog log;
+  for (int i = 0; i < 3000; ++i) {
+    log.add_stranger("a stranger", start + std::chrono::milliseconds(i));
+    if (i % 500 == 0) log.add("a node");
+  }
+  const std::vector<std::string> sentences = log.take();
+  EXPECT_EQ(std::ranges::count(sentences, "a node"), 6);
+  EXPECT_EQ(std::ranges::count(sentences, "a stranger"), 1);
+  EXPECT_EQ(std::ranges::count(sentences, "a stranger (and 999 before)"), 2);
+  EXPECT_EQ(sentences.size(), 9U);
+  EXPECT_TRUE(log.take().empty());
+  for (int i = 0; i < 5000; ++i) log.add(std::to_string(i));
+  EXPECT_EQ(log.take().size(), 1000U);
 }
 
 TEST(Certificates, NameWhomTheyAreFor) {

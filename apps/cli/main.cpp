@@ -76,6 +76,8 @@ void add_commands(CLI::App& app) {
   add_bench_command(app);
   add_report_command(app);
   add_nic_command(app);
+  add_hub_command(app);
+  add_certs_command(app);
   add_predict_command(app);
   add_probe_command(app);
   add_config_command(app);

@@ -46,6 +46,12 @@ class GrpcHub {
   [[nodiscard]] bool wait(std::chrono::milliseconds timeout) const;
   // Why the job was aborted; empty where it was not. Any thread.
   [[nodiscard]] std::string aborted() const;
+  // Ends the job on every node, with this reason, unless there is one already. Any thread.
+  void abort(const std::string& reason);
+  // What has happened since the last call, in order, a sentence each: nodes that come, go and lose
+  // their connection, how the job ends, and who was turned away, at most one of these a second.
+  // The last thousand. Any thread.
+  [[nodiscard]] std::vector<std::string> take_events();
 
  private:
   std::unique_ptr<GrpcHubServer> server_;

@@ -22,6 +22,7 @@ constexpr std::string_view kScheme = "tersewire://";
 constexpr std::string_view kHub = "hub";
 constexpr std::size_t kMostJobChars = 40;
 constexpr int kMostPemBytes = 1 << 16;
+constexpr std::string_view kAuthorityName = "tersewire ";
 
 template <auto free>
 struct Free {
@@ -119,6 +120,22 @@ std::string sign(X509* certificate, EVP_PKEY* key) {
   return pem_of([&](BIO* bio) { return PEM_write_bio_X509(bio, certificate); });
 }
 
+Key read_key(const std::string& pem) {
+  Key key(PEM_read_bio_PrivateKey(reading(pem).get(), nullptr, nullptr, nullptr));
+  if (!key) {
+    fail(ErrorCode::kDataLoss, "there is no key in PEM: {}; make it anew", last_failure());
+  }
+  return key;
+}
+
+std::string request_for(EVP_PKEY* key) {
+  const Request request(X509_REQ_new());
+  check(request && X509_REQ_set_version(request.get(), X509_REQ_VERSION_1) == 1 &&
+        X509_REQ_set_pubkey(request.get(), key) == 1 &&
+        X509_REQ_sign(request.get(), key, EVP_sha256()) > 0);
+  return pem_of([&](BIO* bio) { return PEM_write_bio_X509_REQ(bio, request.get()); });
+}
+
 Certificate read_certificate(const std::string& pem, const std::string& file) {
   Certificate certificate(PEM_read_bio_X509(reading(pem).get(), nullptr, nullptr, nullptr));
   if (!certificate) {
@@ -164,8 +181,7 @@ Identity identity_of(const std::string& pem, const std::string& file) {
     if (identity) return *identity;
   }
   fail(ErrorCode::kDataLoss,
-       "the certificate in '{}' names no node of a job; have one made as docs/security.md says",
-       file);
+       "the certificate in '{}' names no node of a job; have one made by 'tersewire certs'", file);
 }
 
 KeyAndCertificate make_authority(const std::string& job, std::chrono::hours valid) {
@@ -176,7 +192,7 @@ KeyAndCertificate make_authority(const std::string& job, std::chrono::hours vali
   }
   const Key key = new_key();
   const Certificate certificate =
-      new_certificate("tersewire " + job, key.get(), std::chrono::minutes(5), valid);
+      new_certificate(std::string(kAuthorityName) + job, key.get(), std::chrono::minutes(5), valid);
   X509* const it = certificate.get();
   check(X509_set_issuer_name(it, X509_get_subject_name(it)) == 1);
   add_extension(it, it, NID_basic_constraints, "critical,CA:TRUE,pathlen:0");
@@ -187,13 +203,10 @@ KeyAndCertificate make_authority(const std::string& job, std::chrono::hours vali
 
 KeyAndRequest make_request() {
   const Key key = new_key();
-  const Request request(X509_REQ_new());
-  check(request && X509_REQ_set_version(request.get(), X509_REQ_VERSION_1) == 1 &&
-        X509_REQ_set_pubkey(request.get(), key.get()) == 1 &&
-        X509_REQ_sign(request.get(), key.get(), EVP_sha256()) > 0);
-  return {.key = pem_of_key(key.get()),
-          .request = pem_of([&](BIO* bio) { return PEM_write_bio_X509_REQ(bio, request.get()); })};
+  return {.key = pem_of_key(key.get()), .request = request_for(key.get())};
 }
+
+std::string make_request(const std::string& key) { return request_for(read_key(key).get()); }
 
 std::string certify(const KeyAndCertificate& authority, const std::string& request,
                     const Identity& identity, std::chrono::seconds valid,
@@ -208,9 +221,7 @@ std::string certify(const KeyAndCertificate& authority, const std::string& reque
          last_failure());
   }
   const Certificate issuer = read_certificate(authority.certificate, "the authority");
-  const Key issuer_key(
-      PEM_read_bio_PrivateKey(reading(authority.key).get(), nullptr, nullptr, nullptr));
-  check(issuer_key != nullptr);
+  const Key issuer_key = read_key(authority.key);
   const std::string uri = uri_of(identity);
   const Certificate certificate = new_certificate(
       identity.rank ? fmt::format("rank {}", *identity.rank) : "hub", key, begins_ago, valid);
@@ -222,6 +233,34 @@ std::string certify(const KeyAndCertificate& authority, const std::string& reque
   add_extension(it, issuer.get(), NID_subject_alt_name,
                 identity.rank ? "URI:" + uri : "URI:" + uri + ",DNS:" + hub_dns_name(identity.job));
   return sign(it, issuer_key.get());
+}
+
+std::string job_of_authority(const std::string& certificate) {
+  const Certificate it = read_certificate(certificate, "the authority");
+  std::array<char, 128> name{};
+  X509_NAME_get_text_by_NID(X509_get_subject_name(it.get()), NID_commonName, name.data(),
+                            static_cast<int>(name.size()));
+  const std::string_view text(name.data());
+  const std::string job(text.substr(std::min(kAuthorityName.size(), text.size())));
+  if (X509_check_ca(it.get()) != 1 || !text.starts_with(kAuthorityName) || !is_job(job)) {
+    fail(ErrorCode::kDataLoss,
+         "this is no authority of a job; name the directory that 'tersewire certs init' made");
+  }
+  return job;
+}
+
+Identity check_certificate(const std::string& certificate, const std::string& key,
+                           const std::string& authority) {
+  const Certificate it = read_certificate(certificate, "the answer");
+  const Certificate issuer = read_certificate(authority, "the answer");
+  const bool is_for_key = X509_check_private_key(it.get(), read_key(key).get()) == 1;
+  const bool is_issued = X509_verify(it.get(), X509_get0_pubkey(issuer.get())) == 1;
+  ERR_clear_error();
+  if (!is_for_key || !is_issued) {
+    fail(ErrorCode::kDataLoss, "the certificate is not {}; have this node's request signed",
+         is_for_key ? "of the authority beside it" : "for this node's key");
+  }
+  return identity_of(certificate, "the answer");
 }
 
 }  // namespace tersewire

@@ -3,8 +3,10 @@
 #include <grpc/support/log.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "byte_io.h"
@@ -70,15 +72,25 @@ grpc::ByteBuffer BatchWriter::finish() {
   return {slices.data(), slices.size()};
 }
 
+namespace {
+
+std::atomic<std::uint64_t> handshakes_failed{0};
+
+}  // namespace
+
 void keep_grpc_quiet() {
   static const bool once = [] {
     if (std::getenv("GRPC_VERBOSITY") == nullptr) {
-      gpr_set_log_function([](gpr_log_func_args* /*line*/) {});
+      gpr_set_log_function([](gpr_log_func_args* line) {
+        if (std::string_view(line->message).starts_with("Handshake failed")) ++handshakes_failed;
+      });
     }
     return true;
   }();
   static_cast<void>(once);
 }
+
+std::uint64_t failed_handshakes() { return handshakes_failed; }
 
 grpc::Slice in_one_piece(const grpc::ByteBuffer& buffer) {
   grpc::Slice slice;

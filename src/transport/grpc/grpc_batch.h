@@ -47,6 +47,9 @@ class BatchWriter {
 // the user asks for it (GRPC_VERBOSITY).
 void keep_grpc_quiet();
 
+// TLS handshakes of this process that have failed so far: gRPC tells nobody but its log.
+std::uint64_t failed_handshakes();
+
 // A gRPC message in one piece.
 grpc::Slice in_one_piece(const grpc::ByteBuffer& buffer);
 ByteView view_of(const grpc::Slice& slice);

@@ -100,7 +100,7 @@ std::optional<std::string> objection(const grpc::AuthContext& peer, std::uint32_
                                         *identity->rank, rank)
                           : std::string("its certificate is the hub's");
   }
-  return "its certificate names no node of a job; have one made as docs/security.md says";
+  return "its certificate names no node of a job; have one made by 'tersewire certs'";
 }
 
 std::string job_of(const GrpcSecurity& security) {

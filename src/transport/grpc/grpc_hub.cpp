@@ -47,6 +47,8 @@ class HubStream final : public grpc::ServerGenericBidiReactor {
   [[nodiscard]] std::shared_ptr<const grpc::AuthContext> peer() const {
     return context_.auth_context();
   }
+  // As ipv4:192.0.2.1:40000.
+  [[nodiscard]] std::string address() const { return context_.peer(); }
 
   grpc::ByteBuffer incoming;
   grpc::ByteBuffer outgoing;
@@ -66,7 +68,9 @@ class HubStream final : public grpc::ServerGenericBidiReactor {
 };
 
 GrpcHubServer::GrpcHubServer(const std::string& address, int nodes, const GrpcSecurity& security)
-    : secure_(!security.certificates.empty()), job_(job_of(security)) {
+    : secure_(!security.certificates.empty()),
+      job_(job_of(security)),
+      handshakes_failed_(failed_handshakes()) {
   if (nodes < 1) {
     fail(ErrorCode::kInvalidArgument, "a hub for {} nodes has nothing to do; use at least 1",
          nodes);
@@ -122,6 +126,28 @@ std::string GrpcHubServer::aborted() const {
   return aborted_.value_or("");
 }
 
+void GrpcHubServer::abort(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  end_with(reason, nullptr);
+}
+
+void GrpcHubServer::end_with(const std::string& reason, const HubStream* said_by) {
+  if (aborted_) return;
+  aborted_ = reason;
+  log_.add("the job is ended: " + reason);
+  for (const Seat& seat : seats_) {
+    if (seat.stream == nullptr || seat.stream == said_by) continue;
+    seat.stream->owes_abort = true;
+    pump(*seat.stream);
+  }
+  changed_.notify_all();
+}
+
+std::vector<std::string> GrpcHubServer::take_events() {
+  const std::lock_guard lock(mutex_);
+  return log_.take();
+}
+
 grpc::ServerGenericBidiReactor* GrpcHubServer::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
   auto* const stream = new HubStream(*this, *context);
@@ -175,17 +201,12 @@ void GrpcHubServer::take(HubStream& stream, const Record& record, const grpc::Sl
     case RecordKind::kAlive:
       return;
     case RecordKind::kAbort:
-      if (aborted_) return;
-      aborted_ = std::string(reinterpret_cast<const char*>(record.data.data()),
-                             std::min(record.data.size(), kMostReasonBytes));
-      for (const Seat& other : seats_) {
-        if (other.stream == nullptr || other.stream == &stream) continue;
-        other.stream->owes_abort = true;
-        pump(*other.stream);
-      }
-      return;
+      return end_with(std::string(reinterpret_cast<const char*>(record.data.data()),
+                                  std::min(record.data.size(), kMostReasonBytes)),
+                      &stream);
     case RecordKind::kGoodbye:
       seat.left = true;
+      log_.add(fmt::format("rank {} has left", *stream.rank));
       finish(stream, grpc::Status::OK);
       return announce();
     case RecordKind::kHello:
@@ -231,11 +252,18 @@ void GrpcHubServer::seat(HubStream& stream, const Record& record) {
     std::erase_if(other.stream->queue, [&](const auto& queued) { return queued.first == rank; });
     other.stream->queued_bytes.erase(rank);
   }
+  log_.add(fmt::format("rank {} is here{}, from {}", rank, seat.incarnation ? " again" : "",
+                       stream.address()));
   stream.rank = rank;
   stream.owes_abort = aborted_.has_value();
   seat.incarnation = hello.incarnation;
   seat.heard = Clock::now();
   seat.stream = &stream;
+  if (!all_came_ &&
+      std::ranges::all_of(seats_, [](const Seat& one) { return one.incarnation.has_value(); })) {
+    all_came_ = true;
+    log_.add(fmt::format("all {} nodes are here", seats_.size()));
+  }
   announce();
 }
 
@@ -310,6 +338,13 @@ void GrpcHubServer::finish(HubStream& stream, const grpc::Status& status) {
   if (!stream.last) {
     stream.last = status;
     stream.since = Clock::now();
+    if (!status.ok() && !stream.rank) {
+      log_.add_stranger(
+          fmt::format("{} was turned away: {}", stream.address(), status.error_message()));
+    } else if (!status.ok()) {
+      log_.add(
+          fmt::format("the stream of rank {} is ended: {}", *stream.rank, status.error_message()));
+    }
   }
   unseat(stream);
   if (stream.writing || std::exchange(stream.finished, true)) return;
@@ -321,6 +356,9 @@ void GrpcHubServer::unseat(HubStream& stream) {
   stream.queued_bytes.clear();
   if (stream.rank && seats_[*stream.rank].stream == &stream) {
     seats_[*stream.rank].stream = nullptr;
+    if (!seats_[*stream.rank].left) {
+      log_.add(fmt::format("the connection of rank {} is lost", *stream.rank));
+    }
     changed_.notify_all();
   }
 }
@@ -335,9 +373,15 @@ void GrpcHubServer::tick() {
   for (std::unique_lock lock(mutex_); !stop_;) {
     changed_.wait_for(lock, kRosterEvery, [&] { return stop_; });
     const Clock::time_point now = Clock::now();
+    const std::uint64_t failed = failed_handshakes();
+    if (std::exchange(handshakes_failed_, failed) < failed) {
+      log_.add_stranger("a connection was turned away in its TLS handshake", now);
+    }
     for (HubStream* const stream : streams_) {
       // Who does not say who it is, or does not take its end.
-      if ((!stream->rank || stream->last) && now - stream->since > kPatience) stream->cancel();
+      if ((stream->rank && !stream->last) || now - stream->since <= kPatience) continue;
+      if (!stream->last) log_.add_stranger(stream->address() + " says nothing", now);
+      stream->cancel();
     }
     for (const Seat& seat : seats_) {
       if (seat.stream == nullptr) continue;
@@ -353,5 +397,7 @@ GrpcHub::~GrpcHub() = default;
 std::string GrpcHub::address() const { return server_->address(); }
 bool GrpcHub::wait(milliseconds timeout) const { return server_->wait(timeout); }
 std::string GrpcHub::aborted() const { return server_->aborted(); }
+void GrpcHub::abort(const std::string& reason) { server_->abort(reason); }
+std::vector<std::string> GrpcHub::take_events() { return server_->take_events(); }
 
 }  // namespace tersewire

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "grpc_batch.h"
+#include "hub_log.h"
 #include "tersewire/grpc_network.h"
 
 namespace tersewire {
@@ -30,6 +31,8 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] bool wait(std::chrono::milliseconds timeout) const;
   [[nodiscard]] std::string aborted() const;
+  void abort(const std::string& reason);
+  [[nodiscard]] std::vector<std::string> take_events();
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
@@ -56,6 +59,7 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   void relay(HubStream& stream, const Record& record, const grpc::Slice& bytes);
   void pump(HubStream& stream);
   void announce();
+  void end_with(const std::string& reason, const HubStream* said_by);
   void unseat(HubStream& stream);
   void finish(HubStream& stream, const grpc::Status& status);
   [[nodiscard]] Bytes roster() const;
@@ -71,6 +75,9 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   std::vector<Seat> seats_;  // by rank
   std::set<HubStream*> streams_;
   std::optional<std::string> aborted_;
+  bool all_came_ = false;
+  HubLog log_;
+  std::uint64_t handshakes_failed_;  // that the log has heard of
   bool stop_ = false;
   std::unique_ptr<grpc::Server> server_;
   std::thread ticker_;

@@ -1,0 +1,191 @@
+// tersewire certs: a job's authority, and the certificates of its hub and nodes.
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/output.h"
+#include "apps/files/new_file.h"
+#include "apps/files/read_file.h"
+#include "tersewire/job_certificates.h"
+
+namespace tersewire::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kExamples = R"(Examples:
+  tersewire certs init clinic          once: the authority of job clinic, in the directory clinic/
+  tersewire certs join hub | tersewire certs sign clinic --hub | tersewire certs join hub --signed -
+  tersewire certs join node3 | ssh HOST tersewire certs sign clinic --rank 3 \\
+      | tersewire certs join node3 --signed -
+A key is made where it is used and never leaves that machine: what travels is a request and the
+certificate that answers it, as text, by ssh or any other way that you trust to say who asks.
+Certificates are short-lived; the same line again makes the next one, also while a job runs.)";
+
+constexpr const char* kAuthorityKey = "authority-key.pem";
+constexpr const char* kAuthority = "authority.pem";
+constexpr const char* kKey = "key.pem";
+constexpr const char* kCertificate = "certificate.pem";
+constexpr const char* kBegin = "-----BEGIN CERTIFICATE-----";
+constexpr std::uint64_t kMostHours = 24 * 366;
+
+struct CertsFlags {
+  std::string job;
+  std::string directory;
+  std::string answer;
+  std::optional<std::uint32_t> rank;
+  bool hub = false;
+  std::uint64_t hours = 24;
+};
+
+std::string in(const std::string& directory, const char* name) {
+  return (fs::path(directory) / name).string();
+}
+
+std::string text_of(const std::string& path) { return string_of(read_file(path)); }
+
+void write(const std::string& path, const std::string& text) {
+  write_new_file(path, std::as_bytes(std::span(text)));
+}
+
+// Nobody else reads what is written from here on.
+void make_private_directory(const std::string& directory) {
+  ::umask(S_IRWXG | S_IRWXO);
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error) fail_file(directory, "written", error.value());
+}
+
+void init(const CertsFlags& flags) {
+  const std::string directory = flags.directory.empty() ? flags.job : flags.directory;
+  const KeyAndCertificate authority =
+      as_usage([&] { return make_authority(flags.job, std::chrono::hours(flags.hours)); });
+  make_private_directory(directory);
+  if (fs::exists(in(directory, kAuthorityKey))) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("{} holds an authority already, which nodes may trust; name another "
+                            "--to",
+                            directory));
+  }
+  write(in(directory, kAuthorityKey), authority.key);
+  write(in(directory, kAuthority), authority.certificate);
+  print(
+      fmt::format("The authority of job {} is in {}, for {} days; who reads {} there can be any "
+                  "node\n",
+                  flags.job, directory, flags.hours / 24, kAuthorityKey));
+}
+
+// The same key again where there is one: its certificate is replaced in one go.
+void request(const CertsFlags& flags) {
+  make_private_directory(flags.directory);
+  const std::string path = in(flags.directory, kKey);
+  if (const auto kept = read_file_if_exists(path)) {
+    return print(with_file(path, [&] { return make_request(string_of(*kept)); }));
+  }
+  const KeyAndRequest made = make_request();
+  write(path, made.key);
+  print(made.request);
+}
+
+void take_answer(const CertsFlags& flags) {
+  const std::string answer = text_of(flags.answer);
+  const std::size_t own = answer.find(kBegin);
+  const std::size_t next = own == std::string::npos ? own : answer.find(kBegin, own + 1);
+  if (next == std::string::npos) {
+    throw Error(ErrorCode::kDataLoss,
+                fmt::format("{}: it is not what 'tersewire certs sign' prints; pass that on whole",
+                            shown(flags.answer)));
+  }
+  const std::string certificate = answer.substr(own, next - own);
+  const std::string authority = answer.substr(next);
+  make_private_directory(flags.directory);
+  const std::string key = text_of(in(flags.directory, kKey));
+  const Identity identity =
+      with_file(flags.answer, [&] { return check_certificate(certificate, key, authority); });
+  const std::string path = in(flags.directory, kAuthority);
+  const auto trusted = read_file_if_exists(path);
+  if (trusted && string_of(*trusted) != authority) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("{} is of another authority than {}; ask why, or join in another "
+                            "directory",
+                            shown(flags.answer), path));
+  }
+  write(path, authority);
+  write(in(flags.directory, kCertificate), certificate);
+  note(fmt::format("{} is {} of job {}\n", flags.directory,
+                   identity.rank ? fmt::format("rank {}", *identity.rank) : "the hub",
+                   identity.job));
+}
+
+void sign(const CertsFlags& flags) {
+  if (flags.hub == flags.rank.has_value()) {
+    throw WrongUsage("say whose certificate it is to be: --rank R, or --hub");
+  }
+  const KeyAndCertificate authority{.key = text_of(in(flags.directory, kAuthorityKey)),
+                                    .certificate = text_of(in(flags.directory, kAuthority))};
+  const std::string job = with_file(in(flags.directory, kAuthority),
+                                    [&] { return job_of_authority(authority.certificate); });
+  const std::string asked = text_of(std::string(kStandardStream));
+  print(
+      certify(authority, asked, {.job = job, .rank = flags.rank}, std::chrono::hours(flags.hours)) +
+      authority.certificate);
+}
+
+CLI::App* add(CLI::App& certs, const char* name, const char* what) {
+  CLI::App* command = certs.add_subcommand(name, what);
+  command->footer(kExamples);
+  return command;
+}
+
+void add_hours(CLI::App& command, CertsFlags& flags) {
+  command.add_option("--hours", flags.hours, "How long it is valid")
+      ->capture_default_str()
+      ->check(CLI::Range(std::uint64_t{1}, kMostHours));
+}
+
+}  // namespace
+
+void add_certs_command(CLI::App& app) {
+  CLI::App* certs = app.add_subcommand(
+      "certs", "Certificates of a job over the transport grpc, and its authority");
+  certs->require_subcommand(1);
+  certs->footer(kExamples);
+
+  auto of_init = std::make_shared<CertsFlags>();
+  of_init->hours = kMostHours;
+  CLI::App* command = add(*certs, "init", "Make the authority of a job, on one machine");
+  command->add_option("JOB", of_init->job, "Its name: a to z, digits and hyphens")->required();
+  command->add_option("--to", of_init->directory, "Directory for it (default: JOB)");
+  add_hours(*command, *of_init);
+  command->callback([of_init] { init(*of_init); });
+
+  auto of_join = std::make_shared<CertsFlags>();
+  command = add(*certs, "join", "Make this node's key, and print a request to certify it");
+  command->add_option("DIR", of_join->directory, "Directory for what this node, or the hub, needs")
+      ->required();
+  command->add_option("--signed", of_join->answer,
+                      "Take the certificate that 'certs sign' made of it from this file (- for "
+                      "stdin)");
+  command->callback(
+      [of_join] { of_join->answer.empty() ? request(*of_join) : take_answer(*of_join); });
+
+  auto of_sign = std::make_shared<CertsFlags>();
+  command = add(*certs, "sign", "Certify the request on stdin, for the authority in DIR");
+  command->add_option("DIR", of_sign->directory, "Directory that 'certs init' made")->required();
+  command->add_option("--rank", of_sign->rank, "The only rank that may use it")
+      ->check(CLI::Range(std::uint32_t{0}, std::uint32_t{2047}));
+  command->add_flag("--hub", of_sign->hub, "It is the hub's");
+  add_hours(*command, *of_sign);
+  command->callback([of_sign] { sign(*of_sign); });
+}
+
+}  // namespace tersewire::apps

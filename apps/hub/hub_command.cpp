@@ -1,0 +1,106 @@
+// tersewire hub: where the nodes of a job over the transport grpc meet.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/interrupt.h"
+#include "apps/cli/output.h"
+#include "tersewire/grpc_network.h"
+
+namespace tersewire::apps {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kExamples = R"(Examples:
+  tersewire hub --workers 4 --certs hub --listen 0.0.0.0:7100
+  tersewire train --workers 4 --transport grpc:hub=HOST:7100,rank=0,certs=node0   on the first node
+  tersewire hub --workers 4 --servers 0       for a ring, on this machine alone (or by ssh -L)
+One job: the hub ends when its nodes have left. It says on stderr, a line each, who comes and goes.
+Ranks 0 to N-1 are workers, the next ones servers. 'tersewire certs' makes certificates
+(docs/deploying.md).)";
+
+// For nodes to hear that the job is over.
+constexpr milliseconds kFarewell(10000);
+constexpr milliseconds kLook(250);
+
+struct HubFlags {
+  int workers = 0;
+  int servers = 1;
+  std::string listen = "127.0.0.1:7100";
+  GrpcSecurity security;
+};
+
+// A line, whatever a node's sentence brings along.
+void say(std::string sentence) {
+  std::ranges::replace_if(
+      sentence, [](unsigned char c) { return c < ' ' || c == 0x7F; }, ' ');
+  note(fmt::format("{:%FT%TZ} {}\n", fmt::gmtime(std::time(nullptr)), sentence));
+}
+
+void say_events(GrpcHub& hub) {
+  for (std::string& event : hub.take_events()) say(std::move(event));
+}
+
+void run_hub(const HubFlags& flags) {
+  end_on_signals();
+  GrpcHub hub = as_usage(
+      [&] { return GrpcHub(flags.listen, flags.workers + flags.servers, flags.security); });
+  say(fmt::format("a hub for {} nodes listens at {}", flags.workers + flags.servers,
+                  hub.address()));
+  if (flags.security.certificates.empty()) {
+    say("without --certs nothing is encrypted, and anybody who reaches the port may be a node");
+  }
+  while (!hub.wait(kLook) && !interrupted && hub.aborted().empty()) say_events(hub);
+  if (interrupted) {
+    hub.abort(
+        fmt::format("SIG{} ended the hub; start it and all nodes again, with --resume where "
+                    "there are checkpoints",
+                    sigabbrev_np(interrupting_signal())));
+  }
+  const std::string why = hub.aborted();
+  if (!why.empty()) static_cast<void>(hub.wait(kFarewell));
+  say_events(hub);
+  if (!why.empty()) throw Error(ErrorCode::kAborted, why);
+  say("every node has left");
+}
+
+}  // namespace
+
+void add_hub_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("hub", "Where the nodes of a job meet that only dial out (grpc)");
+  command->footer(kExamples);
+  auto flags = std::make_shared<HubFlags>();
+  command->add_option("--workers", flags->workers, "Workers of the job")
+      ->required()
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--servers", flags->servers,
+                   "Nodes beside the workers, as the job's exchange has them: none for rings, "
+                   "all-gather, weight-average and colocated servers")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+  command->add_option("--listen", flags->listen, "ADDRESS:PORT; port 0: any that is free")
+      ->capture_default_str();
+  CLI::Option* certificates = command->add_option(
+      "--certs", flags->security.certificates,
+      "Directory of the hub's key.pem, certificate.pem and authority.pem ('tersewire certs')");
+  command
+      ->add_flag("--insecure", flags->security.insecure,
+                 "Plaintext beyond this machine: whoever is on the network may read and change "
+                 "what is sent, and be a node")
+      ->excludes(certificates);
+  command->callback([flags] { run_hub(*flags); });
+}
+
+}  // namespace tersewire::apps

@@ -1,0 +1,51 @@
+// A job's certificates for the transport grpc: an authority of its own, which certifies the keys of
+// its hub and nodes. In PEM; keys are P-256. Every function throws kUnimplemented in builds without
+// gRPC. Any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tersewire {
+
+// Who a certificate is for.
+struct Identity {
+  std::string job;
+  std::optional<std::uint32_t> rank;  // none: the hub
+};
+
+struct KeyAndCertificate {
+  std::string key;
+  std::string certificate;
+};
+
+// An authority of its own for a job. Throws kInvalidArgument for a job's name that is not of 1 to
+// 40 letters a to z, digits and hyphens.
+KeyAndCertificate make_authority(const std::string& job, std::chrono::hours valid);
+
+// The job that an authority is of. Throws kDataLoss for what make_authority() has not made.
+std::string job_of_authority(const std::string& certificate);
+
+// A node's key, which is the node's own, and a request to certify it.
+struct KeyAndRequest {
+  std::string key;
+  std::string request;
+};
+KeyAndRequest make_request();
+// The request for a key that there is. Throws kDataLoss for what is none.
+std::string make_request(const std::string& key);
+
+// A certificate for the key of a request, whatever else that says. `begins_ago` allows for clocks
+// that differ. Throws kDataLoss for what is no request, signed by its own key.
+std::string certify(const KeyAndCertificate& authority, const std::string& request,
+                    const Identity& identity, std::chrono::seconds valid,
+                    std::chrono::seconds begins_ago = std::chrono::minutes(5));
+
+// Whose certificate this is. Throws kDataLoss where it is not for this key, or not of this
+// authority.
+Identity check_certificate(const std::string& certificate, const std::string& key,
+                           const std::string& authority);
+
+}  // namespace tersewire

@@ -1,0 +1,369 @@
+#!/usr/bin/python3
+"""Jobs over the transport grpc as users start them: a hub, nodes, certificates, and what goes wrong.
+
+    grpc_command_test.py PATH_TO_TERSEWIRE
+
+HELD_AT_STEP_LIBRARY names the library of held_at_step.cpp, by which a run stands still.
+"""
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+PROGRAM = None
+
+ENVIRONMENT = {name: value for name, value in os.environ.items()
+               if not name.startswith("TERSEWIRE_")} | {"TERSEWIRE_CONFIG": ""}  # fmt: skip
+# Nothing waits so long unless it hangs, however busy the machine.
+BOUND_SECONDS = 600
+# Above what a busy machine takes to start a process; a dead node is found after it.
+DEADLINE = "60"
+
+
+def run(*arguments, stdin=b"", **variables):
+    return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin, capture_output=True,
+                          timeout=BOUND_SECONDS, env={**ENVIRONMENT, **variables},
+                          check=False)  # fmt: skip
+
+
+def held_at(step, until):
+    """Variables with which rank 0 stands still after a step until there is a file `until`."""
+    return {"LD_PRELOAD": os.environ["HELD_AT_STEP_LIBRARY"], "HELD_AT_STEP": str(step),
+            "HELD_UNTIL": until}  # fmt: skip
+
+
+class Process:
+    """One that is read as it goes, so that it never waits for its reader."""
+
+    def __init__(self, *arguments, **variables):
+        self.process = subprocess.Popen(
+            [PROGRAM, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env={**ENVIRONMENT, **variables})  # fmt: skip
+        self.output = b""
+        self.lines = []
+        self.readers = [threading.Thread(target=self.read_output),
+                        threading.Thread(target=self.read_errors)]  # fmt: skip
+        for reader in self.readers:
+            reader.start()
+
+    def read_output(self):
+        self.output = self.process.stdout.read()
+
+    def read_errors(self):
+        for line in self.process.stderr:
+            self.lines.append(line.decode().rstrip("\n"))
+
+    def wait_for(self, pattern):
+        """The first line on stderr like this, once it is there."""
+        end = time.monotonic() + BOUND_SECONDS
+        while time.monotonic() < end:
+            for line in list(self.lines):
+                if found := re.search(pattern, line):
+                    return found
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise AssertionError(f"no '{pattern}' in {self.lines}")
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def end(self):
+        """(exit code, what it said it failed of)."""
+        code = self.process.wait(timeout=BOUND_SECONDS)
+        for reader in self.readers:
+            reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return code, [line for line in self.lines if line.startswith("tersewire: ")]
+
+
+class GrpcCommandTest(unittest.TestCase):
+    JOB = "--model mlp --workers 2 --batch 8 --codec 3lc:s=1.5".split()
+    NODES = 3
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+        self.processes = []
+        self.addCleanup(self.kill_all)
+
+    def kill_all(self):
+        for started in self.processes:
+            if started.process.poll() is None:
+                started.process.kill()
+            started.end()
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def start(self, *arguments, **variables):
+        self.processes.append(Process(*arguments, **variables))
+        return self.processes[-1]
+
+    def start_hub(self, *arguments, listen="127.0.0.1:0", workers=2):
+        """(the hub, its address)."""
+        hub = self.start("hub", "--workers", workers, "--listen", listen, *arguments)
+        return hub, hub.wait_for(r"listens at (\S+)")[1]
+
+    def start_node(self, hub, rank, *arguments, certs="", deadline=DEADLINE, **variables):
+        # Whose certificate says its rank need not say it.
+        place = "" if certs and rank == 2 else f",rank={rank}"
+        transport = f"grpc:hub={hub}{place}" + (f",certs={certs}" if certs else "")
+        return self.start("train", *self.JOB, "--transport", transport, "--deadline", deadline,
+                          "--out", self.path("run"), "--json", *arguments, **variables)  # fmt: skip
+
+    def start_nodes(self, hub, *arguments, certs=None, **variables):
+        """Of all ranks; the variables are rank 0's."""
+        return [self.start_node(hub, rank, *arguments, certs=certs[rank] if certs else "",
+                                **(variables if rank == 0 else {}))
+                for rank in range(self.NODES)]  # fmt: skip
+
+    def certify(self, authority, directory, *whose):
+        """As three commands in a pipe."""
+        asked = run("certs", "join", self.path(directory))
+        self.assertEqual(asked.returncode, 0, asked)
+        answer = run("certs", "sign", self.path(authority), *whose, stdin=asked.stdout)
+        self.assertEqual(answer.returncode, 0, answer)
+        taken = run("certs", "join", self.path(directory), "--signed", "-", stdin=answer.stdout)
+        self.assertEqual(taken.returncode, 0, taken)
+        return self.path(directory)
+
+    def certificates(self, job="clinic"):
+        """(the hub's, those of the ranks)."""
+        made = run("certs", "init", job, "--to", self.path(job))
+        self.assertEqual(made.returncode, 0, made)
+        hub = self.certify(job, f"{job}-hub", "--hub")
+        return hub, [self.certify(job, f"{job}-{rank}", "--rank", rank)
+                     for rank in range(self.NODES)]  # fmt: skip
+
+    def assert_failed(self, result, code, *words):
+        """One sentence with all of these."""
+        ended, sentences = result
+        self.assertEqual(ended, code, sentences)
+        self.assertEqual(len(sentences), 1, sentences)
+        for word in words:
+            self.assertIn(word, sentences[0])
+
+    def assert_refused(self, result, code, *words):
+        self.assert_failed((result.returncode, result.stderr.decode().splitlines()), code, *words)
+        self.assertFalse(result.stdout)
+
+    def assert_same_as_threads(self, node, *arguments):
+        """What rank 0 came to is, to the bit, what threads of one process come to."""
+        threads = run("train", *self.JOB, *arguments, "--json", "--out", self.path("threads"))
+        self.assertEqual(threads.returncode, 0, threads)
+        expected = json.loads(threads.stdout)
+        summary = json.loads(node.output)
+        for key in ["parameters_checksum", "final_loss", "test_accuracy", "push_bytes"]:
+            self.assertEqual(summary[key], expected[key], key)
+
+
+class OneCommand(GrpcCommandTest):
+    def test_it_comes_to_the_same_as_threads(self):
+        ring = "--model mlp --workers 3 --batch 8 --codec int8 --exchange ring".split()
+        for i, job in enumerate([self.JOB, ring]):
+            with self.subTest(job=job):
+                results = [
+                    run("train", *job, "--steps", "12", "--json", "--transport", transport,
+                        "--out", self.path(f"{transport}{i}"))
+                    for transport in ["in-process", "grpc"]
+                ]  # fmt: skip
+                threads, grpc = (json.loads(result.stdout) for result in results)
+                for key in ["parameters_checksum", "final_loss", "test_accuracy", "push_bytes"]:
+                    self.assertEqual(grpc[key], threads[key], key)
+
+    def test_bench_exchange_takes_it(self):
+        rows = run("bench", "exchange", "--model", "lenet", "--scale", "0.01", "--steps", "2",
+                   "--warm-up", "0", "--transport", "grpc", "--json")  # fmt: skip
+        self.assertEqual(rows.returncode, 0, rows)
+        self.assertEqual(json.loads(rows.stdout)[0]["transport"], "grpc")
+
+
+class Nodes(GrpcCommandTest):
+    def test_with_certificates_they_come_to_the_same_as_threads(self):
+        hubs, certs = self.certificates()
+        hub, address = self.start_hub("--certs", hubs)
+        nodes = self.start_nodes(address, "--steps", "12", certs=certs)
+        for node in nodes:
+            self.assertEqual(node.end(), (0, []), node.lines)
+        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assertEqual([node.output for node in nodes[1:]], [b"", b""])
+        self.assert_same_as_threads(nodes[0], "--steps", "12")
+        log = "\n".join(hub.lines)
+        for event in ["rank 0 is here, from ipv4:127.0.0.1:", "all 3 nodes are here",
+                      "rank 2 has left", "every node has left"]:  # fmt: skip
+            self.assertIn(event, log)
+
+    def test_a_certificate_is_renewed_while_the_job_runs(self):
+        hubs, certs = self.certificates()
+        hub, address = self.start_hub("--certs", hubs)
+        nodes = self.start_nodes(address, "--steps", "6", certs=certs,
+                                 **held_at(2, self.path("go")))  # fmt: skip
+        self.wait_for_step(2)
+        for rank, name in enumerate(certs):
+            before = self.read(f"{name}/certificate.pem")
+            key = self.read(f"{name}/key.pem")
+            self.certify("clinic", name, "--rank", rank)
+            self.assertNotEqual(self.read(f"{name}/certificate.pem"), before)
+            self.assertEqual(self.read(f"{name}/key.pem"), key)
+        hub.signal(signal.SIGKILL)
+        hub.end()
+        hub, _ = self.start_hub("--certs", hubs, listen=address)
+        hub.wait_for("all 3 nodes are here")
+        self.touch("go")
+        for node in nodes:
+            self.assertEqual(node.end(), (0, []), node.lines)
+        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assert_same_as_threads(nodes[0], "--steps", "6")
+
+    def wait_for_step(self, step):
+        path = self.path("run/metrics.jsonl")
+        end = time.monotonic() + BOUND_SECONDS
+        while time.monotonic() < end:
+            if os.path.exists(path) and len(self.read(path).splitlines()) >= step:
+                return
+            time.sleep(0.02)
+        self.fail(f"no step {step} in {BOUND_SECONDS} s")
+
+    def read(self, path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    def touch(self, name):
+        with open(self.path(name), "wb"):
+            pass
+
+    def running(self):
+        """A job that runs without end: (hub, nodes)."""
+        hub, address = self.start_hub()
+        nodes = self.start_nodes(address, "--steps", "1000000")
+        self.wait_for_step(1)
+        return hub, nodes
+
+    def test_an_interrupt_of_a_node_ends_all(self):
+        hub, nodes = self.running()
+        nodes[1].signal(signal.SIGINT)
+        self.assert_failed(nodes[1].end(), 130, "the run was interrupted")
+        for process in [nodes[0], nodes[2], hub]:
+            self.assert_failed(process.end(), 1, "the run was interrupted")
+
+    def test_an_interrupt_of_the_hub_ends_all(self):
+        hub, nodes = self.running()
+        hub.signal(signal.SIGTERM)
+        self.assert_failed(hub.end(), 143, "SIGTERM ended the hub")
+        for node in nodes:
+            self.assert_failed(node.end(), 1, "SIGTERM ended the hub")
+
+    def test_a_killed_node_ends_all(self):
+        hub, nodes = self.running()
+        nodes[1].signal(signal.SIGKILL)
+        for process in [nodes[0], nodes[2], hub]:
+            self.assert_failed(process.end(), 1, "has heard nothing of rank 1 for ")
+
+    def test_a_killed_hub_ends_all(self):
+        hub, nodes = self.running()
+        hub.signal(signal.SIGKILL)
+        for node in nodes:
+            self.assert_failed(node.end(), 1, "lost the hub at 127.0.0.1:")
+
+    def test_those_that_were_started_differently_are_refused(self):
+        hub, address = self.start_hub()
+        nodes = [self.start_node(address, rank, "--seed", 2 if rank == 2 else 1)
+                 for rank in range(self.NODES)]  # fmt: skip
+        for process in [*nodes, hub]:
+            self.assert_failed(process.end(), 1, "rank 2 was started with other arguments")
+
+    def test_another_number_of_nodes_is_refused(self):
+        _, address = self.start_hub("--servers", 0)
+        node = self.start_node(address, 0)
+        self.assert_failed(node.end(), 1, "rank 0 of 3 asks for a place", "ranks 0 to 1")
+
+
+class Strangers(GrpcCommandTest):
+    def test_nobody_gets_in_and_nothing_is_lost(self):
+        hubs, certs = self.certificates()
+        _, others = self.certificates("another")
+        hub, address = self.start_hub("--certs", hubs)
+        host, port = address.split(":")
+        for garbage in [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" + b"x" * 5000]:
+            with socket.create_connection((host, int(port))) as stranger:
+                stranger.sendall(garbage)
+        # Who is turned away in the handshake tries until its deadline.
+        refused = [self.start_node(address, 0, deadline="5"),
+                   self.start_node(address, 0, deadline="5", certs=others[0])]  # fmt: skip
+        for node in refused:
+            self.assert_failed(node.end(), 1, "cannot reach the hub")
+        node = self.start_node(address, 0, certs=certs[1])
+        self.assert_failed(node.end(), 1, "certificate is that of rank 1, not of rank 0")
+        nodes = self.start_nodes(address, "--steps", "12", certs=certs)
+        for node in nodes:
+            self.assertEqual(node.end(), (0, []), node.lines)
+        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assert_same_as_threads(nodes[0], "--steps", "12")
+        log = "\n".join(hub.lines)
+        self.assertIn("turned away in its TLS handshake", log)
+        self.assertIn("turned away: its certificate is that of rank 1", log)
+
+    def test_plaintext_is_for_this_machine(self):
+        wide = ("hub", "--workers", "1", "--listen", "0.0.0.0:0")
+        self.assert_refused(run(*wide), 2, "certificates", "--insecure")
+        far = "grpc:hub=192.0.2.1:7100,rank=0"
+        self.assert_refused(run("train", "--transport", far), 2, "certificates", "insecure=on")
+        hub = self.start(*wide, "--insecure")
+        hub.wait_for("anybody who reaches the port may be a node")
+
+
+class Certificates(GrpcCommandTest):
+    def test_keys_are_their_users_alone(self):
+        self.certificates()
+        for key in ["clinic/authority-key.pem", "clinic-hub/key.pem", "clinic-2/key.pem"]:
+            self.assertEqual(stat.S_IMODE(os.stat(self.path(key)).st_mode), 0o600, key)
+        self.assertEqual(stat.S_IMODE(os.stat(self.path("clinic-2")).st_mode), 0o700)
+        self.assertEqual(sorted(os.listdir(self.path("clinic-2"))),
+                         ["authority.pem", "certificate.pem", "key.pem"])  # fmt: skip
+
+    def test_refused(self):
+        self.certificates()
+        self.certificates("another")
+        again = run("certs", "init", "clinic", "--to", self.path("clinic"))
+        self.assert_refused(again, 1, "holds an authority already")
+        self.assert_refused(run("certs", "init", "A B", "--to", self.path("x")), 2, "no name of a job")
+        asked = run("certs", "join", self.path("clinic-1")).stdout
+        nobody = run("certs", "sign", self.path("clinic"), stdin=asked)
+        self.assert_refused(nobody, 2, "--rank R, or --hub")
+        for rubbish in [b"", b"rubbish", asked[:-100]]:
+            result = run("certs", "sign", self.path("clinic"), "--rank", 1, stdin=rubbish)
+            self.assert_refused(result, 1, "is no request")
+        node = run("certs", "sign", self.path("clinic-1"), "--rank", 1, stdin=asked)
+        self.assert_refused(node, 1, "authority-key.pem cannot be read")
+        answer = run("certs", "sign", self.path("clinic"), "--rank", 1, stdin=asked).stdout
+
+        def take(directory, text):
+            return run("certs", "join", self.path(directory), "--signed", "-", stdin=text)
+
+        self.assert_refused(take("clinic-2", answer), 1, "not for this node's key")
+        self.assert_refused(take("clinic-1", asked), 1, "not what 'tersewire certs sign' prints")
+        theirs = run("certs", "sign", self.path("another"), "--rank", 1, stdin=asked).stdout
+        self.assert_refused(take("clinic-1", theirs), 1, "is of another authority")
+        mixed = answer[: answer.rindex(b"-----BEGIN")] + theirs[theirs.rindex(b"-----BEGIN") :]
+        self.assert_refused(take("clinic-1", mixed), 1, "not of the authority beside it")
+        self.assert_refused(run("hub", "--workers", 1, "--certs", self.path("clinic-1")), 2,
+                            "a hub needs its own")  # fmt: skip
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__.strip())
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
