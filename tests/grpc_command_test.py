@@ -21,8 +21,10 @@ import unittest
 
 PROGRAM = None
 
+# Without defaults and proxies of whoever runs the tests.
 ENVIRONMENT = {name: value for name, value in os.environ.items()
-               if not name.startswith("TERSEWIRE_")} | {"TERSEWIRE_CONFIG": ""}  # fmt: skip
+               if not name.startswith("TERSEWIRE_") and not name.lower().endswith("_proxy")}  # fmt: skip
+ENVIRONMENT["TERSEWIRE_CONFIG"] = ""
 # Nothing waits so long unless it hangs, however busy the machine.
 BOUND_SECONDS = 600
 # Above what a busy machine takes to start a process; a dead node is found after it.
@@ -85,6 +87,61 @@ class Process:
         self.process.stdout.close()
         self.process.stderr.close()
         return code, [line for line in self.lines if line.startswith("tersewire: ")]
+
+
+class ConnectProxy:
+    """An HTTP proxy on loopback that only makes tunnels."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.tunnels = []
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
+        with client:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += client.recv(1)
+            method, target, _ = head.split(b"\r\n")[0].decode().split()
+            host, port = target.rsplit(":", 1)
+            self.tunnels.append((method, target))
+            with socket.create_connection((host, int(port))) as far:
+                client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                back = threading.Thread(target=self.pipe, args=(far, client), daemon=True)
+                back.start()
+                self.pipe(client, far)
+                back.join()
+
+    @staticmethod
+    def pipe(source, sink):
+        try:
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def close(self):
+        self.listener.close()
+
+
+def own_address():
+    """One of this machine that is not loopback's; nothing where it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent
+        except OSError:
+            return None
+        return probe.getsockname()[0]
 
 
 class GrpcCommandTest(unittest.TestCase):
@@ -204,6 +261,23 @@ class Nodes(GrpcCommandTest):
         for event in ["rank 0 is here, from ipv4:127.0.0.1:", "all 3 nodes are here",
                       "rank 2 has left", "every node has left"]:  # fmt: skip
             self.assertIn(event, log)
+
+    def test_through_an_http_proxy(self):
+        host = own_address()
+        if host is None:
+            self.skipTest("this machine has no address but loopback's")
+        hubs, certs = self.certificates()
+        hub, address = self.start_hub("--certs", hubs, listen=f"{host}:0")
+        proxy = ConnectProxy()
+        self.addCleanup(proxy.close)
+        nodes = [self.start_node(address, rank, "--steps", "4", certs=certs[rank],
+                                 https_proxy=f"http://{proxy.address}")
+                 for rank in range(self.NODES)]  # fmt: skip
+        for node in nodes:
+            self.assertEqual(node.end(), (0, []), node.lines)
+        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assertEqual(set(proxy.tunnels), {("CONNECT", address)})
+        self.assert_same_as_threads(nodes[0], "--steps", "4")
 
     def test_a_certificate_is_renewed_while_the_job_runs(self):
         hubs, certs = self.certificates()

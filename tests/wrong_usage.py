@@ -24,11 +24,14 @@ import hostile_loop
 
 LIMIT_SECONDS = 120
 COMMANDS = ["encode", "decode", "inspect", "codecs", "config", "data get", "bench codecs",
-            "bench exchange", "predict", "probe", "report", "train", "compare"]  # fmt: skip
+            "bench exchange", "predict", "probe", "report", "hub", "certs join", "certs sign", "train",
+            "compare"]  # fmt: skip
 # What makes a command fail for the wrong argument alone: nothing is trained, measured or fetched.
 FILES = {"encode": ["in.npy", "out.tw"], "decode": ["in.tw", "out.npy"], "inspect": ["in.npy"],
          "predict": ["--model", "none"], "probe": ["--transport", "in-process", "--nodes", "1"],
-         "report": ["run"], "data get": ["nothing"], "train": ["--data", "none"],
+         "report": ["run"], "hub": ["--workers", "1", "--certs", "nothing"],
+         "certs join": ["nothing", "--signed", "in.tw"], "certs sign": ["nothing", "--rank", "1"],
+         "data get": ["nothing"], "train": ["--data", "none"],
          "compare": ["--recipe", "./none.ini"]}  # fmt: skip
 NO_WHOLE_NUMBERS = ["-1", "010", "00", "1" * 26, "18446744073709551616", "0x10", "1e2", "2.5", "", " 1",
                     "1 ", "1_000", "one", "nan", "--", "१"]  # fmt: skip
