@@ -145,7 +145,7 @@ class BenchExchangeTest(unittest.TestCase):
                 ("unknown codec 'zip'", ["--baseline", "zip"]),
                 ("unknown exchange 'star'", ["--exchange", "star"]),
                 ("does not fit exchange ring", ["--exchange", "ring"]),
-                ("unknown transport 'udp'; use in-process or mpi", ["--transport", "udp"]),
+                ("unknown transport 'udp'; use in-process, mpi or grpc", ["--transport", "udp"]),
                 ("cannot share 8 ", ["--model", "lenet", "--servers", 9, "--part-values", "whole"]),
                 ("waits for every worker", ["--staleness", 2, "--exchange", "all-gather"]),
                 ("use --compute-ms", ["--slowest", 3]),

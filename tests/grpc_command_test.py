@@ -204,6 +204,23 @@ class GrpcCommandTest(unittest.TestCase):
         return hub, [self.certify(job, f"{job}-{rank}", "--rank", rank)
                      for rank in range(self.NODES)]  # fmt: skip
 
+    def wait_for_step(self, step):
+        path = self.path("run/metrics.jsonl")
+        end = time.monotonic() + BOUND_SECONDS
+        while time.monotonic() < end:
+            if os.path.exists(path) and len(self.read(path).splitlines()) >= step:
+                return
+            time.sleep(0.02)
+        self.fail(f"no step {step} in {BOUND_SECONDS} s")
+
+    def read(self, path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    def touch(self, name):
+        with open(self.path(name), "wb"):
+            pass
+
     def assert_failed(self, result, code, *words):
         """One sentence with all of these."""
         ended, sentences = result
@@ -301,23 +318,8 @@ class Nodes(GrpcCommandTest):
         self.assertEqual(hub.end(), (0, []), hub.lines)
         self.assert_same_as_threads(nodes[0], "--steps", "6")
 
-    def wait_for_step(self, step):
-        path = self.path("run/metrics.jsonl")
-        end = time.monotonic() + BOUND_SECONDS
-        while time.monotonic() < end:
-            if os.path.exists(path) and len(self.read(path).splitlines()) >= step:
-                return
-            time.sleep(0.02)
-        self.fail(f"no step {step} in {BOUND_SECONDS} s")
 
-    def read(self, path):
-        with open(path, "rb") as file:
-            return file.read()
-
-    def touch(self, name):
-        with open(self.path(name), "wb"):
-            pass
-
+class Endings(GrpcCommandTest):
     def running(self):
         """A job that runs without end: (hub, nodes)."""
         hub, address = self.start_hub()

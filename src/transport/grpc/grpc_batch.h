@@ -13,6 +13,8 @@ namespace tersewire {
 
 // What HTTP/2 may have on its way in a stream: gRPC's own guesses begin at 64 KiB.
 inline constexpr int kLookaheadBytes = 4 << 20;
+// A batch in one frame: gRPC's own are of 16 KiB.
+inline constexpr int kFrameBytes = 1 << 20;
 
 class BatchWriter {
  public:

@@ -264,6 +264,7 @@ void GrpcEnd::dial() {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each dial is a connection of its own
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
   arguments.SetMaxReceiveMessageSize(kMostBatchBytes);
   // A proxy is for what is outside.
   if (is_loopback(hub_)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

@@ -87,6 +87,7 @@ GrpcHubServer::GrpcHubServer(const std::string& address, int nodes, const GrpcSe
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 4);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
   builder.SetMaxReceiveMessageSize(kMostBatchBytes);
   builder.RegisterCallbackGenericService(this);
   server_ = builder.BuildAndStart();

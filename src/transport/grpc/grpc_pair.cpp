@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "byte_io.h"
 #include "errors.h"
 
 namespace tersewire {
@@ -93,7 +94,7 @@ std::optional<Bytes> ReceivingSide::add(const Record& record, std::uint64_t long
     open_.reserve(static_cast<std::size_t>(std::min(total_, kWindowBytes)));
   }
   const ByteView fresh = record.data.subspan(static_cast<std::size_t>(received_ - head.position));
-  open_.insert(open_.end(), fresh.begin(), fresh.end());
+  append(open_, fresh.data(), fresh.size());
   received_ = end;
   if (!whole) return std::nullopt;
   taken_ = std::max(taken_, freed_ + open_.size());  // while the message is still open
