@@ -5,6 +5,7 @@
 #include <latch>
 
 #include "exchange_test_support.h"
+#include "expect_error.h"
 
 namespace tersewire {
 namespace {
@@ -204,13 +205,7 @@ TEST(LocalUpdates, WhoFallsSilentLosesItsRoundAlone) {
 }
 
 void expect_refused(const Job& job, const std::string& words) {
-  try {
-    server_nodes(job);
-    ADD_FAILURE() << "accepted: " << words;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
-  }
+  expect_error(ErrorCode::kInvalidArgument, words, [&] { server_nodes(job); });
 }
 
 TEST(LocalUpdates, ThatMakeNoSenseAreRefused) {

@@ -4,6 +4,7 @@
 
 #include "../src/communicator/place_job.h"
 #include "exchange_test_support.h"
+#include "expect_error.h"
 
 namespace tersewire {
 namespace {
@@ -292,13 +293,7 @@ TEST(Streaming, WhatWasLostIsNoMoreThanARound) {
 }
 
 void expect_refused(const Job& job, const std::string& words) {
-  try {
-    server_nodes(job);
-    ADD_FAILURE() << "accepted: " << words;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
-  }
+  expect_error(ErrorCode::kInvalidArgument, words, [&] { server_nodes(job); });
 }
 
 TEST(Streaming, ThatMakesNoSenseIsRefused) {

@@ -33,11 +33,8 @@ constexpr const char* kExamples = R"(Examples:
   tersewire inspect gradient.tw
   tersewire COMMAND --help      more of them)";
 
-// One line, whatever a file's name or a library's text brings along.
 void say(std::string sentence) {
-  std::ranges::replace_if(
-      sentence, [](unsigned char c) { return c < ' ' || c == 0x7F; }, ' ');
-  complain(fmt::format("tersewire: {}\n", sentence));
+  complain(fmt::format("tersewire: {}\n", one_line(std::move(sentence))));
 }
 
 // For an option or a command that there is not.

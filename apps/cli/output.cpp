@@ -1,5 +1,6 @@
 #include "apps/cli/output.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -11,6 +12,12 @@ namespace tersewire::apps {
 
 std::string json_text(const nlohmann::json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string one_line(std::string sentence) {
+  std::ranges::replace_if(
+      sentence, [](unsigned char c) { return c < ' ' || c == 0x7F; }, ' ');
+  return sentence;
 }
 
 void print(std::string_view text) {

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/failures.h"
@@ -40,11 +40,9 @@ struct HubFlags {
   GrpcSecurity security;
 };
 
-// A line, whatever a node's sentence brings along.
 void say(std::string sentence) {
-  std::ranges::replace_if(
-      sentence, [](unsigned char c) { return c < ' ' || c == 0x7F; }, ' ');
-  note(fmt::format("{:%FT%TZ} {}\n", fmt::gmtime(std::time(nullptr)), sentence));
+  note(fmt::format("{:%FT%TZ} {}\n", fmt::gmtime(std::time(nullptr)),
+                   one_line(std::move(sentence))));
 }
 
 void say_events(GrpcHub& hub) {

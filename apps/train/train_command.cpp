@@ -26,7 +26,6 @@
 #include "apps/train/train_check.h"
 #include "apps/train/train_options.h"
 #include "tersewire/transports.h"
-#include "trainer/local_nodes.h"
 #include "trainer/memory_estimate.h"
 #include "trainer/train.h"
 
@@ -89,7 +88,7 @@ void tell(const TrainFlags& flags, const trainer::TrainResult& result,
                                    flags.recipe.empty() ? "" : " of recipe " + flags.recipe,
                                    directory.path().string()));
     if (dry && !flags.json) {
-      print(dry_text(*dry, trainer::job_of(flags.config), result.compute_seconds, link));
+      print(dry_text(*dry, flags.config.job, result.compute_seconds, link));
     }
   });
   if (failure) std::rethrow_exception(failure);
@@ -169,10 +168,8 @@ trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics,
     for (const auto& listener : listeners) listener->on_observation(observation);
   };
   hooks.on_dry_run = [&](const DryRun& run) {
-    dry = {.tensors = trainer::job_of(config).tensors,
-           .rows = run.rows(),
-           .totals = run.totals(),
-           .share = run.share()};
+    dry = {
+        .tensors = run.tensors(), .rows = run.rows(), .totals = run.totals(), .share = run.share()};
   };
   try {
     if (flags.tensorboard) {  // which may be in the run's directory

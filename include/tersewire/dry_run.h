@@ -56,6 +56,7 @@ class DryRun {
   // none, or an encode and a decode with every codec.
   void look(std::size_t tensor, std::uint64_t step, std::span<const float> gradient);
 
+  [[nodiscard]] const std::vector<TensorInfo>& tensors() const;
   // Of each tensor in turn the codecs, in the order in which they were given; without looks all is
   // 0.
   [[nodiscard]] std::vector<DryRunRow> rows() const;

@@ -39,7 +39,6 @@ class ParameterServer final : public Server {
   [[nodiscard]] NodeState state(std::uint64_t exchange) override;
 
  private:
-  [[nodiscard]] WaitLimits wait_limits() const;
   void save_after(std::uint64_t step);
   void take_push(const Received& received, const Frame& frame);
   void take_offer(const Received& received);
@@ -147,23 +146,13 @@ NodeState ParameterServer::state(std::uint64_t exchange) {
   return state;
 }
 
-// The worker on a colocated server's node has limits of its own: for as long as it pushes nothing,
-// its server has nothing to wait for.
-WaitLimits ParameterServer::wait_limits() const {
-  WaitLimits limits = job_.wait_limits();
-  const auto own = static_cast<std::size_t>(transport_.rank() - job_.workers);
-  if (job_.servers == Job::kColocated && !done_[own]) {
-    limits.progress_limit = std::chrono::milliseconds::max();
-  }
-  return limits;
-}
-
 Counters ParameterServer::run(const SaveState& save) {
   save_ = save;
   while (!is_over()) {
     const Received received = [&] {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-      return receive_parsed(transport_, wait_limits(), is_root() ? "pushes" : "pushes or pulls",
+      return receive_parsed(transport_, server_wait_limits(job_, transport_.rank(), done_),
+                            is_root() ? "pushes" : "pushes or pulls",
                             [&](int rank) { return needs(rank); });
     }();
     take(received);

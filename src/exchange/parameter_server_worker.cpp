@@ -141,11 +141,8 @@ void ParameterServerWorker::push_under(const Scalers& agreed) {
 
 void ParameterServerWorker::say_done() {
   while (awaited_step_ != 0) wait_for("the scalers that workers agree on");
-  MessageWriter done(
-      {.kind = MessageKind::kDone, .sender = static_cast<std::uint32_t>(rank()), .step = step()});
-  const SharedBytes bytes = shared(done);
-  if (!placement().tree.empty()) return send(server_of(0), bytes);
-  for (int server = 0; server < placement().servers; ++server) send(first_server() + server, bytes);
+  if (!placement().tree.empty()) return tell_done(server_of(0), 1);
+  tell_done(first_server(), placement().servers);
 }
 
 void ParameterServerWorker::keep(Received received) {

@@ -1,6 +1,8 @@
 // What runs on a node beside the workers, or beside the worker of its node (colocated.h).
 #pragma once
 
+#include <vector>
+
 #include "node.h"
 #include "tersewire/communicator.h"
 #include "tersewire/state.h"
@@ -25,6 +27,16 @@ class Server {
   // In its place, where the node's worker has nobody else to wait for: a message that came.
   virtual void take(const Received& received) = 0;
 };
+
+// How long a server waits. The worker on a colocated one's node has limits of its own: for as long
+// as it is not done and pushes nothing, its server has nothing to wait for.
+inline WaitLimits server_wait_limits(const Job& job, int rank, const std::vector<bool>& done) {
+  WaitLimits limits = job.wait_limits();
+  if (job.servers == Job::kColocated && !done[static_cast<std::size_t>(rank - job.workers)]) {
+    limits.progress_limit = std::chrono::milliseconds::max();
+  }
+  return limits;
+}
 
 // Ends the job where what a server does fails.
 template <typename Task>

@@ -97,7 +97,6 @@ class StaleServer final : public Server {
     return !done_[worker] && bucket.pullers[worker].pushed <= bucket.version;
   }
   [[nodiscard]] float weight_of(const Push& push, std::uint64_t step) const;
-  [[nodiscard]] WaitLimits wait_limits() const;
   [[nodiscard]] std::optional<std::size_t> own_worker() const {
     if (job_.servers != Job::kColocated) return std::nullopt;
     return static_cast<std::size_t>(transport_.rank() - job_.workers);
@@ -173,15 +172,6 @@ void StaleServer::save_after(std::uint64_t step) {
   if (save_ && all_there) save_(state(step));
 }
 
-// The worker on a colocated server's node has limits of its own: for as long as it pushes nothing,
-// its server has nothing to wait for.
-WaitLimits StaleServer::wait_limits() const {
-  WaitLimits limits = job_.wait_limits();
-  const auto own = own_worker();
-  if (own && !done_[*own]) limits.progress_limit = std::chrono::milliseconds::max();
-  return limits;
-}
-
 // A version is made when everything that has arrived is in it.
 Counters StaleServer::run(const SaveState& save) {
   save_ = save;
@@ -193,8 +183,8 @@ Counters StaleServer::run(const SaveState& save) {
     go_on();
     sort_in([&] {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-      return receive_parsed(transport_, wait_limits(), "pushes",
-                            [&](int rank) { return needs(rank); });
+      return receive_parsed(transport_, server_wait_limits(job_, transport_.rank(), done_),
+                            "pushes", [&](int rank) { return needs(rank); });
     }());
   }
   end();

@@ -121,12 +121,7 @@ std::uint64_t StaleWorker::next_step() const {
 
 void StaleWorker::say_done() {
   done_ = true;
-  MessageWriter done(
-      {.kind = MessageKind::kDone, .sender = static_cast<std::uint32_t>(rank()), .step = step()});
-  const SharedBytes bytes = shared(done);
-  for (std::size_t server = 0; server < ended_.size(); ++server) {
-    send(job().workers + static_cast<int>(server), bytes);
-  }
+  tell_done(job().workers, placement().servers);
   while (std::ranges::find(ended_, false) != ended_.end()) {
     wait_for("the last deltas, which come when every worker is done");
   }

@@ -339,6 +339,13 @@ void Worker::note_applied(std::size_t part, std::uint64_t step) {
   counters_.exchange_seconds += std::max(lasted.count(), 0.0);
 }
 
+void Worker::tell_done(int first, int nodes) {
+  MessageWriter done(
+      {.kind = MessageKind::kDone, .sender = static_cast<std::uint32_t>(rank()), .step = step()});
+  const SharedBytes bytes = shared(done);
+  for (int node = first; node < first + nodes; ++node) send(node, bytes);
+}
+
 // Tells the checksum of all tensors when the last one is in.
 void Worker::sum_up(std::size_t tensor, std::uint64_t step, std::span<const float> parameters) {
   const auto checksum = replicas_.add(tensor, step, parameters);

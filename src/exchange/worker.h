@@ -95,6 +95,9 @@ class Worker : public Communicator {
   // been applied. After finish() they always are.
   [[nodiscard]] virtual bool replicas_agree_before(std::uint64_t /*step*/) const { return true; }
 
+  // Tells so many nodes, from this one on, that this worker is done.
+  void tell_done(int first, int nodes);
+
   // Has values of this step contributed: at once, or, with Job::raw_from_all, a copy of them, when
   // workers have agreed on what travels raw.
   void submit(std::size_t part, std::uint64_t step, std::span<const float> values);

@@ -1,6 +1,7 @@
 #include "tersewire/dry_run.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -24,6 +25,10 @@ double square_sum(std::span<const float> values) {
   for (const float value : values) sum += static_cast<double>(value) * value;
   return sum;
 }
+
+// What a row says of a codec, each a mean over its values.
+constexpr std::array kFigures = {&DryRunRow::bits, &DryRunRow::error, &DryRunRow::residual,
+                                 &DryRunRow::encode_seconds, &DryRunRow::decode_seconds};
 
 double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
@@ -171,6 +176,8 @@ void DryRun::look(std::size_t tensor, std::uint64_t step, std::span<const float>
   state.next = (tensor == 0 ? state.tensors.size() : tensor) - 1;
 }
 
+const std::vector<TensorInfo>& DryRun::tensors() const { return state_->tensors; }
+
 std::vector<DryRunRow> DryRun::rows() const {
   std::vector<DryRunRow> rows;
   for (std::size_t tensor = 0; tensor < state_->tensors.size(); ++tensor) {
@@ -194,15 +201,9 @@ std::vector<DryRunRow> DryRun::totals() const {
       if (row.looks == 0) continue;
       const auto weight = static_cast<double>(state_->tensors[row.tensor].elems());
       values += weight;
-      for (const auto member : {&DryRunRow::bits, &DryRunRow::error, &DryRunRow::residual,
-                                &DryRunRow::encode_seconds, &DryRunRow::decode_seconds}) {
-        total.*member += weight * (row.*member);
-      }
+      for (const auto figure : kFigures) total.*figure += weight * (row.*figure);
     }
-    for (const auto member : {&DryRunRow::bits, &DryRunRow::error, &DryRunRow::residual,
-                              &DryRunRow::encode_seconds, &DryRunRow::decode_seconds}) {
-      total.*member = ratio(total.*member, values);
-    }
+    for (const auto figure : kFigures) total.*figure = ratio(total.*figure, values);
     totals.push_back(total);
   }
   return totals;

@@ -6,6 +6,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "errors.h"
@@ -32,6 +33,18 @@ template <typename Ready>
 void wait_at_most(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                   std::chrono::milliseconds timeout, const Ready& ready) {
   if (timeout.count() > 0) changed.wait_for(lock, timeout, ready);
+}
+
+// Keeps why the job has ended, where it is the first reason; whether it was.
+inline bool keep_first_reason(std::optional<std::string>& kept,
+                              const std::string& reason) noexcept {
+  if (kept) return false;
+  try {
+    kept = reason;
+  } catch (...) {
+    kept.emplace();  // out of memory for the sentence: the job still has to end
+  }
+  return true;
 }
 
 // The first message; nothing where there is none.

@@ -187,13 +187,8 @@ void GrpcEnd::tell_all_states() {
 
 // Whether this was the first reason.
 bool GrpcEnd::end_with(const std::string& reason) noexcept {
-  if (aborted_) return false;
+  if (!keep_first_reason(aborted_, reason)) return false;
   owes_abort_ = true;
-  try {
-    aborted_ = reason;
-  } catch (...) {
-    aborted_.emplace();  // out of memory for the sentence: the job still has to end
-  }
   moved_.notify_all();
   return true;
 }

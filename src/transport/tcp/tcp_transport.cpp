@@ -230,12 +230,7 @@ std::optional<Incoming> TcpTransport::receive(milliseconds timeout) {
 bool TcpTransport::end_with(const std::string& reason) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (aborted_) return false;
-    try {
-      aborted_ = reason;
-    } catch (...) {
-      aborted_.emplace();  // out of memory for the sentence: the job still has to end
-    }
+    if (!keep_first_reason(aborted_, reason)) return false;
   }
   moved_.notify_all();
   return true;
