@@ -243,6 +243,7 @@ class Resume(unittest.TestCase):
                                if line.startswith("tersewire: ")]  # fmt: skip
                 for part in (number.name, f"after step {last} of {STEPS}", f"--resume {run}"):
                     self.assertIn(part, sentence)
+                self.assertEqual(sentence.count("goes on"), 1, sentence)
                 resumed = train("--resume", run, "--json")
                 self.assertEqual(json.loads(resumed.stdout)["resumed_after"], last)
                 self.assertEqual(outcome(resumed), outcome(whole))

@@ -253,9 +253,10 @@ void run_train(TrainFlags& flags) {
   } catch (const std::exception& error) {
     if (!network.empty()) network.front()->abort(error.what());
     if (!tells && told_by_rank_0(error)) throw ToldElsewhere();
-    // Of processes that each end at once.
+    // Processes each end at once; a run in one has told how to go on.
     const auto* ended = dynamic_cast<const Error*>(&error);
-    if (interrupting_signal() == 0 || ended == nullptr || ended->code() != ErrorCode::kCancelled) {
+    if (!choose_transport(flags.config.transport).between_processes || interrupting_signal() == 0 ||
+        ended == nullptr || ended->code() != ErrorCode::kCancelled) {
       throw;
     }
     const std::string& run = flags.resumed ? flags.resume : flags.out;
