@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "tersewire/grpc_network.h"
-#include "tests/grpc_certificates.h"
+#include "tests/support/grpc_certificates.h"
 
 namespace tersewire {
 namespace {

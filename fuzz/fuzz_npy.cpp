@@ -5,7 +5,7 @@
 
 #include "apps/files/npy_file.h"
 #include "fuzz_support.h"
-#include "tests/trickle.h"
+#include "tests/support/trickle.h"
 
 namespace tersewire::fuzz {
 namespace {

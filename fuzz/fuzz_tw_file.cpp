@@ -12,7 +12,7 @@
 
 #include "fuzz_support.h"
 #include "tersewire/tw_file.h"
-#include "tests/trickle.h"
+#include "tests/support/trickle.h"
 
 namespace tersewire::fuzz {
 namespace {

@@ -89,7 +89,7 @@ FOREIGN = {
 # Folders whose files are looked at for their names only.
 EXEMPT = ["bench", "fuzz", "tests"]
 # A project of its own, as a user would write it: not even its names count.
-IGNORED = ["tests/consumer"]
+IGNORED = ["tests/install/consumer"]
 
 SUFFIXES = {".h", ".cpp"}
 # Under these a file would escape the checks.

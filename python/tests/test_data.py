@@ -10,7 +10,7 @@ from tersewire import ErrorCode
 
 
 def fnv1a(*arrays):
-    """As tests/trainer_data_test.cpp has it, whose numbers are below."""
+    """As tests/trainer/trainer_data_test.cpp has it, whose numbers are below."""
     value = 0xCBF29CE484222325
     for array in arrays:
         for byte in array.flatten().tolist():
