@@ -1,18 +1,10 @@
 #include "trainer/codec_threads.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "tersewire/transports.h"
 
 namespace tersewire::trainer {
-
-std::size_t allowed_cores() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
-  return static_cast<std::size_t>(CPU_COUNT(&cores));
-}
 
 namespace {
 

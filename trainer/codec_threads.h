@@ -1,16 +1,12 @@
 // The threads that a node's codecs have.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 
 #include "tersewire/thread_pool.h"
 #include "trainer/train.h"
 
 namespace tersewire::trainer {
-
-// Those that this process may use.
-std::size_t allowed_cores();
 
 // As TrainConfig::threads says, for one of a job's `nodes`; null for a thread alone. Bytes do not
 // depend on it.

@@ -1,6 +1,6 @@
 #include "trainer/compute_slots.h"
 
-#include "trainer/codec_threads.h"
+#include "tersewire/thread_pool.h"
 
 namespace tersewire::trainer {
 

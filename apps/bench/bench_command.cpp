@@ -6,7 +6,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <thread>
 
 #include "apps/bench/codec_bench.h"
 #include "apps/cli/commands.h"
@@ -85,7 +84,7 @@ std::vector<std::string> chosen_targets(const std::vector<std::string>& named) {
 
 // One thread and all cores.
 std::vector<std::size_t> default_threads() {
-  const std::size_t cores = std::min<std::size_t>(std::thread::hardware_concurrency(), kMaxThreads);
+  const std::size_t cores = std::min(allowed_cores(), kMaxThreads);
   return cores > 1 ? std::vector<std::size_t>{1, cores} : std::vector<std::size_t>{1};
 }
 

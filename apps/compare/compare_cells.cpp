@@ -49,10 +49,10 @@ std::optional<CellResult> result_in(const fs::path& directory) {
           fmt::format("{}: a test accuracy of {} is not a share; remove {} to train it again",
                       (directory / kSummaryFile).string(), share.dump(), directory.string()));
     }
-    for (const auto& [name, number] : kComparedNumbers) {
-      const nlohmann::json& value = summary.at(name);
+    for (const auto& [key, member] : kSummaryNumbers) {
+      const nlohmann::json& value = summary.at(key);
       // What is not finite is null in JSON.
-      result.*number = value.is_null() ? std::nan("") : value.get<double>();
+      result.*member = value.is_null() ? std::nan("") : value.get<double>();
     }
     result.final_loss = summary.at("final_loss");
     result.diverged_step = summary.at("diverged_step");

@@ -131,7 +131,8 @@ class Lab {
   [[nodiscard]] std::vector<std::string> bench_arguments(std::size_t design,
                                                          std::size_t rate) const {
     const trainer::TrainConfig& config = plan_.configs[design];
-    const double modelled = modelled_step_seconds(means_[design], plan_.rates[rate]);
+    const double modelled =
+        modelled_step_seconds(means_[design], plan_.rates[rate].bits_per_second);
     const double compute_ms = means_[plan_.baseline].compute_seconds * 1e3;
     const auto deadline = static_cast<std::uint64_t>(std::max(120.0, std::ceil(20 * modelled)));
     // What travels with local updates, and how often, is what travels with as many local steps.

@@ -19,31 +19,25 @@ nlohmann::json optional_json(const std::optional<double>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
 }
 
-double mean(const std::vector<const CellResult*>& results, double ComparedNumbers::*member) {
-  double sum = 0;
-  for (const CellResult* result : results) sum += result->*member;
-  return sum / static_cast<double>(results.size());
-}
-
-std::optional<double> sample_deviation(const std::vector<const CellResult*>& results,
-                                       double ComparedNumbers::*member) {
-  if (results.size() < 2) return std::nullopt;
-  const double middle = mean(results, member);
+// Of the accuracies.
+std::optional<double> sample_deviation(const std::vector<SummaryNumbers>& runs, double middle) {
+  if (runs.size() < 2) return std::nullopt;
   double squares = 0;
-  for (const CellResult* result : results) {
-    squares += (result->*member - middle) * (result->*member - middle);
+  for (const SummaryNumbers& run : runs) {
+    squares += (run.test_accuracy - middle) * (run.test_accuracy - middle);
   }
-  return std::sqrt(squares / static_cast<double>(results.size() - 1));
+  return std::sqrt(squares / static_cast<double>(runs.size() - 1));
 }
 
 DesignMeans means_of(const std::vector<const CellResult*>& results) {
   if (results.empty()) return {};
-  DesignMeans means;
-  for (const auto& [name, number] : kComparedNumbers) means.*number = mean(results, number);
-  means.runs = results.size();
+  std::vector<SummaryNumbers> runs;
+  for (const CellResult* result : results) runs.push_back(*result);
+  DesignMeans means{mean(runs)};
+  means.runs = runs.size();
   means.diverged = static_cast<std::size_t>(std::ranges::count_if(
       results, [](const CellResult* result) { return !result->diverged_step.is_null(); }));
-  means.accuracy_deviation = sample_deviation(results, &ComparedNumbers::test_accuracy);
+  means.accuracy_deviation = sample_deviation(runs, means.test_accuracy);
   return means;
 }
 
@@ -71,11 +65,6 @@ std::vector<std::vector<DesignMeans>> means_of(const ComparePlan& plan,
   return means;
 }
 
-double modelled_step_seconds(const DesignMeans& means, const Rate& rate) {
-  return modelled_step_seconds(means.compute_seconds, means.codec_seconds, means.busiest_node_bytes,
-                               rate.bits_per_second);
-}
-
 CompareReport::CompareReport(const ComparePlan& plan, const std::vector<CellOutcome>& outcomes,
                              LabSteps lab)
     : plan_(plan), outcomes_(outcomes), lab_(std::move(lab)), means_(means_of(plan, outcomes)) {
@@ -92,7 +81,7 @@ std::optional<double> CompareReport::step_seconds(std::size_t design, std::size_
   if (measured) return lab_[design][rate].seconds;
   const DesignMeans& means = means_[design][count];
   if (means.runs == 0) return std::nullopt;
-  return modelled_step_seconds(means, plan_.rates[rate]);
+  return modelled_step_seconds(means, plan_.rates[rate].bits_per_second);
 }
 
 CompareReport::Step CompareReport::step(std::size_t design, std::size_t count,
@@ -143,7 +132,7 @@ nlohmann::json CompareReport::cells_json(std::size_t design) const {
                             {"failure", outcome.failure}};
     if (outcome.result) {
       const CellResult& result = *outcome.result;
-      for (const auto& [name, number] : kComparedNumbers) entry[name] = result.*number;
+      for (const auto& [key, member] : kSummaryNumbers) entry[key] = result.*member;
       entry["final_loss"] = result.final_loss;
       entry["diverged_step"] = result.diverged_step;
       entry["parameters_checksum"] = result.parameters_checksum;
@@ -176,8 +165,8 @@ nlohmann::json CompareReport::means_json(std::size_t design, std::size_t count) 
                          {"rates", rates_json(design, count)},
                          {"difference", optional_json(difference(design, count))},
                          {"test_accuracy_deviation", optional_json(means.accuracy_deviation)}};
-  for (const auto& [name, number] : kComparedNumbers) {
-    json[name] = means.runs > 0 ? nlohmann::json(means.*number) : nlohmann::json();
+  for (const auto& [key, member] : kSummaryNumbers) {
+    json[key] = means.runs > 0 ? nlohmann::json(means.*member) : nlohmann::json();
   }
   return json;
 }

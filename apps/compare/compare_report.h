@@ -22,7 +22,7 @@ struct LabStep {
 using LabSteps = std::vector<std::vector<LabStep>>;
 
 // Means over those runs of a design and a number of steps that came to their end.
-struct DesignMeans : ComparedNumbers {
+struct DesignMeans : SummaryNumbers {
   std::size_t runs = 0;                      // 0: everything is
   std::size_t diverged = 0;                  // of them
   std::optional<double> accuracy_deviation;  // of a sample; with two runs at least
@@ -31,9 +31,6 @@ struct DesignMeans : ComparedNumbers {
 // By design, then by number of steps, as the plan has them.
 std::vector<std::vector<DesignMeans>> means_of(const ComparePlan& plan,
                                                const std::vector<CellOutcome>& outcomes);
-
-// Modelled as modelled_step_seconds() has it.
-double modelled_step_seconds(const DesignMeans& means, const Rate& rate);
 
 class CompareReport {
  public:

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/failures.h"
@@ -91,9 +90,7 @@ std::string probe_text(const Probe& probe) {
 }
 
 void say(const ProbeFlags& flags, std::vector<ProbedPeer> peers) {
-  const Probe probe{.peers = std::move(peers),
-                    .codecs = probe_codecs(),
-                    .cores = std::thread::hardware_concurrency()};
+  const Probe probe{.peers = std::move(peers), .codecs = probe_codecs(), .cores = allowed_cores()};
   print(flags.json ? json_text(probe_json(probe)) + "\n" : probe_text(probe));
 }
 

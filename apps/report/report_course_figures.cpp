@@ -124,7 +124,7 @@ Figure accuracy_over_steps(const Designs& designs) {
     const double last = run.summary("steps");
     // An observed step shows the model as it was before; a single end is no line.
     if (!rows.empty() && last >= rows.back()[0]) {
-      rows.push_back({last + (last == rows.back()[0] ? 1 : 0), run.summary("test_accuracy")});
+      rows.push_back({last + (last == rows.back()[0] ? 1 : 0), run.numbers().test_accuracy});
     }
     add_group(figure, {"test data", design.name}, std::move(rows));
   }

@@ -251,9 +251,4 @@ Designs read_designs(const std::vector<std::string>& directories) {
   return Grouping(find_runs(directories)).designs();
 }
 
-double modelled_step_seconds(const RunRecord& run, const LinkRate& rate) {
-  return modelled_step_seconds(run.summary("compute_seconds"), run.summary("codec_seconds"),
-                               run.summary("busiest_node_bytes"), rate.bits_per_second);
-}
-
 }  // namespace tersewire::apps

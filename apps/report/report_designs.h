@@ -46,11 +46,6 @@ struct Designs {
 // what to do, where one of them is neither, or is a run whose config.json is damaged.
 Designs read_designs(const std::vector<std::string>& directories);
 
-// Seconds that a step of a finished run takes on links of a rate: its measured computation and
-// coding, then the busiest node's bytes through one link, nothing overlapped. A NaN where its
-// summary lacks one of them.
-double modelled_step_seconds(const RunRecord& run, const LinkRate& rate);
-
 // How many of the largest tensors are followed over steps.
 inline constexpr std::size_t kFollowedTensors = 6;
 

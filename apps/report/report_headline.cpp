@@ -77,8 +77,8 @@ std::vector<Arrival> arrivals(const std::vector<Contender>& designs, double accu
     std::optional<Arrival> first;
     for (const Outcome& end : ends) {
       const double seconds = end.steps * end.step_seconds[rate];
-      if (end.accuracy < accuracy || !std::isfinite(seconds)) continue;
-      if (!first || seconds < first->seconds) first = {design, seconds, end.accuracy};
+      if (end.means.test_accuracy < accuracy || !std::isfinite(seconds)) continue;
+      if (!first || seconds < first->seconds) first = {design, seconds, end.means.test_accuracy};
     }
     if (first) found.push_back(*first);
   }
@@ -154,9 +154,9 @@ Headline compare(const Designs& designs, const std::vector<Contender>& found,
       designs.baseline && found.front().design == &designs.list[*designs.baseline];
   const Contender& reference =
       has_baseline ? found.front() : *std::ranges::max_element(found, {}, [](const Contender& c) {
-        return c.ends.back().accuracy;
+        return c.ends.back().means.test_accuracy;
       });
-  const double accuracy = reference.ends.back().accuracy;
+  const double accuracy = reference.ends.back().means.test_accuracy;
   Headline headline;
   bool rivals = false;
   for (std::size_t rate = 0; rate < designs.rates.size(); ++rate) {
@@ -191,9 +191,11 @@ Headline single(const Designs& designs, const Contender& contender) {
   const DesignRuns& design = *contender.design;
   const Outcome& end = contender.ends.back();
   Headline headline;
-  headline.title = fmt::format("{}: {} test accuracy", design.name, percent_text(end.accuracy));
-  if (end.compression_ratio > 1.01) {
-    headline.title += fmt::format(", {} times less traffic", times_text(end.compression_ratio));
+  headline.title =
+      fmt::format("{}: {} test accuracy", design.name, percent_text(end.means.test_accuracy));
+  if (end.means.compression_ratio > 1.01) {
+    headline.title +=
+        fmt::format(", {} times less traffic", times_text(end.means.compression_ratio));
   }
   headline.detail = fmt::format(
       "After {:.0f} steps. What a step takes on links of a rate, against fp32:", end.steps);

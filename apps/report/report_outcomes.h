@@ -12,13 +12,9 @@ namespace tersewire::apps {
 struct Outcome {
   double steps = 0;
   std::size_t runs = 0;
-  double accuracy = 0;  // of tests, 0 to 1; the next two are the lowest and the highest
-  double lowest = 0;
+  SummaryNumbers means;
+  double lowest = 0;  // accuracy of tests
   double highest = 0;
-  double test_loss = 0;
-  double push_bits_per_value = 0;
-  double pull_bits_per_value = 0;
-  double compression_ratio = 0;
   std::vector<double> step_seconds;  // for each rate of the report
 };
 

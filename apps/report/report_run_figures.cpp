@@ -20,16 +20,17 @@ namespace {
 std::vector<double> design_row(const DesignRuns& design, const std::vector<LinkRate>& rates,
                                const std::optional<Outcome>& baseline) {
   const Outcome end = last_outcome(design, rates);
-  std::vector<double> row{end.steps,
-                          static_cast<double>(end.runs),
-                          end.accuracy,
-                          end.runs > 1 ? end.lowest : kNothing,
-                          end.runs > 1 ? end.highest : kNothing,
-                          baseline ? 100 * (end.accuracy - baseline->accuracy) : kNothing,
-                          end.test_loss,
-                          end.push_bits_per_value,
-                          end.pull_bits_per_value,
-                          end.compression_ratio};
+  std::vector<double> row{
+      end.steps,
+      static_cast<double>(end.runs),
+      end.means.test_accuracy,
+      end.runs > 1 ? end.lowest : kNothing,
+      end.runs > 1 ? end.highest : kNothing,
+      baseline ? 100 * (end.means.test_accuracy - baseline->means.test_accuracy) : kNothing,
+      end.means.test_loss,
+      end.means.push_bits_per_value,
+      end.means.pull_bits_per_value,
+      end.means.compression_ratio};
   for (std::size_t rate = 0; rate < rates.size(); ++rate) {
     const double reference = baseline ? baseline->step_seconds[rate]
                                       : design.shown_run().fp32_step_seconds(rates[rate].name);
@@ -44,8 +45,8 @@ std::vector<std::vector<double>> ends_over_time(const std::vector<Outcome>& ends
                                                 std::size_t rate) {
   std::vector<std::vector<double>> rows;
   for (const Outcome& end : ends) {
-    rows.push_back({end.steps * end.step_seconds[rate], end.accuracy, end.lowest, end.highest,
-                    end.steps, static_cast<double>(end.runs)});
+    rows.push_back({end.steps * end.step_seconds[rate], end.means.test_accuracy, end.lowest,
+                    end.highest, end.steps, static_cast<double>(end.runs)});
   }
   return rows;
 }
@@ -107,7 +108,8 @@ Figure accuracy_for_bits(const Designs& designs) {
   std::vector<BitsAndAccuracy> points;
   for (const DesignRuns& design : designs.list) {
     const Outcome end = ends.emplace_back(last_outcome(design, designs.rates));
-    points.push_back({end.push_bits_per_value + end.pull_bits_per_value, end.accuracy});
+    points.push_back(
+        {end.means.push_bits_per_value + end.means.pull_bits_per_value, end.means.test_accuracy});
   }
   const std::vector<bool> front = front_of(points);
   for (std::size_t i = 0; i < points.size(); ++i) {
@@ -168,24 +170,22 @@ Figure step_time(const Designs& designs) {
                 .groups = {}};
   for (const LinkRate& rate : designs.rates) {
     for (const DesignRuns& design : designs.list) {
-      const RunRecord& run = design.shown_run();
-      if (!std::isfinite(modelled_step_seconds(run, rate))) continue;
+      const SummaryNumbers run = design.shown_run().numbers();
+      if (!std::isfinite(modelled_step_seconds(run, rate.bits_per_second))) continue;
       figure.groups.push_back(
           {{rate.name, "modelled", design.name},
-           {{run.summary("compute_seconds"), run.summary("codec_seconds"),
-             wire_seconds(run.summary("busiest_node_bytes"), rate.bits_per_second), kNothing,
-             kNothing}}});
+           {{run.compute_seconds, run.codec_seconds,
+             wire_seconds(run.busiest_node_bytes, rate.bits_per_second), kNothing, kNothing}}});
     }
   }
   for (const DesignRuns& design : designs.list) {
-    const RunRecord& run = design.shown_run();
-    const double computation = run.summary("compute_seconds");
-    const double codec = run.summary("codec_seconds");
-    const double waiting = run.summary("wait_seconds");
-    const double other = run.summary("step_seconds") - computation - codec - waiting;
+    const SummaryNumbers run = design.shown_run().numbers();
+    const double other =
+        run.step_seconds - run.compute_seconds - run.codec_seconds - run.wait_seconds;
     if (!std::isfinite(other)) continue;
     figure.groups.push_back({{"as run", "measured", design.name},
-                             {{computation, codec, kNothing, waiting, std::max(other, 0.0)}}});
+                             {{run.compute_seconds, run.codec_seconds, kNothing, run.wait_seconds,
+                               std::max(other, 0.0)}}});
   }
   return figure;
 }
@@ -210,7 +210,8 @@ Figure sensitivity(const Designs& designs) {
     std::vector<std::vector<double>> rows;
     for (const auto& [s, design] : by_s) {
       const Outcome end = last_outcome(*design, designs.rates);
-      rows.push_back({s, end.accuracy, end.push_bits_per_value, end.pull_bits_per_value});
+      rows.push_back({s, end.means.test_accuracy, end.means.push_bits_per_value,
+                      end.means.pull_bits_per_value});
     }
     add_group(figure, {by_s.begin()->second->name}, std::move(rows));
   }

@@ -249,6 +249,12 @@ double RunRecord::config_number(const std::string& key) const {
 
 double RunRecord::summary(const std::string& key) const { return number_of(summary_, key); }
 
+SummaryNumbers RunRecord::numbers() const {
+  SummaryNumbers numbers;
+  for (const auto& [key, member] : kSummaryNumbers) numbers.*member = summary(key);
+  return numbers;
+}
+
 bool RunRecord::diverged() const {
   return finished() &&
          (!std::isfinite(summary("final_loss")) || std::isfinite(summary("diverged_step")));

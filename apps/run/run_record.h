@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/run/summary_numbers.h"
+
 namespace tersewire::apps {
 
 using Notes = std::vector<std::string>;
@@ -64,6 +66,7 @@ class RunRecord {
   [[nodiscard]] double config_number(const std::string& key) const;
   // A number of summary.json; a NaN where there is none.
   [[nodiscard]] double summary(const std::string& key) const;
+  [[nodiscard]] SummaryNumbers numbers() const;
   // The step time that summary.json models for fp32 on a link so named; a NaN where it does not.
   [[nodiscard]] double fp32_step_seconds(const std::string& rate) const;
   // Whether it came to its end: neither cut off nor interrupted.

@@ -20,9 +20,4 @@ double compression_ratio(const Counters& counters) {
 
 double wire_seconds(double bytes, double bits_per_second) { return 8 * bytes / bits_per_second; }
 
-double modelled_step_seconds(double compute_seconds, double codec_seconds,
-                             double busiest_node_bytes, double bits_per_second) {
-  return compute_seconds + codec_seconds + wire_seconds(busiest_node_bytes, bits_per_second);
-}
-
 }  // namespace tersewire::apps

@@ -16,9 +16,4 @@ double compression_ratio(const Counters& counters);
 // Seconds of so many bytes on a link.
 double wire_seconds(double bytes, double bits_per_second);
 
-// Seconds a step would take if the busiest node's link had `bits_per_second`, and the bytes of a
-// step that cross it did so after the computation, a worker's processor time a step: no overlap.
-double modelled_step_seconds(double compute_seconds, double codec_seconds,
-                             double busiest_node_bytes, double bits_per_second);
-
 }  // namespace tersewire::apps

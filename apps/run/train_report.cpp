@@ -155,13 +155,19 @@ TrainSummary::TrainSummary(const trainer::TrainConfig& config, const trainer::Tr
                            bool interrupted)
     : config_(config), result_(result), interrupted_(interrupted) {}
 
-double TrainSummary::busiest_bytes_a_step() const {
-  return ratio(static_cast<double>(result_.busiest_node_bytes), own_steps());
-}
-
-double TrainSummary::modelled_step(double bits_per_second) const {
-  return modelled_step_seconds(result_.compute_seconds, result_.codec_seconds,
-                               busiest_bytes_a_step(), bits_per_second);
+SummaryNumbers TrainSummary::numbers() const {
+  const Counters& counters = result_.worker_counters;
+  return {
+      .test_accuracy = result_.test_accuracy,
+      .test_loss = result_.test_loss,
+      .compression_ratio = compression_ratio(counters),
+      .push_bits_per_value = bits_per_value(counters.pushed_bytes, counters.pushed_values),
+      .pull_bits_per_value = bits_per_value(counters.pulled_bytes, counters.pulled_values),
+      .step_seconds = ratio(result_.seconds, measured_steps()),
+      .compute_seconds = result_.compute_seconds,
+      .codec_seconds = result_.codec_seconds,
+      .wait_seconds = ratio(counters.wait_seconds, measured_steps() * config_.job.workers),
+      .busiest_node_bytes = ratio(static_cast<double>(result_.busiest_node_bytes), own_steps())};
 }
 
 double TrainSummary::modelled_fp32_step(double bits_per_second) const {
@@ -183,45 +189,39 @@ std::string TrainSummary::codec_text() const {
 
 nlohmann::json TrainSummary::json() const {
   const Counters& counters = result_.worker_counters;
+  const SummaryNumbers numbers = this->numbers();
   nlohmann::json modelled;
   for (const auto& [name, rate] : kLinks) {
-    modelled[name] = {{"step_seconds", modelled_step(rate)},
+    modelled[name] = {{"step_seconds", modelled_step_seconds(numbers, rate)},
                       {"fp32_step_seconds", modelled_fp32_step(rate)}};
   }
   nlohmann::json pull_codec;
   if (result_.servers_encode) pull_codec = config_.job.pull_codec;
-  return {{"resumed_after", result_.resumed_after},
-          {"test_accuracy", result_.test_accuracy},
-          {"test_loss", result_.test_loss},
-          {"validation_loss", result_.test_loss},  // the name that those who train on text know
-          {"measured_model", result_.workers_own_model ? "worker 0's replica" : "the servers'"},
-          {"measured_values", config_.ema > 0 ? "their moving average" : "the last"},
-          {"final_loss", result_.final_loss},
-          {"diverged_step",
-           result_.diverged_step ? nlohmann::json(*result_.diverged_step) : nlohmann::json()},
-          {"steps", result_.steps},
-          {"interrupted", interrupted_},
-          {"exchange", config_.job.exchange},
-          {"workers", config_.job.workers},
-          {"servers", servers_json(config_, result_.servers)},
-          {"values", result_.values},
-          {"push_codec", config_.job.push_codec},
-          {"pull_codec", pull_codec},
-          {"push_bits_per_value", bits_per_value(counters.pushed_bytes, counters.pushed_values)},
-          {"pull_bits_per_value", bits_per_value(counters.pulled_bytes, counters.pulled_values)},
-          {"push_bytes", counters.pushed_bytes},
-          {"pull_bytes", counters.pulled_bytes},
-          {"compression_ratio", compression_ratio(counters)},
-          {"step_seconds", ratio(result_.seconds, measured_steps())},
-          {"compute_seconds", result_.compute_seconds},
-          {"codec_seconds", result_.codec_seconds},
-          {"wait_seconds", ratio(counters.wait_seconds, measured_steps() * config_.job.workers)},
-          {"busiest_node_bytes", busiest_bytes_a_step()},
-          {"waited", waited()},
-          {"modelled", modelled},
-          {"not_finite_tensors", counters.not_finite_tensors},
-          {"unused_pushes", counters.unused_pushes},
-          {"parameters_checksum", result_.parameters_checksum}};
+  nlohmann::json json = {
+      {"resumed_after", result_.resumed_after},
+      {"validation_loss", result_.test_loss},  // the name that those who train on text know
+      {"measured_model", result_.workers_own_model ? "worker 0's replica" : "the servers'"},
+      {"measured_values", config_.ema > 0 ? "their moving average" : "the last"},
+      {"final_loss", result_.final_loss},
+      {"diverged_step",
+       result_.diverged_step ? nlohmann::json(*result_.diverged_step) : nlohmann::json()},
+      {"steps", result_.steps},
+      {"interrupted", interrupted_},
+      {"exchange", config_.job.exchange},
+      {"workers", config_.job.workers},
+      {"servers", servers_json(config_, result_.servers)},
+      {"values", result_.values},
+      {"push_codec", config_.job.push_codec},
+      {"pull_codec", pull_codec},
+      {"push_bytes", counters.pushed_bytes},
+      {"pull_bytes", counters.pulled_bytes},
+      {"waited", waited()},
+      {"modelled", modelled},
+      {"not_finite_tensors", counters.not_finite_tensors},
+      {"unused_pushes", counters.unused_pushes},
+      {"parameters_checksum", result_.parameters_checksum}};
+  for (const auto& [key, member] : kSummaryNumbers) json[key] = numbers.*member;
+  return json;
 }
 
 bool TrainSummary::ended_by_its_loss() const {
@@ -256,12 +256,13 @@ std::string TrainSummary::traffic_table() const {
                        ratio(fp32_bytes, static_cast<double>(bytes)),
                        bits_per_value(bytes, values));
   };
+  const SummaryNumbers numbers = this->numbers();
   std::string text;
   text += fmt::format("{:<24}{:>14}{:>14}{:>10}\n", "", codec_text(), "fp32", "saved");
   text += traffic("pushed, all workers", counters.pushed_bytes, counters.pushed_values);
   text += traffic("pulled, all workers", counters.pulled_bytes, counters.pulled_values);
   for (const auto& [name, rate] : kLinks) {
-    const double ours = modelled_step(rate);
+    const double ours = modelled_step_seconds(numbers, rate);
     const double fp32 = modelled_fp32_step(rate);
     text += fmt::format("{:<24}{:>14}{:>14}{:>9.1f}x  modelled\n", fmt::format("step at {}", name),
                         seconds_text(ours), seconds_text(fp32), ratio(fp32, ours));

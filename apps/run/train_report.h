@@ -6,6 +6,7 @@
 #include <string>
 
 #include "apps/cli/progress_line.h"
+#include "apps/run/summary_numbers.h"
 #include "trainer/train.h"
 
 namespace tersewire::apps {
@@ -68,8 +69,7 @@ class TrainSummary {
   [[nodiscard]] double own_steps() const {
     return static_cast<double>(result_.steps - result_.resumed_after);
   }
-  [[nodiscard]] double busiest_bytes_a_step() const;
-  [[nodiscard]] double modelled_step(double bits_per_second) const;
+  [[nodiscard]] SummaryNumbers numbers() const;
   [[nodiscard]] double modelled_fp32_step(double bits_per_second) const;
   // The share of exchanges, each from its first push to its last arrival, in which workers stood
   // waiting: 0 to 1.

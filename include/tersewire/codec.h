@@ -44,6 +44,32 @@ enum class CodecId : std::uint8_t {
   kFp16 = 17,
   kBf16 = 18
 };
+inline constexpr CodecId kLastCodecId = CodecId::kBf16;
+
+// What a codec's error is like, and with it what of a training job the codec may carry.
+struct CodecTraits {
+  enum class Error : std::uint8_t {
+    kNone,
+    kBounded,   // for each value, whatever the others are
+    kUnbiased,  // random, and right on average
+    kScaled,    // goes by the largest value, or by the mean of all
+    kUnsent     // all of the many values that are not among the few that are sent
+  };
+
+  Error error = Error::kNone;
+  bool fits_sums = false;     // partial sums, which are encoded again at every hop of a ring
+  bool fits_weights = false;  // whole weights, each of which must arrive nearly as it is
+  // Whether what is below a bound, which stays where it is however small values become, is sent as
+  // zeros: without a residual model deltas, which are small, would be lost for ever.
+  bool loses_small_changes = false;
+  // Whether senders may agree on its scalers, under which what they push adds up exactly
+  // (Encoder::local_scalers(), decode_levels_add()).
+  bool shares_scalers = false;
+};
+
+// Of any codec that has payloads, those that are only read among them; kDataLoss for another
+// number.
+const CodecTraits& codec_traits(CodecId codec);
 
 // What an encoder is for. Stochastic codecs draw their numbers by (seed, sender, tensor, step, the
 // element's place in the tensor) and nothing else, so that bytes depend neither on threads nor on
@@ -120,6 +146,7 @@ class Codec {
   virtual ~Codec() = default;
 
   [[nodiscard]] virtual CodecId id() const noexcept = 0;
+  [[nodiscard]] const CodecTraits& traits() const { return codec_traits(id()); }
   // The full text that makes this codec, every parameter said: "3lc:s=1.75,layout=neighbours,...".
   [[nodiscard]] virtual std::string text() const = 0;
   // No payload for `elems` values is longer, raw ones of tensors that are not finite included.

@@ -7,6 +7,9 @@
 
 namespace tersewire {
 
+// Cores that this process may use, at least 1: fewer than the machine's where it is bound to some.
+std::size_t allowed_cores();
+
 // Runs the same function for several indices at once; its own threads compute in the default
 // floating point mode. One caller at a time: a second thread that calls run() meanwhile waits its
 // turn.

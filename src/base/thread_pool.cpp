@@ -1,5 +1,7 @@
 #include "tersewire/thread_pool.h"
 
+#include <sched.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <exception>
@@ -12,6 +14,12 @@
 #include "float_mode.h"
 
 namespace tersewire {
+
+std::size_t allowed_cores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
+  return static_cast<std::size_t>(CPU_COUNT(&cores));
+}
 
 struct ThreadPool::State {
   std::mutex one_caller;

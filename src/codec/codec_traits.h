@@ -1,5 +1,5 @@
-// What a codec's error is like, and with it what of a training job the codec may carry. Each
-// codec's entry in the registry says its traits; nothing else names codecs to decide what fits.
+// Which codecs may carry what of a training job, by their traits (tersewire/codec.h). Each codec's
+// entry in the registry says its own; nothing else names codecs to decide what fits.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,6 @@ enum class StateChange : std::uint8_t {
   kModelDeltas  // what servers change in the model, which workers see nothing else of; and what
                 // workers with local updates have changed
 };
-
-struct CodecTraits {
-  enum class Error : std::uint8_t {
-    kNone,
-    kBounded,   // for each value, whatever the others are
-    kUnbiased,  // random, and right on average
-    kScaled,    // goes by the largest value, or by the mean of all
-    kUnsent     // all of the many values that are not among the few that are sent
-  };
-
-  Error error = Error::kNone;
-  bool fits_sums = false;
-  bool fits_weights = false;
-  // Whether what is below a bound, which stays where it is however small values become, is sent as
-  // zeros: without a residual model deltas, which are small, would be lost for ever.
-  bool loses_small_changes = false;
-};
-
-const CodecTraits& codec_traits(CodecId codec);
 
 bool fits(const CodecTraits& traits, StateChange carried);
 

@@ -72,16 +72,17 @@ CodecDescription description() {
 
 const CodecEntry& terngrad_codec() {
   using Reading = TernaryReading<CodecId::kTernGrad>;
-  static const CodecEntry entry{.description = description(),
-                                .traits = {.error = CodecTraits::Error::kUnbiased},
-                                .make = make_from_text<TernGradCodec>,
-                                .check = Reading::check,
-                                .decode = Reading::decode,
-                                .decode_add = Reading::decode_add,
-                                .parameters = Reading::parameters,
-                                .decode_f64 = nullptr,
-                                .decode_levels_add = Reading::decode_levels_add,
-                                .scalers = Reading::scalers};
+  static const CodecEntry entry{
+      .description = description(),
+      .traits = {.error = CodecTraits::Error::kUnbiased, .shares_scalers = true},
+      .make = make_from_text<TernGradCodec>,
+      .check = Reading::check,
+      .decode = Reading::decode,
+      .decode_add = Reading::decode_add,
+      .parameters = Reading::parameters,
+      .decode_f64 = nullptr,
+      .decode_levels_add = Reading::decode_levels_add,
+      .scalers = Reading::scalers};
   return entry;
 }
 

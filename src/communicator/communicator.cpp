@@ -75,7 +75,7 @@ void check_raw_from_all(const Job& job) {
   if (!options.scaler_sharing) return;
   // With scalers workers agree on what is not finite, and on nothing where there are none.
   for (const auto& codec : choose_push_codecs(job)) {
-    if (codec->id() == CodecId::kTernGrad || codec->id() == CodecId::kFp32) continue;
+    if (codec->traits().shares_scalers || codec->id() == CodecId::kFp32) continue;
     fail(
         ErrorCode::kInvalidArgument,
         "raw from all is agreed on with the scalers of terngrad, and codec {} has none; push every "

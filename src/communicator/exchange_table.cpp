@@ -148,19 +148,19 @@ const std::vector<Exchange>& exchanges() {
   return all;
 }
 
-void check_fits(CodecId codec, const Exchange& exchange) {
-  if (fits(codec_traits(codec), exchange.carries)) return;
+void check_fits(const Codec& codec, const Exchange& exchange) {
+  if (fits(codec.traits(), exchange.carries)) return;
   const std::string known = fitting_codecs(exchange.carries);
   if (exchange.carries == StateChange::kSums) {
     fail(ErrorCode::kInvalidArgument,
          "codec {} does not fit exchange {}, where its error would grow with every hop; use {}, or "
          "another exchange",
-         codec_name(codec), exchange.name, known);
+         codec_name(codec.id()), exchange.name, known);
   }
   fail(ErrorCode::kInvalidArgument,
        "codec {} does not fit weights, each of which must arrive nearly as it is; use {}, or "
        "another exchange",
-       codec_name(codec), known);
+       codec_name(codec.id()), known);
 }
 
 // Where workers make updates by themselves, what goes to servers and back is changes of models.
@@ -211,9 +211,9 @@ std::vector<std::shared_ptr<const Codec>> choose_pull_codecs(const Job& job) {
 
 void check_push_codecs(const ChosenExchange& chosen,
                        const std::vector<std::shared_ptr<const Codec>>& codecs) {
-  for (const auto& codec : codecs) check_fits(codec->id(), chosen.exchange);
-  const auto is_terngrad = [](const auto& codec) { return codec->id() == CodecId::kTernGrad; };
-  if (chosen.options.scaler_sharing && std::ranges::none_of(codecs, is_terngrad)) {
+  for (const auto& codec : codecs) check_fits(*codec, chosen.exchange);
+  const auto shares_scalers = [](const auto& codec) { return codec->traits().shares_scalers; };
+  if (chosen.options.scaler_sharing && std::ranges::none_of(codecs, shares_scalers)) {
     fail(ErrorCode::kInvalidArgument,
          "scaler sharing is for tensors that are pushed with codec terngrad, and there are none; "
          "use that codec, or scaler-sharing=off");

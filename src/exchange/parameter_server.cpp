@@ -353,7 +353,7 @@ float ParameterServer::weight_of(std::size_t child) const {
 bool ParameterServer::encode_levels(std::size_t part) {
   const ServerPart& state = parts_[part];
   const Frame& first = state.pushes.front().frame;
-  if (!placement_->options.scaler_sharing || first.codec != CodecId::kTernGrad) return false;
+  if (!placement_->options.scaler_sharing || !codec_traits(first.codec).shares_scalers) return false;
   const std::size_t elems = state.encoder->elems();
   PayloadScalers agreed;
   {

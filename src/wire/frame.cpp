@@ -59,7 +59,7 @@ Description read_description(ByteReader& reader, bool cut) {
 CodecId read_codec(ByteReader& reader) {
   const std::size_t start = reader.offset();
   const auto codec = reader.read<std::uint8_t>("codec");
-  if (codec > static_cast<std::uint8_t>(CodecId::kBf16)) {
+  if (codec > static_cast<std::uint8_t>(kLastCodecId)) {
     fail(ErrorCode::kDataLoss, "codec number {} at offset {} is none of this version's", codec,
          start);
   }

@@ -1,6 +1,7 @@
 #include "tersewire/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <stdexcept>
@@ -11,6 +12,22 @@
 
 namespace tersewire {
 namespace {
+
+TEST(AllowedCores, AreThoseThatTheProcessIsBoundTo) {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  EXPECT_EQ(allowed_cores(), static_cast<std::size_t>(CPU_COUNT(&all)));
+  int first = 0;
+  while (!CPU_ISSET(first, &all)) ++first;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  std::size_t bound = 0;
+  std::thread([&] {
+    if (sched_setaffinity(0, sizeof(one), &one) == 0) bound = allowed_cores();
+  }).join();
+  EXPECT_EQ(bound, 1U);
+}
 
 TEST(ThreadPool, RunsEveryIndexOnce) {
   for (const std::size_t threads : {1U, 2U, 5U}) {

@@ -1,0 +1,22 @@
+#include "apps/run/summary_numbers.h"
+
+#include "apps/run/traffic_ratios.h"
+
+namespace tersewire::apps {
+
+SummaryNumbers mean(std::span<const SummaryNumbers> runs) {
+  SummaryNumbers means;
+  for (const auto& [key, member] : kSummaryNumbers) {
+    double sum = 0;
+    for (const SummaryNumbers& run : runs) sum += run.*member;
+    means.*member = sum / static_cast<double>(runs.size());
+  }
+  return means;
+}
+
+double modelled_step_seconds(const SummaryNumbers& numbers, double bits_per_second) {
+  return numbers.compute_seconds + numbers.codec_seconds +
+         wire_seconds(numbers.busiest_node_bytes, bits_per_second);
+}
+
+}  // namespace tersewire::apps
