@@ -67,6 +67,9 @@ class SortingTransport final : public Transport {
   void send(int to, SharedBytes bytes) override { end_.send(to, std::move(bytes)); }
   // Never a report.
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
+  std::unique_ptr<ArrivalCalls> on_arrival(std::function<void()> arrived) override {
+    return end_.on_arrival(std::move(arrived));
+  }
   void abort(const std::string& reason) noexcept override { end_.abort(reason); }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return end_.bytes_sent(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override {

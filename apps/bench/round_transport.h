@@ -37,6 +37,9 @@ class RoundTransport final : public Transport {
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
   [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
   void expect_at_most(std::size_t bytes) override { end_.expect_at_most(bytes); }
+  std::unique_ptr<ArrivalCalls> on_arrival(std::function<void()> arrived) override {
+    return end_.on_arrival(std::move(arrived));
+  }
   void abort(const std::string& reason) noexcept override { end_.abort(reason); }
   // Without what nodes tell each other.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return sent_; }

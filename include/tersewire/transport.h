@@ -48,6 +48,16 @@ struct WaitLimits {
   std::chrono::milliseconds progress_limit = std::chrono::hours(1);
 };
 
+// Calls by a transport, for as long as it lives; see Transport::on_arrival(). Destroying it waits
+// for a call that is going on, so that it must not happen in one.
+class ArrivalCalls {
+ public:
+  virtual ~ArrivalCalls() = default;
+
+  // Has one more made, soon.
+  virtual void call_again() = 0;
+};
+
 // One node's end of a job's network. Messages from one node to another arrive whole, once and in
 // order. Every function may be called from any thread.
 class Transport {
@@ -66,6 +76,15 @@ class Transport {
   // The next message from anyone, or nothing where none has arrived within `timeout` (0: look
   // only). Throws kAborted after abort() on any node, with the reason given there.
   virtual std::optional<Incoming> receive(std::chrono::milliseconds timeout) = 0;
+
+  // For those who receive whatever else the node does, and would keep a thread waiting for that:
+  // calls `arrived`, from a thread of the transport's own, when receive() may have something to
+  // give at once, or to throw; once to begin with. Calls of one node follow each other. `arrived`
+  // must not throw, and must not wait for what takes long, as the threads are shared by all nodes.
+  // The default, and any transport that does not do so, returns null.
+  virtual std::unique_ptr<ArrivalCalls> on_arrival(std::function<void()> /*arrived*/) {
+    return nullptr;
+  }
 
   // Ends the job for every node: all calls, those that wait included, throw kAborted with this
   // reason. The first reason stays. Never throws, never blocks for long.

@@ -140,7 +140,8 @@ void ParameterServerWorker::push_under(const Scalers& agreed) {
 }
 
 void ParameterServerWorker::say_done() {
-  while (awaited_step_ != 0) wait_for("the scalers that workers agree on");
+  wait_until([&] { return awaited_step_ == 0; },
+             [] { return "the scalers that workers agree on"; });
   if (!placement().tree.empty()) return tell_done(server_of(0), 1);
   tell_done(first_server(), placement().servers);
 }

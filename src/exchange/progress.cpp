@@ -12,67 +12,171 @@
 namespace tersewire {
 namespace {
 
-// How often the thread looks whether it is to end: often while messages come, seldom on a node that
-// is idle.
+// How often a thread that receives looks whether it is to end: often while messages come, seldom on
+// a node that is idle.
 constexpr std::chrono::milliseconds kShortestLook(2);
 constexpr std::chrono::milliseconds kLongestLook(64);
 
-// A worker's two threads take turns: one lock a node, which is held for a part or a message at a
-// time.
-class Turns {
+// A thread that receives, one message at a time, where the network makes no calls.
+class Receiving final : public ArrivalCalls {
  public:
-  using Lock = std::unique_lock<std::mutex>;
-
-  // For a call of the application.
-  [[nodiscard]] Lock take() { return Lock(mutex_); }
-
-  // For a message: the application lets it pass before its next part.
-  [[nodiscard]] Lock take_for_message() {
-    ++waiting_;
-    Lock lock(mutex_);
-    --waiting_;
-    return lock;
+  Receiving(Transport& network, std::function<void()> arrived)
+      : network_(network), arrived_(std::move(arrived)), thread_([this] { run(); }) {}
+  ~Receiving() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
   }
-  // After a message, or the failure that ended the receiving, with the lock.
-  void passed() {
-    ++passed_;
-    moved_.notify_all();
-  }
+  Receiving(const Receiving&) = delete;
+  Receiving& operator=(const Receiving&) = delete;
 
-  // After a call of the application, with the lock: it may be what another one waits for.
-  void called() {
-    if (awaiting_ > 0) passed();
+  void call_again() override {
+    {
+      const std::lock_guard lock(mutex_);
+      again_ = true;
+    }
+    changed_.notify_all();
   }
 
-  // In a call of the application: lets messages pass that wait.
-  void let_pass(Lock& lock) {
-    if (waiting_ > 0) moved_.wait(lock, [&, before = passed_] { return passed_ > before; });
-  }
-  // The same, and waits for one, or for another call. Returns whether one came in time.
-  bool await(Lock& lock, std::chrono::milliseconds timeout) {
-    ++awaiting_;
-    const bool came =
-        moved_.wait_for(lock, timeout, [&, before = passed_] { return passed_ > before; });
-    --awaiting_;
-    return came;
+  // What has arrived. Throws what receiving ended with.
+  std::optional<Incoming> take() {
+    // The thread may not have heard yet that the job is over.
+    static_cast<void>(network_.peer(network_.rank()));
+    std::optional<Incoming> taken;
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_) std::rethrow_exception(failure_);
+      if (!arrived_here_) return std::nullopt;
+      taken = std::exchange(arrived_here_, std::nullopt);
+    }
+    changed_.notify_all();
+    return taken;
   }
 
  private:
+  void run();
+
+  Transport& network_;
+  std::function<void()> arrived_;
   std::mutex mutex_;
-  std::condition_variable moved_;
-  std::atomic<int> waiting_{0};
-  int awaiting_ = 0;
-  std::uint64_t passed_ = 0;
+  std::condition_variable changed_;
+  std::optional<Incoming> arrived_here_;
+  std::exception_ptr failure_;
+  bool again_ = false;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+void Receiving::run() {
+  auto look = kShortestLook;
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    lock.unlock();
+    std::optional<Incoming> incoming;
+    std::exception_ptr failure;
+    try {
+      incoming = network_.receive(look);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    look = incoming ? kShortestLook : std::min(2 * look, kLongestLook);
+    lock.lock();
+    if (!incoming && !failure) continue;
+    arrived_here_ = std::move(incoming);
+    failure_ = std::move(failure);
+    again_ = true;
+    // Until it has been taken; after a failure there is nothing more to receive.
+    while (!stop_ && (arrived_here_ || failure_)) {
+      if (!std::exchange(again_, false)) {
+        changed_.wait(lock);
+        continue;
+      }
+      lock.unlock();
+      arrived_();
+      lock.lock();
+    }
+  }
+}
+
+// Whose turn it is with a worker: a call of the application, or who takes messages.
+class Turns {
+ public:
+  // For a call of the application, which goes before messages.
+  void take() {
+    std::unique_lock lock(mutex_);
+    take(lock);
+  }
+  // For messages. False where it is not free: they are due then, and whoever leaves it hears that.
+  bool take_for_messages() {
+    const std::lock_guard lock(mutex_);
+    due_ = taken_ || wanting_ > 0;
+    if (due_) return false;
+    taken_ = true;
+    return true;
+  }
+  [[nodiscard]] bool is_wanted() const { return wanting_ > 0; }
+  [[nodiscard]] bool is_awaited() const { return awaiting_ > 0; }
+
+  // Returns whether messages are due. `wakes`: what calls wait for in await() may be here.
+  [[nodiscard]] bool leave(bool wakes) {
+    const std::lock_guard lock(mutex_);
+    leave_locked(wakes);
+    return std::exchange(due_, false);
+  }
+  // Leaves the turn until calls are woken, and takes it again; keeps it where messages are due.
+  // Returns whether it was woken.
+  bool await(std::chrono::milliseconds timeout, bool wakes) {
+    std::unique_lock lock(mutex_);
+    if (std::exchange(due_, false)) return false;
+    leave_locked(wakes);
+    ++awaiting_;
+    const bool woken =
+        changed_.wait_for(lock, timeout, [&, before = wakes_] { return wakes_ > before; });
+    --awaiting_;
+    take(lock);
+    return woken;
+  }
+
+ private:
+  void take(std::unique_lock<std::mutex>& lock) {
+    ++wanting_;
+    changed_.wait(lock, [&] { return !taken_; });
+    --wanting_;
+    taken_ = true;
+  }
+  void leave_locked(bool wakes) {
+    taken_ = false;
+    if (wakes) ++wakes_;
+    if (wanting_ > 0 || wakes) changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool taken_ = false;
+  bool due_ = false;
+  std::atomic<int> wanting_{0};
+  std::atomic<int> awaiting_{0};
+  std::uint64_t wakes_ = 0;
 };
 
 class Progress final : public Communicator {
  public:
   Progress(Transport& network, bool alone,
            const std::function<std::unique_ptr<Worker>(Transport&)>& make_worker)
-      : network_(network), alone_(alone), end_(*this), worker_(make_worker(end_)) {
-    if (!alone) receiving_ = std::thread([this] { receive_all(); });
+      : network_(network), end_(*this), worker_(make_worker(end_)) {
+    if (alone) return;
+    const Turn turn(*this);  // before which no message is taken
+    const auto arrived = [this] { take_messages(); };
+    calls_ = network.on_arrival(arrived);
+    if (calls_) return;
+    auto receiving = std::make_unique<Receiving>(network, arrived);
+    receiving_ = receiving.get();
+    calls_ = std::move(receiving);
   }
-  ~Progress() override { stop(); }
+  ~Progress() override { calls_.reset(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
@@ -95,24 +199,27 @@ class Progress final : public Communicator {
     in_turn([&] { worker_->say_skipped(steps); });
   }
   void finish(std::span<const std::span<float>> parameters) override {
-    in_turn([&] { worker_->finish(parameters); });
-    stop();  // what comes from now on is for whoever uses the network next
+    in_turn([&] {
+      worker_->finish(parameters);
+      finished_ = true;  // what comes from now on is for whoever uses the network next
+    });
+    calls_.reset();
   }
   // Both can be had when the job is over, too.
   NodeState state() override {
-    const auto lock = turns_.take();
+    const Turn turn(*this);
     return worker_->state();
   }
   [[nodiscard]] std::vector<std::vector<float>> residuals() override {
-    const auto lock = turns_.take();
+    const Turn turn(*this);
     return worker_->residuals();
   }
   [[nodiscard]] const Counters& counters() const noexcept override {
-    const auto lock = turns_.take();
+    const Turn turn(*this);
     return counters_ = worker_->counters();
   }
   [[nodiscard]] std::vector<double> encoded_bytes() const override {
-    const auto lock = turns_.take();
+    const Turn turn(*this);
     return worker_->encoded_bytes();
   }
 
@@ -127,10 +234,8 @@ class Progress final : public Communicator {
     void send(int to, SharedBytes bytes) override { network().send(to, std::move(bytes)); }
     // A message without bytes: one has been sorted in.
     std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
-      if (progress_.alone_) {
-        if (auto incoming = network().receive(std::chrono::milliseconds(0))) return incoming;
-      }
-      if (!progress_.let_messages_pass(timeout)) return std::nullopt;
+      const bool passed = progress_.let_messages_pass(timeout);
+      if (!passed || timeout.count() == 0) return std::nullopt;
       return Incoming{.from = rank(), .bytes = nullptr};
     }
     void abort(const std::string& reason) noexcept override { network().abort(reason); }
@@ -148,86 +253,102 @@ class Progress final : public Communicator {
     Progress& progress_;
   };
 
+  // Of a call of the application.
+  class Turn {
+   public:
+    explicit Turn(const Progress& progress) : progress_(progress) { progress_.turns_.take(); }
+    ~Turn() {
+      const bool due = progress_.turns_.leave(progress_.wakes());
+      if (due && progress_.calls_) progress_.calls_->call_again();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    const Progress& progress_;
+  };
+
   template <typename Task>
   std::invoke_result_t<Task&> in_turn(Task&& task) {
-    Turns::Lock lock = turns_.take();
-    turn_ = &lock;
-    const std::unique_ptr<Turns, void (*)(Turns*)> tells(&turns_,
-                                                         [](Turns* turns) { turns->called(); });
+    const Turn turn(*this);
     rethrow_failure();
     try {
       return task();
     } catch (const Error& error) {
-      // What the thread failed with says more than that the job is over.
+      // What a message failed with says more than that the job is over.
       if (error.code() == ErrorCode::kAborted) rethrow_failure();
       throw;
     }
-  }
-  // In a call of the application.
-  bool let_messages_pass(std::chrono::milliseconds timeout) {
-    const bool looks_only = timeout.count() == 0;
-    // The thread may not have heard yet that the job is over.
-    if (looks_only) static_cast<void>(network_.peer(network_.rank()));
-    // Another call may have its turn meanwhile.
-    Turns::Lock* const own = turn_;
-    if (looks_only) turns_.let_pass(*own);
-    const bool came = !looks_only && turns_.await(*own, timeout);
-    turn_ = own;
-    if (failure_) fail(ErrorCode::kAborted, "the job has ended");
-    return came;
   }
   void rethrow_failure() const {
     if (failure_) std::rethrow_exception(failure_);
   }
 
-  void receive_all();
-  bool pass(Incoming incoming);
-  void stop() {
-    stop_ = true;
-    if (receiving_.joinable()) receiving_.join();
+  // --- With the turn.
+
+  // Takes what has arrived, until a call wants the turn; false where there may be more.
+  bool take_all(bool unless_wanted);
+  std::optional<Incoming> next() {
+    return receiving_ != nullptr ? receiving_->take()
+                                 : network_.receive(std::chrono::milliseconds(0));
+  }
+  // In a call: lets messages pass that have arrived, or waits for one where there are none, and for
+  // what calls wait for. Returns whether any passed in that time, or another call went on.
+  bool let_messages_pass(std::chrono::milliseconds timeout);
+  [[nodiscard]] bool wakes() const {
+    return turns_.is_awaited() && (failure_ || worker_->awaits_what_is_here());
   }
 
+  // --- Without it.
+
+  void take_messages();
+
   Transport& network_;
-  bool alone_;
   End end_;
   mutable Turns turns_;
-  Turns::Lock* turn_ = nullptr;  // of the application's call that has it
   std::exception_ptr failure_;
   mutable Counters counters_;
   std::unique_ptr<Worker> worker_;
-  std::atomic<bool> stop_{false};
-  std::thread receiving_;
+  std::uint64_t passed_ = 0;  // messages
+  bool finished_ = false;
+  Receiving* receiving_ = nullptr;  // what `calls_` is, where the network makes none
+  std::unique_ptr<ArrivalCalls> calls_;  // null: the application's calls take messages
 };
 
-void Progress::receive_all() {
-  std::exception_ptr failure;
+bool Progress::take_all(bool unless_wanted) {
   try {
-    for (auto look = kShortestLook; !stop_;) {
-      auto incoming = network_.receive(look);
-      look = incoming ? kShortestLook : std::min(2 * look, kLongestLook);
-      if (!incoming) continue;
-      if (!pass(std::move(*incoming))) return;
+    while (!failure_ && !finished_) {
+      if (unless_wanted && turns_.is_wanted()) return false;
+      auto incoming = next();
+      if (!incoming) return true;
+      worker_->take(std::move(*incoming));
+      ++passed_;
     }
-    return;
   } catch (...) {
-    failure = std::current_exception();
-  }
-  // Out of the handler, so that the application alone has it.
-  const auto lock = turns_.take();
-  failure_ = std::move(failure);
-  turns_.passed();
-}
-
-// False where it ended the job, which the application hears in its next call, or in this one.
-bool Progress::pass(Incoming incoming) {
-  const auto lock = turns_.take_for_message();
-  try {
-    worker_->take(std::move(incoming));
-  } catch (...) {
+    // The application hears it in its next call, or in the one that waits.
     failure_ = std::current_exception();
   }
-  turns_.passed();
-  return failure_ == nullptr;
+  return true;
+}
+
+bool Progress::let_messages_pass(std::chrono::milliseconds timeout) {
+  const std::uint64_t before = passed_;
+  take_all(false);
+  bool woken = false;
+  if (passed_ == before && !failure_ && timeout.count() > 0) {
+    woken = turns_.await(timeout, wakes());
+    take_all(false);
+  }
+  if (failure_) fail(ErrorCode::kAborted, "the job has ended");
+  return woken || passed_ > before;
+}
+
+void Progress::take_messages() {
+  while (turns_.take_for_messages()) {
+    const bool all = take_all(true);
+    const bool due = turns_.leave(wakes());
+    if (all && !due) return;
+  }
 }
 
 }  // namespace

@@ -104,10 +104,12 @@ void StaleWorker::contribute(std::size_t part, std::uint64_t begun,
 void StaleWorker::wait_for_step() {
   const auto awaits_answer = [](const Asked& bucket) { return bucket.pushed > bucket.answered; };
   const bool one_number = job().state_steps > 0 || job().backup_workers > 0;
-  while (one_number ? std::ranges::any_of(asked_, awaits_answer)
-                    : exchanged_step() == step() && newest_ < step()) {
-    wait_for("an answer to what was pushed");
-  }
+  wait_until(
+      [&] {
+        return one_number ? std::ranges::none_of(asked_, awaits_answer)
+                          : exchanged_step() != step() || newest_ >= step();
+      },
+      [] { return "an answer to what was pushed"; });
 }
 
 // Where states are saved every worker is there.
@@ -122,9 +124,8 @@ std::uint64_t StaleWorker::next_step() const {
 void StaleWorker::say_done() {
   done_ = true;
   tell_done(job().workers, placement().servers);
-  while (std::ranges::find(ended_, false) != ended_.end()) {
-    wait_for("the last deltas, which come when every worker is done");
-  }
+  wait_until([&] { return std::ranges::find(ended_, false) == ended_.end(); },
+             [] { return "the last deltas, which come when every worker is done"; });
 }
 
 void StaleWorker::keep(Received received) {

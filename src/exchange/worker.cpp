@@ -213,9 +213,8 @@ void Worker::release(const Message& verdict) {
 
 // What was pushed is on its way then.
 void Worker::wait_for_verdicts() {
-  while (held_ && held_->awaits_verdict()) {
-    wait_for("what workers agree on of tensors that are not finite");
-  }
+  wait_until([&] { return !held_ || !held_->awaits_verdict(); },
+             [] { return "what workers agree on of tensors that are not finite"; });
 }
 
 void Worker::take(Incoming incoming) {
@@ -228,11 +227,23 @@ void Worker::keep_what_has_arrived() {
   }
 }
 
-void Worker::wait_for(const std::string& what, const std::function<bool(int)>& needs) {
+bool Worker::awaits_what_is_here() const {
+  return std::ranges::any_of(awaited_, [](const auto* is_here) { return (*is_here)(); });
+}
+
+void Worker::wait_until(const std::function<bool()>& is_here,
+                        const std::function<std::string()>& what,
+                        const std::function<bool(int)>& needs) {
+  if (is_here()) return;
   const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-  Incoming incoming = receive_within(transport_, job().wait_limits(), what, needs);
-  // Where a thread receives for this worker, it has sorted it in.
-  if (incoming.bytes) sort_in(parse_incoming(std::move(incoming)));
+  awaited_.push_back(&is_here);
+  const auto not_awaited = [&](void*) { std::erase(awaited_, &is_here); };
+  const std::unique_ptr<void, decltype(not_awaited)> waits(this, not_awaited);
+  while (!is_here()) {
+    Incoming incoming = receive_within(transport_, job().wait_limits(), what(), needs);
+    // Who receives for this worker has sorted it in.
+    if (incoming.bytes) sort_in(parse_incoming(std::move(incoming)));
+  }
 }
 
 void Worker::sort_in(Received received) {
@@ -268,9 +279,8 @@ void Worker::finish(std::span<const std::span<float>> parameters) {
       if (checked) sum_up(i, last + 1, parameters[i]);
     }
     // Leaves nothing on its way for whoever uses the network next.
-    while (checked && rank() == 0 && !replicas_.agreed_before(last + 1)) {
-      wait_for(fmt::format("the last checksums of {} workers", job().workers));
-    }
+    wait_until([&] { return !checked || rank() != 0 || replicas_.agreed_before(last + 1); },
+               [&] { return fmt::format("the last checksums of {} workers", job().workers); });
     finished_ = true;
   });
 }
@@ -317,9 +327,8 @@ std::uint64_t Worker::next_change(std::size_t tensor) const {
 }
 
 void Worker::wait_for_change(std::size_t part, const char* what) {
-  while (!change_is_here(part)) {
-    wait_for(what + name(part), [&](int rank) { return needs(part, rank); });
-  }
+  wait_until([&] { return change_is_here(part); }, [&] { return what + name(part); },
+             [&](int rank) { return needs(part, rank); });
 }
 
 void Worker::note_began(std::size_t fragment) {
@@ -445,7 +454,8 @@ void Worker::wait_for_room() {
       unanswered_bytes_ -= oldest.bytes;
       unanswered_.pop_front();
     } else if (unanswered_.size() > 1 && unanswered_bytes_ >= window_bytes()) {
-      wait_for("an answer to the push of " + name(oldest.part));
+      wait_until([&] { return is_answered(oldest); },
+                 [&] { return "an answer to the push of " + name(oldest.part); });
     } else {
       return;
     }

@@ -28,9 +28,11 @@ class Worker : public Communicator {
   // kInvalidArgument where its residuals are not this worker's; its maker then ends the job.
   void resume(const NodeState& state);
 
-  // Sorts in a message that has arrived: for a thread that receives while the application computes
+  // Sorts in a message that has arrived: for whoever receives while the application computes
   // (progress.h). Ends the job where it throws.
   void take(Incoming incoming);
+  // Whether a call that waits for something would find it now.
+  [[nodiscard]] bool awaits_what_is_here() const;
 
   std::uint64_t begin_step() final;
   void pull(std::size_t tensor, std::span<float> parameters) final;
@@ -135,9 +137,10 @@ class Worker : public Communicator {
   // Waits until little enough of what this worker pushed is unanswered, so that others need not
   // hold more of it while they wait for somebody slower.
   void wait_for_room();
-  // Waits for one message; `what` ends the sentence where none comes, or where a rank has left from
-  // which something is needed.
-  void wait_for(const std::string& what, const std::function<bool(int rank)>& needs = {});
+  // Takes messages until something is there; `what` ends the sentence where none comes, or where a
+  // rank has left from which something is needed.
+  void wait_until(const std::function<bool()>& is_here, const std::function<std::string()>& what,
+                  const std::function<bool(int rank)>& needs = {});
 
   [[nodiscard]] const Job& job() const { return placement_->job; }
   [[nodiscard]] const Placement& placement() const { return *placement_; }
@@ -232,6 +235,7 @@ class Worker : public Communicator {
   std::deque<Pushed> unanswered_;
   std::size_t unanswered_bytes_ = 0;
   UnderWay under_way_;
+  std::vector<const std::function<bool()>*> awaited_;  // by calls that wait
   ReplicaCheck replicas_;
   // Where workers agree on what travels raw.
   std::optional<HeldPushes> held_;

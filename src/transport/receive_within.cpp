@@ -43,10 +43,11 @@ void check_peers(const Transport& transport, milliseconds deadline, const std::s
        transport.rank(), waited_for);
 }
 
-// A rank that has left although something is still to come from it.
+// A rank that has left although something is still to come from it. Few ranks are asked after: nodes
+// that wait should not look at all others.
 std::optional<int> missing(const Transport& transport, const std::function<bool(int)>& needs) {
   for (int rank = 0; needs && rank < transport.size(); ++rank) {
-    if (rank != transport.rank() && transport.peer(rank).gone && needs(rank)) return rank;
+    if (rank != transport.rank() && needs(rank) && transport.peer(rank).gone) return rank;
   }
   return std::nullopt;
 }

@@ -1,5 +1,7 @@
 // The progress thread: an exchange goes on while a worker computes, and what fails there is told.
 #include <cctype>
+#include <filesystem>
+#include <iterator>
 
 #include "exchange_test_support.h"
 
@@ -113,6 +115,25 @@ TEST(Progress, LeavesTheNetworkToTheNextJob) {
       EXPECT_EQ(got->bytes->size(), 1U);
     }
   }
+}
+
+std::size_t threads_of_this_process() {
+  const std::filesystem::directory_iterator tasks("/proc/self/task");
+  return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+// Nodes of one process share the threads that take their messages: none has one of its own.
+TEST(Progress, ManyWorkersShareFewThreads) {
+  Job job = ring_job();
+  job.workers = 64;
+  const auto ends = make_in_process_network(job.workers);
+  const std::size_t before = threads_of_this_process();
+  std::vector<Model> own(64, zeros(job));
+  std::vector<std::unique_ptr<Communicator>> workers;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    workers.push_back(make_communicator(job, *ends[i], descend(own[i])));
+  }
+  EXPECT_LE(threads_of_this_process(), before + std::max(1U, std::thread::hardware_concurrency()));
 }
 
 // ---- What a peer can make a node hold.

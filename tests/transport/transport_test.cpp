@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <condition_variable>
 #include <cstdlib>
+#include <mutex>
 
 #include "faulty_transports.h"
 #include "transport_cases.h"
@@ -54,6 +56,50 @@ TEST(InProcessTransport, SaysWhatWaitsForAPeer) {
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(ends[1]->receive(10s));
     EXPECT_EQ(ends[0]->peer(1).waiting, 0U);
     EXPECT_EQ(ends[2]->peer(1).waiting, 0U);
+  }
+}
+
+// With a message that was there before, one that comes, and the end of the job; and no more when
+// nobody is called any longer.
+TEST(InProcessTransport, CallsOnArrival) {
+  for (const double rate : {0.0, 1e9}) {
+    const auto ends = make_in_process_network(2, rate);
+    ends[0]->send(0, message(1, 1));
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::size_t taken = 0;
+    bool over = false;
+    auto calls = ends[0]->on_arrival([&] {
+      const std::lock_guard lock(mutex);
+      try {
+        while (ends[0]->receive(0ms)) ++taken;
+      } catch (const Error&) {
+        over = true;
+      }
+      changed.notify_all();
+    });
+    const auto reaches = [&](const auto& what) {
+      std::unique_lock lock(mutex);
+      return changed.wait_for(lock, 20s, what);
+    };
+    EXPECT_TRUE(reaches([&] { return taken == 1; }));
+    ends[1]->send(0, message(1, 2));
+    EXPECT_TRUE(reaches([&] { return taken == 2; }));
+    calls.reset();
+    ends[1]->send(0, message(1, 3));
+    EXPECT_TRUE(ends[0]->receive(20s));
+    EXPECT_EQ(taken, 2U);
+    calls = ends[0]->on_arrival([&] {
+      const std::lock_guard lock(mutex);
+      try {
+        ends[0]->receive(0ms);
+      } catch (const Error&) {
+        over = true;
+      }
+      changed.notify_all();
+    });
+    ends[1]->abort("enough");
+    EXPECT_TRUE(reaches([&] { return over; }));
   }
 }
 

@@ -1,5 +1,6 @@
 // Nodes that are threads of one process: an inbox each, a lock each. Where links are limited, a
-// thread of the network's own puts messages into the inboxes when they would have arrived.
+// thread of the network's own puts messages into the inboxes when they would have arrived. Threads
+// that all nodes share make the calls of on_arrival().
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
@@ -8,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "dispatcher.h"
 #include "ends.h"
 #include "errors.h"
 #include "links.h"
@@ -24,7 +26,7 @@ struct Inbox {
   std::deque<Incoming> messages;
   std::map<int, std::size_t> waiting;  // bytes by sender, of messages on their way as well
 
-  // One is on its way.
+  // Messages are expected when they are sent.
   void expect(const Incoming& message) {
     const std::lock_guard lock(mutex);
     waiting[message.from] += message.bytes->size();
@@ -38,11 +40,13 @@ struct Inbox {
   }
 };
 
-// Carries messages over links of a limited rate into the inboxes.
+// Carries messages over links of a limited rate.
 class Carrier {
  public:
-  Carrier(std::vector<Inbox>& inboxes, double bits_per_second)
-      : inboxes_(inboxes), links_(static_cast<int>(inboxes.size()), bits_per_second) {
+  using Deliver = std::function<void(int to, Incoming message)>;
+
+  Carrier(std::size_t nodes, double bits_per_second, Deliver deliver)
+      : deliver_(std::move(deliver)), links_(static_cast<int>(nodes), bits_per_second) {
     thread_ = std::thread([this] { run(); });
   }
   ~Carrier() {
@@ -65,7 +69,7 @@ class Carrier {
  private:
   void run();
 
-  std::vector<Inbox>& inboxes_;
+  Deliver deliver_;
   std::mutex mutex_;
   std::condition_variable sent_or_stopping_;
   Links links_;
@@ -77,7 +81,7 @@ void Carrier::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     for (auto& [to, message] : links_.advance(std::chrono::steady_clock::now())) {
-      inboxes_[static_cast<std::size_t>(to)].put(std::move(message));
+      deliver_(to, std::move(message));
     }
     const Links::Time next = links_.next_event();
     if (next == Links::Time::max()) {
@@ -91,8 +95,18 @@ void Carrier::run() {
 // What all nodes share.
 struct Network {
   Network(int nodes, double bits_per_second)
-      : inboxes(static_cast<std::size_t>(nodes)), left(static_cast<std::size_t>(nodes)) {
-    if (bits_per_second > 0) carrier.emplace(inboxes, bits_per_second);
+      : inboxes(static_cast<std::size_t>(nodes)),
+        left(static_cast<std::size_t>(nodes)),
+        dispatcher(static_cast<std::size_t>(nodes)) {
+    if (bits_per_second == 0) return;
+    carrier.emplace(inboxes.size(), bits_per_second,
+                    [this](int to, Incoming message) { deliver(to, std::move(message)); });
+  }
+
+  void deliver(int to, Incoming message) {
+    const auto node = static_cast<std::size_t>(to);
+    inboxes[node].put(std::move(message));
+    dispatcher.call(node);
   }
 
   void check_not_aborted() {
@@ -106,7 +120,25 @@ struct Network {
   std::atomic<bool> aborted{false};
   std::mutex reason_mutex;
   std::string reason;
+  Dispatcher dispatcher;
   std::optional<Carrier> carrier;  // none: messages arrive when they are sent
+};
+
+class NodeCalls final : public ArrivalCalls {
+ public:
+  NodeCalls(std::shared_ptr<Network> network, int rank, std::function<void()> arrived)
+      : network_(std::move(network)), node_(static_cast<std::size_t>(rank)) {
+    network_->dispatcher.set(node_, std::move(arrived));
+  }
+  ~NodeCalls() override { network_->dispatcher.clear(node_); }
+  NodeCalls(const NodeCalls&) = delete;
+  NodeCalls& operator=(const NodeCalls&) = delete;
+
+  void call_again() override { network_->dispatcher.call(node_); }
+
+ private:
+  std::shared_ptr<Network> network_;
+  std::size_t node_;
 };
 
 class InProcessTransport final : public Transport {
@@ -123,6 +155,9 @@ class InProcessTransport final : public Transport {
   }
   void send(int to, SharedBytes bytes) override;
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
+  std::unique_ptr<ArrivalCalls> on_arrival(std::function<void()> arrived) override {
+    return std::make_unique<NodeCalls>(network_, rank_, std::move(arrived));
+  }
   void abort(const std::string& reason) noexcept override;
   [[nodiscard]] Peer peer(int rank) const override {
     network_->check_not_aborted();
@@ -157,7 +192,7 @@ void InProcessTransport::send(int to, SharedBytes bytes) {
   if (network_->carrier && to != rank_) {
     network_->carrier->send(to, std::move(message));
   } else {
-    inbox.put(std::move(message));
+    network_->deliver(to, std::move(message));
   }
 }
 
@@ -190,6 +225,7 @@ void InProcessTransport::abort(const std::string& reason) noexcept {
     { const std::lock_guard lock(inbox.mutex); }
     inbox.arrived_or_aborted.notify_all();
   }
+  network_->dispatcher.call_all();
 }
 
 }  // namespace
