@@ -33,7 +33,8 @@ DesignMeans means_of(const std::vector<const CellResult*>& results) {
   if (results.empty()) return {};
   std::vector<SummaryNumbers> runs;
   for (const CellResult* result : results) runs.push_back(*result);
-  DesignMeans means{mean(runs)};
+  DesignMeans means;
+  static_cast<SummaryNumbers&>(means) = mean(runs);
   means.runs = runs.size();
   means.diverged = static_cast<std::size_t>(std::ranges::count_if(
       results, [](const CellResult* result) { return !result->diverged_step.is_null(); }));

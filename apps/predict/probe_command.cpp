@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/failures.h"
@@ -35,7 +36,7 @@ struct ProbeFlags {
 struct Probe {
   std::vector<ProbedPeer> peers;
   std::vector<ProbedCodec> codecs;
-  unsigned cores = 0;
+  std::size_t cores = 0;
 
   [[nodiscard]] double rate() const {
     double least = INFINITY;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tersewire/thread_pool.h"
+
 namespace tersewire {
 
 Dispatcher::~Dispatcher() {
@@ -17,7 +19,7 @@ Dispatcher::~Dispatcher() {
 void Dispatcher::set(std::size_t node, std::function<void()> function) {
   const std::lock_guard lock(mutex_);
   if (threads_.empty()) {
-    const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
+    const std::size_t cores = allowed_cores();
     while (threads_.size() < std::min(cores, nodes_.size())) {
       threads_.emplace_back([this] { run(); });
     }
