@@ -44,7 +44,7 @@ SOUND = {
     "tests/tests_part.cpp": '#include <gtest/gtest.h>\n#include "kernel_part.h"\n',
     "fuzz/fuzz_part.cpp": '#include "codec_part.h"\n',
     # A user's project, names and all.
-    "tests/consumer/api.h": "#include <whatever.h>\n",
+    "tests/install/consumer/api.h": "#include <whatever.h>\n",
 }
 
 # Written down a second time, by hand: which part each folder's part may include.
