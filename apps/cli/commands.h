@@ -21,6 +21,7 @@ void add_bench_exchange_command(CLI::App& bench);
 void add_report_command(CLI::App& app);
 void add_nic_command(CLI::App& app);
 void add_hub_command(CLI::App& app);
+void add_status_command(CLI::App& app);
 void add_certs_command(CLI::App& app);
 void add_predict_command(CLI::App& app);
 void add_probe_command(CLI::App& app);

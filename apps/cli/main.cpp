@@ -74,6 +74,7 @@ void add_commands(CLI::App& app) {
   add_report_command(app);
   add_nic_command(app);
   add_hub_command(app);
+  add_status_command(app);
   add_certs_command(app);
   add_predict_command(app);
   add_probe_command(app);

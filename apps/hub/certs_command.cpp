@@ -43,6 +43,7 @@ struct CertsFlags {
   std::string directory;
   std::string answer;
   std::optional<std::uint32_t> rank;
+  std::string name;
   bool hub = false;
   std::uint64_t hours = 24;
 };
@@ -122,22 +123,25 @@ void take_answer(const CertsFlags& flags) {
   write(path, authority);
   write(in(flags.directory, kCertificate), certificate);
   note(fmt::format("{} is {} of job {}\n", flags.directory,
-                   identity.rank ? fmt::format("rank {}", *identity.rank) : "the hub",
+                   identity.is_hub() ? "the hub"
+                   : identity.rank   ? fmt::format("rank {}", *identity.rank)
+                                     : fmt::format("member '{}'", identity.name),
                    identity.job));
 }
 
 void sign(const CertsFlags& flags) {
-  if (flags.hub == flags.rank.has_value()) {
-    throw WrongUsage("say whose certificate it is to be: --rank R, or --hub");
+  if ((flags.hub ? 1 : 0) + (flags.rank ? 1 : 0) + (flags.name.empty() ? 0 : 1) != 1) {
+    throw WrongUsage("say whose certificate it is to be: --rank R, --name NAME, or --hub");
   }
   const KeyAndCertificate authority{.key = text_of(in(flags.directory, kAuthorityKey)),
                                     .certificate = text_of(in(flags.directory, kAuthority))};
   const std::string job = with_file(in(flags.directory, kAuthority),
                                     [&] { return job_of_authority(authority.certificate); });
   const std::string asked = text_of(std::string(kStandardStream));
-  print(
-      certify(authority, asked, {.job = job, .rank = flags.rank}, std::chrono::hours(flags.hours)) +
-      authority.certificate);
+  const Identity identity{.job = job, .rank = flags.rank, .name = flags.name};
+  print(as_usage(
+            [&] { return certify(authority, asked, identity, std::chrono::hours(flags.hours)); }) +
+        authority.certificate);
 }
 
 CLI::App* add(CLI::App& certs, const char* name, const char* what) {
@@ -183,6 +187,8 @@ void add_certs_command(CLI::App& app) {
   command->add_option("DIR", of_sign->directory, "Directory that 'certs init' made")->required();
   command->add_option("--rank", of_sign->rank, "The only rank that may use it")
       ->check(CLI::Range(std::uint32_t{0}, std::uint32_t{2047}));
+  command->add_option("--name", of_sign->name,
+                      "The only name that may use it, of a job whose workers come and go");
   command->add_flag("--hub", of_sign->hub, "It is the hub's");
   add_hours(*command, *of_sign);
   command->callback([of_sign] { sign(*of_sign); });

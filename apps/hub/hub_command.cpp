@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,7 +15,9 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/output.h"
-#include "tersewire/grpc_network.h"
+#include "apps/files/new_file.h"
+#include "apps/files/read_file.h"
+#include "tersewire/grpc_members.h"
 
 namespace tersewire::apps {
 namespace {
@@ -25,6 +28,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire hub --workers 4 --certs hub --listen 0.0.0.0:7100
   tersewire train --workers 4 --transport grpc:hub=HOST:7100,rank=0,certs=node0   on the first node
   tersewire hub --workers 4 --servers 0       for a ring, on this machine alone (or by ssh -L)
+  tersewire hub --workers 8 --min-workers 4 --max-workers 12 --journal hub.journal
 One job: the hub ends when its nodes have left. It says on stderr, a line each, who comes and goes.
 Ranks 0 to N-1 are workers, the next ones servers. 'tersewire certs' makes certificates
 (docs/deploying.md).)";
@@ -35,7 +39,11 @@ constexpr milliseconds kLook(250);
 
 struct HubFlags {
   int workers = 0;
-  int servers = 1;
+  std::optional<int> servers;
+  std::optional<int> least;
+  std::optional<int> most;
+  std::uint64_t deadline_seconds = 30;
+  std::string journal;
   std::string listen = "127.0.0.1:7100";
   GrpcSecurity security;
 };
@@ -49,12 +57,42 @@ void say_events(GrpcHub& hub) {
   for (std::string& event : hub.take_events()) say(std::move(event));
 }
 
+// One process at a time keeps a journal.
+HubJournal journal_at(const std::string& path) {
+  if (path.empty()) return {};
+  const auto kept = read_file_if_exists(path);
+  return {.kept = kept.value_or(Bytes()),
+          .keep = [path](ByteView bytes) { write_new_file(path, bytes); }};
+}
+
+std::unique_ptr<GrpcHub> make_hub(const HubFlags& flags) {
+  if (flags.least) {
+    if (flags.servers.value_or(0) > 0) {
+      throw WrongUsage("a job whose members change has no --servers: leave them out");
+    }
+    const MembershipLimits limits{.first = flags.workers,
+                                  .least = *flags.least,
+                                  .most = flags.most.value_or(flags.workers),
+                                  .deadline = std::chrono::seconds(flags.deadline_seconds)};
+    return std::make_unique<GrpcHub>(flags.listen, limits, journal_at(flags.journal),
+                                     flags.security);
+  }
+  if (flags.most || !flags.journal.empty()) {
+    throw WrongUsage(
+        "--max-workers and --journal are for jobs whose members change: give --min-workers, too");
+  }
+  return std::make_unique<GrpcHub>(flags.listen, flags.workers + flags.servers.value_or(1),
+                                   flags.security);
+}
+
 void run_hub(const HubFlags& flags) {
   end_on_signals();
-  GrpcHub hub = as_usage(
-      [&] { return GrpcHub(flags.listen, flags.workers + flags.servers, flags.security); });
-  say(fmt::format("a hub for {} nodes listens at {}", flags.workers + flags.servers,
-                  hub.address()));
+  const std::unique_ptr<GrpcHub> owned = as_usage([&] { return make_hub(flags); });
+  GrpcHub& hub = *owned;
+  say(flags.least ? fmt::format("a hub for {} workers that come and go listens at {}",
+                                flags.workers, hub.address())
+                  : fmt::format("a hub for {} nodes listens at {}",
+                                flags.workers + flags.servers.value_or(1), hub.address()));
   if (flags.security.certificates.empty()) {
     say("without --certs nothing is encrypted, and anybody who reaches the port may be a node");
   }
@@ -85,9 +123,24 @@ void add_hub_command(CLI::App& app) {
   command
       ->add_option("--servers", flags->servers,
                    "Nodes beside the workers, as the job's exchange has them: none for rings, "
-                   "all-gather, weight-average and colocated servers")
-      ->capture_default_str()
+                   "all-gather, weight-average and colocated servers [1]")
       ->check(CLI::Range(0, 1024));
+  command
+      ->add_option("--min-workers", flags->least,
+                   "Let workers come and go ('train --elastic'), and end the job with a checkpoint "
+                   "where fewer are left")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--max-workers", flags->most,
+                   "More than so many wait until one has gone [--workers]")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--deadline", flags->deadline_seconds,
+                   "Seconds without a sign of life after which a worker of such a job is given up")
+      ->capture_default_str()
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86400}));
+  command->add_option("--journal", flags->journal,
+                      "File by which the hub of such a job, killed and started again, goes on");
   command->add_option("--listen", flags->listen, "ADDRESS:PORT; port 0: any that is free")
       ->capture_default_str();
   CLI::Option* certificates = command->add_option(

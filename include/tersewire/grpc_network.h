@@ -24,6 +24,8 @@ struct GrpcSecurity {
 };
 
 class GrpcHubServer;
+struct HubJournal;
+struct MembershipLimits;
 
 // The one that listens. Its threads hand on what nodes send; it keeps nothing that would be lost
 // with it, and holds at most 24 MiB of what one node sent another.
@@ -34,6 +36,10 @@ class GrpcHub {
   // kInvalidArgument for plaintext off loopback and for a job without nodes, and kNotFound for
   // certificates that are not there.
   GrpcHub(const std::string& address, int nodes, const GrpcSecurity& security = {});
+  // The same for a job whose members come and go (grpc_members.h). Throws kInvalidArgument for
+  // limits that make no sense, and kDataLoss for a journal that is none.
+  GrpcHub(const std::string& address, const MembershipLimits& limits, HubJournal journal,
+          const GrpcSecurity& security = {});
   // Ends the connections that are left.
   ~GrpcHub();
   GrpcHub(const GrpcHub&) = delete;
@@ -42,7 +48,7 @@ class GrpcHub {
   // "HOST:PORT" as nodes on this machine reach it.
   [[nodiscard]] std::string address() const;
   // Whether the job is over within `timeout`: every node has left, or it was aborted and none is
-  // connected any more. Any thread.
+  // connected any more; or all members that are there have heard so. Any thread.
   [[nodiscard]] bool wait(std::chrono::milliseconds timeout) const;
   // Why the job was aborted; empty where it was not. Any thread.
   [[nodiscard]] std::string aborted() const;

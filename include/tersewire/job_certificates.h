@@ -13,7 +13,10 @@ namespace tersewire {
 // Who a certificate is for.
 struct Identity {
   std::string job;
-  std::optional<std::uint32_t> rank;  // none: the hub
+  std::optional<std::uint32_t> rank;
+  std::string name = {};  // of a member that comes and goes; one with neither is the hub
+
+  [[nodiscard]] bool is_hub() const { return !rank && name.empty(); }
 };
 
 struct KeyAndCertificate {
@@ -38,7 +41,8 @@ KeyAndRequest make_request();
 std::string make_request(const std::string& key);
 
 // A certificate for the key of a request, whatever else that says. `begins_ago` allows for clocks
-// that differ. Throws kDataLoss for what is no request, signed by its own key.
+// that differ. Throws kDataLoss for what is no request, signed by its own key, and
+// kInvalidArgument for a name that no member may have.
 std::string certify(const KeyAndCertificate& authority, const std::string& request,
                     const Identity& identity, std::chrono::seconds valid,
                     std::chrono::seconds begins_ago = std::chrono::minutes(5));

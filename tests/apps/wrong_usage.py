@@ -24,12 +24,13 @@ import hostile_loop
 
 LIMIT_SECONDS = 120
 COMMANDS = ["encode", "decode", "inspect", "codecs", "config", "data get", "bench codecs",
-            "bench exchange", "predict", "probe", "report", "hub", "certs join", "certs sign", "train",
+            "bench exchange", "predict", "probe", "report", "hub", "status", "certs join", "certs sign", "train",
             "compare"]  # fmt: skip
 # What makes a command fail for the wrong argument alone: nothing is trained, measured or fetched.
 FILES = {"encode": ["in.npy", "out.tw"], "decode": ["in.tw", "out.npy"], "inspect": ["in.npy"],
          "predict": ["--model", "none"], "probe": ["--transport", "in-process", "--nodes", "1"],
          "report": ["run"], "hub": ["--workers", "1", "--certs", "nothing"],
+         "status": ["127.0.0.1:9", "--certs", "nothing"],
          "certs join": ["nothing", "--signed", "in.tw"], "certs sign": ["nothing", "--rank", "1"],
          "data get": ["nothing"], "train": ["--data", "none"],
          "compare": ["--recipe", "./none.ini"]}  # fmt: skip

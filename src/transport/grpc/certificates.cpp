@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "errors.h"
+#include "tersewire/grpc_members.h"
 
 namespace tersewire {
 namespace {
@@ -149,7 +150,9 @@ Certificate read_certificate(const std::string& pem, const std::string& file) {
 
 std::string uri_of(const Identity& identity) {
   return fmt::format("{}{}/{}", kScheme, identity.job,
-                     identity.rank ? std::to_string(*identity.rank) : std::string(kHub));
+                     identity.rank            ? std::to_string(*identity.rank)
+                     : !identity.name.empty() ? identity.name
+                                              : std::string(kHub));
 }
 
 std::string hub_dns_name(const std::string& job) { return "hub." + job + ".tersewire.invalid"; }
@@ -161,6 +164,10 @@ std::optional<Identity> parse_uri(const std::string& uri) {
   if (!is_job(identity.job)) return std::nullopt;
   const std::string who = uri.substr(slash + 1);
   if (who == kHub) return identity;
+  if (is_member_name(who)) {
+    identity.name = who;
+    return identity;
+  }
   std::uint32_t rank = 0;
   const auto [end, error] = std::from_chars(who.data(), who.data() + who.size(), rank);
   if (error != std::errc() || end != who.data() + who.size()) return std::nullopt;
@@ -211,6 +218,12 @@ std::string make_request(const std::string& key) { return request_for(read_key(k
 std::string certify(const KeyAndCertificate& authority, const std::string& request,
                     const Identity& identity, std::chrono::seconds valid,
                     std::chrono::seconds begins_ago) {
+  if (!identity.name.empty() && !is_member_name(identity.name)) {
+    fail(ErrorCode::kInvalidArgument,
+         "'{}' is no name of a member; use 1 to 40 letters a to z, digits and hyphens, a letter "
+         "among them, and not 'hub'",
+         identity.name);
+  }
   const Request asked(PEM_read_bio_X509_REQ(reading(request).get(), nullptr, nullptr, nullptr));
   EVP_PKEY* const key = asked ? X509_REQ_get0_pubkey(asked.get()) : nullptr;
   if (key == nullptr || EVP_PKEY_get_base_id(key) != EVP_PKEY_EC ||
@@ -223,15 +236,20 @@ std::string certify(const KeyAndCertificate& authority, const std::string& reque
   const Certificate issuer = read_certificate(authority.certificate, "the authority");
   const Key issuer_key = read_key(authority.key);
   const std::string uri = uri_of(identity);
-  const Certificate certificate = new_certificate(
-      identity.rank ? fmt::format("rank {}", *identity.rank) : "hub", key, begins_ago, valid);
+  const Certificate certificate =
+      new_certificate(identity.rank            ? fmt::format("rank {}", *identity.rank)
+                      : !identity.name.empty() ? identity.name
+                                               : "hub",
+                      key, begins_ago, valid);
   X509* const it = certificate.get();
   check(X509_set_issuer_name(it, X509_get_subject_name(issuer.get())) == 1);
   add_extension(it, issuer.get(), NID_basic_constraints, "critical,CA:FALSE");
   add_extension(it, issuer.get(), NID_key_usage, "critical,digitalSignature");
-  add_extension(it, issuer.get(), NID_ext_key_usage, identity.rank ? "clientAuth" : "serverAuth");
-  add_extension(it, issuer.get(), NID_subject_alt_name,
-                identity.rank ? "URI:" + uri : "URI:" + uri + ",DNS:" + hub_dns_name(identity.job));
+  add_extension(it, issuer.get(), NID_ext_key_usage,
+                identity.is_hub() ? "serverAuth" : "clientAuth");
+  add_extension(
+      it, issuer.get(), NID_subject_alt_name,
+      identity.is_hub() ? "URI:" + uri + ",DNS:" + hub_dns_name(identity.job) : "URI:" + uri);
   return sign(it, issuer_key.get());
 }
 

@@ -9,9 +9,9 @@
 
 namespace tersewire {
 
-// A node's is the URI tersewire://JOB/RANK among its alternative names; the hub's is
-// tersewire://JOB/hub, and the DNS name hub.JOB.tersewire.invalid, which no resolver knows, because
-// gRPC's clients look for one.
+// A node's is the URI tersewire://JOB/RANK or tersewire://JOB/NAME among its alternative names; the
+// hub's is tersewire://JOB/hub, and the DNS name hub.JOB.tersewire.invalid, which no resolver
+// knows, because gRPC's clients look for one.
 std::string uri_of(const Identity& identity);
 std::string hub_dns_name(const std::string& job);
 // Of such a URI; nothing where it is none.

@@ -1,6 +1,7 @@
 #include "grpc_credentials.h"
 
 #include <grpc/grpc_security_constants.h>
+#include <grpcpp/create_channel.h>
 
 #include <algorithm>
 #include <fstream>
@@ -8,6 +9,8 @@
 
 #include "certificates.h"
 #include "errors.h"
+#include "grpc_batch.h"
+#include "tersewire/grpc_members.h"
 
 namespace tersewire {
 namespace {
@@ -42,6 +45,18 @@ Files read_files(const std::string& directory) {
   return files;
 }
 
+std::optional<Identity> peer_identity(const grpc::AuthContext& peer) {
+  for (const grpc::string_ref& name : peer.FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME)) {
+    if (auto identity = parse_uri(std::string(name.data(), name.size()))) return identity;
+  }
+  return std::nullopt;
+}
+
+std::string shown(const Identity& identity) {
+  return identity.rank ? fmt::format("rank {}", *identity.rank)
+                       : fmt::format("'{}'", identity.name);
+}
+
 }  // namespace
 
 bool is_loopback(const std::string& address) {
@@ -64,10 +79,9 @@ void check_protected(const std::string& address, const GrpcSecurity& security) {
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const GrpcSecurity& security) {
   if (security.certificates.empty()) return grpc::InsecureServerCredentials();
   const Files files = read_files(security.certificates);
-  if (files.identity.rank) {
-    fail(ErrorCode::kInvalidArgument,
-         "the certificate in '{}' is that of rank {}; a hub needs its own", security.certificates,
-         *files.identity.rank);
+  if (!files.identity.is_hub()) {
+    fail(ErrorCode::kInvalidArgument, "the certificate in '{}' is that of {}; a hub needs its own",
+         security.certificates, shown(files.identity));
   }
   grpc::SslServerCredentialsOptions options(
       GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
@@ -86,21 +100,31 @@ std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const GrpcSecurity
                                .pem_cert_chain = files.certificate});
 }
 
-std::optional<std::string> objection(const grpc::AuthContext& peer, std::uint32_t rank,
-                                     const std::string& job) {
-  if (job.empty()) return std::nullopt;
-  for (const grpc::string_ref& name : peer.FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME)) {
-    const auto identity = parse_uri(std::string(name.data(), name.size()));
-    if (!identity) continue;
-    if (identity->job != job) {
-      return fmt::format("its certificate is of job '{}', not of '{}'", identity->job, job);
-    }
-    if (identity->rank == rank) return std::nullopt;
-    return identity->rank ? fmt::format("its certificate is that of rank {}, not of rank {}",
-                                        *identity->rank, rank)
-                          : std::string("its certificate is the hub's");
+std::shared_ptr<grpc::Channel> channel_to(const std::string& hub, const GrpcSecurity& security) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
+  arguments.SetMaxReceiveMessageSize(kMostBatchBytes);
+  // A proxy is for what is outside.
+  if (is_loopback(hub)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  const auto credentials = channel_credentials(security, arguments);
+  return grpc::CreateCustomChannel(hub, credentials, arguments);
+}
+
+std::optional<std::string> objection(const grpc::AuthContext& peer, const Identity& claimed) {
+  if (claimed.job.empty()) return std::nullopt;
+  const auto identity = peer_identity(peer);
+  if (!identity)
+    return "its certificate names no node of a job; have one made by 'tersewire certs'";
+  if (identity->job != claimed.job) {
+    return fmt::format("its certificate is of job '{}', not of '{}'", identity->job, claimed.job);
   }
-  return "its certificate names no node of a job; have one made by 'tersewire certs'";
+  if (identity->is_hub()) return "its certificate is the hub's";
+  const bool is_anyone = claimed.is_hub();
+  if (is_anyone || (identity->rank == claimed.rank && identity->name == claimed.name)) return {};
+  return fmt::format("its certificate is that of {}, not of {}", shown(*identity), shown(claimed));
 }
 
 std::string job_of(const GrpcSecurity& security) {
@@ -110,10 +134,21 @@ std::string job_of(const GrpcSecurity& security) {
 int certified_rank(const GrpcSecurity& security) {
   const Identity identity = read_files(security.certificates).identity;
   if (!identity.rank) {
-    fail(ErrorCode::kInvalidArgument, "the certificate in '{}' is the hub's; a node needs its own",
+    fail(ErrorCode::kInvalidArgument,
+         "the certificate in '{}' is for no rank; have one made with 'tersewire certs sign --rank'",
          security.certificates);
   }
   return static_cast<int>(*identity.rank);
+}
+
+std::string certified_name(const GrpcSecurity& security) {
+  Identity identity = read_files(security.certificates).identity;
+  if (identity.name.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "the certificate in '{}' is for no name; have one made with 'tersewire certs sign --name'",
+         security.certificates);
+  }
+  return identity.name;
 }
 
 }  // namespace tersewire

@@ -1,6 +1,7 @@
 // How hub and nodes prove to each other who they are.
 #pragma once
 
+#include <grpcpp/channel.h>
 #include <grpcpp/security/auth_context.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
@@ -11,6 +12,7 @@
 #include <string>
 
 #include "tersewire/grpc_network.h"
+#include "tersewire/job_certificates.h"
 
 namespace tersewire {
 
@@ -26,12 +28,14 @@ std::shared_ptr<grpc::ServerCredentials> server_credentials(const GrpcSecurity& 
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const GrpcSecurity& security,
                                                               grpc::ChannelArguments& arguments);
 
+// A connection to the hub of its own, once it is used.
+std::shared_ptr<grpc::Channel> channel_to(const std::string& hub, const GrpcSecurity& security);
+
 // The job that the certificates are of; empty in plaintext.
 std::string job_of(const GrpcSecurity& security);
 
-// Why who is at the other end of a hub's stream may not speak for this rank of a job; nothing where
-// it may, as everyone does in plaintext.
-std::optional<std::string> objection(const grpc::AuthContext& peer, std::uint32_t rank,
-                                     const std::string& job);
+// Why who is at the other end of a hub's stream may not speak for this rank or name of a job, or,
+// where neither is there, for any; nothing where it may, as everyone does in plaintext (job empty).
+std::optional<std::string> objection(const grpc::AuthContext& peer, const Identity& claimed);
 
 }  // namespace tersewire

@@ -1,6 +1,5 @@
 #include "grpc_end.h"
 
-#include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
@@ -30,11 +29,6 @@ constexpr milliseconds kLate(1000);
 constexpr std::uint64_t kTellEvery = kWindowBytes / 8;
 constexpr std::uint64_t kTellCaughtUp = kWindowBytes / 128;
 constexpr std::uint64_t kUnknownLongest = std::uint64_t{1} << 40;
-
-std::uint64_t random_number() {
-  std::random_device device;
-  return (std::uint64_t{device()} << 32) | device();
-}
 
 // Answers of a hub that would be the same the next time.
 bool is_final(grpc::StatusCode code) {
@@ -82,16 +76,22 @@ class NodeStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
   grpc::ByteBuffer outgoing_;
 };
 
-GrpcEnd::GrpcEnd(const std::string& hub, int rank, int nodes, const GrpcSecurity& security,
+std::uint64_t random_number() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
+
+GrpcEnd::GrpcEnd(const std::string& hub, const GrpcNode& node, const GrpcSecurity& security,
                  const WaitLimits& limits, std::shared_ptr<GrpcHub> own_hub)
     : own_hub_(std::move(own_hub)),
       hub_(hub),
-      rank_(rank),
+      rank_(node.rank),
+      generation_(node.generation),
       security_(security),
       secure_(!security.certificates.empty()),
       limits_(limits),
-      incarnation_(random_number()),
-      peers_(static_cast<std::size_t>(nodes)),
+      incarnation_(node.incarnation),
+      peers_(static_cast<std::size_t>(node.nodes)),
       longest_(kUnknownLongest) {
   state_of(rank_).here = true;
   thread_ = std::thread([this] { run(); });
@@ -255,16 +255,7 @@ void GrpcEnd::dial() {
   pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
   dialed_ = Clock::now();
   dial_at_ = dialed_ + pause_;
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each dial is a connection of its own
-  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
-  arguments.SetMaxReceiveMessageSize(kMostBatchBytes);
-  // A proxy is for what is outside.
-  if (is_loopback(hub_)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  const auto credentials = channel_credentials(security_, arguments);
-  stream_ = new NodeStream(*this, grpc::CreateCustomChannel(hub_, credentials, arguments));
+  stream_ = new NodeStream(*this, channel_to(hub_, security_));
   ++streams_;
   writing_ = false;
   owes_hello_ = true;
@@ -298,7 +289,7 @@ void GrpcEnd::fill(BatchWriter& batch) {
 void GrpcEnd::add_signs(BatchWriter& batch) {
   const auto own = static_cast<std::uint32_t>(rank_);
   const auto say = [&](RecordKind kind, ByteView data = {}) {
-    batch.add({.kind = kind, .from = own, .to = kHubRank}, data);
+    batch.add({.kind = kind, .generation = generation_, .from = own, .to = kHubRank}, data);
   };
   if (std::exchange(owes_hello_, false)) {
     say(RecordKind::kHello,
@@ -328,6 +319,7 @@ RecordHead GrpcEnd::state_for(int to, RecordKind kind) {
   peer.told_received = peer.receiving.received();
   peer.told_taken = peer.receiving.taken();
   return {.kind = kind,
+          .generation = generation_,
           .from = static_cast<std::uint32_t>(rank_),
           .to = static_cast<std::uint32_t>(to),
           .received = peer.told_received,
@@ -381,6 +373,11 @@ void GrpcEnd::on_read(NodeStream& stream, const grpc::ByteBuffer& batch, bool ok
 
 void GrpcEnd::take(const Record& record) {
   const RecordHead& head = record.head;
+  if (head.generation != generation_) {
+    fail(ErrorCode::kDataLoss,
+         "a record of generation {} came to one of {}; run one version everywhere", head.generation,
+         generation_);
+  }
   if (head.kind == RecordKind::kRoster) {
     return take_roster(parse_roster(record.data, peers_.size()));
   }
@@ -500,7 +497,7 @@ std::unique_ptr<Transport> join_grpc_network(const std::string& hub, int rank, i
   keep_grpc_quiet();
   grpc::ChannelArguments unused;
   channel_credentials(security, unused);  // throws here rather than in the end's thread
-  return std::make_unique<GrpcEnd>(hub, rank, nodes, security, limits);
+  return std::make_unique<GrpcEnd>(hub, GrpcNode{.rank = rank, .nodes = nodes}, security, limits);
 }
 
 std::vector<std::unique_ptr<Transport>> make_grpc_network(int nodes, const WaitLimits& limits) {
@@ -510,7 +507,8 @@ std::vector<std::unique_ptr<Transport>> make_grpc_network(int nodes, const WaitL
   std::vector<std::future<std::unique_ptr<Transport>>> joining;
   for (int rank = 0; rank < nodes; ++rank) {
     joining.push_back(std::async(std::launch::async, [&, rank]() -> std::unique_ptr<Transport> {
-      return std::make_unique<GrpcEnd>(hub->address(), rank, nodes, GrpcSecurity(), limits, hub);
+      return std::make_unique<GrpcEnd>(hub->address(), GrpcNode{.rank = rank, .nodes = nodes},
+                                       GrpcSecurity(), limits, hub);
     }));
   }
   std::vector<std::unique_ptr<Transport>> ends;

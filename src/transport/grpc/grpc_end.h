@@ -21,10 +21,21 @@ namespace tersewire {
 
 class NodeStream;
 
+// Of the system's.
+std::uint64_t random_number();
+
+// Which process a node is, of which generation's network.
+struct GrpcNode {
+  int rank = 0;
+  int nodes = 1;
+  std::uint32_t generation = kOnlyGeneration;
+  std::uint64_t incarnation = random_number();
+};
+
 class GrpcEnd final : public Transport {
  public:
   // Waits until all ranks are there.
-  GrpcEnd(const std::string& hub, int rank, int nodes, const GrpcSecurity& security,
+  GrpcEnd(const std::string& hub, const GrpcNode& node, const GrpcSecurity& security,
           const WaitLimits& limits, std::shared_ptr<GrpcHub> own_hub = nullptr);
   ~GrpcEnd() override;
   GrpcEnd(const GrpcEnd&) = delete;
@@ -85,6 +96,7 @@ class GrpcEnd final : public Transport {
   const std::shared_ptr<GrpcHub> own_hub_;  // where it is in this process, for as long as this end
   const std::string hub_;
   const int rank_;
+  const std::uint32_t generation_;
   const GrpcSecurity security_;
   const bool secure_;
   const WaitLimits limits_;

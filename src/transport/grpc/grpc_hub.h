@@ -17,6 +17,7 @@
 
 #include "grpc_batch.h"
 #include "hub_log.h"
+#include "membership.h"
 #include "tersewire/grpc_network.h"
 
 namespace tersewire {
@@ -25,7 +26,9 @@ class HubStream;
 
 class GrpcHubServer final : public grpc::CallbackGenericService {
  public:
-  GrpcHubServer(const std::string& address, int nodes, const GrpcSecurity& security);
+  // With `membership` the members make the network's nodes, of which there are none yet.
+  GrpcHubServer(const std::string& address, int nodes, const GrpcSecurity& security,
+                std::unique_ptr<Membership> membership = nullptr, HubJournal journal = {});
   ~GrpcHubServer() override;
 
   [[nodiscard]] const std::string& address() const { return address_; }
@@ -54,7 +57,14 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   };
 
   // All with the mutex held.
+  void take_batch(HubStream& stream, const grpc::ByteBuffer& batch);
   void take(HubStream& stream, const Record& record, const grpc::Slice& bytes);
+  void answer_member(HubStream& stream, const Record& record);
+  [[nodiscard]] MemberList list_of_ranks() const;
+  // What the membership has come to: its generation's end or beginning, its sentences.
+  void follow_members();
+  void open_generation();
+  void close_generation(const std::string& reason);
   void seat(HubStream& stream, const Record& record);
   void relay(HubStream& stream, const Record& record, const grpc::Slice& bytes);
   void pump(HubStream& stream);
@@ -63,7 +73,10 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   void unseat(HubStream& stream);
   void finish(HubStream& stream, const grpc::Status& status);
   [[nodiscard]] Bytes roster() const;
+  [[nodiscard]] std::vector<std::uint32_t> ages() const;
   [[nodiscard]] bool is_over() const;
+  [[nodiscard]] std::optional<std::string> objection_to(HubStream& stream, std::uint32_t rank,
+                                                        const Hello& hello) const;
 
   void tick();
 
@@ -72,7 +85,12 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   std::string address_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::vector<Seat> seats_;  // by rank
+  std::unique_ptr<Membership> membership_;  // of a job whose members change
+  HubJournal kept_;
+  std::uint32_t generation_ = kOnlyGeneration;  // of the seats
+  bool open_ = true;                            // whether that one runs
+  JobPhase phase_ = JobPhase::kGathers;         // that the journal has
+  std::vector<Seat> seats_;                     // by rank
   std::set<HubStream*> streams_;
   std::optional<std::string> aborted_;
   bool all_came_ = false;

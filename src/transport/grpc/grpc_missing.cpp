@@ -1,6 +1,6 @@
 // Stands in for the transport grpc in builds without gRPC.
 #include "errors.h"
-#include "tersewire/grpc_network.h"
+#include "tersewire/grpc_members.h"
 #include "tersewire/job_certificates.h"
 
 namespace tersewire {
@@ -19,6 +19,10 @@ class GrpcHubServer {};
 GrpcHub::GrpcHub(const std::string& /*address*/, int /*nodes*/, const GrpcSecurity& /*security*/) {
   refuse();
 }
+GrpcHub::GrpcHub(const std::string& /*address*/, const MembershipLimits& /*limits*/,
+                 HubJournal /*journal*/, const GrpcSecurity& /*security*/) {
+  refuse();
+}
 GrpcHub::~GrpcHub() = default;
 std::string GrpcHub::address() const { refuse(); }
 bool GrpcHub::wait(std::chrono::milliseconds /*timeout*/) const { refuse(); }
@@ -31,6 +35,26 @@ std::unique_ptr<Transport> join_grpc_network(const std::string& /*hub*/, int /*r
                                              const WaitLimits& /*limits*/) {
   refuse();
 }
+
+class GrpcMember::Talk {};
+GrpcMember::GrpcMember(Settings /*settings*/) { refuse(); }
+GrpcMember::~GrpcMember() = default;
+std::uint64_t GrpcMember::incarnation() const { refuse(); }
+MemberList GrpcMember::await(std::uint32_t /*after*/) { refuse(); }
+MemberList GrpcMember::await_end(std::uint32_t /*generation*/) { refuse(); }
+std::unique_ptr<Transport> GrpcMember::join(const MemberList& /*list*/) { refuse(); }
+void GrpcMember::holds(std::vector<Boundary> /*boundaries*/) { refuse(); }
+void GrpcMember::leave() { refuse(); }
+void GrpcMember::end(std::uint32_t /*generation*/, const std::string& /*reason*/) { refuse(); }
+void GrpcMember::finish() { refuse(); }
+void GrpcMember::give_up(const std::string& /*reason*/) { refuse(); }
+
+MemberList look_at_hub(const std::string& /*hub*/, const GrpcSecurity& /*security*/,
+                       std::chrono::milliseconds /*patience*/) {
+  refuse();
+}
+std::string certified_name(const GrpcSecurity& /*security*/) { refuse(); }
+bool is_member_name(const std::string& /*name*/) { refuse(); }
 
 int certified_rank(const GrpcSecurity& /*security*/) { refuse(); }
 

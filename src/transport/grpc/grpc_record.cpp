@@ -19,13 +19,14 @@ std::uint32_t checksum_of(RecordHead head, ByteView data) {
 }
 
 void check_kind(const RecordHead& head) {
-  if (head.kind > RecordKind::kGoodbye) {
+  if (head.kind > RecordKind::kList) {
     fail(ErrorCode::kDataLoss, "a record of kind {} means nothing; run one version everywhere",
          static_cast<unsigned>(head.kind));
   }
   const bool of_pair = head.kind <= RecordKind::kResume;
   const bool takes_data = head.kind == RecordKind::kData || head.kind == RecordKind::kHello ||
-                          head.kind == RecordKind::kRoster || head.kind == RecordKind::kAbort;
+                          head.kind == RecordKind::kRoster || head.kind == RecordKind::kAbort ||
+                          head.kind == RecordKind::kMember || head.kind == RecordKind::kList;
   const bool places = head.position != 0 || head.total != 0 || head.offset != 0;
   const bool states = head.received != 0 || head.taken != 0;
   if ((head.bytes > 0 && !takes_data) || (places && head.kind != RecordKind::kData) ||
@@ -54,10 +55,9 @@ Record take_record(ByteView& batch, bool secure) {
   Record record;
   std::memcpy(&record.head, batch.data(), kRecordHeadBytes);
   const RecordHead& head = record.head;
-  if (head.version != 1 || head.reserved != 0 || head.generation != kGeneration) {
-    fail(ErrorCode::kDataLoss,
-         "a record is of version {} and generation {}, not of 1 and {}; run one version everywhere",
-         head.version, head.generation, kGeneration);
+  if (head.version != 1 || head.reserved != 0) {
+    fail(ErrorCode::kDataLoss, "a record is of version {}, not of 1; run one version everywhere",
+         head.version);
   }
   check_kind(head);
   if (head.bytes > kMostRecordBytes || head.bytes > batch.size() - kRecordHeadBytes) {

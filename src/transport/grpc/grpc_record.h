@@ -20,10 +20,13 @@ enum class RecordKind : std::uint8_t {
   kAlive = 5,
   kAbort = 6,
   kGoodbye = 7,
+  kMember = 8,
+  kList = 9,
 };
 
 inline constexpr std::uint32_t kHubRank = 0xffffffff;
-inline constexpr std::uint32_t kGeneration = 1;
+// Of a job whose members stay.
+inline constexpr std::uint32_t kOnlyGeneration = 1;
 inline constexpr std::size_t kRecordHeadBytes = 64;
 inline constexpr std::size_t kMostRecordBytes = std::size_t{1} << 18;
 inline constexpr std::size_t kMostBatchBytes = std::size_t{1} << 19;
@@ -34,7 +37,7 @@ struct RecordHead {
   std::uint8_t version = 1;
   RecordKind kind = RecordKind::kAlive;
   std::uint16_t reserved = 0;
-  std::uint32_t generation = kGeneration;
+  std::uint32_t generation = kOnlyGeneration;
   std::uint32_t from = kHubRank;
   std::uint32_t to = kHubRank;
   std::uint32_t bytes = 0;
@@ -55,8 +58,8 @@ struct Record {
 // The head of a record with this data, its `bytes` and `checksum` set; `secure`: over TLS.
 RecordHead sealed(RecordHead head, ByteView data, bool secure);
 
-// Takes the first record off a batch. Throws kDataLoss for what is none; the batch is then of no
-// further use. Cost: a checksum where not `secure`.
+// Takes the first record off a batch, of whatever generation. Throws kDataLoss for what is none;
+// the batch is then of no further use. Cost: a checksum where not `secure`.
 Record take_record(ByteView& batch, bool secure);
 
 // What a hello says.

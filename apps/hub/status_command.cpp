@@ -1,0 +1,151 @@
+// tersewire status: how the job of a hub stands.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/failures.h"
+#include "apps/cli/output.h"
+#include "tersewire/grpc_members.h"
+
+namespace tersewire::apps {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  tersewire status 127.0.0.1:7100
+  tersewire status hub.example:7100 --certs node3 --json     any node's certificate will do)";
+// A member that says nothing for so long is waited for: it speaks four times a second.
+constexpr std::uint32_t kSilentMs = 2000;
+
+struct StatusFlags {
+  std::string hub;
+  GrpcSecurity security;
+  std::uint64_t patience_seconds = 10;
+  bool json = false;
+};
+
+const char* text_of(JobPhase phase) {
+  switch (phase) {
+    case JobPhase::kGathers:
+      return "gathers";
+    case JobPhase::kRuns:
+      return "runs";
+    case JobPhase::kDone:
+      return "done";
+    case JobPhase::kEnded:
+      return "ended";
+  }
+  return "";
+}
+
+const char* text_of(MemberPhase phase) {
+  switch (phase) {
+    case MemberPhase::kWatches:
+      return "watches";
+    case MemberPhase::kWaits:
+      return "waits";
+    case MemberPhase::kWorks:
+      return "works";
+    case MemberPhase::kFinished:
+      return "finished";
+    case MemberPhase::kFailed:
+      return "failed";
+  }
+  return "";
+}
+
+// Why the job does not go on without this one now; empty where it does.
+std::string waited_for(const MemberList& list, const MemberEntry& member) {
+  const bool is_over = list.phase >= JobPhase::kDone;
+  if (is_over || member.phase == MemberPhase::kFinished) return "";
+  if (member.incarnation == 0) return "is not here yet";
+  if (member.age_ms > kSilentMs) return "is silent";
+  if (list.phase == JobPhase::kRuns && list.generation > 0 && !list.established &&
+      member.newest.generation > 0 && member.newest.generation < list.generation) {
+    return "begins";
+  }
+  return "";
+}
+
+nlohmann::json json_of(const MemberList& list, const MemberEntry& member, bool works) {
+  const std::string why = waited_for(list, member);
+  return {{"name", member.name},
+          {"phase", text_of(member.phase)},
+          {"worker", works},
+          {"leaving", member.leaving},
+          {"age_seconds", member.age_ms / 1000.0},
+          {"step", member.newest.step},
+          {"waited_for", why.empty() ? nlohmann::json() : nlohmann::json(why)}};
+}
+
+nlohmann::json json_of(const MemberList& list) {
+  nlohmann::json members = nlohmann::json::array();
+  for (std::size_t rank = 0; rank < list.members.size(); ++rank) {
+    members.push_back(json_of(list, list.members[rank], rank < list.workers));
+  }
+  nlohmann::json waiting = nlohmann::json::array();
+  for (const MemberEntry& member : list.waiting) waiting.push_back(json_of(list, member, false));
+  return {{"phase", text_of(list.phase)},
+          {"generation", list.generation},
+          {"began_after_step", list.base.step},
+          {"workers", list.workers},
+          {"members", members},
+          {"waiting", waiting},
+          {"lost_members", list.lost},
+          {"reason", list.reason}};
+}
+
+std::string line_of(const MemberList& list, const MemberEntry& member, const std::string& rank) {
+  const std::string why = waited_for(list, member);
+  return fmt::format("{:>4}  {:<20}  {:<8}  {:>8}  {:>6.1f} s  {}\n", rank, member.name,
+                     member.leaving ? "leaves" : text_of(member.phase), member.newest.step,
+                     std::min(member.age_ms / 1000.0, 9999.0),
+                     why.empty() ? "" : "waited for: " + why);
+}
+
+std::string table_of(const MemberList& list) {
+  std::string text = fmt::format(
+      "The job {}: generation {} of {} workers, since step {}{}\n", text_of(list.phase),
+      list.generation, list.workers, list.base.step,
+      list.lost > 0 ? fmt::format("; {} members were lost with what they held", list.lost) : "");
+  if (!list.reason.empty()) text += fmt::format("The last end: {}\n", list.reason);
+  text += fmt::format("{:>4}  {:<20}  {:<8}  {:>8}  {:>8}\n", "rank", "name", "", "step", "heard");
+  for (std::size_t rank = 0; rank < list.members.size(); ++rank) {
+    text += line_of(list, list.members[rank], std::to_string(rank));
+  }
+  for (const MemberEntry& member : list.waiting) text += line_of(list, member, "-");
+  return text;
+}
+
+void show_status(const StatusFlags& flags) {
+  const MemberList list = as_usage([&] {
+    return look_at_hub(flags.hub, flags.security, std::chrono::seconds(flags.patience_seconds));
+  });
+  print(flags.json ? json_text(json_of(list)) + "\n" : table_of(list));
+}
+
+}  // namespace
+
+void add_status_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("status", "How the job of a hub stands, and who is waited for");
+  command->footer(kExamples);
+  auto flags = std::make_shared<StatusFlags>();
+  command->add_option("HUB", flags->hub, "HOST:PORT of 'tersewire hub'")->required();
+  CLI::Option* certificates = command->add_option("--certs", flags->security.certificates,
+                                                  "Directory of a node's certificate of the job");
+  command->add_flag("--insecure", flags->security.insecure, "Plaintext beyond this machine")
+      ->excludes(certificates);
+  command->add_option("--patience", flags->patience_seconds, "Seconds to wait for the hub")
+      ->capture_default_str()
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{3600}));
+  command->add_flag("--json", flags->json, "As JSON");
+  command->callback([flags] { show_status(*flags); });
+}
+
+}  // namespace tersewire::apps

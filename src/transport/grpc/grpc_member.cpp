@@ -1,0 +1,298 @@
+// A node as a member of a job: what it tells the hub, and what that makes of it.
+#include <grpcpp/generic/generic_stub.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "errors.h"
+#include "grpc_batch.h"
+#include "grpc_credentials.h"
+#include "grpc_end.h"
+#include "member_record.h"
+#include "tersewire/grpc_members.h"
+
+namespace tersewire {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kMethod = "/tersewire.Hub/Member";
+constexpr milliseconds kTellEvery(250);
+constexpr milliseconds kLongestCall(5000);
+// For a hub that is told the last word.
+constexpr milliseconds kFarewell(2000);
+
+std::string sentence_of(const grpc::Status& status) { return status.error_message(); }
+
+// The hub's answer to one record.
+grpc::Status ask(const std::shared_ptr<grpc::Channel>& channel, const MemberSays& says, bool secure,
+                 milliseconds patience, MemberList& list) {
+  BatchWriter batch(secure);
+  batch.add({.kind = RecordKind::kMember}, member_data(says));
+  const grpc::ByteBuffer request = batch.finish();
+  grpc::ByteBuffer response;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + patience);
+  grpc::GenericStub stub(channel);
+  std::promise<grpc::Status> done;
+  stub.UnaryCall(&context, kMethod, {}, &request, &response,
+                 [&](const grpc::Status& status) { done.set_value(status); });
+  grpc::Status status = done.get_future().get();
+  if (!status.ok()) return status;
+  try {
+    const grpc::Slice bytes = in_one_piece(response);
+    ByteView rest = view_of(bytes);
+    const Record record = take_record(rest, secure);
+    if (record.head.kind != RecordKind::kList || !rest.empty()) {
+      fail(ErrorCode::kDataLoss, "it answers with something else; run one version everywhere");
+    }
+    list = parse_list(record.data);
+  } catch (const std::exception& error) {
+    return {grpc::StatusCode::DATA_LOSS, error.what()};
+  }
+  return status;
+}
+
+// Answers that would be the same the next time. Not that a name is taken: it may be free soon.
+bool is_final(grpc::StatusCode code) {
+  return code == grpc::StatusCode::PERMISSION_DENIED ||
+         code == grpc::StatusCode::FAILED_PRECONDITION ||
+         code == grpc::StatusCode::INVALID_ARGUMENT || code == grpc::StatusCode::UNIMPLEMENTED;
+}
+
+}  // namespace
+
+class GrpcMember::Talk {
+ public:
+  explicit Talk(Settings given) : settings(std::move(given)) {
+    says.name = settings.name;
+    says.incarnation = random_number();
+    says.fingerprint = settings.fingerprint;
+    says.phase = MemberPhase::kWaits;
+    thread = std::thread([this] { run(); });
+  }
+
+  ~Talk() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    changed.notify_all();
+    thread.join();
+  }
+  Talk(const Talk&) = delete;
+  Talk& operator=(const Talk&) = delete;
+
+  // Changes what is said, and has it said at once.
+  template <typename Change>
+  void say(const Change& change) {
+    {
+      const std::lock_guard lock(mutex);
+      change(says);
+      ++version;
+      hurry = true;
+    }
+    changed.notify_all();
+  }
+
+  // The same, said when its turn comes, unless the hub waits for it.
+  void hold(std::vector<Boundary> boundaries) {
+    const std::lock_guard lock(mutex);
+    says.held = std::move(boundaries);
+    ++version;
+    if (!list || !(list->closes || !list->established)) return;
+    hurry = true;
+    changed.notify_all();
+  }
+
+  // Waits until a list that answers what is said now is `wanted`.
+  template <typename Wanted>
+  MemberList await(const Wanted& wanted) {
+    std::unique_lock lock(mutex);
+    // Once it is over, that is the last that a hub says.
+    const auto is_there = [&] {
+      return list &&
+             (list->phase >= JobPhase::kDone || (heard_version == version && wanted(*list)));
+    };
+    for (;;) {
+      changed.wait_for(lock, kTellEvery, [&] { return refused || is_there(); });
+      if (is_there()) return *list;
+      if (refused) throw Error(ErrorCode::kFailedPrecondition, *refused);
+      if (Clock::now() - heard <= settings.limits.deadline) continue;
+      fail(ErrorCode::kUnavailable,
+           "'{}' has not reached the hub at {} for {:.3g} s: {}; look whether it runs there",
+           settings.name, settings.hub, std::chrono::duration<double>(Clock::now() - heard).count(),
+           trouble);
+    }
+  }
+
+  // What the hub has been told last, for at most so long.
+  void await_told(milliseconds patience) {
+    std::unique_lock lock(mutex);
+    changed.wait_for(lock, patience, [&] {
+      const bool is_over = list && list->phase >= JobPhase::kDone;
+      return refused || is_over || heard_version == version;
+    });
+  }
+
+  const Settings settings;
+  std::mutex mutex;
+  std::condition_variable changed;
+  MemberSays says;
+
+ private:
+  void run() {
+    const bool secure = !settings.security.certificates.empty();
+    std::shared_ptr<grpc::Channel> channel;
+    std::uint64_t said = 0;
+    for (std::unique_lock lock(mutex); !stop;) {
+      const MemberSays now = says;
+      said = version;
+      hurry = false;
+      lock.unlock();
+      MemberList answer;
+      grpc::Status status;
+      try {
+        if (!channel) channel = channel_to(settings.hub, settings.security);
+        status = ask(channel, now, secure, kLongestCall, answer);
+      } catch (const std::exception& error) {
+        status = {grpc::StatusCode::UNAVAILABLE, error.what()};
+      }
+      // The next one reads the certificate anew, and does not wait as gRPC would.
+      if (!status.ok()) channel.reset();
+      lock.lock();
+      if (status.ok()) {
+        list = std::move(answer);
+        heard = Clock::now();
+        heard_version = said;
+      } else {
+        trouble = sentence_of(status);
+        if (is_final(status.error_code())) {
+          refused =
+              fmt::format("the hub at {} refuses '{}': {}", settings.hub, settings.name, trouble);
+        }
+      }
+      changed.notify_all();
+      if (refused) return;
+      changed.wait_for(lock, kTellEvery, [&] { return stop || (status.ok() && hurry); });
+    }
+  }
+
+  std::optional<MemberList> list;
+  std::uint64_t version = 1;        // of what is said
+  std::uint64_t heard_version = 0;  // that the list answers
+  Clock::time_point heard = Clock::now();
+  std::string trouble = "it does not answer";
+  std::optional<std::string> refused;
+  bool hurry = false;
+  bool stop = false;
+  std::thread thread;
+};
+
+GrpcMember::GrpcMember(Settings settings) {
+  if (!is_member_name(settings.name)) {
+    fail(ErrorCode::kInvalidArgument,
+         "'{}' is no name of a member; use 1 to 40 letters a to z, digits and hyphens, a letter "
+         "among them, and not 'hub'",
+         settings.name);
+  }
+  check_protected(settings.hub, settings.security);
+  keep_grpc_quiet();
+  channel_to(settings.hub, settings.security);  // throws here rather than in the thread
+  talk_ = std::make_unique<Talk>(std::move(settings));
+}
+
+GrpcMember::~GrpcMember() { talk_->await_told(kFarewell); }
+
+std::uint64_t GrpcMember::incarnation() const { return talk_->says.incarnation; }
+
+MemberList GrpcMember::await(std::uint32_t after) {
+  const std::uint64_t own = incarnation();
+  return talk_->await([&](const MemberList& list) {
+    if (talk_->says.leaving && list.generation == 0) return true;
+    const bool is_in =
+        std::ranges::find(list.members, own, &MemberEntry::incarnation) != list.members.end();
+    return list.phase == JobPhase::kRuns && list.generation > after &&
+           (is_in || talk_->says.leaving);
+  });
+}
+
+MemberList GrpcMember::await_end(std::uint32_t generation) {
+  const std::uint64_t own = incarnation();
+  return talk_->await([&](const MemberList& list) {
+    if (list.phase != JobPhase::kRuns || list.generation > generation) return true;
+    const auto found = std::ranges::find(list.members, own, &MemberEntry::incarnation);
+    return list.established && found - list.members.begin() >= list.workers;
+  });
+}
+
+std::unique_ptr<Transport> GrpcMember::join(const MemberList& list) {
+  const auto own = std::ranges::find(list.members, incarnation(), &MemberEntry::incarnation);
+  if (own == list.members.end()) {
+    fail(ErrorCode::kInvalidArgument, "'{}' is not in generation {}", talk_->settings.name,
+         list.generation);
+  }
+  talk_->say([&](MemberSays& says) {
+    says.phase = MemberPhase::kWorks;
+    says.generation = list.generation;
+    says.over = false;
+    says.reason.clear();
+  });
+  const GrpcNode node{.rank = static_cast<int>(own - list.members.begin()),
+                      .nodes = static_cast<int>(list.members.size()),
+                      .generation = list.generation,
+                      .incarnation = own->incarnation};
+  try {
+    return std::make_unique<GrpcEnd>(talk_->settings.hub, node, talk_->settings.security,
+                                     talk_->settings.limits);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kAborted, error.what());
+  }
+}
+
+void GrpcMember::holds(std::vector<Boundary> boundaries) { talk_->hold(std::move(boundaries)); }
+
+void GrpcMember::leave() {
+  talk_->say([](MemberSays& says) { says.leaving = true; });
+}
+
+void GrpcMember::end(std::uint32_t generation, const std::string& reason) {
+  talk_->say([&](MemberSays& says) {
+    says.phase = MemberPhase::kWaits;
+    says.generation = generation;
+    says.over = true;
+    says.reason = reason.substr(0, kMostReasonBytes);
+  });
+}
+
+void GrpcMember::finish() {
+  talk_->say([](MemberSays& says) { says.phase = MemberPhase::kFinished; });
+}
+
+void GrpcMember::give_up(const std::string& reason) {
+  talk_->say([&](MemberSays& says) {
+    says.phase = MemberPhase::kFailed;
+    says.reason = reason.substr(0, kMostReasonBytes);
+  });
+}
+
+MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
+                       milliseconds patience) {
+  check_protected(hub, security);
+  keep_grpc_quiet();
+  MemberList list;
+  const grpc::Status status =
+      ask(channel_to(hub, security), {}, !security.certificates.empty(), patience, list);
+  if (status.ok()) return list;
+  fail(ErrorCode::kUnavailable,
+       "the hub at {} does not say how its job stands: {}; look whether "
+       "it runs there",
+       hub, sentence_of(status));
+}
+
+}  // namespace tersewire

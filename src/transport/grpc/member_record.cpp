@@ -1,0 +1,290 @@
+#include "member_record.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "byte_io.h"
+#include "errors.h"
+#include "grpc_record.h"
+
+namespace tersewire {
+namespace {
+
+constexpr std::uint64_t kJournalMark = 0x314C4E524A425554;  // "TUBJRNL1"
+constexpr std::uint32_t kNoRank = 0xffffffff;
+
+void append_text(Bytes& out, const std::string& text) {
+  append_value(out, static_cast<std::uint16_t>(text.size()));
+  append(out, text.data(), text.size());
+}
+
+void append_boundary(Bytes& out, const Boundary& boundary) {
+  append_value(out, boundary.generation);
+  append_value(out, boundary.step);
+}
+
+void append_reason(Bytes& out, const std::string& reason) {
+  append_text(out, reason.substr(0, kMostReasonBytes));
+}
+
+[[noreturn]] void refuse(const std::string& what) {
+  fail(ErrorCode::kDataLoss, "{}; run one version everywhere", what);
+}
+
+// What both kinds are made of.
+class Fields {
+ public:
+  explicit Fields(ByteView data) : reader_(data) {}
+
+  template <typename T>
+  T number() {
+    return reader_.read<T>("a field of a list of members");
+  }
+  template <typename T>
+  T number_up_to(T most) {
+    const T value = number<T>();
+    if (value > most)
+      refuse(fmt::format("a list of members says {} where {} is the most",
+                         static_cast<std::uint64_t>(value), static_cast<std::uint64_t>(most)));
+    return value;
+  }
+  bool flag() { return number_up_to<std::uint8_t>(1) == 1; }
+  template <typename Phase>
+  Phase phase(Phase last) {
+    return static_cast<Phase>(number_up_to(static_cast<std::uint8_t>(last)));
+  }
+  Boundary boundary() {
+    Boundary boundary;
+    boundary.generation = number<std::uint32_t>();
+    boundary.step = number<std::uint64_t>();
+    return boundary;
+  }
+  std::string text(std::size_t most) {
+    const auto size = number_up_to(static_cast<std::uint16_t>(most));
+    const ByteView bytes = reader_.take(size, "a text of a list of members");
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  std::string name() {
+    std::string name = text(kMostNameBytes);
+    if (!name.empty() && !is_plain(name)) refuse("a name of a member is none");
+    return name;
+  }
+  std::optional<std::uint32_t> rank() {
+    const auto rank = number<std::uint32_t>();
+    return rank == kNoRank ? std::nullopt : std::optional(rank);
+  }
+  // So many things of at least `bytes` each.
+  std::size_t count(std::size_t most, std::size_t bytes) {
+    const auto count = number_up_to(static_cast<std::uint32_t>(most));
+    if (count > reader_.left() / bytes) refuse("a list of members is cut off");
+    return count;
+  }
+  void finish() const {
+    if (reader_.left() > 0) {
+      refuse(fmt::format("a list of members has {} bytes too many", reader_.left()));
+    }
+  }
+
+ private:
+  // Ranks, too, which a list of a job that does not change has for names.
+  static bool is_plain(const std::string& name) {
+    return std::ranges::all_of(
+        name, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
+  }
+
+  ByteReader reader_;
+};
+
+constexpr std::size_t kBoundaryBytes = 12;
+constexpr std::size_t kLeastEntryBytes = 2 + 8 + 4 + 1 + 1 + kBoundaryBytes + 4;
+constexpr std::size_t kLeastPlaceBytes = 2 + 8 + 4;
+
+void append_entries(Bytes& out, const std::vector<MemberEntry>& entries) {
+  append_value(out, static_cast<std::uint32_t>(entries.size()));
+  for (const MemberEntry& entry : entries) {
+    append_text(out, entry.name);
+    append_value(out, entry.incarnation);
+    append_value(out, entry.age_ms);
+    append_value(out, entry.phase);
+    append_value(out, static_cast<std::uint8_t>(entry.leaving));
+    append_boundary(out, entry.newest);
+    append_value(out, entry.base_rank.value_or(kNoRank));
+  }
+}
+
+std::vector<MemberEntry> entries_in(Fields& fields) {
+  std::vector<MemberEntry> entries(fields.count(kMostMembers, kLeastEntryBytes));
+  for (MemberEntry& entry : entries) {
+    entry.name = fields.name();
+    entry.incarnation = fields.number<std::uint64_t>();
+    entry.age_ms = fields.number<std::uint32_t>();
+    entry.phase = fields.phase(MemberPhase::kFailed);
+    entry.leaving = fields.flag();
+    entry.newest = fields.boundary();
+    entry.base_rank = fields.rank();
+  }
+  return entries;
+}
+
+}  // namespace
+
+bool is_member_name(const std::string& name) {
+  const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
+  return !name.empty() && name.size() <= kMostNameBytes && name != "hub" &&
+         std::ranges::any_of(name, is_letter) && std::ranges::all_of(name, [&](char c) {
+           return is_letter(c) || (c >= '0' && c <= '9') || c == '-';
+         });
+}
+
+Bytes member_data(const MemberSays& says) {
+  Bytes data;
+  append_value(data, says.incarnation);
+  append_value(data, says.fingerprint);
+  append_value(data, says.phase);
+  append_value(data, static_cast<std::uint8_t>(says.leaving));
+  append_value(data, static_cast<std::uint8_t>(says.over));
+  append_value(data, std::uint8_t{0});
+  append_value(data, says.generation);
+  append_value(data, static_cast<std::uint32_t>(says.held.size()));
+  for (const Boundary& boundary : says.held) append_boundary(data, boundary);
+  append_text(data, says.name);
+  append_reason(data, says.reason);
+  return data;
+}
+
+MemberSays parse_member(ByteView data) {
+  Fields fields(data);
+  MemberSays says;
+  says.incarnation = fields.number<std::uint64_t>();
+  says.fingerprint = fields.number<std::uint64_t>();
+  says.phase = fields.phase(MemberPhase::kFailed);
+  says.leaving = fields.flag();
+  says.over = fields.flag();
+  fields.number_up_to<std::uint8_t>(0);
+  says.generation = fields.number<std::uint32_t>();
+  says.held.resize(fields.count(kMostHeld, kBoundaryBytes));
+  for (Boundary& boundary : says.held) boundary = fields.boundary();
+  says.name = fields.name();
+  says.reason = fields.text(kMostReasonBytes);
+  fields.finish();
+  const bool watches = says.phase == MemberPhase::kWatches;
+  if (watches ? !says.name.empty() : !is_member_name(says.name)) {
+    refuse(fmt::format("'{}' is no name of a member", says.name));
+  }
+  if (!std::ranges::is_sorted(says.held)) refuse("a member's states are not in their order");
+  return says;
+}
+
+Bytes list_data(const MemberList& list) {
+  Bytes data;
+  append_value(data, list.generation);
+  append_value(data, list.phase);
+  append_value(data, static_cast<std::uint8_t>(list.closes));
+  append_value(data, static_cast<std::uint8_t>(list.last));
+  append_value(data, static_cast<std::uint8_t>(list.established));
+  append_boundary(data, list.base);
+  append_value(data, list.base_workers);
+  append_value(data, list.workers);
+  append_value(data, list.lost);
+  append_entries(data, list.members);
+  append_entries(data, list.waiting);
+  append_reason(data, list.reason);
+  return data;
+}
+
+MemberList parse_list(ByteView data) {
+  Fields fields(data);
+  MemberList list;
+  list.generation = fields.number<std::uint32_t>();
+  list.phase = fields.phase(JobPhase::kEnded);
+  list.closes = fields.flag();
+  list.last = fields.flag();
+  list.established = fields.flag();
+  list.base = fields.boundary();
+  list.base_workers = fields.number_up_to(static_cast<std::uint32_t>(kMostMembers));
+  list.workers = fields.number<std::uint32_t>();
+  list.lost = fields.number<std::uint64_t>();
+  list.members = entries_in(fields);
+  list.waiting = entries_in(fields);
+  list.reason = fields.text(kMostReasonBytes);
+  fields.finish();
+  if (list.workers > list.members.size()) refuse("a list has fewer members than workers");
+  std::vector<bool> taken(list.base_workers);
+  for (const MemberEntry& member : list.members) {
+    if (!member.base_rank) continue;
+    if (*member.base_rank >= list.base_workers || taken[*member.base_rank]) {
+      refuse(fmt::format("'{}' had no place of its own", member.name));
+    }
+    taken[*member.base_rank] = true;
+  }
+  return list;
+}
+
+Bytes journal_bytes(const Journal& journal) {
+  Bytes bytes;
+  append_value(bytes, kJournalMark);
+  append_value(bytes, journal.fingerprint);
+  append_value(bytes, journal.generation);
+  append_value(bytes, journal.phase);
+  append_value(bytes, static_cast<std::uint8_t>(journal.last));
+  append_boundary(bytes, journal.base);
+  append_value(bytes, journal.lost);
+  append_reason(bytes, journal.reason);
+  append_value(bytes, static_cast<std::uint32_t>(journal.rolls.size()));
+  for (const auto& [generation, roll] : journal.rolls) {
+    append_value(bytes, generation);
+    append_value(bytes, roll.workers);
+    append_value(bytes, static_cast<std::uint32_t>(roll.places.size()));
+    for (const Roll::Place& place : roll.places) {
+      append_text(bytes, place.name);
+      append_value(bytes, place.incarnation);
+      append_value(bytes, place.base_rank.value_or(kNoRank));
+    }
+  }
+  append_value(bytes, std::uint64_t{XXH3_64bits(bytes.data(), bytes.size())});
+  return bytes;
+}
+
+Journal parse_journal(ByteView bytes) {
+  constexpr std::size_t kSum = sizeof(std::uint64_t);
+  std::uint64_t sum = 0;
+  if (bytes.size() >= kSum) std::memcpy(&sum, bytes.data() + bytes.size() - kSum, kSum);
+  if (bytes.size() < kSum || sum != XXH3_64bits(bytes.data(), bytes.size() - kSum)) {
+    fail(ErrorCode::kDataLoss,
+         "the journal is that of no hub, or damaged; remove it where the job is to begin anew");
+  }
+  Fields fields(bytes.first(bytes.size() - kSum));
+  Journal journal;
+  if (fields.number<std::uint64_t>() != kJournalMark) refuse("it is no journal of a hub");
+  journal.fingerprint = fields.number<std::uint64_t>();
+  journal.generation = fields.number<std::uint32_t>();
+  journal.phase = fields.phase(JobPhase::kEnded);
+  journal.last = fields.flag();
+  journal.base = fields.boundary();
+  journal.lost = fields.number<std::uint64_t>();
+  journal.reason = fields.text(kMostReasonBytes);
+  for (std::size_t left = fields.count(kMostMembers, 12); left > 0; --left) {
+    const auto generation = fields.number<std::uint32_t>();
+    Roll& roll = journal.rolls[generation];
+    roll.workers = fields.number<std::uint32_t>();
+    roll.places.resize(fields.count(kMostMembers, kLeastPlaceBytes));
+    for (Roll::Place& place : roll.places) {
+      place.name = fields.name();
+      place.incarnation = fields.number<std::uint64_t>();
+      place.base_rank = fields.rank();
+    }
+    if (roll.workers > roll.places.size()) refuse("a journal has fewer places than workers");
+  }
+  fields.finish();
+  const auto has = [&](std::uint32_t generation) {
+    return generation == 0 || journal.rolls.contains(generation);
+  };
+  if (!has(journal.generation) || !has(journal.base.generation)) {
+    refuse("a journal lacks its own generation");
+  }
+  return journal;
+}
+
+}  // namespace tersewire

@@ -1,0 +1,73 @@
+// What members and hub of a changing job tell each other, and what the hub keeps of it
+// (spec/relay-format.md, "Members"). No gRPC here.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tersewire/grpc_members.h"
+
+namespace tersewire {
+
+inline constexpr std::size_t kMostHeld = 4;
+inline constexpr std::size_t kMostNameBytes = 40;
+// Of the workers, those who leave, and those who wait.
+inline constexpr std::size_t kMostMembers = 2048;
+
+struct MemberSays {
+  std::string name;  // empty: of one that watches
+  std::uint64_t incarnation = 0;
+  std::uint64_t fingerprint = 0;
+  MemberPhase phase = MemberPhase::kWatches;
+  bool leaving = false;
+  bool over = false;                // the generation is, for it
+  std::uint32_t generation = 0;     // that it is or was in; 0: none
+  std::vector<Boundary> held = {};  // oldest first
+  std::string reason = {};          // where it has failed, or the generation is over because of it
+
+  bool operator==(const MemberSays&) const = default;
+};
+Bytes member_data(const MemberSays& says);
+// Throw kDataLoss.
+MemberSays parse_member(ByteView data);
+
+Bytes list_data(const MemberList& list);
+MemberList parse_list(ByteView data);
+
+// A generation, as the journal has it.
+struct Roll {
+  struct Place {
+    std::string name;
+    std::uint64_t incarnation = 0;
+    std::optional<std::uint32_t> base_rank = {};  // as in MemberEntry
+
+    // Whether it is the same process.
+    bool operator==(const Place& other) const {
+      return name == other.name && incarnation == other.incarnation;
+    }
+  };
+  std::uint32_t workers = 0;
+  std::vector<Place> places;  // by rank
+
+  bool operator==(const Roll&) const = default;
+};
+
+struct Journal {
+  std::uint64_t fingerprint = 0;
+  std::uint32_t generation = 0;
+  JobPhase phase = JobPhase::kGathers;
+  bool last = false;
+  Boundary base;
+  std::uint64_t lost = 0;
+  std::string reason;
+  std::map<std::uint32_t, Roll> rolls;  // by generation, from the base's on
+
+  bool operator==(const Journal&) const = default;
+};
+Bytes journal_bytes(const Journal& journal);
+// Throws kDataLoss for what is damaged, too.
+Journal parse_journal(ByteView bytes);
+
+}  // namespace tersewire

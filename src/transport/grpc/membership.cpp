@@ -1,0 +1,390 @@
+#include "membership.h"
+
+#include <algorithm>
+
+#include "errors.h"
+
+namespace tersewire {
+namespace {
+
+using std::chrono::milliseconds;
+
+Roll::Place place_of(const MemberSays& says) {
+  return {.name = says.name, .incarnation = says.incarnation};
+}
+
+double seconds(Membership::Clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+Membership::Membership(const MembershipLimits& limits, ByteView journal, Clock::time_point now)
+    : limits_(limits) {
+  if (limits.least < 1 || limits.first < limits.least || limits.most < limits.first ||
+      static_cast<std::size_t>(limits.most) > kMostMembers / 2) {
+    fail(ErrorCode::kInvalidArgument,
+         "a job that begins with {} workers cannot have at least {} and at most {}; use at least "
+         "1, and no more than {}",
+         limits.first, limits.least, limits.most, kMostMembers / 2);
+  }
+  if (limits.deadline < milliseconds(1)) {
+    fail(ErrorCode::kInvalidArgument, "members cannot be given up after {} ms; use at least 1",
+         limits.deadline.count());
+  }
+  if (journal.empty()) return;
+  journal_ = parse_journal(journal);
+  if (journal_.phase == JobPhase::kDone || journal_.phase == JobPhase::kEnded) {
+    fail(ErrorCode::kFailedPrecondition,
+         "the journal is of a job that is over; remove it, or name another");
+  }
+  if (journal_.generation == 0) return;
+  for (const Roll::Place& place : roll().places) {
+    known_[place.name] = {.says = {.name = place.name,
+                                   .incarnation = place.incarnation,
+                                   .fingerprint = journal_.fingerprint,
+                                   .phase = MemberPhase::kWorks,
+                                   .generation = journal_.generation},
+                          .heard = now};
+  }
+  events_.push_back(fmt::format("the journal knows generation {}", journal_.generation));
+}
+
+const Roll& Membership::roll() const { return journal_.rolls.at(journal_.generation); }
+
+const Membership::Known* Membership::known(const Roll::Place& place) const {
+  const auto found = known_.find(place.name);
+  if (found == known_.end() || found->second.says.incarnation != place.incarnation) return nullptr;
+  return &found->second;
+}
+
+const Membership::Known* Membership::live(const Roll::Place& place, Clock::time_point now) const {
+  const Known* const member = known(place);
+  return member != nullptr && is_live(*member, now) ? member : nullptr;
+}
+
+bool Membership::is_listed(const Roll::Place& place) const {
+  return journal_.generation > 0 && std::ranges::find(roll().places, place) != roll().places.end();
+}
+
+Boundary Membership::newest(const Known& member) const {
+  for (auto held = member.says.held.rbegin(); held != member.says.held.rend(); ++held) {
+    if (journal_.rolls.contains(held->generation)) return *held;
+  }
+  return {};
+}
+
+std::optional<std::uint32_t> Membership::base_rank(const Roll::Place& place) const {
+  const auto base = journal_.rolls.find(journal_.base.generation);
+  const Known* const member = known(place);
+  if (base == journal_.rolls.end() || member == nullptr) return std::nullopt;
+  const auto workers = std::span(base->second.places).first(base->second.workers);
+  const auto found = std::ranges::find(workers, place);
+  if (found == workers.end()) return std::nullopt;
+  if (std::ranges::find(member->says.held, journal_.base) == member->says.held.end()) {
+    return std::nullopt;
+  }
+  return static_cast<std::uint32_t>(found - workers.begin());
+}
+
+void Membership::hear(const MemberSays& says, Clock::time_point now) {
+  const Roll::Place place = place_of(says);
+  const auto found = known_.find(says.name);
+  if (found != known_.end() && known(place) == nullptr && is_live(found->second, now)) {
+    fail(ErrorCode::kUnavailable,
+         "another process is '{}' of this job; give each a name of its own, or wait {:.3g} s, "
+         "after which that one is given up",
+         says.name, seconds(limits_.deadline));
+  }
+  if (journal_.generation == 0 && known_.empty()) journal_.fingerprint = says.fingerprint;
+  if (says.fingerprint != journal_.fingerprint) {
+    fail(ErrorCode::kFailedPrecondition,
+         "'{}' was started with other arguments, other data or another version than this job; give "
+         "all its members the same",
+         says.name);
+  }
+  if (found == known_.end() && known_.size() == kMostMembers) {
+    std::erase_if(known_, [&](const auto& member) {
+      return !is_live(member.second, now) && !is_listed(place_of(member.second.says));
+    });
+    if (known_.size() == kMostMembers) {
+      fail(ErrorCode::kResourceExhausted, "{} have asked to be members already; look who they are",
+           kMostMembers);
+    }
+  }
+  if (known(place) == nullptr) {
+    events_.push_back(fmt::format("'{}' is here", says.name));
+    told_.erase(says.name);
+  }
+  const bool leaves = says.leaving && (known(place) == nullptr || !known(place)->says.leaving);
+  if (leaves) events_.push_back(fmt::format("'{}' is to leave", says.name));
+  known_[says.name] = {.says = says, .heard = now};
+  advance(now);
+}
+
+void Membership::advance(Clock::time_point now) {
+  if (journal_.phase == JobPhase::kRuns) look_at_generation(now);
+  if (journal_.phase == JobPhase::kGathers) gather(now);
+}
+
+void Membership::end_generation(const std::string& reason) {
+  if (journal_.phase != JobPhase::kRuns) return;
+  if (journal_.last) return end(reason);
+  journal_.phase = JobPhase::kGathers;
+  journal_.reason = reason;
+  wanted_at_.reset();
+  events_.push_back(fmt::format("generation {} is over: {}", journal_.generation, reason));
+}
+
+void Membership::end(const std::string& reason) {
+  if (journal_.phase == JobPhase::kDone || journal_.phase == JobPhase::kEnded) return;
+  journal_.phase = JobPhase::kEnded;
+  journal_.reason = reason;
+  told_.clear();
+  events_.push_back("the job is ended: " + reason);
+}
+
+void Membership::look_at_generation(Clock::time_point now) {
+  const std::uint32_t generation = journal_.generation;
+  const auto is_in_it = [&](const Known& member) { return member.says.generation == generation; };
+  if (!established_ && reached()) {
+    established_ = true;
+    events_.push_back(fmt::format("generation {} has begun", generation));
+  }
+  bool all_finished = true;
+  for (std::size_t rank = 0; rank < roll().places.size(); ++rank) {
+    const Roll::Place& place = roll().places[rank];
+    const bool works = rank < roll().workers;
+    const Known* const known_one = known(place);
+    // Who has reported all is not needed any more.
+    const bool finished = known_one != nullptr && is_in_it(*known_one) &&
+                          known_one->says.phase == MemberPhase::kFinished;
+    const Known* const member = finished ? known_one : live(place, now);
+    all_finished = all_finished && (finished || !works);
+    if (member != nullptr && member->says.phase == MemberPhase::kFailed) {
+      return end(fmt::format("'{}' has failed: {}", place.name, member->says.reason));
+    }
+    // What one who leaves had to hand over is in the others' states.
+    if (!works && established_) continue;
+    if (member == nullptr) {
+      return end_generation(fmt::format("'{}' has not been heard for {:.3g} s", place.name,
+                                        seconds(limits_.deadline)));
+    }
+    if (is_in_it(*member) && member->says.over) {
+      return end_generation(member->says.reason.empty()
+                                ? fmt::format("it is over for '{}'", place.name)
+                                : member->says.reason);
+    }
+    if (rank == 0 && finished && !journal_.last) {
+      journal_.phase = JobPhase::kDone;
+      told_.clear();
+      events_.push_back(fmt::format("'{}' has ended the job", place.name));
+      return;
+    }
+  }
+  if (journal_.last && all_finished) return end(journal_.reason);
+  look_for_changes(now);
+}
+
+// Who is to come or go does so once all have reached another state: little is computed twice.
+void Membership::look_for_changes(Clock::time_point now) {
+  const auto all = reached();
+  if (!all || journal_.last) return;
+  std::string change;
+  for (const Roll::Place& place : std::span(roll().places).first(roll().workers)) {
+    const Known* const member = known(place);
+    if (member != nullptr && member->says.leaving) change = fmt::format("'{}' leaves", place.name);
+  }
+  const std::vector<Roll::Place> waiting = newcomers(now);
+  if (change.empty() && !waiting.empty() &&
+      roll().workers < static_cast<std::uint32_t>(limits_.most)) {
+    change = fmt::format("'{}' joins", waiting.front().name);
+  }
+  if (change.empty()) {
+    wanted_at_.reset();
+  } else if (!wanted_at_) {
+    wanted_at_ = all;
+  } else if (*wanted_at_ < *all) {
+    end_generation(change);
+  }
+}
+
+std::optional<Boundary> Membership::reached() const {
+  std::optional<Boundary> least;
+  for (const Roll::Place& place : std::span(roll().places).first(roll().workers)) {
+    const Known* const member = known(place);
+    const Boundary held = member == nullptr ? Boundary() : newest(*member);
+    if (held.generation != journal_.generation) return std::nullopt;
+    least = std::min(least.value_or(held), held);
+  }
+  return least;
+}
+
+std::vector<Roll::Place> Membership::newcomers(Clock::time_point now) const {
+  std::vector<Roll::Place> places;
+  for (const auto& [name, member] : known_) {
+    const Roll::Place place = place_of(member.says);
+    if (is_live(member, now) && member.says.phase == MemberPhase::kWaits && !member.says.leaving &&
+        !is_listed(place)) {
+      places.push_back(place);
+    }
+  }
+  return places;
+}
+
+// Waits until the generation is over for everyone who is left of it.
+void Membership::gather(Clock::time_point now) {
+  std::vector<Roll::Place> survivors;
+  if (journal_.generation > 0) {
+    for (std::size_t rank = 0; rank < roll().places.size(); ++rank) {
+      const Roll::Place& place = roll().places[rank];
+      const Known* const member = live(place, now);
+      const bool has_gone = rank >= roll().workers && established_;
+      if (member == nullptr || has_gone) continue;
+      if (member->says.phase == MemberPhase::kFailed) {
+        return end(fmt::format("'{}' has failed: {}", place.name, member->says.reason));
+      }
+      const bool is_out = member->says.over && member->says.generation == journal_.generation;
+      // In it, or not yet.
+      if (!is_out) return;
+      survivors.push_back(place);
+    }
+    if (survivors.empty()) {
+      // After a start, everyone has the deadline to be heard.
+      return end(
+          "nobody is left who had the model; start the hub and all nodes again, without the "
+          "journal, and with --resume where there are checkpoints");
+    }
+  } else if (newcomers(now).size() < static_cast<std::size_t>(limits_.first)) {
+    return;
+  }
+  form(survivors, now);
+}
+
+// The newest state that each who holds any holds: they are one step apart at most, and each keeps
+// the last ones.
+void Membership::choose_base(const std::vector<Roll::Place>& survivors) {
+  std::optional<Boundary> base;
+  for (const Roll::Place& place : survivors) {
+    const Boundary held = newest(*known(place));
+    if (held.generation > 0) base = std::min(base.value_or(held), held);
+  }
+  journal_.base = base.value_or(Boundary());
+}
+
+// Those who hold the state go on in their order, behind them who has to be given it.
+void Membership::form(const std::vector<Roll::Place>& survivors, Clock::time_point now) {
+  choose_base(survivors);
+  std::vector<Roll::Place> all = survivors;
+  for (const Roll::Place& place : newcomers(now)) all.push_back(place);
+  std::vector<Roll::Place> staying;
+  std::vector<Roll::Place> leaving;
+  std::vector<Roll::Place> without;
+  for (Roll::Place& place : all) {
+    place.base_rank = base_rank(place);
+    const bool leaves = known(place)->says.leaving;
+    if (place.base_rank) {
+      (leaves ? leaving : staying).push_back(place);
+    } else if (!leaves) {
+      without.push_back(place);
+    }
+  }
+  std::ranges::sort(staying, {}, &Roll::Place::base_rank);
+  std::ranges::sort(leaving, {}, &Roll::Place::base_rank);
+  Roll next{.workers = 0, .places = staying};
+  for (const Roll::Place& place : without) {
+    if (std::ssize(next.places) < limits_.most) next.places.push_back(place);
+  }
+  journal_.last = std::ssize(next.places) < limits_.least;
+  if (journal_.last) {
+    journal_.reason = fmt::format("{} workers are left, and the job needs {} ({})",
+                                  next.places.size(), limits_.least, journal_.reason);
+    // All who have the model save it.
+    next.places = staying;
+    next.places.insert(next.places.end(), leaving.begin(), leaving.end());
+    leaving.clear();
+    if (next.places.empty()) return end(journal_.reason);
+  }
+  next.workers = static_cast<std::uint32_t>(next.places.size());
+  next.places.insert(next.places.end(), leaving.begin(), leaving.end());
+  tell_losses(next.places);
+  begin(std::move(next));
+}
+
+void Membership::begin(Roll next) {
+  std::string names;
+  for (const Roll::Place& place : std::span(next.places).first(next.workers)) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", place.name);
+  }
+  ++journal_.generation;
+  journal_.phase = JobPhase::kRuns;
+  journal_.rolls[journal_.generation] = std::move(next);
+  std::erase_if(journal_.rolls, [&](const auto& one) {
+    return one.first != journal_.generation &&
+           (journal_.base.generation == 0 || one.first < journal_.base.generation);
+  });
+  established_ = false;
+  events_.push_back(fmt::format("generation {} goes on after step {} with {} workers: {}",
+                                journal_.generation, journal_.base.step, roll().workers, names));
+}
+
+// Of whom the last generation's end has cost.
+void Membership::tell_losses(const std::vector<Roll::Place>& had) {
+  if (journal_.base.generation == 0) return;
+  const Roll& before = journal_.rolls.at(journal_.base.generation);
+  for (const Roll::Place& place : std::span(before.places).first(before.workers)) {
+    const auto found = std::ranges::find(had, place);
+    if (found != had.end() && found->base_rank) continue;
+    if (std::ranges::find(lost_, place) != lost_.end()) continue;
+    lost_.push_back(place);
+    ++journal_.lost;
+    events_.push_back(fmt::format(
+        "'{}' is lost after step {}, and with it what it had not yet delivered: its residual",
+        place.name, journal_.base.step));
+  }
+}
+
+MemberEntry Membership::entry(const Roll::Place& place, Clock::time_point now) const {
+  MemberEntry entry{.name = place.name,
+                    .incarnation = place.incarnation,
+                    .age_ms = 0xffffffff,
+                    .base_rank = place.base_rank};
+  if (const Known* const member = known(place)) {
+    const auto age = std::chrono::duration_cast<milliseconds>(now - member->heard).count();
+    entry.age_ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(age, 0, 0xfffffffe));
+    entry.phase = member->says.phase;
+    entry.leaving = member->says.leaving;
+    entry.newest = newest(*member);
+  }
+  return entry;
+}
+
+MemberList Membership::list(Clock::time_point now) const {
+  MemberList list{.generation = journal_.generation,
+                  .phase = journal_.phase,
+                  .closes = wanted_at_.has_value(),
+                  .last = journal_.last,
+                  .established = established_,
+                  .base = journal_.base,
+                  .lost = journal_.lost,
+                  .reason = journal_.reason};
+  const auto base = journal_.rolls.find(journal_.base.generation);
+  if (base != journal_.rolls.end()) list.base_workers = base->second.workers;
+  if (journal_.generation > 0) {
+    list.workers = roll().workers;
+    for (const Roll::Place& place : roll().places) list.members.push_back(entry(place, now));
+  }
+  for (const Roll::Place& place : newcomers(now)) {
+    if (list.waiting.size() < kMostMembers / 2) list.waiting.push_back(entry(place, now));
+  }
+  return list;
+}
+
+bool Membership::is_over(Clock::time_point now) const {
+  if (journal_.phase != JobPhase::kDone && journal_.phase != JobPhase::kEnded) return false;
+  return std::ranges::all_of(known_, [&](const auto& member) {
+    return told_.contains(member.first) || !is_live(member.second, now);
+  });
+}
+
+}  // namespace tersewire

@@ -1,0 +1,339 @@
+// The rules by which a hub makes generations of a job's members, without a network and without time
+// passing, and the records and the journal that carry them.
+#include "membership.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tersewire/error.h"
+
+namespace tersewire {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = Membership::Clock;
+
+constexpr MembershipLimits kLimits{.first = 3, .least = 2, .most = 4, .deadline = 10s};
+
+// Members that do what nodes do.
+class Job {
+ public:
+  explicit Job(const MembershipLimits& limits = kLimits, ByteView journal = {})
+      : hub(limits, journal, now) {}
+
+  MemberSays& member(const std::string& name) {
+    MemberSays& says = members[name];
+    if (says.name.empty()) {
+      says.name = name;
+      says.incarnation = std::hash<std::string>()(name);
+      says.fingerprint = 7;
+      says.phase = MemberPhase::kWaits;
+    }
+    return says;
+  }
+  MemberList hear(const std::string& name) {
+    hub.hear(member(name), now);
+    return hub.list(now);
+  }
+  // It is in the newest generation, and holds its state after a step.
+  void work(const std::string& name, std::uint64_t step) {
+    MemberSays& says = member(name);
+    says.generation = hub.list(now).generation;
+    says.phase = MemberPhase::kWorks;
+    says.over = false;
+    says.held.push_back({says.generation, step});
+    if (says.held.size() > 2) says.held.erase(says.held.begin());
+    hear(name);
+  }
+  // The generation is over for it.
+  void stop(const std::string& name) {
+    MemberSays& says = member(name);
+    says.phase = MemberPhase::kWaits;
+    says.over = true;
+    hear(name);
+  }
+  void begin(const std::vector<std::string>& names, std::uint64_t step = 1) {
+    for (const std::string& name : names) hear(name);
+    for (const std::string& name : names) work(name, step);
+  }
+  std::vector<std::string> workers() const {
+    const MemberList list = hub.list(now);
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < list.workers; ++i) names.push_back(list.members[i].name);
+    return names;
+  }
+
+  Clock::time_point now{1h};
+  Membership hub;
+  std::map<std::string, MemberSays> members;
+};
+
+using Names = std::vector<std::string>;
+
+TEST(Membership, BeginsWithTheFirstWorkers) {
+  Job job;
+  EXPECT_EQ(job.hear("c").generation, 0U);
+  EXPECT_EQ(job.hear("a").phase, JobPhase::kGathers);
+  const MemberList list = job.hear("b");
+  EXPECT_EQ(list.generation, 1U);
+  EXPECT_EQ(list.phase, JobPhase::kRuns);
+  EXPECT_EQ(list.base, Boundary());
+  EXPECT_EQ(job.workers(), (Names{"a", "b", "c"}));
+  EXPECT_FALSE(list.established);
+  for (const char* name : {"a", "b", "c"}) job.work(name, 1);
+  EXPECT_TRUE(job.hub.list(job.now).established);
+}
+
+TEST(Membership, GoesOnFromTheNewestStateThatAllHaveWithoutWhoHasDied) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  job.work("a", 5);
+  job.work("c", 5);
+  job.work("c", 6);  // holds 5 and 6
+  job.now += 11s;
+  job.hear("a");
+  const MemberList list = job.hear("c");
+  EXPECT_EQ(list.phase, JobPhase::kGathers);
+  EXPECT_NE(list.reason.find("'b' has not been heard for 10 s"), std::string::npos) << list.reason;
+  job.stop("c");
+  EXPECT_EQ(job.hub.list(job.now).generation, 1U);  // it is not over for a
+  job.stop("a");
+  const MemberList next = job.hub.list(job.now);
+  EXPECT_EQ(next.generation, 2U);
+  EXPECT_EQ(next.base, (Boundary{1, 5}));
+  EXPECT_EQ(next.base_workers, 3U);
+  EXPECT_EQ(job.workers(), (Names{"a", "c"}));
+  EXPECT_EQ(next.members[1].base_rank, 2U);
+  EXPECT_EQ(next.lost, 1U);
+}
+
+TEST(Membership, LetsANewcomerInAtTheNextState) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  job.hear("aa");
+  EXPECT_TRUE(job.hub.list(job.now).closes);
+  EXPECT_EQ(job.hub.list(job.now).waiting.at(0).name, "aa");
+  job.work("a", 5);
+  job.work("b", 5);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);
+  job.work("c", 5);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kGathers);
+  for (const char* name : {"a", "b", "c"}) job.stop(name);
+  const MemberList list = job.hub.list(job.now);
+  EXPECT_EQ(list.base, (Boundary{1, 5}));
+  EXPECT_EQ(job.workers(), (Names{"a", "b", "c", "aa"}));  // behind those who have the state
+  EXPECT_EQ(list.members[3].base_rank, std::nullopt);
+  EXPECT_EQ(list.lost, 0U);
+  // No more than the most.
+  for (const char* name : {"a", "b", "c", "aa"}) job.work(name, 5);
+  job.hear("e");
+  for (const char* name : {"a", "b", "c", "aa"}) job.work(name, 6);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);
+}
+
+TEST(Membership, KeepsWhoLeavesUntilTheOthersHaveItsState) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  job.member("a").leaving = true;
+  for (const char* name : {"a", "b", "c"}) job.work(name, 5);
+  for (const char* name : {"a", "b", "c"}) job.stop(name);
+  MemberList list = job.hub.list(job.now);
+  EXPECT_EQ(job.workers(), (Names{"b", "c"}));
+  ASSERT_EQ(list.members.size(), 3U);
+  EXPECT_EQ(list.members[2].name, "a");
+  EXPECT_EQ(list.members[2].base_rank, 0U);
+  EXPECT_EQ(list.lost, 0U);
+  // b fails to get it: what a has is still there.
+  job.work("c", 5);
+  job.member("a").generation = job.member("b").generation = list.generation;
+  job.stop("b");
+  job.stop("c");
+  job.stop("a");
+  list = job.hub.list(job.now);
+  EXPECT_EQ(list.generation, 3U);
+  EXPECT_EQ(list.base, (Boundary{1, 5}));
+  EXPECT_EQ(list.members.at(2).name, "a");
+  job.work("b", 5);
+  job.work("c", 5);
+  EXPECT_TRUE(job.hub.list(job.now).established);
+  for (int i = 0; i < 2; ++i) {
+    job.now += 9s;
+    job.hear("b");
+    job.hear("c");
+  }
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);  // a has gone, and is not missed
+}
+
+TEST(Membership, EndsWithAStateWhereTooFewAreLeft) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  job.now += 11s;
+  job.hear("c");
+  job.stop("c");
+  const MemberList list = job.hub.list(job.now);
+  EXPECT_TRUE(list.last);
+  EXPECT_EQ(list.phase, JobPhase::kRuns);
+  EXPECT_EQ(job.workers(), (Names{"c"}));
+  MemberSays& c = job.member("c");
+  c.generation = list.generation;
+  c.over = false;
+  c.phase = MemberPhase::kFinished;
+  const MemberList end = job.hear("c");
+  EXPECT_EQ(end.phase, JobPhase::kEnded);
+  EXPECT_NE(end.reason.find("1 workers are left, and the job needs 2"), std::string::npos);
+  job.hub.told("c");
+  EXPECT_TRUE(job.hub.is_over(job.now));
+}
+
+TEST(Membership, WhoWasGivenUpTooSoonIsANewcomer) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  job.now += 11s;
+  job.hear("a");
+  job.hear("b");
+  job.stop("a");
+  job.stop("b");
+  job.work("a", 5);
+  job.work("b", 5);
+  job.hear("c");  // it does not know yet
+  EXPECT_FALSE(job.hub.list(job.now).closes);
+  job.stop("c");
+  EXPECT_TRUE(job.hub.list(job.now).closes);
+  job.work("a", 6);
+  job.work("b", 6);
+  job.stop("a");
+  job.stop("b");
+  EXPECT_EQ(job.workers(), (Names{"a", "b", "c"}));
+  EXPECT_EQ(job.hub.list(job.now).members[2].base_rank, std::nullopt);
+}
+
+TEST(Membership, EndsWithTheLastStepOfRank0) {
+  Job job;
+  job.begin({"a", "b", "c"});
+  for (const char* name : {"c", "b"}) {
+    job.member(name).phase = MemberPhase::kFinished;
+    EXPECT_EQ(job.hear(name).phase, JobPhase::kRuns);
+  }
+  job.now += 9s;
+  job.hear("b");
+  job.hear("a");
+  job.now += 9s;  // c has reported all that there was, and is not missed
+  job.hear("a");
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);
+  job.member("a").phase = MemberPhase::kFinished;
+  EXPECT_EQ(job.hear("a").phase, JobPhase::kDone);
+  EXPECT_FALSE(job.hub.is_over(job.now));
+  job.hub.told("a");
+  job.hub.told("b");
+  EXPECT_TRUE(job.hub.is_over(job.now));
+}
+
+TEST(Membership, TurnsAwayWhoDoesNotBelong) {
+  Job job;
+  job.begin({"a", "b", "c"});
+  MemberSays second = job.member("b");
+  ++second.incarnation;
+  EXPECT_THROW(job.hub.hear(second, job.now), Error);
+  job.member("d").fingerprint = 8;
+  EXPECT_THROW(job.hear("d"), Error);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);
+  // Who claims states that nobody has changes nothing for the others.
+  job.member("c").held = {{1, 1000}, {900, 1}};
+  job.hear("c");
+  job.hub.end_generation("a test");
+  for (const char* name : {"a", "b", "c"}) job.stop(name);
+  EXPECT_EQ(job.hub.list(job.now).base, (Boundary{1, 1}));
+  EXPECT_EQ(job.workers(), (Names{"a", "b", "c"}));
+  EXPECT_EQ(job.hub.list(job.now).members[2].base_rank, std::nullopt);
+}
+
+TEST(Membership, GoesOnFromItsJournal) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  const Bytes kept = journal_bytes(job.hub.journal());
+  Job again(kLimits, kept);
+  again.members = job.members;
+  EXPECT_EQ(again.hub.list(again.now).phase, JobPhase::kRuns);
+  EXPECT_EQ(again.workers(), (Names{"a", "b", "c"}));
+  again.hear("a");
+  again.hear("b");
+  again.now += 9s;
+  again.hear("a");
+  again.hear("b");
+  again.now += 2s;  // c did not come back
+  again.hear("a");
+  EXPECT_EQ(again.hub.list(again.now).phase, JobPhase::kGathers);
+  again.stop("a");
+  again.stop("b");
+  EXPECT_EQ(again.hub.list(again.now).base, (Boundary{1, 4}));
+  EXPECT_EQ(again.workers(), (Names{"a", "b"}));
+  again.hub.end("a test");
+  EXPECT_THROW(Job(kLimits, journal_bytes(again.hub.journal())), Error);  // that job is over
+}
+
+TEST(Membership, RefusesLimitsThatMakeNoSense) {
+  for (const MembershipLimits& limits : {MembershipLimits{.first = 1, .least = 2, .most = 2},
+                                         {.first = 2, .least = 0, .most = 2},
+                                         {.first = 3, .least = 1, .most = 2},
+                                         {.first = 1, .least = 1, .most = 5000},
+                                         {.first = 1, .least = 1, .most = 1, .deadline = 0ms}}) {
+    EXPECT_THROW(Job{limits}, Error);
+  }
+}
+
+MemberSays some_member() {
+  return {.name = "node-1",
+          .incarnation = 1234567890123,
+          .fingerprint = 42,
+          .phase = MemberPhase::kWorks,
+          .leaving = true,
+          .over = false,
+          .generation = 3,
+          .held = {{2, 9}, {3, 9}},
+          .reason = "why"};
+}
+
+TEST(MemberRecords, AreReadAsTheyWereWritten) {
+  EXPECT_EQ(parse_member(member_data(some_member())), some_member());
+  EXPECT_EQ(parse_member(member_data({})), MemberSays());
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  job.hear("d");
+  const MemberList list = job.hub.list(job.now);
+  EXPECT_EQ(parse_list(list_data(list)), list);
+  EXPECT_EQ(parse_journal(journal_bytes(job.hub.journal())), job.hub.journal());
+}
+
+TEST(MemberRecords, CutOffOrChangedAreRefusedOrMeanSomethingElse) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  const Bytes member = member_data(some_member());
+  const Bytes list = list_data(job.hub.list(job.now));
+  const Bytes journal = journal_bytes(job.hub.journal());
+  for (std::size_t size = 0; size < member.size(); ++size) {
+    EXPECT_THROW(parse_member(ByteView(member).first(size)), Error) << size;
+  }
+  for (std::size_t size = 0; size < list.size(); ++size) {
+    EXPECT_THROW(parse_list(ByteView(list).first(size)), Error) << size;
+  }
+  for (std::size_t at = 0; at < journal.size(); ++at) {
+    Bytes damaged = journal;
+    damaged[at] ^= std::byte{4};
+    EXPECT_THROW(parse_journal(damaged), Error) << at;
+  }
+}
+
+TEST(MemberRecords, NamesAreNoRanksAndNoPaths) {
+  for (const char* name : {"a", "node-3", "3a", "a-"}) EXPECT_TRUE(is_member_name(name)) << name;
+  for (const char* name : {"", "3", "hub", "A", "a/b", "a b", "a.b"}) {
+    EXPECT_FALSE(is_member_name(name)) << name;
+  }
+  EXPECT_FALSE(is_member_name(std::string(41, 'a')));
+  MemberSays says = some_member();
+  says.name = "17";
+  EXPECT_THROW(parse_member(member_data(says)), Error);
+}
+
+}  // namespace
+}  // namespace tersewire
