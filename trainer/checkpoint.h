@@ -53,6 +53,9 @@ struct JobCheckpoint {
   int workers = 0;
   std::optional<int> servers;     // as Job::servers
   std::vector<StoredNode> nodes;  // by rank
+  // Whether what a node owned goes to who owns it now, although its number has not changed: nodes
+  // are not in the order that they were in.
+  bool reordered = false;
 
   [[nodiscard]] std::uint64_t step() const { return nodes.front().step; }
 };

@@ -162,8 +162,9 @@ CheckpointReader::CheckpointReader(const JobCheckpoint& checkpoint, const Job& j
            "; resume with the exchange that it was made with");
   }
   // Who has the same place goes on with what it had.
-  if (made_by_.workers == job.workers && server_nodes(made_by_) == server_nodes(job) &&
-      parts_ == job_parts(job) && part_servers(made_by_) == part_servers(job)) {
+  if (!checkpoint.reordered && made_by_.workers == job.workers &&
+      server_nodes(made_by_) == server_nodes(job) && parts_ == job_parts(job) &&
+      part_servers(made_by_) == part_servers(job)) {
     return;
   }
   std::vector<NodeState> states;

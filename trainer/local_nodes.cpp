@@ -207,7 +207,7 @@ void LocalNodes::check_data_of_checkpoint() const {
 }
 
 void LocalNodes::add_server(int rank, CheckpointWriter& checkpoint) const {
-  if (rank == 0) checkpoint.add_fact(kDataFact, std::to_string(start_.data));
+  if (rank == 0 || config_.elastic) checkpoint.add_fact(kDataFact, std::to_string(start_.data));
   for (const Part& part : parts_owned_by(rank)) {
     checkpoint.add(kServer, part, values_in(part));
     checkpoint.add_descent(*descent_, part);

@@ -66,6 +66,9 @@ struct TrainConfig {
   double slowest = 1;
   std::uint64_t observe_steps = 0;  // steps between observations; 0: none
   bool keep_going = false;          // on with a loss that is not finite
+  // Workers of one attempt may not be there in the next: each one's checkpoint has all that others
+  // could go on from, and the first is of the state that it began with.
+  bool elastic = false;
 };
 
 // What another value of a setting makes of a run, for those that compare runs.
@@ -329,6 +332,12 @@ void visit_settings(Config& config, const Visit& visit) {
                         "run",
                 .scope = kAttempt},
         config.keep_going);
+  visit(Setting{.key = "elastic",
+                .help = "Go on with the workers that are there when some die, leave (SIGTERM) or "
+                        "join, over --transport grpc:hub=HOST:PORT,name=NAME (docs/deploying.md)",
+                .role = kNeither,
+                .scope = kAttempt},
+        config.elastic);
   visit(Setting{.key = "seed",
                 .help = "Of the weights, the order of the data and the embedded images",
                 .role = kNeither},

@@ -156,7 +156,8 @@ bool TrainWorker::averages_weights() const { return job_.exchange.starts_with("w
 void TrainWorker::save_if_due() {
   const std::uint64_t done = step_ - 1;
   const std::uint64_t begun = resume_ != nullptr ? resume_->step() : 0;
-  if (job_.state_steps == 0 || done <= begun || !hooks_.on_checkpoint) return;
+  if (job_.state_steps == 0 || done < begun || done == 0 || !hooks_.on_checkpoint) return;
+  if (done == begun && !config_.elastic) return;
   if (done % job_.state_steps == 0 || done == stop_.state_after()) save();
 }
 
@@ -164,7 +165,7 @@ void TrainWorker::save() {
   pull(0, job_.tensors.size());
   CheckpointWriter checkpoint(transport_.rank(), step_ - 1, job_);
   checkpoint.add_exchange(communicator_->state(), parts_);
-  const bool counts_for_all = rank_ == 0 || averages_weights();
+  const bool counts_for_all = rank_ == 0 || averages_weights() || config_.elastic;
   if (counts_for_all || job_.keeps_shared_copy()) {
     checkpoint.add_parameters("model", network_->parameters());
   }
@@ -174,7 +175,9 @@ void TrainWorker::save() {
   for (const Part& part : parts_) {
     if (local_) checkpoint.add_descent(*local_, part, kLocal);
   }
-  if (rank_ == 0) checkpoint.add_parameters("statistics", network_->statistics());
+  if (rank_ == 0 || config_.elastic) {
+    checkpoint.add_parameters("statistics", network_->statistics());
+  }
   if (add_server_) add_server_(checkpoint);
   checkpoint.add_fact(kLossesFact, text_of(losses_));
   checkpoint.add_fact(kLossWatchFact, text_of(loss_watch_.state()));
@@ -263,7 +266,7 @@ void TrainWorker::run() {
     observe_if_due();
     take_step();
   }
-  if (stop_.state_after() != 0) save_if_due();
+  if (stop_.state_after() != 0 || config_.elastic) save_if_due();
   std::vector<std::span<float>> parameters;
   for (const auto& parameter : network_->parameters()) parameters.push_back(values_of(parameter));
   communicator_->finish(parameters);

@@ -120,12 +120,26 @@ RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
   directory.path_ = std::move(path);
   lock_directory(directory.path_);
   remove_temporary_files(directory.path_);
-  directory.last_metrics_ = directory.keep_lines(kMetricsFile, step);
-  directory.keep_lines(kObservationsFile, step);
+  directory.go_back_to(step);
+  return directory;
+}
+
+RunDirectory RunDirectory::taken_over(fs::path path, std::uint64_t step) {
+  RunDirectory directory;
+  directory.path_ = std::move(path);
+  std::error_code error;
+  fs::create_directories(directory.path_, error);
+  if (error) fail_file(directory.path_.string(), "made", error.value());
+  directory.go_back_to(step);
+  return directory;
+}
+
+void RunDirectory::go_back_to(std::uint64_t step) {
+  last_metrics_ = keep_lines(kMetricsFile, step);
+  keep_lines(kObservationsFile, step);
   // What the run came to when it was interrupted: no longer so.
   std::error_code error;
-  fs::remove(directory.path_ / kSummaryFile, error);
-  return directory;
+  fs::remove(path_ / kSummaryFile, error);
 }
 
 nlohmann::json RunDirectory::keep_lines(const char* name, std::uint64_t step) const {

@@ -34,6 +34,9 @@ class RunDirectory {
   // That of a run which begins again because it had no checkpoint yet: all that it has left is
   // removed. Throws kFailedPrecondition where the directory is not that of a run.
   static RunDirectory restarted(std::filesystem::path path);
+  // The same where another process may have begun the run, whose part this one takes: made where
+  // there is none, and not locked, since who else might write is told so by others.
+  static RunDirectory taken_over(std::filesystem::path path, std::uint64_t step);
   // A fresh_directory().
   static RunDirectory fresh(const std::string& model);
 
@@ -52,6 +55,8 @@ class RunDirectory {
 
  private:
   RunDirectory() = default;
+  // Drops what the run has left of steps after `step`.
+  void go_back_to(std::uint64_t step);
   // A file of lines, by its name; made where there is none.
   std::ofstream& lines(const char* name);
   void add_line(const char* name, const nlohmann::json& line);

@@ -47,6 +47,8 @@ using SaveState = std::function<void(NodeState)>;
 //   the new aggregators begin at zero.
 // - `pulled` is added up over all servers, and goes to those that own it now.
 //
+// A node that is lost stands there with empty lists: nothing is kept of what it had.
+//
 // Kept is the sum: what is still to be delivered, of the gradients of all workers together. A mean
 // over W' workers in place of W gives it the weight 1 / W' in place of 1 / W, as it does to every
 // gradient; only `pulled` of a parameter-server, gradient-server or aggregator-tree, which is of

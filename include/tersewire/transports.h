@@ -6,6 +6,9 @@
 //   grpc:hub=HOST:PORT[,rank=R][,certs=DIR][,insecure=on]
 //                        this process is one node of a hub's job (grpc_network.h); without R its
 //                        certificate says which
+//   grpc:hub=HOST:PORT[,name=NAME][,certs=DIR][,insecure=on]
+//                        it is a member that comes and goes (grpc_members.h), of which the
+//                        application makes one network after another by itself
 // An application of another kind brings a Transport of its own (transport.h).
 #pragma once
 
@@ -24,6 +27,7 @@ namespace tersewire {
 struct GrpcPlace {
   std::string hub;
   std::optional<int> rank;  // none: that of the certificate
+  std::string name;         // of a member; empty: that of the certificate
   GrpcSecurity security;
 };
 

@@ -171,6 +171,19 @@ void give_blocks(const std::shared_ptr<const Placement>& to, const PartValues& s
   }
 }
 
+// Of a node that has died nothing is known: what it still had to deliver is not.
+bool is_lost(const NodeState& node) {
+  const auto nothing = [](const std::vector<float>& values) { return values.empty(); };
+  return std::ranges::all_of(node.pushed, nothing) && std::ranges::all_of(node.pulled, nothing);
+}
+
+void fill_results(const Placement& placement, PartValues& sums) {
+  for (const Part& part : placement.parts) {
+    const bool kept = !placement.pull_codecs[part.number]->make_encoder(1)->residual().empty();
+    if (kept) sums[part.number].resize(part.elems, 0.0F);
+  }
+}
+
 void give_to_servers(const std::shared_ptr<const Placement>& to, PartValues sums,
                      std::span<NodeState> states) {
   if (to->options.top == RingTop::kTree) return give_blocks(to, sums, states);
@@ -202,6 +215,7 @@ std::vector<NodeState> redistribute(std::span<const NodeState> given, const Job&
             &NodeState::pushed, lengths(nodes, &NodeState::pushed));
   PartValues results(placement->parts.size());
   for (const NodeState& node : nodes) add(node.pulled, results);
+  if (std::ranges::any_of(nodes, is_lost)) fill_results(*placement, results);
   give_to_servers(placement, std::move(results), states);
   return states;
 }

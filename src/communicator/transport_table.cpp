@@ -52,18 +52,20 @@ Ends join_threads(const ChosenTransport& chosen, int nodes, const WaitLimits& /*
 // Without a hub the nodes are here, and so is theirs.
 void take_place(SettingText& text, ChosenTransport& chosen) {
   refuse_rate(text, chosen);
-  GrpcPlace place{.hub = text.take_word("hub"), .rank = std::nullopt, .security = {}};
+  GrpcPlace place{.hub = text.take_word("hub"), .rank = std::nullopt, .name = {}, .security = {}};
   const std::string rank = text.take_word("rank");
+  place.name = text.take_word("name");
   place.security.certificates = text.take_word("certs");
   place.security.insecure = text.take_switch("insecure", false);
-  const bool alone = !rank.empty() || !place.security.certificates.empty();
+  const bool alone = !rank.empty() || !place.name.empty() || !place.security.certificates.empty();
   if (place.hub.empty()) {
     if (alone || place.security.insecure) text.fail("say which hub with hub=HOST:PORT");
     return;
   }
   place.rank = parsed_number<int>(rank);
   const bool is_certified = rank.empty() && !place.security.certificates.empty();
-  if (!is_certified && place.rank.value_or(-1) < 0) {
+  if (!rank.empty() && !place.name.empty()) text.fail("a node has a rank or a name, not both");
+  if (!is_certified && place.name.empty() && place.rank.value_or(-1) < 0) {
     text.refuse("rank", "this node's number, from 0 on", rank);
   }
   chosen.between_processes = true;
@@ -72,7 +74,13 @@ void take_place(SettingText& text, ChosenTransport& chosen) {
 
 Ends join_grpc(const ChosenTransport& chosen, int nodes, const WaitLimits& limits) {
   if (!chosen.grpc) return make_grpc_network(nodes, limits);
-  const auto& [hub, rank, security] = *chosen.grpc;
+  const auto& [hub, rank, name, security] = *chosen.grpc;
+  if (!name.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "'{}' is a name, and the nodes of this job have ranks: give it rank=R, or train with "
+         "--elastic",
+         name);
+  }
   Ends ends;
   ends.push_back(
       join_grpc_network(hub, rank ? *rank : certified_rank(security), nodes, security, limits));
@@ -102,7 +110,7 @@ const std::vector<TransportEntry>& transports() {
                      {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"}}},
       {.name = "grpc",
        .between_processes = false,
-       .keys = {"hub", "rank", "certs", "insecure"},
+       .keys = {"hub", "rank", "name", "certs", "insecure"},
        .take_options = take_place,
        .join = join_grpc}};
   return all;

@@ -1,0 +1,247 @@
+#include "apps/train/elastic_train.h"
+
+#include <fmt/format.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "apps/cli/failures.h"
+#include "apps/cli/interrupt.h"
+#include "apps/cli/output.h"
+#include "apps/train/hand_over.h"
+#include "apps/train/train_check.h"
+#include "apps/train/train_nodes.h"
+#include "tersewire/transports.h"
+#include "trainer/memory_estimate.h"
+
+namespace tersewire::apps {
+namespace {
+
+constexpr std::chrono::milliseconds kLook(100);
+
+// Nobody's share of the model, or of the steps, is with one node alone.
+void check_elastic(const trainer::TrainConfig& config) {
+  const Job& job = config.job;
+  if (!workers_own_model(job) || trainer::server_nodes(config) > 0 ||
+      job.exchange.starts_with("weight-average") || !job.in_lock_step() || job.backup_workers > 0) {
+    throw WrongUsage(
+        "--elastic is for jobs in which every worker has the whole model and all take the same "
+        "steps; use exchange all-gather, ring, or gradient-server with --servers colocated, "
+        "without backup workers and staleness");
+  }
+}
+
+// What nodes of one job have in common.
+std::uint64_t fingerprint_of(const trainer::TrainConfig& config, const trainer::DataSplits& data) {
+  std::string text = fmt::format("{} {:016x}", TERSEWIRE_VERSION, data.train->checksum());
+  trainer::visit_settings(config, [&](const trainer::Setting& setting, const auto& member) {
+    if (setting.scope == trainer::SettingScope::kNode) return;
+    const std::string value = trainer::setting_value(member);
+    text += fmt::format(" {}={}:{}", setting.key, value.size(), value);
+  });
+  return XXH64(text.data(), text.size(), 0);
+}
+
+GrpcMember::Settings member_settings(const TrainFlags& flags, std::uint64_t fingerprint) {
+  const auto place = choose_transport(flags.config.transport).grpc;
+  const GrpcSecurity& security = place->security;
+  return {.hub = place->hub,
+          .name = place->name.empty() ? certified_name(security) : place->name,
+          .fingerprint = fingerprint,
+          .security = security,
+          .limits = flags.config.job.wait_limits()};
+}
+
+void check_place(const TrainFlags& flags) {
+  const auto place = choose_transport(flags.config.transport).grpc;
+  if (!place || place->rank || (place->name.empty() && place->security.certificates.empty())) {
+    throw WrongUsage(
+        "--elastic needs a hub, and a name of this node: --transport grpc:hub=HOST:PORT,name=NAME");
+  }
+  if (flags.out.empty()) {
+    throw WrongUsage(
+        "with --elastic any node may become the one that writes the run's directory; name it with "
+        "--out");
+  }
+}
+
+// Whether something went wrong because of other nodes: the job may go on without them.
+bool is_of_others(const Error& error) {
+  return error.code() == ErrorCode::kAborted || error.code() == ErrorCode::kUnavailable ||
+         error.code() == ErrorCode::kDeadlineExceeded;
+}
+
+std::optional<int> rank_in(const MemberList& list, std::uint64_t incarnation) {
+  const auto found = std::ranges::find(list.members, incarnation, &MemberEntry::incarnation);
+  if (found == list.members.end()) return std::nullopt;
+  return static_cast<int>(found - list.members.begin());
+}
+
+class ElasticRun {
+ public:
+  ElasticRun(const TrainFlags& flags, const trainer::DataSplits& data, bool saves)
+      : flags_(flags),
+        data_(data),
+        saves_(saves),
+        kept_(flags.config.job.delay > 0 ? 3 : 2),
+        member_(member_settings(flags, fingerprint_of(flags.config, data))),
+        signals_([this](const std::stop_token& stop) { watch_signals(stop); }) {}
+
+  void run();
+
+ private:
+  void watch_signals(const std::stop_token& stop);
+  void take_part(const MemberList& list, int rank);
+  void train(const TrainFlags& flags, const MemberList& list, Network& network, bool tells);
+  void keep(std::uint32_t generation, trainer::NodeCheckpoint checkpoint);
+  [[nodiscard]] std::shared_ptr<const trainer::NodeCheckpoint> held(const Boundary& at) const;
+  [[noreturn]] void fail_with(const MemberList& list) const;
+
+  struct Held {
+    Boundary at;
+    std::shared_ptr<const trainer::NodeCheckpoint> checkpoint;
+  };
+
+  const TrainFlags& flags_;
+  const trainer::DataSplits& data_;
+  const bool saves_;
+  const std::size_t kept_;
+  mutable std::mutex mutex_;
+  std::deque<Held> held_;  // oldest first
+  GrpcMember member_;
+  std::jthread signals_;
+};
+
+void ElasticRun::watch_signals(const std::stop_token& stop) {
+  while (!stop.stop_requested() && !interrupted) std::this_thread::sleep_for(kLook);
+  if (!interrupted) return;
+  note("this node leaves after its next state\n");
+  member_.leave();
+}
+
+void ElasticRun::run() {
+  for (std::uint32_t generation = 0;;) {
+    const MemberList list = member_.await(generation);
+    if (list.phase == JobPhase::kDone) return;
+    if (list.phase == JobPhase::kEnded) fail_with(list);
+    const auto rank = rank_in(list, member_.incarnation());
+    if (!rank) return;  // it was to leave, and had nothing
+    generation = list.generation;
+    try {
+      take_part(list, *rank);
+    } catch (const Error& error) {
+      if (!is_of_others(error)) {
+        member_.give_up(error.what());
+        throw;
+      }
+      // What others have said they know.
+      member_.end(generation, error.code() == ErrorCode::kAborted ? "" : error.what());
+      continue;
+    } catch (const std::exception& error) {
+      member_.give_up(error.what());
+      throw;
+    }
+    const MemberList then = member_.await_end(generation);
+    if (then.phase == JobPhase::kDone) return;
+    const bool was_to_hand_over = *rank >= static_cast<int>(list.workers);
+    if (was_to_hand_over && then.generation == generation && then.established) {
+      return note(fmt::format("left after step {}: the others have what this node had to deliver\n",
+                              list.base.step));
+    }
+    member_.end(generation, "");
+  }
+}
+
+void ElasticRun::fail_with(const MemberList& list) const {
+  throw Error(ErrorCode::kAborted,
+              list.last ? fmt::format("{}; {}", list.reason, how_to_go_on(flags_, flags_.out))
+                        : list.reason);
+}
+
+// One generation, as a run that goes on from a checkpoint of another number of workers.
+void ElasticRun::take_part(const MemberList& list, int rank) {
+  const int workers = static_cast<int>(list.workers);
+  auto end = std::make_unique<WorkersNetwork>(member_.join(list), workers);
+  TrainFlags flags = flags_;
+  flags.config.job.workers = workers;
+  if (list.base.generation > 0) {
+    auto checkpoint =
+        HandOver(list, rank)
+            .run(*end, held(list.base), flags.config.job.servers, flags.config.job.wait_limits());
+    if (checkpoint) {
+      flags.resumed.emplace(CheckpointDirectory::Found{
+          .job = {}, .checkpoint = std::move(*checkpoint), .passed_over = {}});
+    }
+  }
+  if (rank >= workers) return;
+  Network network;
+  network.push_back(std::move(end));
+  train(flags, list, network, rank == 0 && !list.last);
+  member_.finish();
+}
+
+void ElasticRun::train(const TrainFlags& flags, const MemberList& list, Network& network,
+                       bool tells) {
+  trainer::TrainHooks hooks;
+  hooks.on_checkpoint = [this, generation = list.generation, last = list.last,
+                         directory = CheckpointDirectory(flags.out),
+                         job = checkpoint_job(flags)](trainer::NodeCheckpoint checkpoint) {
+    if (saves_ || last) directory.save(job, checkpoint);
+    keep(generation, std::move(checkpoint));
+  };
+  if (tells) {
+    RunDirectory directory = list.generation == 1
+                                 ? directory_of(flags)
+                                 : RunDirectory::taken_over(flags.out, list.base.step);
+    return train_and_tell(flags, data_, network, directory, std::move(hooks));
+  }
+  trainer::TrainConfig config = flags.config;
+  if (list.last) config.steps = list.base.step;  // what there is is saved, and no step is taken
+  trainer::train(config, data_, hooks, std::move(network), resumed_from(flags));
+}
+
+void ElasticRun::keep(std::uint32_t generation, trainer::NodeCheckpoint checkpoint) {
+  const Boundary at{.generation = generation, .step = checkpoint.step};
+  std::vector<Boundary> boundaries;
+  {
+    const std::lock_guard lock(mutex_);
+    held_.push_back({at, std::make_shared<const trainer::NodeCheckpoint>(std::move(checkpoint))});
+    if (held_.size() > kept_) held_.pop_front();
+    for (const Held& held : held_) boundaries.push_back(held.at);
+  }
+  member_.holds(std::move(boundaries));
+}
+
+std::shared_ptr<const trainer::NodeCheckpoint> ElasticRun::held(const Boundary& at) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(held_, at, &Held::at);
+  return found == held_.end() ? nullptr : found->checkpoint;
+}
+
+}  // namespace
+
+void train_elastically(TrainFlags& flags) {
+  trainer::TrainConfig& config = flags.config;
+  as_usage([&] {
+    check_place(flags);
+    check_elastic(config);
+  });
+  const bool saves = config.job.state_steps > 0;
+  if (!saves) config.job.state_steps = config.job.steps_a_round();
+  check_codecs(flags);
+  const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
+  settle(flags, data);
+  trainer::check_memory(config);
+  as_usage([&] { return std::make_unique<ElasticRun>(flags, data, saves); })->run();
+}
+
+}  // namespace tersewire::apps

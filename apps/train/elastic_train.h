@@ -1,0 +1,11 @@
+// tersewire train --elastic: a worker of a job whose members come and go.
+#pragma once
+
+#include "apps/train/train_options.h"
+
+namespace tersewire::apps {
+
+// Throws WrongUsage for a job whose workers cannot go on without one of them.
+void train_elastically(TrainFlags& flags);
+
+}  // namespace tersewire::apps

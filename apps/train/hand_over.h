@@ -1,0 +1,74 @@
+// What members of a changing job hand each other before a generation's first step, so that each can
+// go on as from a checkpoint of another number of workers (tersewire/state.h, redistribute()).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tersewire/grpc_members.h"
+#include "tersewire/transport.h"
+#include "trainer/checkpoint.h"
+
+namespace tersewire::apps {
+
+// The workers' network within that of a generation, whose last ranks only hand over what they have.
+class WorkersNetwork final : public Transport {
+ public:
+  // Of all of a generation's members.
+  WorkersNetwork(std::unique_ptr<Transport> end, int workers)
+      : end_(std::move(end)), workers_(workers) {}
+
+  // The next message of this member, of all that there are. The messages of others wait.
+  SharedBytes receive_first(int from, const WaitLimits& limits);
+
+  [[nodiscard]] int rank() const noexcept override { return end_->rank(); }
+  [[nodiscard]] int size() const noexcept override { return workers_; }
+  void send(int to, SharedBytes bytes) override { end_->send(to, std::move(bytes)); }
+  std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
+  void abort(const std::string& reason) noexcept override { end_->abort(reason); }
+  [[nodiscard]] Peer peer(int rank) const override { return end_->peer(rank); }
+  void expect_at_most(std::size_t bytes) override { end_->expect_at_most(bytes); }
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return end_->bytes_sent(); }
+  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
+    return end_->bytes_received();
+  }
+
+ private:
+  std::unique_ptr<Transport> end_;
+  int workers_;
+  std::deque<Incoming> waiting_;  // for receive()
+};
+
+// Who gives what to whom in a generation. Old places are those of the members that hold the state
+// it begins with, in their order, and behind them those of the dead.
+class HandOver {
+ public:
+  // Of the member of this rank.
+  HandOver(const MemberList& list, int rank);
+
+  // Sends what others need of `own`, which is the state of this member at the list's base, where it
+  // has one, and, for a worker, takes what it needs: a checkpoint for this node alone. Throws like
+  // receive_within(), and kDataLoss for what is none.
+  std::optional<trainer::JobCheckpoint> run(
+      WorkersNetwork& network, const std::shared_ptr<const trainer::NodeCheckpoint>& own,
+      std::optional<int> servers, const WaitLimits& limits) const;
+
+ private:
+  [[nodiscard]] bool is_worker(int rank) const { return rank < static_cast<int>(list_.workers); }
+  // Its old place; none where it holds no state.
+  [[nodiscard]] std::optional<int> place(int rank) const;
+  // Who has the member's own residuals from now on.
+  [[nodiscard]] int heir(int place) const { return place % static_cast<int>(list_.workers); }
+  // Whose model a member gets that has none.
+  [[nodiscard]] int giver(int rank) const;
+  [[nodiscard]] Bytes message_to(int rank, const trainer::NodeCheckpoint& own) const;
+
+  const MemberList& list_;
+  int rank_;
+  std::vector<int> holders_;  // ranks, by old place
+};
+
+}  // namespace tersewire::apps

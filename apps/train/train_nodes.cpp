@@ -1,0 +1,177 @@
+#include "apps/train/train_nodes.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "apps/cli/interrupt.h"
+#include "apps/cli/output.h"
+#include "apps/files/new_file.h"
+#include "apps/files/tensor_file.h"
+#include "apps/run/metrics_writer.h"
+#include "apps/run/run_files.h"
+#include "apps/run/step_listener.h"
+#include "apps/run/train_report.h"
+#include "apps/train/dry_findings.h"
+
+namespace tersewire::apps {
+
+std::string how_to_go_on(const TrainFlags& flags, const std::filesystem::path& run) {
+  if (!CheckpointDirectory(run).steps().empty()) {
+    return fmt::format("'tersewire train --resume {}' goes on", run.string());
+  }
+  return flags.config.job.state_steps > 0
+             ? "it had no checkpoint yet, begin it again"
+             : "it had no --checkpoint-steps, give it some and begin it again";
+}
+
+CheckpointJob checkpoint_job(const TrainFlags& flags) {
+  const trainer::TrainConfig& config = flags.config;
+  CheckpointJob job{.nodes = config.job.workers + trainer::server_nodes(config),
+                    .workers = config.job.workers,
+                    .servers = config.job.servers,
+                    .settings = flags.settings};
+  job.settings["steps"] = std::to_string(config.steps);
+  return job;
+}
+
+trainer::TrainHooks hooks_of(const TrainFlags& flags, const std::filesystem::path& run) {
+  return {
+      .on_step = {},
+      .on_event = {},
+      .on_checkpoint =
+          [directory = CheckpointDirectory(run), job = checkpoint_job(flags)](
+              trainer::NodeCheckpoint checkpoint) { directory.save(job, std::move(checkpoint)); },
+      .stop = &interrupted};
+}
+
+const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags) {
+  return flags.resumed ? &flags.resumed->checkpoint : nullptr;
+}
+
+RunDirectory directory_of(const TrainFlags& flags) {
+  if (flags.resumed) {
+    for (const std::string& sentence : flags.resumed->passed_over) {
+      note(fmt::format("passed over a checkpoint: {}\n", sentence));
+    }
+    const std::uint64_t step = flags.resumed->checkpoint.step();
+    RunDirectory directory = RunDirectory::resumed(flags.resume, step);
+    CheckpointDirectory(flags.resume).remove_after(step);
+    return directory;
+  }
+  if (flags.resume_or_start) return RunDirectory::restarted(flags.out);
+  return flags.out.empty() ? RunDirectory::fresh(flags.config.model) : RunDirectory(flags.out);
+}
+
+namespace {
+
+// The name of the recipe goes on record with what came of it.
+nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
+  if (!recipe.empty()) record["recipe"] = recipe;
+  return record;
+}
+
+void write_model(const RunDirectory& directory, const trainer::TrainResult& result) {
+  TensorFile file{.facts = {{"made_by", "tersewire " TERSEWIRE_VERSION}}, .arrays = {}};
+  for (const auto& [name, array] : result.model) file.arrays[name] = {array.shape, array.values};
+  write_new_file((directory.path() / kModelFile).string(), tensor_file_bytes(file));
+}
+
+// What was measured is on the disk before any of it is shown, whoever reads that. The summary is
+// written, the model, and the end shown, each even where another fails; the first failure counts.
+void tell(const TrainFlags& flags, const trainer::TrainResult& result,
+          const std::optional<DryFindings>& dry, const RunDirectory& directory,
+          const std::optional<Error>& of_metrics) {
+  const TrainSummary summary(flags.config, result,
+                             interrupted && result.steps < flags.config.steps);
+  std::exception_ptr failure = of_metrics ? std::make_exception_ptr(*of_metrics) : nullptr;
+  const auto attempt = [&](const auto& task) {
+    try {
+      task();
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  const nlohmann::json record = with_recipe(summary.json(), flags.recipe);
+  attempt([&] { directory.write_json(kSummaryFile, record); });
+  attempt([&] { write_model(directory, result); });
+  const NamedLink link = link_argument(flags.link);
+  if (dry) attempt([&] { directory.write_json(kDryFile, dry_json(*dry, link)); });
+  attempt([&] {
+    print(flags.json ? json_text(record) + "\n"
+                     : fmt::format("{}\nThe run{} is in {}\n", summary.table(),
+                                   flags.recipe.empty() ? "" : " of recipe " + flags.recipe,
+                                   directory.path().string()));
+    if (dry && !flags.json) {
+      print(dry_text(*dry, flags.config.job, result.compute_seconds, link));
+    }
+  });
+  if (failure) std::rethrow_exception(failure);
+  if (summary.interrupted()) {
+    throw Error(ErrorCode::kCancelled,
+                fmt::format("SIG{} ended the run after step {} of {}; {}",
+                            sigabbrev_np(interrupting_signal()), result.steps, flags.config.steps,
+                            how_to_go_on(flags, directory.path())));
+  }
+  if (summary.ended_by_its_loss()) {
+    throw Error(ErrorCode::kOutOfRange, trainer::not_finite_sentence(*result.diverged_step));
+  }
+}
+
+// Trains in this directory, and takes it back where the run is refused before its first step:
+// nothing is to stand in the way of the next one.
+trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics,
+                              std::vector<std::unique_ptr<StepListener>> listeners,
+                              const TrainFlags& flags, const trainer::DataSplits& data,
+                              Network& network, trainer::TrainHooks hooks,
+                              std::optional<DryFindings>& dry) {
+  const trainer::TrainConfig& config = flags.config;
+  const nlohmann::json record = with_recipe(config_json(config), flags.recipe);
+  const std::uint64_t resumed_after = flags.resumed ? flags.resumed->checkpoint.step() : 0;
+  TrainProgress progress(config.steps, resumed_after);
+  bool begun = flags.resumed.has_value();
+  hooks.on_step = [&](const trainer::StepReport& report) {
+    begun = true;
+    progress.show(report);
+    metrics.add(report);
+    for (const auto& listener : listeners) listener->on_step(report);
+  };
+  hooks.on_observation = [&](const trainer::Observation& observation) {
+    metrics.add(observation);
+    for (const auto& listener : listeners) listener->on_observation(observation);
+  };
+  hooks.on_dry_run = [&](const DryRun& run) {
+    dry = {
+        .tensors = run.tensors(), .rows = run.rows(), .totals = run.totals(), .share = run.share()};
+  };
+  try {
+    if (flags.tensorboard) {  // which may be in the run's directory
+      listeners.push_back(make_tensorboard_writer(*flags.tensorboard, record, resumed_after));
+    }
+    directory.write_json(kConfigFile, record);
+    auto result = trainer::train(config, data, hooks, std::move(network), resumed_from(flags));
+    progress.finish();
+    return std::move(*result);
+  } catch (...) {
+    if (!begun) directory.forget();
+    throw;
+  }
+}
+
+}  // namespace
+
+void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network,
+                    RunDirectory& directory, trainer::TrainHooks hooks) {
+  std::vector<std::unique_ptr<StepListener>> listeners;
+  if (flags.metrics) listeners.push_back(make_metrics_server(*flags.metrics));
+  MetricsWriter metrics(directory);
+  std::optional<DryFindings> dry;
+  const trainer::TrainResult result = train_in(directory, metrics, std::move(listeners), flags,
+                                               data, network, std::move(hooks), dry);
+  tell(flags, result, dry, directory, metrics.failure());
+}
+
+}  // namespace tersewire::apps

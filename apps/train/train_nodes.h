@@ -1,0 +1,38 @@
+// The nodes of a run that this process has: what becomes of them on the disk and on the screen.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/run/checkpoint_directory.h"
+#include "apps/run/run_directory.h"
+#include "apps/train/train_options.h"
+#include "tersewire/transport.h"
+#include "trainer/train.h"
+
+namespace tersewire::apps {
+
+using Network = std::vector<std::unique_ptr<Transport>>;
+
+// For a run that a signal has ended.
+std::string how_to_go_on(const TrainFlags& flags, const std::filesystem::path& run);
+
+// What the checkpoints of this run say of it.
+CheckpointJob checkpoint_job(const TrainFlags& flags);
+
+// Writes the checkpoints of this process's nodes, and lets signals end the run.
+trainer::TrainHooks hooks_of(const TrainFlags& flags, const std::filesystem::path& run);
+
+const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags);
+
+// That of a run that begins or goes on with these flags.
+RunDirectory directory_of(const TrainFlags& flags);
+
+// The process of rank 0, which is the one that tells: trains in this directory, and takes it back
+// where the run is refused before its first step.
+void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network,
+                    RunDirectory& directory, trainer::TrainHooks hooks);
+
+}  // namespace tersewire::apps

@@ -1,0 +1,271 @@
+#!/usr/bin/python3
+"""Jobs whose members come and go (train --elastic), as users start and machines end them.
+
+    elastic_test.py PATH_TO_TERSEWIRE
+
+HELD_AT_STEP_LIBRARY names the library of held_at_step.cpp, by which a run stands still. No test
+depends on how fast anything is: what is to happen in the middle of a run happens while it stands.
+"""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+import unittest
+
+import grpc_command_test
+from grpc_command_test import BOUND_SECONDS, GrpcCommandTest, run
+
+# Above what a busy machine lets a live process be silent; a dead one is given up after it.
+GIVEN_UP = "15"
+
+
+class ElasticTest(GrpcCommandTest):
+    STEPS = 400
+    # Lines of rank 0's metrics after each of which it stands still.
+    PLACES = ",".join(str(line) for line in range(10, 2000, 10))
+
+    def start_hub(self, *arguments, listen="127.0.0.1:0", workers=3, least=1, most=4):
+        self.hub, self.address = super().start_hub(
+            "--min-workers", least, "--max-workers", most, "--deadline", GIVEN_UP, *arguments,
+            listen=listen, workers=workers)  # fmt: skip
+
+    def start_member(self, name, *arguments, certs="", stands=False, **settings):
+        job = {"exchange": "all-gather", "codec": "3lc:s=1.5", "steps": self.STEPS, **settings}
+        flags = [word for key, value in job.items() for word in (f"--{key.replace('_', '-')}", value)]
+        transport = f"grpc:hub={self.address}" + (f",certs={certs}" if certs else f",name={name}")
+        variables = grpc_command_test.held_at(self.PLACES, self.path("go-on")) if stands else {}
+        return self.start("train", "--model", "mlp", "--workers", 3, "--batch", 8, *flags, "--elastic",
+                          "--transport", transport, "--deadline", BOUND_SECONDS, "--out",
+                          self.path("run"), "--json", *arguments, **variables)  # fmt: skip
+
+    def status(self, *arguments):
+        result = run("status", self.address, "--json", *arguments)
+        self.assertEqual(result.returncode, 0, result)
+        return json.loads(result.stdout)
+
+    def wait_until(self, what, done):
+        end = time.monotonic() + BOUND_SECONDS
+        while not done():
+            self.assertLess(time.monotonic(), end, f"{what}: {self.hub.lines}")
+            time.sleep(0.02)
+
+    def stands(self):
+        return os.path.exists(self.path("go-on.held"))
+
+    def go_on(self):
+        with open(self.path("go-on.tmp"), "w", encoding="utf-8"):
+            pass
+        os.rename(self.path("go-on.tmp"), self.path("go-on"))
+        self.wait_until("the run stands for ever", lambda: not os.path.exists(self.path("go-on")))
+
+    def go_on_until(self, pattern):
+        """Lets the run go from place to place, each time until the hub knows, until it says this."""
+        def is_said():
+            return any(re.search(pattern, line) for line in list(self.hub.lines))
+
+        def place():
+            status = self.status()
+            return status["generation"], min(member["step"] for member in status["members"])
+
+        while not is_said():
+            self.wait_until(pattern, lambda: is_said() or self.stands())
+            if is_said():
+                return
+            before = place()
+            self.go_on()
+            self.wait_until(pattern, lambda: is_said() or (self.stands() and place() != before))
+
+    def assert_ended_well(self, process):
+        self.assertEqual(process.end(), (0, []), process.lines)
+
+    def assert_done(self, first, *others):
+        """All have gone through all steps with one model: rank 0 compares those of all."""
+        for process in [first, *others, self.hub]:
+            self.assert_ended_well(process)
+        summary = json.loads(first.output)
+        self.assertEqual(summary["steps"], self.STEPS)
+        with open(self.path("run/metrics.jsonl"), encoding="utf-8") as lines:
+            steps = [json.loads(line)["step"] for line in lines]
+        self.assertEqual(steps, list(range(1, self.STEPS + 1)))
+        return summary
+
+
+class Churn(ElasticTest):
+    def churn(self, **settings):
+        """One dies, one joins, one leaves, and then the first one dies."""
+        self.start_hub()
+        a = self.start_member("a", stands=True, **settings)
+        b, c = [self.start_member(name, **settings) for name in "bc"]
+        self.go_on_until("generation 1 has begun")
+        self.wait_until("the run does not stand", self.stands)
+        b.signal(signal.SIGKILL)
+        self.hub.wait_for("generation 1 is over: 'b' has not been heard")
+        self.go_on_until("generation 2 has begun")
+        self.hub.wait_for("'b' is lost after step .* its residual")
+        d = self.start_member("d", **settings)
+        self.hub.wait_for("'d' is here")
+        self.go_on_until("generation 2 is over: 'd' joins")
+        self.go_on_until("generation 3 has begun")
+        c.signal(signal.SIGTERM)
+        self.hub.wait_for("'c' is to leave")
+        self.go_on_until("generation 3 is over: 'c' leaves")
+        self.go_on_until("generation 4 has begun")
+        self.assert_ended_well(c)
+        self.assertIn("the others have what this node had to deliver", c.lines[-1])
+        self.wait_until("the run does not stand", self.stands)
+        a.signal(signal.SIGKILL)
+        self.hub.wait_for("generation 4 is over: 'a' has not been heard")
+        summary = self.assert_done(d)
+        self.assertTrue(summary["parameters_checksum"])
+        self.assertNotIn("'d' is lost", "\n".join(self.hub.lines))
+
+    def test_all_gather(self):
+        self.churn()
+
+    def test_gradient_server(self):
+        self.churn(exchange="gradient-server", servers="colocated")
+
+    def test_ring(self):
+        self.churn(exchange="ring", codec="int8")
+
+    def test_local_updates(self):
+        self.churn(local_updates="5")
+
+
+class Members(ElasticTest):
+    def test_without_churn_it_is_the_job_of_one_process(self):
+        self.start_hub()
+        first, *others = [self.start_member(name) for name in "abc"]
+        summary = self.assert_done(first, *others)
+        threads = run("train", "--model", "mlp", "--workers", 3, "--batch", 8, "--exchange", "all-gather",
+                      "--codec", "3lc:s=1.5", "--steps", self.STEPS, "--out", self.path("threads"),
+                      "--json")  # fmt: skip
+        self.assertEqual(threads.returncode, 0, threads)
+        for key in ["parameters_checksum", "test_accuracy", "final_loss"]:
+            self.assertEqual(summary[key], json.loads(threads.stdout)[key], key)
+
+    def test_a_hub_that_is_killed_goes_on_by_its_journal(self):
+        journal = ("--journal", self.path("journal"))
+        self.start_hub(*journal)
+        nodes = [self.start_member(name, stands=name == "a") for name in "abc"]
+        self.go_on_until("generation 1 has begun")
+        self.wait_until("the run does not stand", self.stands)
+        self.hub.signal(signal.SIGKILL)
+        self.hub.end()
+        self.start_hub(*journal, listen=self.address)
+        self.hub.wait_for("the journal knows generation 1")
+        self.go_on_until("generation 1 has begun")
+        d = self.start_member("d")
+        self.go_on_until("generation 1 is over: 'd' joins")
+        self.go_on_until("generation 2 has begun")
+        status = self.status()
+        self.assertEqual(status["workers"], 4)
+        self.assertEqual([member["name"] for member in status["members"]], ["a", "b", "c", "d"])
+        self.go_on_until("'a' has ended the job")
+        self.assert_done(*nodes, d)
+        again = self.start("hub", "--workers", 3, "--min-workers", 1, *journal)
+        code, errors = again.end()
+        self.assertEqual(code, 1)
+        self.assertIn("of a job that is over", errors[0])
+
+    def test_too_few_save_what_they_have(self):
+        self.start_hub(least=3)
+        a = self.start_member("a", stands=True)
+        b, c = [self.start_member(name) for name in "bc"]
+        self.go_on_until("generation 1 has begun")
+        c.signal(signal.SIGTERM)
+        self.hub.wait_for("'c' is to leave")
+        self.go_on_until("generation 1 is over: 'c' leaves")
+        if self.stands():
+            self.go_on()
+        for node, expected in [(a, 1), (b, 1), (c, 128 + signal.SIGTERM)]:
+            code, errors = node.end()
+            self.assertEqual(code, expected, node.lines)
+            self.assertIn("2 workers are left, and the job needs 3 ('c' leaves); 'tersewire train "
+                          "--resume", errors[0])  # fmt: skip
+        self.assertEqual(self.hub.end()[0], 1)
+        step = os.listdir(self.path("run/checkpoints"))
+        self.assertEqual(len(step), 1)
+        self.assertEqual(len(os.listdir(self.path("run/checkpoints/" + step[0]))), 3)
+        resumed = run("train", "--resume", self.path("run"), "--transport", "in-process", "--elastic=false",
+                      "--json")  # fmt: skip
+        self.assertEqual(resumed.returncode, 0, resumed)
+        self.assertEqual(json.loads(resumed.stdout)["steps"], self.STEPS)
+
+    def test_names_are_their_certificates(self):
+        def certify(directory, *whose):
+            return self.certify("clinic", directory, *whose)
+
+        made = run("certs", "init", "clinic", "--to", self.path("clinic"))
+        self.assertEqual(made.returncode, 0, made)
+        self.start_hub("--certs", certify("hub", "--hub"))
+        certs = {name: certify(name, "--name", name) for name in "abc"}
+        nodes = [self.start_member(name, certs=certs[name]) for name in "ab"]
+        self.hub.wait_for("'b' is here")
+        # Who is b may not be c, and whoever has a rank is nobody here.
+        other = self.start("train", "--model", "mlp", "--exchange", "all-gather", "--elastic", "--out",
+                           self.path("other"), "--transport",
+                           f"grpc:hub={self.address},name=c,certs={certs['b']}")  # fmt: skip
+        code, errors = other.end()
+        self.assertEqual(code, 1)
+        self.assertIn("its certificate is that of 'b', not of 'c'", errors[0])
+        status = self.status("--certs", certs["c"])
+        self.assertEqual([member["name"] for member in status["waiting"]], ["a", "b"])
+        nodes.append(self.start_member("c", certs=certs["c"]))
+        self.assert_done(*nodes)
+
+    def test_who_was_started_differently_is_turned_away(self):
+        self.start_hub()
+        nodes = [self.start_member(name) for name in "ab"]
+        self.hub.wait_for("'b' is here")
+        other = self.start_member("c", "--seed", 2)
+        code, errors = other.end()
+        self.assertEqual(code, 1)
+        self.assertIn("'c' was started with other arguments", errors[0])
+        nodes.append(self.start_member("c"))
+        self.assert_done(*nodes)
+
+    def test_status(self):
+        self.start_hub()
+        self.start_member("a")
+        self.hub.wait_for("'a' is here")
+        status = self.status()
+        self.assertEqual((status["phase"], status["generation"]), ("gathers", 0))
+        self.assertEqual(status["waiting"][0]["name"], "a")
+        table = run("status", self.address).stdout.decode()
+        self.assertIn("The job gathers", table)
+        fixed, address = GrpcCommandTest.start_hub(self)
+        self.start_node(address, 1)
+        fixed.wait_for("rank 1 is here")
+        self.address = address
+        status = self.status()
+        self.assertEqual([member["waited_for"] for member in status["members"]],
+                         ["is not here yet", None, "is not here yet"])  # fmt: skip
+        gone = run("status", "127.0.0.1:9", "--patience", 1)
+        self.assert_refused(gone, 1, "does not say how its job stands")
+
+    def test_refused(self):
+        def refused(*arguments):
+            return run("train", "--model", "mlp", "--out", self.path("x"), "--elastic", *arguments)
+
+        member = ("--transport", "grpc:hub=127.0.0.1:9,name=a")
+        self.assert_refused(refused(*member), 2, "has the whole model")
+        gather = ("--exchange", "all-gather")
+        self.assert_refused(refused(*gather), 2, "needs a hub, and a name")
+        ranked = ("--transport", "grpc:hub=127.0.0.1:9,rank=1")
+        self.assert_refused(refused(*gather, *ranked), 2, "needs a hub, and a name")
+        number = ("--transport", "grpc:hub=127.0.0.1:9,name=7")
+        self.assert_refused(refused(*gather, *number), 2, "no name of a member")
+        self.assert_refused(run("train", "--model", "mlp", *gather, *member), 2, "--elastic")
+        self.assert_refused(run("hub", "--workers", 2, "--min-workers", 3), 2, "cannot have at least 3")
+        self.assert_refused(run("hub", "--workers", 2, "--journal", "x"), 2, "--min-workers")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__.strip())
+    grpc_command_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
