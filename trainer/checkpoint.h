@@ -14,8 +14,9 @@
 namespace tersewire::trainer {
 
 // One node's. Arrays are named GROUP/TENSOR, or GROUP/TENSOR@BEGIN where they are a part of it:
-//   model               a worker's replica. Worker 0's, and all workers' where they may differ
-//   statistics          worker 0's, of batch normalization
+//   model               a worker's replica. Worker 0's, and all workers' where they may differ or
+//                       worker 0 may be gone
+//   statistics          worker 0's, of batch normalization; all workers' where it may be gone
 //   server              the values of a part that a server owns
 //   momentum, ...       what the optimizer keeps, and "average", where the model is owned
 //   local-momentum, ... a worker's, what its own optimizer keeps where it makes local updates

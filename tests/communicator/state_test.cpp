@@ -401,6 +401,43 @@ TEST(Redistribute, SumsToTheBitWhereFloatsHoldThem) {
   EXPECT_EQ(spread[2].pulled[2][30], 32);
 }
 
+// Of a worker that has died nothing is left, and its server's results are 0.
+TEST(Redistribute, GoesOnWithoutWhatWasLost) {
+  Job from = suite_job(kTestedExchanges[0], "int8:ef=on", 3);
+  from.exchange = "gradient-server";
+  from.servers = Job::kColocated;
+  Job to = from;
+  to.workers = 2;
+  const Model nothing(job_parts(from).size());
+  const std::vector<int> owners = part_servers(from);
+  std::vector<NodeState> states(3, {7, nothing, nothing, nothing, nothing});
+  for (const Part& part : job_parts(from)) {
+    for (std::size_t rank = 0; rank < 2; ++rank) {  // the last is lost
+      states[rank].pushed[part.number].assign(part.elems, static_cast<float>(rank + 1));
+      if (owners[part.number] != static_cast<int>(rank)) continue;
+      states[rank].pulled[part.number].assign(part.elems, 8.0F);
+    }
+  }
+  const auto spread = redistribute(states, from, to);
+  ASSERT_EQ(spread.size(), 2);
+  double kept = 0;
+  double sent = 0;
+  const std::vector<int> heirs = part_servers(to);
+  for (const Part& part : job_parts(to)) {
+    EXPECT_EQ(spread[0].pushed[part.number], std::vector<float>(part.elems, 1.0F));
+    EXPECT_EQ(spread[1].pushed[part.number], std::vector<float>(part.elems, 2.0F));
+    const auto& results = spread[static_cast<std::size_t>(heirs[part.number])].pulled[part.number];
+    ASSERT_EQ(results.size(), part.elems);  // as its encoder asks for
+    kept += std::accumulate(results.begin(), results.end(), 0.0);
+  }
+  for (const NodeState& state : states) {
+    for (const auto& values : state.pulled) {
+      sent += std::accumulate(values.begin(), values.end(), 0.0);
+    }
+  }
+  EXPECT_EQ(kept, sent);
+}
+
 // ---- What is refused.
 
 // What an Error says that `task` throws, and its code.

@@ -237,6 +237,8 @@ TEST(Membership, TurnsAwayWhoDoesNotBelong) {
   EXPECT_THROW(job.hub.hear(second, job.now), Error);
   job.member("d").fingerprint = 8;
   EXPECT_THROW(job.hear("d"), Error);
+  Job other;  // without the journal
+  EXPECT_THROW(other.hub.hear(job.member("a"), other.now), Error);
   EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);
   // Who claims states that nobody has changes nothing for the others.
   job.member("c").held = {{1, 1000}, {900, 1}};

@@ -103,6 +103,13 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
          "all its members the same",
          says.name);
   }
+  if (says.generation > journal_.generation) {
+    fail(
+        ErrorCode::kFailedPrecondition,
+        "'{}' is of generation {}, and this hub knows of none after {}: start it with its journal, "
+        "or all nodes anew",
+        says.name, says.generation, journal_.generation);
+  }
   if (found == known_.end() && known_.size() == kMostMembers) {
     std::erase_if(known_, [&](const auto& member) {
       return !is_live(member.second, now) && !is_listed(place_of(member.second.says));
