@@ -186,6 +186,38 @@ TEST(Membership, EndsWithAStateWhereTooFewAreLeft) {
   EXPECT_TRUE(job.hub.is_over(job.now));
 }
 
+TEST(Membership, WaitsWhereAllAreSilentAtOnce) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  job.now += 11s;
+  job.hub.tick(job.now);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kGathers);
+  job.now += 20s;
+  job.hear("b");
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kGathers);
+  job.hear("c");
+  job.stop("b");
+  job.stop("c");
+  EXPECT_EQ(job.workers(), (Names{"b", "c"}));
+  EXPECT_EQ(job.hub.list(job.now).base, (Boundary{1, 4}));
+  job.now += 11s;
+  job.hub.end_generation("a test");
+  job.hub.tick(job.now);
+  for (int i = 0; i < 40; ++i) job.hub.tick(job.now += 1s);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kEnded);
+}
+
+TEST(Membership, GivesNobodyUpForAHubThatStoodStill) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  job.hub.tick(job.now);
+  job.now += 60s;
+  job.hub.tick(job.now);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);
+  for (int i = 0; i < 11; ++i) job.hub.tick(job.now += 1s);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kGathers);
+}
+
 TEST(Membership, WhoWasGivenUpTooSoonIsANewcomer) {
   Job job;
   job.begin({"a", "b", "c"}, 4);

@@ -9,6 +9,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// A hub that looks so much later than the last time was suspended, or had no processor.
+constexpr std::chrono::seconds kLate(1);
+// Deadlines for which it waits for members that are all silent.
+constexpr int kAllSilent = 4;
+
 Roll::Place place_of(const MemberSays& says) {
   return {.name = says.name, .incarnation = says.incarnation};
 }
@@ -126,6 +131,17 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
   const bool leaves = says.leaving && (known(place) == nullptr || !known(place)->says.leaving);
   if (leaves) events_.push_back(fmt::format("'{}' is to leave", says.name));
   known_[says.name] = {.says = says, .heard = now};
+  advance(now);
+}
+
+void Membership::tick(Clock::time_point now) {
+  // While the hub stood still it could hear nobody.
+  if (ticked_ && now - *ticked_ > kLate) {
+    for (auto& [name, member] : known_) {
+      member.heard = std::min(now, member.heard + (now - *ticked_));
+    }
+  }
+  ticked_ = now;
   advance(now);
 }
 
@@ -257,7 +273,12 @@ void Membership::gather(Clock::time_point now) {
       survivors.push_back(place);
     }
     if (survivors.empty()) {
-      // After a start, everyone has the deadline to be heard.
+      // Where all are silent at once it may be the network, and they come back.
+      const auto was_heard = [&](const Roll::Place& place) {
+        const Known* const member = known(place);
+        return member != nullptr && now - member->heard < kAllSilent * limits_.deadline;
+      };
+      if (std::ranges::any_of(roll().places, was_heard)) return;
       return end(
           "nobody is left who had the model; start the hub and all nodes again, without the "
           "journal, and with --resume where there are checkpoints");

@@ -25,8 +25,8 @@ class Membership {
   // Throws kFailedPrecondition for a member that is none of this job's, kUnavailable while another
   // process has its name, and kResourceExhausted where there are too many.
   void hear(const MemberSays& says, Clock::time_point now);
-  // For what comes of nobody saying anything.
-  void tick(Clock::time_point now) { advance(now); }
+  // For what comes of nobody saying anything: four times a second.
+  void tick(Clock::time_point now);
   // Where one runs, it is over.
   void end_generation(const std::string& reason);
   // The job is over.
@@ -77,6 +77,7 @@ class Membership {
   Journal journal_;
   std::map<std::string, Known> known_;  // by name
   std::map<std::string, bool> told_;
+  std::optional<Clock::time_point> ticked_;
   bool established_ = false;
   // Where a change is wanted: what all had reached when it was.
   std::optional<Boundary> wanted_at_;
