@@ -417,7 +417,7 @@ class Certificates(GrpcCommandTest):
         self.assert_refused(run("certs", "init", "A B", "--to", self.path("x")), 2, "no name of a job")
         asked = run("certs", "join", self.path("clinic-1")).stdout
         nobody = run("certs", "sign", self.path("clinic"), stdin=asked)
-        self.assert_refused(nobody, 2, "--rank R, or --hub")
+        self.assert_refused(nobody, 2, "--rank R, --name NAME, or --hub")
         for rubbish in [b"", b"rubbish", asked[:-100]]:
             result = run("certs", "sign", self.path("clinic"), "--rank", 1, stdin=rubbish)
             self.assert_refused(result, 1, "is no request")
