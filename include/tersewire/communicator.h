@@ -26,6 +26,14 @@ enum class StaleWeight : std::uint8_t {
   kInverse,  // divided by the versions that it is behind, where these are more than 1
 };
 
+// Codecs that take turns in a job, from the lightest to the strongest.
+struct CodecLadder {
+  std::vector<std::string> codecs;  // at least one
+  // Which of them encodes what belongs to a step: the same on every node, whenever it is asked.
+  // Called by any thread that encodes; what it throws ends the job.
+  std::function<std::size_t(std::uint64_t step)> rung;
+};
+
 // What every node of a job must be given alike. Ranks 0 .. workers-1 are workers, the following
 // ranks are servers.
 struct Job {
@@ -50,6 +58,10 @@ struct Job {
   std::string push_codec = "3lc";  // for gradients, where the policy does not say otherwise
   std::string pull_codec = "3lc";  // for what servers send: model deltas or mean gradients
   std::string policy = "auto";     // see policy.h; applied to both directions
+  // In the place of both codecs. What a residual holds when another codec's turn comes goes on to
+  // that one, and where it keeps none it is in the first thing that it encodes. For jobs whose
+  // workers exchange gradients in every step, and wait for each other.
+  std::shared_ptr<const CodecLadder> ladder;
   // What stochastic codecs draw their random numbers from, with the sender, the tensor and the
   // step.
   std::uint64_t seed = 0;

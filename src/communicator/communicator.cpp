@@ -241,12 +241,28 @@ void check_staleness(const Job& job) {
   }
 }
 
+// Every node must be at the same step where a codec's turn comes.
+void check_ladder(const Job& job) {
+  if (!job.ladder) return;
+  if (job.ladder->codecs.empty()) {
+    fail(ErrorCode::kInvalidArgument, "a ladder has no codec; give it one or more");
+  }
+  if (job.backup_workers > 0 || !job.in_lock_step() || job.steps_a_round() > 1 ||
+      choose_exchange(job).exchange.carries == StateChange::kWeights) {
+    fail(ErrorCode::kInvalidArgument,
+         "codecs take turns in jobs whose workers exchange gradients in every step and wait for "
+         "each other; leave out backup workers, staleness, local steps and local updates, use "
+         "another exchange than weight-average, or choose one codec");
+  }
+}
+
 void check_job(const Job& job) {
   check_tensors(job);
   if (job.workers < 1) {
     fail(ErrorCode::kInvalidArgument, "a job needs at least 1 worker, not {}", job.workers);
   }
   check_clock(job);
+  check_ladder(job);
   check_part_values(job);
   count_servers(job);
   check_fragments(job);

@@ -4,6 +4,7 @@
 
 #include "all_gather.h"
 #include "errors.h"
+#include "ladder.h"
 #include "parameter_server.h"
 #include "policy_for.h"
 #include "ring.h"
@@ -168,6 +169,16 @@ StateChange carried_in(const Job& job, StateChange carried) {
   return job.local_updates > 0 ? StateChange::kModelDeltas : carried;
 }
 
+// By rung and tensor.
+std::vector<std::vector<std::shared_ptr<const Codec>>> rungs_of(const Job& job,
+                                                                StateChange carried) {
+  std::vector<std::vector<std::shared_ptr<const Codec>>> rungs;
+  for (const std::string& codec : job.ladder->codecs) {
+    rungs.push_back(choose_codecs_for(carried, job.policy, codec, job.tensors));
+  }
+  return rungs;
+}
+
 }  // namespace
 
 ChosenExchange choose_exchange(const Job& job) {
@@ -200,13 +211,20 @@ bool is_colocated(const Job& job) {
 }
 
 std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
-  return choose_codecs_for(carried_in(job, choose_exchange(job).exchange.carries), job.policy,
-                           job.push_codec, job.tensors);
+  const Exchange& exchange = choose_exchange(job).exchange;
+  const StateChange carried = carried_in(job, exchange.carries);
+  if (!job.ladder) return choose_codecs_for(carried, job.policy, job.push_codec, job.tensors);
+  const auto rungs = rungs_of(job, carried);
+  for (const auto& codecs : rungs) {
+    for (const auto& codec : codecs) check_fits(*codec, exchange);
+  }
+  return make_ladder(rungs, job.ladder->rung);
 }
 
 std::vector<std::shared_ptr<const Codec>> choose_pull_codecs(const Job& job) {
-  return choose_codecs_for(carried_in(job, choose_exchange(job).exchange.pulls), job.policy,
-                           job.pull_codec, job.tensors);
+  const StateChange carried = carried_in(job, choose_exchange(job).exchange.pulls);
+  if (!job.ladder) return choose_codecs_for(carried, job.policy, job.pull_codec, job.tensors);
+  return make_ladder(rungs_of(job, carried), job.ladder->rung);
 }
 
 void check_push_codecs(const ChosenExchange& chosen,

@@ -1,0 +1,116 @@
+// Codecs that take turns in a job: nothing is lost where one follows another.
+#include "exchange_suite.h"
+#include "expect_error.h"
+
+namespace tersewire {
+namespace {
+
+// Strong, then int8, then nothing: in the last steps residuals empty themselves, first at the
+// workers, then up a tree and at the servers.
+constexpr std::uint64_t kStepsOfRung = 4;
+
+std::shared_ptr<const CodecLadder> downwards(std::vector<std::string> codecs) {
+  const std::size_t top = codecs.size() - 1;
+  return std::make_shared<CodecLadder>(
+      CodecLadder{.codecs = std::move(codecs), .rung = [top](std::uint64_t step) {
+                    return top - std::min<std::size_t>(top, (step - 1) / kStepsOfRung);
+                  }});
+}
+
+Job ladder_job(const TestedExchange& exchange, int workers) {
+  Job job = suite_job(exchange, "fp32", workers);
+  job.ladder = exchange.sends == Sends::kSums ? downwards({"fp32", "int8:ef=on"})
+                                              : downwards({"fp32", "int8:ef=on", "3lc", "topk"});
+  return job;
+}
+
+class Ladder : public testing::TestWithParam<TestedExchange> {};
+
+TEST_P(Ladder, LosesNothingFromOneCodecToTheNext) {
+  for (const int workers : {1, 2, 4}) {
+    if (workers % GetParam().workers_divide_by != 0) continue;
+    const Job job = ladder_job(GetParam(), workers);
+    const Behaviour behaviour{
+        .steps = job.ladder->codecs.size() * kStepsOfRung, .before_step = {}, .gradient = {}};
+    const Outcome outcome = run_job(job, behaviour);
+    expect_no_errors(outcome);
+    const auto expected = reference(job, behaviour, behaviour.steps);
+    for (const Model& replica : outcome.replicas) {
+      expect_equal_bits(replica, outcome.replicas.front());
+      for (std::size_t tensor = 0; tensor < replica.size(); ++tensor) {
+        for (std::size_t i = 0; i < replica[tensor].size(); ++i) {
+          ASSERT_NEAR(replica[tensor][i], expected[tensor][i], 2e-5) << workers << " workers";
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Ladder, SendsWhatTheCodecOfTheStepSends) {
+  Job job = ladder_job(GetParam(), 2);
+  const auto bytes = [&](std::size_t rung) {
+    job.ladder = std::make_shared<CodecLadder>(
+        CodecLadder{.codecs = job.ladder->codecs, .rung = [rung](std::uint64_t) { return rung; }});
+    return run_job(job).counters.front().pushed_bytes;
+  };
+  const auto alone = [&](const std::string& codec) {
+    Job fixed = job;
+    fixed.ladder.reset();
+    fixed.push_codec = fixed.pull_codec = codec;
+    return run_job(fixed).counters.front().pushed_bytes;
+  };
+  for (const std::size_t rung : {0, 1}) EXPECT_EQ(bytes(rung), alone(job.ladder->codecs[rung]));
+}
+
+std::vector<TestedExchange> exchanges_with_ladders() {
+  std::vector<TestedExchange> all;
+  for (const TestedExchange& exchange : kTestedExchanges) {
+    if (exchange.sends == Sends::kGradients || exchange.sends == Sends::kSums) {
+      all.push_back(exchange);
+    }
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(All, Ladder, testing::ValuesIn(exchanges_with_ladders()), exchange_name);
+
+TEST(LadderOfCodecs, KeepsWhatAnInputThatIsNotFiniteCannotTake) {
+  Job job = make_job(1, {}, "fp32");
+  job.ladder = downwards({"fp32", "3lc"});
+  Outcome outcome = run_job(job, {.steps = 8, .before_step = {}, .gradient = {}});
+  const Model expected = outcome.replicas.front();
+  // In the first step of fp32 a tensor holds a NaN; what 3lc kept of it comes in the next.
+  outcome = run_job(job, {.steps = 8,
+                          .before_step = {},
+                          .gradient = [](int, std::uint64_t step, std::vector<float>& values) {
+                            if (step == kStepsOfRung + 1) values[0] = NAN;
+                          }});
+  expect_no_errors(outcome);
+  for (std::size_t tensor = 0; tensor < expected.size(); ++tensor) {
+    EXPECT_TRUE(std::isnan(outcome.replicas.front()[tensor][0]));
+    for (std::size_t i = 1; i < expected[tensor].size(); ++i) {
+      ASSERT_NEAR(outcome.replicas.front()[tensor][i], expected[tensor][i], 1e-5);
+    }
+  }
+}
+
+TEST(LadderOfCodecs, IsRefusedWhereWorkersAreNotAtTheSameStep) {
+  const auto refused = [](const std::function<void(Job&)>& change) {
+    Job job = make_job(4, {}, "fp32");
+    job.ladder = downwards({"fp32", "3lc"});
+    change(job);
+    expect_error(ErrorCode::kInvalidArgument, "codecs take turns", [&] { server_nodes(job); });
+  };
+  refused([](Job& job) { job.backup_workers = 1; });
+  refused([](Job& job) { job.staleness = 2; });
+  refused([](Job& job) { job.local_steps = 2; });
+  refused([](Job& job) { job.local_updates = 2; });
+  refused([](Job& job) { job.exchange = "weight-average"; });
+  Job job = make_job(4, 0, "fp32");
+  job.exchange = "ring";
+  job.ladder = downwards({"fp32", "3lc"});
+  expect_error(ErrorCode::kInvalidArgument, "codec 3lc does not fit exchange ring",
+               [&] { server_nodes(job); });
+}
+
+}  // namespace
+}  // namespace tersewire
