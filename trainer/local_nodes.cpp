@@ -134,6 +134,28 @@ class ServerEnd final : public Transport {
   const StopPoint& stop_;
 };
 
+// In place of kAutoCodec.
+void choose_among_codecs(Job& job) {
+  if (job.push_codec != job.pull_codec) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "codec auto chooses for both directions, and they have " + job.push_codec +
+                    " and " + job.pull_codec + "; give one of them as --codec");
+  }
+  auto ladder = std::make_shared<CodecLadder>();
+  ladder->codecs = ladder_for(job);
+  ladder->rung = [](std::uint64_t) -> std::size_t {
+    throw Error(ErrorCode::kFailedPrecondition, "nobody decides on this job's codec");
+  };
+  job.push_codec = job.pull_codec = ladder->codecs.front();
+  job.ladder = std::move(ladder);
+}
+
+// The same codecs, another way to know which.
+std::shared_ptr<const CodecLadder> decided_by(
+    const Job& job, const std::function<std::size_t(std::uint64_t step)>& rung) {
+  return std::make_shared<const CodecLadder>(CodecLadder{job.ladder->codecs, rung});
+}
+
 }  // namespace
 
 Job job_of(const TrainConfig& config) {
@@ -142,6 +164,7 @@ Job job_of(const TrainConfig& config) {
     job.tensors.push_back(
         {.name = parameter.name, .shape = parameter.shape, .kind = tensor_kind(parameter.kind)});
   }
+  if (job.push_codec == kAutoCodec || job.pull_codec == kAutoCodec) choose_among_codecs(job);
   return job;
 }
 
@@ -161,6 +184,10 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
                                 : std::optional<CheckpointReader>(std::in_place, *resume, job_)),
       stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes(), state_every(job_)) {
   job_.state_also_after = &stop_.state_after();
+  if (job_.ladder) {
+    rungs_.emplace(job_.ladder->codecs.size());
+    job_.ladder = decided_by(job_, [this](std::uint64_t step) { return rungs_->rung(step); });
+  }
   if (hooks_.on_checkpoint) {
     hooks_.on_checkpoint = [this](NodeCheckpoint checkpoint) { saver_.put(std::move(checkpoint)); };
   }
@@ -175,10 +202,15 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
     const int rank = end->rank();
     if (!is_worker(rank)) continue;
     if (rank == 0) first_.emplace(*end);
-    Transport& transport = rank == 0 ? static_cast<Transport&>(*first_) : *end;
+    DecisionEnd* decisions = nullptr;
+    if (rank != 0 && rungs_) decisions = &decision_ends_.emplace_back(*end, *rungs_);
+    Transport& transport = rank == 0              ? static_cast<Transport&>(*first_)
+                           : decisions != nullptr ? *decisions
+                                                  : *end;
     const bool serves = !workers_own_model(job_) && needs_update(job_, rank);
     workers_.push_back(std::make_unique<TrainWorker>(
         config, job_, transport, data, stop_, slots_, hooks_, serves ? servers_update() : Update(),
+        Decided{.rungs = rungs_ ? &*rungs_ : nullptr, .end = decisions},
         [this, rank](CheckpointWriter& checkpoint) { add_server(rank, checkpoint); },
         resume_ ? &*resume_ : nullptr));
   }
@@ -303,8 +335,16 @@ void LocalNodes::run_one_server(Transport& end) {
   const auto threads = make_codec_threads(config_, nodes());
   std::optional<NodeState> resumed;
   if (resume_) resumed = resume_->exchange_of(rank);
+  Job job = job_;
+  std::optional<DecisionEnd> decisions;
+  if (rungs_) {
+    decisions.emplace(stoppable, *rungs_);
+    job.ladder = decided_by(
+        job_, [&](std::uint64_t step) { return decisions->rung(step, job_.wait_limits()); });
+  }
+  Transport& transport = decisions ? static_cast<Transport&>(*decisions) : stoppable;
   report.counters =
-      run_server(job_, stoppable, needs_update(job_, rank) ? servers_update() : Update(),
+      run_server(job, transport, needs_update(job_, rank) ? servers_update() : Update(),
                  threads.get(), resumed ? &*resumed : nullptr,
                  [this, rank](const NodeState& state) { save_server(state, rank); });
   saver_.finish(rank);

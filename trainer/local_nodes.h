@@ -2,6 +2,7 @@
 // at rank 0 what became of the job.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -9,6 +10,7 @@
 
 #include "trainer/checkpoint_pieces.h"
 #include "trainer/checkpoint_saver.h"
+#include "trainer/decided_rungs.h"
 #include "trainer/descent.h"
 #include "trainer/evaluation.h"
 #include "trainer/node_report.h"
@@ -68,6 +70,7 @@ class LocalNodes {
   CheckpointSaver saver_;
   TrainHooks hooks_;  // on_checkpoint hands over to that
   Job job_;
+  std::optional<DecidedRungs> rungs_;  // where the job chooses its codec
   std::vector<Part> parts_;
   std::vector<int> owners_;  // of parts
   StartReport start_;
@@ -79,6 +82,7 @@ class LocalNodes {
   std::unique_ptr<Network> model_;
   std::optional<Descent> descent_;         // what moves it
   std::optional<SortingTransport> first_;  // rank 0's end
+  std::deque<DecisionEnd> decision_ends_;  // of the other workers, with rungs_
   std::vector<std::unique_ptr<TrainWorker>> workers_;
 
   // At rank 0, by number.

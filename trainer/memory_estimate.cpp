@@ -73,7 +73,7 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   const auto workers = static_cast<std::uint64_t>(here ? config.job.workers : 1);
   // Parameters and their gradients. With rules of one's own a policy may leave no residual.
   std::uint64_t of_worker = 2;
-  if (config.job.policy == "auto" && keeps_residual(config.job.push_codec)) ++of_worker;
+  if (job.ladder || (job.policy == "auto" && keeps_residual(job.push_codec))) ++of_worker;
   if (config.job.local_updates > 0) of_worker += 1 + copies_of_descent(workers_config(config));
   std::uint64_t copies = 0;
   if (!config.dry.empty()) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tersewire/error.h"
+#include "trainer/decided_rungs.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -81,8 +82,10 @@ void SortingTransport::sort_in(Incoming message) {
 template SharedBytes pack_report(const StartReport&, ByteView);
 template SharedBytes pack_report(const WorkerReport&, ByteView);
 template SharedBytes pack_report(const ServerReport&, ByteView);
+template SharedBytes pack_report(const DecidedSteps&, ByteView);
 template StartReport parse_report(const Incoming&, std::size_t, ByteView*);
 template WorkerReport parse_report(const Incoming&, std::size_t, ByteView*);
 template ServerReport parse_report(const Incoming&, std::size_t, ByteView*);
+template DecidedSteps parse_report(const Incoming&, std::size_t, ByteView*);
 
 }  // namespace tersewire::trainer

@@ -78,6 +78,7 @@ TensorObservation Observer::look(std::size_t tensor, std::uint64_t step,
                                                     .sender = static_cast<std::uint32_t>(rank_),
                                                     .tensor = static_cast<std::uint32_t>(tensor),
                                                     .kind = info.kind});
+  if (encoder->residual().empty()) residual = {};  // another codec has left it
   std::ranges::copy(residual, encoder->residual().begin());
   Bytes payload;
   const Encoded encoded = encoder->encode(values, step, payload);

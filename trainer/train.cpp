@@ -7,6 +7,7 @@
 #include "tersewire/error.h"
 #include "tersewire/policy.h"
 #include "tersewire/transports.h"
+#include "trainer/codec_pilot.h"
 #include "trainer/descent.h"
 #include "trainer/local_nodes.h"
 #include "trainer/models/models.h"
@@ -46,6 +47,14 @@ void check_fit(const TrainConfig& config, const DataSplits& data) {
                                                  "' are " + text_of(samples->kind()) +
                                                  "; use other data or another model");
   }
+}
+
+void check_choosing(const TrainConfig& config) {
+  static_cast<void>(budget_bytes_a_day(config.budget));
+  if (config.budget.empty() || config.job.push_codec == kAutoCodec) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "a budget is kept by choosing codecs, and this job has " + config.job.push_codec +
+                  "; use --codec auto, or leave the budget out");
 }
 
 void check_dry_run(const TrainConfig& config) {
@@ -105,6 +114,7 @@ void check(const TrainConfig& config, const DataSplits& data) {
   server_nodes(config);
   check_descent(config);
   check_fit(config, data);
+  check_choosing(config);
   check_dry_run(config);
   // The last worker's shard is the smallest.
   const auto workers = static_cast<std::size_t>(config.job.workers);

@@ -16,6 +16,7 @@
 #include "tersewire/dry_run.h"
 #include "tersewire/transport.h"
 #include "trainer/checkpoint.h"
+#include "trainer/codec_chooser.h"
 #include "trainer/data/samples.h"
 #include "trainer/observation.h"
 #include "trainer/train_config.h"
@@ -30,6 +31,7 @@ struct StepReport {
   double seconds = 0;   // since the start
   // The step since which this worker's training has diverged (LossWatch).
   std::optional<std::uint64_t> diverged_step = {};
+  std::string codec = {};  // that it was encoded with, where the job chooses (kAutoCodec)
   Counters counters;
 };
 
@@ -51,6 +53,11 @@ struct TrainHooks {
   std::function<void(const Observation&)> on_observation = {};
   // With TrainConfig::dry, called by worker 0's thread after its last step.
   std::function<void(const DryRun&)> on_dry_run = {};
+  // Where the job chooses its codec, called by worker 0's thread with all decisions so far, after
+  // each and after what came of it was seen.
+  std::function<void(const CodecDecisions&)> on_decision = {};
+  // Decisions of another run that are to be taken again, in place of any of its own; may be null.
+  const CodecDecisions* replay = nullptr;
   // Called for each node here after every checkpoint_steps steps, and where there are such after
   // the last of a run that `stop` ends (but for weight-average), by a thread of its own while the
   // job goes on; for one node at a time, in order, so that a node waits where its last call has not

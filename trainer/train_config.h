@@ -60,6 +60,9 @@ struct TrainConfig {
   // Codecs that gradients go through beside the training (DryRun), as codec_list() takes them; none
   // where it is empty.
   std::string dry;
+  // With codec auto (codec_chooser.h): the most that a worker may send and receive, as
+  // budget_bytes_a_day() takes it; empty: any.
+  std::string budget;
   // To try what slower machines would do: a step pushes nothing sooner than so long after it began,
   // the last worker's `slowest` times as long.
   double compute_ms = 0;
@@ -258,6 +261,12 @@ void visit_settings(Config& config, const Visit& visit) {
                 .help = "Share of its own values that a worker keeps when it takes the shared ones "
                         "[0; with --delay 0.5]"},
         job.mix);
+  visit(Setting{.key = "budget",
+                .help = "With --codec auto: the most that a worker may send and receive, as "
+                        "2GB/day; the codec is chosen so that it does",
+                .scope = kAttempt,
+                .shows_default = false},
+        config.budget);
   visit(Setting{.key = "push-codec", .help = "Codec for gradients", .shows_default = false},
         job.push_codec);
   visit(Setting{.key = "pull-codec", .help = "Codec for what servers send", .shows_default = false},

@@ -17,6 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kFinalLossSteps = 50;
 // Facts of a checkpoint.
+constexpr const char* kDecisionsFact = "codec-decisions";
 constexpr const char* kLossesFact = "losses";
 constexpr const char* kLossWatchFact = "loss-watch";
 constexpr const char* kTotalsFact = "totals";
@@ -83,8 +84,8 @@ std::uint64_t StopPoint::last() const {
 
 TrainWorker::TrainWorker(const TrainConfig& config, const Job& job, Transport& transport,
                          const DataSplits& data, StopPoint& stop, ComputeSlots& slots,
-                         const TrainHooks& hooks, const Update& of_server, AddServer add_server,
-                         const CheckpointReader* resume)
+                         const TrainHooks& hooks, const Update& of_server, const Decided& decided,
+                         AddServer add_server, const CheckpointReader* resume)
     : config_(config),
       job_(job),
       parts_(job_parts(job)),
@@ -99,14 +100,26 @@ TrainWorker::TrainWorker(const TrainConfig& config, const Job& job, Transport& t
       sampler_(data.train->size(), static_cast<std::size_t>(config.job.workers), rank_,
                config.batch, config.job.seed),
       update_(workers_own_model(job) ? own_update(config) : of_server),
+      decided_(decided),
       add_server_(std::move(add_server)),
-      resume_(resume) {
+      resume_(resume),
+      observed_(job) {
   if (job.local_updates > 0) local_.emplace(workers_config(config), *network_, parts_);
   if (rank_ == 0 && !config.dry.empty()) {
     dry_run_.emplace(job.tensors, codec_list(config.dry), job.policy, job.seed);
   }
-  if (rank_ == 0 && config.observe_steps > 0 && hooks.on_observation) observer_.emplace(job, 0);
+  if (rank_ == 0 && config.observe_steps > 0 && hooks.on_observation)
+    observer_.emplace(observed_, 0);
   if (resume_ != nullptr) go_on_from_checkpoint();
+  if (rank_ == 0 && decided_.rungs != nullptr) {
+    pilot_.emplace(
+        job_, budget_bytes_a_day(config.budget), transport_, *decided_.rungs,
+        [this](const CodecDecisions& all) {
+          if (hooks_.on_decision) hooks_.on_decision(all);
+        },
+        resume_ != nullptr ? decisions_in(resume_->fact(0, kDecisionsFact)) : CodecDecisions(),
+        hooks.replay);
+  }
 }
 
 void TrainWorker::go_on_from_checkpoint() {
@@ -153,6 +166,14 @@ Totals TrainWorker::totals_so_far() const {
 // An exchange without one model for all.
 bool TrainWorker::averages_weights() const { return job_.exchange.starts_with("weight-average"); }
 
+// Of the step that begins, before anything of it is encoded.
+void TrainWorker::know_codec() {
+  if (decided_.end != nullptr) decided_.end->wait(step_, job_.wait_limits());
+  if (!pilot_) return;
+  if (pilot_->measures_arrivals(step_)) pull(0, job_.tensors.size());
+  pilot_->begin_step(step_, seconds_of_training(), communicator_->counters());
+}
+
 void TrainWorker::save_if_due() {
   const std::uint64_t done = step_ - 1;
   const std::uint64_t begun = resume_ != nullptr ? resume_->step() : 0;
@@ -179,6 +200,7 @@ void TrainWorker::save() {
     checkpoint.add_parameters("statistics", network_->statistics());
   }
   if (add_server_) add_server_(checkpoint);
+  if (pilot_) checkpoint.add_fact(kDecisionsFact, text_of(pilot_->decisions()));
   checkpoint.add_fact(kLossesFact, text_of(losses_));
   checkpoint.add_fact(kLossWatchFact, text_of(loss_watch_.state()));
   checkpoint.add_fact(kTotalsFact, text_of(numbers_of(totals_so_far())));
@@ -225,6 +247,10 @@ void TrainWorker::apart_from_training(const Task& task) {
 void TrainWorker::observe_if_due() {
   if (!observer_ || (step_ - 1) % config_.observe_steps != 0) return;
   pull(0, job_.tensors.size());
+  if (pilot_) {
+    observed_.push_codec = pilot_->codec(step_);
+    observer_.emplace(observed_, 0);
+  }
   apart_from_training([this] {
     const TestOutcome outcome = test_of(*network_, test_);
     observation_.emplace(Observation{.step = step_,
@@ -262,6 +288,7 @@ void TrainWorker::run() {
   state.reset();
   for (step_ = communicator_->begin_step(); !stop_.passed(step_);
        step_ = communicator_->begin_step()) {
+    know_codec();
     save_if_due();
     observe_if_due();
     take_step();
@@ -375,6 +402,7 @@ void TrainWorker::take_step() {
        .accuracy = static_cast<double>(outcome.right) / static_cast<double>(batch.label_count),
        .seconds = seconds_of_training(),
        .diverged_step = loss_watch_.diverged_step(),
+       .codec = pilot_ ? pilot_->codec(step_) : std::string(),
        .counters = communicator_->counters()});
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainer/checkpoint_pieces.h"
+#include "trainer/codec_pilot.h"
 #include "trainer/compute_slots.h"
 #include "trainer/descent.h"
 #include "trainer/evaluation.h"
@@ -59,6 +60,13 @@ class StopPoint {
   std::atomic<std::uint64_t> state_after_{0};
 };
 
+// Where the job chooses its codec: what this process knows of it, and but at rank 0 the end at
+// which the node hears more.
+struct Decided {
+  DecidedRungs* rungs = nullptr;
+  DecisionEnd* end = nullptr;
+};
+
 class TrainWorker {
  public:
   // What of a node's server goes into a checkpoint.
@@ -68,7 +76,8 @@ class TrainWorker {
   // owns a part of the model, `resume` where the job goes on from a checkpoint.
   TrainWorker(const TrainConfig& config, const Job& job, Transport& transport,
               const DataSplits& data, StopPoint& stop, ComputeSlots& slots, const TrainHooks& hooks,
-              const Update& of_server, AddServer add_server, const CheckpointReader* resume);
+              const Update& of_server, const Decided& decided, AddServer add_server,
+              const CheckpointReader* resume);
 
   // All steps, until the job has ended for this worker.
   void run();
@@ -97,6 +106,7 @@ class TrainWorker {
   void take_over_totals();
   [[nodiscard]] bool averages_weights() const;
   [[nodiscard]] Totals totals_so_far() const;
+  void know_codec();
   void save_if_due();
   void save();
   void observe_if_due();
@@ -127,11 +137,14 @@ class TrainWorker {
   std::optional<Descent> local_;    // with local updates
   std::vector<float> local_delta_;
   Update update_;
+  Decided decided_;
   AddServer add_server_;
   const CheckpointReader* resume_;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<Communicator> communicator_;
   std::optional<DryRun> dry_run_;           // worker 0's, with TrainConfig::dry
+  std::optional<CodecPilot> pilot_;         // worker 0's, where the job chooses its codec
+  Job observed_;                            // with the codec of the observed step
   std::optional<Observer> observer_;        // worker 0's, where somebody wants to know
   std::optional<Observation> observation_;  // of this step
   std::vector<std::vector<float>> observed_residuals_;

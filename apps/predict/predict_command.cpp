@@ -9,6 +9,7 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
 #include "apps/cli/output.h"
+#include "apps/predict/dry_policy.h"
 #include "apps/predict/model_file.h"
 #include "apps/predict/prediction_page.h"
 #include "apps/predict/predictions.h"
@@ -41,6 +42,8 @@ struct PredictFlags {
   std::string intra;
   std::string scaling = "weak";
   std::string probe;
+  std::string from;           // a dry run's findings
+  double most_residual = 10;  // that a codec may keep back of it
   std::string transport = "tcp";
   std::string page;
   bool json = false;
@@ -131,7 +134,14 @@ void note_what_was_not_measured(const PredictionPlan& plan) {
   }
 }
 
-void run_predict(PredictFlags flags) {
+void run_predict(PredictFlags flags, const CLI::App& command) {
+  if (!flags.from.empty()) {
+    return print(policy_from_dry_run(flags.from, flags.most_residual) + "\n");
+  }
+  for (const char* needed : {"--model", "--workers", "--compute-ms"}) {
+    if (command.get_option(needed)->count() > 0) continue;
+    throw WrongUsage(fmt::format("{} is required", needed));
+  }
   PredictionPlan& plan = flags.plan;
   plan.tensors = model_argument(flags.model, flags.scale);
   plan.compute_seconds = flags.compute_ms / 1e3;
@@ -174,22 +184,18 @@ void add_predict_command(CLI::App& app) {
   command->footer(kExamples);
   auto flags = std::make_shared<PredictFlags>();
   PredictionPlan& plan = flags->plan;
-  command
-      ->add_option(
-          "--model", flags->model,
-          fmt::format("{}, or a JSON file of shapes", fmt::join(bench::model_names(), ", ")))
-      ->required();
+  command->add_option(
+      "--model", flags->model,
+      fmt::format("{}, or a JSON file of shapes", fmt::join(bench::model_names(), ", ")));
   command->add_option("--scale", flags->scale, "Times so many values in every tensor, above 0 to 1")
       ->capture_default_str();
   command->add_option("--workers", flags->workers, "Workers; several are predicted in turn")
-      ->required()
       ->delimiter(',')
       ->check(CLI::Range(1, kMostWorkers));
   command->add_option("--link", flags->links,
                       "A node's link, each way, and how long a message takes to the other end: "
                       "100mbit, or 100mbit,20ms; may be repeated");
   command->add_option("--compute-ms", flags->compute_ms, "Milliseconds of computation a step")
-      ->required()
       ->check(CLI::Range(0.0, 1e8));
   command->add_option("--gpus-per-node", plan.gpus_per_node, "Workers that share a machine")
       ->capture_default_str()
@@ -230,10 +236,19 @@ void add_predict_command(CLI::App& app) {
       ->check(CLI::IsMember({"tcp", "in-process", "mpi"}));
   command->add_option("--probe", flags->probe,
                       "What 'tersewire probe --json' printed: link and speeds of codecs");
+  command->add_option("--from", flags->from,
+                      "The dry.json of a run with --dry: prints a policy, for each tensor the "
+                      "codec that sends least of those that keep little back, and nothing else");
+  command
+      ->add_option("--most-residual", flags->most_residual,
+                   "With --from: how many times as large as a gradient what a codec keeps back may "
+                   "be")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   command->add_option("--page", flags->page,
                       "Write a page of charts: speedup against workers and against the rate");
   command->add_flag("--json", flags->json, "Print JSON");
-  command->callback([flags] { run_predict(*flags); });
+  command->callback([flags, command] { run_predict(*flags, *command); });
 }
 
 }  // namespace tersewire::apps

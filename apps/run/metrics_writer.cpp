@@ -1,6 +1,7 @@
 #include "apps/run/metrics_writer.h"
 
 #include <cstdint>
+#include <utility>
 
 #include "apps/cli/interrupt.h"
 #include "apps/run/step_numbers.h"
@@ -32,7 +33,9 @@ void MetricsWriter::attempt(const Task& task) {
 }
 
 void MetricsWriter::add(const trainer::StepReport& report) {
-  attempt([&] { directory_.add_metrics(since_the_start(metrics_json(report))); });
+  nlohmann::json line = since_the_start(metrics_json(report));
+  if (!decided_.empty()) line["decisions"] = std::exchange(decided_, {});
+  attempt([&] { directory_.add_metrics(line); });
 }
 
 void MetricsWriter::add(const trainer::Observation& observation) {

@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "apps/run/run_directory.h"
 #include "tersewire/error.h"
@@ -20,6 +22,8 @@ class MetricsWriter {
 
   void add(const trainer::StepReport& report);
   void add(const trainer::Observation& observation);
+  // What has been decided stands in the next step's line.
+  void add_decision(const std::string& sentence) { decided_.push_back(sentence); }
   [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
 
  private:
@@ -30,6 +34,7 @@ class MetricsWriter {
 
   RunDirectory& directory_;
   nlohmann::json before_;  // the last line that a resumed run found
+  std::vector<std::string> decided_;
   std::optional<Error> failure_;
 };
 

@@ -13,12 +13,13 @@ inline constexpr const char* kMetricsFile = "metrics.jsonl";
 inline constexpr const char* kObservationsFile = "observations.jsonl";
 inline constexpr const char* kSummaryFile = "summary.json";
 inline constexpr const char* kDryFile = "dry.json";
+inline constexpr const char* kDecisionsFile = "decisions.json";
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kCheckpointsFolder = "checkpoints";
 
 inline bool is_of_a_run(std::string_view name) {
-  const auto names = {kConfigFile, kMetricsFile, kObservationsFile, kSummaryFile,
-                      kDryFile,    kModelFile,   kCheckpointsFolder};
+  const auto names = {kConfigFile, kMetricsFile,   kObservationsFile, kSummaryFile,
+                      kDryFile,    kDecisionsFile, kModelFile,        kCheckpointsFolder};
   return std::ranges::find(names, name) != names.end();
 }
 

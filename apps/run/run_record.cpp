@@ -160,6 +160,19 @@ void keep_largest(std::vector<TensorRecord>& tensors, std::size_t most) {
   tensors = std::move(kept);
 }
 
+// What a run with --codec auto decided in a step. What came of a decision follows it, in a sentence
+// that begins with it.
+void tell_decisions(const nlohmann::json& line, const std::filesystem::path& run, Notes& notes) {
+  const auto decisions = line.find("decisions");
+  if (decisions == line.end() || !decisions->is_array()) return;
+  for (const nlohmann::json& sentence : *decisions) {
+    if (!sentence.is_string()) continue;
+    const std::string note = run.filename().string() + ", " + sentence.get<std::string>();
+    if (!notes.empty() && note.starts_with(notes.back())) notes.pop_back();
+    notes.push_back(note);
+  }
+}
+
 }  // namespace
 
 double number_of(const Json& object, const std::string& key) {
@@ -280,6 +293,7 @@ std::vector<StepRecord> RunRecord::steps(Notes& notes) const {
                      .pull_bytes = number_of(*line, "pull_bytes"),
                      .push_bits_per_value = number_of(*line, "push_bits_per_value"),
                      .pull_bits_per_value = number_of(*line, "pull_bits_per_value")});
+    tell_decisions(*line, directory_, notes);
   }
   lines.tell(notes);
   return steps;

@@ -76,7 +76,7 @@ class RunRecord {
   // learned is worth nothing.
   [[nodiscard]] bool diverged() const;
 
-  // In the order of steps, each once.
+  // In the order of steps, each once. What the run decided itself (--codec auto) is a note.
   [[nodiscard]] std::vector<StepRecord> steps(Notes& notes) const;
   // The same; every step but the last keeps its `largest` largest tensors alone.
   [[nodiscard]] std::vector<ObservedStep> observed(std::size_t largest, Notes& notes) const;

@@ -111,6 +111,7 @@ nlohmann::json metrics_json(const trainer::StepReport& report) {
       line[number.key] = value;
     }
   }
+  if (!report.codec.empty()) line["codec"] = report.codec;
   return line;
 }
 

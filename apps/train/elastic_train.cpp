@@ -21,6 +21,7 @@
 #include "apps/train/train_check.h"
 #include "apps/train/train_nodes.h"
 #include "tersewire/transports.h"
+#include "trainer/codec_chooser.h"
 #include "trainer/memory_estimate.h"
 
 namespace tersewire::apps {
@@ -37,6 +38,11 @@ void check_elastic(const trainer::TrainConfig& config) {
         "--elastic is for jobs in which every worker has the whole model and all take the same "
         "steps; use exchange all-gather, ring, or gradient-server with --servers colocated, "
         "without backup workers and staleness");
+  }
+  if (job.push_codec == trainer::kAutoCodec) {
+    throw WrongUsage(
+        "--codec auto measures a job whose nodes stay, and --elastic has them come and go; give "
+        "a codec");
   }
 }
 

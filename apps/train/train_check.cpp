@@ -12,13 +12,14 @@
 #include "apps/data/data_get.h"
 #include "apps/train/recipe.h"
 #include "apps/train/train_options.h"
+#include "trainer/codec_chooser.h"
 
 namespace tersewire::apps {
 
 void check_codecs(const TrainFlags& flags) {
   for (const std::string& codec :
        {flags.codec, flags.config.job.push_codec, flags.config.job.pull_codec}) {
-    codec_argument(codec);
+    if (codec != trainer::kAutoCodec) codec_argument(codec);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
+#include "apps/run/decisions_file.h"
 #include "apps/run/run_directory.h"
 #include "apps/train/dry_findings.h"
 #include "apps/train/elastic_train.h"
@@ -68,10 +69,19 @@ void check_launcher(const TrainFlags& flags) {
                   job->processes, job->transport, flags.config.transport));
 }
 
+void read_replay(TrainFlags& flags) {
+  if (flags.replay_decisions.empty()) return;
+  if (flags.config.job.push_codec != trainer::kAutoCodec) {
+    throw WrongUsage("--replay-decisions is for runs that choose their codec; give --codec auto");
+  }
+  flags.replay = read_decisions(flags.replay_decisions);
+}
+
 void run_train(TrainFlags& flags) {
   as_usage([&] {
     check_out(flags);
     check_launcher(flags);
+    read_replay(flags);
     link_argument(flags.link);
   });
   check_data_was_got(flags.config.data);

@@ -11,6 +11,7 @@
 #include "apps/cli/output.h"
 #include "apps/files/new_file.h"
 #include "apps/files/tensor_file.h"
+#include "apps/run/decisions_file.h"
 #include "apps/run/metrics_writer.h"
 #include "apps/run/run_files.h"
 #include "apps/run/step_listener.h"
@@ -143,6 +144,18 @@ trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics,
     metrics.add(observation);
     for (const auto& listener : listeners) listener->on_observation(observation);
   };
+  std::vector<std::string> said;
+  hooks.on_decision = [&](const trainer::CodecDecisions& all) {
+    directory.write_json(kDecisionsFile, decisions_json(all));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      said.resize(all.size());
+      if (said[i] == all[i].sentence || all[i].step <= resumed_after) continue;
+      said[i] = all[i].sentence;
+      note(said[i] + "\n");
+      metrics.add_decision(said[i]);
+    }
+  };
+  hooks.replay = flags.replay.empty() ? nullptr : &flags.replay;
   hooks.on_dry_run = [&](const DryRun& run) {
     dry = {
         .tensors = run.tensors(), .rows = run.rows(), .totals = run.totals(), .share = run.share()};

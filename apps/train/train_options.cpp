@@ -30,6 +30,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --codec 3lc:s=1.75 --steps 2000
   tersewire train --codec fp32 --json > fp32.json   the baseline to compare with
   tersewire train --data mnist/ --workers 10 --epochs 5 --model lenet
+  tersewire train --codec auto                      chooses its codec as it goes
   tersewire train --push-codec 3lc:s=1.9 --pull-codec 3lc --backup-workers 1
   tersewire train --codec 3lc:s=1.75 --paper       as 3LC was published
   tersewire train --policy 'kind=bias:fp32; last:fp32; *:3lc:s=1.5'
@@ -159,8 +160,14 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
   command.add_flag("--list-recipes", flags.list_recipes, "Show the recipes, and do nothing else");
   options.codec =
       command
-          .add_option("--codec", flags.codec, "Codec for both directions; see 'tersewire codecs'")
+          .add_option(
+              "--codec", flags.codec,
+              "Codec for both directions (see 'tersewire codecs'), or auto: the job chooses as "
+              "it goes (docs/predict.md)")
           ->capture_default_str();
+  command.add_option("--replay-decisions", flags.replay_decisions,
+                     "With --codec auto: the decisions.json of another run, whose codecs each step "
+                     "takes again");
   command.add_flag("--paper", flags.paper,
                    "Codecs as their papers print them, where ours do better: mode=paper, lead=1");
   trainer::visit_settings(flags.config, SettingOptions(command));
@@ -192,8 +199,9 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
                      "PORT, on this machine alone, or ADDRESS:PORT where Prometheus finds metrics "
                      "while the run lasts; port 0: any that is free");
   command.add_flag("--json", flags.json, "Print the summary alone, as JSON, on stdout");
-  for (const char* not_for_recipes : {"--recipe", "--list-recipes", "--out", "--tensorboard",
-                                      "--metrics", "--json", "--resume", "--resume-or-start"}) {
+  for (const char* not_for_recipes :
+       {"--recipe", "--list-recipes", "--out", "--tensorboard", "--metrics", "--json", "--resume",
+        "--resume-or-start", "--replay-decisions"}) {
     command.get_option(not_for_recipes)->configurable(false);
   }
   return options;
@@ -244,9 +252,15 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
   command->callback([flags, command, options, act] {
     if (flags->list_recipes) return print(recipe_list());
     flags->transport_given = command->get_option("--transport")->count() > 0;
+    const bool link_given = command->get_option("--link")->count() > 0;
     if (options.resume->count() > 0) find_checkpoint(*flags);
     if (flags->resume_or_start && !find_checkpoint_if_any(*flags)) return;
     fill_in(*flags, *command, options);
+    if (link_given && flags->config.dry.empty()) {
+      throw WrongUsage(
+          "--link is what the verdict of --dry is for, and this run has none; give it --dry, or "
+          "model links with --transport in-process:rate=100mbit");
+    }
     choose_codecs(*flags, *command);
     with_recipe_named(flags->recipe, [&] { act(*flags); });
   });

@@ -8,6 +8,7 @@
 
 #include "apps/cli/settings.h"
 #include "apps/run/checkpoint_directory.h"
+#include "trainer/codec_chooser.h"
 #include "trainer/train_config.h"
 
 namespace CLI {
@@ -20,8 +21,10 @@ struct TrainFlags {
   trainer::TrainConfig config;
   std::string recipe;
   bool list_recipes = false;
-  bool transport_given = false;  // on the command line
-  std::string codec = "3lc";     // for both directions
+  bool transport_given = false;    // on the command line
+  std::string codec = "3lc";       // for both directions
+  std::string replay_decisions;    // decisions.json of a run
+  trainer::CodecDecisions replay;  // what it holds
   bool paper = false;
   std::string link = "100mbit";  // that a dry run's verdict is for
   std::optional<double> epochs;  // in place of config.steps

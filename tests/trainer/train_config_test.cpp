@@ -48,7 +48,8 @@ TEST(Settings, HaveKeysOfTheirOwnAndSayWhatTheyAre) {
 TEST(Settings, WhatAResumedRunMayChangeIsWhatItsResultDoesNotRestOn) {
   EXPECT_EQ(keys_where([](const Setting& s) { return s.scope != SettingScope::kRun; }),
             (Keys{"workers", "servers", "transport", "deadline", "progress-limit", "data",
-                  "checkpoint-steps", "observe-steps", "keep-going", "threads", "dry", "elastic"}));
+                  "checkpoint-steps", "observe-steps", "keep-going", "threads", "dry", "elastic",
+                  "budget"}));
   // Nodes may differ in these alone.
   EXPECT_EQ(
       keys_where([](const Setting& s) { return s.scope == SettingScope::kNode; }),

@@ -1,0 +1,152 @@
+#!/usr/bin/python3
+"""Tests of `tersewire train --codec auto` and `predict --from` from outside.
+
+    auto_command_test.py PATH_TO_TERSEWIRE
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = None
+ENVIRONMENT = {name: value for name, value in os.environ.items()
+               if not name.startswith("TERSEWIRE_")} | {"TERSEWIRE_CONFIG": ""}  # fmt: skip
+JOB = ["--model", "mlp", "--workers", "2", "--batch", "8", "--steps", "12", "--codec", "auto",
+       "--json"]  # fmt: skip
+
+
+def run(*arguments):
+    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=300, env=ENVIRONMENT, check=False)  # fmt: skip
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+
+    def done(self, *arguments):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def refused(self, code, *arguments):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, code, done)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        return done.stderr
+
+    def write(self, name, content):
+        path = self.directory / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+
+class AutoTest(Case):
+    def test_a_run_says_what_it_decided_and_repeats_from_that(self):
+        out = self.directory / "run"
+        done = self.done("train", *JOB, "--out", out)
+        decisions = json.loads((out / "decisions.json").read_text())
+        self.assertEqual((decisions[0]["step"], decisions[0]["codec"]), (1, "fp32"))
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        said = [sentence for line in lines for sentence in line.get("decisions", [])]
+        for decision in decisions:
+            self.assertIn(decision["sentence"], done.stderr)
+            self.assertIn(decision["sentence"], said)
+        taken = {decision["step"]: decision["codec"] for decision in decisions}
+        codec = None
+        for line in lines:
+            codec = taken.get(line["step"], codec)
+            self.assertEqual(line["codec"], codec)
+        again = self.done("train", *JOB, "--out", self.directory / "again", "--replay-decisions",
+                          out / "decisions.json")  # fmt: skip
+        checksums = {json.loads(each.stdout)["parameters_checksum"] for each in (done, again)}
+        self.assertEqual(len(checksums), 1)
+        self.assertEqual(json.loads((self.directory / "again/decisions.json").read_text()),
+                         decisions)  # fmt: skip
+
+    def test_a_resumed_run_ends_as_one_that_was_not_interrupted(self):
+        replay = self.write("replay.json", [{"step": 1, "codec": "3lc"}, {"step": 4, "codec": "fp32"},
+                                            {"step": 8, "codec": "int8:ef=on"}])  # fmt: skip
+        job = [*JOB, "--checkpoint-steps", "6"]
+        whole = self.done("train", *job, "--out", self.directory / "whole", "--replay-decisions",
+                          replay)  # fmt: skip
+        cut = self.directory / "cut"
+        self.done("train", *job, "--out", cut, "--replay-decisions", replay)
+        for name in ("summary.json", "model.safetensors"):
+            (cut / name).unlink()
+        resumed = self.done("train", "--resume", cut, "--replay-decisions", replay, "--json")
+        self.assertEqual(json.loads(resumed.stdout)["parameters_checksum"],
+                         json.loads(whole.stdout)["parameters_checksum"])  # fmt: skip
+
+    def test_what_makes_no_sense(self):
+        out = ["--out", self.directory / "none"]
+        bad = self.write("bad.json", [{"step": 1}])
+        falls = self.write("falls.json", [{"step": 1, "codec": "fp32"}] * 2)
+        for code, arguments, part in (
+            (2, ["--exchange", "weight-average"], "use another exchange than weight-average"),
+            (2, ["--local-updates", "4"], "codecs take turns"),
+            (2, ["--pull-codec", "fp32"], "chooses for both directions"),
+            (2, ["--budget", "much"], "is not a budget; write 2GB/day"),
+            (1, ["--replay-decisions", bad], "an entry has no step, or no codec"),
+            (1, ["--replay-decisions", falls], "its steps do not rise"),
+            (2, ["--link", "10mbit"], "--link is what the verdict of --dry is for"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.assertIn(part, self.refused(code, "train", *JOB, *arguments, *out))
+        for arguments in (["--budget", "2GB/day"], ["--replay-decisions", bad]):
+            self.assertIn("--codec auto", self.refused(2, "train", *arguments, *out))
+        self.assertFalse((self.directory / "none").exists())
+
+
+class PolicyTest(Case):
+    def row(self, tensor, values, codec, bits, residual, looks=3):
+        return {"tensor": tensor, "values": values, "codec": codec, "bits_per_value": bits,
+                "residual": residual, "looks": looks}  # fmt: skip
+
+    def dry(self):
+        return {"tensors": [self.row("a.weight", 100, "3lc", 1.5, 1),
+                            self.row("a.weight", 100, "adacomp:bin=500", 0.1, 40),
+                            self.row("b.weight", 900, "3lc", 1, 1),
+                            self.row("b.weight", 900, "adacomp:bin=500", 0.1, 9)]}  # fmt: skip
+
+    def test_each_tensor_gets_what_sends_least_and_keeps_little_back(self):
+        dry = self.write("dry.json", self.dry())
+        policy = self.done("predict", "--from", dry).stdout.strip()
+        self.assertEqual(policy, "name=a.weight:3lc; *:adacomp:bin=500")
+        self.assertEqual(self.done("predict", "--from", dry, "--most-residual", 50).stdout.strip(),
+                         "*:adacomp:bin=500")  # fmt: skip
+        # Where none will do, what keeps least.
+        self.assertEqual(self.done("predict", "--from", dry, "--most-residual", 0.5).stdout.strip(),
+                         "*:3lc")  # fmt: skip
+
+    def test_a_dry_runs_findings_make_a_policy_that_a_job_takes(self):
+        out = self.directory / "dry"
+        job = ["train", "--model", "mlp", "--workers", "2", "--batch", "8", "--steps", "8"]
+        self.done(*job, "--dry", "3lc,adacomp:bin=500,int8", "--out", out)
+        policy = self.done("predict", "--from", out / "dry.json").stdout.strip()
+        self.done(*job, "--codec", "3lc", "--policy", policy, "--out", self.directory / "with")
+
+    def test_what_is_no_dry_run(self):
+        dry = self.dry()
+        for change, part in ((lambda json: json.pop("tensors"), "it has no tensors"),
+                             (lambda json: json["tensors"][0].pop("residual"), "no 'residual'"),
+                             (lambda json: json["tensors"][0].update(looks=0), "not looked at"),
+                             (lambda json: json["tensors"][0].update(codec="4lc"), "unknown codec"),
+                             (lambda json: json["tensors"][0].update(tensor="a:b"),
+                              "no rule of a policy can name")):  # fmt: skip
+            damaged = json.loads(json.dumps(dry))
+            change(damaged)
+            sentence = self.refused(1, "predict", "--from", self.write("dry.json", damaged))
+            self.assertIn(part, sentence)
+        self.assertIn("--model is required", self.refused(2, "predict", "--link", "1gbit"))
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,413 @@
+// A job that chooses its codec: what it decides from measurements, here those of a modelled world,
+// and that its runs repeat from their decisions.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "expect_error.h"
+#include "trainer/codec_pilot.h"
+#include "trainer/data/image_samples.h"
+#include "trainer/data/stroke_digits.h"
+#include "trainer/local_nodes.h"
+#include "trainer/train.h"
+
+namespace tersewire::trainer {
+namespace {
+
+constexpr double kUnlimited = 1e13;
+
+Job lenet(const std::string& exchange = "parameter-server") {
+  Job job;
+  job.tensors = {{"conv1.weight", {20, 1, 5, 5}, TensorKind::kConv},
+                 {"conv2.weight", {50, 20, 5, 5}, TensorKind::kConv},
+                 {"fc1.weight", {500, 800}, TensorKind::kDense},
+                 {"fc2.weight", {10, 500}, TensorKind::kDense}};
+  job.workers = 4;
+  job.exchange = exchange;
+  auto ladder = std::make_shared<CodecLadder>();
+  ladder->codecs = ladder_for(job);
+  job.ladder = ladder;
+  return job;
+}
+
+// What steps take in truth.
+struct World {
+  Job job = lenet();
+  double compute = 0.04;
+  double other = 0;   // waiting for workers that share a processor
+  double slower = 1;  // its codecs but fp32
+
+  [[nodiscard]] double step_seconds(std::size_t rung, double rate) const {
+    Job one = job;
+    one.ladder.reset();
+    one.push_codec = one.pull_codec = job.ladder->codecs[rung];
+    CodecCost cost = measured_codec(one.push_codec).cost;
+    if (rung > 0) cost.encode_seconds *= slower;
+    if (rung > 0) cost.decode_seconds *= slower;
+    return other + predict_step(one, {.link = {.bits_per_second = rate},
+                                      .compute_seconds = compute,
+                                      .push = cost,
+                                      .pull = cost})
+                       .step_seconds;
+  }
+  [[nodiscard]] MeasuredSteps steps(std::size_t rung, double rate) const {
+    double values = 0;
+    for (const TensorInfo& tensor : job.tensors) values += static_cast<double>(tensor.elems());
+    const CodecCost cost = measured_codec(job.ladder->codecs[rung]).cost;
+    const double times = rung > 0 ? slower : 1;
+    MeasuredSteps measured{.seconds = step_seconds(rung, rate),
+                           .encode_seconds = times * cost.encode_seconds * values,
+                           .decode_seconds = times * cost.decode_seconds * values,
+                           .pushed_bytes = values * cost.bits / 8,
+                           .pulled_bytes = values * cost.bits / 8,
+                           .pushed_values = values,
+                           .pulled_values = values};
+    measured.wait_seconds = std::max(
+        measured.seconds - compute - measured.encode_seconds - measured.decode_seconds, 0.0);
+    return measured;
+  }
+  [[nodiscard]] double best(double rate) const {
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t rung = 0; rung < job.ladder->codecs.size(); ++rung) {
+      least = std::min(least, step_seconds(rung, rate));
+    }
+    return least;
+  }
+};
+
+using RateOf = std::function<double(std::uint64_t step)>;
+
+struct Course {
+  std::vector<std::size_t> rungs;  // by step, from 1 on
+  CodecDecisions decisions;
+  double seconds = 0;
+};
+
+// As CodecPilot does.
+Course follow(const World& world, const RateOf& rate, std::uint64_t steps,
+              std::optional<double> budget = {}) {
+  CodecChooser chooser(world.job, budget);
+  Course course;
+  course.rungs = {0};
+  std::uint64_t next_look = 2;
+  for (std::uint64_t step = 1; step <= steps; ++step) {
+    if (step == next_look) {
+      const auto outcome = chooser.look(step, world.steps(chooser.rung(), rate(step - 1)));
+      if (outcome.measured > 0) course.decisions.back().measured = outcome.measured;
+      if (outcome.decision) course.decisions.push_back(*outcome.decision);
+      next_look +=
+          chooser.has_moved() ? CodecChooser::kStepsAfterChange : CodecChooser::kStepsBetween;
+    }
+    course.rungs.push_back(chooser.rung());
+    course.seconds += world.step_seconds(chooser.rung(), rate(step));
+  }
+  return course;
+}
+
+RateOf always(double rate) {
+  return [rate](std::uint64_t) { return rate; };
+}
+
+TEST(CodecChooser, IsNearlyAsFastAsTheBestCodecAtEveryRate) {
+  for (const double other : {0.0, 0.02}) {
+    World world;
+    world.other = other;
+    for (const double rate : {1e6, 1e7, 5e7, 1e8, 3e8, 1e9, kUnlimited}) {
+      const Course course = follow(world, always(rate), 1000);
+      const std::size_t last = course.rungs.back();
+      EXPECT_LE(world.step_seconds(last, rate), 1.06 * world.best(rate)) << rate << " " << other;
+      EXPECT_LE(course.seconds, 1.1 * 1000 * world.best(rate)) << rate << " " << other;
+      EXPECT_LE(course.seconds, 1.03 * 1000 * world.step_seconds(0, rate)) << rate << " " << other;
+    }
+  }
+}
+
+TEST(CodecChooser, CompressesWhereTheLinkIsSlowAndNotWhereItIsFast) {
+  const World world;
+  EXPECT_EQ(follow(world, always(1e6), 100).rungs.back(), world.job.ladder->codecs.size() - 1);
+  EXPECT_EQ(follow(world, always(kUnlimited), 100).rungs.back(), 0U);
+}
+
+TEST(CodecChooser, FollowsALinkWithin50StepsBothWays) {
+  World world;
+  world.compute = 0.4;
+  const auto rate = [](std::uint64_t step) { return step <= 200 || step > 400 ? 1e8 : 5e6; };
+  const Course course = follow(world, rate, 600);
+  for (const std::uint64_t step : {200, 250, 400, 450, 600}) {
+    EXPECT_LE(world.step_seconds(course.rungs[step], rate(step)), 1.06 * world.best(rate(step)))
+        << step;
+  }
+  EXPECT_GT(course.rungs[250], course.rungs[200]);
+  EXPECT_EQ(course.rungs[450], course.rungs[200]);
+  // One rung at a time, but for the first look.
+  for (std::size_t step = 3; step < course.rungs.size(); ++step) {
+    EXPECT_LE(std::max(course.rungs[step], course.rungs[step - 1]) -
+                  std::min(course.rungs[step], course.rungs[step - 1]),
+              1U);
+  }
+}
+
+TEST(CodecChooser, DoesNotTakeWaitingForOtherReasonsForTheLinks) {
+  World world;
+  world.other = 0.04;  // as long as computation
+  const Course course = follow(world, always(kUnlimited), 400);
+  EXPECT_EQ(course.rungs.back(), 0U);
+  EXPECT_LE(std::ranges::count_if(course.rungs, [](std::size_t rung) { return rung > 0; }), 8);
+}
+
+TEST(CodecChooser, SwitchesItselfOffWhereCodecsCostMoreThanTheySave) {
+  World world;
+  world.slower = 40;
+  CodecChooser chooser(world.job, {});
+  chooser.begin(2, true);
+  std::uint64_t step = 1;
+  for (int look = 0; look < 6; ++look) chooser.look(++step, world.steps(chooser.rung(), 1e10));
+  EXPECT_EQ(chooser.rung(), 0U);
+}
+
+TEST(CodecChooser, ComesBackFromACodecThatDidNotPayAndSaysSo) {
+  const World world;
+  CodecChooser chooser(world.job, {});
+  chooser.begin(0, true);
+  MeasuredSteps slow = world.steps(0, 1e8);
+  const auto there = chooser.look(10, slow);
+  ASSERT_TRUE(there.decision);
+  EXPECT_EQ(there.decision->codec, world.job.ladder->codecs[1]);
+  EXPECT_GT(there.decision->expected, 1.05);
+  MeasuredSteps slower = world.steps(1, 1e8);
+  slower.seconds = 1.1 * slow.seconds;  // whatever the reason
+  slower.wait_seconds += slower.seconds - world.steps(1, 1e8).seconds;
+  const auto back = chooser.look(14, slower);
+  EXPECT_NEAR(back.measured, 1 / 1.1, 1e-9);
+  ASSERT_TRUE(back.decision);
+  EXPECT_EQ(back.decision->codec, "fp32");
+  EXPECT_NE(back.decision->sentence.find("step 14: with int8:ef=on a step is 0.91 times as fast in "
+                                         "place of "),
+            std::string::npos)
+      << back.decision->sentence;
+  // Not at once again, though the link seems to take as long as before.
+  EXPECT_FALSE(chooser.look(18, slow).decision);
+  EXPECT_EQ(chooser.rung(), 0U);
+}
+
+TEST(CodecChooser, SaysWhatItExpectsAndWhy) {
+  const Course course = follow(World(), always(1e8), 100);
+  ASSERT_FALSE(course.decisions.empty());
+  const CodecDecision& first = course.decisions.front();
+  EXPECT_EQ(first.step, 2U);
+  EXPECT_TRUE(first.sentence.starts_with("step 2: the link takes 9"));
+  EXPECT_NE(first.sentence.find("of a step; from fp32 to 3lc"), std::string::npos);
+  EXPECT_NEAR(first.expected, first.measured, 0.3 * first.measured);
+}
+
+TEST(CodecChooser, KeepsABudgetByTheLightestCodecThatDoes) {
+  const World world;
+  const auto of_day = [&](std::size_t rung) {
+    const MeasuredSteps steps = world.steps(rung, kUnlimited);
+    return (steps.pushed_bytes + steps.pulled_bytes) / steps.seconds * 86400;
+  };
+  for (std::size_t rung = 1; rung < world.job.ladder->codecs.size(); ++rung) {
+    const Course course = follow(world, always(kUnlimited), 200, 1.05 * of_day(rung));
+    EXPECT_EQ(course.rungs.back(), rung);
+  }
+  const Course course = follow(world, always(kUnlimited), 200, 0.5 * of_day(3));
+  EXPECT_EQ(course.rungs.back(), 3U);
+  EXPECT_NE(course.decisions.back().sentence.find("no codec that auto may choose takes less"),
+            std::string::npos);
+  EXPECT_EQ(std::ranges::count_if(course.decisions,
+                                  [](const CodecDecision& each) {
+                                    return each.sentence.find("no codec that auto") !=
+                                           std::string::npos;
+                                  }),
+            1);
+}
+
+TEST(CodecLadderFor, IsOfCodecsThatFitTheExchange) {
+  EXPECT_EQ(lenet("ring").ladder->codecs, (std::vector<std::string>{"fp32", "int8:ef=on"}));
+  EXPECT_EQ(lenet("all-gather").ladder->codecs,
+            (std::vector<std::string>{"fp32", "int8:ef=on", "3lc", "3lc:s=1.75"}));
+}
+
+TEST(Budget, IsBytesADay) {
+  EXPECT_EQ(budget_bytes_a_day(""), std::nullopt);
+  EXPECT_EQ(budget_bytes_a_day("2GB/day"), 2e9);
+  EXPECT_EQ(budget_bytes_a_day("0.5TB/day"), 5e11);
+  for (const char* bad : {"2GB", "GB/day", "-1GB/day", "0GB/day", "2 GB/day", "nanGB/day"}) {
+    expect_error(ErrorCode::kInvalidArgument, "is not a budget; write 2GB/day",
+                 [&] { budget_bytes_a_day(bad); });
+  }
+}
+
+TEST(CodecDecisions, GoIntoACheckpointAndBack) {
+  const CodecDecisions all{{.step = 1, .codec = "fp32", .sentence = "step 1: begins"},
+                           {.step = 12,
+                            .codec = "3lc:s=1.75",
+                            .expected = 3.1,
+                            .measured = 2.9,
+                            .sentence = "step 12: more"}};
+  const CodecDecisions read = decisions_in(text_of(all));
+  ASSERT_EQ(read.size(), 2U);
+  EXPECT_EQ(text_of(read), text_of(all));
+  EXPECT_EQ(read[1].measured, 2.9);
+  for (const char* bad : {"1", "x\tfp32\t0\t0\tsentence", "1\tfp32\t0\n"}) {
+    expect_error(ErrorCode::kDataLoss, "is damaged", [&] { decisions_in(bad); });
+  }
+}
+
+// Runs.
+constexpr std::uint64_t kSteps = 24;
+constexpr std::uint64_t kBetween = 8;
+
+const DataSplits& small_data() {
+  static const DataSplits data{std::make_shared<ImageSamples>(generate_stroke_digits(1, 0, 600)),
+                               std::make_shared<ImageSamples>(generate_stroke_digits(1, 600, 100)),
+                               "small"};
+  return data;
+}
+
+TrainConfig auto_job(const std::string& exchange = "parameter-server",
+                     std::optional<int> servers = {}) {
+  TrainConfig config;
+  config.model = "mlp";
+  config.job.workers = 3;
+  config.job.servers = servers;
+  config.steps = kSteps;
+  config.batch = 4;
+  config.job.exchange = exchange;
+  config.job.push_codec = config.job.pull_codec = kAutoCodec;
+  return config;
+}
+
+// Over every kind of rung, changing within and at the ends of what is saved.
+CodecDecisions decided(const std::string& exchange) {
+  if (exchange == "ring")
+    return {{.step = 1, .codec = "int8:ef=on"},
+            {.step = 6, .codec = "fp32"},
+            {.step = 9, .codec = "int8:ef=on"},
+            {.step = 17, .codec = "fp32"}};
+  return {{.step = 1, .codec = "3lc"},         {.step = 5, .codec = "int8:ef=on"},
+          {.step = 7, .codec = "fp32"},        {.step = 9, .codec = "3lc"},
+          {.step = 13, .codec = "3lc:s=1.75"}, {.step = 20, .codec = "fp32"}};
+}
+
+TEST(AutoCodec, RepeatsToTheBitFromItsDecisions) {
+  for (const auto& [exchange, servers] :
+       {std::pair<std::string, std::optional<int>>{"parameter-server", 2},
+        {"parameter-server", Job::kColocated},
+        {"aggregator-tree:fan-in=2", {}},
+        {"all-gather", {}},
+        {"ring", {}}}) {
+    SCOPED_TRACE(exchange);
+    const TrainConfig config = auto_job(exchange, servers);
+    const CodecDecisions replay = decided(exchange);
+    TrainHooks hooks;
+    std::vector<std::string> codecs;
+    hooks.replay = &replay;
+    hooks.on_step = [&](const StepReport& report) { codecs.push_back(report.codec); };
+    const TrainResult once = train(config, small_data(), hooks);
+    EXPECT_EQ(train(config, small_data(), hooks).parameters_checksum, once.parameters_checksum);
+    EXPECT_EQ(codecs[4], replay[1].step == 5 ? replay[1].codec : replay[0].codec);
+    EXPECT_EQ(codecs[kSteps - 1], "fp32");
+    // And the decisions are what makes it.
+    CodecDecisions other = replay;
+    other.pop_back();
+    hooks.replay = &other;
+    EXPECT_NE(train(config, small_data(), hooks).parameters_checksum, once.parameters_checksum);
+  }
+}
+
+TEST(AutoCodec, RepeatsItsOwnDecisions) {
+  const TrainConfig config = auto_job();
+  CodecDecisions made;
+  TrainHooks hooks;
+  hooks.on_decision = [&](const CodecDecisions& all) { made = all; };
+  const TrainResult once = train(config, small_data(), hooks);
+  ASSERT_FALSE(made.empty());
+  EXPECT_EQ(made.front().step, 1U);
+  EXPECT_EQ(made.front().codec, "fp32");
+  hooks = {};
+  hooks.replay = &made;
+  EXPECT_EQ(train(config, small_data(), hooks).parameters_checksum, once.parameters_checksum);
+}
+
+TEST(AutoCodec, GoesOnFromACheckpointToTheBit) {
+  for (const std::string exchange : {"parameter-server", "ring"}) {
+    SCOPED_TRACE(exchange);
+    TrainConfig config = auto_job(exchange);
+    config.job.state_steps = kBetween;
+    const CodecDecisions replay = decided(exchange);
+    std::mutex mutex;
+    std::map<std::uint64_t, std::map<int, NodeCheckpoint>> saved;
+    TrainHooks hooks;
+    hooks.replay = &replay;
+    hooks.on_checkpoint = [&](NodeCheckpoint node) {
+      const std::lock_guard lock(mutex);
+      saved[node.step][node.rank] = std::move(node);
+    };
+    const TrainResult whole = train(config, small_data(), hooks);
+    hooks.on_checkpoint = {};
+    for (const std::uint64_t step : {kBetween, 2 * kBetween}) {
+      JobCheckpoint checkpoint{
+          .workers = config.job.workers, .servers = config.job.servers, .nodes = {}};
+      for (auto& [rank, node] : saved.at(step)) {
+        StoredNode stored{.rank = rank, .step = step, .facts = node.facts, .arrays = {}};
+        for (auto& [name, array] : node.arrays) {
+          stored.arrays[name] = {
+              .elems = array.values.size(),
+              .read = [values = array.values](std::size_t first, std::span<float> out) {
+                std::ranges::copy(std::span(values).subspan(first, out.size()), out.begin());
+              }};
+        }
+        checkpoint.nodes.push_back(std::move(stored));
+      }
+      EXPECT_EQ(train(config, small_data(), hooks, &checkpoint).parameters_checksum,
+                whole.parameters_checksum)
+          << step;
+      // Without them it goes on deciding, from the codec that it had.
+      CodecDecisions made;
+      TrainHooks deciding;
+      deciding.on_decision = [&](const CodecDecisions& all) { made = all; };
+      train(config, small_data(), deciding, &checkpoint);
+      ASSERT_GE(made.size(), replay.size());
+      EXPECT_EQ(text_of(CodecDecisions(made.begin(), made.begin() + 2)),
+                text_of(CodecDecisions(replay.begin(), replay.begin() + 2)));
+    }
+  }
+}
+
+TEST(AutoCodec, IsRefusedWhereItMakesNoSense) {
+  const auto refused = [](const std::string& part,
+                          const std::function<void(TrainConfig&)>& change) {
+    TrainConfig config = auto_job();
+    change(config);
+    expect_error(ErrorCode::kInvalidArgument, part, [&] { check(config, small_data()); });
+  };
+  refused("use another exchange than weight-average",
+          [](TrainConfig& config) { config.job.exchange = "weight-average"; });
+  refused("codecs take turns", [](TrainConfig& config) { config.job.local_updates = 5; });
+  refused("codecs take turns", [](TrainConfig& config) { config.job.backup_workers = 1; });
+  refused("codec auto chooses for both directions",
+          [](TrainConfig& config) { config.job.pull_codec = "fp32"; });
+  refused("a budget is kept by choosing codecs", [](TrainConfig& config) {
+    config.budget = "2GB/day";
+    config.job.push_codec = config.job.pull_codec = "3lc";
+  });
+  refused("is not a budget", [](TrainConfig& config) { config.budget = "much"; });
+  const CodecDecisions unknown{{.step = 1, .codec = "topk"}};
+  TrainHooks hooks;
+  hooks.replay = &unknown;
+  expect_error(ErrorCode::kInvalidArgument, "the decisions name codec topk",
+               [&] { train(auto_job(), small_data(), hooks); });
+  const CodecDecisions late{{.step = 2, .codec = "fp32"}};
+  hooks.replay = &late;
+  expect_error(ErrorCode::kInvalidArgument, "do not begin with step 1",
+               [&] { train(auto_job(), small_data(), hooks); });
+}
+
+}  // namespace
+}  // namespace tersewire::trainer

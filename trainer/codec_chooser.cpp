@@ -1,0 +1,301 @@
+#include "trainer/codec_chooser.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "tersewire/error.h"
+
+namespace tersewire::trainer {
+namespace {
+
+// From light to strong. None of them lost more than a tenth of a point in the short trainings of
+// docs/record.md, and what int8 rounds off comes later, so that nothing is lost between them.
+constexpr std::array kLadder{"fp32", "int8:ef=on", "3lc", "3lc:s=1.75"};
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+// Of a link that predict_step() can be told, in place of none.
+constexpr double kLeastRate = 1e4;
+constexpr double kMostRate = 1e13;
+constexpr double kRateStep = 1.05;  // how near to it a rate is found
+// A stronger codec has to gain so much, a lighter one may lose so little.
+constexpr double kWorthIt = 1.05;
+constexpr double kNearlyAsFast = 1.02;
+// The share of a step that is not told from nothing.
+constexpr double kNoise = 0.03;
+// A rate that differs by so much is another.
+constexpr double kOtherLink = 1.5;
+constexpr std::uint64_t kLeastBar = 4;  // looks
+constexpr std::uint64_t kMostBar = 64;
+constexpr double kLeastSlower = 0.2;  // what a clock that is too coarse cannot make less
+constexpr double kSecondsADay = 86400;
+
+double share_of(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+}  // namespace
+
+std::vector<std::string> ladder_for(const Job& job) {
+  std::vector<std::string> codecs;
+  for (const char* codec : kLadder) {
+    Job with = job;
+    with.push_codec = with.pull_codec = codec;
+    with.ladder = std::make_shared<const CodecLadder>(CodecLadder{{codec}, {}});
+    try {
+      static_cast<void>(server_nodes(with));
+      codecs.emplace_back(codec);
+    } catch (const Error& error) {
+      if (codecs.empty() || error.code() != ErrorCode::kInvalidArgument) throw;
+    }
+  }
+  return codecs;
+}
+
+CodecChooser::CodecChooser(const Job& job, std::optional<double> bytes_a_day)
+    : codecs_(job.ladder->codecs),
+      bytes_a_day_(bytes_a_day),
+      rate_(kNoLimit),
+      barred_until_(codecs_.size(), 0),
+      bar_(codecs_.size(), kLeastBar) {
+  for (const std::string& codec : codecs_) {
+    Job& one = jobs_.emplace_back(job);
+    one.ladder.reset();
+    one.push_codec = one.pull_codec = codec;
+    const CodecCost cost = measured_codec(codec).cost;
+    costs_.push_back({.push = cost, .pull = cost});
+  }
+  for (const TensorInfo& tensor : job.tensors) values_ += static_cast<double>(tensor.elems());
+}
+
+void CodecChooser::begin(std::size_t rung, bool chosen) {
+  rung_ = rung;
+  is_first_ = !chosen;
+}
+
+void CodecChooser::learn(const MeasuredSteps& measured) {
+  const double codec_seconds = measured.encode_seconds + measured.decode_seconds;
+  compute_ = std::max(measured.seconds - measured.wait_seconds - codec_seconds, 0.0);
+  if (!(measured.pushed_values > 0 && measured.pulled_values > 0)) return;
+  Cost& cost = costs_[rung_];
+  const CodecCost known = measured_codec(codecs_[rung_]).cost;
+  cost.push = {.bits = 8 * measured.pushed_bytes / measured.pushed_values,
+               .encode_seconds = measured.encode_seconds / measured.pushed_values,
+               .decode_seconds = measured.decode_seconds / measured.pulled_values};
+  cost.pull = cost.push;
+  cost.pull.bits = 8 * measured.pulled_bytes / measured.pulled_values;
+  cost.seen = true;
+  slower_ = std::max((cost.push.encode_seconds + cost.push.decode_seconds) /
+                         (known.encode_seconds + known.decode_seconds),
+                     kLeastSlower);
+  for (std::size_t rung = 0; rung < costs_.size(); ++rung) {
+    if (costs_[rung].seen) continue;
+    CodecCost& push = costs_[rung].push;
+    push = measured_codec(codecs_[rung]).cost;
+    if (rung > 0) {  // fp32 is a copy, whatever codecs take
+      push.encode_seconds *= slower_;
+      push.decode_seconds *= slower_;
+    }
+    costs_[rung].pull = push;
+  }
+}
+
+StepPrediction CodecChooser::predicted(std::size_t rung, double rate) const {
+  return predict_step(jobs_[rung], {.link = {.bits_per_second = std::min(rate, kMostRate)},
+                                    .compute_seconds = compute_,
+                                    .push = costs_[rung].push,
+                                    .pull = costs_[rung].pull});
+}
+
+// What a link of this rate adds to a step.
+double CodecChooser::link_seconds(std::size_t rung, double rate) const {
+  return predicted(rung, rate).step_seconds - predicted(rung, kMostRate).step_seconds;
+}
+
+// The rate at which a link takes so long; `of_rate` falls.
+template <typename Seconds>
+double CodecChooser::rate_for(double seconds, const Seconds& of_rate) const {
+  double low = kLeastRate;
+  double high = kMostRate;
+  while (high > kRateStep * low) {
+    const double middle = std::sqrt(low * high);
+    (of_rate(middle) > seconds ? low : high) = middle;
+  }
+  return std::sqrt(low * high);
+}
+
+// What is not computation, nor codecs, the servers' too.
+double CodecChooser::unexplained(const MeasuredSteps& measured, std::size_t rung) const {
+  return std::max(measured.seconds - predicted(rung, kMostRate).step_seconds, 0.0);
+}
+
+// That is the link's or has other reasons, such as workers that share a processor. Where the codec
+// has just changed, what that changed is the link's. Else other reasons are as they were.
+void CodecChooser::find_rate(const MeasuredSteps& measured) {
+  const double waited = unexplained(measured, rung_);
+  const double noise = kNoise * measured.seconds;
+  const double old = rate_;
+  const auto here = [&](double rate) { return link_seconds(rung_, rate); };
+  if (from_) {
+    const std::size_t heavy = std::min(rung_, from_->rung);
+    const std::size_t light = std::max(rung_, from_->rung);
+    const double saved =
+        rung_ > from_->rung ? from_->unexplained - waited : waited - from_->unexplained;
+    if (saved > noise) {
+      rate_ = rate_for(saved, [&](double rate) {
+        return link_seconds(heavy, rate) - link_seconds(light, rate);
+      });
+      other_waits_ = std::max(waited - here(rate_), 0.0);
+    } else {
+      rate_ = kNoLimit;
+      other_waits_ = std::min(from_->unexplained, waited);
+    }
+    return;
+  }
+  other_waits_ = std::min(other_waits_, waited);
+  const double of_link = waited - other_waits_;
+  if (of_link > noise) {
+    rate_ = rate_for(of_link, here);
+  } else if (rate_ != kNoLimit && rate_ * kOtherLink < rate_for(noise, here)) {
+    rate_ = kNoLimit;  // it was slower, and would be seen
+  }
+  const bool is_other = old != rate_ && !(rate_ < old * kOtherLink && old < rate_ * kOtherLink);
+  if (!is_other) return;
+  std::ranges::fill(barred_until_, 0);
+  std::ranges::fill(bar_, kLeastBar);
+}
+
+double CodecChooser::expected_seconds(std::size_t rung) const {
+  return predicted(rung, rate_).step_seconds + other_waits_;
+}
+
+double CodecChooser::bytes_a_step(std::size_t rung) const {
+  return values_ * (costs_[rung].push.bits + costs_[rung].pull.bits) / 8;
+}
+
+double CodecChooser::bytes_in_a_day(std::size_t rung) const {
+  return bytes_a_step(rung) / expected_seconds(rung) * kSecondsADay;
+}
+
+// The strongest where none is.
+std::size_t CodecChooser::lightest_in_budget() const {
+  if (!bytes_a_day_) return 0;
+  std::size_t rung = 0;
+  while (rung + 1 < codecs_.size() && bytes_in_a_day(rung) > *bytes_a_day_) ++rung;
+  return rung;
+}
+
+std::size_t CodecChooser::fastest(std::size_t least) const {
+  std::size_t best = std::max(least, rung_);
+  for (std::size_t rung = least; rung < codecs_.size(); ++rung) {
+    if (may_take(rung) && expected_seconds(rung) < expected_seconds(best)) best = rung;
+  }
+  return best;
+}
+
+// Of those that are about as fast as the fastest, the lightest; one rung towards it, unless nothing
+// has been chosen yet.
+std::size_t CodecChooser::next_rung(std::size_t least) const {
+  const std::size_t best = fastest(least);
+  const double best_seconds = expected_seconds(best);
+  if (is_first_) {
+    for (std::size_t rung = least; rung < best; ++rung) {
+      if (expected_seconds(rung) <= kWorthIt * best_seconds) return rung;
+    }
+    return best;
+  }
+  if (rung_ < least) return rung_ + 1;
+  const double here = expected_seconds(rung_);
+  if (here > kWorthIt * best_seconds) {
+    const std::size_t next = best > rung_ ? rung_ + 1 : rung_ - 1;
+    return may_take(next) && expected_seconds(next) < here ? next : rung_;
+  }
+  if (rung_ > least && may_take(rung_ - 1)) {
+    const double lighter = expected_seconds(rung_ - 1);
+    if (lighter <= kNearlyAsFast * std::min(best_seconds, here)) return rung_ - 1;
+  }
+  return rung_;
+}
+
+CodecDecision CodecChooser::move(std::uint64_t step, std::size_t to, const MeasuredSteps& measured,
+                                 const std::string& why, bool forced) {
+  const double expected = expected_seconds(rung_) / expected_seconds(to);
+  CodecDecision decision{
+      .step = step,
+      .codec = codecs_[to],
+      .expected = expected,
+      .measured = 0,
+      .sentence = fmt::format("step {}: {}; from {} to {}, expected {:.2f} times as fast", step,
+                              why, codecs_[rung_], codecs_[to], expected)};
+  from_ = Before{.rung = rung_,
+                 .seconds = measured.seconds,
+                 .unexplained = unexplained(measured, rung_),
+                 .expected = expected,
+                 .was_forced = forced};
+  rung_ = to;
+  return decision;
+}
+
+// From a change that made steps slower, or not faster.
+std::optional<CodecDecision> CodecChooser::come_back(std::uint64_t step,
+                                                     const MeasuredSteps& measured) {
+  if (!from_ || from_->was_forced) return std::nullopt;
+  const double gained = share_of(from_->seconds, measured.seconds);
+  const bool was_stronger = rung_ > from_->rung;
+  if (gained >= (was_stronger ? 1.0 : 1 / kWorthIt)) return std::nullopt;
+  barred_until_[rung_] = looks_ + bar_[rung_];
+  bar_[rung_] = std::min(2 * bar_[rung_], kMostBar);
+  const std::string why =
+      was_stronger
+          ? fmt::format("with {} a step is {:.2f} times as fast in place of {:.2f}", codecs_[rung_],
+                        gained, from_->expected)
+          : fmt::format("with {} a step is only {:.2f} times as fast", codecs_[rung_], gained);
+  return move(step, from_->rung, measured, why, true);
+}
+
+CodecChooser::Outcome CodecChooser::look(std::uint64_t step, const MeasuredSteps& measured) {
+  ++looks_;
+  learn(measured);
+  find_rate(measured);
+  Outcome outcome;
+  if (from_) outcome.measured = share_of(from_->seconds, measured.seconds);
+  outcome.decision = come_back(step, measured);
+  if (outcome.decision) return outcome;
+  from_.reset();
+  const std::size_t least = lightest_in_budget();
+  const std::size_t to = next_rung(least);
+  const double link_share =
+      100 * std::clamp(share_of(measured.wait_seconds, measured.seconds), 0.0, 1.0);
+  is_first_ = false;
+  if (to != rung_) {
+    const bool for_budget = rung_ < least;
+    const std::string why =
+        for_budget   ? fmt::format("{} would take {:.3g} GB a day of the {:.3g} there are",
+                                   codecs_[rung_], 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_)
+        : to > rung_ ? fmt::format("the link takes {:.0f} % of a step", link_share)
+                     : fmt::format(
+                           "the link takes {:.0f} % of a step, and less compression costs "
+                           "no more",
+                           link_share);
+    outcome.decision = move(step, to, measured, why, for_budget);
+    return outcome;
+  }
+  const bool is_over = bytes_a_day_ && bytes_in_a_day(rung_) > *bytes_a_day_;
+  if (is_over && !said_over_budget_) {
+    outcome.decision = CodecDecision{
+        .step = step,
+        .codec = codecs_[rung_],
+        .expected = 0,
+        .measured = 0,
+        .sentence = fmt::format(
+            "step {}: {} takes {:.3g} GB a day, and no codec that auto may choose takes less than "
+            "the {:.3g} there are; use --local-updates, or longer steps",
+            step, codecs_[rung_], 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_)};
+  }
+  said_over_budget_ = is_over;
+  return outcome;
+}
+
+}  // namespace tersewire::trainer

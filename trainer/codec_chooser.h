@@ -1,0 +1,128 @@
+// Which of a job's codecs is worth its time: decided from what steps took, and from what
+// predict_step() says that they would take with another. It reads no clock and draws no numbers:
+// the same measurements give the same decisions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tersewire/communicator.h"
+#include "tersewire/predict.h"
+
+namespace tersewire::trainer {
+
+// In the place of a codec: a ladder of them, among which the job chooses.
+inline constexpr const char* kAutoCodec = "auto";
+
+// The codecs that `auto` chooses among, from the lightest to the strongest: those that fit what the
+// job's exchange carries. Throws kInvalidArgument for a job in which codecs cannot take turns.
+std::vector<std::string> ladder_for(const Job& job);
+
+// What a step of some took at worker 0.
+struct MeasuredSteps {
+  double seconds = 0;
+  double wait_seconds = 0;    // for what had not arrived
+  double encode_seconds = 0;  // of a processor
+  double decode_seconds = 0;
+  double pushed_bytes = 0;
+  double pulled_bytes = 0;
+  double pushed_values = 0;
+  double pulled_values = 0;
+};
+
+struct CodecDecision {
+  std::uint64_t step = 0;  // the first that it is for
+  std::string codec = {};
+  double expected = 0;  // times as fast as before; 0 where nothing was predicted
+  double measured = 0;  // the same, once it was seen; 0 before
+  std::string sentence = {};
+};
+
+using CodecDecisions = std::vector<CodecDecision>;
+
+class CodecChooser {
+ public:
+  // How many steps are between two looks, and how many after a change, of which the first is still
+  // the other codec's.
+  static constexpr std::uint64_t kStepsBetween = 10;
+  static constexpr std::uint64_t kStepsAfterChange = 4;
+
+  // `job` has the ladder. `bytes_a_day`, where there are some, is the most that a worker may send
+  // and receive. It begins at the lightest codec, and its first look may choose any; later ones the
+  // next on the ladder.
+  CodecChooser(const Job& job, std::optional<double> bytes_a_day);
+
+  // Begins, or goes on, at this rung; the next look is no first one where `chosen`.
+  void begin(std::size_t rung, bool chosen);
+
+  struct Outcome {
+    std::optional<CodecDecision> decision;  // where there is something to say
+    // What came of the decision before, times as fast; 0 where that is known already.
+    double measured = 0;
+  };
+  // Decides what the steps from `step` on are encoded with.
+  Outcome look(std::uint64_t step, const MeasuredSteps& measured);
+
+  [[nodiscard]] std::size_t rung() const { return rung_; }
+  [[nodiscard]] const std::vector<std::string>& codecs() const { return codecs_; }
+  // Whether the last look changed the codec.
+  [[nodiscard]] bool has_moved() const { return from_.has_value(); }
+  // Of the link, as far as it could be told: infinity where it took no time.
+  [[nodiscard]] double bits_per_second() const { return rate_; }
+
+ private:
+  // Of a rung: what encoding and decoding a value were seen to take, or what is known of others.
+  struct Cost {
+    CodecCost push;
+    CodecCost pull;
+    bool seen = false;
+  };
+  // The window before a change.
+  struct Before {
+    std::size_t rung;
+    double seconds;
+    double unexplained;
+    double expected;
+    bool was_forced;  // by the budget, or by what the change before had not brought
+  };
+
+  void learn(const MeasuredSteps& measured);
+  [[nodiscard]] StepPrediction predicted(std::size_t rung, double rate) const;
+  [[nodiscard]] double link_seconds(std::size_t rung, double rate) const;
+  [[nodiscard]] double unexplained(const MeasuredSteps& measured, std::size_t rung) const;
+  template <typename Seconds>
+  [[nodiscard]] double rate_for(double seconds, const Seconds& of_rate) const;
+  void find_rate(const MeasuredSteps& measured);
+  [[nodiscard]] double expected_seconds(std::size_t rung) const;
+  [[nodiscard]] double bytes_a_step(std::size_t rung) const;
+  [[nodiscard]] double bytes_in_a_day(std::size_t rung) const;
+  [[nodiscard]] std::size_t lightest_in_budget() const;
+  [[nodiscard]] bool may_take(std::size_t rung) const { return looks_ >= barred_until_[rung]; }
+  [[nodiscard]] std::size_t fastest(std::size_t least) const;
+  [[nodiscard]] std::size_t next_rung(std::size_t least) const;
+  std::optional<CodecDecision> come_back(std::uint64_t step, const MeasuredSteps& measured);
+  CodecDecision move(std::uint64_t step, std::size_t to, const MeasuredSteps& measured,
+                     const std::string& why, bool forced);
+
+  std::vector<std::string> codecs_;
+  std::vector<Job> jobs_;  // by rung, with that codec alone
+  std::optional<double> bytes_a_day_;
+  std::vector<Cost> costs_;
+  double values_ = 0;       // of the model
+  double slower_ = 1;       // than the machine of measured_codecs(), codecs here
+  double compute_ = 0;      // a step's
+  double rate_;             // of the link
+  double other_waits_ = 0;  // a step's, that no link and no codec is to blame for
+  std::size_t rung_ = 0;
+  bool is_first_ = true;
+  bool said_over_budget_ = false;
+  std::optional<Before> from_;
+  std::uint64_t looks_ = 0;
+  std::vector<std::uint64_t> barred_until_;  // by rung, looks
+  std::vector<std::uint64_t> bar_;           // how long next time
+};
+
+}  // namespace tersewire::trainer

@@ -1,0 +1,73 @@
+// Rank 0's, where the job chooses its codec: measures steps, has them judged (CodecChooser), tells
+// all nodes what was decided, and remembers it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/codec_chooser.h"
+#include "trainer/decided_rungs.h"
+
+namespace tersewire::trainer {
+
+// Of TrainConfig::budget: "2GB/day", in kB, MB, GB or TB; none where it is empty. Throws
+// kInvalidArgument.
+std::optional<double> budget_bytes_a_day(const std::string& budget);
+
+// As a fact of a checkpoint, and back. Throws kDataLoss for another text.
+std::string text_of(const CodecDecisions& decisions);
+CodecDecisions decisions_in(const std::string& text);
+
+class CodecPilot {
+ public:
+  using OnDecision = std::function<void(const CodecDecisions& all)>;
+
+  // `before` are the decisions of a run that goes on. With `replay` those steps have the codecs
+  // that it says, and nothing is measured. What is given must outlive it. Throws kInvalidArgument
+  // where the decisions are of other codecs than the job's.
+  CodecPilot(const Job& job, std::optional<double> bytes_a_day, Transport& end, DecidedRungs& rungs,
+             OnDecision on_decision, CodecDecisions before, const CodecDecisions* replay);
+
+  // At the beginning of each step that is taken, from `first` on. `seconds` and `counters` count
+  // from anywhere.
+  void begin_step(std::uint64_t step, double seconds, const Counters& counters);
+  // Whether all that the step before brings is to have arrived when it is told of this one.
+  [[nodiscard]] bool measures_arrivals(std::uint64_t step) const {
+    return !replay_ && step == first_ + 1 && step == next_look_;
+  }
+
+  [[nodiscard]] const CodecDecisions& decisions() const { return decisions_; }
+  // The codec of a step that has begun.
+  [[nodiscard]] const std::string& codec(std::uint64_t step) const {
+    return codecs_[rungs_.rung(step)];
+  }
+
+ private:
+  struct Moment {
+    double seconds = 0;
+    Counters counters;
+  };
+
+  void begin(std::uint64_t step);
+  void replay(std::uint64_t step);
+  void look(std::uint64_t step);
+  [[nodiscard]] MeasuredSteps measured() const;
+  [[nodiscard]] std::size_t rung_named(const std::string& codec) const;
+
+  std::vector<std::string> codecs_;
+  Transport& end_;
+  DecidedRungs& rungs_;
+  OnDecision on_decision_;
+  CodecDecisions decisions_;
+  const CodecDecisions* replay_;
+  CodecChooser chooser_;
+  std::uint64_t first_ = 0;  // 0: none has begun
+  std::uint64_t next_look_ = 0;
+  std::uint64_t counts_from_ = 0;  // the first step that the next look goes by
+  std::vector<Moment> moments_;    // when that and the following began
+};
+
+}  // namespace tersewire::trainer
