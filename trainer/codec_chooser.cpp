@@ -25,6 +25,7 @@ constexpr double kRateStep = 1.05;  // how near to it a rate is found
 // A stronger codec has to gain so much, a lighter one may lose so little.
 constexpr double kWorthIt = 1.05;
 constexpr double kNearlyAsFast = 1.02;
+constexpr double kClearlyWorthIt = 2;  // what a single step can tell
 // The share of a step that is not told from nothing.
 constexpr double kNoise = 0.03;
 // A rate that differs by so much is another.
@@ -265,10 +266,14 @@ CodecChooser::Outcome CodecChooser::look(std::uint64_t step, const MeasuredSteps
   if (outcome.decision) return outcome;
   from_.reset();
   const std::size_t least = lightest_in_budget();
-  const std::size_t to = next_rung(least);
+  // A first step takes longer than others for reasons of its own.
+  const bool is_too_soon =
+      is_first_ && looks_ == 1 && least == 0 &&
+      expected_seconds(rung_) < kClearlyWorthIt * expected_seconds(fastest(least));
+  const std::size_t to = is_too_soon ? rung_ : next_rung(least);
   const double link_share =
       100 * std::clamp(share_of(measured.wait_seconds, measured.seconds), 0.0, 1.0);
-  is_first_ = false;
+  is_first_ = is_too_soon;
   if (to != rung_) {
     const bool for_budget = rung_ < least;
     const std::string why =

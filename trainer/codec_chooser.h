@@ -51,8 +51,8 @@ class CodecChooser {
   static constexpr std::uint64_t kStepsAfterChange = 4;
 
   // `job` has the ladder. `bytes_a_day`, where there are some, is the most that a worker may send
-  // and receive. It begins at the lightest codec, and its first look may choose any; later ones the
-  // next on the ladder.
+  // and receive. It begins at the lightest codec, and its first look may choose any, or wait for
+  // the second where that would gain less than 2 times; later ones the next on the ladder.
   CodecChooser(const Job& job, std::optional<double> bytes_a_day);
 
   // Begins, or goes on, at this rung; the next look is no first one where `chosen`.

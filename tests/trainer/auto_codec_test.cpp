@@ -131,6 +131,13 @@ TEST(CodecChooser, CompressesWhereTheLinkIsSlowAndNotWhereItIsFast) {
   const World world;
   EXPECT_EQ(follow(world, always(1e6), 100).rungs.back(), world.job.ladder->codecs.size() - 1);
   EXPECT_EQ(follow(world, always(kUnlimited), 100).rungs.back(), 0U);
+  // What is not clear from one step is decided after some more.
+  EXPECT_EQ(follow(world, always(1e6), 100).rungs[2], world.job.ladder->codecs.size() - 1);
+  const Course at_once = follow(world, always(3e9), 100);
+  EXPECT_LT(world.step_seconds(0, 3e9), 2 * world.best(3e9));
+  EXPECT_GT(world.step_seconds(0, 3e9), 1.1 * world.best(3e9));
+  EXPECT_EQ(at_once.rungs[11], 0U);
+  EXPECT_GT(at_once.rungs[12], 0U);
 }
 
 TEST(CodecChooser, FollowsALinkWithin50StepsBothWays) {
@@ -144,8 +151,8 @@ TEST(CodecChooser, FollowsALinkWithin50StepsBothWays) {
   }
   EXPECT_GT(course.rungs[250], course.rungs[200]);
   EXPECT_EQ(course.rungs[450], course.rungs[200]);
-  // One rung at a time, but for the first look.
-  for (std::size_t step = 3; step < course.rungs.size(); ++step) {
+  // One rung at a time, but for the first looks.
+  for (std::size_t step = 13; step < course.rungs.size(); ++step) {
     EXPECT_LE(std::max(course.rungs[step], course.rungs[step - 1]) -
                   std::min(course.rungs[step], course.rungs[step - 1]),
               1U);
