@@ -51,6 +51,10 @@ class DryRun {
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
 
+  // Whether look() would look at this tensor in this step: for who has to copy its gradient first.
+  // False for a number that is no tensor's.
+  [[nodiscard]] bool is_due(std::size_t tensor, std::uint64_t step) const;
+
   // For every tensor's gradient in every step, from 1: looks at it where its turn has come. One
   // that is not finite is not counted. Throws kInvalidArgument for another number of values. Cost:
   // none, or an encode and a decode with every codec.

@@ -161,6 +161,10 @@ DryRun::DryRun(std::vector<TensorInfo> tensors, std::vector<std::string> codecs,
 
 DryRun::~DryRun() = default;
 
+bool DryRun::is_due(std::size_t tensor, std::uint64_t step) const {
+  return state_->is_due(tensor, step);
+}
+
 void DryRun::look(std::size_t tensor, std::uint64_t step, std::span<const float> gradient) {
   State& state = *state_;
   if (tensor >= state.tensors.size() || gradient.size() != state.tensors[tensor].elems()) {

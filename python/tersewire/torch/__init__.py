@@ -11,10 +11,15 @@ For ranks that train by themselves and meet once in a hundred steps:
 
     local = tersewire.torch.LocalUpdates(model, optimizer, every=100)
 
+To know what codecs would do, without changing the training:
+
+    found = tersewire.torch.dry_run(model, ["3lc", "int8"])
+
 docs/python.md has more.
 """
 
 from ._averager import Counters, GradientAverager, summary
+from ._dry_run import DryRun, dry_run
 from ._hook import Hook, HookState, hook, register
 from ._local_updates import LocalUpdates
 from ._optimizer import DistributedOptimizer, broadcast_optimizer_state, broadcast_parameters
@@ -22,12 +27,14 @@ from ._optimizer import DistributedOptimizer, broadcast_optimizer_state, broadca
 __all__ = [
     "Counters",
     "DistributedOptimizer",
+    "DryRun",
     "GradientAverager",
     "Hook",
     "HookState",
     "LocalUpdates",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "dry_run",
     "hook",
     "register",
     "summary",

@@ -1,0 +1,124 @@
+"""What codecs would make of a training's gradients, found out beside a training that uses none."""
+
+import functools
+import json
+import os
+import pathlib
+from typing import Any, Dict, List, Sequence, Set, Union
+
+import torch
+
+from tersewire import _core
+
+from ._tensors import elems_of, refuse, tensor_infos
+
+
+class DryRun:
+    """What dry_run() returns: it looks at gradients until close()."""
+
+    def __init__(self, model: torch.nn.Module, codecs: Sequence[str], policy: str,
+                 seed: int) -> None:
+        if isinstance(codecs, str) or not all(isinstance(codec, str) for codec in codecs):
+            refuse(f"codecs={codecs!r} cannot be; pass a list of codecs' texts")
+        self._infos = tensor_infos(model)
+        self._run = _core._DryRun(self._infos, list(codecs), policy, seed)
+        self._step = 1
+        self._seen: Set[int] = set()  # in this step
+        trained = [value for value in model.parameters() if value.requires_grad]
+        self._handles = [parameter.register_hook(functools.partial(self._look, number))
+                         for number, parameter in enumerate(trained)]
+
+    def _look(self, number: int, gradient: torch.Tensor) -> None:
+        if number in self._seen:
+            self._end_step()
+        self._seen.add(number)
+        if self._run.is_due(number, self._step):
+            dense = gradient.detach().to("cpu", torch.float32)
+            self._run.look(number, self._step, dense.flatten())
+
+    def _end_step(self) -> None:
+        """A parameter that the step did not use had zeros; others would wait for its turn."""
+        for number, info in enumerate(self._infos):
+            if number not in self._seen and self._run.is_due(number, self._step):
+                self._run.look(number, self._step, torch.zeros(elems_of(info)))
+        self._step += 1
+        self._seen.clear()
+
+    @property
+    def share(self) -> float:
+        """Of the time since it began, what it took: 0 to 1."""
+        return self._run.share
+
+    def codecs(self) -> List[Dict[str, Any]]:
+        """Of each codec, over all parameters: bits a value, error, residual, seconds a value."""
+        return [{name: value for name, value in row.items() if name != "tensor"}
+                for row in self._run.totals()]
+
+    def parameters(self) -> List[Dict[str, Any]]:
+        """The same of each parameter with each codec."""
+        return [{**row, "tensor": self._infos[row["tensor"]].name,
+                 "values": elems_of(self._infos[row["tensor"]])} for row in self._run.rows()]
+
+    def table(self) -> str:
+        """Both as text: of each codec, then of each parameter bits a value and what was lost."""
+        totals, rows = self._run.totals(), self._run.rows()
+        width = max([len("codec"), *(len(row["codec"]) for row in totals)])
+        lines = [f"Dry run, {100 * self.share:.1f} % of the time:",
+                 f"{'codec':{width}} {'bits':>7} {'smaller':>9} {'lost':>8} {'residual':>9} "
+                 f"{'encode, ns':>11} {'decode, ns':>11}"]
+        for row in totals:
+            bits = row["bits_per_value"]
+            lines.append(
+                f"{row['codec']:{width}} {bits:>7.3g} {32 / bits if bits else 0:>8.3g}x "
+                f"{100 * row['error']:>6.3g} % {row['residual']:>9.3g} "
+                f"{1e9 * row['encode_seconds_per_value']:>11.3g} "
+                f"{1e9 * row['decode_seconds_per_value']:>11.3g}")
+        width = max([len("parameter"), *(len(info.name) for info in self._infos)])
+        lines.append(f"\n{'parameter':{width}} {'values':>10} {'looks':>5}"
+                     + "".join(f"  {row['codec']:>15}" for row in totals))
+        for begin in range(0, len(rows), len(totals)):
+            info = self._infos[rows[begin]["tensor"]]
+            lines.append(f"{info.name:{width}} {elems_of(info):>10} {rows[begin]['looks']:>5}"
+                         + "".join(f"  {row['bits_per_value']:>7.3g}, {100 * row['error']:>4.3g} %"
+                                   for row in rows[begin:begin + len(totals)]))
+        return "\n".join(lines)
+
+    def save(self, folder: "Union[str, os.PathLike[str]]", rate_bits_per_second: float = 1e8,
+             latency_seconds: float = 0.0) -> None:
+        """Writes dry.json and model.json, for `tersewire predict` to say what pays on which link."""
+        path = pathlib.Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        found = {"rate_bits_per_second": rate_bits_per_second, "latency_seconds": latency_seconds,
+                 "share_of_time": self.share, "codecs": self.codecs(),
+                 "tensors": self.parameters()}
+        (path / "dry.json").write_text(json.dumps(found, indent=1) + "\n")
+        shapes = [{"name": info.name, "shape": list(info.shape), "kind": info.kind}
+                  for info in self._infos]
+        (path / "model.json").write_text(json.dumps(shapes, indent=1) + "\n")
+
+    def close(self) -> None:
+        """Looks at no more gradients; what was found stays."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+def dry_run(model: torch.nn.Module, codecs: Sequence[str], *, policy: str = "auto",
+            seed: int = 0) -> DryRun:
+    """Tries codecs on a training's gradients without changing it.
+
+        found = tersewire.torch.dry_run(model, ["3lc", "adacomp:bin=500"])
+        ...                                                # the training, as it is
+        print(found.table())
+        found.save("dry")      # tersewire predict --model dry/model.json --probe dry/dry.json ...
+
+    model   on the CPU or a GPU, wrapped or not; gradients are this rank's own, before they are
+            averaged
+    codecs  by their texts; policy and seed as for register()
+
+    In each backward pass it looks at one parameter's gradient at most, until all have had their
+    turn, and then as often as 3 % of the time allow: each codec encodes it, with a residual of its
+    own. Parameters and gradients stay what they are, to the bit. Memory: for each codec with a
+    residual as much as the model. Raises Error (kInvalidArgument) for codecs that there are not.
+    """
+    return DryRun(model, codecs, policy, seed)
