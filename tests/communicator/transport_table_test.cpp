@@ -31,6 +31,7 @@ TEST(Transports, GrpcIsThreadsOrOneNodeOfAHubsJob) {
   EXPECT_EQ(node.grpc->hub, "[::1]:7100");
   EXPECT_EQ(node.grpc->rank, 3);
   EXPECT_FALSE(choose_transport("grpc:hub=h:1,certs=here").grpc->rank);
+  EXPECT_EQ(choose_transport("grpc:hub=h:1,name=node3").grpc->name, "node3");
   EXPECT_EQ(node.grpc->security.certificates, "/etc/node");
   EXPECT_FALSE(node.grpc->security.insecure);
   EXPECT_TRUE(choose_transport("grpc:hub=h:1,rank=0,insecure=on").grpc->security.insecure);
@@ -50,7 +51,8 @@ TEST(Transports, WhatThereIsNotIsRefused) {
   refused("grpc:insecure=on", "say which hub");
   refused("grpc:hub=h:1", "rank must be this node's number, from 0 on, not ''");
   refused("grpc:hub=h:1,rank=-1", "rank must be this node's number, from 0 on, not '-1'");
-  refused("grpc:hub=h:1,rank=0,token=x", "grpc has hub, rank, certs and insecure");
+  refused("grpc:hub=h:1,rank=0,token=x", "grpc has hub, rank, name, certs and insecure");
+  refused("grpc:hub=h:1,rank=0,name=a", "a node has a rank or a name, not both");
   refused("mpi:ranks=2", "mpi has no parameters");
   expect_error(ErrorCode::kInvalidArgument, "cannot be modelled",
                [] { join_network("in-process:rate=1bit", 2); });
