@@ -205,10 +205,11 @@ void ElasticRun::train(const TrainFlags& flags, const MemberList& list, Network&
     keep(generation, std::move(checkpoint));
   };
   if (tells) {
+    Listeners listeners = listeners_of(flags);
     RunDirectory directory = list.generation == 1
                                  ? directory_of(flags)
                                  : RunDirectory::taken_over(flags.out, list.base.step);
-    return train_and_tell(flags, data_, network, directory, std::move(hooks));
+    return train_and_tell(flags, data_, network, std::move(listeners), directory, std::move(hooks));
   }
   trainer::TrainConfig config = flags.config;
   if (list.last) config.steps = list.base.step;  // what there is is saved, and no step is taken

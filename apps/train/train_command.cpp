@@ -40,8 +40,10 @@ void run_nodes(TrainFlags& flags, Network& network) {
   settle(flags, data);
   trainer::check_memory(config);
   if (tells) {
+    Listeners listeners = listeners_of(flags);
     RunDirectory directory = directory_of(flags);
-    train_and_tell(flags, data, network, directory, hooks_of(flags, directory.path()));
+    train_and_tell(flags, data, network, std::move(listeners), directory,
+                   hooks_of(flags, directory.path()));
   } else {
     trainer::train(config, data, hooks_of(flags, flags.resumed ? flags.resume : flags.out),
                    std::move(network), resumed_from(flags));

@@ -14,7 +14,6 @@
 #include "apps/run/decisions_file.h"
 #include "apps/run/metrics_writer.h"
 #include "apps/run/run_files.h"
-#include "apps/run/step_listener.h"
 #include "apps/run/train_report.h"
 #include "apps/train/dry_findings.h"
 
@@ -124,8 +123,7 @@ void tell(const TrainFlags& flags, const trainer::TrainResult& result,
 
 // Trains in this directory, and takes it back where the run is refused before its first step:
 // nothing is to stand in the way of the next one.
-trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics,
-                              std::vector<std::unique_ptr<StepListener>> listeners,
+trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics, Listeners listeners,
                               const TrainFlags& flags, const trainer::DataSplits& data,
                               Network& network, trainer::TrainHooks hooks,
                               std::optional<DryFindings>& dry) {
@@ -176,10 +174,14 @@ trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics,
 
 }  // namespace
 
-void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network,
-                    RunDirectory& directory, trainer::TrainHooks hooks) {
-  std::vector<std::unique_ptr<StepListener>> listeners;
+Listeners listeners_of(const TrainFlags& flags) {
+  Listeners listeners;
   if (flags.metrics) listeners.push_back(make_metrics_server(*flags.metrics));
+  return listeners;
+}
+
+void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network,
+                    Listeners listeners, RunDirectory& directory, trainer::TrainHooks hooks) {
   MetricsWriter metrics(directory);
   std::optional<DryFindings> dry;
   const trainer::TrainResult result = train_in(directory, metrics, std::move(listeners), flags,

@@ -8,6 +8,7 @@
 
 #include "apps/run/checkpoint_directory.h"
 #include "apps/run/run_directory.h"
+#include "apps/run/step_listener.h"
 #include "apps/train/train_options.h"
 #include "tersewire/transport.h"
 #include "trainer/train.h"
@@ -15,6 +16,7 @@
 namespace tersewire::apps {
 
 using Network = std::vector<std::unique_ptr<Transport>>;
+using Listeners = std::vector<std::unique_ptr<StepListener>>;
 
 // For a run that a signal has ended.
 std::string how_to_go_on(const TrainFlags& flags, const std::filesystem::path& run);
@@ -30,9 +32,13 @@ const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags);
 // That of a run that begins or goes on with these flags.
 RunDirectory directory_of(const TrainFlags& flags);
 
+// Who is told of every step, beside the run's directory: to be made before that, since a port may
+// be in use.
+Listeners listeners_of(const TrainFlags& flags);
+
 // The process of rank 0, which is the one that tells: trains in this directory, and takes it back
 // where the run is refused before its first step.
 void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network,
-                    RunDirectory& directory, trainer::TrainHooks hooks);
+                    Listeners listeners, RunDirectory& directory, trainer::TrainHooks hooks);
 
 }  // namespace tersewire::apps
