@@ -28,34 +28,26 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSteps = 5;
 
 // The last worker's end: keeps what it sends until it is let go.
-class Gate final : public Transport {
+class Gate final : public PassingTransport {
  public:
-  explicit Gate(Transport& end) : end_(end) {}
+  using PassingTransport::PassingTransport;
 
-  [[nodiscard]] int rank() const noexcept override { return end_.rank(); }
-  [[nodiscard]] int size() const noexcept override { return end_.size(); }
   void send(int to, SharedBytes bytes) override {
-    if (open_) return end_.send(to, std::move(bytes));
+    if (open_) return PassingTransport::send(to, std::move(bytes));
     kept_.emplace_back(to, std::move(bytes));
   }
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
-    auto message = end_.receive(timeout);
+    auto message = PassingTransport::receive(timeout);
     if (message) {
       const std::lock_guard lock(mutex_);
       last_arrival_ = message->arrived;
     }
     return message;
   }
-  void abort(const std::string& reason) noexcept override { end_.abort(reason); }
-  [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return end_.bytes_sent(); }
-  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
-    return end_.bytes_received();
-  }
 
   Clock::time_point let_go() {
     const auto now = Clock::now();
-    for (auto& [to, bytes] : std::exchange(kept_, {})) end_.send(to, std::move(bytes));
+    for (auto& [to, bytes] : std::exchange(kept_, {})) end().send(to, std::move(bytes));
     return now;
   }
   void open() { open_ = true; }
@@ -65,7 +57,6 @@ class Gate final : public Transport {
   }
 
  private:
-  Transport& end_;
   bool open_ = false;
   std::vector<std::pair<int, SharedBytes>> kept_;
   std::mutex mutex_;

@@ -75,13 +75,7 @@ std::optional<Incoming> DecisionEnd::receive(std::chrono::milliseconds timeout) 
     return message;
   }
   try {
-    const auto end = std::chrono::steady_clock::now() + timeout;
-    for (;;) {
-      const auto left =
-          std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-      auto message = end_.receive(std::max(left, std::chrono::milliseconds(0)));
-      if (!message || !take(*message)) return message;
-    }
+    return receive_unkept(timeout, [this](const Incoming& message) { return take(message); });
   } catch (...) {
     rungs_.end();
     throw;
@@ -92,7 +86,7 @@ void DecisionEnd::wait(std::uint64_t step, const WaitLimits& limits) {
   constexpr std::chrono::milliseconds kLook(250);
   const auto begin = std::chrono::steady_clock::now();
   while (!rungs_.wait(step, kLook)) {
-    const Peer decider = end_.peer(0);
+    const Peer decider = end().peer(0);
     if (decider.gone) {
       throw Error(ErrorCode::kUnavailable,
                   "rank 0, which decides on codecs, " + *decider.gone + "; start the job again");
@@ -107,7 +101,7 @@ void DecisionEnd::wait(std::uint64_t step, const WaitLimits& limits) {
 
 std::size_t DecisionEnd::rung(std::uint64_t step, const WaitLimits& limits) {
   while (!rungs_.knows(step)) {
-    Incoming message = receive_within(end_, limits, "a decision on codecs of rank 0");
+    Incoming message = receive_within(end(), limits, "a decision on codecs of rank 0");
     if (!take(message)) others_.push_back(std::move(message));
   }
   return rungs_.rung(step);

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <optional>
 
-#include "tersewire/transport.h"
+#include "tersewire/passing_transport.h"
 
 namespace tersewire::trainer {
 
@@ -51,23 +51,13 @@ class DecidedRungs {
 
 // A node's end of the network, but rank 0's: sorts out the decisions among its messages. One thread
 // at a time receives.
-class DecisionEnd final : public Transport {
+class DecisionEnd final : public PassingTransport {
  public:
   // Both must outlive it.
-  DecisionEnd(Transport& end, DecidedRungs& rungs) : end_(end), rungs_(rungs) {}
+  DecisionEnd(Transport& end, DecidedRungs& rungs) : PassingTransport(end), rungs_(rungs) {}
 
-  [[nodiscard]] int rank() const noexcept override { return end_.rank(); }
-  [[nodiscard]] int size() const noexcept override { return end_.size(); }
-  void send(int to, SharedBytes bytes) override { end_.send(to, std::move(bytes)); }
   // Never a decision.
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
-  void abort(const std::string& reason) noexcept override { end_.abort(reason); }
-  [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
-  void expect_at_most(std::size_t bytes) override { end_.expect_at_most(bytes); }
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return end_.bytes_sent(); }
-  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
-    return end_.bytes_received();
-  }
 
   // For a thread beside the one that receives: returns when the step is known, or when the job is
   // over. Throws kUnavailable and kDeadlineExceeded where rank 0 is gone, or says nothing for too
@@ -80,7 +70,6 @@ class DecisionEnd final : public Transport {
   // Whether the message was a decision.
   bool take(const Incoming& message);
 
-  Transport& end_;
   DecidedRungs& rungs_;
   std::deque<Incoming> others_;
 };

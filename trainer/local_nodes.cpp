@@ -13,6 +13,7 @@
 #include <xxhash.h>
 
 #include "tersewire/error.h"
+#include "tersewire/passing_transport.h"
 #include "trainer/codec_threads.h"
 
 namespace tersewire::trainer {
@@ -110,27 +111,16 @@ std::uint64_t state_every(const Job& job) {
 }
 
 // A server's end: an interrupt ends the job at the next message, wherever the model is.
-class ServerEnd final : public Transport {
+class ServerEnd final : public PassingTransport {
  public:
-  ServerEnd(Transport& end, const StopPoint& stop) : end_(end), stop_(stop) {}
+  ServerEnd(Transport& end, const StopPoint& stop) : PassingTransport(end), stop_(stop) {}
 
-  [[nodiscard]] int rank() const noexcept override { return end_.rank(); }
-  [[nodiscard]] int size() const noexcept override { return end_.size(); }
-  void send(int to, SharedBytes bytes) override { end_.send(to, std::move(bytes)); }
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
     stop_.check();
-    return end_.receive(timeout);
-  }
-  void abort(const std::string& reason) noexcept override { end_.abort(reason); }
-  [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
-  void expect_at_most(std::size_t bytes) override { end_.expect_at_most(bytes); }
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return end_.bytes_sent(); }
-  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
-    return end_.bytes_received();
+    return PassingTransport::receive(timeout);
   }
 
  private:
-  Transport& end_;
   const StopPoint& stop_;
 };
 

@@ -49,34 +49,28 @@ Report parse_report(const Incoming& message, std::size_t tail_bytes, ByteView* t
 }
 
 SortingTransport::SortingTransport(Transport& end)
-    : end_(end), reports_(static_cast<std::size_t>(end.size())) {}
+    : PassingTransport(end), reports_(static_cast<std::size_t>(end.size())) {}
 
 std::optional<Incoming> SortingTransport::receive(std::chrono::milliseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
-  while (of_exchange_.empty()) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-    auto message = end_.receive(std::max(left, std::chrono::milliseconds(0)));
-    if (!message) return std::nullopt;
-    sort_in(std::move(*message));
-  }
-  return taken_from(of_exchange_);
+  if (!of_exchange_.empty()) return taken_from(of_exchange_);
+  return receive_unkept(timeout, [this](Incoming& message) { return keep(message); });
 }
 
 Incoming SortingTransport::receive_report(int from, const WaitLimits& limits) {
   auto& reports = reports_.at(static_cast<std::size_t>(from));
   while (reports.empty()) {
-    sort_in(receive_within(end_, limits, "a report of rank " + std::to_string(from)));
+    Incoming message = receive_within(end(), limits, "a report of rank " + std::to_string(from));
+    if (!keep(message)) of_exchange_.push_back(std::move(message));
   }
   return taken_from(reports);
 }
 
-void SortingTransport::sort_in(Incoming message) {
+bool SortingTransport::keep(Incoming& message) {
   const Bytes& bytes = *message.bytes;
   const bool is_report = bytes.size() >= sizeof(kReportMark) &&
                          std::memcmp(bytes.data(), kReportMark, sizeof(kReportMark)) == 0;
-  auto& queue = is_report ? reports_.at(static_cast<std::size_t>(message.from)) : of_exchange_;
-  queue.push_back(std::move(message));
+  if (is_report) reports_.at(static_cast<std::size_t>(message.from)).push_back(std::move(message));
+  return is_report;
 }
 
 template SharedBytes pack_report(const StartReport&, ByteView);

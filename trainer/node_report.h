@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tersewire/communicator.h"
-#include "tersewire/transport.h"
+#include "tersewire/passing_transport.h"
 #include "trainer/totals.h"
 
 namespace tersewire::trainer {
@@ -57,35 +57,21 @@ Report parse_report(const Incoming& message, std::size_t tail_bytes, ByteView* t
 
 // Rank 0's end: keeps reports, which come when their senders are ready, apart from the messages of
 // the exchange. One thread at a time receives.
-class SortingTransport final : public Transport {
+class SortingTransport final : public PassingTransport {
  public:
   // `end` must outlive it.
   explicit SortingTransport(Transport& end);
 
-  [[nodiscard]] int rank() const noexcept override { return end_.rank(); }
-  [[nodiscard]] int size() const noexcept override { return end_.size(); }
-  void send(int to, SharedBytes bytes) override { end_.send(to, std::move(bytes)); }
   // Never a report.
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
-  std::unique_ptr<ArrivalCalls> on_arrival(std::function<void()> arrived) override {
-    return end_.on_arrival(std::move(arrived));
-  }
-  void abort(const std::string& reason) noexcept override { end_.abort(reason); }
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return end_.bytes_sent(); }
-  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
-    return end_.bytes_received();
-  }
-
-  [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
-  void expect_at_most(std::size_t bytes) override { end_.expect_at_most(bytes); }
 
   // The next report of one node. Throws kDeadlineExceeded like receive_within().
   Incoming receive_report(int from, const WaitLimits& limits);
 
  private:
-  void sort_in(Incoming message);
+  // Whether the message was a report.
+  bool keep(Incoming& message);
 
-  Transport& end_;
   std::deque<Incoming> of_exchange_;
   std::vector<std::deque<Incoming>> reports_;  // by sender
 };

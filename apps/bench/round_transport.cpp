@@ -40,17 +40,17 @@ std::string unpacked(const Bytes& bytes) {
 }  // namespace
 
 RoundTransport::RoundTransport(Transport& end)
-    : end_(end), told_(static_cast<std::size_t>(end.size())), here_(told_.size(), 0) {}
+    : PassingTransport(end), told_(static_cast<std::size_t>(end.size())), here_(told_.size(), 0) {}
 
 void RoundTransport::send(int to, SharedBytes bytes) {
   sent_ += bytes->size();
-  end_.send(to, std::move(bytes));
+  PassingTransport::send(to, std::move(bytes));
 }
 
 void RoundTransport::await(int nodes, const WaitLimits& limits) {
   const SharedBytes text = packed(kHere, "");
   for (int to = 0; to < nodes; ++to) {
-    if (to != rank()) end_.send(to, text);
+    if (to != rank()) end().send(to, text);
   }
   const auto began = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
@@ -60,8 +60,9 @@ void RoundTransport::await(int nodes, const WaitLimits& limits) {
   while (!came_.wait_for(lock, kLook, [&] { return absent() == all.end(); })) {
     const auto now = std::chrono::steady_clock::now();
     const int missing = static_cast<int>(absent() - all.begin());
-    const Peer peer = end_.peer(missing);  // throws where the job is over
-    if (!peer.gone && now - peer.heard < limits.deadline && now - began < limits.progress_limit) {
+    const Peer absentee = peer(missing);  // throws where the job is over
+    if (!absentee.gone && now - absentee.heard < limits.deadline &&
+        now - began < limits.progress_limit) {
       continue;
     }
     throw Error(ErrorCode::kDeadlineExceeded,
@@ -76,13 +77,14 @@ std::vector<std::string> RoundTransport::meet(const std::string& text, const Wai
   const SharedBytes message = packed(kMark, text);
   for (int to = 0; to < size(); ++to) {
     if (to == rank()) continue;
-    end_.send(to, message);
+    end().send(to, message);
   }
   told_[static_cast<std::size_t>(rank())].push_back(text);
   const auto silent = [&] { return std::ranges::find_if(told_, &Texts::empty); };
   while (silent() != told_.end()) {
-    sort_in(receive_within(
-        end_, limits, fmt::format("rank {} to meet rank {}", silent() - told_.begin(), rank())));
+    Incoming incoming = receive_within(
+        end(), limits, fmt::format("rank {} to meet rank {}", silent() - told_.begin(), rank()));
+    if (!keep(incoming)) of_this_round_.push_back(std::move(incoming));
   }
   std::vector<std::string> texts;
   for (Texts& told : told_) {
@@ -94,36 +96,33 @@ std::vector<std::string> RoundTransport::meet(const std::string& text, const Wai
 }
 
 std::optional<Incoming> RoundTransport::receive(std::chrono::milliseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
-  while (of_this_round_.empty()) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-    auto message = end_.receive(std::max(left, std::chrono::milliseconds(0)));
-    if (!message) return std::nullopt;
-    sort_in(std::move(*message));
+  if (of_this_round_.empty()) {
+    return receive_unkept(timeout, [this](Incoming& message) { return keep(message); });
   }
   Incoming message = std::move(of_this_round_.front());
   of_this_round_.pop_front();
   return message;
 }
 
-void RoundTransport::sort_in(Incoming message) {
+bool RoundTransport::keep(Incoming& message) {
   const auto from = static_cast<std::size_t>(message.from);
   if (begins_with(kHere, *message.bytes)) {
     const std::lock_guard lock(mutex_);
     ++here_.at(from);
     came_.notify_all();
-    return;
+    return true;
   }
   Texts& told = told_.at(from);
   // A node that has told its text may have gone on to the next job, but ends that only with this
   // node's text.
   if (begins_with(kMark, *message.bytes)) {
     told.push_back(unpacked(*message.bytes));
-  } else {
-    received_ += message.bytes->size();
-    (told.empty() ? of_this_round_ : of_the_next_).push_back(std::move(message));
+    return true;
   }
+  received_ += message.bytes->size();
+  if (told.empty()) return false;
+  of_the_next_.push_back(std::move(message));
+  return true;
 }
 
 }  // namespace tersewire::bench

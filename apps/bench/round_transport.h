@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "tersewire/transport.h"
+#include "tersewire/passing_transport.h"
 
 namespace tersewire::bench {
 
 // A node's end that keeps the messages of one job apart from those of the next. Between jobs all
 // nodes tell each other something, and what arrives from a node afterwards belongs to its next job.
 // One thread at a time, but for await().
-class RoundTransport final : public Transport {
+class RoundTransport final : public PassingTransport {
  public:
   // `end` must outlive it.
   explicit RoundTransport(Transport& end);
@@ -31,16 +31,8 @@ class RoundTransport final : public Transport {
   // among them, have all come here as often. Throws kDeadlineExceeded, naming who is silent.
   void await(int nodes, const WaitLimits& limits);
 
-  [[nodiscard]] int rank() const noexcept override { return end_.rank(); }
-  [[nodiscard]] int size() const noexcept override { return end_.size(); }
   void send(int to, SharedBytes bytes) override;
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
-  [[nodiscard]] Peer peer(int rank) const override { return end_.peer(rank); }
-  void expect_at_most(std::size_t bytes) override { end_.expect_at_most(bytes); }
-  std::unique_ptr<ArrivalCalls> on_arrival(std::function<void()> arrived) override {
-    return end_.on_arrival(std::move(arrived));
-  }
-  void abort(const std::string& reason) noexcept override { end_.abort(reason); }
   // Without what nodes tell each other.
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return sent_; }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return received_; }
@@ -48,9 +40,9 @@ class RoundTransport final : public Transport {
  private:
   using Texts = std::deque<std::string>;
 
-  void sort_in(Incoming message);
+  // Whether the message was another than of this round.
+  bool keep(Incoming& message);
 
-  Transport& end_;
   std::deque<Incoming> of_this_round_;
   std::deque<Incoming> of_the_next_;
   std::vector<Texts> told_;  // by rank, of meetings to come

@@ -79,7 +79,7 @@ StoredNode parsed(ByteView bytes, std::uint64_t step, int place) {
 }  // namespace
 
 std::optional<Incoming> WorkersNetwork::receive(std::chrono::milliseconds timeout) {
-  if (waiting_.empty()) return end_->receive(timeout);
+  if (waiting_.empty()) return PassingTransport::receive(timeout);
   Incoming message = std::move(waiting_.front());
   waiting_.pop_front();
   return message;
@@ -93,7 +93,7 @@ SharedBytes WorkersNetwork::receive_first(int from, const WaitLimits& limits) {
     return bytes;
   }
   for (;;) {
-    Incoming message = receive_within(*end_, limits, fmt::format("what rank {} hands over", from));
+    Incoming message = receive_within(end(), limits, fmt::format("what rank {} hands over", from));
     if (message.from == from) return std::move(message.bytes);
     waiting_.push_back(std::move(message));
   }

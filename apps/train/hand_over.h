@@ -9,35 +9,26 @@
 #include <vector>
 
 #include "tersewire/grpc_members.h"
-#include "tersewire/transport.h"
+#include "tersewire/passing_transport.h"
 #include "trainer/checkpoint.h"
 
 namespace tersewire::apps {
 
 // The workers' network within that of a generation, whose last ranks only hand over what they have.
-class WorkersNetwork final : public Transport {
+class WorkersNetwork final : public PassingTransport {
  public:
   // Of all of a generation's members.
   WorkersNetwork(std::unique_ptr<Transport> end, int workers)
-      : end_(std::move(end)), workers_(workers) {}
+      : PassingTransport(*end), owned_(std::move(end)), workers_(workers) {}
 
   // The next message of this member, of all that there are. The messages of others wait.
   SharedBytes receive_first(int from, const WaitLimits& limits);
 
-  [[nodiscard]] int rank() const noexcept override { return end_->rank(); }
   [[nodiscard]] int size() const noexcept override { return workers_; }
-  void send(int to, SharedBytes bytes) override { end_->send(to, std::move(bytes)); }
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
-  void abort(const std::string& reason) noexcept override { end_->abort(reason); }
-  [[nodiscard]] Peer peer(int rank) const override { return end_->peer(rank); }
-  void expect_at_most(std::size_t bytes) override { end_->expect_at_most(bytes); }
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return end_->bytes_sent(); }
-  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
-    return end_->bytes_received();
-  }
 
  private:
-  std::unique_ptr<Transport> end_;
+  std::unique_ptr<Transport> owned_;
   int workers_;
   std::deque<Incoming> waiting_;  // for receive()
 };

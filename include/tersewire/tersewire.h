@@ -7,6 +7,7 @@
 #include "tersewire/dry_run.h"
 #include "tersewire/error.h"
 #include "tersewire/message.h"
+#include "tersewire/passing_transport.h"
 #include "tersewire/policy.h"
 #include "tersewire/predict.h"
 #include "tersewire/setting_text.h"

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "errors.h"
+#include "tersewire/passing_transport.h"
 
 namespace tersewire {
 namespace {
@@ -225,31 +226,22 @@ class Progress final : public Communicator {
 
  private:
   // The network as the worker sees it: messages have been sorted in before it asks.
-  class End final : public Transport {
+  class End final : public PassingTransport {
    public:
-    explicit End(Progress& progress) : progress_(progress) {}
+    explicit End(Progress& progress) : PassingTransport(progress.network_), progress_(progress) {}
 
-    [[nodiscard]] int rank() const noexcept override { return network().rank(); }
-    [[nodiscard]] int size() const noexcept override { return network().size(); }
-    void send(int to, SharedBytes bytes) override { network().send(to, std::move(bytes)); }
     // A message without bytes: one has been sorted in.
     std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
       const bool passed = progress_.let_messages_pass(timeout);
       if (!passed || timeout.count() == 0) return std::nullopt;
       return Incoming{.from = rank(), .bytes = nullptr};
     }
-    void abort(const std::string& reason) noexcept override { network().abort(reason); }
-    [[nodiscard]] Peer peer(int rank) const override { return network().peer(rank); }
-    [[nodiscard]] std::uint64_t bytes_sent() const noexcept override {
-      return network().bytes_sent();
-    }
-    [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
-      return network().bytes_received();
+    // Its calls are Progress's own.
+    std::unique_ptr<ArrivalCalls> on_arrival(std::function<void()> /*arrived*/) override {
+      return nullptr;
     }
 
    private:
-    [[nodiscard]] Transport& network() const { return progress_.network_; }
-
     Progress& progress_;
   };
 
@@ -311,7 +303,7 @@ class Progress final : public Communicator {
   std::unique_ptr<Worker> worker_;
   std::uint64_t passed_ = 0;  // messages
   bool finished_ = false;
-  Receiving* receiving_ = nullptr;  // what `calls_` is, where the network makes none
+  Receiving* receiving_ = nullptr;       // what `calls_` is, where the network makes none
   std::unique_ptr<ArrivalCalls> calls_;  // null: the application's calls take messages
 };
 

@@ -13,9 +13,9 @@ namespace {
 
 // One job after another over the same network. Ranks may be jobs ahead of each other: a message
 // says which one it belongs to, and waits for it.
-class ConsecutiveJobs final : public PassingTransport {
+class ConsecutiveJobs final : public OwningTransport {
  public:
-  using PassingTransport::PassingTransport;
+  using OwningTransport::OwningTransport;
 
   // A job of the network's first `nodes` ranks.
   void begin_job(int nodes) {
@@ -28,12 +28,12 @@ class ConsecutiveJobs final : public PassingTransport {
     Bytes numbered(sizeof(job_) + bytes->size());
     std::memcpy(numbered.data(), &job_, sizeof(job_));
     std::ranges::copy(*bytes, numbered.begin() + sizeof(job_));
-    PassingTransport::send(to, std::make_shared<const Bytes>(std::move(numbered)));
+    OwningTransport::send(to, std::make_shared<const Bytes>(std::move(numbered)));
   }
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
     auto& waiting = waiting_[job_];
     while (waiting.empty()) {
-      auto incoming = PassingTransport::receive(timeout);
+      auto incoming = OwningTransport::receive(timeout);
       if (!incoming) return std::nullopt;
       sort_in(std::move(*incoming));
     }

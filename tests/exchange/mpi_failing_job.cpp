@@ -96,13 +96,13 @@ void run_worker(const Job& job, const Failure& failure, Transport& end, const Up
 }
 
 // A server's end, which fails when so many messages have come.
-class FailingEnd final : public PassingTransport {
+class FailingEnd final : public OwningTransport {
  public:
   FailingEnd(std::unique_ptr<Transport> inner, Failure failure)
-      : PassingTransport(std::move(inner)), failure_(std::move(failure)) {}
+      : OwningTransport(std::move(inner)), failure_(std::move(failure)) {}
 
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
-    auto incoming = PassingTransport::receive(timeout);
+    auto incoming = OwningTransport::receive(timeout);
     if (incoming && ++messages_ == kFailingMessage) fail_as_told(failure_, *this);
     return incoming;
   }

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "exchange_test_support.h"
+#include "tersewire/passing_transport.h"
 
 namespace tersewire {
 namespace {
@@ -180,40 +181,28 @@ TEST(ParameterServer, ATensorsDeltaComesBeforeTheOthersArePushed) {
 }
 
 // A transport that holds back messages to one rank for which `held` is true, until released.
-class HoldingTransport final : public Transport {
+class HoldingTransport final : public PassingTransport {
  public:
   HoldingTransport(Transport& inner, std::function<bool(int, const Bytes&)> held)
-      : inner_(inner), held_(std::move(held)) {}
+      : PassingTransport(inner), held_(std::move(held)) {}
 
-  [[nodiscard]] int rank() const noexcept override { return inner_.rank(); }
-  [[nodiscard]] int size() const noexcept override { return inner_.size(); }
   void send(int to, SharedBytes bytes) override {
     const std::lock_guard lock(mutex_);
     if (!released_ && held_(to, *bytes)) {
       waiting_.emplace_back(to, std::move(bytes));
       return;
     }
-    inner_.send(to, std::move(bytes));
-  }
-  std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
-    return inner_.receive(timeout);
-  }
-  void abort(const std::string& reason) noexcept override { inner_.abort(reason); }
-  [[nodiscard]] Peer peer(int rank) const override { return inner_.peer(rank); }
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return inner_.bytes_sent(); }
-  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
-    return inner_.bytes_received();
+    PassingTransport::send(to, std::move(bytes));
   }
 
   void release() {
     const std::lock_guard lock(mutex_);
     released_ = true;
-    for (auto& [to, bytes] : waiting_) inner_.send(to, std::move(bytes));
+    for (auto& [to, bytes] : waiting_) end().send(to, std::move(bytes));
     waiting_.clear();
   }
 
  private:
-  Transport& inner_;
   std::function<bool(int, const Bytes&)> held_;
   std::mutex mutex_;
   bool released_ = false;

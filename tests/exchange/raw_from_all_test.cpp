@@ -59,14 +59,14 @@ class Record {
   std::vector<SentFrame> frames_;
 };
 
-class RecordingTransport final : public PassingTransport {
+class RecordingTransport final : public OwningTransport {
  public:
   RecordingTransport(std::unique_ptr<Transport> inner, Record& record)
-      : PassingTransport(std::move(inner)), record_(record) {}
+      : OwningTransport(std::move(inner)), record_(record) {}
 
   void send(int to, SharedBytes bytes) override {
     record_.add(parse_message(*bytes));
-    PassingTransport::send(to, std::move(bytes));
+    OwningTransport::send(to, std::move(bytes));
   }
 
  private:

@@ -10,6 +10,7 @@
 
 #include "exchange_test_support.h"
 #include "expect_error.h"
+#include "tersewire/passing_transport.h"
 
 namespace tersewire {
 namespace {
@@ -37,28 +38,20 @@ struct Crossing {
 };
 
 // A server's end that writes down pushes and pulls.
-class WatchedEnd final : public Transport {
+class WatchedEnd final : public PassingTransport {
  public:
   // `heard` is told of each push before the server is.
   WatchedEnd(Transport& inner, std::function<void(const Crossing&)> heard)
-      : inner_(inner), heard_(std::move(heard)) {}
+      : PassingTransport(inner), heard_(std::move(heard)) {}
 
-  [[nodiscard]] int rank() const noexcept override { return inner_.rank(); }
-  [[nodiscard]] int size() const noexcept override { return inner_.size(); }
   void send(int to, SharedBytes bytes) override {
     note(false, to, bytes);
-    inner_.send(to, std::move(bytes));
+    PassingTransport::send(to, std::move(bytes));
   }
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
-    auto incoming = inner_.receive(timeout);
+    auto incoming = PassingTransport::receive(timeout);
     if (incoming) note(true, incoming->from, incoming->bytes);
     return incoming;
-  }
-  void abort(const std::string& reason) noexcept override { inner_.abort(reason); }
-  [[nodiscard]] Peer peer(int rank) const override { return inner_.peer(rank); }
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return inner_.bytes_sent(); }
-  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
-    return inner_.bytes_received();
   }
 
   // By the server's thread alone, and by others after it.
@@ -74,7 +67,6 @@ class WatchedEnd final : public Transport {
     if (push && heard_) heard_(crossings.back());
   }
 
-  Transport& inner_;
   std::function<void(const Crossing&)> heard_;
 };
 

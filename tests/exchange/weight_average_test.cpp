@@ -623,11 +623,11 @@ TEST(WeightAverageAsynchronous, KeepsTheLatestOfEachPeer) {
 }
 
 // To which so many bytes wait to be sent, as it says.
-class BusyTransport final : public PassingTransport {
+class BusyTransport final : public OwningTransport {
  public:
-  explicit BusyTransport(std::unique_ptr<Transport> inner) : PassingTransport(std::move(inner)) {}
+  explicit BusyTransport(std::unique_ptr<Transport> inner) : OwningTransport(std::move(inner)) {}
   [[nodiscard]] Peer peer(int rank) const override {
-    Peer peer = PassingTransport::peer(rank);
+    Peer peer = OwningTransport::peer(rank);
     peer.waiting = waiting;
     return peer;
   }

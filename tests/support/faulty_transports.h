@@ -11,27 +11,19 @@
 #include <thread>
 #include <vector>
 
-#include "tersewire/transport.h"
+#include "tersewire/passing_transport.h"
 
 namespace tersewire {
 
-// Passes everything on.
-class PassingTransport : public Transport {
+// Passes everything on to an end of its own, but that it may have something: what is based on it
+// gives some messages late or not at all, and its nodes receive in threads, as over most networks.
+class OwningTransport : public PassingTransport {
  public:
-  explicit PassingTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+  explicit OwningTransport(std::unique_ptr<Transport> inner)
+      : PassingTransport(*inner), inner_(std::move(inner)) {}
 
-  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
-  [[nodiscard]] int size() const noexcept override { return inner_->size(); }
-  void send(int to, SharedBytes bytes) override { inner_->send(to, std::move(bytes)); }
-  std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
-    return inner_->receive(timeout);
-  }
-  void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
-  [[nodiscard]] Peer peer(int rank) const override { return inner_->peer(rank); }
-  void expect_at_most(std::size_t bytes) override { inner_->expect_at_most(bytes); }
-  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return inner_->bytes_sent(); }
-  [[nodiscard]] std::uint64_t bytes_received() const noexcept override {
-    return inner_->bytes_received();
+  std::unique_ptr<ArrivalCalls> on_arrival(std::function<void()> /*arrived*/) override {
+    return nullptr;
   }
 
  private:
@@ -40,15 +32,15 @@ class PassingTransport : public Transport {
 
 // Each message takes up to 300 us longer, at random: those of one sender stay in their order, those
 // of different senders overtake each other.
-class DelayingTransport final : public PassingTransport {
+class DelayingTransport final : public OwningTransport {
  public:
   DelayingTransport(std::unique_ptr<Transport> inner, unsigned seed)
-      : PassingTransport(std::move(inner)), random_(seed) {}
+      : OwningTransport(std::move(inner)), random_(seed) {}
 
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
     const auto end = Clock::now() + timeout;
     for (;;) {
-      while (auto incoming = PassingTransport::receive(std::chrono::milliseconds(0))) {
+      while (auto incoming = OwningTransport::receive(std::chrono::milliseconds(0))) {
         delay(std::move(*incoming));
       }
       if (auto message = take_due()) return message;
@@ -104,25 +96,25 @@ class Connection {
 
 // After some messages this node is cut off: nothing gets out, signs of life included, and nothing
 // in.
-class LostTransport final : public PassingTransport {
+class LostTransport final : public OwningTransport {
  public:
   LostTransport(std::unique_ptr<Transport> inner, int messages, Connection& connection)
-      : PassingTransport(std::move(inner)), messages_left_(messages), connection_(connection) {}
+      : OwningTransport(std::move(inner)), messages_left_(messages), connection_(connection) {}
 
   void send(int to, SharedBytes bytes) override {
-    if (messages_left_-- > 0) return PassingTransport::send(to, std::move(bytes));
+    if (messages_left_-- > 0) return OwningTransport::send(to, std::move(bytes));
     connection_.cut();
   }
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
-    if (!connection_.is_cut()) return PassingTransport::receive(timeout);
+    if (!connection_.is_cut()) return OwningTransport::receive(timeout);
     std::this_thread::sleep_for(timeout);
     return std::nullopt;
   }
   void abort(const std::string& reason) noexcept override {
-    if (!connection_.is_cut()) PassingTransport::abort(reason);
+    if (!connection_.is_cut()) OwningTransport::abort(reason);
   }
   [[nodiscard]] Peer peer(int other) const override {
-    const Peer known = PassingTransport::peer(other);
+    const Peer known = OwningTransport::peer(other);
     return other == rank() ? known : connection_.as_heard(known);
   }
 
@@ -132,13 +124,13 @@ class LostTransport final : public PassingTransport {
 };
 
 // The end of a node that is not cut off, which no longer hears `lost` when that one is.
-class FarTransport final : public PassingTransport {
+class FarTransport final : public OwningTransport {
  public:
   FarTransport(std::unique_ptr<Transport> inner, int lost, const Connection& connection)
-      : PassingTransport(std::move(inner)), lost_(lost), connection_(connection) {}
+      : OwningTransport(std::move(inner)), lost_(lost), connection_(connection) {}
 
   [[nodiscard]] Peer peer(int other) const override {
-    const Peer known = PassingTransport::peer(other);
+    const Peer known = OwningTransport::peer(other);
     return other == lost_ ? connection_.as_heard(known) : known;
   }
 
@@ -148,13 +140,13 @@ class FarTransport final : public PassingTransport {
 };
 
 // In place of one message this node sends what `spoil` makes of all so far, itself the last.
-class SpoilingTransport final : public PassingTransport {
+class SpoilingTransport final : public OwningTransport {
  public:
   using Messages = std::vector<SharedBytes>;
   using Spoil = std::function<Messages(const Messages& sent)>;
 
   SpoilingTransport(std::unique_ptr<Transport> inner, std::size_t message, Spoil spoil)
-      : PassingTransport(std::move(inner)), message_(message), spoil_(std::move(spoil)) {}
+      : OwningTransport(std::move(inner)), message_(message), spoil_(std::move(spoil)) {}
 
   void send(int to, SharedBytes bytes) override {
     Messages messages{bytes};
@@ -163,7 +155,7 @@ class SpoilingTransport final : public PassingTransport {
       sent_.push_back(std::move(bytes));
       if (sent_.size() == message_) messages = spoil_(sent_);
     }
-    for (SharedBytes& message : messages) PassingTransport::send(to, std::move(message));
+    for (SharedBytes& message : messages) OwningTransport::send(to, std::move(message));
   }
 
  private:

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "faulty_transports.h"
+#include "tersewire/passing_transport.h"
 #include "transport_cases.h"
 
 namespace tersewire {
@@ -101,6 +102,57 @@ TEST(InProcessTransport, CallsOnArrival) {
     ends[1]->abort("enough");
     EXPECT_TRUE(reaches([&] { return over; }));
   }
+}
+
+// Says what it was asked, and answers as no default does.
+class AskedTransport final : public Transport {
+ public:
+  [[nodiscard]] int rank() const noexcept override { return 3; }
+  [[nodiscard]] int size() const noexcept override { return 7; }
+  void send(int to, SharedBytes bytes) override {
+    asked.push_back("send " + std::to_string(to) + " " + std::to_string(bytes->size()));
+  }
+  std::optional<Incoming> receive(std::chrono::milliseconds timeout) override {
+    asked.push_back("receive " + std::to_string(timeout.count()));
+    return Incoming{.from = 5, .bytes = nullptr};
+  }
+  std::unique_ptr<ArrivalCalls> on_arrival(std::function<void()> arrived) override {
+    arrived();
+    asked.emplace_back("on_arrival");
+    return nullptr;
+  }
+  void abort(const std::string& reason) noexcept override { asked.push_back("abort " + reason); }
+  [[nodiscard]] Peer peer(int rank) const override {
+    Peer peer;
+    peer.waiting = static_cast<std::size_t>(rank);
+    return peer;
+  }
+  void expect_at_most(std::size_t bytes) override {
+    asked.push_back("expect_at_most " + std::to_string(bytes));
+  }
+  [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return 11; }
+  [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return 13; }
+
+  std::vector<std::string> asked;
+};
+
+TEST(PassingTransport, PassesEveryCallOn) {
+  AskedTransport end;
+  PassingTransport passing(end);
+  EXPECT_EQ(passing.rank(), 3);
+  EXPECT_EQ(passing.size(), 7);
+  EXPECT_EQ(passing.peer(6).waiting, 6U);
+  EXPECT_EQ(passing.bytes_sent(), 11U);
+  EXPECT_EQ(passing.bytes_received(), 13U);
+  passing.send(2, message(10, 1));
+  EXPECT_EQ(passing.receive(40ms)->from, 5);
+  bool arrived = false;
+  EXPECT_EQ(passing.on_arrival([&] { arrived = true; }), nullptr);
+  EXPECT_TRUE(arrived);
+  passing.abort("enough");
+  passing.expect_at_most(9);
+  EXPECT_EQ(end.asked, (std::vector<std::string>{"send 2 10", "receive 40", "on_arrival",
+                                                 "abort enough", "expect_at_most 9"}));
 }
 
 TEST(InProcessTransport, RefusesANetworkOfNobody) {
