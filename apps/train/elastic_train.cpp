@@ -9,7 +9,6 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -86,12 +85,6 @@ bool is_of_others(const Error& error) {
          error.code() == ErrorCode::kDeadlineExceeded;
 }
 
-std::optional<int> rank_in(const MemberList& list, std::uint64_t incarnation) {
-  const auto found = std::ranges::find(list.members, incarnation, &MemberEntry::incarnation);
-  if (found == list.members.end()) return std::nullopt;
-  return static_cast<int>(found - list.members.begin());
-}
-
 class ElasticRun {
  public:
   ElasticRun(const TrainFlags& flags, const trainer::DataSplits& data, bool saves)
@@ -139,7 +132,7 @@ void ElasticRun::run() {
     const MemberList list = member_.await(generation);
     if (list.phase == JobPhase::kDone) return;
     if (list.phase == JobPhase::kEnded) fail_with(list);
-    const auto rank = rank_in(list, member_.incarnation());
+    const auto rank = list.rank_of(member_.incarnation());
     if (!rank) return;  // it was to leave, and had nothing
     generation = list.generation;
     try {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -68,6 +69,13 @@ struct MemberList {
   std::uint64_t lost = 0;                 // members that went with their residuals so far
   std::string reason = {};                // why the last generation, or the job, has ended
 
+  // Of the process with this number; none where it is not among `members`.
+  [[nodiscard]] std::optional<int> rank_of(std::uint64_t incarnation) const {
+    for (std::size_t rank = 0; rank < members.size(); ++rank) {
+      if (members[rank].incarnation == incarnation) return static_cast<int>(rank);
+    }
+    return std::nullopt;
+  }
   bool operator==(const MemberList&) const = default;
 };
 
@@ -142,8 +150,5 @@ MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
 
 // The name that a node's certificate is for. Throws kInvalidArgument for one of another kind.
 std::string certified_name(const GrpcSecurity& security);
-
-// Whether a member may have this name.
-bool is_member_name(const std::string& name);
 
 }  // namespace tersewire

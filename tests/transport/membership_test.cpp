@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "tersewire/error.h"
+#include "expect_error.h"
 
 namespace tersewire {
 namespace {
@@ -358,12 +358,25 @@ TEST(MemberRecords, CutOffOrChangedAreRefusedOrMeanSomethingElse) {
   }
 }
 
+TEST(MemberRecords, AListKnowsTheRankOfAProcess) {
+  MemberList list;
+  list.members = {{.name = "b", .incarnation = 7}, {.name = "a", .incarnation = 5}};
+  list.waiting = {{.name = "c", .incarnation = 6}};
+  EXPECT_EQ(list.rank_of(7), 0);
+  EXPECT_EQ(list.rank_of(5), 1);
+  EXPECT_EQ(list.rank_of(6), std::nullopt);
+}
+
 TEST(MemberRecords, NamesAreNoRanksAndNoPaths) {
   for (const char* name : {"a", "node-3", "3a", "a-"}) EXPECT_TRUE(is_member_name(name)) << name;
   for (const char* name : {"", "3", "hub", "A", "a/b", "a b", "a.b"}) {
     EXPECT_FALSE(is_member_name(name)) << name;
   }
+  EXPECT_TRUE(is_member_name(std::string(40, 'a')));
   EXPECT_FALSE(is_member_name(std::string(41, 'a')));
+  EXPECT_NO_THROW(check_member_name("node-3"));
+  expect_error(ErrorCode::kInvalidArgument, "'hub' is no name of a member; use 1 to 40 letters",
+               [] { check_member_name("hub"); });
   MemberSays says = some_member();
   says.name = "17";
   EXPECT_THROW(parse_member(member_data(says)), Error);

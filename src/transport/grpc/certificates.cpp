@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "errors.h"
-#include "tersewire/grpc_members.h"
+#include "member_record.h"
 
 namespace tersewire {
 namespace {
@@ -50,9 +50,7 @@ void check(bool fine) {
 }
 
 bool is_job(std::string_view job) {
-  return !job.empty() && job.size() <= kMostJobChars && std::ranges::all_of(job, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-  });
+  return !job.empty() && job.size() <= kMostJobChars && is_plain(job);
 }
 
 Bio reading(const std::string& pem) {
@@ -218,12 +216,7 @@ std::string make_request(const std::string& key) { return request_for(read_key(k
 std::string certify(const KeyAndCertificate& authority, const std::string& request,
                     const Identity& identity, std::chrono::seconds valid,
                     std::chrono::seconds begins_ago) {
-  if (!identity.name.empty() && !is_member_name(identity.name)) {
-    fail(ErrorCode::kInvalidArgument,
-         "'{}' is no name of a member; use 1 to 40 letters a to z, digits and hyphens, a letter "
-         "among them, and not 'hub'",
-         identity.name);
-  }
+  if (!identity.name.empty()) check_member_name(identity.name);
   const Request asked(PEM_read_bio_X509_REQ(reading(request).get(), nullptr, nullptr, nullptr));
   EVP_PKEY* const key = asked ? X509_REQ_get0_pubkey(asked.get()) : nullptr;
   if (key == nullptr || EVP_PKEY_get_base_id(key) != EVP_PKEY_EC ||

@@ -459,8 +459,6 @@ std::optional<std::string> GrpcHubServer::objection_to(HubStream& stream, std::u
   return objection(*stream.peer(), {.job = job_, .rank = std::nullopt, .name = places[rank].name});
 }
 
-Bytes GrpcHubServer::roster() const { return roster_data(ages()); }
-
 std::vector<std::uint32_t> GrpcHubServer::ages() const {
   std::vector<std::uint32_t> ages;
   const Clock::time_point now = Clock::now();
@@ -481,7 +479,9 @@ void GrpcHubServer::pump(HubStream& stream) {
     return RecordHead{
         .kind = kind, .generation = stream.generation, .from = kHubRank, .to = *stream.rank};
   };
-  if (std::exchange(stream.owes_roster, false)) batch.add(head(RecordKind::kRoster), roster());
+  if (std::exchange(stream.owes_roster, false)) {
+    batch.add(head(RecordKind::kRoster), roster_data(ages()));
+  }
   if (std::exchange(stream.owes_abort, false)) {
     const std::string& why = stream.over ? *stream.over : *aborted_;
     batch.add(head(RecordKind::kAbort), std::as_bytes(std::span(why)));

@@ -72,7 +72,6 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   void end_with(const std::string& reason, const HubStream* said_by);
   void unseat(HubStream& stream);
   void finish(HubStream& stream, const grpc::Status& status);
-  [[nodiscard]] Bytes roster() const;
   [[nodiscard]] std::vector<std::uint32_t> ages() const;
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] std::optional<std::string> objection_to(HubStream& stream, std::uint32_t rank,

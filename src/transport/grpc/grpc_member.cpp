@@ -1,7 +1,6 @@
 // A node as a member of a job: what it tells the hub, and what that makes of it.
 #include <grpcpp/generic/generic_stub.h>
 
-#include <algorithm>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -26,8 +25,6 @@ constexpr milliseconds kTellEvery(250);
 constexpr milliseconds kLongestCall(5000);
 // For a hub that is told the last word.
 constexpr milliseconds kFarewell(2000);
-
-std::string sentence_of(const grpc::Status& status) { return status.error_message(); }
 
 // The hub's answer to one record.
 grpc::Status ask(const std::shared_ptr<grpc::Channel>& channel, const MemberSays& says, bool secure,
@@ -171,7 +168,7 @@ class GrpcMember::Talk {
         heard = Clock::now();
         heard_version = said;
       } else {
-        trouble = sentence_of(status);
+        trouble = status.error_message();
         if (is_final(status.error_code())) {
           refused =
               fmt::format("the hub at {} refuses '{}': {}", settings.hub, settings.name, trouble);
@@ -195,12 +192,7 @@ class GrpcMember::Talk {
 };
 
 GrpcMember::GrpcMember(Settings settings) {
-  if (!is_member_name(settings.name)) {
-    fail(ErrorCode::kInvalidArgument,
-         "'{}' is no name of a member; use 1 to 40 letters a to z, digits and hyphens, a letter "
-         "among them, and not 'hub'",
-         settings.name);
-  }
+  check_member_name(settings.name);
   check_protected(settings.hub, settings.security);
   keep_grpc_quiet();
   channel_to(settings.hub, settings.security);  // throws here rather than in the thread
@@ -215,10 +207,8 @@ MemberList GrpcMember::await(std::uint32_t after) {
   const std::uint64_t own = incarnation();
   return talk_->await([&](const MemberList& list) {
     if (talk_->says.leaving && list.generation == 0) return true;
-    const bool is_in =
-        std::ranges::find(list.members, own, &MemberEntry::incarnation) != list.members.end();
     return list.phase == JobPhase::kRuns && list.generation > after &&
-           (is_in || talk_->says.leaving);
+           (list.rank_of(own) || talk_->says.leaving);
   });
 }
 
@@ -226,14 +216,14 @@ MemberList GrpcMember::await_end(std::uint32_t generation) {
   const std::uint64_t own = incarnation();
   return talk_->await([&](const MemberList& list) {
     if (list.phase != JobPhase::kRuns || list.generation > generation) return true;
-    const auto found = std::ranges::find(list.members, own, &MemberEntry::incarnation);
-    return list.established && found - list.members.begin() >= list.workers;
+    const auto rank = list.rank_of(own);
+    return list.established && (!rank || *rank >= static_cast<int>(list.workers));
   });
 }
 
 std::unique_ptr<Transport> GrpcMember::join(const MemberList& list) {
-  const auto own = std::ranges::find(list.members, incarnation(), &MemberEntry::incarnation);
-  if (own == list.members.end()) {
+  const auto rank = list.rank_of(incarnation());
+  if (!rank) {
     fail(ErrorCode::kInvalidArgument, "'{}' is not in generation {}", talk_->settings.name,
          list.generation);
   }
@@ -243,10 +233,10 @@ std::unique_ptr<Transport> GrpcMember::join(const MemberList& list) {
     says.over = false;
     says.reason.clear();
   });
-  const GrpcNode node{.rank = static_cast<int>(own - list.members.begin()),
+  const GrpcNode node{.rank = *rank,
                       .nodes = static_cast<int>(list.members.size()),
                       .generation = list.generation,
-                      .incarnation = own->incarnation};
+                      .incarnation = incarnation()};
   try {
     return std::make_unique<GrpcEnd>(talk_->settings.hub, node, talk_->settings.security,
                                      talk_->settings.limits);
@@ -292,7 +282,7 @@ MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
   fail(ErrorCode::kUnavailable,
        "the hub at {} does not say how its job stands: {}; look whether "
        "it runs there",
-       hub, sentence_of(status));
+       hub, status.error_message());
 }
 
 }  // namespace tersewire

@@ -54,7 +54,6 @@ MemberList look_at_hub(const std::string& /*hub*/, const GrpcSecurity& /*securit
   refuse();
 }
 std::string certified_name(const GrpcSecurity& /*security*/) { refuse(); }
-bool is_member_name(const std::string& /*name*/) { refuse(); }
 
 int certified_rank(const GrpcSecurity& /*security*/) { refuse(); }
 

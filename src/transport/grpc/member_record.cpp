@@ -66,6 +66,7 @@ class Fields {
     const ByteView bytes = reader_.take(size, "a text of a list of members");
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
+  // Or a rank, which a list of a job that does not change has for a name.
   std::string name() {
     std::string name = text(kMostNameBytes);
     if (!name.empty() && !is_plain(name)) refuse("a name of a member is none");
@@ -88,12 +89,6 @@ class Fields {
   }
 
  private:
-  // Ranks, too, which a list of a job that does not change has for names.
-  static bool is_plain(const std::string& name) {
-    return std::ranges::all_of(
-        name, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
-  }
-
   ByteReader reader_;
 };
 
@@ -130,12 +125,22 @@ std::vector<MemberEntry> entries_in(Fields& fields) {
 
 }  // namespace
 
-bool is_member_name(const std::string& name) {
-  const auto is_letter = [](char c) { return c >= 'a' && c <= 'z'; };
-  return !name.empty() && name.size() <= kMostNameBytes && name != "hub" &&
-         std::ranges::any_of(name, is_letter) && std::ranges::all_of(name, [&](char c) {
-           return is_letter(c) || (c >= '0' && c <= '9') || c == '-';
-         });
+bool is_plain(std::string_view text) {
+  return std::ranges::all_of(
+      text, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
+}
+
+bool is_member_name(std::string_view name) {
+  return name.size() <= kMostNameBytes && name != "hub" && is_plain(name) &&
+         std::ranges::any_of(name, [](char c) { return c >= 'a' && c <= 'z'; });
+}
+
+void check_member_name(std::string_view name) {
+  if (is_member_name(name)) return;
+  fail(ErrorCode::kInvalidArgument,
+       "'{}' is no name of a member; use 1 to {} letters a to z, digits and hyphens, a letter "
+       "among them, and not 'hub'",
+       name, kMostNameBytes);
 }
 
 Bytes member_data(const MemberSays& says) {

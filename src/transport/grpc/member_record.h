@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tersewire/grpc_members.h"
@@ -13,6 +14,13 @@ namespace tersewire {
 
 inline constexpr std::size_t kMostHeld = 4;
 inline constexpr std::size_t kMostNameBytes = 40;
+// Letters a to z, digits and hyphens: what names, and ranks as texts, are made of.
+bool is_plain(std::string_view text);
+// Whether a member may have this name.
+bool is_member_name(std::string_view name);
+// Throws kInvalidArgument where it may not.
+void check_member_name(std::string_view name);
+
 // Of the workers, those who leave, and those who wait.
 inline constexpr std::size_t kMostMembers = 2048;
 
