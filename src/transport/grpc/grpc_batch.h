@@ -11,6 +11,9 @@
 
 namespace tersewire {
 
+// The hub's methods: a node's stream, and a member's call.
+inline constexpr const char* kExchangeMethod = "/tersewire.Hub/Exchange";
+inline constexpr const char* kMemberMethod = "/tersewire.Hub/Member";
 // What HTTP/2 may have on its way in a stream: gRPC's own guesses begin at 64 KiB.
 inline constexpr int kLookaheadBytes = 4 << 20;
 // A batch in one frame: gRPC's own are of 16 KiB.

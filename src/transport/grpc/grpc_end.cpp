@@ -15,7 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kMethod = "/tersewire.Hub/Exchange";
 constexpr milliseconds kAliveEvery(250);
 // Between attempts to reach the hub.
 constexpr milliseconds kFirstPause(50);
@@ -46,7 +45,7 @@ class NodeStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
  public:
   NodeStream(GrpcEnd& end, std::shared_ptr<grpc::Channel> channel)
       : end_(end), channel_(std::move(channel)), stub_(channel_) {
-    stub_.PrepareBidiStreamingCall(&context_, kMethod, {}, this);
+    stub_.PrepareBidiStreamingCall(&context_, kExchangeMethod, {}, this);
   }
 
   void OnReadDone(bool ok) override { end_.on_read(*this, incoming_, ok); }

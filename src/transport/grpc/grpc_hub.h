@@ -6,8 +6,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -56,26 +54,33 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
     bool left = false;
   };
 
-  // All with the mutex held.
+  // --- With the mutex held.
+
   void take_batch(HubStream& stream, const grpc::ByteBuffer& batch);
+  void pump(HubStream& stream);
+  void unseat(HubStream& stream);
+  void finish(HubStream& stream, const grpc::Status& status);
+  void end_with(const std::string& reason, const HubStream* said_by);
+  [[nodiscard]] bool is_over() const;
+
+  // Ranks: hub_seats.cpp.
   void take(HubStream& stream, const Record& record, const grpc::Slice& bytes);
+  void seat(HubStream& stream, const Record& record);
+  [[nodiscard]] std::optional<std::string> objection_to(HubStream& stream, std::uint32_t rank,
+                                                        const Hello& hello) const;
+  void relay(HubStream& stream, const Record& record, const grpc::Slice& bytes);
+  void announce();
+  [[nodiscard]] std::vector<std::uint32_t> ages() const;
+
+  // Members: hub_members.cpp.
   void answer_member(HubStream& stream, const Record& record);
   [[nodiscard]] MemberList list_of_ranks() const;
   // What the membership has come to: its generation's end or beginning, its sentences.
   void follow_members();
   void open_generation();
   void close_generation(const std::string& reason);
-  void seat(HubStream& stream, const Record& record);
-  void relay(HubStream& stream, const Record& record, const grpc::Slice& bytes);
-  void pump(HubStream& stream);
-  void announce();
-  void end_with(const std::string& reason, const HubStream* said_by);
-  void unseat(HubStream& stream);
-  void finish(HubStream& stream, const grpc::Status& status);
-  [[nodiscard]] std::vector<std::uint32_t> ages() const;
-  [[nodiscard]] bool is_over() const;
-  [[nodiscard]] std::optional<std::string> objection_to(HubStream& stream, std::uint32_t rank,
-                                                        const Hello& hello) const;
+
+  // --- Without it.
 
   void tick();
 

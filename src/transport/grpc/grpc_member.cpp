@@ -20,7 +20,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kMethod = "/tersewire.Hub/Member";
 constexpr milliseconds kTellEvery(250);
 constexpr milliseconds kLongestCall(5000);
 // For a hub that is told the last word.
@@ -37,7 +36,7 @@ grpc::Status ask(const std::shared_ptr<grpc::Channel>& channel, const MemberSays
   context.set_deadline(std::chrono::system_clock::now() + patience);
   grpc::GenericStub stub(channel);
   std::promise<grpc::Status> done;
-  stub.UnaryCall(&context, kMethod, {}, &request, &response,
+  stub.UnaryCall(&context, kMemberMethod, {}, &request, &response,
                  [&](const grpc::Status& status) { done.set_value(status); });
   grpc::Status status = done.get_future().get();
   if (!status.ok()) return status;

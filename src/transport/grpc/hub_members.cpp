@@ -1,0 +1,114 @@
+// The hub of a job whose members come and go: what it answers them, and the generations of which it
+// carries one after another.
+#include "errors.h"
+#include "grpc_credentials.h"
+#include "grpc_hub.h"
+#include "hub_stream.h"
+
+namespace tersewire {
+
+// One record, one answer, and the call is over.
+void GrpcHubServer::answer_member(HubStream& stream, const Record& record) {
+  if (record.head.kind != RecordKind::kMember) {
+    fail(ErrorCode::kDataLoss, "a member says what is for nodes; run one version everywhere");
+  }
+  const MemberSays says = parse_member(record.data);
+  const auto refuse = [&](grpc::StatusCode code, const std::string& sentence) {
+    finish(stream, {code, sentence});
+  };
+  const Identity claimed{.job = job_, .rank = std::nullopt, .name = says.name};
+  if (const auto why = objection(*stream.peer(), claimed)) {
+    return refuse(grpc::StatusCode::PERMISSION_DENIED, *why);
+  }
+  const Clock::time_point now = Clock::now();
+  const bool watches = says.phase == MemberPhase::kWatches;
+  if (!watches && !membership_) {
+    return refuse(grpc::StatusCode::FAILED_PRECONDITION,
+                  "this hub's job has fixed ranks; start the hub with --min-workers");
+  }
+  if (!watches) {
+    try {
+      membership_->hear(says, now);
+    } catch (const Error& error) {
+      return refuse(error.code() == ErrorCode::kUnavailable ? grpc::StatusCode::ALREADY_EXISTS
+                                                            : grpc::StatusCode::FAILED_PRECONDITION,
+                    error.what());
+    }
+    follow_members();
+  }
+  const MemberList list = membership_ ? membership_->list(now) : list_of_ranks();
+  if (membership_ && !watches && list.phase >= JobPhase::kDone) stream.tells_end_to = says.name;
+  BatchWriter answer(secure_);
+  answer.add({.kind = RecordKind::kList, .generation = list.generation}, list_data(list));
+  stream.last = grpc::Status::OK;
+  stream.since = now;
+  stream.write(answer.finish());
+}
+
+MemberList GrpcHubServer::list_of_ranks() const {
+  MemberList list{.generation = generation_,
+                  .phase = aborted_    ? JobPhase::kEnded
+                           : all_came_ ? JobPhase::kRuns
+                                       : JobPhase::kGathers,
+                  .base = {},
+                  .reason = aborted_.value_or("")};
+  list.workers = static_cast<std::uint32_t>(seats_.size());
+  const std::vector<std::uint32_t> ages = this->ages();
+  for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
+    const Seat& seat = seats_[rank];
+    list.members.push_back({.name = std::to_string(rank),
+                            .incarnation = seat.incarnation.value_or(0),
+                            .age_ms = ages[rank],
+                            .phase = seat.left          ? MemberPhase::kFinished
+                                     : seat.incarnation ? MemberPhase::kWorks
+                                                        : MemberPhase::kWaits,
+                            .newest = {},
+                            .base_rank = {}});
+  }
+  return list;
+}
+
+void GrpcHubServer::follow_members() {
+  const Journal& journal = membership_->journal();
+  const bool runs = journal.phase == JobPhase::kRuns;
+  std::vector<std::string> events = membership_->take_events();
+  const bool ended = journal.phase != phase_;
+  const bool begun = journal.generation != generation_;
+  if ((ended || begun) && kept_.keep) {
+    try {
+      kept_.keep(journal_bytes(journal));
+    } catch (const std::exception& error) {
+      events.push_back(fmt::format(
+          "the journal is not kept, and a hub that is killed cannot go on: {}", error.what()));
+    }
+  }
+  phase_ = journal.phase;
+  for (std::string& event : events) log_.add(std::move(event));
+  if (open_ && (!runs || begun)) {
+    close_generation(journal.phase == JobPhase::kDone ? "the job is done" : journal.reason);
+  }
+  if (runs && !open_) open_generation();
+}
+
+void GrpcHubServer::open_generation() {
+  open_ = true;
+  generation_ = membership_->journal().generation;
+  seats_.clear();
+  seats_.resize(membership_->journal().rolls.at(generation_).places.size());
+}
+
+// Their nodes are told why, and go by themselves.
+void GrpcHubServer::close_generation(const std::string& reason) {
+  open_ = false;
+  for (Seat& seat : seats_) {
+    if (seat.stream == nullptr) continue;
+    HubStream& stream = *std::exchange(seat.stream, nullptr);
+    stream.over = reason;
+    stream.since = Clock::now();
+    stream.drop_all();
+    stream.owes_abort = true;
+    pump(stream);
+  }
+}
+
+}  // namespace tersewire

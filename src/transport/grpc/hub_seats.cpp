@@ -1,0 +1,164 @@
+// The hub's ranks: who may sit where, what they say, and what one tells another.
+#include <algorithm>
+
+#include "errors.h"
+#include "grpc_credentials.h"
+#include "grpc_hub.h"
+#include "hub_stream.h"
+
+namespace tersewire {
+
+void GrpcHubServer::take(HubStream& stream, const Record& record, const grpc::Slice& bytes) {
+  if (!stream.rank) return seat(stream, record);
+  if (record.head.generation != stream.generation) {
+    fail(ErrorCode::kDataLoss,
+         "a record of generation {} in a stream of {}; run one version "
+         "everywhere",
+         record.head.generation, stream.generation);
+  }
+  if (stream.over) {
+    if (record.head.kind == RecordKind::kGoodbye) finish(stream, grpc::Status::OK);
+    return;
+  }
+  if (record.head.from != *stream.rank) {
+    fail(ErrorCode::kDataLoss, "rank {} speaks for rank {}; run one version everywhere",
+         *stream.rank, record.head.from);
+  }
+  Seat& seat = seats_[*stream.rank];
+  seat.heard = Clock::now();
+  switch (record.head.kind) {
+    case RecordKind::kData:
+    case RecordKind::kState:
+    case RecordKind::kResume:
+      return relay(stream, record, bytes);
+    case RecordKind::kAlive:
+      return;
+    case RecordKind::kAbort: {
+      const std::string reason(reinterpret_cast<const char*>(record.data.data()),
+                               std::min(record.data.size(), kMostReasonBytes));
+      if (!membership_) return end_with(reason, &stream);
+      membership_->end_generation(reason);
+      return follow_members();
+    }
+    case RecordKind::kGoodbye:
+      seat.left = true;
+      log_.add(fmt::format("rank {} has left", *stream.rank));
+      finish(stream, grpc::Status::OK);
+      return announce();
+    case RecordKind::kHello:
+    case RecordKind::kRoster:
+    case RecordKind::kMember:
+    case RecordKind::kList:
+      fail(ErrorCode::kDataLoss, "rank {} says what no node says here; run one version everywhere",
+           *stream.rank);
+  }
+}
+
+void GrpcHubServer::seat(HubStream& stream, const Record& record) {
+  const std::uint32_t rank = record.head.from;
+  if (record.head.kind != RecordKind::kHello) {
+    fail(ErrorCode::kDataLoss, "a stream begins without a hello; run one version everywhere");
+  }
+  const Hello hello = parse_hello(record.data);
+  const auto refuse = [&](grpc::StatusCode code, const std::string& sentence) {
+    finish(stream, {code, sentence});
+  };
+  if (record.head.generation != generation_ || !open_) {
+    return refuse(grpc::StatusCode::FAILED_PRECONDITION,
+                  membership_ ? fmt::format("generation {} is over", record.head.generation)
+                              : std::string("this hub's job has fixed ranks; start the hub with "
+                                            "--min-workers, or give nodes ranks"));
+  }
+  if (const auto why = objection_to(stream, rank, hello)) {
+    return refuse(grpc::StatusCode::PERMISSION_DENIED, *why);
+  }
+  if (hello.ranks != seats_.size() || rank >= seats_.size()) {
+    return refuse(
+        grpc::StatusCode::FAILED_PRECONDITION,
+        fmt::format("rank {} of {} asks for a place, and the job has ranks 0 to {}; start "
+                    "hub and nodes for the same number of nodes",
+                    rank, hello.ranks, seats_.size() - 1));
+  }
+  Seat& seat = seats_[rank];
+  if (seat.left || (seat.incarnation && *seat.incarnation != hello.incarnation)) {
+    return refuse(
+        grpc::StatusCode::ALREADY_EXISTS,
+        fmt::format("another process is rank {} of this job; give each node a rank of its "
+                    "own, and start hub and nodes anew after one has died",
+                    rank));
+  }
+  if (seat.stream != nullptr) {
+    finish(*seat.stream, {grpc::StatusCode::CANCELLED, "the node has connected anew"});
+  }
+  // What it sent before comes again.
+  for (const Seat& other : seats_) {
+    if (other.stream == nullptr) continue;
+    other.stream->drop(rank);
+  }
+  log_.add(fmt::format("rank {} is here{}, from {}", rank, seat.incarnation ? " again" : "",
+                       stream.address()));
+  stream.rank = rank;
+  stream.generation = generation_;
+  stream.owes_abort = aborted_.has_value();
+  seat.incarnation = hello.incarnation;
+  seat.heard = Clock::now();
+  seat.stream = &stream;
+  if (!all_came_ && !membership_ &&
+      std::ranges::all_of(seats_, [](const Seat& one) { return one.incarnation.has_value(); })) {
+    all_came_ = true;
+    log_.add(fmt::format("all {} nodes are here", seats_.size()));
+  }
+  announce();
+}
+
+// Whether who says hello may have the rank: it is its certificate's, or its name's.
+std::optional<std::string> GrpcHubServer::objection_to(HubStream& stream, std::uint32_t rank,
+                                                       const Hello& hello) const {
+  if (!membership_) return objection(*stream.peer(), {.job = job_, .rank = rank});
+  const auto& places = membership_->journal().rolls.at(generation_).places;
+  if (rank >= places.size()) return fmt::format("generation {} has no rank {}", generation_, rank);
+  if (hello.incarnation != places[rank].incarnation) {
+    return fmt::format("rank {} of generation {} is another process", rank, generation_);
+  }
+  return objection(*stream.peer(), {.job = job_, .rank = std::nullopt, .name = places[rank].name});
+}
+
+void GrpcHubServer::relay(HubStream& stream, const Record& record, const grpc::Slice& bytes) {
+  const std::uint32_t to = record.head.to;
+  if (to >= seats_.size() || to == *stream.rank) {
+    fail(ErrorCode::kDataLoss,
+         "rank {} sends to rank {}, which is none; run one version everywhere", *stream.rank, to);
+  }
+  HubStream* const receiver = seats_[to].stream;
+  if (receiver == nullptr) return;
+  if (!receiver->put(*stream.rank, bytes)) {
+    fail(ErrorCode::kResourceExhausted,
+         "rank {} sends rank {} more than that has room for; run one version everywhere",
+         *stream.rank, to);
+  }
+  pump(*receiver);
+}
+
+void GrpcHubServer::announce() {
+  for (const Seat& seat : seats_) {
+    if (seat.stream == nullptr) continue;
+    seat.stream->owes_roster = true;
+    pump(*seat.stream);
+  }
+  changed_.notify_all();
+}
+
+std::vector<std::uint32_t> GrpcHubServer::ages() const {
+  std::vector<std::uint32_t> ages;
+  const Clock::time_point now = Clock::now();
+  for (const Seat& seat : seats_) {
+    const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - seat.heard).count();
+    ages.push_back(seat.left ? kHasLeft
+                   : !seat.incarnation
+                       ? kNotHere
+                       : static_cast<std::uint32_t>(std::min<std::int64_t>(age, kLongestAge)));
+  }
+  return ages;
+}
+
+}  // namespace tersewire
