@@ -59,6 +59,8 @@ CodecChooser::CodecChooser(const Job& job, std::optional<double> bytes_a_day)
     : codecs_(job.ladder->codecs),
       bytes_a_day_(bytes_a_day),
       rate_(kNoLimit),
+      linkless_(codecs_.size(), 0),
+      expected_(codecs_.size(), 0),
       barred_until_(codecs_.size(), 0),
       bar_(codecs_.size(), kLeastBar) {
   for (const std::string& codec : codecs_) {
@@ -88,31 +90,32 @@ void CodecChooser::learn(const MeasuredSteps& measured) {
   cost.pull = cost.push;
   cost.pull.bits = 8 * measured.pulled_bytes / measured.pulled_values;
   cost.seen = true;
-  slower_ = std::max((cost.push.encode_seconds + cost.push.decode_seconds) /
-                         (known.encode_seconds + known.decode_seconds),
-                     kLeastSlower);
+  const double slower = std::max((cost.push.encode_seconds + cost.push.decode_seconds) /
+                                     (known.encode_seconds + known.decode_seconds),
+                                 kLeastSlower);
   for (std::size_t rung = 0; rung < costs_.size(); ++rung) {
     if (costs_[rung].seen) continue;
     CodecCost& push = costs_[rung].push;
     push = measured_codec(codecs_[rung]).cost;
     if (rung > 0) {  // fp32 is a copy, whatever codecs take
-      push.encode_seconds *= slower_;
-      push.decode_seconds *= slower_;
+      push.encode_seconds *= slower;
+      push.decode_seconds *= slower;
     }
     costs_[rung].pull = push;
   }
 }
 
-StepPrediction CodecChooser::predicted(std::size_t rung, double rate) const {
-  return predict_step(jobs_[rung], {.link = {.bits_per_second = std::min(rate, kMostRate)},
+double CodecChooser::step_seconds(std::size_t rung, double rate) const {
+  return predict_step(jobs_[rung], {.link = {.bits_per_second = rate},
                                     .compute_seconds = compute_,
                                     .push = costs_[rung].push,
-                                    .pull = costs_[rung].pull});
+                                    .pull = costs_[rung].pull})
+      .step_seconds;
 }
 
 // What a link of this rate adds to a step.
 double CodecChooser::link_seconds(std::size_t rung, double rate) const {
-  return predicted(rung, rate).step_seconds - predicted(rung, kMostRate).step_seconds;
+  return step_seconds(rung, rate) - linkless_[rung];
 }
 
 // The rate at which a link takes so long; `of_rate` falls.
@@ -127,36 +130,31 @@ double CodecChooser::rate_for(double seconds, const Seconds& of_rate) const {
   return std::sqrt(low * high);
 }
 
-// What is not computation, nor codecs, the servers' too.
-double CodecChooser::unexplained(const MeasuredSteps& measured, std::size_t rung) const {
-  return std::max(measured.seconds - predicted(rung, kMostRate).step_seconds, 0.0);
-}
-
-// That is the link's or has other reasons, such as workers that share a processor. Where the codec
-// has just changed, what that changed is the link's. Else other reasons are as they were.
-void CodecChooser::find_rate(const MeasuredSteps& measured) {
-  const double waited = unexplained(measured, rung_);
-  const double noise = kNoise * measured.seconds;
+// What is not explained is the link's or has other reasons, such as workers that share a processor.
+// Where the codec has just changed, what that changed is the link's. Else other reasons are as they
+// were. `seconds` of a step.
+void CodecChooser::find_rate(double seconds) {
+  const double noise = kNoise * seconds;
   const double old = rate_;
   const auto here = [&](double rate) { return link_seconds(rung_, rate); };
   if (from_) {
     const std::size_t heavy = std::min(rung_, from_->rung);
     const std::size_t light = std::max(rung_, from_->rung);
     const double saved =
-        rung_ > from_->rung ? from_->unexplained - waited : waited - from_->unexplained;
+        rung_ > from_->rung ? from_->unexplained - unexplained_ : unexplained_ - from_->unexplained;
     if (saved > noise) {
       rate_ = rate_for(saved, [&](double rate) {
         return link_seconds(heavy, rate) - link_seconds(light, rate);
       });
-      other_waits_ = std::max(waited - here(rate_), 0.0);
+      other_waits_ = std::max(unexplained_ - here(rate_), 0.0);
     } else {
       rate_ = kNoLimit;
-      other_waits_ = std::min(from_->unexplained, waited);
+      other_waits_ = std::min(from_->unexplained, unexplained_);
     }
     return;
   }
-  other_waits_ = std::min(other_waits_, waited);
-  const double of_link = waited - other_waits_;
+  other_waits_ = std::min(other_waits_, unexplained_);
+  const double of_link = unexplained_ - other_waits_;
   if (of_link > noise) {
     rate_ = rate_for(of_link, here);
   } else if (rate_ != kNoLimit && rate_ * kOtherLink < rate_for(noise, here)) {
@@ -168,16 +166,9 @@ void CodecChooser::find_rate(const MeasuredSteps& measured) {
   std::ranges::fill(bar_, kLeastBar);
 }
 
-double CodecChooser::expected_seconds(std::size_t rung) const {
-  return predicted(rung, rate_).step_seconds + other_waits_;
-}
-
-double CodecChooser::bytes_a_step(std::size_t rung) const {
-  return values_ * (costs_[rung].push.bits + costs_[rung].pull.bits) / 8;
-}
-
 double CodecChooser::bytes_in_a_day(std::size_t rung) const {
-  return bytes_a_step(rung) / expected_seconds(rung) * kSecondsADay;
+  const double bytes_a_step = values_ * (costs_[rung].push.bits + costs_[rung].pull.bits) / 8;
+  return bytes_a_step / expected_[rung] * kSecondsADay;
 }
 
 // The strongest where none is.
@@ -191,7 +182,7 @@ std::size_t CodecChooser::lightest_in_budget() const {
 std::size_t CodecChooser::fastest(std::size_t least) const {
   std::size_t best = std::max(least, rung_);
   for (std::size_t rung = least; rung < codecs_.size(); ++rung) {
-    if (may_take(rung) && expected_seconds(rung) < expected_seconds(best)) best = rung;
+    if (may_take(rung) && expected_[rung] < expected_[best]) best = rung;
   }
   return best;
 }
@@ -200,21 +191,21 @@ std::size_t CodecChooser::fastest(std::size_t least) const {
 // has been chosen yet.
 std::size_t CodecChooser::next_rung(std::size_t least) const {
   const std::size_t best = fastest(least);
-  const double best_seconds = expected_seconds(best);
+  const double best_seconds = expected_[best];
   if (is_first_) {
     for (std::size_t rung = least; rung < best; ++rung) {
-      if (expected_seconds(rung) <= kWorthIt * best_seconds) return rung;
+      if (expected_[rung] <= kWorthIt * best_seconds) return rung;
     }
     return best;
   }
   if (rung_ < least) return rung_ + 1;
-  const double here = expected_seconds(rung_);
+  const double here = expected_[rung_];
   if (here > kWorthIt * best_seconds) {
     const std::size_t next = best > rung_ ? rung_ + 1 : rung_ - 1;
-    return may_take(next) && expected_seconds(next) < here ? next : rung_;
+    return may_take(next) && expected_[next] < here ? next : rung_;
   }
   if (rung_ > least && may_take(rung_ - 1)) {
-    const double lighter = expected_seconds(rung_ - 1);
+    const double lighter = expected_[rung_ - 1];
     if (lighter <= kNearlyAsFast * std::min(best_seconds, here)) return rung_ - 1;
   }
   return rung_;
@@ -222,7 +213,7 @@ std::size_t CodecChooser::next_rung(std::size_t least) const {
 
 CodecDecision CodecChooser::move(std::uint64_t step, std::size_t to, const MeasuredSteps& measured,
                                  const std::string& why, bool forced) {
-  const double expected = expected_seconds(rung_) / expected_seconds(to);
+  const double expected = expected_[rung_] / expected_[to];
   CodecDecision decision{
       .step = step,
       .codec = codecs_[to],
@@ -232,7 +223,7 @@ CodecDecision CodecChooser::move(std::uint64_t step, std::size_t to, const Measu
                               why, codecs_[rung_], codecs_[to], expected)};
   from_ = Before{.rung = rung_,
                  .seconds = measured.seconds,
-                 .unexplained = unexplained(measured, rung_),
+                 .unexplained = unexplained_,
                  .expected = expected,
                  .was_forced = forced};
   rung_ = to;
@@ -259,7 +250,15 @@ std::optional<CodecDecision> CodecChooser::come_back(std::uint64_t step,
 CodecChooser::Outcome CodecChooser::look(std::uint64_t step, const MeasuredSteps& measured) {
   ++looks_;
   learn(measured);
-  find_rate(measured);
+  for (std::size_t rung = 0; rung < codecs_.size(); ++rung) {
+    linkless_[rung] = step_seconds(rung, kMostRate);
+  }
+  unexplained_ = std::max(measured.seconds - linkless_[rung_], 0.0);
+  find_rate(measured.seconds);
+  for (std::size_t rung = 0; rung < codecs_.size(); ++rung) {
+    const double seconds = rate_ == kNoLimit ? linkless_[rung] : step_seconds(rung, rate_);
+    expected_[rung] = seconds + other_waits_;
+  }
   Outcome outcome;
   if (from_) outcome.measured = share_of(from_->seconds, measured.seconds);
   outcome.decision = come_back(step, measured);
@@ -267,9 +266,8 @@ CodecChooser::Outcome CodecChooser::look(std::uint64_t step, const MeasuredSteps
   from_.reset();
   const std::size_t least = lightest_in_budget();
   // A first step takes longer than others for reasons of its own.
-  const bool is_too_soon =
-      is_first_ && looks_ == 1 && least == 0 &&
-      expected_seconds(rung_) < kClearlyWorthIt * expected_seconds(fastest(least));
+  const bool is_too_soon = is_first_ && looks_ == 1 && least == 0 &&
+                           expected_[rung_] < kClearlyWorthIt * expected_[fastest(least)];
   const std::size_t to = is_too_soon ? rung_ : next_rung(least);
   const double link_share =
       100 * std::clamp(share_of(measured.wait_seconds, measured.seconds), 0.0, 1.0);

@@ -90,14 +90,11 @@ class CodecChooser {
   };
 
   void learn(const MeasuredSteps& measured);
-  [[nodiscard]] StepPrediction predicted(std::size_t rung, double rate) const;
+  [[nodiscard]] double step_seconds(std::size_t rung, double rate) const;
   [[nodiscard]] double link_seconds(std::size_t rung, double rate) const;
-  [[nodiscard]] double unexplained(const MeasuredSteps& measured, std::size_t rung) const;
   template <typename Seconds>
   [[nodiscard]] double rate_for(double seconds, const Seconds& of_rate) const;
-  void find_rate(const MeasuredSteps& measured);
-  [[nodiscard]] double expected_seconds(std::size_t rung) const;
-  [[nodiscard]] double bytes_a_step(std::size_t rung) const;
+  void find_rate(double seconds);
   [[nodiscard]] double bytes_in_a_day(std::size_t rung) const;
   [[nodiscard]] std::size_t lightest_in_budget() const;
   [[nodiscard]] bool may_take(std::size_t rung) const { return looks_ >= barred_until_[rung]; }
@@ -112,10 +109,14 @@ class CodecChooser {
   std::optional<double> bytes_a_day_;
   std::vector<Cost> costs_;
   double values_ = 0;       // of the model
-  double slower_ = 1;       // than the machine of measured_codecs(), codecs here
   double compute_ = 0;      // a step's
   double rate_;             // of the link
   double other_waits_ = 0;  // a step's, that no link and no codec is to blame for
+  // Of this look: what a step takes by rung, where its link takes no time and over the link that
+  // there is; and what the measured one took that is not computation, nor codecs, the servers' too.
+  std::vector<double> linkless_;
+  std::vector<double> expected_;
+  double unexplained_ = 0;
   std::size_t rung_ = 0;
   bool is_first_ = true;
   bool said_over_budget_ = false;
