@@ -54,6 +54,9 @@ void bind_dry_run(py::module_& module) {
       .def(
           "totals", [](const DryRun& run) { return dicts_of(run.totals()); },
           "Of all tensors together, by codec.")
+      .def(
+          "table", [](const DryRun& run) { return dry_run_table(run.findings()); },
+          "Both as text, for people.")
       .def_property_readonly("share", &DryRun::share, "Of the time since it was made.");
 }
 

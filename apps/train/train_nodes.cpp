@@ -83,7 +83,7 @@ void write_model(const RunDirectory& directory, const trainer::TrainResult& resu
 // What was measured is on the disk before any of it is shown, whoever reads that. The summary is
 // written, the model, and the end shown, each even where another fails; the first failure counts.
 void tell(const TrainFlags& flags, const trainer::TrainResult& result,
-          const std::optional<DryFindings>& dry, const RunDirectory& directory,
+          const std::optional<DryRunFindings>& dry, const RunDirectory& directory,
           const std::optional<Error>& of_metrics) {
   const TrainSummary summary(flags.config, result,
                              interrupted && result.steps < flags.config.steps);
@@ -126,7 +126,7 @@ void tell(const TrainFlags& flags, const trainer::TrainResult& result,
 trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics, Listeners listeners,
                               const TrainFlags& flags, const trainer::DataSplits& data,
                               Network& network, trainer::TrainHooks hooks,
-                              std::optional<DryFindings>& dry) {
+                              std::optional<DryRunFindings>& dry) {
   const trainer::TrainConfig& config = flags.config;
   const nlohmann::json record = with_recipe(config_json(config), flags.recipe);
   const std::uint64_t resumed_after = flags.resumed ? flags.resumed->checkpoint.step() : 0;
@@ -154,10 +154,7 @@ trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics, L
     }
   };
   hooks.replay = flags.replay.empty() ? nullptr : &flags.replay;
-  hooks.on_dry_run = [&](const DryRun& run) {
-    dry = {
-        .tensors = run.tensors(), .rows = run.rows(), .totals = run.totals(), .share = run.share()};
-  };
+  hooks.on_dry_run = [&](const DryRun& run) { dry = run.findings(); };
   try {
     if (flags.tensorboard) {  // which may be in the run's directory
       listeners.push_back(make_tensorboard_writer(*flags.tensorboard, record, resumed_after));
@@ -183,7 +180,7 @@ Listeners listeners_of(const TrainFlags& flags) {
 void train_and_tell(const TrainFlags& flags, const trainer::DataSplits& data, Network& network,
                     Listeners listeners, RunDirectory& directory, trainer::TrainHooks hooks) {
   MetricsWriter metrics(directory);
-  std::optional<DryFindings> dry;
+  std::optional<DryRunFindings> dry;
   const trainer::TrainResult result = train_in(directory, metrics, std::move(listeners), flags,
                                                data, network, std::move(hooks), dry);
   tell(flags, result, dry, directory, metrics.failure());

@@ -33,6 +33,17 @@ struct DryRunRow {
   double decode_seconds = 0;
 };
 
+// All that a dry run has found so far.
+struct DryRunFindings {
+  std::vector<TensorInfo> tensors;
+  std::vector<DryRunRow> rows;  // as DryRun::rows() and totals()
+  std::vector<DryRunRow> totals;
+  double share = 0;  // of the time
+};
+
+// As text, for people: a table of the codecs, and one of the tensors with each. Any thread.
+std::string dry_run_table(const DryRunFindings& findings);
+
 // Sends each tensor of one worker's gradients through each codec in turn, with a residual of its
 // own, as often as a share of the time allows. Nothing that the job has is touched. One thread at a
 // time. Memory: for each codec with a residual as much as the model, and three copies of the
@@ -68,6 +79,7 @@ class DryRun {
   [[nodiscard]] std::vector<DryRunRow> totals() const;
   // Of the time since it was made, what it took.
   [[nodiscard]] double share() const;
+  [[nodiscard]] DryRunFindings findings() const;
 
  private:
   struct State;

@@ -82,7 +82,13 @@ def test_ends_with_close():
     found.close()
     train(model, 5)
     assert found.parameters() == before
-    assert "int8" in found.table() and "0.weight" in found.table()
+    lines = found.table().splitlines()
+    (row,) = found.codecs()
+    assert lines[0].startswith("Dry run, ")
+    assert lines[2].split()[:2] == ["int8", f"{row['bits_per_value']:.3g}"]
+    parameters = [line.split()[:2] for line in lines[-4:]]
+    assert parameters == [["0.weight", "5120"], ["0.bias", "80"], ["2.weight", "800"],
+                          ["2.bias", "10"]]
 
 
 def test_predict_takes_what_it_saves(tmp_path):

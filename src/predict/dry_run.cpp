@@ -215,4 +215,8 @@ std::vector<DryRunRow> DryRun::totals() const {
 
 double DryRun::share() const { return ratio(state_->seconds, seconds_since(state_->began)); }
 
+DryRunFindings DryRun::findings() const {
+  return {.tensors = tensors(), .rows = rows(), .totals = totals(), .share = share()};
+}
+
 }  // namespace tersewire

@@ -93,6 +93,35 @@ TEST(DryRun, SaysWhatACodecMakesOfAGradient) {
   EXPECT_NEAR(totals[0].bits, 8, 0.1);
 }
 
+TEST(DryRun, ShowsItsFindings) {
+  DryRunFindings found;
+  found.tensors = {{"fc.weight", {40, 100}, TensorKind::kDense},
+                   {"bias", {100}, TensorKind::kBias}};
+  found.share = 0.0291;
+  found.totals = {{.codec = "3lc",
+                   .looks = 1,
+                   .bits = 1.6,
+                   .error = 0.5,
+                   .residual = 0.25,
+                   .encode_seconds = 2e-9,
+                   .decode_seconds = 1e-9},
+                  {.codec = "int8", .bits = 8}};
+  found.rows = {{.tensor = 0, .codec = "3lc", .looks = 3, .bits = 1.5, .error = 0.512},
+                {.tensor = 0, .codec = "int8", .looks = 3, .bits = 8.01, .error = 0.0067},
+                {.tensor = 1, .codec = "3lc"},
+                {.tensor = 1, .codec = "int8"}};
+  EXPECT_EQ(dry_run_table(found),
+            "Dry run, 2.91 % of the time:\n"
+            "codec    bits   smaller     lost  residual  encode, ns  decode, ns\n"
+            "3lc       1.6       20x     50 %      0.25           2           1\n"
+            "int8        8        4x      0 %         0           0           0\n"
+            "\n"
+            "Bits a value, and what was lost:\n"
+            "tensor        values looks              3lc             int8\n"
+            "fc.weight       4000     3      1.5, 51.2 %     8.01, 0.67 %\n"
+            "bias             100     0        0,    0 %        0,    0 %\n");
+}
+
 TEST(DryRun, TakesNoMoreThanItsShare) {
   const std::vector<float> values = gradient(0, 1);
   DryRun run({kTensors[0]}, {"3lc", "terngrad", "oland-raj"}, "auto", 1);

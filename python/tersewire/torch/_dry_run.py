@@ -61,27 +61,7 @@ class DryRun:
 
     def table(self) -> str:
         """Both as text: of each codec, then of each parameter bits a value and what was lost."""
-        totals, rows = self._run.totals(), self._run.rows()
-        width = max([len("codec"), *(len(row["codec"]) for row in totals)])
-        lines = [f"Dry run, {100 * self.share:.1f} % of the time:",
-                 f"{'codec':{width}} {'bits':>7} {'smaller':>9} {'lost':>8} {'residual':>9} "
-                 f"{'encode, ns':>11} {'decode, ns':>11}"]
-        for row in totals:
-            bits = row["bits_per_value"]
-            lines.append(
-                f"{row['codec']:{width}} {bits:>7.3g} {32 / bits if bits else 0:>8.3g}x "
-                f"{100 * row['error']:>6.3g} % {row['residual']:>9.3g} "
-                f"{1e9 * row['encode_seconds_per_value']:>11.3g} "
-                f"{1e9 * row['decode_seconds_per_value']:>11.3g}")
-        width = max([len("parameter"), *(len(info.name) for info in self._infos)])
-        lines.append(f"\n{'parameter':{width}} {'values':>10} {'looks':>5}"
-                     + "".join(f"  {row['codec']:>15}" for row in totals))
-        for begin in range(0, len(rows), len(totals)):
-            info = self._infos[rows[begin]["tensor"]]
-            lines.append(f"{info.name:{width}} {elems_of(info):>10} {rows[begin]['looks']:>5}"
-                         + "".join(f"  {row['bits_per_value']:>7.3g}, {100 * row['error']:>4.3g} %"
-                                   for row in rows[begin:begin + len(totals)]))
-        return "\n".join(lines)
+        return self._run.table()
 
     def save(self, folder: "Union[str, os.PathLike[str]]", rate_bits_per_second: float = 1e8,
              latency_seconds: float = 0.0) -> None:
