@@ -13,14 +13,23 @@
 
 namespace tersewire::trainer {
 
-// One node's. Arrays are named GROUP/TENSOR, or GROUP/TENSOR@BEGIN where they are a part of it:
-//   model               a worker's replica. Worker 0's, and all workers' where they may differ or
-//                       worker 0 may be gone
-//   statistics          worker 0's, of batch normalization; all workers' where it may be gone
-//   server              the values of a part that a server owns
-//   momentum, ...       what the optimizer keeps, and "average", where the model is owned
-//   local-momentum, ... a worker's, what its own optimizer keeps where it makes local updates
-//   pushed, pulled, accumulated, shared    as in NodeState
+// Groups of arrays. Beside them are what the optimizer keeps, "momentum" and so on, and "average",
+// where the model is owned; and "local-momentum" and so on, what a worker's own optimizer keeps
+// where it makes local updates.
+
+// A worker's replica: worker 0's, and all workers' where they may differ or worker 0 may be gone.
+inline constexpr const char* kModelGroup = "model";
+// Of batch normalization: worker 0's, and all workers' where it may be gone.
+inline constexpr const char* kStatisticsGroup = "statistics";
+// The values of a part that a server owns.
+inline constexpr const char* kServerGroup = "server";
+// As in NodeState.
+inline constexpr const char* kPushedGroup = "pushed";
+inline constexpr const char* kPulledGroup = "pulled";
+inline constexpr const char* kAccumulatedGroup = "accumulated";
+inline constexpr const char* kSharedGroup = "shared";
+
+// One node's. Arrays are named GROUP/TENSOR, or GROUP/TENSOR@BEGIN where they are a part of it.
 struct NodeCheckpoint {
   struct Array {
     std::vector<std::uint64_t> shape;

@@ -16,10 +16,6 @@
 namespace tersewire::trainer {
 namespace {
 
-constexpr const char* kPushed = "pushed";
-constexpr const char* kPulled = "pulled";
-constexpr const char* kAccumulated = "accumulated";
-constexpr const char* kShared = "shared";
 constexpr const char* kPartValues = "part_values";  // a fact
 constexpr char kAt = '@';
 
@@ -120,10 +116,10 @@ void CheckpointWriter::add_descent(const Descent& descent, const Part& part,
 }
 
 void CheckpointWriter::add_exchange(const NodeState& state, const std::vector<Part>& parts) {
-  for (const auto& [group, lists] : {std::pair{kPushed, &state.pushed},
-                                     {kPulled, &state.pulled},
-                                     {kAccumulated, &state.accumulated},
-                                     {kShared, &state.shared}}) {
+  for (const auto& [group, lists] : {std::pair{kPushedGroup, &state.pushed},
+                                     {kPulledGroup, &state.pulled},
+                                     {kAccumulatedGroup, &state.accumulated},
+                                     {kSharedGroup, &state.shared}}) {
     for (const Part& part : parts) {
       if (!(*lists)[part.number].empty()) add(group, part, (*lists)[part.number]);
     }
@@ -174,10 +170,10 @@ CheckpointReader::CheckpointReader(const JobCheckpoint& checkpoint, const Job& j
 
 NodeState CheckpointReader::state_in(const StoredNode& node) const {
   return {.step = node.step,
-          .pushed = lists_in(node, kPushed, made_by_, parts_),
-          .pulled = lists_in(node, kPulled, made_by_, parts_),
-          .accumulated = lists_in(node, kAccumulated, made_by_, parts_),
-          .shared = lists_in(node, kShared, made_by_, parts_)};
+          .pushed = lists_in(node, kPushedGroup, made_by_, parts_),
+          .pulled = lists_in(node, kPulledGroup, made_by_, parts_),
+          .accumulated = lists_in(node, kAccumulatedGroup, made_by_, parts_),
+          .shared = lists_in(node, kSharedGroup, made_by_, parts_)};
 }
 
 NodeState CheckpointReader::exchange_of(int rank) const {

@@ -19,8 +19,7 @@
 namespace tersewire::trainer {
 namespace {
 
-// Of a checkpoint: the group of what servers own, and the fact that says which data it was.
-constexpr const char* kServer = "server";
+// A checkpoint's fact that says which data it was.
 constexpr const char* kDataFact = "data";
 
 template <typename T>
@@ -215,7 +214,7 @@ void LocalNodes::make_servers_model(std::unique_ptr<Network> initial) {
   if (!resume_) return;
   for (const auto& end : ends_) {
     for (const Part& part : parts_owned_by(end->rank())) {
-      resume_->read_part(kServer, part, values_in(part));
+      resume_->read_part(kServerGroup, part, values_in(part));
       resume_->read_descent(*descent_, part, 0, resume_->step() / job_.steps_a_round());
     }
   }
@@ -231,7 +230,7 @@ void LocalNodes::check_data_of_checkpoint() const {
 void LocalNodes::add_server(int rank, CheckpointWriter& checkpoint) const {
   if (rank == 0 || config_.elastic) checkpoint.add_fact(kDataFact, std::to_string(start_.data));
   for (const Part& part : parts_owned_by(rank)) {
-    checkpoint.add(kServer, part, values_in(part));
+    checkpoint.add(kServerGroup, part, values_in(part));
     checkpoint.add_descent(*descent_, part);
   }
 }

@@ -124,13 +124,13 @@ TrainWorker::TrainWorker(const TrainConfig& config, const Job& job, Transport& t
 
 void TrainWorker::go_on_from_checkpoint() {
   const int rank = transport_.rank();
-  resume_->read_parameters("model", rank, network_->parameters());
-  resume_->read_parameters("statistics", rank, network_->statistics());
+  resume_->read_parameters(kModelGroup, rank, network_->parameters());
+  resume_->read_parameters(kStatisticsGroup, rank, network_->statistics());
   for (const Part& part : parts_) {
     const std::uint64_t steps = resume_->step();
     if (descent_) resume_->read_descent(*descent_, part, rank, steps / job_.steps_a_round());
     if (shared_) {
-      resume_->read_part(job_.keeps_shared_copy() ? "shared" : "model", part,
+      resume_->read_part(job_.keeps_shared_copy() ? kSharedGroup : kModelGroup, part,
                          values_in(*shared_, part));
     }
     if (local_) resume_->read_descent(*local_, part, rank, steps, kLocal);
@@ -188,7 +188,7 @@ void TrainWorker::save() {
   checkpoint.add_exchange(communicator_->state(), parts_);
   const bool counts_for_all = rank_ == 0 || averages_weights() || config_.elastic;
   if (counts_for_all || job_.keeps_shared_copy()) {
-    checkpoint.add_parameters("model", network_->parameters());
+    checkpoint.add_parameters(kModelGroup, network_->parameters());
   }
   for (const Part& part : parts_) {
     if (descent_ && counts_for_all) checkpoint.add_descent(*descent_, part);
@@ -197,7 +197,7 @@ void TrainWorker::save() {
     if (local_) checkpoint.add_descent(*local_, part, kLocal);
   }
   if (rank_ == 0 || config_.elastic) {
-    checkpoint.add_parameters("statistics", network_->statistics());
+    checkpoint.add_parameters(kStatisticsGroup, network_->statistics());
   }
   if (add_server_) add_server_(checkpoint);
   if (pilot_) checkpoint.add_fact(kDecisionsFact, text_of(pilot_->decisions()));

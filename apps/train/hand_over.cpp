@@ -27,9 +27,11 @@ bool is_of(const std::string& key, const char* group) {
 }
 
 // Residuals of what a worker sends.
-bool is_own(const std::string& key) { return is_of(key, "pushed") || is_of(key, "accumulated"); }
+bool is_own(const std::string& key) {
+  return is_of(key, trainer::kPushedGroup) || is_of(key, trainer::kAccumulatedGroup);
+}
 // Residuals of results, of which each member has those of the parts that it owned.
-bool is_result(const std::string& key) { return is_of(key, "pulled"); }
+bool is_result(const std::string& key) { return is_of(key, trainer::kPulledGroup); }
 
 StoredArray zeros(std::size_t elems) {
   return {.elems = elems, .read = [](std::size_t /*first*/, std::span<float> values) {
@@ -168,7 +170,7 @@ std::optional<JobCheckpoint> HandOver::run(WorkersNetwork& network,
       checkpoint.nodes[static_cast<std::size_t>(own_place.value_or(*place(giver(rank_))))];
   std::map<std::string, StoredArray> alike;
   for (const auto& [key, array] : whole.arrays) {
-    if (is_of(key, "shared")) alike[key] = array;
+    if (is_of(key, trainer::kSharedGroup)) alike[key] = array;
   }
   for (StoredNode& node : checkpoint.nodes) node.arrays.insert(alike.begin(), alike.end());
   return checkpoint;
