@@ -65,6 +65,9 @@ struct CodecTraits {
   // Whether senders may agree on its scalers, under which what they push adds up exactly
   // (Encoder::local_scalers(), decode_levels_add()).
   bool shares_scalers = false;
+  // Whether threads share the encoding of one array whole, so that two arrays at once gain nothing
+  // more: no step in it needs the one before, as where positions of values are written.
+  bool splits = false;
 };
 
 // Of any codec that has payloads, those that are only read among them; kDataLoss for another

@@ -11,11 +11,10 @@ namespace tersewire {
 std::size_t allowed_cores();
 
 // Runs the same function for several indices at once; its own threads compute in the default
-// floating point mode. One caller at a time: a second thread that calls run() meanwhile waits its
-// turn.
+// floating point mode. They help whoever calls run(): several threads may, and tasks too.
 class ThreadPool {
  public:
-  // threads: how many run at once, the caller included; at least 1, or kInvalidArgument is thrown.
+  // threads: how many run at once, a caller included; at least 1, or kInvalidArgument is thrown.
   // Throws kResourceExhausted where the system starts no more.
   explicit ThreadPool(std::size_t threads);
   ~ThreadPool();
@@ -26,7 +25,7 @@ class ThreadPool {
 
   // Calls task(0) ... task(count - 1), each once, in any order and on any thread, and returns when
   // all have ended. The first exception thrown by a task is rethrown here, after all have ended.
-  // Allocates nothing. A task must not call run() of its own pool: it would wait for itself.
+  // Allocates nothing. Any thread.
   void run(std::size_t count, const std::function<void(std::size_t)>& task);
 
  private:

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "errors.h"
@@ -21,30 +22,46 @@ std::size_t allowed_cores() {
   return static_cast<std::size_t>(CPU_COUNT(&cores));
 }
 
-struct ThreadPool::State {
-  std::mutex one_caller;
+namespace {
 
+// A loop that some thread has called for.
+struct Run {
+  const std::function<void(std::size_t)>* task;
+  std::size_t count;
+  Run* before;                       // the one that was called for before it, of those with indices
+  std::size_t helpers = 0;           // that are at it
+  std::exception_ptr error;          // the first
+  std::atomic<std::size_t> next{0};  // index
+};
+
+}  // namespace
+
+struct ThreadPool::State {
   std::mutex mutex;
   std::condition_variable work_or_stop;
-  std::condition_variable all_idle;
-  const std::function<void(std::size_t)>* task = nullptr;
-  std::size_t count = 0;
-  std::uint64_t round = 0;
-  std::size_t busy = 0;
+  std::condition_variable helper_left;
+  Run* last = nullptr;
   bool stop = false;
-  std::exception_ptr error;
-  std::atomic<std::size_t> next{0};
 
   std::vector<std::thread> helpers;
 
-  void take_indices() {
-    for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
+  void take_indices(Run& run) {
+    for (std::size_t i = run.next.fetch_add(1); i < run.count; i = run.next.fetch_add(1)) {
       try {
-        (*task)(i);
+        (*run.task)(i);
       } catch (...) {
         const std::lock_guard lock(mutex);
-        if (!error) error = std::current_exception();
+        if (!run.error) run.error = std::current_exception();
       }
+    }
+  }
+
+  // With the lock: nothing is left to take of it.
+  void strike(const Run& run) {
+    for (Run** place = &last; *place != nullptr; place = &(*place)->before) {
+      if (*place != &run) continue;
+      *place = run.before;
+      return;
     }
   }
 
@@ -57,18 +74,20 @@ struct ThreadPool::State {
     for (std::thread& helper : helpers) helper.join();
   }
 
+  // The last run first: who called for it is within an earlier one, maybe.
   void help() {
     const DefaultFloatMode mode;
-    std::uint64_t seen = 0;
     std::unique_lock lock(mutex);
     for (;;) {
-      work_or_stop.wait(lock, [&] { return stop || round != seen; });
+      work_or_stop.wait(lock, [&] { return stop || last != nullptr; });
       if (stop) return;
-      seen = round;
+      Run& run = *last;
+      ++run.helpers;
       lock.unlock();
-      take_indices();
+      take_indices(run);
       lock.lock();
-      if (--busy == 0) all_idle.notify_one();
+      strike(run);
+      if (--run.helpers == 0) helper_left.notify_all();
     }
   }
 };
@@ -92,21 +111,17 @@ ThreadPool::~ThreadPool() { state_->end(); }
 std::size_t ThreadPool::threads() const noexcept { return state_->helpers.size() + 1; }
 
 void ThreadPool::run(std::size_t count, const std::function<void(std::size_t)>& task) {
-  const std::lock_guard one_caller(state_->one_caller);
+  Run run{.task = &task, .count = count, .before = nullptr, .error = nullptr};
   {
     const std::lock_guard lock(state_->mutex);
-    state_->task = &task;
-    state_->count = count;
-    state_->next = 0;
-    state_->busy = state_->helpers.size();
-    state_->error = nullptr;
-    ++state_->round;
+    run.before = std::exchange(state_->last, &run);
   }
   state_->work_or_stop.notify_all();
-  state_->take_indices();
+  state_->take_indices(run);
   std::unique_lock lock(state_->mutex);
-  state_->all_idle.wait(lock, [&] { return state_->busy == 0; });
-  if (state_->error) std::rethrow_exception(state_->error);
+  state_->strike(run);
+  state_->helper_left.wait(lock, [&] { return run.helpers == 0; });
+  if (run.error) std::rethrow_exception(run.error);
 }
 
 }  // namespace tersewire

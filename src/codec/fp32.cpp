@@ -77,7 +77,7 @@ const CodecEntry& fp32_codec() {
                       "32-bit floats as they are: the baseline, and what small or non-finite "
                       "tensors travel in",
                       {non_finite_parameter()}},
-      .traits = {.fits_sums = true, .fits_weights = true},
+      .traits = {.fits_sums = true, .fits_weights = true, .splits = true},
       .make = make_from_text<Fp32Codec>,
       .check = check_fp32,
       .decode = decode_fp32,

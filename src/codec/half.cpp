@@ -37,7 +37,10 @@ CodecEntry half_codec(std::string summary) {
   return {
       .description = {kCoding.codec, std::string(kCoding.name), std::move(summary),
                       EncoderOptions::describe({}, false)},
-      .traits = {.error = CodecTraits::Error::kBounded, .fits_sums = true, .fits_weights = true},
+      .traits = {.error = CodecTraits::Error::kBounded,
+                 .fits_sums = true,
+                 .fits_weights = true,
+                 .splits = true},
       .make = make_from_text<HalfCodec<kCoding>>,
       .check = [](ByteView payload, std::size_t elems) { check_narrow(kCoding, payload, elems); },
       .decode = [](ByteView payload, std::span<float> out,

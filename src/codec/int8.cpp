@@ -123,15 +123,17 @@ CodecDescription description() {
 }  // namespace
 
 const CodecEntry& int8_codec() {
-  static const CodecEntry entry{
-      .description = description(),
-      .traits = {.error = CodecTraits::Error::kScaled, .fits_sums = true, .fits_weights = true},
-      .make = make_from_text<Int8Codec>,
-      .check = check,
-      .decode = decode,
-      .decode_add = decode_add,
-      .parameters = parameters,
-      .decode_f64 = nullptr};
+  static const CodecEntry entry{.description = description(),
+                                .traits = {.error = CodecTraits::Error::kScaled,
+                                           .fits_sums = true,
+                                           .fits_weights = true,
+                                           .splits = true},
+                                .make = make_from_text<Int8Codec>,
+                                .check = check,
+                                .decode = decode,
+                                .decode_add = decode_add,
+                                .parameters = parameters,
+                                .decode_f64 = nullptr};
   return entry;
 }
 

@@ -128,7 +128,7 @@ CodecDescription description() {
 const CodecEntry& oland_raj_codec() {
   static const CodecEntry entry{
       .description = description(),
-      .traits = {.error = CodecTraits::Error::kScaled, .fits_weights = true},
+      .traits = {.error = CodecTraits::Error::kScaled, .fits_weights = true, .splits = true},
       .make = make_from_text<OlandRajCodec>,
       .check = check_oland_raj,
       .decode = decode_oland_raj,

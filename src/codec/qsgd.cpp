@@ -153,7 +153,7 @@ CodecDescription description() {
 const CodecEntry& qsgd_codec() {
   static const CodecEntry entry{
       .description = description(),
-      .traits = {.error = CodecTraits::Error::kUnbiased, .fits_sums = true},
+      .traits = {.error = CodecTraits::Error::kUnbiased, .fits_sums = true, .splits = true},
       .make = make_from_text<QsgdCodec>,
       .check = check,
       .decode = decode,

@@ -89,7 +89,7 @@ CodecEntry signs_codec(std::string summary, std::vector<CodecParameter> (*parame
   return {
       .description = {kCoding.id, std::string(kCoding.name), std::move(summary),
                       EncoderOptions::describe({}, true, fmt::format("{}", kDefaultLead))},
-      .traits = {.error = CodecTraits::Error::kScaled},
+      .traits = {.error = CodecTraits::Error::kScaled, .splits = true},
       .make = make_from_text<SignsCodec<kCoding>>,
       .check = [](ByteView payload,
                   std::size_t elems) { check_signs(kCoding.name, kCoding.head, payload, elems); },

@@ -74,7 +74,7 @@ const CodecEntry& terngrad_codec() {
   using Reading = TernaryReading<CodecId::kTernGrad>;
   static const CodecEntry entry{
       .description = description(),
-      .traits = {.error = CodecTraits::Error::kUnbiased, .shares_scalers = true},
+      .traits = {.error = CodecTraits::Error::kUnbiased, .shares_scalers = true, .splits = true},
       .make = make_from_text<TernGradCodec>,
       .check = Reading::check,
       .decode = Reading::decode,

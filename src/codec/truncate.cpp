@@ -85,7 +85,7 @@ const CodecEntry& truncate_codec() {
                       EncoderOptions::describe(
                           {{"bits", "16", "16, 22, 24", "how many lower bits are dropped"}},
                           false)},
-      .traits = {.error = CodecTraits::Error::kBounded, .fits_weights = true},
+      .traits = {.error = CodecTraits::Error::kBounded, .fits_weights = true, .splits = true},
       .make = make_from_text<TruncateCodec>,
       .check = check,
       .decode = decode,

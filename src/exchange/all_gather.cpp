@@ -31,10 +31,13 @@ class AllGatherWorker final : public Worker {
   [[nodiscard]] bool needs(std::size_t part, int rank) const override {
     return !parts_[part].gradients.has(rank);
   }
-  void apply_change(std::size_t part, std::span<float> parameters) override {
-    apply_mean(update_, part, parameters);
+  void apply_change(std::size_t part, std::span<float> parameters, Counters& counted) override {
+    apply_mean(update_, part, parameters, counted);
   }
-  void take_mean(std::size_t part, std::span<float> mean) override;
+  void take_mean(std::size_t part, std::span<float> mean, Counters& counted) override;
+  [[nodiscard]] Encoder* encoder_of(std::size_t part) override {
+    return parts_[part].encoder.get();
+  }
   [[nodiscard]] std::vector<ResidualRun> residual_runs() override { return residuals_of(parts_); }
 
   Update update_;
@@ -71,9 +74,9 @@ void AllGatherWorker::keep(Received received) {
   }
 }
 
-void AllGatherWorker::take_mean(std::size_t part, std::span<float> mean) {
-  counters_.pulled_values += mean.size() * static_cast<std::size_t>(job().workers - 1);
-  const Stopwatch watch(counters_.decode_seconds, processor_seconds);
+void AllGatherWorker::take_mean(std::size_t part, std::span<float> mean, Counters& counted) {
+  counted.pulled_values += mean.size() * static_cast<std::size_t>(job().workers - 1);
+  const Stopwatch watch(counted.decode_seconds, processor_seconds);
   parts_[part].gradients.average(applied_step(part) + 1, mean, pool());
 }
 

@@ -279,13 +279,18 @@ class ColocatedWorker final : public Communicator {
   void serve_if_alone() {
     if (!end_.is_alone()) return;
     static_cast<void>(end_.network().receive(kNoTime));  // throws where the job is over
-    while (auto message = end_.inbox(true).take(kNoTime)) {
-      try {
-        as_server(server_half_, [&] { server_->take(parse_incoming(std::move(*message))); });
-      } catch (...) {
-        server_failure_ = std::current_exception();
-        fail(ErrorCode::kAborted, "the job has ended");
-      }
+    std::vector<Incoming> messages;
+    while (auto message = end_.inbox(true).take(kNoTime)) messages.push_back(std::move(*message));
+    if (messages.empty()) return;
+    try {
+      as_server(server_half_, [&] {
+        std::vector<Received> received;
+        for (Incoming& message : messages) received.push_back(parse_incoming(std::move(message)));
+        server_->take(received);
+      });
+    } catch (...) {
+      server_failure_ = std::current_exception();
+      fail(ErrorCode::kAborted, "the job has ended");
     }
   }
   // In its errors ranks are those of halves. Where the job was ended by this node's server, what

@@ -1,7 +1,9 @@
 #include "parameter_server.h"
 
 #include <algorithm>
+#include <iterator>
 
+#include "at_once.h"
 #include "node_state.h"
 #include "raw_agreement.h"
 #include "scaler_agreement.h"
@@ -21,6 +23,7 @@ struct ServerPart {
   std::unique_ptr<Encoder> encoder;
   std::vector<Push> pushes;  // by child, of the current step
   int arrived = 0;
+  bool is_touched = false;        // some are not looked at yet
   Floats sum;                     // the mean, as far as the first so many children are in it
   std::size_t added = 0;          // children
   std::uint64_t step = 1;         // the one that pushes are collected for
@@ -35,23 +38,33 @@ class ParameterServer final : public Server {
 
   void resume(const NodeState& state) override;
   Counters run(const SaveState& save) override;
-  void take(const Received& received) override;
+  void take(std::span<const Received> received) override;
   [[nodiscard]] NodeState state(std::uint64_t exchange) override;
 
  private:
+  // What is made of a part, and encoded, beside others.
+  struct Result {
+    std::span<const float> values;
+    Encoded encoded;
+    Bytes payload;
+  };
+
+  void sort_in(const Received& received);
   void save_after(std::uint64_t step);
   void take_push(const Received& received, const Frame& frame);
   void take_offer(const Received& received);
   void pass_down(const Received& received);
-  void add_first_pushes(std::size_t part);
-  void start_sum(ServerPart& state, bool zeroed);
-  void add_push(std::size_t part, std::size_t child);
-  void advance(std::size_t part);
-  void add_what_is_left(std::size_t part);
+  void work_off();
+  void add_pushes(std::span<const std::size_t> some);
+  void add_pushes(std::size_t part, Counters& counted);
+  void add_push(std::size_t part, std::size_t child, Counters& counted);
+  void advance(std::span<const std::size_t> some);
   bool encode_levels(std::size_t part);
-  void encode_result(std::size_t part, std::span<const float> values);
+  void encode_results(std::span<const std::size_t> some);
+  [[nodiscard]] std::span<const float> updated(std::size_t part, Floats& delta);
+  Encoded encode(std::size_t part, std::span<const float> values, Bytes& out);
   template <typename Encode>
-  Encoded add_result(std::size_t part, const Encode& encode);
+  void add_result(std::size_t part, const Encode& encode);
   void send_open_message();
   void send_up(const SharedBytes& bytes);
   void send_down(const SharedBytes& bytes);
@@ -62,7 +75,14 @@ class ParameterServer final : public Server {
   [[nodiscard]] bool passes_on_raw(const ServerPart& state) const;
 
   [[nodiscard]] bool is_root() const { return node_.parent < 0; }
+  // By part.
+  [[nodiscard]] const std::vector<std::shared_ptr<const Codec>>& encoder_codecs() const {
+    return is_root() ? placement_->pull_codecs : placement_->push_codecs;
+  }
   [[nodiscard]] int quorum() const { return node_.children - job_.backup_workers; }
+  [[nodiscard]] bool is_complete(std::size_t part) const {
+    return parts_[part].arrived == quorum();
+  }
   [[nodiscard]] float weight_of(std::size_t child) const;
   [[nodiscard]] MessageHeader header(MessageKind kind, std::uint64_t step) const {
     return {.kind = kind, .sender = static_cast<std::uint32_t>(transport_.rank()), .step = step};
@@ -88,12 +108,15 @@ class ParameterServer final : public Server {
   std::vector<ServerPart> parts_;  // by number; only this server's have an encoder
   std::vector<bool> done_;         // by child
   ScalerAgreement agreement_;
-  // What comes of one message: the results of its parts travel together, as they came.
+  std::vector<std::size_t> touched_;  // parts, as their pushes came
+  // The results of a bucket travel together, as far as they came together.
   MessageWriter open_{MessageHeader{}};
+  std::size_t open_bucket_ = 0;
   std::size_t open_frames_ = 0;
   std::uint64_t open_values_ = 0;
-  // Shared by all parts: one is worked on at a time.
-  Floats delta_;
+  // Shared by all parts: so many are worked on at a time.
+  std::vector<Floats> deltas_;
+  std::vector<Result> results_;
   std::vector<Floats> spare_;  // of sums that are not begun
   std::vector<std::int32_t> levels_;
   Counters counters_;
@@ -116,7 +139,7 @@ ParameterServer::ParameterServer(std::shared_ptr<const Placement> placed, Transp
       parts_(placement_->parts.size()),
       done_(static_cast<std::size_t>(node_.children), false),
       agreement_(job_.workers) {
-  const auto& codecs = is_root() ? placement_->pull_codecs : placement_->push_codecs;
+  const auto& codecs = encoder_codecs();
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (placement_->tree.empty() && placement_->owners[i] != transport.rank()) continue;
     parts_[i].encoder = codecs[i]->make_encoder(placement_->parts[i].elems,
@@ -149,12 +172,18 @@ NodeState ParameterServer::state(std::uint64_t exchange) {
 Counters ParameterServer::run(const SaveState& save) {
   save_ = save;
   while (!is_over()) {
-    const Received received = [&] {
+    std::vector<Received> received;
+    {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-      return receive_parsed(transport_, server_wait_limits(job_, transport_.rank(), done_),
-                            is_root() ? "pushes" : "pushes or pulls",
-                            [&](int rank) { return needs(rank); });
-    }();
+      received.push_back(receive_parsed(
+          transport_, server_wait_limits(job_, transport_.rank(), done_),
+          is_root() ? "pushes" : "pushes or pulls", [&](int rank) { return needs(rank); }));
+    }
+    while (pool_ != nullptr && received.size() < pool_->threads()) {
+      auto more = transport_.receive(std::chrono::milliseconds(0));
+      if (!more) break;
+      received.push_back(parse_incoming(std::move(*more)));
+    }
     take(received);
   }
   check_nothing_is_open();
@@ -195,7 +224,12 @@ void ParameterServer::check_nothing_is_open() const {
   }
 }
 
-void ParameterServer::take(const Received& received) {
+void ParameterServer::take(std::span<const Received> received) {
+  for (const Received& message : received) sort_in(message);
+  work_off();
+}
+
+void ParameterServer::sort_in(const Received& received) {
   if (!is_root() && received.from == node_.parent) return pass_down(received);
   counters_.pushed_bytes += received.bytes->size();
   const int child = received.from - node_.first_child;
@@ -206,7 +240,7 @@ void ParameterServer::take(const Received& received) {
   switch (received.message.header.kind) {
     case MessageKind::kPush:
       for (const Frame& frame : received.message.frames) take_push(received, frame);
-      return send_open_message();
+      return;
     case MessageKind::kOffer:
       return take_offer(received);
     case MessageKind::kDone:
@@ -227,6 +261,7 @@ void ParameterServer::take_push(const Received& received, const Frame& frame) {
   }
   check_length(received.from, name(part), frame, placement_->most_pushed_bytes(part));
   counters_.pushed_values += state.encoder->elems();
+  if (is_complete(part)) work_off();
   const std::uint64_t step = received.message.header.step;
   if (step < state.step && job_.backup_workers > 0) {
     // Too late: its sender learns that from the delta, and takes it back.
@@ -240,8 +275,7 @@ void ParameterServer::take_push(const Received& received, const Frame& frame) {
   }
   push = {.has_arrived = true, .bytes = received.bytes, .frame = frame};
   ++state.arrived;
-  add_first_pushes(part);
-  if (state.arrived == quorum()) advance(part);
+  if (!std::exchange(state.is_touched, true)) touched_.push_back(part);
 }
 
 void ParameterServer::take_offer(const Received& received) {
@@ -277,35 +311,60 @@ void ParameterServer::pass_down(const Received& received) {
   send_down(shared(writer));
 }
 
-// Sums are in the order of ranks, whatever the order of arrival, so that a run repeats to the bit.
-// The first so many that are there need not wait for the others. With scaler sharing sums may be of
-// digits, once all are there.
-void ParameterServer::add_first_pushes(std::size_t part) {
-  ServerPart& state = parts_[part];
-  if (placement_->options.scaler_sharing) return;
-  while (state.added < state.pushes.size() && state.pushes[state.added].has_arrived) {
-    add_push(part, state.added);
+// What has come for some parts. Parts are worked on beside each other where there are threads, but
+// for updates; what is sent is in the order in which it came.
+void ParameterServer::work_off() {
+  const std::vector<std::size_t> touched = std::exchange(touched_, {});
+  for (const std::size_t part : touched) parts_[part].is_touched = false;
+  std::span<const std::size_t> rest = touched;
+  while (!rest.empty()) {
+    const auto some = next_at_once(rest, encoder_codecs(), pool_);
+    // With scaler sharing sums may be of digits, once all are there.
+    if (!placement_->options.scaler_sharing) add_pushes(some);
+    std::vector<std::size_t> complete;
+    std::ranges::copy_if(some, std::back_inserter(complete),
+                         [&](std::size_t part) { return is_complete(part); });
+    advance(complete);
   }
+  send_open_message();
 }
 
-void ParameterServer::start_sum(ServerPart& state, bool zeroed) {
-  if (!spare_.empty()) {
+void ParameterServer::add_pushes(std::span<const std::size_t> some) {
+  for (const std::size_t part : some) {
+    ServerPart& state = parts_[part];
+    if (!state.sum.empty() || spare_.empty()) continue;
     state.sum = std::move(spare_.back());
     spare_.pop_back();
   }
-  state.sum.resize(state.encoder->elems());
-  if (zeroed) std::ranges::fill(state.sum, 0.0F);
+  for_each_part(some, pool_for(*placement_, some, pool_), counters_,
+                [&](std::size_t part, Counters& counted) { add_pushes(part, counted); });
+}
+
+// Sums are in the order of ranks, whatever the order of arrival, so that a run repeats to the bit.
+// The first so many that are there need not wait for the others.
+void ParameterServer::add_pushes(std::size_t part, Counters& counted) {
+  ServerPart& state = parts_[part];
+  for (std::size_t child = state.added; child < state.pushes.size(); ++child) {
+    if (state.pushes[child].has_arrived) {
+      add_push(part, child, counted);
+    } else if (!is_complete(part)) {
+      return;
+    }
+  }
 }
 
 // The next of those that have arrived.
-void ParameterServer::add_push(std::size_t part, std::size_t child) {
+void ParameterServer::add_push(std::size_t part, std::size_t child, Counters& counted) {
   ServerPart& state = parts_[part];
   Push& push = state.pushes[child];
-  const Stopwatch watch(counters_.decode_seconds, processor_seconds);
+  const Stopwatch watch(counted.decode_seconds, processor_seconds);
   const Frame& frame = push.frame;
   const float weight = weight_of(child);
   const bool is_only_one = weight == 1;
-  if (state.added == 0) start_sum(state, !is_only_one);
+  if (state.added == 0) {
+    state.sum.resize(state.encoder->elems());
+    if (!is_only_one) std::ranges::fill(state.sum, 0.0F);
+  }
   with_context([&] { return fmt::format("push of {} from {}", name(part), child_name(child)); },
                [&] {
                  if (is_only_one) return decode(frame.codec, frame.payload, state.sum, pool_);
@@ -316,30 +375,58 @@ void ParameterServer::add_push(std::size_t part, std::size_t child) {
   state.added = child + 1;
 }
 
-void ParameterServer::add_what_is_left(std::size_t part) {
-  const ServerPart& state = parts_[part];
-  for (std::size_t child = state.added; child < state.pushes.size(); ++child) {
-    if (state.pushes[child].has_arrived) add_push(part, child);
+// Parts of which enough has come.
+void ParameterServer::advance(std::span<const std::size_t> some) {
+  if (placement_->options.scaler_sharing) {
+    for (const std::size_t part : some) {
+      if (encode_levels(part)) continue;
+      add_pushes({&part, 1});
+      encode_results({&part, 1});
+    }
+  } else {
+    encode_results(some);
+  }
+  for (const std::size_t part : some) {
+    ServerPart& state = parts_[part];
+    std::ranges::fill(state.pushes, Push{});
+    state.arrived = 0;
+    state.added = 0;
+    spare_.push_back(std::exchange(state.sum, {}));
+    save_after(state.step++);
   }
 }
 
-void ParameterServer::advance(std::size_t part) {
-  ServerPart& state = parts_[part];
-  if (!encode_levels(part)) {
-    add_what_is_left(part);
-    if (is_root() && update_) {
-      delta_.resize(state.sum.size());
-      update_(placement_->parts[part], state.sum, delta_);
-      encode_result(part, delta_);
-    } else {
-      encode_result(part, state.sum);
-    }
+void ParameterServer::encode_results(std::span<const std::size_t> some) {
+  deltas_.resize(std::max(deltas_.size(), some.size()));
+  results_.resize(std::max(results_.size(), some.size()));
+  for (std::size_t i = 0; i < some.size(); ++i) results_[i].values = updated(some[i], deltas_[i]);
+  if (some.size() == 1) {
+    return add_result(some.front(), [&](Bytes& message) {
+      return encode(some.front(), results_.front().values, message);
+    });
   }
-  std::ranges::fill(state.pushes, Push{});
-  state.arrived = 0;
-  state.added = 0;
-  spare_.push_back(std::move(state.sum));
-  save_after(state.step++);
+  {
+    const Stopwatch watch(counters_.encode_seconds, processor_seconds);
+    run_parts(pool_for(*placement_, some, pool_), some.size(), [&](std::size_t i) {
+      results_[i].payload.clear();
+      results_[i].encoded = encode(some[i], results_[i].values, results_[i].payload);
+    });
+  }
+  for (std::size_t i = 0; i < some.size(); ++i) {
+    add_result(some[i], [&](Bytes& message) {
+      message.insert(message.end(), results_[i].payload.begin(), results_[i].payload.end());
+      return results_[i].encoded;
+    });
+  }
+}
+
+// What is encoded of a part: its mean, or the change that it makes.
+std::span<const float> ParameterServer::updated(std::size_t part, Floats& delta) {
+  const Floats& sum = parts_[part].sum;
+  if (!is_root() || !update_) return sum;
+  delta.resize(sum.size());
+  update_(placement_->parts[part], sum, delta);
+  return delta;
 }
 
 float ParameterServer::weight_of(std::size_t child) const {
@@ -353,7 +440,8 @@ float ParameterServer::weight_of(std::size_t child) const {
 bool ParameterServer::encode_levels(std::size_t part) {
   const ServerPart& state = parts_[part];
   const Frame& first = state.pushes.front().frame;
-  if (!placement_->options.scaler_sharing || !codec_traits(first.codec).shares_scalers) return false;
+  if (!placement_->options.scaler_sharing || !codec_traits(first.codec).shares_scalers)
+    return false;
   const std::size_t elems = state.encoder->elems();
   PayloadScalers agreed;
   {
@@ -380,21 +468,17 @@ bool ParameterServer::encode_levels(std::size_t part) {
   return true;
 }
 
-void ParameterServer::encode_result(std::size_t part, std::span<const float> values) {
-  ServerPart& state = parts_[part];
-  const Encoded encoded = add_result(part, [&](Bytes& message) {
-    return with_context(
-        [&] { return fmt::format("{} of {}", is_root() ? "delta" : "mean", name(part)); },
-        [&] {
-          if (state.step <= job_.warm_up_steps) {
-            return encode_plain(*state.encoder, values, state.step, message, pool_);
-          }
-          return passes_on_raw(state)
-                     ? encode_raw(*state.encoder, values, state.step, message, pool_)
-                     : state.encoder->encode(values, state.step, message, pool_);
-        });
-  });
-  counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
+Encoded ParameterServer::encode(std::size_t part, std::span<const float> values, Bytes& out) {
+  const ServerPart& state = parts_[part];
+  return with_context(
+      [&] { return fmt::format("{} of {}", is_root() ? "delta" : "mean", name(part)); },
+      [&] {
+        if (state.step <= job_.warm_up_steps) {
+          return encode_plain(*state.encoder, values, state.step, out, pool_);
+        }
+        return passes_on_raw(state) ? encode_raw(*state.encoder, values, state.step, out, pool_)
+                                    : state.encoder->encode(values, state.step, out, pool_);
+      });
 }
 
 // A mean of what travels raw does so too. What an update makes of one is something else.
@@ -411,12 +495,14 @@ Bytes ParameterServer::contributors(const ServerPart& state) const {
   return bitmap;
 }
 
-// What `encode` appends joins the message of all results.
+// What `encode` appends joins the message of its bucket.
 template <typename Encode>
-Encoded ParameterServer::add_result(std::size_t part, const Encode& encode) {
+void ParameterServer::add_result(std::size_t part, const Encode& encode) {
+  if (placement_->bucket_of[part] != open_bucket_) send_open_message();
   const Stopwatch watch(counters_.encode_seconds, processor_seconds);
   const ServerPart& state = parts_[part];
   if (open_frames_ == 0) {
+    open_bucket_ = placement_->bucket_of[part];
     open_.clear(header(is_root() ? MessageKind::kPull : MessageKind::kPush, state.step));
   }
   if (state.arrived < node_.children) {
@@ -426,7 +512,7 @@ Encoded ParameterServer::add_result(std::size_t part, const Encode& encode) {
                                         placement_->place_in_tensor(part), encode);
   ++open_frames_;
   open_values_ += state.encoder->elems();
-  return {.codec = frame.codec, .not_finite = frame.not_finite};
+  counters_.not_finite_tensors += frame.not_finite ? 1 : 0;
 }
 
 void ParameterServer::send_open_message() {

@@ -47,8 +47,12 @@ class ParameterServerWorker final : public Worker {
   [[nodiscard]] bool change_is_here(std::size_t part) const override {
     return !parts_[part].deltas.empty();
   }
-  void apply_change(std::size_t part, std::span<float> parameters) override;
-  void take_mean(std::size_t part, std::span<float> mean) override;
+  void apply_change(std::size_t part, std::span<float> parameters, Counters& counted) override;
+  [[nodiscard]] bool applies_at_once() const override { return !update_; }
+  void take_mean(std::size_t part, std::span<float> mean, Counters& counted) override;
+  [[nodiscard]] Encoder* encoder_of(std::size_t part) override {
+    return placement().options.scaler_sharing ? nullptr : parts_[part].encoder.get();
+  }
   [[nodiscard]] std::uint64_t next_step() const override {
     return job().backup_workers > 0 ? std::max(step(), newest_delta_) + 1 : step() + 1;
   }
@@ -70,8 +74,8 @@ class ParameterServerWorker final : public Worker {
                   std::optional<ByteView> contributors);
   // The next delta, settled, and then what it says, by `take`.
   template <typename Take>
-  void take_next(std::size_t part, const Take& take);
-  void settle_push(std::size_t part, const Delta& delta);
+  void take_next(std::size_t part, Counters& counted, const Take& take);
+  void settle_push(std::size_t part, const Delta& delta, Counters& counted);
 
   Update update_;  // none: the servers own the model
   std::vector<WorkerPart> parts_;
@@ -189,33 +193,35 @@ void ParameterServerWorker::take_delta(const Received& received, const Frame& fr
 }
 
 template <typename Take>
-void ParameterServerWorker::take_next(std::size_t part, const Take& take) {
+void ParameterServerWorker::take_next(std::size_t part, Counters& counted, const Take& take) {
   WorkerPart& state = parts_[part];
   const Delta delta = std::move(state.deltas.front());
   state.deltas.pop_front();
   with_context([&] { return "delta of " + name(part); },
                [&] {
-                 settle_push(part, delta);
-                 const Stopwatch watch(counters_.decode_seconds, processor_seconds);
+                 settle_push(part, delta, counted);
+                 const Stopwatch watch(counted.decode_seconds, processor_seconds);
                  take(delta.frame);
                });
-  counters_.pulled_values += parts()[part].elems;
+  counted.pulled_values += parts()[part].elems;
 }
 
-void ParameterServerWorker::apply_change(std::size_t part, std::span<float> parameters) {
-  if (update_) return apply_mean(update_, part, parameters);
-  take_next(part, [&](const Frame& frame) {
+void ParameterServerWorker::apply_change(std::size_t part, std::span<float> parameters,
+                                         Counters& counted) {
+  if (update_) return apply_mean(update_, part, parameters, counted);
+  take_next(part, counted, [&](const Frame& frame) {
     decode_add(frame.codec, frame.payload, 1.0F, parameters, pool());
   });
 }
 
-void ParameterServerWorker::take_mean(std::size_t part, std::span<float> mean) {
-  if (!update_) return Worker::take_mean(part, mean);
-  take_next(part, [&](const Frame& frame) { decode(frame.codec, frame.payload, mean, pool()); });
+void ParameterServerWorker::take_mean(std::size_t part, std::span<float> mean, Counters& counted) {
+  if (!update_) return Worker::take_mean(part, mean, counted);
+  take_next(part, counted,
+            [&](const Frame& frame) { decode(frame.codec, frame.payload, mean, pool()); });
 }
 
 // Nothing lost: what the server did not use goes back to the residual.
-void ParameterServerWorker::settle_push(std::size_t part, const Delta& delta) {
+void ParameterServerWorker::settle_push(std::size_t part, const Delta& delta, Counters& counted) {
   if (!delta.contributors) return;
   if (job().backup_workers == 0) {
     fail(ErrorCode::kDataLoss, "it names contributors, and every worker's push is waited for");
@@ -225,7 +231,7 @@ void ParameterServerWorker::settle_push(std::size_t part, const Delta& delta) {
   const bool used = ((*delta.contributors)[me / 8] & std::byte{1} << (me % 8)) != std::byte{0};
   if (used || pushed_step(part) != delta.step) return;
   parts_[part].encoder->give_back(parts_[part].pushed_codec, parts_[part].payload);
-  ++counters_.unused_pushes;
+  ++counted.unused_pushes;
 }
 
 }  // namespace

@@ -49,10 +49,10 @@ class RingWorker final : public Worker {
     return bucket.step == applied_step(part) + 1 && bucket.tasks_done == schedule_.size();
   }
   [[nodiscard]] bool needs(std::size_t part, int rank) const override;
-  void apply_change(std::size_t part, std::span<float> parameters) override {
-    apply_mean(update_, part, parameters);
+  void apply_change(std::size_t part, std::span<float> parameters, Counters& counted) override {
+    apply_mean(update_, part, parameters, counted);
   }
-  void take_mean(std::size_t part, std::span<float> mean) override;
+  void take_mean(std::size_t part, std::span<float> mean, Counters& counted) override;
   void say_done() override;
   [[nodiscard]] std::vector<ResidualRun> residual_runs() override;
   void skip_to(std::uint64_t step) override {
@@ -353,7 +353,7 @@ void RingWorker::decode_frame(std::size_t number, const RingTask& task, PieceRan
   });
 }
 
-void RingWorker::take_mean(std::size_t part, std::span<float> mean) {
+void RingWorker::take_mean(std::size_t part, std::span<float> mean, Counters& /*counted*/) {
   const RingLayout::Place place = layout_.place(part);
   const float weight = 1.0F / static_cast<float>(job().workers);
   const std::span<const float> sum =

@@ -30,10 +30,11 @@ class RingAggregator final : public Server {
 
   void resume(const NodeState& state) override;
   Counters run(const SaveState& save) override;
-  void take(const Received& received) override;
+  void take(std::span<const Received> received) override;
   [[nodiscard]] NodeState state(std::uint64_t exchange) override;
 
  private:
+  void sort_in(const Received& received);
   void take_sum(const Received& received);
   void take_done(const Received& received);
   [[nodiscard]] std::uint32_t own_block(const Received& received) const;
@@ -123,7 +124,7 @@ Counters RingAggregator::run(const SaveState& save) {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
       return receive_parsed(transport_, job_.wait_limits(), "sums of groups");
     }();
-    take(received);
+    sort_in(received);
   }
   return counters_;
 }
@@ -136,7 +137,11 @@ bool RingAggregator::is_finished() const {
          });
 }
 
-void RingAggregator::take(const Received& received) {
+void RingAggregator::take(std::span<const Received> received) {
+  for (const Received& message : received) sort_in(message);
+}
+
+void RingAggregator::sort_in(const Received& received) {
   counters_.pushed_bytes += received.bytes->size();
   if (received.from >= job_.workers) {
     fail(ErrorCode::kDataLoss, "message from rank {}: only workers send to servers", received.from);

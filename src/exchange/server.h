@@ -1,6 +1,7 @@
 // What runs on a node beside the workers, or beside the worker of its node (colocated.h).
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "node.h"
@@ -24,8 +25,8 @@ class Server {
   // Until every worker is done; `save` as run_server() says. The caller ends the job where it
   // throws.
   virtual Counters run(const SaveState& save) = 0;
-  // In its place, where the node's worker has nobody else to wait for: a message that came.
-  virtual void take(const Received& received) = 0;
+  // In its place, where the node's worker has nobody else to wait for: messages that came together.
+  virtual void take(std::span<const Received> received) = 0;
 };
 
 // How long a server waits. The worker on a colocated one's node has limits of its own: for as long

@@ -57,7 +57,7 @@ class StaleServer final : public Server {
 
   void resume(const NodeState& state) override;
   Counters run(const SaveState& save) override;
-  void take(const Received& received) override;
+  void take(std::span<const Received> received) override;
   [[nodiscard]] NodeState state(std::uint64_t exchange) override;
 
  private:
@@ -191,9 +191,11 @@ Counters StaleServer::run(const SaveState& save) {
   return counters_;
 }
 
-void StaleServer::take(const Received& received) {
-  sort_in(received);
-  is_over() ? end() : go_on();
+void StaleServer::take(std::span<const Received> received) {
+  for (const Received& message : received) {
+    sort_in(message);
+    is_over() ? end() : go_on();
+  }
 }
 
 // Who pushed late is answered when no version can be made, so that one for which others waited for

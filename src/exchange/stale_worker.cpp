@@ -46,7 +46,7 @@ class StaleWorker final : public Worker {
   [[nodiscard]] bool change_is_here(std::size_t part) const override {
     return !parts_[part].changes.empty();
   }
-  void apply_change(std::size_t part, std::span<float> parameters) override;
+  void apply_change(std::size_t part, std::span<float> parameters, Counters& counted) override;
   // A push has one answer; once this worker is done, whatever comes is for it.
   [[nodiscard]] bool lacks_change(std::size_t part, std::uint64_t step) const override {
     const Asked& bucket = asked_[placement().bucket_of[part]];
@@ -187,12 +187,12 @@ void StaleWorker::check_answer(const Received& received) const {
 }
 
 // Version by version, so that workers at the same one have added the same in the same order.
-void StaleWorker::apply_change(std::size_t part, std::span<float> parameters) {
+void StaleWorker::apply_change(std::size_t part, std::span<float> parameters, Counters& counted) {
   const std::deque<Change> changes = std::exchange(parts_[part].changes, {});
   for (const Change& change : changes) {
     with_context([&] { return "delta of " + name(part); },
                  [&] {
-                   const Stopwatch watch(counters_.decode_seconds, processor_seconds);
+                   const Stopwatch watch(counted.decode_seconds, processor_seconds);
                    if (!update_) {
                      return decode_add(change.frame.codec, change.frame.payload, 1.0F, parameters,
                                        pool());
@@ -201,7 +201,7 @@ void StaleWorker::apply_change(std::size_t part, std::span<float> parameters) {
                    decode(change.frame.codec, change.frame.payload, mean_, pool());
                    apply_mean(update_, part, mean_, parameters);
                  });
-    counters_.pulled_values += parameters.size();
+    counted.pulled_values += parameters.size();
   }
 }
 

@@ -48,7 +48,7 @@ class WeightAverageWorker final : public Worker {
   [[nodiscard]] bool change_is_here(std::size_t part) const override {
     return !averages_all(part, applied_step(part) + 1) || parts_[part].of_all.complete();
   }
-  void apply_change(std::size_t part, std::span<float> parameters) override;
+  void apply_change(std::size_t part, std::span<float> parameters, Counters& counted) override;
   void say_done() override;
   [[nodiscard]] std::vector<ResidualRun> residual_runs() override { return residuals_of(parts_); }
   [[nodiscard]] bool replicas_agree_before(std::uint64_t step) const override {
@@ -190,12 +190,13 @@ void WeightAverageWorker::keep_partners(const Received& received, std::size_t pa
   held.push_back({received.from, received.bytes, frame});
 }
 
-void WeightAverageWorker::apply_change(std::size_t part, std::span<float> parameters) {
+void WeightAverageWorker::apply_change(std::size_t part, std::span<float> parameters,
+                                       Counters& counted) {
   AveragedPart& state = parts_[part];
   const std::uint64_t change = applied_step(part) + 1;
-  const Stopwatch watch(counters_.decode_seconds, processor_seconds);
+  const Stopwatch watch(counted.decode_seconds, processor_seconds);
   if (averages_all(part, change)) {
-    counters_.pulled_values += parameters.size() * static_cast<std::size_t>(job().workers - 1);
+    counted.pulled_values += parameters.size() * static_cast<std::size_t>(job().workers - 1);
     state.of_all.average(change, state.weights, pool());
   } else {
     average_with_partners(part);

@@ -1,7 +1,10 @@
 #include "worker.h"
 
 #include <cmath>
+#include <numeric>
 #include <utility>
+
+#include "at_once.h"
 
 namespace tersewire {
 namespace {
@@ -102,12 +105,20 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
     }
     note_began(*fragment);
     // From the last on, as the backward pass comes to tensors, and as buckets are made.
+    std::vector<std::size_t> pushed;
     for (std::size_t part = placement_->first_part[tensor + 1];
          part-- > placement_->first_part[tensor];) {
-      if (placement_->fragment_of[part] != *fragment) continue;
-      wait_for_room();
-      take_gradient(part, gradient.subspan(parts()[part].begin, parts()[part].elems));
-      progress_[part].pushed_step = step_;
+      if (placement_->fragment_of[part] == *fragment) pushed.push_back(part);
+    }
+    std::span<const std::size_t> rest = pushed;
+    while (!rest.empty()) {
+      const auto some = next_at_once(rest, placement_->push_codecs, pool_);
+      encode_ahead(some, gradient);
+      for (const std::size_t part : some) {
+        wait_for_room();
+        take_gradient(part, values_of(part, gradient));
+        progress_[part].pushed_step = step_;
+      }
       keep_what_has_arrived();
     }
   });
@@ -139,12 +150,14 @@ void Worker::mean(std::size_t tensor, std::span<float> mean) {
            "tensor '{}' has no mean to be taken in step {}; push it first, and take its mean once",
            job().tensors[tensor].name, step_);
     }
-    const std::size_t end = placement_->first_part[tensor + 1];
-    for (std::size_t part = first; part < end; ++part) wait_for_change(part, "the mean of ");
-    for (std::size_t part = first; part < end; ++part) {
-      take_mean(part, mean.subspan(parts()[part].begin, parts()[part].elems));
-      note_applied(part, step_);
-    }
+    std::vector<std::size_t> taken(placement_->parts_of(tensor));
+    std::iota(taken.begin(), taken.end(), first);
+    for (const std::size_t part : taken) wait_for_change(part, "the mean of ");
+    for_each_part(taken, pool_for(placement(), taken, pool_), counters_,
+                  [&](std::size_t part, Counters& counted) {
+                    take_mean(part, values_of(part, mean), counted);
+                  });
+    for (const std::size_t part : taken) note_applied(part, step_);
     keep_what_has_arrived();
   });
 }
@@ -173,7 +186,7 @@ void Worker::say_skipped(std::uint64_t steps) {
   });
 }
 
-void Worker::take_mean(std::size_t /*part*/, std::span<float> /*mean*/) {
+void Worker::take_mean(std::size_t /*part*/, std::span<float> /*mean*/, Counters& /*counted*/) {
   fail(ErrorCode::kFailedPrecondition,
        "exchange {} has no mean gradient of a step; use gradient-server, all-gather or ring",
        job().exchange);
@@ -289,11 +302,10 @@ void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> p
   check_values(job(), tensor, parameters.size());
   const std::size_t first = placement_->first_part[tensor];
   const std::size_t end = placement_->first_part[tensor + 1];
-  const auto of_part = [&](std::size_t part) {
-    return parameters.subspan(parts()[part].begin, parts()[part].elems);
-  };
   if (applied_step(first) == step_before_first_) {
-    for (std::size_t part = first; part < end; ++part) see_initial(part, of_part(part));
+    for (std::size_t part = first; part < end; ++part) {
+      see_initial(part, values_of(part, parameters));
+    }
   }
   // What comes of a fragment's turn need not wait for those of the others.
   const auto parts_that_lack = [&] {
@@ -307,11 +319,13 @@ void Worker::bring_to(std::size_t tensor, std::uint64_t step, std::span<float> p
   // All parts of a step or none, so that a tensor always holds those of one step of a fragment.
   for (auto lacking = parts_that_lack(); !lacking.empty(); lacking = parts_that_lack()) {
     for (const std::size_t part : lacking) wait_for_change(part, "the delta of ");
-    for (const std::size_t part : lacking) {
-      const std::uint64_t reached = change_step(part);
-      apply_change(part, of_part(part));
-      note_applied(part, reached);
-    }
+    std::vector<std::uint64_t> reached;
+    for (const std::size_t part : lacking) reached.push_back(change_step(part));
+    ThreadPool* const pool = applies_at_once() ? pool_for(placement(), lacking, pool_) : nullptr;
+    for_each_part(lacking, pool, counters_, [&](std::size_t part, Counters& counted) {
+      apply_change(part, values_of(part, parameters), counted);
+    });
+    for (std::size_t i = 0; i < lacking.size(); ++i) note_applied(lacking[i], reached[i]);
     keep_what_has_arrived();
   }
 }
@@ -391,21 +405,50 @@ void Worker::apply_mean(const Update& update, std::size_t part, std::span<const 
   for (std::size_t i = 0; i < mean.size(); ++i) parameters[i] += delta_[i];
 }
 
+void Worker::encode_ahead(std::span<const std::size_t> some, std::span<const float> gradient) {
+  for (Ahead& ahead : ahead_) ahead.encoder = nullptr;
+  ThreadPool* const pool = pool_for(placement(), some, pool_);
+  if (pool == nullptr || held_ || encoder_of(some.front()) == nullptr) return;
+  const Stopwatch watch(counters_.encode_seconds, processor_seconds);
+  ahead_.resize(std::max(ahead_.size(), some.size()));
+  pool->run(some.size(), [&](std::size_t i) {
+    Encoder& encoder = *encoder_of(some[i]);
+    ahead_[i].payload.clear();
+    ahead_[i].encoded =
+        encode_values(encoder, some[i], step_, values_of(some[i], gradient), {}, ahead_[i].payload);
+    ahead_[i].encoder = &encoder;
+  });
+}
+
+Encoded Worker::encode_values(Encoder& encoder, std::size_t part, std::uint64_t step,
+                              std::span<const float> values, std::span<const float> agreed,
+                              Bytes& out) {
+  return with_context([&] { return name(part); },
+                      [&] {
+                        if (step <= job().warm_up_steps) {
+                          return encode_plain(encoder, values, step, out, pool_);
+                        }
+                        if (travels_raw(part, step)) {
+                          return encode_raw(encoder, values, step, out, pool_);
+                        }
+                        return agreed.empty()
+                                   ? encoder.encode(values, step, out, pool_)
+                                   : encoder.encode_under(agreed, values, step, out, pool_);
+                      });
+}
+
 Encoded Worker::encode(Encoder& encoder, std::size_t part, std::uint64_t step,
                        std::span<const float> values, Bytes& out, std::span<const float> agreed) {
   const Stopwatch watch(counters_.encode_seconds, processor_seconds);
-  const Encoded encoded =
-      with_context([&] { return name(part); },
-                   [&] {
-                     if (step <= job().warm_up_steps) {
-                       return encode_plain(encoder, values, step, out, pool_);
-                     }
-                     if (travels_raw(part, step)) {
-                       return encode_raw(encoder, values, step, out, pool_);
-                     }
-                     return agreed.empty() ? encoder.encode(values, step, out, pool_)
-                                           : encoder.encode_under(agreed, values, step, out, pool_);
-                   });
+  const auto ahead = std::ranges::find(ahead_, &encoder, &Ahead::encoder);
+  Encoded encoded;
+  if (ahead == ahead_.end()) {
+    encoded = encode_values(encoder, part, step, values, agreed, out);
+  } else {
+    ahead->encoder = nullptr;
+    encoded = ahead->encoded;
+    out.insert(out.end(), ahead->payload.begin(), ahead->payload.end());
+  }
   counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
   return encoded;
 }

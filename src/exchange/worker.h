@@ -61,9 +61,15 @@ class Worker : public Communicator {
   // ... whether this rank still owes something of it, as far as can be known here ...
   [[nodiscard]] virtual bool needs(std::size_t /*part*/, int /*rank*/) const { return false; }
   // ... and then, applied ...
-  virtual void apply_change(std::size_t part, std::span<float> parameters) = 0;
-  // ... or the mean gradient itself, which overwrites `mean`, where the exchange has it.
-  virtual void take_mean(std::size_t part, std::span<float> mean);
+  virtual void apply_change(std::size_t part, std::span<float> parameters, Counters& counted) = 0;
+  // (whether that of several parts may be so at once) ...
+  [[nodiscard]] virtual bool applies_at_once() const { return false; }
+  // ... or the mean gradient itself, which overwrites `mean`, where the exchange has it: of several
+  // parts at once.
+  virtual void take_mean(std::size_t part, std::span<float> mean, Counters& counted);
+  // What encodes the values that take_gradient() is given, as they are and in that call; null where
+  // that is not so.
+  [[nodiscard]] virtual Encoder* encoder_of(std::size_t /*part*/) { return nullptr; }
 
   // What the encoders keep.
   [[nodiscard]] virtual std::vector<ResidualRun> residual_runs() = 0;
@@ -107,9 +113,10 @@ class Worker : public Communicator {
   void apply_mean(const Update& update, std::size_t part, std::span<const float> mean,
                   std::span<float> parameters);
   // ... that which take_mean() gives.
-  void apply_mean(const Update& update, std::size_t part, std::span<float> parameters) {
+  void apply_mean(const Update& update, std::size_t part, std::span<float> parameters,
+                  Counters& counted) {
     mean_.resize(parameters.size());
-    take_mean(part, mean_);
+    take_mean(part, mean_, counted);
     apply_mean(update, part, mean_, parameters);
   }
   // Encodes values that belong to `part` and to `step`, under the scalers that workers agreed on
@@ -186,6 +193,13 @@ class Worker : public Communicator {
     std::size_t applied = 0;  // parts
   };
 
+  // A part that was encoded beside others, before its turn to be sent.
+  struct Ahead {
+    const Encoder* encoder = nullptr;  // of the part; null once it is in its message
+    Encoded encoded;
+    Bytes payload;
+  };
+
   // A bucket that was pushed.
   struct Pushed {
     std::size_t part;  // its last
@@ -201,6 +215,18 @@ class Worker : public Communicator {
   // The fragment of this tensor whose turn in this step comes next; none where all had theirs.
   [[nodiscard]] std::optional<std::size_t> turn_of(std::size_t tensor) const;
   void note_began(std::size_t fragment);
+  // Encodes these parts of a tensor's gradient, which are pushed next, at once.
+  void encode_ahead(std::span<const std::size_t> some, std::span<const float> gradient);
+  Encoded encode_values(Encoder& encoder, std::size_t part, std::uint64_t step,
+                        std::span<const float> values, std::span<const float> agreed, Bytes& out);
+  // Those of a tensor.
+  [[nodiscard]] std::span<float> values_of(std::size_t part, std::span<float> values) const {
+    return values.subspan(parts()[part].begin, parts()[part].elems);
+  }
+  [[nodiscard]] std::span<const float> values_of(std::size_t part,
+                                                 std::span<const float> values) const {
+    return values.subspan(parts()[part].begin, parts()[part].elems);
+  }
   // For the next change of a part, which must be one that lacks some.
   void wait_for_change(std::size_t part, const char* what);
   [[nodiscard]] std::uint64_t next_change(std::size_t tensor) const;
@@ -240,6 +266,7 @@ class Worker : public Communicator {
   // Where workers agree on what travels raw.
   std::optional<HeldPushes> held_;
   std::optional<FinitenessCount> count_;  // worker 0's
+  std::vector<Ahead> ahead_;
   // Shared by all parts: one is worked on at a time.
   Floats mean_;
   Floats delta_;

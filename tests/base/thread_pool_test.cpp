@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <array>
 #include <atomic>
 #include <stdexcept>
 #include <thread>
@@ -55,8 +56,8 @@ TEST(ThreadPool, HandsOutATasksExceptionAfterAllHaveEnded) {
   EXPECT_EQ(ended, 3);
 }
 
-TEST(ThreadPool, SeveralCallersTakeTurns) {
-  ThreadPool pool(2);
+TEST(ThreadPool, HelpsSeveralCallers) {
+  ThreadPool pool(3);
   std::atomic<int> sum{0};
   std::vector<std::thread> callers;
   for (int c = 0; c < 4; ++c) {
@@ -66,6 +67,48 @@ TEST(ThreadPool, SeveralCallersTakeTurns) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(sum, 4 * 50 * 8);
+}
+
+TEST(ThreadPool, HelpsATask) {
+  for (const std::size_t threads : {1U, 2U, 4U}) {
+    ThreadPool pool(threads);
+    for (int i = 0; i < 50; ++i) {
+      std::array<std::atomic<int>, 5> calls{};
+      pool.run(calls.size(),
+               [&](std::size_t outer) { pool.run(outer, [&](std::size_t) { ++calls[outer]; }); });
+      for (std::size_t outer = 0; outer < calls.size(); ++outer) {
+        EXPECT_EQ(calls[outer], static_cast<int>(outer));
+      }
+    }
+  }
+}
+
+// Two threads must be in the inner run at once, and one is idle whoever takes the outer task.
+TEST(ThreadPool, LetsIdleThreadsIntoTheRunOfATask) {
+  ThreadPool pool(3);
+  std::atomic<int> inside{0};
+  pool.run(1, [&](std::size_t) {
+    pool.run(2, [&](std::size_t) {
+      ++inside;
+      while (inside < 2) std::this_thread::yield();
+    });
+  });
+  EXPECT_EQ(inside, 2);
+}
+
+TEST(ThreadPool, HandsATasksExceptionToWhoCalledForIt) {
+  ThreadPool pool(2);
+  std::atomic<int> caught{0};
+  pool.run(4, [&](std::size_t outer) {
+    try {
+      pool.run(3, [&](std::size_t inner) {
+        if (outer == 2 && inner == 1) throw std::runtime_error("inner");
+      });
+    } catch (const std::runtime_error&) {
+      ++caught;
+    }
+  });
+  EXPECT_EQ(caught, 1);
 }
 
 TEST(ThreadPool, NeedsAThread) { EXPECT_THROW(ThreadPool(0), Error); }

@@ -72,6 +72,32 @@ TEST_P(EveryExchange, AveragesLikeAPlainReferenceOrRefusesTheCodec) {
   }
 }
 
+// Several parts at once, and several threads in one.
+TEST_P(EveryExchange, ComesToTheSameBitsWithThreads) {
+  ThreadPool pool(3);
+  const std::set<std::string> texts{"3lc", "int8", "terngrad:clip=off", "topk:fraction=0.25"};
+  int tested = 0;
+  for (const TestedCodec& codec : kTestedCodecs) {
+    if (!texts.contains(codec.text) || !fits(GetParam(), codec)) continue;
+    SCOPED_TRACE(codec.text);
+    ++tested;
+    Job job = suite_job(GetParam(), codec.text, 4);
+    job.tensors = {{"large", {400'000}, TensorKind::kDense}, {"small", {31}, TensorKind::kBias}};
+    job.part_values = std::size_t{1} << 16;
+    const Outcome alone = run_job(job, {.steps = 3, .before_step = {}, .gradient = {}});
+    const Outcome helped =
+        run_job(job, {.steps = 3, .before_step = {}, .gradient = {}, .pool = &pool});
+    expect_no_errors(helped);
+    expect_equal_bits(alone.global, helped.global);
+    expect_equal_bits(alone.replicas[0], helped.replicas[0]);
+    for (std::size_t rank = 0; rank < alone.counters.size(); ++rank) {
+      EXPECT_EQ(alone.counters[rank].pulled_values, helped.counters[rank].pulled_values);
+      EXPECT_EQ(alone.counters[rank].pushed_bytes, helped.counters[rank].pushed_bytes);
+    }
+  }
+  EXPECT_GT(tested, 0);
+}
+
 // ---- Faults. Four workers and values whose sums are exact, so that whatever a worker holds in the
 // end must be the model of some step, to the bit; with ternary sums, that of a job without faults.
 

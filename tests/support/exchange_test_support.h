@@ -106,6 +106,7 @@ struct Behaviour {
   std::function<void(int worker, std::uint64_t step)> before_step;
   // Changes a gradient before it is pushed.
   std::function<void(int worker, std::uint64_t step, std::vector<float>&)> gradient;
+  ThreadPool* pool = nullptr;  // of every node
 };
 
 // Plain gradient descent with rate 1, so that deltas are minus the mean gradients.
@@ -130,7 +131,8 @@ inline void run_worker(const Job& job, Transport& transport, const Behaviour& be
   Model& replica = outcome.replicas[rank];
   Model own = zeros(job);
   const auto communicator =
-      make_communicator(job, transport, update_of(job, transport.rank(), outcome.global, own));
+      make_communicator(job, transport, update_of(job, transport.rank(), outcome.global, own),
+                        behaviour.pool);
   for (auto step = communicator->begin_step(); step <= last_step;
        step = communicator->begin_step()) {
     if (behaviour.before_step) behaviour.before_step(transport.rank(), step);
@@ -164,7 +166,8 @@ inline void run_node(const Job& job, Transport& end, const Behaviour& behaviour,
       run_worker(job, end, behaviour, outcome, behaviour.steps);
     } else {
       outcome.counters[rank] =
-          run_server(job, end, needs_update(job, end.rank()) ? descend(outcome.global) : Update());
+          run_server(job, end, needs_update(job, end.rank()) ? descend(outcome.global) : Update(),
+                     behaviour.pool);
     }
   } catch (const std::exception& error) {
     outcome.errors[rank] = error.what();
