@@ -1,4 +1,5 @@
-// What tersewire.torch calls: the worker of a job that takes means in the same step, over TCP.
+// What tersewire.torch calls: the worker of a job that takes means in the same step, over TCP or a
+// hub.
 #include <fmt/format.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -15,8 +16,11 @@
 
 #include "python/array_argument.h"
 #include "python/bindings.h"
+#include "python/hub_end.h"
+#include "python/interruptible.h"
 #include "tersewire/communicator.h"
 #include "tersewire/error.h"
+#include "tersewire/policy.h"
 #include "tersewire/state.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/transport.h"
@@ -35,9 +39,13 @@ using PartValues = std::vector<std::vector<float>>;
   throw Error(ErrorCode::kInvalidArgument, sentence);
 }
 
+std::chrono::milliseconds milliseconds_in(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
 Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange, int workers,
              const std::string& codec, const std::string& policy, std::uint64_t seed,
-             std::uint64_t warm_up_steps, double timeout) {
+             std::uint64_t warm_up_steps, double deadline, double progress_limit) {
   Job job;
   job.tensors = tensors;
   job.exchange = exchange;
@@ -48,14 +56,26 @@ Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange
   job.seed = seed;
   job.warm_up_steps = warm_up_steps;
   job.checksum_steps = 0;  // the parameters are the application's
-  job.deadline = job.progress_limit =
-      std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
+  job.deadline = milliseconds_in(deadline);
+  job.progress_limit = milliseconds_in(progress_limit);
   if (!workers_own_model(job) || exchange.starts_with("weight-average")) {
     refuse("exchange " + exchange +
            " has no mean gradient of a step; use gradient-server, all-gather or ring");
   }
   static_cast<void>(server_nodes(job));  // throws for a job that makes no sense
   return job;
+}
+
+// Whatever is in one message of the job, all of its parts would be as long at most.
+std::size_t longest_message(const Job& job) {
+  constexpr std::size_t kFrameBytes = 32;  // beside its payload, and the message's head
+  const auto codecs = choose_codecs(job.policy, job.push_codec, job.tensors);
+  std::size_t bytes = 1 << 16;
+  for (const Part& part : job_parts(job)) {
+    bytes += kFrameBytes + std::max(sizeof(float) * part.elems,
+                                    codecs[part.tensor]->max_encoded_bytes(part.elems));
+  }
+  return bytes;
 }
 
 // By tensor: as many values as it has, 0 where there are none, or none at all.
@@ -175,6 +195,13 @@ class MeanWorker {
     transport_ = meeting.join(rank, addresses, token, job_.wait_limits());
   }
 
+  // The same over a hub.
+  void join_hub(HubEnd& hub) {
+    transport_ = hub.open(longest_message(job_));
+    if (threads_ > 1) pool_ = std::make_unique<ThreadPool>(threads_);
+    over_hub_ = true;
+  }
+
   void begin_step() {
     const py::gil_scoped_release released;
     worker().begin_step();
@@ -182,14 +209,16 @@ class MeanWorker {
   void push(const py::object& values, const std::vector<Stretch>& stretches) {
     const ArrayArgument array(values, "values");
     const std::span<const float> all = array.floats();
-    const py::gil_scoped_release released;
-    for (const Stretch& stretch : stretches) worker().push(stretch.first, run_of(all, stretch));
+    wait([&] {
+      for (const Stretch& stretch : stretches) worker().push(stretch.first, run_of(all, stretch));
+    });
   }
   void mean(const py::object& values, const std::vector<Stretch>& stretches) {
     const ArrayArgument array(values, "values", Access::kWrite);
     const std::span<float> all = array.floats();
-    const py::gil_scoped_release released;
-    for (const Stretch& stretch : stretches) worker().mean(stretch.first, run_of(all, stretch));
+    wait([&] {
+      for (const Stretch& stretch : stretches) worker().mean(stretch.first, run_of(all, stretch));
+    });
   }
 
   void give_back(const py::object& values, const std::vector<Stretch>& stretches) {
@@ -295,6 +324,18 @@ class MeanWorker {
                            std::plus<>());
     return counts;
   }
+  // Makes calls that may wait for other ranks. Those of a hub's job may do so for long.
+  template <typename Calls>
+  void wait(const Calls& calls) {
+    if (over_hub_) {
+      interruptible(calls, [&] {
+        transport_->abort(fmt::format("rank {} was interrupted", transport_->rank()));
+      });
+    } else {
+      const py::gil_scoped_release released;
+      calls();
+    }
+  }
   void leave() {
     Counts counts = all_counts();
     worker_.reset();  // its server may still send
@@ -332,6 +373,7 @@ class MeanWorker {
   std::size_t threads_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Transport> transport_;
+  bool over_hub_ = false;
   std::optional<NodeState> resume_;
   std::unique_ptr<Communicator> worker_;
   Counts before_;
@@ -359,17 +401,19 @@ void bind_means(py::module_& module) {
 One thread at a time, but for mean(), in which a second one may wait.)")
       .def(py::init([](const std::vector<TensorInfo>& tensors, const std::string& exchange,
                        int workers, const std::string& codec, const std::string& policy,
-                       std::uint64_t seed, std::uint64_t warm_up_steps, double timeout,
-                       std::size_t threads) {
+                       std::uint64_t seed, std::uint64_t warm_up_steps, double deadline,
+                       double progress_limit, std::size_t threads) {
              return std::make_unique<MeanWorker>(
-                 make_job(tensors, exchange, workers, codec, policy, seed, warm_up_steps, timeout),
+                 make_job(tensors, exchange, workers, codec, policy, seed, warm_up_steps, deadline,
+                          progress_limit),
                  threads);
            }),
            py::arg("tensors"), py::arg("exchange"), py::arg("workers"), py::arg("codec"),
-           py::arg("policy"), py::arg("seed"), py::arg("warm_up_steps"), py::arg("timeout"),
-           py::arg("threads"))
+           py::arg("policy"), py::arg("seed"), py::arg("warm_up_steps"), py::arg("deadline"),
+           py::arg("progress_limit"), py::arg("threads"))
       .def("join", &MeanWorker::join, py::arg("meeting"), py::arg("rank"), py::arg("addresses"),
            py::arg("token"), "Meets the other ranks.")
+      .def("join_hub", &MeanWorker::join_hub, py::arg("hub"), "The same over a hub.")
       .def("begin_step", &MeanWorker::begin_step, "Once all means of the last have been taken.")
       .def("push", &MeanWorker::push, py::arg("values"), py::arg("stretches"),
            "Encodes and sends gradients: stretches are (tensor, first value in `values`).")

@@ -44,6 +44,7 @@ PYBIND11_MODULE(_core, module) {
   tersewire::python::bind_thread_pool(module);
   tersewire::python::bind_payloads(module);
   tersewire::python::bind_codecs(module);
+  tersewire::python::bind_hub(module);
   tersewire::python::bind_means(module);
   tersewire::python::bind_dry_run(module);
   tersewire::python::bind_messages(module);

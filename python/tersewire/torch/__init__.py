@@ -7,6 +7,11 @@ For one without:
 
     optimizer = tersewire.torch.DistributedOptimizer(optimizer, model.named_parameters())
 
+For sites that cannot reach each other, over a hub (docs/deploying.md):
+
+    group = tersewire.torch.HubGroup("hub.example:7100", ranks=4, certs="node3")
+    optimizer = tersewire.torch.DistributedOptimizer(optimizer, group=group)
+
 For ranks that train by themselves and meet once in a hundred steps:
 
     local = tersewire.torch.LocalUpdates(model, optimizer, every=100)
@@ -20,6 +25,7 @@ docs/python.md has more.
 
 from ._averager import Counters, GradientAverager, summary
 from ._dry_run import DryRun, dry_run
+from ._groups import HubGroup
 from ._hook import Hook, HookState, hook, register
 from ._local_updates import LocalUpdates
 from ._optimizer import DistributedOptimizer, broadcast_optimizer_state, broadcast_parameters
@@ -31,6 +37,7 @@ __all__ = [
     "GradientAverager",
     "Hook",
     "HookState",
+    "HubGroup",
     "LocalUpdates",
     "broadcast_optimizer_state",
     "broadcast_parameters",

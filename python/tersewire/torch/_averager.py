@@ -5,15 +5,15 @@ import os
 import time
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
-import torch.distributed as dist
 
 import tersewire
 from tersewire import Error, ErrorCode, _core
 
-from ._settings import Settings, meet, timeout_of
+from ._groups import Group, group_of
+from ._settings import Settings, meet
 from ._tensors import elems_of, refuse
 
 _FLOAT_BYTES = 4
@@ -43,13 +43,13 @@ class GradientAverager:
     Call what is public between steps, and in the same order on every rank.
     """
 
-    def __init__(self, infos: Sequence[tersewire.TensorInfo], group: dist.ProcessGroup,
-                 settings: Settings) -> None:
+    def __init__(self, infos: Sequence[tersewire.TensorInfo],
+                 group: Optional[Group], settings: Settings) -> None:
         settings.check()
         self._infos = list(infos)
-        self._group = group
-        self.rank = dist.get_rank(group)  # among those that exchange gradients
-        self._ranks = dist.get_world_size(group)
+        self._group = group_of(group)
+        self.rank = self._group.rank  # among those that exchange gradients
+        self._ranks = self._group.ranks
         self._steps_here = 0  # without those before a restart
         self._gradient_bytes = 0
         self._exchange_seconds = 0.0
@@ -69,8 +69,8 @@ class GradientAverager:
         def make_worker(threads: int) -> _core._MeanWorker:
             return _core._MeanWorker(
                 self._infos, exchange, self._ranks, settings.codec_text, settings.policy,
-                settings.seed, settings.warm_up_steps,
-                (settings.timeout or timeout_of(self._group)).total_seconds(), threads)
+                settings.seed, settings.warm_up_steps, *self._group._limits(settings.timeout),
+                threads)
 
         make_worker(1)  # refuses a job that makes no sense, before ranks meet
         ranks_here, self._join = meet(self._group, settings, [

@@ -16,6 +16,7 @@ import tersewire
 from tersewire import _core
 
 from ._averager import Bucket, Counters, GradientAverager
+from ._groups import HubGroup
 from ._settings import Settings
 from ._tensors import ddp_of, refuse, tensor_infos
 
@@ -97,7 +98,7 @@ class Hook(GradientAverager):
     """What register() returns: the residuals and the counters of one rank."""
 
     def __init__(self, model: torch.nn.parallel.DistributedDataParallel,
-                 settings: Settings) -> None:
+                 settings: Settings, group: Optional[HubGroup] = None) -> None:
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
             refuse(f"the model is a {type(model).__name__}; wrap the model in "
                    "DistributedDataParallel first")
@@ -106,7 +107,13 @@ class Hook(GradientAverager):
         self._finds_unused: bool = model.find_unused_parameters
         self._grads_are_views: bool = model.gradient_as_bucket_view
         self._tasks: List[_Task] = []  # of the step
-        super().__init__(tensor_infos(model.module), model.process_group, settings)
+        if group is not None and not isinstance(group, HubGroup):
+            refuse("DistributedDataParallel has its own process group, and group= is for a HubGroup; "
+                   "leave it out")
+        if group and group.ranks != dist.get_world_size(model.process_group):
+            refuse(f"the model's process group has {dist.get_world_size(model.process_group)} "
+                   f"ranks, and the hub's job {group.ranks}; start both with the same processes")
+        super().__init__(tensor_infos(model.module), group or model.process_group, settings)
         self._end.detach()
         self._threads = _Threads(self._worker)
         self._end = weakref.finalize(self, _Threads.close, self._threads)
@@ -159,8 +166,9 @@ class HookState:
     need not be a process group before. `hook` is then what register() returns.
     """
 
-    def __init__(self, codec: Union[str, tersewire.Codec] = "3lc", **settings: Any) -> None:
-        self._settings = Settings(codec, **settings)
+    def __init__(self, codec: Union[str, tersewire.Codec] = "3lc", *,
+                 group: Optional[HubGroup] = None, **settings: Any) -> None:
+        self._settings, self._group = Settings(codec, **settings), group
         self.hook: Optional[Hook] = None
 
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -169,7 +177,7 @@ class HookState:
             if model is None:
                 refuse("no DistributedDataParallel has this bucket's parameters; keep the model "
                        "that the hook was registered with")
-            self.hook = Hook(model, self._settings)
+            self.hook = Hook(model, self._settings, self._group)
         return self.hook._on_bucket(bucket)
 
 
@@ -190,7 +198,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
              warm_up_steps: int = 0, loss_scale: Optional[Callable[[], float]] = None,
              threads: Optional[int] = None,
              timeout: Optional[datetime.timedelta] = None,
-             on_step: Optional[Callable[[Counters], None]] = None) -> Hook:
+             on_step: Optional[Callable[[Counters], None]] = None,
+             group: Optional[HubGroup] = None) -> Hook:
     """Has a model that is wrapped in DistributedDataParallel exchange compressed gradients.
 
     model          trained on the CPU or on a GPU, from which buckets are copied to the CPU, where
@@ -214,6 +223,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     timeout        how long a rank waits for another that is silent, or sends nothing; by default
                    that of the model's process group
     on_step        called with the counters after each step, on this rank alone: for a logger
+    group          a HubGroup of the same processes, over which gradients go in place of connections
+                   between all ranks; DistributedDataParallel keeps its own process group
 
     What is not sent in a step is added to the parameter's next gradient, whatever bucket it is in.
     The training loop stays as it is. Returns a Hook with counters, summary(), change(),
@@ -222,7 +233,7 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     that error.
     """
     made = Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads,
-                                timeout, on_step))
+                                timeout, on_step), group)
     try:
         model.register_comm_hook(made, hook)
     except BaseException:  # a model takes one hook

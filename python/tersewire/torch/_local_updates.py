@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
-import torch.distributed as dist
 
 import tersewire
 from tersewire import _core
 
 from ._averager import Counters, GradientAverager
+from ._groups import Group
 from ._settings import Settings
 from ._tensors import refuse, tensor_infos
 
@@ -65,7 +65,7 @@ class _Fragment(GradientAverager):
     """Parameters that are exchanged together, and what ranks share of them."""
 
     def __init__(self, chosen: Sequence[int], parameters: Sequence[torch.nn.Parameter],
-                 infos: Sequence[tersewire.TensorInfo], group: dist.ProcessGroup,
+                 infos: Sequence[tersewire.TensorInfo], group: Optional[Group],
                  settings: _LocalSettings) -> None:
         self._infos_of_all = infos
         super().__init__([infos[i] for i in chosen], group, settings)
@@ -194,11 +194,10 @@ class LocalUpdates:
                  fragments: int = 1, delay: int = 0, mix: Optional[float] = None,
                  policy: str = "auto", exchange: Optional[str] = None, seed: int = 0,
                  threads: Optional[int] = None, timeout: Optional[datetime.timedelta] = None,
-                 group: Optional[dist.ProcessGroup] = None) -> None:
+                 group: Optional[Group] = None) -> None:
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             refuse("this model is in DistributedDataParallel, which has ranks meet in every step; "
                    "pass the model within it, and train that")
-        group = group or dist.group.WORLD
         self._settings = _LocalSettings(
             codec, policy, exchange, seed, threads=threads, timeout=timeout, every=every,
             outer=outer, fragments=fragments, delay=delay, mix=mix)
@@ -207,10 +206,7 @@ class LocalUpdates:
         parameters = [value for value in model.parameters() if value.requires_grad]
         self._fragments = [_Fragment(chosen, parameters, infos, group, self._settings)
                            for chosen in _choose_fragments(parameters, fragments)]
-        # As objects: Gloo has no bfloat16.
-        begun = [{name: value.cpu() for name, value in model.state_dict().items()}]
-        dist.broadcast_object_list(begun, dist.get_global_rank(group, 0), group)
-        model.load_state_dict(begun[0])
+        self._fragments[0]._group._share_model(model)
         with torch.no_grad():
             for fragment in self._fragments:
                 fragment.share()

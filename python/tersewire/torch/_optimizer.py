@@ -13,6 +13,7 @@ import tersewire
 from tersewire import Error, ErrorCode
 
 from ._averager import Counters, GradientAverager
+from ._groups import Group, HubGroup, group_of
 from ._settings import Settings
 from ._tensors import ddp_of, kind_of, refuse, tensor_info
 
@@ -102,7 +103,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         loss_scale: Optional[Callable[[], float]] = None, threads: Optional[int] = None,
         timeout: Optional[datetime.timedelta] = None,
         on_step: Optional[Callable[[Counters], None]] = None,
-        group: Optional[dist.ProcessGroup] = None, sparse_as_dense: bool = False) -> Any:
+        group: Optional[Group] = None, sparse_as_dense: bool = False) -> Any:
     """Has an optimizer average compressed gradients over all ranks before each step.
 
     optimizer         of a model that is not in DistributedDataParallel, on the CPU or on a GPU,
@@ -110,7 +111,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                       that changes: what refers to it, a scheduler made later too, sees it
     named_parameters  model.named_parameters(): the names for summary() and states. Without them
                       parameters are numbered
-    group             whose ranks take part; all of them without it
+    group             whose ranks take part: a process group, or a HubGroup; all of them without it
     sparse_as_dense   whether sparse gradients are made dense; they are refused otherwise
     others            as those of register(), which exchanges while the backward pass goes on;
                       this one exchanges in step(). Policies see a parameter's kind by its shape
@@ -136,7 +137,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                "gradients itself; use register(), or the model within it")
     infos = [tensor_info(name, parameter, kind_of(name, parameter)) for name, parameter in named]
     averager = GradientAverager(
-        infos, group or dist.group.WORLD,
+        infos, group,
         Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
                  on_step))
     own = type(optimizer)
@@ -180,18 +181,22 @@ def _named(optimizer: torch.optim.Optimizer,
 
 
 def broadcast_parameters(state: Mapping[str, torch.Tensor], root_rank: int = 0,
-                         group: Optional[dist.ProcessGroup] = None) -> None:
+                         group: Optional[Group] = None) -> None:
     """Gives every rank the values of one, in place: of model.state_dict(), before training."""
     if not isinstance(state, Mapping):
         refuse(f"a {type(state).__name__} has no names; pass model.state_dict()")
-    for name in sorted(state):
-        if torch.is_tensor(state[name]):
-            dist.broadcast(state[name], root_rank, group=group)
+    group_of(group)._broadcast(state, root_rank)
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0,
                               group: Optional[dist.ProcessGroup] = None) -> None:
-    """Gives every rank's optimizer the state of one's, after that one has loaded a checkpoint."""
+    """Gives every rank's optimizer the state of one's, after that one has loaded a checkpoint.
+
+    Over a process group alone: it is pickled, and who unpickles trusts who pickled.
+    """
+    if isinstance(group_of(group), HubGroup):
+        refuse("an optimizer's state is not sent over a hub, as whoever unpickles it would have to "
+               "trust every rank; give every rank the checkpoint")
     state = [optimizer.state_dict()]
     dist.broadcast_object_list(state, root_rank, group=group)
     optimizer.load_state_dict(state[0])

@@ -1,0 +1,201 @@
+"""Whose gradients are averaged: the ranks of a process group of PyTorch's, or those of a hub's job."""
+
+import datetime
+import fcntl
+import hashlib
+import os
+import secrets
+import socket
+import struct
+import weakref
+from typing import Any, List, Mapping, Optional, Tuple, Union
+
+import torch
+import torch.distributed as dist
+
+from tersewire import Error, ErrorCode, _core
+
+from ._tensors import refuse
+
+_SIOCGIFADDR = 0x8915  # Linux: an interface's address
+# For ranks that are alive and compute; as the program's progress limit.
+_BUSY = datetime.timedelta(hours=1)
+
+
+class HubGroup:
+    """The ranks of a hub's job, for networks that nobody trusts: group= of what trains here.
+
+        group = tersewire.torch.HubGroup("hub.example:7100", ranks=4, certs="node3")
+        optimizer = tersewire.torch.DistributedOptimizer(optimizer, group=group)
+
+    Every rank dials out to `tersewire hub --workers RANKS --servers 0`, which relays what they send,
+    under mutual TLS where there are certificates (docs/deploying.md). No process group of PyTorch's
+    is needed, but by DistributedDataParallel itself.
+
+    address   "HOST:PORT" of the hub
+    ranks     of the job; without it the environment's WORLD_SIZE
+    rank      of this process; without it that of the certificate, or the environment's RANK
+    certs     a directory of `tersewire certs join`, with this rank's key and certificate
+    insecure  plaintext beyond this machine, where everybody on the way reads and changes what is sent
+    timeout   how long it waits for the hub and all ranks, and later for a rank or a hub that gives
+              no sign of life. A rank that lives may compute for an hour; timeout= of what trains
+              says otherwise
+
+    Waits until all ranks are there. A process joins a hub once, and uses the group for all that it
+    trains; make the same calls in the same order on every rank. A failure or Ctrl-C on one rank ends
+    the job on all. Raises Error: kInvalidArgument for arguments that make no sense, kUnavailable
+    where the hub cannot be reached, kDeadlineExceeded where ranks are missing, kFailedPrecondition
+    where the hub refuses this one, kUnimplemented where tersewire was built without gRPC.
+    """
+
+    def __init__(self, address: str, ranks: Optional[int] = None, rank: Optional[int] = None,
+                 certs: "Union[str, os.PathLike[str], None]" = None, insecure: bool = False,
+                 timeout: datetime.timedelta = datetime.timedelta(minutes=2)) -> None:
+        if not isinstance(address, str) or not address.rpartition(":")[2].isdigit():
+            refuse(f"address={address!r} cannot be; pass the hub's as 'HOST:PORT'")
+        if not isinstance(timeout, datetime.timedelta) or timeout <= datetime.timedelta(0):
+            refuse(f"timeout={timeout!r} cannot be; pass a datetime.timedelta above 0")
+        ranks = _number("ranks", ranks, "WORLD_SIZE")
+        if rank is not None or certs is None:
+            rank = _number("rank", rank, "RANK")
+        if ranks < 1 or rank is not None and not 0 <= rank < ranks:
+            refuse(f"there is no rank {rank} of {ranks}; pass ranks=N, and rank= from 0 to N - 1")
+        self._end = _core._HubEnd(address, rank, ranks, os.fspath(certs or ""), insecure,
+                                  timeout.total_seconds())
+        self.rank, self.ranks, self.timeout = self._end.rank, ranks, timeout
+        # Before an averager's, which is younger, Python's end does not call it.
+        self._finish = weakref.finalize(self, _core._HubEnd.close, self._end)
+
+    def close(self) -> None:
+        """Leaves the hub, as Python's end does, or this object's; after the averagers' close()."""
+        self._finish()
+
+    def _gather(self, own: str) -> List[str]:
+        return [told.decode(errors="replace") for told in self._end.gather(own.encode())]
+
+    def _join(self, worker: _core._MeanWorker, one_machine: bool) -> None:
+        worker.join_hub(self._end)
+
+    def _limits(self, timeout: Optional[datetime.timedelta]) -> Tuple[float, float]:
+        return ((timeout or self.timeout).total_seconds(), (timeout or _BUSY).total_seconds())
+
+    def _share_model(self, model: torch.nn.Module) -> None:
+        self._broadcast(model.state_dict(), 0)
+
+    @torch.no_grad()
+    def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
+        named = sorted((name, value) for name, value in state.items() if torch.is_tensor(value))
+        described = repr([(name, tuple(value.shape), str(value.dtype)) for name, value in named])
+        told = self._gather(hashlib.sha256(described.encode()).hexdigest())
+        for rank, other in enumerate(told):
+            if other != told[0]:
+                refuse(f"rank {rank} has other parameters than rank 0; give every rank the same "
+                       "model")
+        values = [value.detach().to("cpu").contiguous().flatten() for _, value in named]
+        data = torch.cat([torch.empty(0, dtype=torch.uint8),
+                          *(value.view(torch.uint8) for value in values if value.numel())])
+        self._end.broadcast(root, data.numpy())
+        if self.rank == root:
+            return
+        begin = 0
+        for (_, target), value in zip(named, values):
+            end = begin + value.numel() * value.element_size()
+            came = data[begin:end].clone()  # where its type may lie
+            begin = end
+            # A truth value of another byte than 0 and 1 means nothing.
+            came = came.bool() if value.dtype is torch.bool else came.view(value.dtype)
+            target.copy_(came.view(target.shape))
+
+
+class _ProcessGroup:
+    """The same of PyTorch's; exchanges go over connections of their own, not encrypted."""
+
+    def __init__(self, group: Optional[dist.ProcessGroup]) -> None:
+        self._group: Any = group or dist.group.WORLD
+        self.rank = dist.get_rank(self._group)
+        self.ranks = dist.get_world_size(self._group)
+
+    def _gather(self, own: str) -> List[str]:
+        told: List[Any] = [None] * self.ranks
+        dist.all_gather_object(told, own, group=self._group)
+        return told
+
+    def _join(self, worker: _core._MeanWorker, one_machine: bool) -> None:
+        meeting = _core._TcpMeeting("127.0.0.1" if one_machine else _own_host())
+        # Each makes a token, and rank 0's is everybody's.
+        found = [told.split("\n")
+                 for told in self._gather(f"{meeting.address}\n{secrets.token_hex(32)}")]
+        worker.join(meeting, self.rank, [address for address, _ in found],
+                    bytes.fromhex(found[0][1]))
+
+    def _limits(self, timeout: Optional[datetime.timedelta]) -> Tuple[float, float]:
+        limit = (timeout or self._timeout()).total_seconds()
+        return limit, limit
+
+    def _timeout(self) -> datetime.timedelta:
+        """As the user gave it to init_process_group() or new_group()."""
+        try:
+            return self._group.options._timeout
+        except (AttributeError, RuntimeError):  # a backend that does not say
+            return getattr(dist.distributed_c10d, "default_pg_timeout")
+
+    def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
+        for name in sorted(state):
+            if torch.is_tensor(state[name]):
+                dist.broadcast(state[name], root, group=self._group)
+
+    def _share_model(self, model: torch.nn.Module) -> None:
+        # As objects: Gloo has no bfloat16.
+        begun = [{name: value.cpu() for name, value in model.state_dict().items()}]
+        dist.broadcast_object_list(begun, dist.get_global_rank(self._group, 0), self._group)
+        model.load_state_dict(begun[0])
+
+
+Group = Union[dist.ProcessGroup, HubGroup]  # what users pass
+AnyGroup = Union[HubGroup, _ProcessGroup]
+
+_of_environment: Optional[HubGroup] = None  # a process joins a hub once
+
+
+def group_of(group: Optional[Group]) -> AnyGroup:
+    """Without one that of all ranks: PyTorch's, or else that of the hub in TERSEWIRE_HUB."""
+    global _of_environment
+    if isinstance(group, HubGroup):
+        return group
+    if dist.is_available() and dist.is_initialized():
+        return _ProcessGroup(group)
+    if group is not None or "TERSEWIRE_HUB" not in os.environ:
+        raise Error(ErrorCode.kFailedPrecondition, "there is no process group; call "
+                    "torch.distributed.init_process_group() first, or name a hub: "
+                    "group=tersewire.torch.HubGroup(...), or TERSEWIRE_HUB in the environment")
+    if _of_environment is None:
+        _of_environment = HubGroup(os.environ["TERSEWIRE_HUB"],
+                                   certs=os.environ.get("TERSEWIRE_CERTS"))
+    return _of_environment
+
+
+def _number(name: str, value: Optional[int], variable: str) -> int:
+    """What was passed, or else the environment's."""
+    if value is None and os.environ.get(variable, "").isdigit():
+        return int(os.environ[variable])
+    if value is None:
+        refuse(f"neither {name}= nor {variable} in the environment says a number; pass {name}=")
+    if not isinstance(value, int) or isinstance(value, bool):
+        refuse(f"{name}={value!r} cannot be; pass a whole number")
+    return value
+
+
+def _own_host() -> str:
+    """An address by which other machines reach this one, found as Gloo and torchrun do."""
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unconnected:
+        if interface:
+            request = struct.pack("256s", interface.encode()[:15])
+            return socket.inet_ntoa(
+                fcntl.ioctl(unconnected.fileno(), _SIOCGIFADDR, request)[20:24])
+        try:  # what leads to the master; nothing is sent
+            unconnected.connect((os.environ["MASTER_ADDR"], 1))
+            found: str = unconnected.getsockname()[0]
+        except (KeyError, OSError):
+            found = "127.0.0.1"
+    return socket.gethostname() if found.startswith("127.") else found

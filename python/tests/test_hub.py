@@ -1,0 +1,445 @@
+"""Training over a hub: what comes of it is what a process group comes to, to the bit."""
+
+import copy
+import datetime
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as mp  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+if not dist.is_available():
+    pytest.skip("this torch has no torch.distributed", allow_module_level=True)
+
+import hubs  # noqa: E402
+import tersewire  # noqa: E402
+import tersewire.torch  # noqa: E402
+from support import raises  # noqa: E402
+from tersewire import ErrorCode, _core  # noqa: E402
+from tersewire.torch import (  # noqa: E402
+    DistributedOptimizer, HubGroup, LocalUpdates, broadcast_parameters)
+
+# Above what a busy machine takes to start a process.
+PATIENCE = datetime.timedelta(minutes=9)
+
+
+def network(seed=1):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(64, 300), torch.nn.Tanh(),
+                               torch.nn.Linear(300, 10))
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def train(model, optimizer, steps, rank):
+    for step in steps:
+        numbers = torch.Generator().manual_seed(1000 * step + rank)
+        optimizer.zero_grad()
+        model(torch.randn(8, 64, generator=numbers)).square().mean().backward()
+        optimizer.step()
+    return flat(model)
+
+
+def flat(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+# What each does with a group, on a rank: (what must be the same with any group, on any rank), what
+# must be the same with any group.
+
+
+def averaged(group, rank):
+    found, sent = [], []
+    for codec, exchange in (("3lc", "gradient-server"), ("3lc", "all-gather"), ("int8", "ring"),
+                            ("terngrad", "all-reduce"), ("fp32", None)):
+        model = network()
+        optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), codec,
+                                         exchange=exchange, group=group)
+        found.append(train(model, optimizer, range(4), rank))
+        counters = optimizer.averager.counters
+        sent += [counters.sent_bytes, counters.received_bytes]
+        assert counters.steps == 4 and counters.sent_bytes > 0
+        optimizer.averager.close()
+    return torch.cat(found), torch.tensor(sent)
+
+
+def two_at_once(group, rank):
+    """The second begins while the first goes on."""
+    models = [network(seed) for seed in (1, 2)]
+    first = DistributedOptimizer(sgd(models[0]), models[0].named_parameters(), group=group)
+    train(models[0], first, [0], rank)
+    second = DistributedOptimizer(sgd(models[1]), models[1].named_parameters(), "int8",
+                                  group=group)
+    for step in range(1, 4):
+        train(models[0], first, [step], rank)
+        train(models[1], second, [step], rank)
+    first.averager.close()
+    train(models[1], second, [4], rank)
+    return torch.cat([flat(model) for model in models]), None
+
+
+def changed(group, rank):
+    model = network()
+    optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), group=group)
+    train(model, optimizer, [0, 1], rank)
+    optimizer.averager.change(codec="3lc:s=1.75")
+    return train(model, optimizer, [2, 3], rank), None
+
+
+def resumed(group, rank):
+    """A state, loaded before the first step and within a run that has begun."""
+    model = network()
+    optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), group=group)
+    train(model, optimizer, [0, 1], rank)
+    saved = copy.deepcopy([model.state_dict(), optimizer.state_dict(),
+                           optimizer.averager.state_dict()])
+    expected = train(model, optimizer, [2, 3], rank)
+    again = network()
+    other = DistributedOptimizer(sgd(again), again.named_parameters(), group=group)
+    for trained, target in ((again, other), (model, optimizer)):
+        trained.load_state_dict(saved[0])
+        target.load_state_dict(saved[1])
+        target.averager.load_state_dict(saved[2])
+        assert torch.equal(train(trained, target, [2, 3], rank), expected)
+    return expected, None
+
+
+def apart(group, rank):
+    found = []
+    for options in ({}, {"fragments": 2, "delay": 1, "codec": "int8"}):
+        model = network(seed=rank)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
+        local = LocalUpdates(model, optimizer, every=4, group=group, **options)
+        train(model, optimizer, range(10), rank)
+        local.synchronize()
+        found.append(flat(model))
+        local.close()
+    return torch.cat(found), None
+
+
+CASES = (averaged, two_at_once, changed, resumed, apart)
+
+
+def parameters_of(rank):
+    """Of every kind."""
+    numbers = torch.Generator().manual_seed(rank)
+    return {
+        "weight": torch.randn(1000, 700, generator=numbers),
+        "turned": torch.randn(30, 20, generator=numbers).t(),
+        "half": torch.randn(7, generator=numbers).to(torch.bfloat16),
+        "steps": torch.tensor(rank),
+        "mask": torch.rand(9, generator=numbers) > 0.5,
+        "none": torch.empty(0, 3),
+        "name": f"of rank {rank}",
+    }
+
+
+def check_broadcast(group):
+    state, expected = parameters_of(group.rank), parameters_of(group.ranks - 1)
+    broadcast_parameters(state, group.ranks - 1, group)
+    assert state.pop("name") == f"of rank {group.rank}"
+    assert all(torch.equal(value, expected[name]) for name, value in state.items())
+
+
+def over_both(rank, ranks, address, folder):
+    torch.set_num_threads(1)
+    group = HubGroup(address, ranks, rank, timeout=PATIENCE)
+    assert (group.rank, group.ranks) == (rank, ranks)
+    over_hub = [case(group, rank) for case in CASES]
+    check_broadcast(group)
+    with pytest.raises(tersewire.Error, match="rank 1 has another model or other settings"):
+        model = network()
+        DistributedOptimizer(sgd(model), model.named_parameters(), seed=rank, group=group)
+    with pytest.raises(tersewire.Error, match="rank 1 has other parameters than rank 0"):
+        broadcast_parameters({"w": torch.zeros(3 + rank)}, group=group)
+    raises(ErrorCode.kInvalidArgument, tersewire.torch.broadcast_optimizer_state, sgd(network()),
+           group=group)
+    assert not dist.is_initialized()
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank,
+                            world_size=ranks)
+    for case, (alike, own) in zip(CASES, over_hub):
+        expected, expected_own = case(None, rank)
+        assert torch.equal(alike, expected), case.__name__
+        assert own is None or torch.equal(own, expected_own), case.__name__
+        others = [torch.empty_like(alike) for _ in range(ranks)]
+        dist.all_gather(others, alike)
+        assert all(torch.equal(other, alike) for other in others), case.__name__
+    found = []
+    for hook_group in (group, None):
+        model = DistributedDataParallel(network())
+        tersewire.torch.register(model, "3lc", group=hook_group)
+        found.append(train(model, sgd(model), range(4), rank))
+    assert torch.equal(*found)
+    model = DistributedDataParallel(network())
+    model.register_comm_hook(tersewire.torch.HookState("3lc", group=group), tersewire.torch.hook)
+    assert torch.equal(train(model, sgd(model), range(4), rank), found[0])
+    dist.barrier()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_it_comes_to_what_a_process_group_comes_to(ranks, tmp_path):
+    with hubs.hub(ranks) as hub:
+        mp.spawn(over_both, (ranks, hub.address, tmp_path), nprocs=ranks)
+
+
+def save_on_three(rank, address, folder):
+    model = network()
+    optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), exchange="all-gather",
+                                     group=HubGroup(address, 3, rank, timeout=PATIENCE))
+    train(model, optimizer, range(3), rank)
+    torch.save([model.state_dict(), optimizer.averager.state_dict()], folder / f"{rank}.pt")
+
+
+def load_on_two(rank, address, folder):
+    saved = [torch.load(folder / f"{old}.pt") for old in range(3)]
+    found = []
+    for process_group in (False, True):
+        if process_group:
+            dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank,
+                                    world_size=2)
+        model = network()
+        group = None if process_group else HubGroup(address, 2, rank, timeout=PATIENCE)
+        model.load_state_dict(saved[rank][0])
+        optimizer = DistributedOptimizer(sgd(model), model.named_parameters(),
+                                         exchange="all-gather", group=group)
+        optimizer.averager.load_state_dict([state for _, state in saved])
+        found.append(train(model, optimizer, range(3, 6), rank))
+    assert torch.equal(*found)
+
+
+def test_a_run_goes_on_with_another_number_of_ranks(tmp_path):
+    for ranks, run in ((3, save_on_three), (2, load_on_two)):
+        with hubs.hub(ranks) as hub:
+            mp.spawn(run, (hub.address, tmp_path), nprocs=ranks)
+
+
+# A script as it is without tersewire's hub, but for what starts a process group.
+SCRIPT = """
+import torch
+import tersewire.torch
+
+torch.manual_seed(1)
+model = torch.nn.Linear(20, 30)
+optimizer = tersewire.torch.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), "3lc")
+tersewire.torch.broadcast_parameters(model.state_dict())
+data = torch.utils.data.DataLoader(list(torch.randn(12, 20)), batch_size=4, num_workers=1)
+for inputs in data:  # by way of processes that are forked
+    optimizer.zero_grad()
+    model(inputs).square().mean().backward()
+    optimizer.step()
+print(optimizer.averager.rank, optimizer.averager.counters.steps)
+"""
+
+
+def start(script, **variables):
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith("TERSEWIRE_") and name not in ("RANK", "WORLD_SIZE")}
+    return subprocess.Popen([sys.executable, "-c", script], env={**kept, **variables}, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_a_script_finds_its_hub_in_the_environment(tmp_path):
+    hub_certificate, certificates = hubs.certificates(tmp_path, 2)
+    for certified in (True, False):
+        with hubs.hub(2, *(["--certs", hub_certificate] if certified else [])) as hub:
+            processes = [start(SCRIPT, TERSEWIRE_HUB=hub.address, WORLD_SIZE="2",
+                               **({"TERSEWIRE_CERTS": certificates[rank], "RANK": "7"}
+                                  if certified else {"RANK": str(rank)}))
+                         for rank in range(2)]
+            for rank, process in enumerate(processes):
+                output, errors = process.communicate()
+                assert (process.returncode, output) == (0, f"{rank} 3\n"), errors
+
+
+def test_a_certificate_is_for_its_rank_alone(tmp_path):
+    hub_certificate, certificates = hubs.certificates(tmp_path, 2)
+    hub = hubs.Hub(2, "--certs", hub_certificate)
+    try:
+        assert "its certificate is that of rank 1, not of rank 0" in raises(
+            ErrorCode.kFailedPrecondition, HubGroup, hub.address, 2, 0, certificates[1])
+        assert "has ranks 0 to 1" in raises(
+            ErrorCode.kFailedPrecondition, HubGroup, hub.address, 3, None, certificates[1])
+        raises(ErrorCode.kUnavailable, HubGroup, hub.address, 2, 0,
+               timeout=datetime.timedelta(seconds=1))  # without a certificate
+    finally:
+        hub.process.kill()
+        hub.end()
+
+
+def test_mistakes_are_refused(tmp_path, monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "TERSEWIRE_HUB"):
+        monkeypatch.delenv(name, raising=False)
+    second = datetime.timedelta(seconds=1)
+    for words, code, arguments, named in (
+            ("pass the hub's as 'HOST:PORT'", ErrorCode.kInvalidArgument, ("hub.example", 2, 0), {}),
+            ("pass the hub's as 'HOST:PORT'", ErrorCode.kInvalidArgument, (7100, 2, 0), {}),
+            ("neither ranks= nor WORLD_SIZE", ErrorCode.kInvalidArgument, ("h:1",), {}),
+            ("neither rank= nor RANK", ErrorCode.kInvalidArgument, ("h:1", 2), {}),
+            ("rank=True cannot be", ErrorCode.kInvalidArgument, ("h:1", 2, True), {}),
+            ("there is no rank 2 of 2", ErrorCode.kInvalidArgument, ("h:1", 2, 2), {}),
+            ("there is no rank -1 of 2", ErrorCode.kInvalidArgument, ("h:1", 2, -1), {}),
+            ("there is no rank 0 of 0", ErrorCode.kInvalidArgument, ("h:1", 0, 0), {}),
+            ("timeout=5 cannot be", ErrorCode.kInvalidArgument, ("h:1", 2, 0), {"timeout": 5}),
+            ("nothing protects what goes there", ErrorCode.kInvalidArgument, ("h:1", 2, 0), {}),
+            ("certificate.pem' cannot be read", ErrorCode.kNotFound, ("h:1", 2, 0, tmp_path), {}),
+            ("certificate.pem' cannot be read", ErrorCode.kNotFound, ("h:1", 2, None, tmp_path), {}),
+            ("cannot reach the hub at 127.0.0.1:9", ErrorCode.kUnavailable, ("127.0.0.1:9", 2, 0),
+             {"timeout": second})):
+        assert words in raises(code, HubGroup, *arguments, **named), arguments
+    monkeypatch.setenv("TERSEWIRE_HUB", "127.0.0.1:9")
+    assert "neither ranks= nor WORLD_SIZE" in raises(
+        ErrorCode.kInvalidArgument, DistributedOptimizer, sgd(network()))
+
+
+def test_who_is_missing_is_named():
+    hub = hubs.Hub(3)
+    try:
+        assert "at the hub for rank 0, 2; look whether they were started" in raises(
+            ErrorCode.kDeadlineExceeded, HubGroup, hub.address, 3, 1,
+            timeout=datetime.timedelta(seconds=2))
+    finally:
+        hub.process.kill()
+        hub.end()
+
+
+def one_that_dies(rank, address, folder):
+    group = HubGroup(address, 2, rank, timeout=PATIENCE)
+    model = network()
+    optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), group=group,
+                                     timeout=datetime.timedelta(seconds=3))
+    train(model, optimizer, [0], rank)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while not (folder / "it is dead").exists():
+        pass
+    sentence = raises(ErrorCode.kDeadlineExceeded, train, model, optimizer, [1], rank)
+    (folder / "sentence").write_text(sentence)
+
+
+def test_a_rank_that_dies_is_named(tmp_path):
+    with hubs.hub(2, code=1) as hub:
+        spawned = mp.get_context("spawn")
+        ranks = [spawned.Process(target=one_that_dies, args=(rank, hub.address, tmp_path))
+                 for rank in range(2)]
+        for process in ranks:
+            process.start()
+        ranks[1].join()
+        (tmp_path / "it is dead").touch()
+        ranks[0].join()
+        assert ranks[0].exitcode == 0
+        assert "rank 0 has heard nothing of rank 1 for 3" in (tmp_path / "sentence").read_text()
+
+
+def in_threads(*calls):
+    """What each raised, as its sentence, or None."""
+    found = [None] * len(calls)
+
+    def run(number, call):
+        try:
+            call()
+        except tersewire.Error as error:
+            found[number] = str(error)
+
+    threads = [threading.Thread(target=run, args=numbered) for numbered in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@pytest.mark.parametrize("said", [b"", b"\x80\x04.", b"\n\n\n", b"\xff" * 100,
+                                  f"{tersewire.__version__}\n".encode()])
+def test_what_a_peer_says_is_compared_and_no_more(said):
+    """One that says anything else than this library would."""
+    with hubs.hub(2) as hub:
+        def rogue():
+            end = _core._HubEnd(hub.address, 1, 2, "", False, 60)
+            end.gather(said)
+            end.close()
+
+        def honest():
+            group = HubGroup(hub.address, 2, 0)
+            try:
+                model = network()
+                DistributedOptimizer(sgd(model), model.named_parameters(), group=group)
+            finally:
+                group.close()
+
+        nothing, sentence = in_threads(rogue, honest)
+        assert nothing is None and sentence.startswith("rank 1 has another ")
+
+
+def test_a_closed_group_is_no_group():
+    with hubs.hub(1) as hub:
+        group = HubGroup(hub.address, 1, 0)
+        model = network()
+        optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), group=group)
+        train(model, optimizer, [0], 0)
+        optimizer.averager.close()
+        group.close()
+        group.close()
+        assert "has left the hub at" in raises(
+            ErrorCode.kFailedPrecondition, broadcast_parameters, model.state_dict(), 0, group)
+
+
+WAITS = """
+import sys
+import torch
+import tersewire.torch
+
+group = tersewire.torch.HubGroup(ADDRESS, 2, RANK)
+parameter = torch.nn.Parameter(torch.zeros(3))
+optimizer = tersewire.torch.DistributedOptimizer(torch.optim.SGD([parameter], lr=1), group=group)
+print("here", flush=True)
+if RANK == 0:
+    optimizer.step()
+else:
+    sys.stdin.readline()
+    optimizer.step()
+"""
+
+
+def test_control_c_ends_a_step_on_every_rank():
+    with hubs.hub(2, code=1) as hub:
+        processes = [subprocess.Popen(
+            [sys.executable, "-c", WAITS.replace("ADDRESS", repr(hub.address)).replace(
+                "RANK", str(rank))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for rank in range(2)]
+        for process in processes:
+            assert process.stdout.readline() == "here\n"
+        processes[0].send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in processes[0].communicate()[1]
+        _, errors = processes[1].communicate("\n")
+        assert "rank 0 was interrupted" in errors
+        assert all(process.returncode for process in processes)
+
+
+def test_control_c_ends_waiting_for_ranks():
+    hub = hubs.Hub(2)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "print('here', flush=True)\n" + WAITS.replace(
+                "ADDRESS", repr(hub.address)).replace("RANK", "0")],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "here\n"
+        while not any("rank 0 is here" in line for line in hub.lines):
+            hub.lines.append(hub.process.stderr.readline())
+        process.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in process.communicate()[1]
+        assert process.returncode != 0
+    finally:
+        hub.process.kill()
+        hub.end()
