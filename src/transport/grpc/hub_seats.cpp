@@ -76,7 +76,7 @@ void GrpcHubServer::seat(HubStream& stream, const Record& record) {
     return refuse(
         grpc::StatusCode::FAILED_PRECONDITION,
         fmt::format("rank {} of {} asks for a place, and the job has ranks 0 to {}; start "
-                    "hub and nodes for the same number of nodes",
+                    "hub (--workers and --servers) and nodes for the same number of nodes",
                     rank, hello.ranks, seats_.size() - 1));
   }
   Seat& seat = seats_[rank];
