@@ -3,6 +3,7 @@
 import copy
 import datetime
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ if not dist.is_available():
 import hubs  # noqa: E402
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from support import raises  # noqa: E402
+from support import ROOT, raises  # noqa: E402
 from tersewire import ErrorCode, _core  # noqa: E402
 from tersewire.torch import (  # noqa: E402
     DistributedOptimizer, HubGroup, LocalUpdates, broadcast_parameters)
@@ -242,10 +243,10 @@ print(optimizer.averager.rank, optimizer.averager.counters.steps)
 """
 
 
-def start(script, **variables):
+def start(script, arguments=(), **variables):
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith("TERSEWIRE_") and name not in ("RANK", "WORLD_SIZE")}
-    return subprocess.Popen([sys.executable, "-c", script], env={**kept, **variables}, text=True,
+    return subprocess.Popen([sys.executable, "-c", script, *arguments], env={**kept, **variables}, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -260,6 +261,19 @@ def test_a_script_finds_its_hub_in_the_environment(tmp_path):
             for rank, process in enumerate(processes):
                 output, errors = process.communicate()
                 assert (process.returncode, output) == (0, f"{rank} 3\n"), errors
+
+
+def test_the_example_of_the_documentation_runs(tmp_path):
+    section = (ROOT / "docs" / "python.md").read_text().split("## Over a hub\n")[1]
+    (example, *_) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    hub_certificate, certificates = hubs.certificates(tmp_path, 4)
+    with hubs.hub(4, "--certs", hub_certificate) as hub:
+        script = example.replace("hub.example:7100", hub.address)
+        assert script != example
+        processes = [start(script, arguments=[certificate]) for certificate in certificates]
+        printed = [process.communicate() for process in processes]
+    assert all(process.returncode == 0 for process in processes), printed
+    assert "20 steps" in printed[0][0] and not any(output for output, _ in printed[1:])
 
 
 def test_a_certificate_is_for_its_rank_alone(tmp_path):
@@ -394,52 +408,59 @@ def test_a_closed_group_is_no_group():
             ErrorCode.kFailedPrecondition, broadcast_parameters, model.state_dict(), 0, group)
 
 
+# Rank 0 interrupts itself when it has waited for rank 1 for a while, which never steps.
 WAITS = """
+import os
+import signal
 import sys
+import threading
+import time
 import torch
 import tersewire.torch
+
+def interrupt(waiting):
+    looks = 0
+    while looks < 20:
+        time.sleep(0.05)
+        waits = sys._current_frames()[waiting].f_code.co_name == "mean"
+        looks = looks + 1 if waits else 0
+    os.kill(os.getpid(), signal.SIGINT)
 
 group = tersewire.torch.HubGroup(ADDRESS, 2, RANK)
 parameter = torch.nn.Parameter(torch.zeros(3))
 optimizer = tersewire.torch.DistributedOptimizer(torch.optim.SGD([parameter], lr=1), group=group)
-print("here", flush=True)
 if RANK == 0:
-    optimizer.step()
+    threading.Thread(target=interrupt, args=[threading.get_ident()]).start()
 else:
     sys.stdin.readline()
-    optimizer.step()
+optimizer.step()
 """
+
+
+def waiting(address, rank):
+    script = WAITS.replace("ADDRESS", repr(address)).replace("RANK", str(rank))
+    return subprocess.Popen([sys.executable, "-c", script], text=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def test_control_c_ends_a_step_on_every_rank():
     with hubs.hub(2, code=1) as hub:
-        processes = [subprocess.Popen(
-            [sys.executable, "-c", WAITS.replace("ADDRESS", repr(hub.address)).replace(
-                "RANK", str(rank))],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            for rank in range(2)]
-        for process in processes:
-            assert process.stdout.readline() == "here\n"
-        processes[0].send_signal(signal.SIGINT)
-        assert "KeyboardInterrupt" in processes[0].communicate()[1]
-        _, errors = processes[1].communicate("\n")
-        assert "rank 0 was interrupted" in errors
-        assert all(process.returncode for process in processes)
+        processes = [waiting(hub.address, rank) for rank in range(2)]
+        processes[0].wait()
+        errors = [process.communicate("\n")[1] for process in processes]
+        assert "KeyboardInterrupt" in errors[0] and "rank 0 was interrupted" in errors[1], errors
+        assert [process.returncode for process in processes] == [-signal.SIGINT, 1]
 
 
 def test_control_c_ends_waiting_for_ranks():
     hub = hubs.Hub(2)
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-c", "print('here', flush=True)\n" + WAITS.replace(
-                "ADDRESS", repr(hub.address)).replace("RANK", "0")],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert process.stdout.readline() == "here\n"
+        process = waiting(hub.address, 0)
         while not any("rank 0 is here" in line for line in hub.lines):
             hub.lines.append(hub.process.stderr.readline())
         process.send_signal(signal.SIGINT)
         assert "KeyboardInterrupt" in process.communicate()[1]
-        assert process.returncode != 0
+        assert process.returncode == -signal.SIGINT
     finally:
         hub.process.kill()
         hub.end()
