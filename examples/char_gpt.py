@@ -4,15 +4,17 @@
     python -m torch.distributed.run --nproc_per_node 2 examples/char_gpt.py
     python -m torch.distributed.run --nproc_per_node 2 examples/char_gpt.py --fragments 5 --delay 4
     python -m torch.distributed.run --nproc_per_node 2 examples/char_gpt.py --every 0 --codec 3lc --text FILE
+    TERSEWIRE_HUB=HOST:PORT TERSEWIRE_CERTS=node3 WORLD_SIZE=4 python examples/char_gpt.py
 
 With --every 50 ranks exchange how far they came in 50 steps (tersewire.torch.LocalUpdates), with
---every 0 gradients in every step (DistributedDataParallel with tersewire's hook). The text is the one
-built into tersewire; its last tenth is the test. A model that knows nothing has a loss of
-ln(characters), about 3.7.
+--every 0 gradients in every step (DistributedDataParallel with tersewire's hook, which needs a
+process group). Over a hub ranks may be anywhere. The text is the one built into tersewire; its last
+tenth is the test. A model that knows nothing has a loss of ln(characters), about 3.7.
 """
 
 import argparse
 import math
+import os
 import pathlib
 import time
 
@@ -70,7 +72,7 @@ def rate_at(step, steps, warm_up):
 
 
 def train(model, values, options):
-    """The trained model, and the counters of what was exchanged."""
+    """Trains the model; what exchanged it, with its counters."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.01)
     rate = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: rate_at(step, options.steps, options.warm_up))
@@ -82,7 +84,7 @@ def train(model, values, options):
     else:
         computed = DistributedDataParallel(model)
         exchange = tersewire.torch.register(computed, options.codec)
-    draws = torch.Generator().manual_seed(1 + dist.get_rank())  # each rank has its own samples
+    draws = torch.Generator().manual_seed(1 + exchange.rank)  # each rank has its own samples
     for _ in range(options.steps):
         starts = torch.randint(len(values) - options.context, (options.batch,), generator=draws)
         optimizer.zero_grad()
@@ -93,7 +95,7 @@ def train(model, values, options):
     if options.every:
         exchange.synchronize()
     exchange.close()
-    return exchange.counters
+    return exchange
 
 
 @torch.no_grad()
@@ -122,15 +124,16 @@ def main():
     parser.add_argument("--context", type=int, default=128, help="characters of a sample")
     options = parser.parse_args()
     torch.set_num_threads(1)  # processes share the machine's cores
-    dist.init_process_group("gloo")
+    if "TERSEWIRE_HUB" not in os.environ:
+        dist.init_process_group("gloo")
     values, test, characters = load(options.text)
     torch.manual_seed(1)
     model = CharacterGPT(characters, options.layers, options.heads, options.width, options.context)
 
     begin = time.perf_counter()
-    counters = train(model, values, options)
-    seconds = time.perf_counter() - begin
-    if dist.get_rank() == 0:
+    exchange = train(model, values, options)
+    seconds, counters = time.perf_counter() - begin, exchange.counters
+    if exchange.rank == 0:
         sent = counters.sent_bytes / options.steps
         plain = 4 * sum(parameter.numel() for parameter in model.parameters())
         print(f"test loss {test_loss(model, test, options.context):.3f}, {sent:,.0f} bytes sent a "

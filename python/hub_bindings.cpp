@@ -51,7 +51,15 @@ void HubEnd::broadcast(int root, std::span<std::byte> data) {
 std::unique_ptr<Transport> HubEnd::open(std::size_t longest) {
   static_cast<void>(calls());  // throws where it was left
   auto lane = SharedEnd::open(end_, longest);
-  gather({});
+  for (const Bytes& told : gather({})) {
+    if (told.empty()) continue;
+    const std::string sentence = fmt::format(
+        "a rank is not where rank {} is in its script; make the same calls of tersewire.torch in "
+        "the same order on every rank",
+        rank_);
+    lane->abort(sentence);
+    throw Error(ErrorCode::kFailedPrecondition, sentence);
+  }
   return lane;
 }
 

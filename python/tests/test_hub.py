@@ -160,8 +160,13 @@ def over_both(rank, ranks, address, folder):
     with pytest.raises(tersewire.Error, match="rank 1 has another model or other settings"):
         model = network()
         DistributedOptimizer(sgd(model), model.named_parameters(), seed=rank, group=group)
-    with pytest.raises(tersewire.Error, match="rank 1 has other parameters than rank 0"):
+    with pytest.raises(tersewire.Error, match="rank 1 has another model or other settings"):
         broadcast_parameters({"w": torch.zeros(3 + rank)}, group=group)
+    with pytest.raises(tersewire.Error, match="rank 1 has another call of tersewire.torch"):
+        if rank == 1:
+            broadcast_parameters({"w": torch.zeros(3)}, group=group)
+        else:
+            DistributedOptimizer(sgd(model), model.named_parameters(), group=group)
     raises(ErrorCode.kInvalidArgument, tersewire.torch.broadcast_optimizer_state, sgd(network()),
            group=group)
     assert not dist.is_initialized()
@@ -274,6 +279,18 @@ def test_the_example_of_the_documentation_runs(tmp_path):
         printed = [process.communicate() for process in processes]
     assert all(process.returncode == 0 for process in processes), printed
     assert "20 steps" in printed[0][0] and not any(output for output, _ in printed[1:])
+
+
+def test_the_gpt_of_the_examples_learns():
+    options = ("--steps 40 --warm-up 10 --every 10 --layers 1 --width 32 --context 32 "
+               "--lr 0.01").split()
+    script = (ROOT / "examples" / "char_gpt.py").read_text()
+    with hubs.hub(2) as hub:
+        processes = [start(script, options, TERSEWIRE_HUB=hub.address, WORLD_SIZE="2",
+                           RANK=str(rank)) for rank in range(2)]
+        (printed, errors), (nothing, _) = [process.communicate() for process in processes]
+    # One that knows how often each character occurs has a loss of 2.9.
+    assert not nothing and float(re.search(r"test loss ([\d.]+)", printed)[1]) < 2.9, errors
 
 
 def test_a_certificate_is_for_its_rank_alone(tmp_path):

@@ -13,7 +13,7 @@ from typing import Any, List, Mapping, Optional, Tuple, Union
 import torch
 import torch.distributed as dist
 
-from tersewire import Error, ErrorCode, _core
+from tersewire import Error, ErrorCode, __version__, _core
 
 from ._tensors import refuse
 
@@ -63,7 +63,7 @@ class HubGroup:
         self._end = _core._HubEnd(address, rank, ranks, os.fspath(certs or ""), insecure,
                                   timeout.total_seconds())
         self.rank, self.ranks, self.timeout = self._end.rank, ranks, timeout
-        # Before an averager's, which is younger, Python's end does not call it.
+        # Python's end calls it after those of averagers, which are younger.
         self._finish = weakref.finalize(self, _core._HubEnd.close, self._end)
 
     def close(self) -> None:
@@ -85,12 +85,8 @@ class HubGroup:
     @torch.no_grad()
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
         named = sorted((name, value) for name, value in state.items() if torch.is_tensor(value))
-        described = repr([(name, tuple(value.shape), str(value.dtype)) for name, value in named])
-        told = self._gather(hashlib.sha256(described.encode()).hexdigest())
-        for rank, other in enumerate(told):
-            if other != told[0]:
-                refuse(f"rank {rank} has other parameters than rank 0; give every rank the same "
-                       "model")
+        agree(self, "broadcast", (root, [(name, tuple(value.shape), str(value.dtype))
+                                         for name, value in named]))
         values = [value.detach().to("cpu").contiguous().flatten() for _, value in named]
         data = torch.cat([torch.empty(0, dtype=torch.uint8),
                           *(value.view(torch.uint8) for value in values if value.numel())])
@@ -172,6 +168,18 @@ def group_of(group: Optional[Group]) -> AnyGroup:
         _of_environment = HubGroup(os.environ["TERSEWIRE_HUB"],
                                    certs=os.environ.get("TERSEWIRE_CERTS"))
     return _of_environment
+
+
+def agree(group: AnyGroup, call: str, alike: Any, beside: str = "") -> List[str]:
+    """Checks that every rank makes the same call with the same; what each says beside, by rank."""
+    own = call, __version__, hashlib.sha256(repr(alike).encode()).hexdigest(), beside
+    told = [(text + "\n\n\n").split("\n", 3) for text in group._gather("\n".join(own))]
+    for rank, other in enumerate(told):
+        for what, theirs, first in zip(("call of tersewire.torch", "version of tersewire",
+                                        "model or other settings"), other, told[0]):
+            if theirs != first:
+                refuse(f"rank {rank} has another {what} than rank 0; give every rank the same")
+    return [other[3] for other in told]
 
 
 def _number(name: str, value: Optional[int], variable: str) -> int:

@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import functools
-import hashlib
 import os
 import socket
 import warnings
@@ -12,7 +11,7 @@ from typing import Any, Callable, Optional, Sequence, Tuple, Union
 
 import tersewire
 
-from ._groups import AnyGroup
+from ._groups import AnyGroup, agree
 from ._tensors import refuse
 
 
@@ -81,13 +80,6 @@ def meet(group: AnyGroup, settings: Settings, job: Any) -> Tuple[int, Callable[.
     # A function cannot travel, and each rank has its own, as of threads.
     own = dataclasses.replace(settings, codec=settings.codec_text, loss_scale=None, threads=None,
                               on_step=None)
-    alike = hashlib.sha256(repr((own, job)).encode()).hexdigest()
-    told = [text.split("\n", 2)
-            for text in group._gather(f"{tersewire.__version__}\n{alike}\n{machine}")]
-    for rank, other in enumerate(told):
-        if other[:2] != told[0][:2]:
-            what = "version of tersewire" if other[0] != told[0][0] else "model or other settings"
-            refuse(f"rank {rank} has another {what} than rank 0; give every rank the same")
-    machines = [other[-1] for other in told]
-    return (machines.count(machine),
+    machines = agree(group, "exchange", (own, job), machine)
+    return (machines.count(machines[group.rank]),
             functools.partial(group._join, one_machine=len(set(machines)) == 1))
