@@ -31,13 +31,13 @@ def certificates(folder, ranks):
 
 
 class Hub:
-    """`ends_well`: it is to end by itself, with the exit code 0."""
+    """At an address of its own, unless it is to have another's."""
 
-    def __init__(self, ranks, *options):
+    def __init__(self, ranks, *options, address="127.0.0.1:0"):
         if not PROGRAM:
             pytest.skip("TERSEWIRE_PROGRAM names no program that could be the hub")
         self.process = subprocess.Popen(
-            [PROGRAM, "hub", "--workers", str(ranks), "--servers", "0", "--listen", "127.0.0.1:0", *options],
+            [PROGRAM, "hub", "--workers", str(ranks), "--servers", "0", "--listen", address, *options],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.lines = []
         for line in self.process.stderr:
@@ -56,9 +56,9 @@ class Hub:
 
 
 @contextlib.contextmanager
-def hub(ranks, *options, code=0):
+def hub(ranks, *options, code=0, **named):
     """It must have ended with this exit code when its ranks have."""
-    started = Hub(ranks, *options)
+    started = Hub(ranks, *options, **named)
     try:
         yield started
         assert started.end() == code, started.lines

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -353,7 +354,7 @@ def one_that_dies(rank, address, folder):
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     while not (folder / "it is dead").exists():
-        pass
+        time.sleep(0.01)
     sentence = raises(ErrorCode.kDeadlineExceeded, train, model, optimizer, [1], rank)
     (folder / "sentence").write_text(sentence)
 
@@ -370,6 +371,31 @@ def test_a_rank_that_dies_is_named(tmp_path):
         ranks[0].join()
         assert ranks[0].exitcode == 0
         assert "rank 0 has heard nothing of rank 1 for 3" in (tmp_path / "sentence").read_text()
+
+
+def over_a_hub_that_comes_back(rank, address, folder):
+    group = HubGroup(address, 2, rank, timeout=PATIENCE)
+    model = network()
+    optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), group=group)
+    train(model, optimizer, [0, 1], rank)
+    (folder / f"rank {rank} has begun").touch()
+    while not (folder / "the hub is back").exists():
+        time.sleep(0.01)
+    torch.save(train(model, optimizer, [2, 3], rank), folder / f"{rank}.pt")
+
+
+def test_a_hub_that_comes_back_lets_the_job_go_on(tmp_path):
+    hub = hubs.Hub(2)
+    context = mp.spawn(over_a_hub_that_comes_back, (hub.address, tmp_path), nprocs=2, join=False)
+    while not all((tmp_path / f"rank {rank} has begun").exists() for rank in range(2)):
+        context.join(0.01)
+    hub.process.kill()
+    hub.end()
+    with hubs.hub(2, address=hub.address):
+        (tmp_path / "the hub is back").touch()
+        while not context.join():
+            pass
+    assert torch.equal(*(torch.load(tmp_path / f"{rank}.pt") for rank in range(2)))
 
 
 def in_threads(*calls):
