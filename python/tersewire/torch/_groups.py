@@ -18,7 +18,7 @@ from tersewire import Error, ErrorCode, __version__, _core
 from ._tensors import refuse
 
 _SIOCGIFADDR = 0x8915  # Linux: an interface's address
-# For ranks that are alive and compute; as the program's progress limit.
+# For ranks that are alive and compute: the program's progress limit.
 _BUSY = datetime.timedelta(hours=1)
 
 
@@ -38,7 +38,7 @@ class HubGroup:
     certs     a directory of `tersewire certs join`, with this rank's key and certificate
     insecure  plaintext beyond this machine, where everybody on the way reads and changes what is sent
     timeout   how long it waits for the hub and all ranks, and later for a rank or a hub that gives
-              no sign of life. A rank that lives may compute for an hour; timeout= of what trains
+              no sign of life. One that lives may send nothing for an hour; timeout= of what trains
               says otherwise
 
     Waits until all ranks are there. A process joins a hub once, and uses the group for all that it
@@ -77,7 +77,8 @@ class HubGroup:
         worker.join_hub(self._end)
 
     def _limits(self, timeout: Optional[datetime.timedelta]) -> Tuple[float, float]:
-        return ((timeout or self.timeout).total_seconds(), (timeout or _BUSY).total_seconds())
+        busy = timeout or _BUSY
+        return min(self.timeout, busy).total_seconds(), busy.total_seconds()
 
     def _share_model(self, model: torch.nn.Module) -> None:
         self._broadcast(model.state_dict(), 0)
