@@ -84,12 +84,12 @@ class Lane final : public Transport {
 };
 
 Lane::~Lane() {
-  try {
-    const SharedBytes left = with_head({.lane = number_, .kind = LaneKind::kLeft}, {});
-    for (int to = 0; to < size(); ++to) {
-      if (to != rank() && !network_.peer(to).gone) network_.send(to, left);
+  for (int to = 0; to < size(); ++to) {
+    if (to == rank()) continue;
+    try {
+      network_.send(to, with_head({.lane = number_, .kind = LaneKind::kLeft}, {}));
+    } catch (const std::exception&) {  // it has left the network, or the job is over
     }
-  } catch (const std::exception&) {  // the job is over, and they hear that
   }
   {
     const std::lock_guard lock(end_->mutex_);

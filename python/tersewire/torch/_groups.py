@@ -1,4 +1,4 @@
-"""Whose gradients are averaged: the ranks of a process group of PyTorch's, or those of a hub's job."""
+"""Whose gradients are averaged: the ranks of a process group of PyTorch's, or of a hub's job."""
 
 import datetime
 import fcntl
@@ -13,7 +13,8 @@ from typing import Any, List, Mapping, Optional, Tuple, Union
 import torch
 import torch.distributed as dist
 
-from tersewire import Error, ErrorCode, __version__, _core
+import tersewire
+from tersewire import Error, ErrorCode, _core
 
 from ._tensors import refuse
 
@@ -28,22 +29,22 @@ class HubGroup:
         group = tersewire.torch.HubGroup("hub.example:7100", ranks=4, certs="node3")
         optimizer = tersewire.torch.DistributedOptimizer(optimizer, group=group)
 
-    Every rank dials out to `tersewire hub --workers RANKS --servers 0`, which relays what they send,
-    under mutual TLS where there are certificates (docs/deploying.md). No process group of PyTorch's
-    is needed, but by DistributedDataParallel itself.
+    Every rank dials out to `tersewire hub --workers RANKS --servers 0`, which relays what they send
+    each other, under mutual TLS where there are certificates (docs/python.md). No process group of
+    PyTorch's is needed, but by DistributedDataParallel itself.
 
     address   "HOST:PORT" of the hub
     ranks     of the job; without it the environment's WORLD_SIZE
     rank      of this process; without it that of the certificate, or the environment's RANK
     certs     a directory of `tersewire certs join`, with this rank's key and certificate
-    insecure  plaintext beyond this machine, where everybody on the way reads and changes what is sent
+    insecure  plaintext beyond this machine: everybody on the way may read and change what is sent
     timeout   how long it waits for the hub and all ranks, and later for a rank or a hub that gives
               no sign of life. One that lives may send nothing for an hour; timeout= of what trains
               says otherwise
 
     Waits until all ranks are there. A process joins a hub once, and uses the group for all that it
-    trains; make the same calls in the same order on every rank. A failure or Ctrl-C on one rank ends
-    the job on all. Raises Error: kInvalidArgument for arguments that make no sense, kUnavailable
+    trains; make the same calls in the same order on every rank. A failure or Ctrl-C on one rank
+    ends the job on all. Raises Error: kInvalidArgument for arguments that make no sense, kUnavailable
     where the hub cannot be reached, kDeadlineExceeded where ranks are missing, kFailedPrecondition
     where the hub refuses this one, kUnimplemented where tersewire was built without gRPC.
     """
@@ -173,7 +174,7 @@ def group_of(group: Optional[Group]) -> AnyGroup:
 
 def agree(group: AnyGroup, call: str, alike: Any, beside: str = "") -> List[str]:
     """Checks that every rank makes the same call with the same; what each says beside, by rank."""
-    own = call, __version__, hashlib.sha256(repr(alike).encode()).hexdigest(), beside
+    own = call, tersewire.__version__, hashlib.sha256(repr(alike).encode()).hexdigest(), beside
     told = [(text + "\n\n\n").split("\n", 3) for text in group._gather("\n".join(own))]
     for rank, other in enumerate(told):
         for what, theirs, first in zip(("call of tersewire.torch", "version of tersewire",

@@ -108,8 +108,8 @@ class Hook(GradientAverager):
         self._grads_are_views: bool = model.gradient_as_bucket_view
         self._tasks: List[_Task] = []  # of the step
         if group is not None and not isinstance(group, HubGroup):
-            refuse("DistributedDataParallel has its own process group, and group= is for a HubGroup; "
-                   "leave it out")
+            refuse("DistributedDataParallel has its own process group; leave group= out, or pass a "
+                   "HubGroup")
         if group and group.ranks != dist.get_world_size(model.process_group):
             refuse(f"the model's process group has {dist.get_world_size(model.process_group)} "
                    f"ranks, and the hub's job {group.ranks}; start both with the same processes")
