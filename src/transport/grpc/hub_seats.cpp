@@ -152,7 +152,8 @@ std::vector<std::uint32_t> GrpcHubServer::ages() const {
   std::vector<std::uint32_t> ages;
   const Clock::time_point now = Clock::now();
   for (const Seat& seat : seats_) {
-    const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - seat.heard).count();
+    const auto age =
+        std::chrono::duration_cast<std::chrono::milliseconds>(now - seat.heard).count();
     ages.push_back(seat.left ? kHasLeft
                    : !seat.incarnation
                        ? kNotHere
