@@ -130,9 +130,8 @@ inline void run_worker(const Job& job, Transport& transport, const Behaviour& be
   const auto rank = static_cast<std::size_t>(transport.rank());
   Model& replica = outcome.replicas[rank];
   Model own = zeros(job);
-  const auto communicator =
-      make_communicator(job, transport, update_of(job, transport.rank(), outcome.global, own),
-                        behaviour.pool);
+  const auto communicator = make_communicator(
+      job, transport, update_of(job, transport.rank(), outcome.global, own), behaviour.pool);
   for (auto step = communicator->begin_step(); step <= last_step;
        step = communicator->begin_step()) {
     if (behaviour.before_step) behaviour.before_step(transport.rank(), step);
