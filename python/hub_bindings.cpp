@@ -1,10 +1,10 @@
 // What tersewire.torch.HubGroup calls.
 #include <fmt/format.h>
+#include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <chrono>
-#include <cstdint>
 #include <utility>
 
 #include "python/bindings.h"
@@ -75,11 +75,10 @@ void bind_hub(py::module_& module) {
 
 One thread at a time.)")
       .def(py::init([](const std::string& hub, std::optional<int> rank, int ranks,
-                       const std::string& certs, bool insecure, double timeout) {
-             const std::chrono::milliseconds deadline(static_cast<std::int64_t>(timeout * 1000));
+                       const std::string& certs, bool insecure, std::chrono::milliseconds timeout) {
              return std::make_unique<HubEnd>(
                  hub, rank, ranks, GrpcSecurity{.certificates = certs, .insecure = insecure},
-                 WaitLimits{.deadline = deadline});
+                 WaitLimits{.deadline = timeout});
            }),
            py::arg("hub"), py::arg("rank"), py::arg("ranks"), py::arg("certs"), py::arg("insecure"),
            py::arg("timeout"))

@@ -1,6 +1,7 @@
 // What tersewire.torch calls: the worker of a job that takes means in the same step, over TCP or a
 // hub.
 #include <fmt/format.h>
+#include <pybind11/chrono.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -39,13 +40,10 @@ using PartValues = std::vector<std::vector<float>>;
   throw Error(ErrorCode::kInvalidArgument, sentence);
 }
 
-std::chrono::milliseconds milliseconds_in(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-}
-
 Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange, int workers,
              const std::string& codec, const std::string& policy, std::uint64_t seed,
-             std::uint64_t warm_up_steps, double deadline, double progress_limit) {
+             std::uint64_t warm_up_steps, std::chrono::milliseconds deadline,
+             std::chrono::milliseconds progress_limit) {
   Job job;
   job.tensors = tensors;
   job.exchange = exchange;
@@ -56,8 +54,8 @@ Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange
   job.seed = seed;
   job.warm_up_steps = warm_up_steps;
   job.checksum_steps = 0;  // the parameters are the application's
-  job.deadline = milliseconds_in(deadline);
-  job.progress_limit = milliseconds_in(progress_limit);
+  job.deadline = deadline;
+  job.progress_limit = progress_limit;
   if (!workers_own_model(job) || exchange.starts_with("weight-average")) {
     refuse("exchange " + exchange +
            " has no mean gradient of a step; use gradient-server, all-gather or ring");
@@ -401,8 +399,9 @@ void bind_means(py::module_& module) {
 One thread at a time, but for mean(), in which a second one may wait.)")
       .def(py::init([](const std::vector<TensorInfo>& tensors, const std::string& exchange,
                        int workers, const std::string& codec, const std::string& policy,
-                       std::uint64_t seed, std::uint64_t warm_up_steps, double deadline,
-                       double progress_limit, std::size_t threads) {
+                       std::uint64_t seed, std::uint64_t warm_up_steps,
+                       std::chrono::milliseconds deadline, std::chrono::milliseconds progress_limit,
+                       std::size_t threads) {
              return std::make_unique<MeanWorker>(
                  make_job(tensors, exchange, workers, codec, policy, seed, warm_up_steps, deadline,
                           progress_limit),

@@ -1,3 +1,4 @@
+import datetime
 from typing import Any, Dict, List, Literal, Optional, Sequence, SupportsIndex, Tuple, Union
 
 import numpy
@@ -191,7 +192,7 @@ class _HubEnd:
         ranks: int,
         certs: str,
         insecure: bool,
-        timeout: float,
+        timeout: datetime.timedelta,
     ) -> None: ...
     @property
     def rank(self) -> int: ...
@@ -228,8 +229,8 @@ class _MeanWorker:
         policy: str,
         seed: int,
         warm_up_steps: int,
-        deadline: float,
-        progress_limit: float,
+        deadline: datetime.timedelta,
+        progress_limit: datetime.timedelta,
         threads: int,
     ) -> None: ...
     def join(

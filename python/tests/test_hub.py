@@ -422,7 +422,7 @@ def test_what_a_peer_says_is_compared_and_no_more(said):
     """One that says anything else than this library would."""
     with hubs.hub(2) as hub:
         def rogue():
-            end = _core._HubEnd(hub.address, 1, 2, "", False, 60)
+            end = _core._HubEnd(hub.address, 1, 2, "", False, datetime.timedelta(minutes=1))
             end.gather(said)
             end.close()
 

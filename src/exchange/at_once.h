@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +35,40 @@ inline ThreadPool* pool_for(const Placement& placement, std::span<const std::siz
   for (const std::size_t part : some) values += placement.parts[part].elems;
   return values < kLeastValues ? nullptr : pool;
 }
+
+// Payloads that were encoded beside each other, before their turn in a message.
+class EncodedAhead {
+ public:
+  // Encodes these parts by encode(part, payload), in place of those that were before.
+  template <typename Encode>
+  void encode(std::span<const std::size_t> some, ThreadPool* pool, const Encode& encode) {
+    parts_.assign(some.begin(), some.end());
+    made_.resize(std::max(made_.size(), some.size()));
+    run_parts(pool, some.size(), [&](std::size_t i) {
+      made_[i].payload.clear();
+      made_[i].encoded = encode(some[i], made_[i].payload);
+    });
+  }
+  void clear() { parts_.clear(); }
+
+  // Appends a part's payload to `out`; nothing where it was not encoded.
+  std::optional<Encoded> append(std::size_t part, Bytes& out) const {
+    const auto found = std::ranges::find(parts_, part);
+    if (found == parts_.end()) return std::nullopt;
+    const Made& made = made_[static_cast<std::size_t>(found - parts_.begin())];
+    out.insert(out.end(), made.payload.begin(), made.payload.end());
+    return made.encoded;
+  }
+
+ private:
+  struct Made {
+    Encoded encoded;
+    Bytes payload;
+  };
+
+  std::vector<std::size_t> parts_;
+  std::vector<Made> made_;  // of them, and with memory for more
+};
 
 // Calls task(part, counters) for each, and adds up what they count.
 template <typename Task>

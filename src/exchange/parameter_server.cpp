@@ -23,8 +23,8 @@ struct ServerPart {
   std::unique_ptr<Encoder> encoder;
   std::vector<Push> pushes;  // by child, of the current step
   int arrived = 0;
-  bool is_touched = false;        // some are not looked at yet
-  Floats sum;                     // the mean, as far as the first so many children are in it
+  bool is_touched = false;  // some are not looked at yet
+  Floats sum;  // the mean, as far as the first so many children are in it; at last its change
   std::size_t added = 0;          // children
   std::uint64_t step = 1;         // the one that pushes are collected for
   std::uint64_t passed_down = 0;  // an aggregator's: the last step that came back from above
@@ -42,13 +42,6 @@ class ParameterServer final : public Server {
   [[nodiscard]] NodeState state(std::uint64_t exchange) override;
 
  private:
-  // What is made of a part, and encoded, beside others.
-  struct Result {
-    std::span<const float> values;
-    Encoded encoded;
-    Bytes payload;
-  };
-
   void sort_in(const Received& received);
   void save_after(std::uint64_t step);
   void take_push(const Received& received, const Frame& frame);
@@ -61,8 +54,8 @@ class ParameterServer final : public Server {
   void advance(std::span<const std::size_t> some);
   bool encode_levels(std::size_t part);
   void encode_results(std::span<const std::size_t> some);
-  [[nodiscard]] std::span<const float> updated(std::size_t part, Floats& delta);
-  Encoded encode(std::size_t part, std::span<const float> values, Bytes& out);
+  void update_parts(std::span<const std::size_t> some);
+  Encoded encode(std::size_t part, Bytes& out);
   template <typename Encode>
   void add_result(std::size_t part, const Encode& encode);
   void send_open_message();
@@ -114,9 +107,8 @@ class ParameterServer final : public Server {
   std::size_t open_bucket_ = 0;
   std::size_t open_frames_ = 0;
   std::uint64_t open_values_ = 0;
-  // Shared by all parts: so many are worked on at a time.
-  std::vector<Floats> deltas_;
-  std::vector<Result> results_;
+  Floats delta_;  // shared by all parts: one is updated at a time
+  EncodedAhead ahead_;
   std::vector<Floats> spare_;  // of sums that are not begun
   std::vector<std::int32_t> levels_;
   Counters counters_;
@@ -397,36 +389,28 @@ void ParameterServer::advance(std::span<const std::size_t> some) {
 }
 
 void ParameterServer::encode_results(std::span<const std::size_t> some) {
-  deltas_.resize(std::max(deltas_.size(), some.size()));
-  results_.resize(std::max(results_.size(), some.size()));
-  for (std::size_t i = 0; i < some.size(); ++i) results_[i].values = updated(some[i], deltas_[i]);
-  if (some.size() == 1) {
-    return add_result(some.front(), [&](Bytes& message) {
-      return encode(some.front(), results_.front().values, message);
-    });
-  }
-  {
+  if (is_root() && update_) update_parts(some);
+  ahead_.clear();
+  if (ThreadPool* const pool = pool_for(*placement_, some, pool_)) {
     const Stopwatch watch(counters_.encode_seconds, processor_seconds);
-    run_parts(pool_for(*placement_, some, pool_), some.size(), [&](std::size_t i) {
-      results_[i].payload.clear();
-      results_[i].encoded = encode(some[i], results_[i].values, results_[i].payload);
-    });
+    ahead_.encode(some, pool, [&](std::size_t part, Bytes& out) { return encode(part, out); });
   }
-  for (std::size_t i = 0; i < some.size(); ++i) {
-    add_result(some[i], [&](Bytes& message) {
-      message.insert(message.end(), results_[i].payload.begin(), results_[i].payload.end());
-      return results_[i].encoded;
+  for (const std::size_t part : some) {
+    add_result(part, [&](Bytes& message) {
+      const auto ahead = ahead_.append(part, message);
+      return ahead ? *ahead : encode(part, message);
     });
   }
 }
 
-// What is encoded of a part: its mean, or the change that it makes.
-std::span<const float> ParameterServer::updated(std::size_t part, Floats& delta) {
-  const Floats& sum = parts_[part].sum;
-  if (!is_root() || !update_) return sum;
-  delta.resize(sum.size());
-  update_(placement_->parts[part], sum, delta);
-  return delta;
+// The change that a mean makes takes its place.
+void ParameterServer::update_parts(std::span<const std::size_t> some) {
+  for (const std::size_t part : some) {
+    Floats& sum = parts_[part].sum;
+    delta_.resize(sum.size());
+    update_(placement_->parts[part], sum, delta_);
+    std::swap(sum, delta_);
+  }
 }
 
 float ParameterServer::weight_of(std::size_t child) const {
@@ -468,8 +452,9 @@ bool ParameterServer::encode_levels(std::size_t part) {
   return true;
 }
 
-Encoded ParameterServer::encode(std::size_t part, std::span<const float> values, Bytes& out) {
+Encoded ParameterServer::encode(std::size_t part, Bytes& out) {
   const ServerPart& state = parts_[part];
+  const std::span<const float> values = state.sum;
   return with_context(
       [&] { return fmt::format("{} of {}", is_root() ? "delta" : "mean", name(part)); },
       [&] {

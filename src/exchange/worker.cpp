@@ -4,8 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "at_once.h"
-
 namespace tersewire {
 namespace {
 
@@ -119,6 +117,7 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
         take_gradient(part, values_of(part, gradient));
         progress_[part].pushed_step = step_;
       }
+      ahead_.clear();
       keep_what_has_arrived();
     }
   });
@@ -406,17 +405,11 @@ void Worker::apply_mean(const Update& update, std::size_t part, std::span<const 
 }
 
 void Worker::encode_ahead(std::span<const std::size_t> some, std::span<const float> gradient) {
-  for (Ahead& ahead : ahead_) ahead.encoder = nullptr;
   ThreadPool* const pool = pool_for(placement(), some, pool_);
   if (pool == nullptr || held_ || encoder_of(some.front()) == nullptr) return;
   const Stopwatch watch(counters_.encode_seconds, processor_seconds);
-  ahead_.resize(std::max(ahead_.size(), some.size()));
-  pool->run(some.size(), [&](std::size_t i) {
-    Encoder& encoder = *encoder_of(some[i]);
-    ahead_[i].payload.clear();
-    ahead_[i].encoded =
-        encode_values(encoder, some[i], step_, values_of(some[i], gradient), {}, ahead_[i].payload);
-    ahead_[i].encoder = &encoder;
+  ahead_.encode(some, pool, [&](std::size_t part, Bytes& out) {
+    return encode_values(*encoder_of(part), part, step_, values_of(part, gradient), {}, out);
   });
 }
 
@@ -440,15 +433,8 @@ Encoded Worker::encode_values(Encoder& encoder, std::size_t part, std::uint64_t 
 Encoded Worker::encode(Encoder& encoder, std::size_t part, std::uint64_t step,
                        std::span<const float> values, Bytes& out, std::span<const float> agreed) {
   const Stopwatch watch(counters_.encode_seconds, processor_seconds);
-  const auto ahead = std::ranges::find(ahead_, &encoder, &Ahead::encoder);
-  Encoded encoded;
-  if (ahead == ahead_.end()) {
-    encoded = encode_values(encoder, part, step, values, agreed, out);
-  } else {
-    ahead->encoder = nullptr;
-    encoded = ahead->encoded;
-    out.insert(out.end(), ahead->payload.begin(), ahead->payload.end());
-  }
+  const auto ahead = ahead_.append(part, out);
+  const Encoded encoded = ahead ? *ahead : encode_values(encoder, part, step, values, agreed, out);
   counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
   return encoded;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "at_once.h"
 #include "node.h"
 #include "node_state.h"
 #include "placement.h"
@@ -193,13 +194,6 @@ class Worker : public Communicator {
     std::size_t applied = 0;  // parts
   };
 
-  // A part that was encoded beside others, before its turn to be sent.
-  struct Ahead {
-    const Encoder* encoder = nullptr;  // of the part; null once it is in its message
-    Encoded encoded;
-    Bytes payload;
-  };
-
   // A bucket that was pushed.
   struct Pushed {
     std::size_t part;  // its last
@@ -266,7 +260,7 @@ class Worker : public Communicator {
   // Where workers agree on what travels raw.
   std::optional<HeldPushes> held_;
   std::optional<FinitenessCount> count_;  // worker 0's
-  std::vector<Ahead> ahead_;
+  EncodedAhead ahead_;                    // of the tensor that is being pushed
   // Shared by all parts: one is worked on at a time.
   Floats mean_;
   Floats delta_;

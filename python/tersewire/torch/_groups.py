@@ -21,6 +21,8 @@ from ._tensors import refuse
 _SIOCGIFADDR = 0x8915  # Linux: an interface's address
 # For ranks that are alive and compute: the program's progress limit.
 _BUSY = datetime.timedelta(hours=1)
+# For a rank that gives no sign of life, and for one that does.
+_Limits = Tuple[datetime.timedelta, datetime.timedelta]
 
 
 class HubGroup:
@@ -61,8 +63,7 @@ class HubGroup:
             rank = _number("rank", rank, "RANK")
         if ranks < 1 or rank is not None and not 0 <= rank < ranks:
             refuse(f"there is no rank {rank} of {ranks}; pass ranks=N, and rank= from 0 to N - 1")
-        self._end = _core._HubEnd(address, rank, ranks, os.fspath(certs or ""), insecure,
-                                  timeout.total_seconds())
+        self._end = _core._HubEnd(address, rank, ranks, os.fspath(certs or ""), insecure, timeout)
         self.rank, self.ranks, self.timeout = self._end.rank, ranks, timeout
         # Python's end calls it after those of averagers, which are younger.
         self._finish = weakref.finalize(self, _core._HubEnd.close, self._end)
@@ -77,9 +78,9 @@ class HubGroup:
     def _join(self, worker: _core._MeanWorker, one_machine: bool) -> None:
         worker.join_hub(self._end)
 
-    def _limits(self, timeout: Optional[datetime.timedelta]) -> Tuple[float, float]:
+    def _limits(self, timeout: Optional[datetime.timedelta]) -> _Limits:
         busy = timeout or _BUSY
-        return min(self.timeout, busy).total_seconds(), busy.total_seconds()
+        return min(self.timeout, busy), busy
 
     def _share_model(self, model: torch.nn.Module) -> None:
         self._broadcast(model.state_dict(), 0)
@@ -126,8 +127,8 @@ class _ProcessGroup:
         worker.join(meeting, self.rank, [address for address, _ in found],
                     bytes.fromhex(found[0][1]))
 
-    def _limits(self, timeout: Optional[datetime.timedelta]) -> Tuple[float, float]:
-        limit = (timeout or self._timeout()).total_seconds()
+    def _limits(self, timeout: Optional[datetime.timedelta]) -> _Limits:
+        limit = timeout or self._timeout()
         return limit, limit
 
     def _timeout(self) -> datetime.timedelta:
