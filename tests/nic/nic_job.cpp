@@ -1,7 +1,10 @@
 // A job of tests/nic/nic_test.py, and of docs/record.md: MPI ranks that add up floats, as a program
 // does that knows nothing of cards. Rank 0 prints JSON.
 //
-// usage: nic_job VALUES ROUNDS [SCALE]
+// usage: nic_job VALUES|MODEL:SHARE ROUNDS [SCALE]
+//
+// One tensor of so many values, or a model's (`tersewire bench exchange --model`) with such a share
+// of theirs, one after the other.
 #include <mpi.h>
 
 #include <algorithm>
@@ -9,9 +12,34 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
+#include <string>
 #include <vector>
 
+#include "apps/bench/model_tensors.h"
+
 namespace {
+
+std::vector<std::size_t> tensor_sizes(const std::string& text) {
+  const auto colon = text.find(':');
+  if (colon == std::string::npos) return {std::stoull(text)};
+  std::vector<std::size_t> sizes;
+  for (const auto& tensor :
+       tersewire::bench::model_tensors(text.substr(0, colon), std::stod(text.substr(colon + 1)))) {
+    sizes.push_back(tensor.elems());
+  }
+  return sizes;
+}
+
+// Calls collective(begin, count) for each tensor, as they lie behind each other.
+template <typename Collective>
+void for_each_tensor(const std::vector<std::size_t>& sizes, const Collective& collective) {
+  std::size_t begin = 0;
+  for (const std::size_t size : sizes) {
+    collective(begin, static_cast<int>(size));
+    begin += size;
+  }
+}
 
 // A value of a rank, as gradients are: most small, few large.
 float value_of(int rank, std::size_t i, double scale) {
@@ -33,7 +61,8 @@ int main(int argc, char** argv) {
   int ranks = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  const std::size_t values = std::strtoull(argv[1], nullptr, 10);
+  const std::vector<std::size_t> sizes = tensor_sizes(argv[1]);
+  const auto values = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
   const int rounds = std::atoi(argv[2]);
   const double scale = argc > 3 ? std::atof(argv[3]) : 0.01;
 
@@ -47,8 +76,9 @@ int main(int argc, char** argv) {
   for (int round = 0; round < rounds; ++round) {
     MPI_Barrier(MPI_COMM_WORLD);
     const double start = seconds_now();
-    MPI_Allreduce(mine.data(), sum.data(), static_cast<int>(values), MPI_FLOAT, MPI_SUM,
-                  MPI_COMM_WORLD);
+    for_each_tensor(sizes, [&](std::size_t begin, int count) {
+      MPI_Allreduce(&mine[begin], &sum[begin], count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    });
     best = std::min(best, seconds_now() - start);
   }
   double error = 0;
@@ -75,9 +105,12 @@ int main(int argc, char** argv) {
   for (int round = 0; round < rounds; ++round) {
     MPI_Barrier(MPI_COMM_WORLD);
     const double start = seconds_now();
-    MPI_Reduce(mine.data(), sum.data(), static_cast<int>(values), MPI_FLOAT, MPI_SUM, 0,
-               MPI_COMM_WORLD);
-    MPI_Bcast(sum.data(), static_cast<int>(values), MPI_FLOAT, 0, MPI_COMM_WORLD);
+    for_each_tensor(sizes, [&](std::size_t begin, int count) {
+      MPI_Reduce(&mine[begin], &sum[begin], count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+    });
+    for_each_tensor(sizes, [&](std::size_t begin, int count) {
+      MPI_Bcast(&sum[begin], count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    });
     MPI_Barrier(MPI_COMM_WORLD);
     best_aggregator = std::min(best_aggregator, seconds_now() - start);
   }
@@ -88,8 +121,9 @@ int main(int argc, char** argv) {
   MPI_Reduce(&wrong, &all_wrong, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
   if (rank == 0) {
     std::printf(
-        "{\"seconds\": %.6f, \"aggregator_seconds\": %.6f, \"error\": %.9g, \"wrong\": %ld}\n",
-        best, best_aggregator, largest, all_wrong);
+        "{\"values\": %zu, \"seconds\": %.6f, \"aggregator_seconds\": %.6f, \"error\": %.9g, "
+        "\"wrong\": %ld}\n",
+        values, best, best_aggregator, largest, all_wrong);
   }
   MPI_Finalize();
   return 0;
