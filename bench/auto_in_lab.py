@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""`--codec auto` beside fixed codecs, in lab/netlab: what steps take at one link's rate.
+
+    sudo bench/auto_in_lab.py TERSEWIRE --model gpt --data shakespeare.txt --rate 10mbit --steps 100
+
+Two workers with colocated servers, a process and a thread of computation each, over MPI. Each of
+DESIGNS trains for so many steps, and for no more than --seconds, but for two steps at least; auto
+for all of them. Prints JSON, a line a design: the middle one of the later half of its steps, all of
+auto's steps together, and which codec it ended with.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+
+NETLAB = pathlib.Path(__file__).resolve().parent.parent / "lab" / "netlab"
+DESIGNS = ("fp32", "int8:ef=on", "3lc", "3lc:s=1.75", "auto")
+
+
+def step_seconds(lines):
+    ends = [0.0] + [line["seconds"] for line in lines]
+    return [later - earlier for earlier, later in zip(ends, ends[1:])]
+
+
+def run(arguments, codec, steps, directory):
+    out = pathlib.Path(directory) / "run"
+    train = [arguments.program, "train", "--model", arguments.model, "--data", arguments.data,
+             "--transport", "mpi", "--workers", "2", "--servers", "colocated", "--threads", "1",
+             "--batch", str(arguments.batch), "--codec", codec, "--steps", str(steps),
+             "--out", str(out), "--json", *arguments.train]
+    done = subprocess.run([NETLAB, "run", "--nodes", "2", "--rate", arguments.rate, "--", *train],
+                          capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--model", default="lenet")
+    parser.add_argument("--data", default="embedded")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--rate", default="100mbit")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--design", action="append", choices=DESIGNS)
+    parser.add_argument("train", nargs="*", help="further arguments of tersewire train")
+    arguments = parser.parse_args()
+    for codec in arguments.design or DESIGNS:
+        steps = arguments.steps
+        if codec != "auto":
+            with tempfile.TemporaryDirectory() as directory:
+                seconds = step_seconds(run(arguments, codec, 2, directory))[-1]
+            steps = max(2, min(steps, int(arguments.seconds / seconds)))
+        with tempfile.TemporaryDirectory() as directory:
+            lines = run(arguments, codec, steps, directory)
+        seconds = step_seconds(lines)
+        row = {"model": arguments.model, "rate": arguments.rate, "codec": codec, "steps": steps,
+               "step_seconds": statistics.median(seconds[steps // 2:]), "all": sum(seconds)}
+        if codec == "auto":
+            row["ends_with"] = lines[-1]["codec"]
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
