@@ -30,7 +30,7 @@ def run(arguments, codec, steps, directory):
     train = [arguments.program, "train", "--model", arguments.model, "--data", arguments.data,
              "--transport", "mpi", "--workers", "2", "--servers", "colocated", "--threads", "1",
              "--batch", str(arguments.batch), "--codec", codec, "--steps", str(steps),
-             "--out", str(out), "--json", *arguments.train]
+             "--out", str(out), "--json", *arguments.train.split()]
     done = subprocess.run([NETLAB, "run", "--nodes", "2", "--rate", arguments.rate, "--", *train],
                           capture_output=True, text=True)
     if done.returncode != 0:
@@ -49,7 +49,7 @@ def main():
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--design", action="append", choices=DESIGNS)
-    parser.add_argument("train", nargs="*", help="further arguments of tersewire train")
+    parser.add_argument("--train", default="", help="further arguments of tersewire train, in one")
     arguments = parser.parse_args()
     for codec in arguments.design or DESIGNS:
         steps = arguments.steps
