@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "python/array_argument.h"
+#include "python/auto_codec.h"
 #include "python/bindings.h"
+#include "python/decision_list.h"
 #include "python/hub_end.h"
 #include "python/interruptible.h"
 #include "tersewire/communicator.h"
@@ -25,6 +27,7 @@
 #include "tersewire/state.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/transport.h"
+#include "trainer/codec_chooser.h"
 #include "trainer/outer_optimizer.h"
 
 namespace tersewire::python {
@@ -60,8 +63,15 @@ Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange
     refuse("exchange " + exchange +
            " has no mean gradient of a step; use gradient-server, all-gather or ring");
   }
+  if (codec == trainer::kAutoCodec) trainer::choose_among_codecs(job);
   static_cast<void>(server_nodes(job));  // throws for a job that makes no sense
   return job;
+}
+
+// On every rank, though rank 0 alone goes by them: throws where it would.
+void check_decisions(Job job, const std::optional<trainer::CodecDecisions>& replay) {
+  const auto ends = make_in_process_network(1);
+  const AutoCodec rank_0(job, *ends.front(), {}, replay);
 }
 
 // Whatever is in one message of the job, all of its parts would be as long at most.
@@ -181,7 +191,8 @@ struct SavedState {
 // One thread at a time, but for mean(), in which a second one may wait.
 class MeanWorker {
  public:
-  MeanWorker(Job job, std::size_t threads) : job_(std::move(job)), threads_(threads) {}
+  MeanWorker(Job job, std::size_t threads, std::optional<trainer::CodecDecisions> replay)
+      : job_(std::move(job)), threads_(threads), replay_(std::move(replay)) {}
   ~MeanWorker() { close(); }
   MeanWorker(const MeanWorker&) = delete;
   MeanWorker& operator=(const MeanWorker&) = delete;
@@ -200,9 +211,11 @@ class MeanWorker {
     over_hub_ = true;
   }
 
-  void begin_step() {
-    const py::gil_scoped_release released;
-    worker().begin_step();
+  void begin_step(double stood_seconds) {
+    wait([&] {
+      const std::uint64_t step = worker().begin_step();
+      if (auto_) auto_->begin_step(step, stood_seconds, worker().counters());
+    });
   }
   void push(const py::object& values, const std::vector<Stretch>& stretches) {
     const ArrayArgument array(values, "values");
@@ -243,7 +256,7 @@ class MeanWorker {
   }
   // Whether the step it was in was begun, so that all ranks must join anew.
   [[nodiscard]] bool has_begun() const { return worker_ != nullptr; }
-  void load(int rank, int ranks, const std::vector<SavedState>& states) {
+  void load(int rank, int ranks, const std::vector<SavedState>& states, const py::list& decisions) {
     Job from = job_;
     from.workers = ranks;
     const std::vector<Part> parts = job_parts(from);
@@ -262,6 +275,7 @@ class MeanWorker {
     }
     if (ranks != job_.workers) nodes = redistribute(nodes, from, job_);
     const auto own = nodes.size() == 1 ? std::size_t{0} : static_cast<std::size_t>(rank);
+    decided_ = decisions_in(decisions);
     resume_ = std::move(nodes.at(own));
   }
 
@@ -273,6 +287,8 @@ class MeanWorker {
     leave();
     job_ = other.job_;
     threads_ = other.threads_;
+    replay_ = other.replay_;
+    decided_.clear();
     resume_ = std::move(state);
   }
 
@@ -283,6 +299,14 @@ class MeanWorker {
                           counts.wait_seconds);
   }
   [[nodiscard]] std::vector<double> encoded_bytes() const { return all_counts().encoded_bytes; }
+  // With codec auto: all that was decided, on rank 0, and the codec of the last step.
+  [[nodiscard]] py::list decisions() const {
+    return decision_list(auto_ && !resume_ ? auto_->decisions() : decided_);
+  }
+  std::vector<std::string> take_news() {
+    return auto_ ? auto_->take_news() : std::vector<std::string>();
+  }
+  [[nodiscard]] std::string codec() const { return auto_ ? auto_->codec() : job_.push_codec; }
 
   // Ends what others have of this worker; counters stay.
   void close() {
@@ -337,6 +361,8 @@ class MeanWorker {
   void leave() {
     Counts counts = all_counts();
     worker_.reset();  // its server may still send
+    if (auto_ && !resume_) decided_ = auto_->decisions();
+    auto_.reset();
     const Counts bytes = all_counts();
     counts.sent = bytes.sent;
     counts.received = bytes.received;
@@ -351,8 +377,10 @@ class MeanWorker {
       throw Error(ErrorCode::kFailedPrecondition,
                   "the exchange of these gradients is closed; close it after the last step");
     }
-    worker_ =
-        make_communicator(job_, *transport_, no_update, pool_.get(), resume_ ? &*resume_ : nullptr);
+    Job job = job_;
+    if (job.ladder) auto_ = std::make_unique<AutoCodec>(job, *transport_, decided_, replay_);
+    worker_ = make_communicator(job, auto_ ? auto_->end() : *transport_, no_update, pool_.get(),
+                                resume_ ? &*resume_ : nullptr);
     resume_.reset();
     return *worker_;
   }
@@ -372,7 +400,10 @@ class MeanWorker {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Transport> transport_;
   bool over_hub_ = false;
+  std::optional<trainer::CodecDecisions> replay_;
+  trainer::CodecDecisions decided_;  // before this network, or what was loaded
   std::optional<NodeState> resume_;
+  std::unique_ptr<AutoCodec> auto_;
   std::unique_ptr<Communicator> worker_;
   Counts before_;
 };
@@ -401,19 +432,23 @@ One thread at a time, but for mean(), in which a second one may wait.)")
                        int workers, const std::string& codec, const std::string& policy,
                        std::uint64_t seed, std::uint64_t warm_up_steps,
                        std::chrono::milliseconds deadline, std::chrono::milliseconds progress_limit,
-                       std::size_t threads) {
-             return std::make_unique<MeanWorker>(
-                 make_job(tensors, exchange, workers, codec, policy, seed, warm_up_steps, deadline,
-                          progress_limit),
-                 threads);
+                       std::size_t threads,
+                       const std::optional<py::list>& replay) {
+             std::optional<trainer::CodecDecisions> decisions;
+             if (replay) decisions = decisions_in(*replay);
+             Job job = make_job(tensors, exchange, workers, codec, policy, seed, warm_up_steps,
+                                deadline, progress_limit);
+             if (job.ladder) check_decisions(job, decisions);
+             return std::make_unique<MeanWorker>(std::move(job), threads, std::move(decisions));
            }),
            py::arg("tensors"), py::arg("exchange"), py::arg("workers"), py::arg("codec"),
            py::arg("policy"), py::arg("seed"), py::arg("warm_up_steps"), py::arg("deadline"),
-           py::arg("progress_limit"), py::arg("threads"))
+           py::arg("progress_limit"), py::arg("threads"), py::arg("replay"))
       .def("join", &MeanWorker::join, py::arg("meeting"), py::arg("rank"), py::arg("addresses"),
            py::arg("token"), "Meets the other ranks.")
       .def("join_hub", &MeanWorker::join_hub, py::arg("hub"), "The same over a hub.")
-      .def("begin_step", &MeanWorker::begin_step, "Once all means of the last have been taken.")
+      .def("begin_step", &MeanWorker::begin_step, py::arg("stood_seconds"),
+           "Once all means of the last have been taken; how long training stood still for them.")
       .def("push", &MeanWorker::push, py::arg("values"), py::arg("stretches"),
            "Encodes and sends gradients: stretches are (tensor, first value in `values`).")
       .def("mean", &MeanWorker::mean, py::arg("values"), py::arg("stretches"),
@@ -424,6 +459,7 @@ One thread at a time, but for mean(), in which a second one may wait.)")
            "In how many steps gradients were thrown away: the same on all ranks.")
       .def("state", &MeanWorker::state, "(step, residuals pushed, residuals pulled), by name.")
       .def("load", &MeanWorker::load, py::arg("rank"), py::arg("ranks"), py::arg("states"),
+           py::arg("decisions"),
            "Goes on after states of a job of so many ranks: this rank's own, or all in order.")
       .def("change", &MeanWorker::change, py::arg("rank"), py::arg("other"),
            "Goes on as the job of another, which has met nobody, with what this one keeps.")
@@ -431,6 +467,9 @@ One thread at a time, but for mean(), in which a second one may wait.)")
       .def_property_readonly("counters", &MeanWorker::counters)
       .def_property_readonly("encoded_bytes", &MeanWorker::encoded_bytes,
                              "Of each tensor, since the start.")
+      .def_property_readonly("decisions", &MeanWorker::decisions, "With codec auto, on rank 0.")
+      .def("take_news", &MeanWorker::take_news, "The sentences of decisions since the last call.")
+      .def_property_readonly("codec", &MeanWorker::codec, "Of the last step.")
       .def("abort", &MeanWorker::abort, py::arg("reason"), "Ends the job on every rank.")
       .def("close", &MeanWorker::close, "Leaves the network; counters stay.");
 }

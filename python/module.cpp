@@ -47,6 +47,7 @@ PYBIND11_MODULE(_core, module) {
   tersewire::python::bind_hub(module);
   tersewire::python::bind_means(module);
   tersewire::python::bind_dry_run(module);
+  tersewire::python::bind_probe(module);
   tersewire::python::bind_messages(module);
   tersewire::python::bind_data(module);
 }

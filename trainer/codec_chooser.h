@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +22,15 @@ inline constexpr const char* kAutoCodec = "auto";
 // The codecs that `auto` chooses among, from the lightest to the strongest: those that fit what the
 // job's exchange carries. Throws kInvalidArgument for a job in which codecs cannot take turns.
 std::vector<std::string> ladder_for(const Job& job);
+
+// Gives a job with kAutoCodec its ladder, and the lightest codec of it. Nobody decides on that yet:
+// whoever runs a node says who does, decided_by(). Throws like ladder_for(), and kInvalidArgument
+// where the two directions differ.
+void choose_among_codecs(Job& job);
+
+// The ladder of that job, and another way to know which of its codecs a step has.
+std::shared_ptr<const CodecLadder> decided_by(
+    const Job& job, const std::function<std::size_t(std::uint64_t step)>& rung);
 
 // What a step of some took at worker 0.
 struct MeasuredSteps {

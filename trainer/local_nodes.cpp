@@ -123,28 +123,6 @@ class ServerEnd final : public PassingTransport {
   const StopPoint& stop_;
 };
 
-// In place of kAutoCodec.
-void choose_among_codecs(Job& job) {
-  if (job.push_codec != job.pull_codec) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "codec auto chooses for both directions, and they have " + job.push_codec +
-                    " and " + job.pull_codec + "; give one of them as --codec");
-  }
-  auto ladder = std::make_shared<CodecLadder>();
-  ladder->codecs = ladder_for(job);
-  ladder->rung = [](std::uint64_t) -> std::size_t {
-    throw Error(ErrorCode::kFailedPrecondition, "nobody decides on this job's codec");
-  };
-  job.push_codec = job.pull_codec = ladder->codecs.front();
-  job.ladder = std::move(ladder);
-}
-
-// The same codecs, another way to know which.
-std::shared_ptr<const CodecLadder> decided_by(
-    const Job& job, const std::function<std::size_t(std::uint64_t step)>& rung) {
-  return std::make_shared<const CodecLadder>(CodecLadder{job.ladder->codecs, rung});
-}
-
 }  // namespace
 
 Job job_of(const TrainConfig& config) {

@@ -1,7 +1,5 @@
 // tersewire probe: what links and codecs do here, for predictions.
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -10,7 +8,7 @@
 #include "apps/cli/job_options.h"
 #include "apps/cli/output.h"
 #include "apps/predict/predictions.h"
-#include "apps/predict/probe.h"
+#include "tersewire/probe.h"
 
 namespace tersewire::apps {
 namespace {
@@ -31,25 +29,6 @@ struct ProbeFlags {
   int nodes = 2;
   std::uint64_t deadline_seconds = 120;
   bool json = false;
-};
-
-struct Probe {
-  std::vector<ProbedPeer> peers;
-  std::vector<ProbedCodec> codecs;
-  std::size_t cores = 0;
-
-  [[nodiscard]] double rate() const {
-    double least = INFINITY;
-    for (const ProbedPeer& peer : peers) {
-      least = std::min({least, peer.bits_per_second_to, peer.bits_per_second_from});
-    }
-    return least;
-  }
-  [[nodiscard]] double latency() const {
-    double most = 0;
-    for (const ProbedPeer& peer : peers) most = std::max(most, peer.latency_seconds);
-    return most;
-  }
 };
 
 Json probe_json(const Probe& probe) {
@@ -90,8 +69,7 @@ std::string probe_text(const Probe& probe) {
   return text;
 }
 
-void say(const ProbeFlags& flags, std::vector<ProbedPeer> peers) {
-  const Probe probe{.peers = std::move(peers), .codecs = probe_codecs(), .cores = allowed_cores()};
+void say(const ProbeFlags& flags, const Probe& probe) {
   print(flags.json ? json_text(probe_json(probe)) + "\n" : probe_text(probe));
 }
 
@@ -110,7 +88,7 @@ void probe_threads(const ProbeFlags& flags, const WaitLimits& limits) {
     });
   }
   try {
-    say(flags, probe_network(*ends.front(), limits));
+    say(flags, probe(*ends.front(), limits));
   } catch (const std::exception& error) {
     ends.front()->abort(error.what());
     throw;
@@ -123,8 +101,8 @@ void probe_processes(const ProbeFlags& flags, const WaitLimits& limits) {
   }
   const auto end = join_mpi_network(limits);
   try {
-    auto peers = probe_network(*end, limits);
-    if (end->rank() == 0) say(flags, std::move(peers));
+    const Probe found = probe(*end, limits);
+    if (end->rank() == 0) say(flags, found);
   } catch (const std::exception& error) {
     end->abort(error.what());
     if (end->rank() != 0 && told_by_rank_0(error)) throw ToldElsewhere();

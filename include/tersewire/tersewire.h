@@ -10,6 +10,7 @@
 #include "tersewire/passing_transport.h"
 #include "tersewire/policy.h"
 #include "tersewire/predict.h"
+#include "tersewire/probe.h"
 #include "tersewire/setting_text.h"
 #include "tersewire/simd.h"
 #include "tersewire/state.h"

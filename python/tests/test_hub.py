@@ -97,6 +97,21 @@ def changed(group, rank):
     return train(model, optimizer, [2, 3], rank), None
 
 
+def chosen(group, rank):
+    """A codec that changes as it was decided elsewhere, and one that the ranks decide on."""
+    decisions = [{"step": 1, "codec": "fp32"}, {"step": 3, "codec": "3lc"}]
+    model = network()
+    optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), "auto", group=group,
+                                     replay_decisions=decisions)
+    found = train(model, optimizer, range(5), rank)
+    assert optimizer.averager.counters.codec == "3lc"
+    again = network()
+    free = DistributedOptimizer(sgd(again), again.named_parameters(), "auto", group=group)
+    assert torch.isfinite(train(again, free, range(14), rank)).all()
+    assert bool(free.averager.decisions()) == (rank == 0)
+    return found, None
+
+
 def resumed(group, rank):
     """A state, loaded before the first step and within a run that has begun."""
     model = network()
@@ -128,7 +143,7 @@ def apart(group, rank):
     return torch.cat(found), None
 
 
-CASES = (averaged, two_at_once, changed, resumed, apart)
+CASES = (averaged, two_at_once, changed, chosen, resumed, apart)
 
 
 def parameters_of(rank):
@@ -158,6 +173,7 @@ def over_both(rank, ranks, address, folder):
     assert (group.rank, group.ranks) == (rank, ranks)
     over_hub = [case(group, rank) for case in CASES]
     check_broadcast(group)
+    assert tersewire.torch.probe(group)["rate_bits_per_second"] > 0
     with pytest.raises(tersewire.Error, match="rank 1 has another model or other settings"):
         model = network()
         DistributedOptimizer(sgd(model), model.named_parameters(), seed=rank, group=group)

@@ -16,6 +16,10 @@ For ranks that train by themselves and meet once in a hundred steps:
 
     local = tersewire.torch.LocalUpdates(model, optimizer, every=100)
 
+To have it choose the codec as it goes:
+
+    hook = tersewire.torch.register(model, "auto")
+
 To know what codecs would do, without changing the training:
 
     found = tersewire.torch.dry_run(model, ["3lc", "int8"])
@@ -29,6 +33,7 @@ from ._groups import HubGroup
 from ._hook import Hook, HookState, hook, register
 from ._local_updates import LocalUpdates
 from ._optimizer import DistributedOptimizer, broadcast_optimizer_state, broadcast_parameters
+from ._probe import probe
 
 __all__ = [
     "Counters",
@@ -43,6 +48,7 @@ __all__ = [
     "broadcast_parameters",
     "dry_run",
     "hook",
+    "probe",
     "register",
     "summary",
 ]

@@ -1,6 +1,7 @@
 """Averages gradients over ranks, compressed: what register() and DistributedOptimizer share."""
 
 import dataclasses
+import logging
 import os
 import time
 import weakref
@@ -18,6 +19,7 @@ from ._tensors import elems_of, refuse
 
 _FLOAT_BYTES = 4
 _STATE_NAMES = {"exchange", "rank", "ranks", "step", "pushed", "pulled"}
+_log = logging.getLogger("tersewire")
 
 # Those of this process, in the order in which they were made.
 _averagers: "List[weakref.ref[GradientAverager]]" = []
@@ -35,6 +37,8 @@ class Counters:
     codec_seconds: float = 0.0  # of processor: encoding gradients and decoding means
     transfer_seconds: float = 0.0  # on the clock, waiting for other ranks and for servers
     exchange_seconds: float = 0.0  # on the clock, from a bucket's turn to its mean
+    codec: str = ""  # of the last step, where the policy does not say otherwise
+    decisions: Tuple[str, ...] = ()  # in the last step, with codec="auto": sentences, on rank 0
 
 
 class GradientAverager:
@@ -53,6 +57,8 @@ class GradientAverager:
         self._steps_here = 0  # without those before a restart
         self._gradient_bytes = 0
         self._exchange_seconds = 0.0
+        self._codec = ""  # of the last step
+        self._news: Tuple[str, ...] = ()
         self._last_state: Any = None
         self._worker = self._meet(settings)
         self._join(self._worker)
@@ -63,19 +69,23 @@ class GradientAverager:
     def _meet(self, settings: Settings) -> _core._MeanWorker:
         """Agrees with the other ranks on settings; the worker for them has yet to join theirs."""
         settings.check()
-        codecs = tersewire.choose_codecs(settings.policy, settings.codec_text, self._infos)
+        codecs = [] if settings.is_auto else tersewire.choose_codecs(
+            settings.policy, settings.codec_text, self._infos)
         exchange = settings.exchange_for(self._ranks, codecs)
 
         def make_worker(threads: int) -> _core._MeanWorker:
             return _core._MeanWorker(
                 self._infos, exchange, self._ranks, settings.codec_text, settings.policy,
                 settings.seed, settings.warm_up_steps, *self._group._limits(settings.timeout),
-                threads)
+                threads, settings.replay_decisions)
 
-        make_worker(1)  # refuses a job that makes no sense, before ranks meet
+        begins_with = make_worker(1).codec  # refuses a job that makes no sense, before ranks meet
+        if settings.is_auto:
+            codecs = tersewire.choose_codecs(settings.policy, begins_with, self._infos)
         ranks_here, self._join = meet(self._group, settings, [
             (info.name, info.shape, codec.text) for info, codec in zip(self._infos, codecs)])
         self._settings, self._codecs, self._exchange = settings, codecs, exchange
+        self._codec = begins_with
         return make_worker(
             settings.threads or max(1, len(os.sched_getaffinity(0)) // ranks_here))
 
@@ -93,7 +103,15 @@ class GradientAverager:
     def counters(self) -> Counters:
         sent, received, not_finite, codec, waiting = self._worker.counters
         return Counters(self._steps_here, self._gradient_bytes, sent, received, not_finite, codec,
-                        waiting, self._exchange_seconds)
+                        waiting, self._exchange_seconds, self._codec, self._news)
+
+    def decisions(self) -> List[Dict[str, Any]]:
+        """With codec="auto", on rank 0: what it decided so far, as a run's decisions.json has it.
+
+        Each has step, codec, expected_speedup, measured_speedup (None where there is none) and
+        sentence. As replay_decisions= of another run they give its steps the same codecs.
+        """
+        return self._worker.decisions
 
     def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
         """A step: replaces the gradients of all parameters, one behind the other, by their means.
@@ -108,7 +126,7 @@ class GradientAverager:
         """The first half of average(), which waits for nobody: what _end_average() takes."""
         begin = time.perf_counter()
         self._check_open()
-        self._worker.begin_step()
+        self._worker.begin_step(self._exchange_seconds)
         self._worker.say_skipped(skipped)
         bucket = Bucket(gradients, self._stretches(range(len(self._infos))), self._scale())
         bucket.push(self._worker)
@@ -145,8 +163,9 @@ class GradientAverager:
         step, *residuals = self._last_state or self._worker.state()
         pushed, pulled = ({name: torch.from_numpy(array) for name, array in named.items()}
                           for named in residuals)
-        return {"exchange": self._exchange, "rank": self.rank, "ranks": self._ranks, "step": step,
-                "pushed": pushed, "pulled": pulled}
+        state = {"exchange": self._exchange, "rank": self.rank, "ranks": self._ranks, "step": step,
+                 "pushed": pushed, "pulled": pulled}
+        return {**state, "decisions": self.decisions()} if self._settings.is_auto else state
 
     def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
         """Takes back what state_dict() returned on every rank, in a run with as many or others.
@@ -160,7 +179,7 @@ class GradientAverager:
         """
         listed = [states] if isinstance(states, dict) else list(states)
         for state in listed:
-            if set(state) != _STATE_NAMES or state["exchange"] != self._exchange:
+            if set(state) - {"decisions"} != _STATE_NAMES or state["exchange"] != self._exchange:
                 refuse(f"a state is not of exchange {self._exchange}; pass what state_dict() "
                        "returned with it, or that exchange to the call that made this")
         own = [state for state in listed if state["rank"] == self.rank]
@@ -173,7 +192,8 @@ class GradientAverager:
         listed.sort(key=lambda state: state["rank"])
         saved = [_core._SavedState(state["rank"], state["step"], state["pushed"], state["pulled"])
                  for state in listed]
-        self._worker.load(self.rank, listed[0]["ranks"], saved)
+        decided = listed[0].get("decisions", []) if self._settings.is_auto else []
+        self._worker.load(self.rank, listed[0]["ranks"], saved, decided)
         if self._worker.has_begun:  # what others expect of this rank is of a run that is over
             self._worker.close()
             self._join(self._worker)
@@ -203,6 +223,12 @@ class GradientAverager:
 
     def _end_step(self) -> None:
         self._steps_here += 1
+        self._news = tuple(self._worker.take_news())
+        for sentence in self._news:
+            _log.info(sentence)
+        if self._codec != self._worker.codec:
+            self._codec = self._worker.codec
+            self._codecs = tersewire.choose_codecs(self._settings.policy, self._codec, self._infos)
         if self._settings.on_step:
             self._settings.on_step(self.counters)
 

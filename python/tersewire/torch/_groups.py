@@ -2,13 +2,14 @@
 
 import datetime
 import fcntl
+import functools
 import hashlib
 import os
 import secrets
 import socket
 import struct
 import weakref
-from typing import Any, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,7 @@ from tersewire import Error, ErrorCode, _core
 from ._tensors import refuse
 
 _SIOCGIFADDR = 0x8915  # Linux: an interface's address
+Joining = Union[_core._MeanWorker, _core._Prober]  # what takes part in a network of its own
 # For ranks that are alive and compute: the program's progress limit.
 _BUSY = datetime.timedelta(hours=1)
 # For a rank that gives no sign of life, and for one that does.
@@ -75,7 +77,7 @@ class HubGroup:
     def _gather(self, own: str) -> List[str]:
         return [told.decode(errors="replace") for told in self._end.gather(own.encode())]
 
-    def _join(self, worker: _core._MeanWorker, one_machine: bool) -> None:
+    def _join(self, worker: Joining, one_machine: bool) -> None:
         worker.join_hub(self._end)
 
     def _limits(self, timeout: Optional[datetime.timedelta]) -> _Limits:
@@ -119,7 +121,7 @@ class _ProcessGroup:
         dist.all_gather_object(told, own, group=self._group)
         return told
 
-    def _join(self, worker: _core._MeanWorker, one_machine: bool) -> None:
+    def _join(self, worker: Joining, one_machine: bool) -> None:
         meeting = _core._TcpMeeting("127.0.0.1" if one_machine else _own_host())
         # Each makes a token, and rank 0's is everybody's.
         found = [told.split("\n")
@@ -183,6 +185,15 @@ def agree(group: AnyGroup, call: str, alike: Any, beside: str = "") -> List[str]
             if theirs != first:
                 refuse(f"rank {rank} has another {what} than rank 0; give every rank the same")
     return [other[3] for other in told]
+
+
+def meet_ranks(group: AnyGroup, call: str, alike: Any) -> Tuple[int, Callable[..., None]]:
+    """agree(); how many ranks are on this machine, and what makes a worker join those of all."""
+    # Namespaces of one machine are as far apart as machines.
+    machine = f"{socket.gethostname()} {os.stat('/proc/self/ns/net').st_ino}"
+    machines = agree(group, call, alike, machine)
+    return (machines.count(machines[group.rank]),
+            functools.partial(group._join, one_machine=len(set(machines)) == 1))
 
 
 def _number(name: str, value: Optional[int], variable: str) -> int:

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from contextlib import nullcontext
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -25,6 +25,7 @@ _LAST_SECONDS = 10
 
 class _Task(NamedTuple):
     begins_step: bool
+    stood_seconds: float  # before this step
     bucket: Bucket
     future: torch.futures.Future[torch.Tensor]
     stream: Optional[torch.cuda.Stream]  # on a GPU: waits for this bucket, not for those behind it
@@ -60,7 +61,7 @@ class _Threads:
 
     def _push(self, task: _Task) -> None:
         if task.begins_step:
-            self.worker.begin_step()
+            self.worker.begin_step(task.stood_seconds)
         task.bucket.push(self.worker)
         self._means.put(task)
 
@@ -118,6 +119,7 @@ class Hook(GradientAverager):
         self._threads = _Threads(self._worker)
         self._end = weakref.finalize(self, _Threads.close, self._threads)
         self._scale_now = 1.0
+        self._stood_seconds = 0.0  # on the clock, that backward passes waited at their end
 
     # Called by the backward pass, bucket by bucket in the same order on every rank.
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -132,7 +134,8 @@ class Hook(GradientAverager):
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         stretches = self._stretches([self._numbers[p] for p in bucket.parameters()])
         self._tasks.append(
-            _Task(bucket.index() == 0, Bucket(buffer, stretches, self._scale_now), future, stream,
+            _Task(bucket.index() == 0, self._stood_seconds,
+                  Bucket(buffer, stretches, self._scale_now), future, stream,
                   lambda done: self._count(began, done)))
         self._threads.pushes.put(self._tasks[-1])
         if bucket.is_last():
@@ -142,8 +145,10 @@ class Hook(GradientAverager):
     def _end_backward(self) -> None:
         """Waits for the means before DistributedDataParallel does, which hides what went wrong."""
         tasks, self._tasks = self._tasks, []
+        ended = time.perf_counter()
         for task in tasks:
             task.future.wait()
+        self._stood_seconds += time.perf_counter() - ended
         if self._finds_unused:
             before = [(p.grad, 0 if p.grad is None else p.grad._version) for p in self._parameters]
             _after_backward(functools.partial(self._give_back, tasks, before))
@@ -199,14 +204,18 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
              threads: Optional[int] = None,
              timeout: Optional[datetime.timedelta] = None,
              on_step: Optional[Callable[[Counters], None]] = None,
-             group: Optional[HubGroup] = None) -> Hook:
+             group: Optional[HubGroup] = None,
+             replay_decisions: Optional[List[Dict[str, Any]]] = None) -> Hook:
     """Has a model that is wrapped in DistributedDataParallel exchange compressed gradients.
 
     model          trained on the CPU or on a GPU, from which buckets are copied to the CPU, where
                    codecs work, and back; call this on every rank of its process group, with the
                    same settings, before the first backward pass
     codec, policy  which parameter's gradients get which codec: choose_codecs(); a large parameter
-                   is cut into parts, each encoded by itself
+                   is cut into parts, each encoded by itself. codec="auto" begins with fp32 and
+                   changes, on all ranks at the same step, to what the link is worth and back;
+                   rank 0 decides from what its steps take, and tells each decision to the logger
+                   "tersewire" and in decisions()
     exchange       "gradient-server": each rank averages a shard and sends the mean, encoded once
                    more; traffic does not grow with the number of ranks; the default from 3 ranks
                    on. "all-gather": each rank sends its gradients to every other; the default for
@@ -225,6 +234,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     on_step        called with the counters after each step, on this rank alone: for a logger
     group          a HubGroup of the same processes, over which gradients go in place of connections
                    between all ranks; DistributedDataParallel keeps its own process group
+    replay_decisions  with codec="auto": what decisions() of another run returned, whose codecs its
+                   steps have; the same on every rank
 
     What is not sent in a step is added to the parameter's next gradient, whatever bucket it is in.
     The training loop stays as it is. Returns a Hook with counters, summary(), change(),
@@ -233,7 +244,7 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     that error.
     """
     made = Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads,
-                                timeout, on_step), group)
+                                timeout, on_step, replay_decisions), group)
     try:
         model.register_comm_hook(made, hook)
     except BaseException:  # a model takes one hook

@@ -39,6 +39,9 @@ class _LocalSettings(Settings):
 
     def check(self) -> None:
         super().check()
+        if self.is_auto:
+            refuse("codec auto goes by what each step's exchange takes, and local updates exchange "
+                   "once in many; name a codec, such as 3lc")
         for name, least in (("every", 1), ("fragments", 1), ("delay", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:

@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import functools
 import itertools
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -103,7 +103,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         loss_scale: Optional[Callable[[], float]] = None, threads: Optional[int] = None,
         timeout: Optional[datetime.timedelta] = None,
         on_step: Optional[Callable[[Counters], None]] = None,
-        group: Optional[Group] = None, sparse_as_dense: bool = False) -> Any:
+        group: Optional[Group] = None, sparse_as_dense: bool = False,
+        replay_decisions: Optional[List[Dict[str, Any]]] = None) -> Any:
     """Has an optimizer average compressed gradients over all ranks before each step.
 
     optimizer         of a model that is not in DistributedDataParallel, on the CPU or on a GPU,
@@ -139,7 +140,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     averager = GradientAverager(
         infos, group,
         Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
-                 on_step))
+                 on_step, replay_decisions))
     own = type(optimizer)
     optimizer.__class__ = type(own.__name__, (_AveragesFirst, own), {})
     wrapped: Any = optimizer

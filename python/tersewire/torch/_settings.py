@@ -2,16 +2,13 @@
 
 import dataclasses
 import datetime
-import functools
-import os
-import socket
 import warnings
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import tersewire
 
-from ._groups import AnyGroup, agree
+from ._groups import AnyGroup, meet_ranks
 from ._tensors import refuse
 
 
@@ -28,6 +25,7 @@ class Settings:
     threads: Optional[int] = None
     timeout: Optional[datetime.timedelta] = None
     on_step: Optional[Callable[[Any], None]] = None
+    replay_decisions: Optional[List[Dict[str, Any]]] = None
 
     def check(self) -> None:
         for name, kinds, what in (
@@ -36,6 +34,7 @@ class Settings:
                 ("seed", int, "a whole number, 0 or more"),
                 ("warm_up_steps", int, "a whole number, 0 or more"),
                 ("threads", (int, type(None)), "a whole number, 1 or more"),
+                ("replay_decisions", (list, type(None)), "what decisions() returned"),
                 ("timeout", (datetime.timedelta, type(None)), "a datetime.timedelta")):
             value = getattr(self, name)
             least = 1 if name == "threads" else 0
@@ -47,6 +46,14 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not callable(value):
                 refuse(f"{name}={value!r} cannot be called; pass what {what}")
+
+        if self.replay_decisions is not None and not self.is_auto:
+            refuse('replay_decisions is for runs that choose their codec; pass codec="auto"')
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the job chooses its codec as it goes."""
+        return self.codec == "auto"
 
     @property
     def codec_text(self) -> str:
@@ -63,7 +70,7 @@ class Settings:
             return "gradient-server"
         if self.exchange != "all-reduce":
             return self.exchange
-        names = {codec.name for codec in codecs}
+        names = {"auto"} if self.is_auto else {codec.name for codec in codecs}
         for name in sorted(names - {"terngrad", "fp32"}):
             refuse(f"codec {name} does not fit exchange all-reduce, which adds up whole numbers; "
                    "take terngrad or another exchange")
@@ -75,11 +82,7 @@ def meet(group: AnyGroup, settings: Settings, job: Any) -> Tuple[int, Callable[.
 
     Returns how many ranks are on this machine, and what makes a worker join the network of all.
     """
-    # Namespaces of one machine are as far apart as machines.
-    machine = f"{socket.gethostname()} {os.stat('/proc/self/ns/net').st_ino}"
     # A function cannot travel, and each rank has its own, as of threads.
     own = dataclasses.replace(settings, codec=settings.codec_text, loss_scale=None, threads=None,
                               on_step=None)
-    machines = agree(group, "exchange", (own, job), machine)
-    return (machines.count(machines[group.rank]),
-            functools.partial(group._join, one_machine=len(set(machines)) == 1))
+    return meet_ranks(group, "exchange", (own, job))

@@ -1,15 +1,18 @@
-#include "apps/predict/probe.h"
+#include "tersewire/probe.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <limits>
+#include <random>
 
-#include "apps/bench/codec_bench.h"
+#include "tersewire/codec.h"
 #include "tersewire/error.h"
 #include "tersewire/predict.h"
-#include "tersewire/simd.h"
+#include "tersewire/thread_pool.h"
 
-namespace tersewire::apps {
+namespace tersewire {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -17,13 +20,13 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRoundTrips = 21;
 constexpr double kLongEnough = 0.2;  // seconds
 constexpr std::size_t kFirstBytes = std::size_t{1} << 16;
-constexpr std::size_t kMostBytes = std::size_t{1} << 26;
 constexpr double kLinkBytesAMessageByte = 1514.0 / 1448.0;
 
 // Enough for rounds whose medians repeat to some per cent.
 constexpr std::size_t kValues = std::size_t{1} << 20;
-constexpr std::size_t kRounds = 5;
-constexpr std::size_t kWarmUp = 20;
+constexpr std::uint64_t kRounds = 5;
+constexpr std::uint64_t kWarmUp = 20;  // until payloads have stopped growing
+constexpr std::size_t kInputs = 3;     // in rotation
 
 // A message's first byte. Only kSend has more that counts: how many bytes, as eight.
 enum class Word : std::uint8_t { kAnswer = 1, kTake, kSend, kTaken, kDone };
@@ -50,6 +53,16 @@ SharedBytes wait_for(Transport& transport, const WaitLimits& limits, int from, W
   return message.bytes;
 }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+double seconds_since(Clock::time_point began) {
+  return std::chrono::duration<double>(Clock::now() - began).count();
+}
+
 class Prober {
  public:
   Prober(Transport& transport, const WaitLimits& limits, int peer)
@@ -59,8 +72,7 @@ class Prober {
     std::vector<double> trips;
     for (int i = 0; i < kRoundTrips; ++i)
       trips.push_back(seconds(said(Word::kAnswer), Word::kTaken));
-    std::ranges::nth_element(trips, trips.begin() + kRoundTrips / 2);
-    trip_ = trips[kRoundTrips / 2];
+    trip_ = median(std::move(trips));
     ProbedPeer probed{.rank = peer_, .latency_seconds = trip_ / 2};
     probed.bits_per_second_to =
         rate([&](std::size_t bytes) { return seconds(said(Word::kTake, bytes), Word::kTaken); });
@@ -80,7 +92,7 @@ class Prober {
     const auto began = Clock::now();
     transport_.send(peer_, message);
     wait_for(transport_, limits_, peer_, answer);
-    return std::chrono::duration<double>(Clock::now() - began).count();
+    return seconds_since(began);
   }
 
   // By longer and longer messages, until one takes long enough.
@@ -88,7 +100,7 @@ class Prober {
   double rate(const Time& time) {
     for (std::size_t bytes = kFirstBytes;; bytes *= 4) {
       const double took = time(bytes);
-      if (took < kLongEnough && bytes < kMostBytes) continue;
+      if (took < kLongEnough && bytes < kLongestProbeMessage) continue;
       const double carrying = std::max(took - trip_, took / 2);
       return 8 * static_cast<double>(bytes) * kLinkBytesAMessageByte / carrying;
     }
@@ -99,6 +111,41 @@ class Prober {
   int peer_;
   double trip_ = 0;
 };
+
+// As gradients have them, most near zero and few large: cubes of normal ones times 1e-3.
+std::vector<float> made_up_values(std::uint64_t seed) {
+  std::mt19937_64 numbers(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(kValues);
+  for (float& value : values) {
+    const float one = normal(numbers);
+    value = 1e-3F * one * one * one;
+  }
+  return values;
+}
+
+ProbedCodec time_codec(std::string_view text,
+                       const std::array<std::vector<float>, kInputs>& inputs) {
+  const auto encoder = make_codec(text)->make_encoder(kValues, {});
+  std::vector<float> sums(kValues);
+  std::vector<double> encoding;
+  std::vector<double> decoding;
+  Bytes payload;
+  for (std::uint64_t step = 1; step <= kWarmUp + kRounds; ++step) {
+    payload.clear();
+    const Clock::time_point began = Clock::now();
+    const Encoded made = encoder->encode(inputs[step % kInputs], step, payload);
+    const double encode_seconds = seconds_since(began);
+    if (step <= kWarmUp) continue;
+    encoding.push_back(encode_seconds);
+    const Clock::time_point encoded = Clock::now();
+    decode_add(made.codec, payload, 1, sums);
+    decoding.push_back(seconds_since(encoded));
+  }
+  return {.codec = std::string(text),
+          .encode_seconds_per_value = median(std::move(encoding)) / kValues,
+          .decode_seconds_per_value = median(std::move(decoding)) / kValues};
+}
 
 void answer(Transport& transport, const WaitLimits& limits) {
   for (;;) {
@@ -113,7 +160,7 @@ void answer(Transport& transport, const WaitLimits& limits) {
         std::uint64_t count = 0;
         if (message.bytes->size() != 1 + sizeof(count)) fail_stranger(0);
         std::memcpy(&count, message.bytes->data() + 1, sizeof(count));
-        if (count < 1 || count > kMostBytes) fail_stranger(0);
+        if (count < 1 || count > kLongestProbeMessage) fail_stranger(0);
         transport.send(0, said(Word::kTake, count));
         break;
       }
@@ -146,22 +193,36 @@ std::vector<ProbedPeer> probe_network(Transport& transport, const WaitLimits& li
 }
 
 std::vector<ProbedCodec> probe_codecs() {
-  bench::CodecBenchConfig config{.codecs = {},
-                                 .variants = {{.target = simd_targets().front(), .threads = 1}},
-                                 .rounds = kRounds,
-                                 .warm_up_encodes = kWarmUp};
-  for (const MeasuredCodec& measured : measured_codecs())
-    config.codecs.emplace_back(measured.codec);
+  std::array<std::vector<float>, kInputs> inputs;
+  for (std::size_t i = 0; i < kInputs; ++i) inputs[i] = made_up_values(i);
   std::vector<ProbedCodec> probed;
-  for (const bench::CodecBenchRow& row :
-       bench::bench_codecs(config, bench::heavy_tailed_values(kValues))) {
-    const double memcpy_seconds = sizeof(float) / (row.memcpy_gb_per_s * 1e9);
-    probed.push_back({.codec = row.codec,
-                      .encode_seconds_per_value = row.encode_ratio * memcpy_seconds,
-                      .decode_seconds_per_value =
-                          row.decode_add_ratio.value_or(row.decode_ratio) * memcpy_seconds});
+  for (const MeasuredCodec& measured : measured_codecs()) {
+    probed.push_back(time_codec(measured.codec, inputs));
   }
   return probed;
 }
 
-}  // namespace tersewire::apps
+Probe probe(Transport& transport, const WaitLimits& limits) {
+  Probe found;
+  found.peers = probe_network(transport, limits);
+  if (transport.rank() != 0) return found;
+  found.codecs = probe_codecs();
+  found.cores = allowed_cores();
+  return found;
+}
+
+double Probe::rate() const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const ProbedPeer& peer : peers) {
+    least = std::min({least, peer.bits_per_second_to, peer.bits_per_second_from});
+  }
+  return least;
+}
+
+double Probe::latency() const {
+  double most = 0;
+  for (const ProbedPeer& peer : peers) most = std::max(most, peer.latency_seconds);
+  return most;
+}
+
+}  // namespace tersewire

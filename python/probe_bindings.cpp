@@ -1,0 +1,102 @@
+// What tersewire.torch.probe() calls.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "python/bindings.h"
+#include "python/hub_end.h"
+#include "python/interruptible.h"
+#include "tersewire/probe.h"
+#include "tersewire/transport.h"
+
+namespace tersewire::python {
+namespace {
+
+namespace py = pybind11;
+
+std::chrono::milliseconds milliseconds_in(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+// As 'tersewire probe --json' says it.
+py::dict probe_dict(const Probe& probe) {
+  py::list peers;
+  for (const ProbedPeer& each : probe.peers) {
+    py::dict peer;
+    peer["rank"] = each.rank;
+    peer["bits_per_second_to"] = each.bits_per_second_to;
+    peer["bits_per_second_from"] = each.bits_per_second_from;
+    peer["latency_seconds"] = each.latency_seconds;
+    peers.append(peer);
+  }
+  py::list codecs;
+  for (const ProbedCodec& each : probe.codecs) {
+    py::dict codec;
+    codec["codec"] = each.codec;
+    codec["encode_seconds_per_value"] = each.encode_seconds_per_value;
+    codec["decode_seconds_per_value"] = each.decode_seconds_per_value;
+    codecs.append(codec);
+  }
+  py::dict found;
+  found["rate_bits_per_second"] = probe.rate();
+  found["latency_seconds"] = probe.latency();
+  found["cores"] = probe.cores;
+  found["peers"] = peers;
+  found["codecs"] = codecs;
+  return found;
+}
+
+// A rank's end of a network of its own.
+class Prober {
+ public:
+  Prober(double deadline, double progress_limit)
+      : limits_{milliseconds_in(deadline), milliseconds_in(progress_limit)} {}
+
+  void join(TcpMeeting& meeting, int rank, const std::vector<std::string>& addresses,
+            const std::string& token) {
+    const py::gil_scoped_release released;
+    transport_ = meeting.join(rank, addresses, token, limits_);
+  }
+  void join_hub(HubEnd& hub) { transport_ = hub.open(kLongestProbeMessage); }
+
+  // Leaves the network afterwards.
+  Probe run() {
+    Transport& end = *transport_;
+    const Probe found = interruptible(
+        [&] {
+          try {
+            return probe(end, limits_);
+          } catch (const std::exception& error) {
+            end.abort(error.what());
+            throw;
+          }
+        },
+        [&] { end.abort("rank " + std::to_string(end.rank()) + " was interrupted"); });
+    const py::gil_scoped_release released;
+    transport_.reset();
+    return found;
+  }
+
+ private:
+  WaitLimits limits_;
+  std::unique_ptr<Transport> transport_;
+};
+
+}  // namespace
+
+void bind_probe(py::module_& module) {
+  py::class_<Prober>(module, "_Prober", "A rank's end of a probe. One thread at a time.")
+      .def(py::init<double, double>(), py::arg("deadline"), py::arg("progress_limit"))
+      .def("join", &Prober::join, py::arg("meeting"), py::arg("rank"), py::arg("addresses"),
+           py::arg("token"), "Meets the other ranks.")
+      .def("join_hub", &Prober::join_hub, py::arg("hub"), "The same over a hub.")
+      .def(
+          "run", [](Prober& prober) { return probe_dict(prober.run()); },
+          "What was measured, on rank 0; the others answer. Once.");
+}
+
+}  // namespace tersewire::python

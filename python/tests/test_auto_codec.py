@@ -1,0 +1,265 @@
+"""A job that chooses its codec as it goes, and the probe, on 1, 2 and 3 processes with Gloo."""
+
+import copy
+import json
+import logging
+import re
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+if not dist.is_available():
+    pytest.skip("this torch has no torch.distributed", allow_module_level=True)
+
+import tersewire  # noqa: E402
+import tersewire.torch  # noqa: E402
+from ranks import check_replicas, run_on_ranks  # noqa: E402
+from support import ROOT, raises, torchrun  # noqa: E402
+from tersewire import ErrorCode  # noqa: E402
+from tersewire.torch import DistributedOptimizer, LocalUpdates, register  # noqa: E402
+
+# Up, further up, and back to what keeps no residual.
+DECISIONS = [{"step": 1, "codec": "fp32"}, {"step": 3, "codec": "3lc"},
+             {"step": 5, "codec": "int8:ef=on"}, {"step": 7, "codec": "fp32"}]
+CODECS = ["fp32"] * 2 + ["3lc"] * 2 + ["int8:ef=on"] * 2 + ["fp32"] * 2
+# What fits a ring's sums.
+LIGHT = [{"step": 1, "codec": "fp32"}, {"step": 3, "codec": "int8:ef=on"}]
+# On rank 1, which rank 0 takes for a slow link: more than a step's computation on a busy machine.
+LATE_SECONDS = 0.3
+
+
+def network(seed=1):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(64, 300), torch.nn.Tanh(), torch.nn.Linear(300, 10))
+
+
+def wrapped(**options):
+    return DistributedDataParallel(network(), bucket_cap_mb=0.02, **options)
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def train(model, optimizer, steps):
+    rank = dist.get_rank()
+    for step in steps:
+        numbers = torch.Generator().manual_seed(1000 * step + rank)
+        optimizer.zero_grad()
+        model(torch.randn(8, 64, generator=numbers)).square().mean().backward()
+        optimizer.step()
+    return flat(model)
+
+
+def flat(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def wrap(model, codec="auto", **settings):
+    """(optimizer, averager) of a model that is in DistributedDataParallel, or not."""
+    if isinstance(model, DistributedDataParallel):
+        return sgd(model), register(model, codec, **settings)
+    optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), codec, **settings)
+    return optimizer, optimizer.averager
+
+
+class Lines(logging.Handler):
+    """What the package's logger says while it is there."""
+
+    def __enter__(self):
+        self.lines = []
+        logger = logging.getLogger("tersewire")
+        logger.addHandler(self)
+        logger.setLevel(logging.INFO)
+        return self.lines
+
+    def __exit__(self, *_):
+        logging.getLogger("tersewire").removeHandler(self)
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+def case_every_rank_changes_at_the_same_step():
+    for exchange in ("all-gather", "gradient-server"):
+        for make in (wrapped, network):
+            seen = []
+            model = make()
+            optimizer, averager = wrap(
+                model, exchange=exchange, replay_decisions=DECISIONS,
+                on_step=lambda counters: seen.append((counters.codec, counters.sent_bytes)))
+            check_replicas(train(model, optimizer, range(8)))
+            assert [codec for codec, _ in seen] == CODECS
+            sent = [b - a for (_, a), (_, b) in zip(seen, seen[1:])]
+            if dist.get_world_size() > 1:
+                assert sent[2] < sent[4] / 2 < sent[6] / 4  # the 4th, the 6th and the 8th step's
+            assert "fp32" in averager.summary() and "3lc" not in averager.summary()
+            averager.close()
+            assert averager.counters.codec == "fp32"
+
+
+def case_a_ring_has_the_codecs_that_fit_it():
+    model = wrapped()
+    optimizer, hook = wrap(model, exchange="ring", replay_decisions=LIGHT)
+    check_replicas(train(model, optimizer, range(5)))
+    assert hook.counters.codec == "int8:ef=on"
+
+
+def case_nothing_is_lost_from_codec_to_codec():
+    """What 3lc had kept comes with the first step of fp32: the sum of all means is that of fp32."""
+    gradients = torch.randn(5, 19210, generator=torch.Generator().manual_seed(dist.get_rank()))
+    gradients[2:] = 0
+    sums = []
+    for codec, named in (("fp32", {}), ("auto", {"replay_decisions": [
+            {"step": 1, "codec": "3lc"}, {"step": 3, "codec": "fp32"}]})):
+        model = torch.nn.Linear(19210, 1, bias=False)
+        optimizer, averager = wrap(model, codec, exchange="all-gather", **named)
+        total = torch.zeros(19210)
+        for gradient in gradients:
+            mean = gradient.clone()
+            averager.average(mean)
+            total += mean
+        check_replicas(total)
+        sums.append(total)
+    torch.testing.assert_close(*sums, atol=1e-5, rtol=1e-5)
+
+
+def case_decisions_are_told_once_and_repeat_the_run():
+    for make in (wrapped, network):
+        with Lines() as lines:
+            said = []
+            model = make()
+            optimizer, averager = wrap(
+                model, on_step=lambda counters: said.extend(counters.decisions))
+            if dist.get_rank() == 1:
+                parameter = next(model.parameters())
+                parameter.register_hook(lambda gradient: time.sleep(LATE_SECONDS))
+            found = train(model, optimizer, range(14))
+            check_replicas(found)
+        decisions = averager.decisions()
+        if dist.get_rank() != 0:
+            assert not lines and not said and not decisions
+        else:
+            assert lines == said
+            assert lines[0] == "step 1: begins with fp32"
+            assert decisions[-1]["codec"] == averager.counters.codec
+            if dist.get_world_size() > 1:  # the link seems to take all of the time
+                assert decisions[1]["codec"] != "fp32" and decisions[1]["expected_speedup"] > 1
+                assert "the link takes" in lines[1]
+        told = [json.dumps(decisions)]
+        dist.broadcast_object_list(told)
+        again = make()
+        optimizer, _ = wrap(again, replay_decisions=json.loads(told[0]))
+        assert torch.equal(train(again, optimizer, range(14)), found)
+
+
+def case_a_run_goes_on_where_it_was():
+    for make in (wrapped, network):
+        model = make()
+        optimizer, averager = wrap(model, exchange="gradient-server", replay_decisions=DECISIONS)
+        train(model, optimizer, range(4))
+        saved = copy.deepcopy(
+            [model.state_dict(), optimizer.state_dict(), averager.state_dict()])
+        assert [each["codec"] for each in saved[2]["decisions"]] == (
+            [each["codec"] for each in DECISIONS] if dist.get_rank() == 0 else [])
+        expected = train(model, optimizer, range(4, 8))
+        fresh = make()
+        again, other = wrap(fresh, exchange="gradient-server", replay_decisions=DECISIONS)
+        # Before the first step, and within a run that has begun.
+        for trained, stepping, target in ((fresh, again, other), (model, optimizer, averager)):
+            trained.load_state_dict(saved[0])
+            stepping.load_state_dict(saved[1])
+            target.load_state_dict(saved[2])
+            assert torch.equal(train(trained, stepping, range(4, 8)), expected)
+        # On its own it goes on with the codec that it had, and says nothing again.
+        saved[2]["decisions"] = saved[2]["decisions"][:2]
+        averager.close()
+        model = make()
+        optimizer, averager = wrap(model, exchange="gradient-server")
+        averager.load_state_dict(saved[2])
+        with Lines() as lines:
+            train(model, optimizer, [4])
+        assert averager.counters.codec == "3lc" and not lines
+        assert averager.state_dict()["decisions"] == saved[2]["decisions"]
+
+
+def case_a_run_changes_to_auto_and_from_it():
+    model = wrapped()
+    optimizer, hook = wrap(model, "3lc")
+    train(model, optimizer, range(2))
+    assert hook.counters.codec == "3lc" and hook.counters.decisions == ()
+    hook.change(codec="auto", replay_decisions=[{"step": 1, "codec": "3lc:s=1.75"}])
+    check_replicas(train(model, optimizer, range(2, 4)))
+    assert hook.counters.codec == "3lc:s=1.75"
+    hook.change(codec="int8:ef=on", replay_decisions=None)
+    check_replicas(train(model, optimizer, range(4, 6)))
+    assert hook.counters.codec == "int8:ef=on" and hook.decisions() == []
+
+
+def case_a_hook_s_state_takes_auto():
+    model = wrapped()
+    state = tersewire.torch.HookState("auto", replay_decisions=DECISIONS)
+    model.register_comm_hook(state, tersewire.torch.hook)
+    check_replicas(train(model, sgd(model), range(4)))
+    assert state.hook.counters.codec == "3lc"
+
+
+def case_mistakes_are_refused():
+    first = {"step": 1, "codec": "fp32"}
+    for words, named in (
+            ("codec auto does not fit exchange all-reduce", {"exchange": "all-reduce"}),
+            ("scaler-sharing", {"exchange": "gradient-server:scaler-sharing=on"}),
+            ("weight-average has no mean gradient", {"exchange": "weight-average"}),
+            ("replay_decisions is for runs that choose", {"codec": "3lc",
+                                                          "replay_decisions": [first]}),
+            ("replay_decisions='x' cannot be", {"replay_decisions": "x"}),
+            ("an entry is no dict", {"replay_decisions": [1]}),
+            ("an entry has no step", {"replay_decisions": [{"codec": "fp32"}]}),
+            ("an entry has no codec", {"replay_decisions": [{"step": 1}]}),
+            ("its steps do not rise", {"replay_decisions": [first, first]}),
+            ("do not begin with step 1", {"replay_decisions": [{**first, "step": 2}]}),
+            ("name codec 3lc, which auto does not choose here", {
+                "exchange": "ring", "replay_decisions": DECISIONS}),
+            ("its steps do not rise", {"replay_decisions": [{**first, "step": 1 << 70}]})):
+        assert words in raises(ErrorCode.kInvalidArgument, wrap, network(), **named)
+    model = network()
+    assert "codec auto goes by what each step's exchange takes" in raises(
+        ErrorCode.kInvalidArgument, LocalUpdates, model, sgd(model), codec="auto")
+
+
+def case_a_probe_says_the_same_on_every_rank():
+    if dist.get_world_size() == 1:
+        assert "no other rank" in raises(ErrorCode.kFailedPrecondition, tersewire.torch.probe)
+        return
+    found = tersewire.torch.probe()
+    told = [None] * dist.get_world_size()
+    dist.all_gather_object(told, found)
+    assert all(other == found for other in told)
+    assert list(found) == ["rate_bits_per_second", "latency_seconds", "cores", "peers", "codecs"]
+    assert [peer["rank"] for peer in found["peers"]] == list(range(1, dist.get_world_size()))
+    assert found["rate_bits_per_second"] == min(
+        min(peer["bits_per_second_to"], peer["bits_per_second_from"]) for peer in found["peers"])
+    assert found["latency_seconds"] == max(peer["latency_seconds"] for peer in found["peers"])
+    assert {"fp32", "int8", "3lc"} <= {codec["codec"] for codec in found["codecs"]}
+    assert all(codec["encode_seconds_per_value"] > 0 and codec["decode_seconds_per_value"] > 0
+               for codec in found["codecs"])
+
+
+CASES = [case for name, case in list(globals().items()) if name.startswith("case_")]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_on_ranks(ranks, tmp_path):
+    run_on_ranks(CASES, ranks, tmp_path)
+
+
+def test_the_example_of_the_documentation_runs(tmp_path):
+    text = (ROOT / "docs" / "python.md").read_text().split("## A codec that chooses itself\n")[1]
+    (tmp_path / "example.py").write_text(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)[0])
+    torchrun("example.py", cwd=tmp_path)
+    decisions = json.loads((tmp_path / "decisions.json").read_text())
+    assert decisions[0]["sentence"] == "step 1: begins with fp32"
