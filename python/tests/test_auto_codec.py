@@ -195,9 +195,9 @@ def case_a_run_changes_to_auto_and_from_it():
     hook.change(codec="auto", replay_decisions=[{"step": 1, "codec": "3lc:s=1.75"}])
     check_replicas(train(model, optimizer, range(2, 4)))
     assert hook.counters.codec == "3lc:s=1.75"
-    hook.change(codec="int8:ef=on", replay_decisions=None)
+    hook.change(codec="3lc:s=1.5", replay_decisions=None)
     check_replicas(train(model, optimizer, range(4, 6)))
-    assert hook.counters.codec == "int8:ef=on" and hook.decisions() == []
+    assert hook.counters.codec == "3lc:s=1.5" and hook.decisions() == []
 
 
 def case_a_hook_s_state_takes_auto():
