@@ -71,7 +71,7 @@ Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange
 // On every rank, though rank 0 alone goes by them: throws where it would.
 void check_decisions(Job job, const std::optional<trainer::CodecDecisions>& replay) {
   const auto ends = make_in_process_network(1);
-  const AutoCodec rank_0(job, *ends.front(), {}, replay);
+  const AutoCodec rank_0(job, *ends.front(), {}, replay, true);
 }
 
 // Whatever is in one message of the job, all of its parts would be as long at most.
@@ -191,8 +191,9 @@ struct SavedState {
 // One thread at a time, but for mean(), in which a second one may wait.
 class MeanWorker {
  public:
-  MeanWorker(Job job, std::size_t threads, std::optional<trainer::CodecDecisions> replay)
-      : job_(std::move(job)), threads_(threads), replay_(std::move(replay)) {}
+  MeanWorker(Job job, std::size_t threads, std::optional<trainer::CodecDecisions> replay,
+             bool overlaps)
+      : job_(std::move(job)), threads_(threads), replay_(std::move(replay)), overlaps_(overlaps) {}
   ~MeanWorker() { close(); }
   MeanWorker(const MeanWorker&) = delete;
   MeanWorker& operator=(const MeanWorker&) = delete;
@@ -378,7 +379,8 @@ class MeanWorker {
                   "the exchange of these gradients is closed; close it after the last step");
     }
     Job job = job_;
-    if (job.ladder) auto_ = std::make_unique<AutoCodec>(job, *transport_, decided_, replay_);
+    if (job.ladder)
+      auto_ = std::make_unique<AutoCodec>(job, *transport_, decided_, replay_, overlaps_);
     worker_ = make_communicator(job, auto_ ? auto_->end() : *transport_, no_update, pool_.get(),
                                 resume_ ? &*resume_ : nullptr);
     resume_.reset();
@@ -401,6 +403,7 @@ class MeanWorker {
   std::unique_ptr<Transport> transport_;
   bool over_hub_ = false;
   std::optional<trainer::CodecDecisions> replay_;
+  bool overlaps_;                    // exchanges with computation
   trainer::CodecDecisions decided_;  // before this network, or what was loaded
   std::optional<NodeState> resume_;
   std::unique_ptr<AutoCodec> auto_;
@@ -433,17 +436,18 @@ One thread at a time, but for mean(), in which a second one may wait.)")
                        std::uint64_t seed, std::uint64_t warm_up_steps,
                        std::chrono::milliseconds deadline, std::chrono::milliseconds progress_limit,
                        std::size_t threads,
-                       const std::optional<py::list>& replay) {
+                       const std::optional<py::list>& replay, bool overlaps) {
              std::optional<trainer::CodecDecisions> decisions;
              if (replay) decisions = decisions_in(*replay);
              Job job = make_job(tensors, exchange, workers, codec, policy, seed, warm_up_steps,
                                 deadline, progress_limit);
              if (job.ladder) check_decisions(job, decisions);
-             return std::make_unique<MeanWorker>(std::move(job), threads, std::move(decisions));
+             return std::make_unique<MeanWorker>(std::move(job), threads, std::move(decisions),
+                                                 overlaps);
            }),
            py::arg("tensors"), py::arg("exchange"), py::arg("workers"), py::arg("codec"),
            py::arg("policy"), py::arg("seed"), py::arg("warm_up_steps"), py::arg("deadline"),
-           py::arg("progress_limit"), py::arg("threads"), py::arg("replay"))
+           py::arg("progress_limit"), py::arg("threads"), py::arg("replay"), py::arg("overlaps"))
       .def("join", &MeanWorker::join, py::arg("meeting"), py::arg("rank"), py::arg("addresses"),
            py::arg("token"), "Meets the other ranks.")
       .def("join_hub", &MeanWorker::join_hub, py::arg("hub"), "The same over a hub.")

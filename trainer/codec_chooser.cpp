@@ -74,9 +74,10 @@ std::shared_ptr<const CodecLadder> decided_by(
   return std::make_shared<const CodecLadder>(CodecLadder{job.ladder->codecs, rung});
 }
 
-CodecChooser::CodecChooser(const Job& job, std::optional<double> bytes_a_day)
+CodecChooser::CodecChooser(const Job& job, std::optional<double> bytes_a_day, bool overlaps)
     : codecs_(job.ladder->codecs),
       bytes_a_day_(bytes_a_day),
+      overlaps_(overlaps),
       rate_(kNoLimit),
       linkless_(codecs_.size(), 0),
       expected_(codecs_.size(), 0),
@@ -125,11 +126,12 @@ void CodecChooser::learn(const MeasuredSteps& measured) {
 }
 
 double CodecChooser::step_seconds(std::size_t rung, double rate) const {
-  return predict_step(jobs_[rung], {.link = {.bits_per_second = rate},
-                                    .compute_seconds = compute_,
-                                    .push = costs_[rung].push,
-                                    .pull = costs_[rung].pull})
-      .step_seconds;
+  const double apart = overlaps_ ? 0 : compute_;
+  return apart + predict_step(jobs_[rung], {.link = {.bits_per_second = rate},
+                                            .compute_seconds = compute_ - apart,
+                                            .push = costs_[rung].push,
+                                            .pull = costs_[rung].pull})
+                     .step_seconds;
 }
 
 // What a link of this rate adds to a step.

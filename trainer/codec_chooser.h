@@ -64,7 +64,8 @@ class CodecChooser {
   // `job` has the ladder. `bytes_a_day`, where there are some, is the most that a worker may send
   // and receive. It begins at the lightest codec, and its first look may choose any, or wait for
   // the second where that would gain less than 2 times; later ones the next on the ladder.
-  CodecChooser(const Job& job, std::optional<double> bytes_a_day);
+  // `overlaps`: whether exchanges go on while steps are computed.
+  CodecChooser(const Job& job, std::optional<double> bytes_a_day, bool overlaps = true);
 
   // Begins, or goes on, at this rung; the next look is no first one where `chosen`.
   void begin(std::size_t rung, bool chosen);
@@ -118,6 +119,7 @@ class CodecChooser {
   std::vector<std::string> codecs_;
   std::vector<Job> jobs_;  // by rung, with that codec alone
   std::optional<double> bytes_a_day_;
+  bool overlaps_;
   std::vector<Cost> costs_;
   double values_ = 0;       // of the model
   double compute_ = 0;      // a step's

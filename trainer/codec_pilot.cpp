@@ -82,14 +82,14 @@ CodecDecisions decisions_in(const std::string& text) {
 
 CodecPilot::CodecPilot(const Job& job, std::optional<double> bytes_a_day, Transport& end,
                        DecidedRungs& rungs, OnDecision on_decision, CodecDecisions before,
-                       const CodecDecisions* replay)
+                       const CodecDecisions* replay, bool overlaps)
     : codecs_(job.ladder->codecs),
       end_(end),
       rungs_(rungs),
       on_decision_(std::move(on_decision)),
       decisions_(std::move(before)),
       replay_(replay),
-      chooser_(job, bytes_a_day) {
+      chooser_(job, bytes_a_day, overlaps) {
   for (const CodecDecision& each : decisions_) static_cast<void>(rung_named(each.codec));
   if (replay_ == nullptr) return;
   for (const CodecDecision& each : *replay_) static_cast<void>(rung_named(each.codec));

@@ -29,7 +29,8 @@ class CodecPilot {
   // that it says, and nothing is measured. What is given must outlive it. Throws kInvalidArgument
   // where the decisions are of other codecs than the job's.
   CodecPilot(const Job& job, std::optional<double> bytes_a_day, Transport& end, DecidedRungs& rungs,
-             OnDecision on_decision, CodecDecisions before, const CodecDecisions* replay);
+             OnDecision on_decision, CodecDecisions before, const CodecDecisions* replay,
+             bool overlaps = true);
 
   // At the beginning of each step that is taken, from `first` on. `seconds` and `counters` count
   // from anywhere.

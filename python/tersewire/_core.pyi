@@ -241,6 +241,7 @@ class _MeanWorker:
         progress_limit: datetime.timedelta,
         threads: int,
         replay: Optional[List[Dict[str, Any]]],
+        overlaps: bool,
     ) -> None: ...
     def join(
         self, meeting: _TcpMeeting, rank: int, addresses: Sequence[str], token: bytes

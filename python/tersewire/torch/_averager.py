@@ -47,6 +47,8 @@ class GradientAverager:
     Call what is public between steps, and in the same order on every rank.
     """
 
+    _overlaps = False  # whether gradients are exchanged while others are computed
+
     def __init__(self, infos: Sequence[tersewire.TensorInfo],
                  group: Optional[Group], settings: Settings) -> None:
         settings.check()
@@ -77,7 +79,7 @@ class GradientAverager:
             return _core._MeanWorker(
                 self._infos, exchange, self._ranks, settings.codec_text, settings.policy,
                 settings.seed, settings.warm_up_steps, *self._group._limits(settings.timeout),
-                threads, settings.replay_decisions)
+                threads, settings.replay_decisions, self._overlaps)
 
         begins_with = make_worker(1).codec  # refuses a job that makes no sense, before ranks meet
         if settings.is_auto:

@@ -98,6 +98,8 @@ class _Threads:
 class Hook(GradientAverager):
     """What register() returns: the residuals and the counters of one rank."""
 
+    _overlaps = True
+
     def __init__(self, model: torch.nn.parallel.DistributedDataParallel,
                  settings: Settings, group: Optional[HubGroup] = None) -> None:
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
