@@ -41,6 +41,7 @@ struct World {
   double compute = 0.04;
   double other = 0;   // waiting for workers that share a processor
   double slower = 1;  // its codecs but fp32
+  bool overlaps = true;
 
   [[nodiscard]] double step_seconds(std::size_t rung, double rate) const {
     Job one = job;
@@ -49,11 +50,13 @@ struct World {
     CodecCost cost = measured_codec(one.push_codec).cost;
     if (rung > 0) cost.encode_seconds *= slower;
     if (rung > 0) cost.decode_seconds *= slower;
-    return other + predict_step(one, {.link = {.bits_per_second = rate},
-                                      .compute_seconds = compute,
-                                      .push = cost,
-                                      .pull = cost})
-                       .step_seconds;
+    const double apart = overlaps ? 0 : compute;
+    return other + apart +
+           predict_step(one, {.link = {.bits_per_second = rate},
+                              .compute_seconds = compute - apart,
+                              .push = cost,
+                              .pull = cost})
+               .step_seconds;
   }
   [[nodiscard]] MeasuredSteps steps(std::size_t rung, double rate) const {
     double values = 0;
@@ -91,7 +94,7 @@ struct Course {
 // As CodecPilot does.
 Course follow(const World& world, const RateOf& rate, std::uint64_t steps,
               std::optional<double> budget = {}) {
-  CodecChooser chooser(world.job, budget);
+  CodecChooser chooser(world.job, budget, world.overlaps);
   Course course;
   course.rungs = {0};
   std::uint64_t next_look = 2;
@@ -114,9 +117,11 @@ RateOf always(double rate) {
 }
 
 TEST(CodecChooser, IsNearlyAsFastAsTheBestCodecAtEveryRate) {
-  for (const double other : {0.0, 0.02}) {
+  for (const auto& [other, overlaps] :
+       {std::pair{0.0, true}, std::pair{0.02, true}, std::pair{0.0, false}}) {
     World world;
     world.other = other;
+    world.overlaps = overlaps;
     for (const double rate : {1e6, 1e7, 5e7, 1e8, 3e8, 1e9, kUnlimited}) {
       const Course course = follow(world, always(rate), 1000);
       const std::size_t last = course.rungs.back();
