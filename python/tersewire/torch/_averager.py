@@ -125,7 +125,7 @@ class GradientAverager:
         self._end_average(self._begin_average(gradients, skipped))
 
     def _begin_average(self, gradients: torch.Tensor, skipped: int = 0) -> "Tuple[float, Bucket]":
-        """The first half of average(), which waits for nobody: what _end_average() takes."""
+        """The first half of average(), which waits for no gradients: what _end_average() takes."""
         begin = time.perf_counter()
         self._check_open()
         self._worker.begin_step(self._exchange_seconds)
