@@ -45,8 +45,8 @@ inline constexpr std::size_t kLongestProbeMessage = std::size_t{1} << 26;
 // receive_within(). One thread a node.
 std::vector<ProbedPeer> probe_network(Transport& transport, const WaitLimits& limits);
 
-// Those that were measured for predictions (measured_codecs()), over made-up values. One thread,
-// with nothing else on its core. Cost: some seconds.
+// Those that were measured for predictions (measured_codecs()), over made-up values: the
+// processor's time of the calling thread. Cost: some seconds.
 std::vector<ProbedCodec> probe_codecs();
 
 // All of it, by rank 0; the other nodes answer, and return what is empty. Throws like
