@@ -2,8 +2,8 @@
 #include <optional>
 #include <vector>
 
-#include "apps/files/tensor_file.h"
 #include "fuzz_support.h"
+#include "trainer/tensor_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tersewire;

@@ -5,10 +5,14 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <tuple>
 #include <utility>
+#include <vector>
 
+#include "python/array_argument.h"
 #include "python/bindings.h"
 #include "python/hub_end.h"
+#include "python/hub_member.h"
 #include "python/interruptible.h"
 #include "tersewire/error.h"
 
@@ -18,20 +22,29 @@ namespace py = pybind11;
 
 HubEnd::HubEnd(std::string hub, std::optional<int> rank, int ranks, const GrpcSecurity& security,
                const WaitLimits& limits)
-    : hub_(std::move(hub)), rank_(rank ? *rank : certified_rank(security)), ranks_(ranks) {
-  end_ = std::make_shared<SharedEnd>(
-      interruptible([hub = hub_, rank = rank_, ranks, security, limits] {
-        return join_grpc_network(hub, rank, ranks, security, limits);
-      }));
+    : hub_("the hub at " + hub), rank_(rank ? *rank : certified_rank(security)), ranks_(ranks) {
+  open_calls(interruptible([hub = std::move(hub), rank = rank_, ranks, security, limits] {
+               return join_grpc_network(hub, rank, ranks, security, limits);
+             }),
+             limits);
+}
+
+HubEnd::HubEnd(std::unique_ptr<Transport> network, const WaitLimits& limits, std::string hub)
+    : hub_(std::move(hub)), rank_(network->rank()), ranks_(network->size()) {
+  open_calls(std::move(network), limits);
+}
+
+void HubEnd::open_calls(std::unique_ptr<Transport> network, const WaitLimits& limits) {
+  end_ = std::make_shared<SharedEnd>(std::move(network));
   lane_ = SharedEnd::open(end_, RankCalls::kLongestMessage);
-  calls_ = std::make_unique<RankCalls>(*lane_, limits, "the hub at " + hub_);
+  calls_ = std::make_unique<RankCalls>(*lane_, limits, hub_);
 }
 
 RankCalls& HubEnd::calls() {
   if (!calls_) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                fmt::format("rank {} has left the hub at {}; close the group after the last step",
-                            rank_, hub_));
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        fmt::format("rank {} has left {}; close the group after the last step", rank_, hub_));
   }
   return *calls_;
 }
@@ -69,6 +82,77 @@ void HubEnd::close() {
   lane_.reset();
   end_.reset();
 }
+
+namespace {
+
+void bind_member(py::module_& module) {
+  py::class_<HubMember, std::shared_ptr<HubMember>>(
+      module, "_HubMember",
+      R"(A rank of a hub's job whose ranks come and go.
+
+One thread at a time, but for leave().)")
+      .def(py::init([](const std::string& hub, const std::optional<std::string>& name,
+                       std::uint64_t fingerprint, const std::string& certs, bool insecure,
+                       std::chrono::milliseconds timeout,
+                       std::chrono::milliseconds busy, std::size_t longest) {
+             const GrpcSecurity security{.certificates = certs, .insecure = insecure};
+             return std::make_shared<HubMember>(
+                 GrpcMember::Settings{.hub = hub,
+                                      .name = name ? *name : certified_name(security),
+                                      .fingerprint = fingerprint,
+                                      .security = security,
+                                      .limits = {timeout, busy}},
+                 longest);
+           }),
+           py::arg("hub"), py::arg("name"), py::arg("fingerprint"), py::arg("certs"),
+           py::arg("insecure"), py::arg("timeout"), py::arg("busy"), py::arg("longest"))
+      .def("join", &HubMember::join,
+           "The end of the next generation's network; None where the job is done or was left.")
+      .def_property_readonly("generation",
+                             [](const HubMember& member) { return member.list().generation; })
+      .def_property_readonly(
+          "members",
+          [](const HubMember& member) {
+            std::vector<std::tuple<std::string, std::uint64_t, bool>> members;
+            for (const MemberEntry& entry : member.list().members) {
+              members.emplace_back(entry.name, entry.incarnation,
+                                   members.size() < member.list().workers);
+            }
+            return members;
+          },
+          "(name, number of its process, whether it is a rank or only hands over), by rank.")
+      .def_property_readonly("is_last", [](const HubMember& member) { return member.list().last; })
+      .def_property_readonly("reason", [](const HubMember& member) { return member.list().reason; })
+      .def_property_readonly(
+          "begun_with",
+          [](const HubMember& member) -> std::optional<std::uint64_t> {
+            if (!member.begun_with()) return std::nullopt;
+            return member.begun_with()->step();
+          },
+          "The step after which the generation goes on; None at the beginning.")
+      .def_property_readonly("had_it", &HubMember::had_it, "Whether this rank has that state.")
+      .def(
+          "begin_with",
+          [](const HubMember& member, const std::string& name, const py::object& values) {
+            const ArrayArgument array(values, "values", Access::kWrite);
+            member.begin_with(name, array.floats());
+          },
+          py::arg("name"), py::arg("values"), "Fills them with what all ranks begin with alike.")
+      .def("goes_on", &HubMember::goes_on, "Whether the generation does, without waiting.")
+      .def("settle", &HubMember::settle, "Waits until the hub has said so.")
+      .def(
+          "goes_on_after",
+          [](HubMember& member, int code, const std::string& sentence) {
+            return member.goes_on_after(static_cast<ErrorCode>(code), sentence);
+          },
+          py::arg("code"), py::arg("sentence"),
+          "Tells of an Error. Whether the job may go on without others.")
+      .def("leave", &HubMember::leave, "Leaves the job after the next state.")
+      .def("finish", &HubMember::finish, "Says that all is done.")
+      .def("close", &HubMember::close, "Tells the hub nothing more.");
+}
+
+}  // namespace
 
 void bind_hub(py::module_& module) {
   py::class_<HubEnd>(module, "_HubEnd", R"(This process's end of the network of a hub's job.
@@ -108,6 +192,7 @@ One thread at a time.)")
           },
           py::arg("root"), py::arg("data"), "Fills bytes, as many on every rank, with one's.")
       .def("close", &HubEnd::close, "Leaves the hub, once the exchanges over it are closed.");
+  bind_member(module);
 }
 
 }  // namespace tersewire::python

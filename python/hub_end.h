@@ -23,6 +23,8 @@ class HubEnd {
   // certified_rank() where there is no rank.
   HubEnd(std::string hub, std::optional<int> rank, int ranks, const GrpcSecurity& security,
          const WaitLimits& limits);
+  // An end that there is already; `hub` is its name in sentences.
+  HubEnd(std::unique_ptr<Transport> network, const WaitLimits& limits, std::string hub);
   ~HubEnd() { close(); }
   HubEnd(const HubEnd&) = delete;
   HubEnd& operator=(const HubEnd&) = delete;
@@ -42,6 +44,7 @@ class HubEnd {
 
  private:
   [[nodiscard]] RankCalls& calls();
+  void open_calls(std::unique_ptr<Transport> network, const WaitLimits& limits);
 
   std::string hub_;
   int rank_;

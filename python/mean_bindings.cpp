@@ -20,6 +20,7 @@
 #include "python/bindings.h"
 #include "python/decision_list.h"
 #include "python/hub_end.h"
+#include "python/hub_member.h"
 #include "python/interruptible.h"
 #include "tersewire/communicator.h"
 #include "tersewire/error.h"
@@ -27,6 +28,7 @@
 #include "tersewire/state.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/transport.h"
+#include "trainer/checkpoint.h"
 #include "trainer/codec_chooser.h"
 #include "trainer/outer_optimizer.h"
 
@@ -181,6 +183,55 @@ NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank
   return now;
 }
 
+// An array's name where members of a job hand it over: GROUP/TENSOR@BEGIN.
+std::string key_of(const std::string& group, const Job& job, const Part& part) {
+  return fmt::format("{}/{}@{}", group, job.tensors[part.tensor].name, part.begin);
+}
+
+void add_arrays(const std::string& group, const Job& job, const PartValues& values,
+                trainer::NodeCheckpoint& checkpoint) {
+  for (const Part& part : job_parts(job)) {
+    const std::vector<float>& found = values[part.number];
+    if (found.empty()) continue;
+    checkpoint.arrays[key_of(group, job, part)] = {.shape = {found.size()}, .values = found};
+  }
+}
+
+PartValues values_in(const trainer::StoredNode& node, const std::string& group, const Job& job) {
+  const std::vector<Part> parts = job_parts(job);
+  PartValues values(parts.size());
+  for (const Part& part : parts) {
+    const auto found = node.arrays.find(key_of(group, job, part));
+    if (found == node.arrays.end()) continue;
+    if (found->second.elems != part.elems) {
+      throw Error(ErrorCode::kDataLoss,
+                  fmt::format("{} values of '{}' were handed over, and this model has {}; run one "
+                              "script and one version everywhere",
+                              found->second.elems, found->first, part.elems));
+    }
+    values[part.number].resize(part.elems);
+    found->second.read(0, values[part.number]);
+  }
+  return values;
+}
+
+// What the rank begins with where members have handed each other the states of another job.
+NodeState state_in(const trainer::JobCheckpoint& checkpoint, const Job& job, int rank) {
+  Job from = job;
+  from.workers = checkpoint.workers;
+  std::vector<NodeState> nodes;
+  for (const trainer::StoredNode& node : checkpoint.nodes) {
+    const std::size_t parts = job_parts(from).size();
+    nodes.push_back({.step = node.step,
+                     .pushed = values_in(node, trainer::kPushedGroup, from),
+                     .pulled = values_in(node, trainer::kPulledGroup, from),
+                     .accumulated = PartValues(parts),
+                     .shared = PartValues(parts)});
+  }
+  if (checkpoint.reordered || from.workers != job.workers) nodes = redistribute(nodes, from, job);
+  return std::move(nodes.at(static_cast<std::size_t>(rank)));
+}
+
 struct SavedState {
   int rank;
   std::uint64_t step;
@@ -210,6 +261,36 @@ class MeanWorker {
     transport_ = hub.open(longest_message(job_));
     if (threads_ > 1) pool_ = std::make_unique<ThreadPool>(threads_);
     over_hub_ = true;
+  }
+
+  // The same in a generation of ranks that come and go, after the state that it begins with.
+  void go_on(HubEnd& hub, const HubMember& member) {
+    {
+      const py::gil_scoped_release released;
+      leave();
+      job_.workers = hub.size();
+      if (member.begun_with()) resume_ = state_in(*member.begun_with(), job_, hub.rank());
+    }
+    join_hub(hub);
+  }
+  // Keeps the state between two steps for those who go on from there, and by their names what all
+  // ranks have alike.
+  void hold(HubMember& member, const py::dict& alike) {
+    trainer::NodeCheckpoint checkpoint;
+    for (const auto& [name, values] : alike) {
+      const auto text = py::cast<std::string>(name);
+      const ArrayArgument array(py::reinterpret_borrow<py::object>(values), text);
+      const std::span<const float> floats = array.floats();
+      checkpoint.arrays[fmt::format("{}/{}", trainer::kSharedGroup, text)] = {
+          .shape = {floats.size()}, .values = {floats.begin(), floats.end()}};
+    }
+    const py::gil_scoped_release released;
+    const NodeState state = worker().state();
+    checkpoint.rank = transport_->rank();
+    checkpoint.step = state.step;
+    add_arrays(trainer::kPushedGroup, job_, state.pushed, checkpoint);
+    add_arrays(trainer::kPulledGroup, job_, state.pulled, checkpoint);
+    member.hold(std::move(checkpoint));
   }
 
   void begin_step(double stood_seconds) {
@@ -451,6 +532,10 @@ One thread at a time, but for mean(), in which a second one may wait.)")
       .def("join", &MeanWorker::join, py::arg("meeting"), py::arg("rank"), py::arg("addresses"),
            py::arg("token"), "Meets the other ranks.")
       .def("join_hub", &MeanWorker::join_hub, py::arg("hub"), "The same over a hub.")
+      .def("go_on", &MeanWorker::go_on, py::arg("hub"), py::arg("member"),
+           "Meets those of another generation, and goes on after the state it begins with.")
+      .def("hold", &MeanWorker::hold, py::arg("member"), py::arg("alike"),
+           "Keeps the state between two steps, and what all ranks have alike, for others.")
       .def("begin_step", &MeanWorker::begin_step, py::arg("stood_seconds"),
            "Once all means of the last have been taken; how long training stood still for them.")
       .def("push", &MeanWorker::push, py::arg("values"), py::arg("stretches"),

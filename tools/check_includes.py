@@ -47,7 +47,7 @@ SEES = {
     # The floor that codecs are held against is made of the library's own inner loops.
     "apps/bench": ["include/tersewire", "src/kernels", "trainer", "apps/cli", "apps/files"],
     "apps/run": ["include/tersewire", "trainer", "apps/cli", "apps/files"],
-    "apps/inspect": ["include/tersewire", "apps/cli", "apps/files", "apps/run"],
+    "apps/inspect": ["include/tersewire", "trainer", "apps/cli", "apps/files", "apps/run"],
     "apps/report": ["include/tersewire", "trainer", "apps/cli", "apps/files", "apps/run"],
     "apps/predict": ["include/tersewire", "apps/cli", "apps/files", "apps/bench", "apps/report"],
     "apps/train": [
@@ -74,7 +74,8 @@ FOREIGN = {
     r"(mpi\.h|mpi/.*)": ["src/transport/mpi"],
     r"(grpc|grpcpp|google/protobuf)/.*": ["src/transport/grpc"],
     r".*\.pb\.h": ["src/transport/grpc", "apps/run"],
-    r"(CLI|nlohmann)/.*": ["apps"],
+    r"CLI/.*": ["apps"],
+    r"nlohmann/.*": ["trainer", "apps"],
     r"openssl/.*": ["src/transport/grpc", "apps/data"],
     r"curl/.*|(archive|archive_entry)\.h": ["apps/data"],
     r"isa-l/.*|microhttpd\.h": ["apps/run"],

@@ -3,10 +3,10 @@
 
 #include <cstring>
 
-#include "apps/files/tensor_file.h"
 #include "apps/inspect/inspection.h"
 #include "apps/run/checkpoint_directory.h"
 #include "tersewire/error.h"
+#include "trainer/tensor_file.h"
 
 namespace tersewire::apps {
 namespace {

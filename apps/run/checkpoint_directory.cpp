@@ -14,8 +14,8 @@
 #include "apps/files/input_file.h"
 #include "apps/files/new_file.h"
 #include "apps/files/read_file.h"
-#include "apps/files/tensor_file.h"
 #include "tersewire/setting_text.h"
+#include "trainer/tensor_file.h"
 
 namespace tersewire::apps {
 namespace {

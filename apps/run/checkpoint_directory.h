@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "apps/cli/settings.h"
-#include "apps/files/tensor_file.h"
 #include "apps/run/run_files.h"
 #include "trainer/checkpoint.h"
+#include "trainer/tensor_file.h"
 
 namespace tersewire::apps {
 

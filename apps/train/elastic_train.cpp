@@ -16,11 +16,11 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/output.h"
-#include "apps/train/hand_over.h"
 #include "apps/train/train_check.h"
 #include "apps/train/train_nodes.h"
 #include "tersewire/transports.h"
 #include "trainer/codec_chooser.h"
+#include "trainer/hand_over.h"
 #include "trainer/memory_estimate.h"
 
 namespace tersewire::apps {
@@ -169,12 +169,12 @@ void ElasticRun::fail_with(const MemberList& list) const {
 // One generation, as a run that goes on from a checkpoint of another number of workers.
 void ElasticRun::take_part(const MemberList& list, int rank) {
   const int workers = static_cast<int>(list.workers);
-  auto end = std::make_unique<WorkersNetwork>(member_.join(list), workers);
+  auto end = std::make_unique<trainer::WorkersNetwork>(member_.join(list), workers);
   TrainFlags flags = flags_;
   flags.config.job.workers = workers;
   if (list.base.generation > 0) {
     auto checkpoint =
-        HandOver(list, rank)
+        trainer::HandOver(list, rank)
             .run(*end, held(list.base), flags.config.job.servers, flags.config.job.wait_limits());
     if (checkpoint) {
       flags.resumed.emplace(CheckpointDirectory::Found{

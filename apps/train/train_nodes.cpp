@@ -10,12 +10,12 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/output.h"
 #include "apps/files/new_file.h"
-#include "apps/files/tensor_file.h"
 #include "apps/run/decisions_file.h"
 #include "apps/run/metrics_writer.h"
 #include "apps/run/run_files.h"
 #include "apps/run/train_report.h"
 #include "apps/train/dry_findings.h"
+#include "trainer/tensor_file.h"
 
 namespace tersewire::apps {
 

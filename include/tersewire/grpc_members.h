@@ -123,6 +123,11 @@ class GrpcMember {
   MemberList await(std::uint32_t after);
   // Waits until the job is over, or `generation` is over or (for one who leaves) established.
   MemberList await_end(std::uint32_t generation);
+  // What the hub has said last, without waiting; generation 0 where it has said nothing yet.
+  MemberList look() const;
+  // Waits until the hub knows what this process holds and whether its generation goes on with it:
+  // that is over, or nobody is to come or go.
+  MemberList await_settled(std::uint32_t generation);
   // This process's end of a generation's network, of all its members. Waits for them as
   // join_grpc_network(), and throws kAborted where that fails.
   std::unique_ptr<Transport> join(const MemberList& list);

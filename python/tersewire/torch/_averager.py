@@ -48,12 +48,13 @@ class GradientAverager:
     """
 
     _overlaps = False  # whether gradients are exchanged while others are computed
+    _elastic = False  # whether ranks may come and go
 
     def __init__(self, infos: Sequence[tersewire.TensorInfo],
                  group: Optional[Group], settings: Settings) -> None:
         settings.check()
         self._infos = list(infos)
-        self._group = group_of(group)
+        self._group = group_of(group, self._elastic)
         self.rank = self._group.rank  # among those that exchange gradients
         self._ranks = self._group.ranks
         self._steps_here = 0  # without those before a restart
@@ -84,8 +85,9 @@ class GradientAverager:
         begins_with = make_worker(1).codec  # refuses a job that makes no sense, before ranks meet
         if settings.is_auto:
             codecs = tersewire.choose_codecs(settings.policy, begins_with, self._infos)
-        ranks_here, self._join = meet(self._group, settings, [
-            (info.name, info.shape, codec.text) for info, codec in zip(self._infos, codecs)])
+        self._job = [(info.name, info.shape, codec.text)
+                     for info, codec in zip(self._infos, codecs)]
+        ranks_here, self._join = meet(self._group, settings, self._job)
         self._settings, self._codecs, self._exchange = settings, codecs, exchange
         self._codec = begins_with
         return make_worker(

@@ -4,12 +4,14 @@ import datetime
 import fcntl
 import functools
 import hashlib
+import logging
 import os
 import secrets
 import socket
 import struct
 import weakref
-from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
+from typing import (Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple,
+                    Union)
 
 import torch
 import torch.distributed as dist
@@ -25,6 +27,7 @@ Joining = Union[_core._MeanWorker, _core._Prober]  # what takes part in a networ
 _BUSY = datetime.timedelta(hours=1)
 # For a rank that gives no sign of life, and for one that does.
 _Limits = Tuple[datetime.timedelta, datetime.timedelta]
+_log = logging.getLogger("tersewire")
 
 
 class HubGroup:
@@ -38,15 +41,19 @@ class HubGroup:
     PyTorch's is needed, but by DistributedDataParallel itself.
 
     address   "HOST:PORT" of the hub
-    ranks     of the job; without it the environment's WORLD_SIZE
+    ranks     of the job; without it the environment's WORLD_SIZE. With elastic the number to begin
+              with, as the hub was told: only checked where it is given
     rank      of this process; without it that of the certificate, or the environment's RANK
     certs     a directory of `tersewire certs join`, with this rank's key and certificate
     insecure  plaintext beyond this machine: everybody on the way may read and change what is sent
     timeout   how long it waits for the hub and all ranks, and later for a rank or a hub that gives
               no sign of life. One that lives may send nothing for an hour; timeout= of what trains
               says otherwise
+    elastic   ranks come and go while LocalUpdates, which the group is for alone, goes on; `rank` and
+              `ranks` change with them. The hub is `tersewire hub --workers RANKS --min-workers N`
+    name      of this process, where ranks come and go; without it that of the certificate
 
-    Waits until all ranks are there. A process joins a hub once, and uses the group for all that it
+    With elastic waits for nobody, but LocalUpdates() does. Otherwise waits until all ranks are there. A process joins a hub once, and uses the group for all that it
     trains; make the same calls in the same order on every rank. A failure or Ctrl-C on one rank
     ends the job on all. Raises Error: kInvalidArgument for arguments that make no sense, kUnavailable
     where the hub cannot be reached, kDeadlineExceeded where ranks are missing, kFailedPrecondition
@@ -55,18 +62,25 @@ class HubGroup:
 
     def __init__(self, address: str, ranks: Optional[int] = None, rank: Optional[int] = None,
                  certs: "Union[str, os.PathLike[str], None]" = None, insecure: bool = False,
-                 timeout: datetime.timedelta = datetime.timedelta(minutes=2)) -> None:
+                 timeout: datetime.timedelta = datetime.timedelta(minutes=2), *,
+                 elastic: bool = False, name: Optional[str] = None) -> None:
         if not isinstance(address, str) or not address.rpartition(":")[2].isdigit():
             refuse(f"address={address!r} cannot be; pass the hub's as 'HOST:PORT'")
         if not isinstance(timeout, datetime.timedelta) or timeout <= datetime.timedelta(0):
             refuse(f"timeout={timeout!r} cannot be; pass a datetime.timedelta above 0")
+        self.elastic, self.timeout = elastic, timeout
+        if elastic:
+            self._prepare(address, ranks, rank, certs, insecure, name)
+            return
+        if name is not None:
+            refuse(f"name={name!r} is of a rank that comes and goes; pass elastic=True, or rank=")
         ranks = _number("ranks", ranks, "WORLD_SIZE")
         if rank is not None or certs is None:
             rank = _number("rank", rank, "RANK")
         if ranks < 1 or rank is not None and not 0 <= rank < ranks:
             refuse(f"there is no rank {rank} of {ranks}; pass ranks=N, and rank= from 0 to N - 1")
         self._end = _core._HubEnd(address, rank, ranks, os.fspath(certs or ""), insecure, timeout)
-        self.rank, self.ranks, self.timeout = self._end.rank, ranks, timeout
+        self.rank, self.ranks = self._end.rank, ranks
         # Python's end calls it after those of averagers, which are younger.
         self._finish = weakref.finalize(self, _core._HubEnd.close, self._end)
 
@@ -84,6 +98,72 @@ class HubGroup:
         busy = timeout or _BUSY
         return min(self.timeout, busy), busy
 
+    def _prepare(self, address: str, ranks: Optional[int], rank: Optional[int],
+                 certs: "Union[str, os.PathLike[str], None]", insecure: bool,
+                 name: Optional[str]) -> None:
+        if rank is not None:
+            refuse(f"rank={rank!r} cannot be where ranks come and go; pass name=")
+        if name is None and certs is None:
+            refuse("ranks that come and go have names; pass name=, or certs= of "
+                   "'tersewire certs sign --name'")
+        self._first = ranks
+        self._place = address, name, os.fspath(certs or ""), insecure
+        self._joined: Dict[str, Any] = {}  # "member" and "end"
+        self.rank, self.ranks = 0, 1  # until it has met the others
+        self._known: Optional[Set[Tuple[str, int]]] = None  # ranks of the last generation
+        self._finish = weakref.finalize(self, _leave, self._joined)
+
+    @property
+    def _member(self) -> _core._HubMember:
+        member: _core._HubMember = self._joined["member"]
+        return member
+
+    def _enter(self, alike: str, longest: int, timeout: Optional[datetime.timedelta]) -> None:
+        """Becomes a member of the job of all who say the same; `longest` bytes are handed over."""
+        if self._joined or not self._finish.alive:
+            refuse("a group whose ranks come and go is for one LocalUpdates; start a process and a "
+                   "hub for each")
+        address, *rest = self._place
+        name, certs, insecure = rest
+        digest = hashlib.sha256(f"{tersewire.__version__} {alike}".encode()).digest()
+        self._joined["member"] = _core._HubMember(
+            address, name, int.from_bytes(digest[:8], "little"), certs, insecure,
+            *self._limits(timeout), longest)
+
+    def _next(self) -> bool:
+        """Goes on to the next generation of ranks; False where the job is over for this one."""
+        if "end" in self._joined:
+            self._joined.pop("end").close()
+        end = self._member.join()
+        if end is None:
+            return False
+        self._end = self._joined["end"] = end
+        self.rank, self.ranks = end.rank, end.ranks
+        if self._first not in (None, self.ranks) and self._member.generation == 1:
+            sentence = (f"the hub begins with {self.ranks} ranks and ranks={self._first} was passed; "
+                        f"start it with --workers {self._first}")
+            self._member.goes_on_after(int(ErrorCode.kInvalidArgument), sentence)
+            refuse(sentence)
+        self._tell()
+        return True
+
+    def _tell(self) -> None:
+        """Logs who has come and gone."""
+        now = {(name, number) for name, number, _ in self._member.members}
+        works = {(name, number) for name, number, is_rank in self._member.members if is_rank}
+        parts = [f"{len(works)} ranks go on after round {self._member.begun_with or 0}: "
+                 f"{_listed(works)}"]
+        if self._known is not None:
+            gone, new = self._known - now, works - self._known
+            if gone:
+                parts.append(f"gone, with what they had still to deliver: {_listed(gone)}")
+            if now - works:
+                parts.append(f"left: {_listed(now - works)}")
+            if new:
+                parts.append(f"joined: {_listed(new)}")
+            _log.log(logging.WARNING if gone else logging.INFO, "; ".join(parts))
+        self._known = works
+
     def _share_model(self, model: torch.nn.Module) -> None:
         self._broadcast(model.state_dict(), 0)
 
@@ -92,20 +172,40 @@ class HubGroup:
         named = sorted((name, value) for name, value in state.items() if torch.is_tensor(value))
         agree(self, "broadcast", (root, [(name, tuple(value.shape), str(value.dtype))
                                          for name, value in named]))
-        values = [value.detach().to("cpu").contiguous().flatten() for _, value in named]
-        data = torch.cat([torch.empty(0, dtype=torch.uint8),
-                          *(value.view(torch.uint8) for value in values if value.numel())])
+        values = [value for _, value in named]
+        data = packed(values)
         self._end.broadcast(root, data.numpy())
-        if self.rank == root:
-            return
-        begin = 0
-        for (_, target), value in zip(named, values):
-            end = begin + value.numel() * value.element_size()
-            came = data[begin:end].clone()  # where its type may lie
-            begin = end
-            # A truth value of another byte than 0 and 1 means nothing.
-            came = came.bool() if value.dtype is torch.bool else came.view(value.dtype)
-            target.copy_(came.view(target.shape))
+        if self.rank != root:
+            unpack(data, values)
+
+
+def packed(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Their bytes, one behind the other."""
+    flat = [value.detach().to("cpu").contiguous().flatten() for value in values if value.numel()]
+    return torch.cat([torch.empty(0, dtype=torch.uint8),
+                      *(value.view(torch.uint8) for value in flat)])
+
+
+def unpack(data: torch.Tensor, targets: Sequence[torch.Tensor]) -> None:
+    """The inverse; there are as many bytes as targets need."""
+    begin = 0
+    for target in targets:
+        end = begin + target.numel() * target.element_size()
+        came = data[begin:end].clone()  # where its type may lie
+        begin = end
+        # A truth value of another byte than 0 and 1 means nothing.
+        came = came.bool() if target.dtype is torch.bool else came.view(target.dtype)
+        target.copy_(came.view(target.shape))
+
+
+def _listed(members: Iterable[Tuple[str, int]]) -> str:
+    return ", ".join(f"'{name}'" for name, _ in sorted(members))
+
+
+def _leave(joined: Dict[str, Any]) -> None:
+    for end in ("end", "member"):
+        if end in joined:
+            joined.pop(end).close()
 
 
 class _ProcessGroup:
@@ -158,10 +258,16 @@ AnyGroup = Union[HubGroup, _ProcessGroup]
 _of_environment: Optional[HubGroup] = None  # a process joins a hub once
 
 
-def group_of(group: Optional[Group]) -> AnyGroup:
-    """Without one that of all ranks: PyTorch's, or else that of the hub in TERSEWIRE_HUB."""
+def group_of(group: Optional[Group], elastic: bool = False) -> AnyGroup:
+    """Without one that of all ranks: PyTorch's, or else that of the hub in TERSEWIRE_HUB.
+
+    elastic  whether its ranks may come and go
+    """
     global _of_environment
     if isinstance(group, HubGroup):
+        if group.elastic and not elastic:
+            refuse("where ranks come and go LocalUpdates alone trains, and shares the model itself; "
+                   "pass a HubGroup without elastic=True")
         return group
     if dist.is_available() and dist.is_initialized():
         return _ProcessGroup(group)

@@ -13,7 +13,8 @@ import tersewire
 from tersewire import _core
 
 from ._averager import Counters, GradientAverager
-from ._groups import Group
+from ._groups import Group, HubGroup
+from ._members import Members
 from ._settings import Settings
 from ._tensors import refuse, tensor_infos
 
@@ -67,6 +68,8 @@ def _outer_optimizer(text: str, shared: torch.Tensor) -> torch.optim.Optimizer:
 class _Fragment(GradientAverager):
     """Parameters that are exchanged together, and what ranks share of them."""
 
+    _elastic = True
+
     def __init__(self, chosen: Sequence[int], parameters: Sequence[torch.nn.Parameter],
                  infos: Sequence[tersewire.TensorInfo], group: Optional[Group],
                  settings: _LocalSettings) -> None:
@@ -76,6 +79,7 @@ class _Fragment(GradientAverager):
         self.shared = torch.zeros(sum(value.numel() for value in self._parameters))
         self._outer = _outer_optimizer(settings.outer, self.shared)
         self._begun: Any = None  # the exchange under way
+        self.rounds = 0  # exchanges of these parameters so far
 
     def share(self) -> None:
         """Takes it that every rank's parameters are the shared ones."""
@@ -101,6 +105,7 @@ class _Fragment(GradientAverager):
         self.shared.grad = bucket.buffer
         self._outer.step()
         self.shared.grad = None
+        self.rounds += 1
 
     def take(self, share_kept: float) -> None:
         for parameter, begin, end in self._places():
@@ -121,6 +126,28 @@ class _Fragment(GradientAverager):
         self.shared.copy_(own["shared"])
         self._outer.load_state_dict(own["outer"])
         self._begun = None
+        self.rounds = own["averager"]["step"]
+
+    def go_on(self, group: HubGroup) -> None:
+        """Meets those of another generation, and takes what all of it begin with alike."""
+        self.rank, self._ranks, self._begun = group.rank, group.ranks, None
+        self._worker.go_on(group._end, group._member)
+        if group._member.begun_with is not None:
+            self.rounds = group._member.begun_with
+            for name, values in self.alike().items():
+                group._member.begin_with(name, values)
+
+    def hold(self, group: HubGroup, beside: Dict[str, torch.Tensor]) -> None:
+        """Keeps what others may have to go on from."""
+        self._worker.hold(group._member, {**self.alike(), **beside})
+
+    def alike(self) -> Dict[str, torch.Tensor]:
+        """What is the same on all ranks between two rounds."""
+        found = {"parameters": self.shared}
+        if self._outer.defaults["momentum"]:
+            found["momentum"] = self._outer.state[self.shared].setdefault(
+                "momentum_buffer", torch.zeros_like(self.shared))
+        return found
 
     def _meet(self, settings: Settings) -> _core._MeanWorker:
         settings.check()
@@ -190,6 +217,11 @@ class LocalUpdates:
     Buffers, as batch normalization's, stay each rank's own. Every rank takes as many steps. Call
     synchronize() before the model is tested or saved between two exchanges. Raises Error
     (kInvalidArgument) where ranks differ.
+
+    Over a HubGroup(elastic=True) ranks come and go, in one fragment without delay and mix: train
+    until `rounds` are as many as you want, call leave() where this rank has to go and end where it
+    has `left`, and call close() after the last round. Raises Error (kAborted) where too few are
+    left, and (kFailedPrecondition) where the hub refuses this rank or the job is over.
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, every: int = 100,
@@ -201,24 +233,57 @@ class LocalUpdates:
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             refuse("this model is in DistributedDataParallel, which has ranks meet in every step; "
                    "pass the model within it, and train that")
+        self._members: Optional[Members] = None
+        elastic = isinstance(group, HubGroup) and group.elastic
+        if elastic and exchange is None:
+            exchange = "gradient-server"  # whatever the number of ranks becomes
         self._settings = _LocalSettings(
             codec, policy, exchange, seed, threads=threads, timeout=timeout, every=every,
             outer=outer, fragments=fragments, delay=delay, mix=mix)
         self._settings.check()
+        if elastic and (fragments > 1 or delay or self._settings.share_kept):
+            refuse("where ranks come and go all of the model is exchanged at a round's end; leave "
+                   "fragments, delay and mix out")
         infos = tensor_infos(model)
         parameters = [value for value in model.parameters() if value.requires_grad]
         self._fragments = [_Fragment(chosen, parameters, infos, group, self._settings)
                            for chosen in _choose_fragments(parameters, fragments)]
-        self._fragments[0]._group._share_model(model)
-        with torch.no_grad():
-            for fragment in self._fragments:
-                fragment.share()
-        self.rank = self._fragments[0].rank
+        if isinstance(group, HubGroup) and group.elastic:
+            self._members = Members(model, self._fragments[0], group, self._settings)
+        else:
+            self._fragments[0]._group._share_model(model)
+            with torch.no_grad():
+                for fragment in self._fragments:
+                    fragment.share()
         self._steps = 0  # of this round
         self._turn = 0  # the fragment that is exchanged next
         self._age: Optional[int] = None  # steps since the last one's exchange, which is to be taken
         self._met = True  # every rank has the shared model, and no other
         self._watch(optimizer)
+
+    @property
+    def rank(self) -> int:
+        """Of this process; where ranks come and go, among those that are there now."""
+        return self._fragments[0].rank
+
+    @property
+    def rounds(self) -> int:
+        """How often ranks have exchanged how far they came: of the job, before this one joined too."""
+        return self._fragments[0].rounds
+
+    def leave(self) -> None:
+        """Has this rank leave, where ranks come and go, at the end of its round.
+
+        It hands over what it has still to deliver. Returns at once, also in a signal's handler.
+        """
+        if self._members is None:
+            refuse("the ranks of this job stay; call leave() with a HubGroup(elastic=True)")
+        self._members.leave()
+
+    @property
+    def left(self) -> bool:
+        """Whether this rank has left, and is not needed any more."""
+        return self._members is not None and self._members.left
 
     @torch.no_grad()
     def synchronize(self) -> None:
@@ -227,6 +292,10 @@ class LocalUpdates:
         Nothing where they have just met.
         """
         if self._met:
+            return
+        if self._members is not None:
+            self._members.meet()
+            self._steps, self._met = 0, True
             return
         self._take_pending()
         for fragment in self._fragments:
@@ -268,6 +337,7 @@ class LocalUpdates:
         As GradientAverager.load_state_dict(). With another number of ranks the states must be of a
         moment at which all have met, and every rank goes on from the shared model.
         """
+        self._refuse_elastic("load_state_dict")
         listed = [states] if isinstance(states, dict) else list(states)
         if not listed or any(set(state) != _STATE_NAMES for state in listed):
             refuse("a state is not of LocalUpdates; pass what its state_dict() returned")
@@ -295,6 +365,7 @@ class LocalUpdates:
     @torch.no_grad()
     def change(self, **settings: Any) -> None:
         """As GradientAverager.change(); `every`, `delay` and `mix` too. Between steps, on all ranks."""
+        self._refuse_elastic("change")
         for name in ("outer", "fragments"):
             if name in settings:
                 refuse(f"{name} stays as it is in a run, since the outer optimizer remembers how it "
@@ -310,6 +381,13 @@ class LocalUpdates:
         """As GradientAverager.close()."""
         for fragment in self._fragments:
             fragment.close()
+        if self._members is not None:
+            self._members.close()
+
+    def _refuse_elastic(self, call: str) -> None:
+        if self._members is not None:
+            refuse(f"{call}() is for ranks that stay: one that comes has its state from the others; "
+                   "end the job, and start another hub for one with other settings")
 
     def _watch(self, optimizer: torch.optim.Optimizer) -> None:
         step = optimizer.step
@@ -327,6 +405,14 @@ class LocalUpdates:
         settings = self._settings
         self._met = False
         self._steps += 1
+        if self._members is not None:
+            if not self._members.follow():
+                self._steps = 0
+            elif self._steps >= settings.every:
+                self._members.meet()
+                self._steps = 0
+            self._met = self._steps == 0
+            return
         if self._age is not None:
             self._age += 1
             if self._age >= settings.delay:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import tersewire
 
-from ._groups import AnyGroup, meet_ranks
+from ._groups import AnyGroup, HubGroup, meet_ranks
 from ._tensors import refuse
 
 
@@ -59,6 +59,13 @@ class Settings:
     def codec_text(self) -> str:
         return self.codec if isinstance(self.codec, str) else self.codec.text
 
+    @property
+    def alike(self) -> "Settings":
+        """What every rank must be given alike."""
+        # A function cannot travel, and each rank has its own, as of threads.
+        return dataclasses.replace(self, codec=self.codec_text, loss_scale=None, threads=None,
+                                   on_step=None)
+
     def exchange_for(self, ranks: int, codecs: Sequence[tersewire.Codec]) -> str:
         """The exchange as C++ names it."""
         if self.exchange is None:
@@ -82,7 +89,7 @@ def meet(group: AnyGroup, settings: Settings, job: Any) -> Tuple[int, Callable[.
 
     Returns how many ranks are on this machine, and what makes a worker join the network of all.
     """
-    # A function cannot travel, and each rank has its own, as of threads.
-    own = dataclasses.replace(settings, codec=settings.codec_text, loss_scale=None, threads=None,
-                              on_step=None)
-    return meet_ranks(group, "exchange", (own, job))
+    if isinstance(group, HubGroup) and group.elastic:
+        # The hub compares what they say, and each generation of them joins by itself.
+        return 1, lambda worker: None
+    return meet_ranks(group, "exchange", (settings.alike, job))

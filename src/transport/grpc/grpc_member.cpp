@@ -106,6 +106,11 @@ class GrpcMember::Talk {
     changed.notify_all();
   }
 
+  MemberList look() {
+    const std::lock_guard lock(mutex);
+    return list.value_or(MemberList());
+  }
+
   // Waits until a list that answers what is said now is `wanted`.
   template <typename Wanted>
   MemberList await(const Wanted& wanted) {
@@ -217,6 +222,15 @@ MemberList GrpcMember::await_end(std::uint32_t generation) {
     if (list.phase != JobPhase::kRuns || list.generation > generation) return true;
     const auto rank = list.rank_of(own);
     return list.established && (!rank || *rank >= static_cast<int>(list.workers));
+  });
+}
+
+MemberList GrpcMember::look() const { return talk_->look(); }
+
+MemberList GrpcMember::await_settled(std::uint32_t generation) {
+  talk_->say([](MemberSays& /*says*/) {});
+  return talk_->await([&](const MemberList& list) {
+    return list.phase != JobPhase::kRuns || list.generation > generation || !list.closes;
   });
 }
 

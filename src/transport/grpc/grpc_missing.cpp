@@ -42,6 +42,8 @@ GrpcMember::~GrpcMember() = default;
 std::uint64_t GrpcMember::incarnation() const { refuse(); }
 MemberList GrpcMember::await(std::uint32_t /*after*/) { refuse(); }
 MemberList GrpcMember::await_end(std::uint32_t /*generation*/) { refuse(); }
+MemberList GrpcMember::look() const { refuse(); }
+MemberList GrpcMember::await_settled(std::uint32_t /*generation*/) { refuse(); }
 std::unique_ptr<Transport> GrpcMember::join(const MemberList& /*list*/) { refuse(); }
 void GrpcMember::holds(std::vector<Boundary> /*boundaries*/) { refuse(); }
 void GrpcMember::leave() { refuse(); }

@@ -1,4 +1,4 @@
-#include "apps/files/tensor_file.h"
+#include "trainer/tensor_file.h"
 
 #include <fmt/format.h>
 

@@ -12,7 +12,7 @@
 #include "tersewire/passing_transport.h"
 #include "trainer/checkpoint.h"
 
-namespace tersewire::apps {
+namespace tersewire::trainer {
 
 // The workers' network within that of a generation, whose last ranks only hand over what they have.
 class WorkersNetwork final : public PassingTransport {
@@ -43,9 +43,9 @@ class HandOver {
   // Sends what others need of `own`, which is the state of this member at the list's base, where it
   // has one, and, for a worker, takes what it needs: a checkpoint for this node alone. Throws like
   // receive_within(), and kDataLoss for what is none.
-  std::optional<trainer::JobCheckpoint> run(
-      WorkersNetwork& network, const std::shared_ptr<const trainer::NodeCheckpoint>& own,
-      std::optional<int> servers, const WaitLimits& limits) const;
+  std::optional<JobCheckpoint> run(WorkersNetwork& network,
+                                   const std::shared_ptr<const NodeCheckpoint>& own,
+                                   std::optional<int> servers, const WaitLimits& limits) const;
 
  private:
   [[nodiscard]] bool is_worker(int rank) const { return rank < static_cast<int>(list_.workers); }
@@ -55,11 +55,11 @@ class HandOver {
   [[nodiscard]] int heir(int place) const { return place % static_cast<int>(list_.workers); }
   // Whose model a member gets that has none.
   [[nodiscard]] int giver(int rank) const;
-  [[nodiscard]] Bytes message_to(int rank, const trainer::NodeCheckpoint& own) const;
+  [[nodiscard]] Bytes message_to(int rank, const NodeCheckpoint& own) const;
 
   const MemberList& list_;
   int rank_;
   std::vector<int> holders_;  // ranks, by old place
 };
 
-}  // namespace tersewire::apps
+}  // namespace tersewire::trainer

@@ -1,4 +1,4 @@
-#include "apps/train/hand_over.h"
+#include "trainer/hand_over.h"
 
 #include <fmt/format.h>
 
@@ -6,17 +6,12 @@
 #include <span>
 #include <utility>
 
-#include "apps/files/read_file.h"
-#include "apps/files/tensor_file.h"
+#include "tersewire/error.h"
 #include "tersewire/setting_text.h"
+#include "trainer/tensor_file.h"
 
-namespace tersewire::apps {
+namespace tersewire::trainer {
 namespace {
-
-using trainer::JobCheckpoint;
-using trainer::NodeCheckpoint;
-using trainer::StoredArray;
-using trainer::StoredNode;
 
 constexpr const char* kStepFact = "step";
 // Before the name of an array that holds zeros, and is not sent: its length is a fact.
@@ -28,10 +23,10 @@ bool is_of(const std::string& key, const char* group) {
 
 // Residuals of what a worker sends.
 bool is_own(const std::string& key) {
-  return is_of(key, trainer::kPushedGroup) || is_of(key, trainer::kAccumulatedGroup);
+  return is_of(key, kPushedGroup) || is_of(key, kAccumulatedGroup);
 }
 // Residuals of results, of which each member has those of the parts that it owned.
-bool is_result(const std::string& key) { return is_of(key, trainer::kPulledGroup); }
+bool is_result(const std::string& key) { return is_of(key, kPulledGroup); }
 
 StoredArray zeros(std::size_t elems) {
   return {.elems = elems, .read = [](std::size_t /*first*/, std::span<float> values) {
@@ -157,9 +152,13 @@ std::optional<JobCheckpoint> HandOver::run(WorkersNetwork& network,
       checkpoint.nodes.push_back(stored(own, i));
     } else {
       const SharedBytes bytes = network.receive_first(rank, limits);
-      checkpoint.nodes.push_back(with_file(
-          fmt::format("what '{}' hands over", list_.members[static_cast<std::size_t>(rank)].name),
-          [&] { return parsed(*bytes, list_.base.step, i); }));
+      try {
+        checkpoint.nodes.push_back(parsed(*bytes, list_.base.step, i));
+      } catch (const Error& error) {
+        throw Error(error.code(),
+                    fmt::format("what '{}' hands over: {}",
+                                list_.members[static_cast<std::size_t>(rank)].name, error.what()));
+      }
     }
     checkpoint.reordered |=
         is_dead || rank != i ||
@@ -170,10 +169,10 @@ std::optional<JobCheckpoint> HandOver::run(WorkersNetwork& network,
       checkpoint.nodes[static_cast<std::size_t>(own_place.value_or(*place(giver(rank_))))];
   std::map<std::string, StoredArray> alike;
   for (const auto& [key, array] : whole.arrays) {
-    if (is_of(key, trainer::kSharedGroup)) alike[key] = array;
+    if (is_of(key, kSharedGroup)) alike[key] = array;
   }
   for (StoredNode& node : checkpoint.nodes) node.arrays.insert(alike.begin(), alike.end());
   return checkpoint;
 }
 
-}  // namespace tersewire::apps
+}  // namespace tersewire::trainer

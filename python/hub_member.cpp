@@ -1,0 +1,133 @@
+#include "python/hub_member.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "python/interruptible.h"
+#include "tersewire/communicator.h"
+#include "trainer/hand_over.h"
+
+namespace tersewire::python {
+namespace {
+
+using trainer::NodeCheckpoint;
+
+// A generation's first state, and the one before it, which all go back to where not all have that.
+constexpr std::size_t kKept = 2;
+
+}  // namespace
+
+std::unique_ptr<HubEnd> HubMember::join() {
+  if (interrupted_) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "this rank was interrupted while it waited for others; start it again");
+  }
+  try {
+    auto network = interruptible([self = shared_from_this()] { return self->join_next(); });
+    return network ? std::make_unique<HubEnd>(std::move(network), limits_, hub_) : nullptr;
+  } catch (const pybind11::error_already_set&) {
+    interrupted_ = true;  // the call goes on by itself
+    throw;
+  }
+}
+
+std::unique_ptr<Transport> HubMember::join_next() {
+  for (;;) {
+    list_ = member_->await(list_.generation);
+    if (list_.phase == JobPhase::kDone) return nullptr;
+    if (list_.phase == JobPhase::kEnded) throw Error(ErrorCode::kAborted, list_.reason);
+    const auto rank = list_.rank_of(member_->incarnation());
+    if (!rank) return nullptr;  // it was to leave, and had nothing
+    try {
+      auto network = join_listed(*rank);
+      if (network || left_) return network;
+      goes_on_after(ErrorCode::kAborted, {});
+    } catch (const Error& error) {
+      if (!goes_on_after(error.code(), error.what())) throw;
+    }
+  }
+}
+
+// Nothing for one that only hands over what it has.
+std::unique_ptr<Transport> HubMember::join_listed(int rank) {
+  const int workers = static_cast<int>(list_.workers);
+  auto network = std::make_unique<trainer::WorkersNetwork>(member_->join(list_), workers);
+  network->expect_at_most(longest_);
+  begun_.reset();
+  const auto own = std::ranges::find(held_, list_.base, &Held::at);
+  had_it_ = own != held_.end();
+  if (!had_it_ && !held_.empty()) {  // the others have gone on without it
+    held_.clear();
+    tell_held();
+  }
+  if (list_.base.generation > 0) {
+    begun_ = trainer::HandOver(list_, rank)
+                 .run(*network, had_it_ ? own->checkpoint : nullptr, Job::kColocated, limits_);
+  }
+  if (rank < workers) return network;
+  const MemberList then = member_->await_end(list_.generation);
+  left_ =
+      then.phase == JobPhase::kDone || (then.generation == list_.generation && then.established);
+  return nullptr;
+}
+
+void HubMember::begin_with(const std::string& name, std::span<float> values) const {
+  const auto& arrays = begun_->nodes.front().arrays;
+  const auto found = arrays.find(fmt::format("{}/{}", trainer::kSharedGroup, name));
+  if (found == arrays.end() || found->second.elems != values.size()) {
+    throw Error(ErrorCode::kDataLoss,
+                fmt::format("{} values of the shared {} were handed over, and this model has {}; "
+                            "run one script and one version everywhere",
+                            found == arrays.end() ? 0 : found->second.elems, name, values.size()));
+  }
+  found->second.read(0, values);
+}
+
+void HubMember::hold(NodeCheckpoint checkpoint) {
+  const Boundary at{.generation = list_.generation, .step = checkpoint.step};
+  held_.push_back({at, std::make_shared<const NodeCheckpoint>(std::move(checkpoint))});
+  if (held_.size() > kKept) held_.pop_front();
+  tell_held();
+}
+
+void HubMember::tell_held() {
+  std::vector<Boundary> boundaries;
+  for (const Held& held : held_) boundaries.push_back(held.at);
+  member_->holds(std::move(boundaries));
+}
+
+bool HubMember::goes_on() const {
+  const MemberList now = member_->look();
+  return now.phase == JobPhase::kRuns && now.generation <= list_.generation;
+}
+
+void HubMember::settle() {
+  interruptible(
+      [self = shared_from_this()] { self->member_->await_settled(self->list_.generation); });
+}
+
+bool HubMember::goes_on_after(ErrorCode code, const std::string& sentence) {
+  switch (code) {
+    case ErrorCode::kAborted:  // what others have said they know
+      member_->end(list_.generation, {});
+      return true;
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kDeadlineExceeded:
+      member_->end(list_.generation, sentence);
+      return true;
+    default:
+      member_->give_up(sentence);
+      return false;
+  }
+}
+
+void HubMember::close() {
+  if (interrupted_) return;  // join() still needs it
+  const pybind11::gil_scoped_release released;
+  member_.reset();
+}
+
+}  // namespace tersewire::python

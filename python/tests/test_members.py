@@ -1,0 +1,295 @@
+"""Ranks that come and go: what those who are there come to, and what they are told."""
+
+import datetime
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hubs  # noqa: E402
+import tersewire.torch  # noqa: E402
+from support import raises  # noqa: E402
+from tersewire import ErrorCode  # noqa: E402
+from tersewire.torch import DistributedOptimizer, HubGroup, LocalUpdates  # noqa: E402
+
+# Above what a busy machine lets a live process be silent; a dead one is given up after it.
+GIVEN_UP = "12"
+
+# A rank that begins no round before the file "until" has a higher number, and says what each ends
+# with: its model as the sum of the bits, and one of its values.
+SCRIPT = """
+import datetime, hashlib, logging, os, pathlib, signal, sys, time
+import torch
+import tersewire.torch
+
+address, name, folder, rounds, more = sys.argv[1:]
+folder, rounds = pathlib.Path(folder), int(rounds)
+settings = {"every": 4, "codec": "3lc", "dies": -1, "width": 40, "change": None, **eval(more)}
+dies, width, change = (settings.pop(key) for key in ("dies", "width", "change"))
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+torch.set_num_threads(1)
+torch.manual_seed(sum(name.encode()))
+
+group = tersewire.torch.HubGroup(address, elastic=True, name=name,
+                                 timeout=datetime.timedelta(minutes=5))
+if change is None:
+    model = torch.nn.Sequential(torch.nn.Linear(16, width), torch.nn.BatchNorm1d(width),
+                                torch.nn.Linear(width, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+else:
+    model = torch.nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+local = tersewire.torch.LocalUpdates(model, optimizer, group=group, **settings)
+signal.signal(signal.SIGTERM, lambda *_: local.leave())
+
+def say(*words):
+    print(*words, flush=True)
+
+def flat():
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+def learn():
+    optimizer.zero_grad()
+    if change is None:
+        model(torch.randn(8, 16)).square().mean().backward()
+    else:
+        model.weight.grad = torch.full((1, 1), float(change))
+    optimizer.step()
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+say("joined", local.rounds)
+while local.rounds < rounds and not local.left:
+    while local.rounds >= int((folder / "until").read_text()):
+        time.sleep(0.01)
+        if not group._member.goes_on():
+            break
+    begun = local.rounds
+    if begun == dies:  # when it has pushed
+        local._fragments[0].end = die
+    learn()
+    if local.rounds > begun:
+        say("round", local.rounds, hashlib.sha256(flat().numpy().tobytes()).hexdigest(),
+            float(flat()[0]))
+local.close()
+say("left" if local.left else "done", local.rounds)
+"""
+
+
+class Rank:
+    """A process that runs SCRIPT."""
+
+    def __init__(self, job, name, rounds, **settings):
+        self.name, self.lines = name, []
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, job.hub.address, name, job.folder, str(rounds),
+             repr(settings)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def wait_for(self, beginning):
+        """The rest of the line that begins so."""
+        while not (self.lines and self.lines[-1].startswith(beginning)):
+            line = self.process.stdout.readline()
+            assert line, (beginning, self.lines, self.process.communicate()[1])
+            self.lines.append(line)
+        return self.lines[-1][len(beginning):].split()
+
+    def end(self):
+        output, self.errors = self.process.communicate()
+        self.lines += output.splitlines(keepends=True)
+        return self.process.returncode
+
+    def rounds(self):
+        """{round: (bits, a value)}"""
+        return {int(words[1]): (words[2], float(words[3]))
+                for words in map(str.split, self.lines) if words[0] == "round"}
+
+
+class Job:
+    def __init__(self, hub, folder):
+        self.hub, self.folder, self.ranks = hub, folder, []
+        self.go_on_until(0)
+
+    def go_on_until(self, rounds):
+        (self.folder / "new").write_text(str(rounds))
+        (self.folder / "new").rename(self.folder / "until")
+
+    def start(self, names, rounds, **settings):
+        started = [Rank(self, name, rounds, **settings) for name in names]
+        self.ranks += started
+        return started
+
+    def status(self):
+        return json.loads(hubs.run("status", self.hub.address, "--json"))
+
+    def wait_until(self, is_so):
+        while not is_so(self.status()):
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def job(tmp_path, request):
+    options = getattr(request, "param", {})
+    hub = hubs.Hub(options.get("workers", 3), "--min-workers", str(options.get("least", 1)),
+                   "--max-workers", "4", "--deadline", GIVEN_UP,
+                   *(["--journal", str(tmp_path / "journal")] if "journal" in options else []))
+    job = Job(hub, tmp_path)
+    try:
+        yield job
+    finally:
+        for rank in job.ranks:
+            if rank.process.poll() is None:
+                rank.process.kill()
+                rank.process.communicate()
+        if job.hub.process.poll() is None:
+            job.hub.process.kill()
+            job.hub.end()
+
+
+def check_done(job, *ranks):
+    """All have ended well, and after each round that they had in common with the same bits."""
+    for rank in ranks:
+        assert rank.end() == 0, rank.errors
+        assert rank.lines[-1].startswith("done"), rank.lines
+    assert job.hub.end() == 0, job.hub.lines
+    for one, other in zip(ranks, ranks[1:]):
+        common = set(one.rounds()) & set(other.rounds())
+        assert max(common) == max(one.rounds()) == max(other.rounds())
+        assert all(one.rounds()[number] == other.rounds()[number] for number in common)
+
+
+def test_one_dies_in_a_round(job):
+    a, b = job.start("ab", 6)
+    c, = job.start("c", 6, dies=2)
+    job.go_on_until(6)
+    assert c.process.wait() == -signal.SIGKILL
+    check_done(job, a, b)
+    assert set(a.rounds()) == set(range(1, 7))
+    for rank in (a, b):
+        assert len(re.findall("gone, with what they had still to deliver: 'c'", rank.errors)) == 1
+        assert "2 ranks go on after round 2: 'a', 'b'; gone" in rank.errors
+    assert "'c' is lost after step 2" in "".join(job.hub.lines)
+
+
+def test_the_mean_is_that_of_those_who_are_there(job):
+    """Ranks whose changes are 1, 2 and 6 go 3 a round, and without the last 1.5."""
+    settings = {"every": 1, "codec": "fp32", "outer": "sgd:lr=1"}
+    a, = job.start("a", 4, change=1, **settings)
+    b, = job.start("b", 4, change=2, **settings)
+    c, = job.start("c", 4, change=6, dies=2, **settings)
+    job.go_on_until(4)
+    c.process.wait()
+    check_done(job, a, b)
+    values = [value for _, (_, value) in sorted(a.rounds().items())]
+    assert [before - after for before, after in zip(values, values[1:])] == [3, 1.5, 1.5]
+
+
+@pytest.mark.parametrize("codec", ["3lc", "int8"])
+def test_one_joins_and_one_leaves(job, codec):
+    a, b, c = job.start("abc", 8, codec=codec)
+    job.go_on_until(2)
+    for rank in (a, b, c):
+        rank.wait_for("round 2")
+    d, = job.start("d", 8, codec=codec)
+    job.wait_until(lambda status: [member["name"] for member in status["waiting"]] == ["d"])
+    job.go_on_until(3)
+    assert d.wait_for("joined") == ["3"]
+    c.process.send_signal(signal.SIGTERM)
+    job.wait_until(lambda status: any(member["name"] == "c" and member["leaving"]
+                                      for member in status["members"]))
+    job.go_on_until(8)
+    assert c.end() == 0 and c.lines[-1] == "left 4\n", (c.lines, c.errors)
+    check_done(job, a, b, d)
+    assert set(d.rounds()) == set(range(4, 9))
+    assert "after round 3: 'a', 'b', 'c', 'd'; joined: 'd'" in a.errors
+    assert "after round 4: 'a', 'b', 'd'; left: 'c'" in a.errors
+    assert "lost" not in "".join(job.hub.lines)
+
+
+def test_one_that_hangs_joins_again(job):
+    a, b, c = job.start("abc", 6)
+    job.go_on_until(2)
+    c.wait_for("round 2")
+    c.process.send_signal(signal.SIGSTOP)
+    job.go_on_until(3)
+    a.wait_for("round 3")
+    c.process.send_signal(signal.SIGCONT)
+    job.wait_until(lambda status: [member["name"] for member in status["waiting"]] == ["c"])
+    job.go_on_until(6)
+    check_done(job, a, b, c)
+    assert "gone, with what they had still to deliver: 'c'" in a.errors
+    assert "joined: 'c'" in a.errors
+    assert 3 not in c.rounds() and 5 in c.rounds()
+
+
+@pytest.mark.parametrize("job", [{"journal": True}], indirect=True)
+def test_a_hub_that_comes_back_lets_them_go_on(job):
+    a, b, c = job.start("abc", 4)
+    job.go_on_until(2)
+    for rank in (a, b, c):
+        rank.wait_for("round 2")
+    job.hub.process.kill()
+    job.hub.end()
+    job.hub = hubs.Hub(3, "--min-workers", "1", "--deadline", GIVEN_UP, "--journal",
+                       str(job.folder / "journal"), address=job.hub.address)
+    job.go_on_until(4)
+    check_done(job, a, b, c)
+    assert "gone" not in a.errors
+
+
+@pytest.mark.parametrize("job", [{"workers": 2, "least": 2}], indirect=True)
+def test_below_the_least_number_the_job_ends(job):
+    a, = job.start("a", 4)
+    b, = job.start("b", 4, dies=2)
+    job.go_on_until(4)
+    b.process.wait()
+    assert a.end() == 1
+    assert "1 workers are left, and the job needs 2" in a.errors
+    assert "this rank has the model after round 2: save it" in a.errors
+    assert job.hub.end() == 1
+
+
+def test_one_with_another_model_is_refused(job):
+    a, b, c = job.start("abc", 3)
+    job.go_on_until(1)
+    a.wait_for("round 1")
+    other, = job.start("d", 3, width=41)
+    assert other.end() == 1
+    assert ("(kFailedPrecondition): the hub at" in other.errors
+            and "'d' was started with other arguments, other data" in other.errors), other.errors
+    job.go_on_until(3)
+    check_done(job, a, b, c)
+
+
+@pytest.mark.parametrize("job", [{"workers": 1}], indirect=True)
+def test_what_cannot_be_is_said_at_once(job, monkeypatch):
+    code = ErrorCode.kInvalidArgument
+    address = job.hub.address
+    assert "pass name=" in raises(code, HubGroup, address, elastic=True)
+    assert "rank=0 cannot be" in raises(code, HubGroup, address, rank=0, elastic=True, name="a")
+    assert "pass elastic=True" in raises(code, HubGroup, address, 1, 0, name="a")
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    group = HubGroup(address, elastic=True, name="a", ranks=1,
+                     timeout=datetime.timedelta(minutes=5))
+    for settings in ({"fragments": 2}, {"every": 4, "delay": 1}, {"mix": 0.5, "codec": "int8"}):
+        assert "leave fragments, delay and mix out" in raises(
+            code, LocalUpdates, model, optimizer, group=group, **settings)
+    assert "LocalUpdates alone trains" in raises(code, DistributedOptimizer, optimizer, group=group)
+    local = LocalUpdates(model, optimizer, every=2, group=group)
+    assert "is for one LocalUpdates" in raises(code, LocalUpdates, model, optimizer, group=group)
+    assert "for ranks that stay" in raises(code, local.load_state_dict, local.state_dict())
+    for _ in range(4):
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+    assert (local.rounds, local.rank, group.ranks) == (2, 0, 1)
+    local.close()
+    local.close()
+    assert "the job is over for this rank" in raises(ErrorCode.kFailedPrecondition, optimizer.step)
+    assert job.hub.end() == 0
