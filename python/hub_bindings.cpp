@@ -126,8 +126,8 @@ One thread at a time, but for leave().)")
       .def_property_readonly(
           "begun_with",
           [](const HubMember& member) -> std::optional<std::uint64_t> {
-            if (!member.begun_with()) return std::nullopt;
-            return member.begun_with()->step();
+            const Boundary& base = member.list().base;
+            return base.generation > 0 ? std::optional(base.step) : std::nullopt;
           },
           "The step after which the generation goes on; None at the beginning.")
       .def_property_readonly("had_it", &HubMember::had_it, "Whether this rank has that state.")

@@ -125,8 +125,8 @@ class GrpcMember {
   MemberList await_end(std::uint32_t generation);
   // What the hub has said last, without waiting; generation 0 where it has said nothing yet.
   MemberList look() const;
-  // Waits until the hub knows what this process holds and whether its generation goes on with it:
-  // that is over, or nobody is to come or go.
+  // Waits until the hub has heard what this process holds, and has said whether its generation goes
+  // on from there: where somebody is to come or go, until all its workers hold that.
   MemberList await_settled(std::uint32_t generation);
   // This process's end of a generation's network, of all its members. Waits for them as
   // join_grpc_network(), and throws kAborted where that fails.

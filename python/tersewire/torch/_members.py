@@ -126,8 +126,8 @@ class Members:
         self.left = self._leaves
         self._over = ("this rank has left it" if self.left else
                       "another rank has closed it; let every script end after the same round")
-        if not self.left and held > self._round:
-            self._take()  # of the last round, which the one who closed knew to be everyone's
+        if held > self._round and (not self.left or held == self._group._member.begun_with):
+            self._take()  # what its last round came to, as all others know
         self._fragment.close()
 
     @torch.no_grad()

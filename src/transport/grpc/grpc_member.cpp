@@ -1,9 +1,11 @@
 // A node as a member of a job: what it tells the hub, and what that makes of it.
 #include <grpcpp/generic/generic_stub.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -228,9 +230,13 @@ MemberList GrpcMember::await_end(std::uint32_t generation) {
 MemberList GrpcMember::look() const { return talk_->look(); }
 
 MemberList GrpcMember::await_settled(std::uint32_t generation) {
-  talk_->say([](MemberSays& /*says*/) {});
+  Boundary own;
+  talk_->say([&](const MemberSays& says) { own = says.held.empty() ? own : says.held.back(); });
   return talk_->await([&](const MemberList& list) {
-    return list.phase != JobPhase::kRuns || list.generation > generation || !list.closes;
+    if (list.phase != JobPhase::kRuns || list.generation > generation || !list.closes) return true;
+    // It closes after a later one.
+    return std::ranges::all_of(std::span(list.members).first(list.workers),
+                               [&](const MemberEntry& member) { return member.newest >= own; });
   });
 }
 
