@@ -36,7 +36,9 @@ std::unique_ptr<HubEnd> HubMember::join() {
 
 std::unique_ptr<Transport> HubMember::join_next() {
   for (;;) {
+    if (list_.generation > 0 && !told_) member_->end(list_.generation, {});
     list_ = member_->await(list_.generation);
+    told_ = false;
     if (list_.phase == JobPhase::kDone) return nullptr;
     if (list_.phase == JobPhase::kEnded) throw Error(ErrorCode::kAborted, list_.reason);
     const auto rank = list_.rank_of(member_->incarnation());
@@ -44,7 +46,6 @@ std::unique_ptr<Transport> HubMember::join_next() {
     try {
       auto network = join_listed(*rank);
       if (network || left_) return network;
-      goes_on_after(ErrorCode::kAborted, {});
     } catch (const Error& error) {
       if (!goes_on_after(error.code(), error.what())) throw;
     }
@@ -110,6 +111,7 @@ void HubMember::settle() {
 }
 
 bool HubMember::goes_on_after(ErrorCode code, const std::string& sentence) {
+  told_ = true;
   switch (code) {
     case ErrorCode::kAborted:  // what others have said they know
       member_->end(list_.generation, {});

@@ -76,6 +76,7 @@ class HubMember : public std::enable_shared_from_this<HubMember> {
   MemberList list_;
   std::optional<trainer::JobCheckpoint> begun_;
   bool had_it_ = false;
+  bool told_ = false;  // that its generation is over
   bool left_ = false;
   bool interrupted_ = false;
   std::deque<Held> held_;  // oldest first

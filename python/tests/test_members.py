@@ -1,5 +1,6 @@
 """Ranks that come and go: what those who are there come to, and what they are told."""
 
+import concurrent.futures
 import datetime
 import json
 import re
@@ -13,9 +14,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import hubs  # noqa: E402
+import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from support import raises  # noqa: E402
-from tersewire import ErrorCode  # noqa: E402
+from support import ROOT, raises  # noqa: E402
+from tersewire import ErrorCode, _core  # noqa: E402
 from tersewire.torch import DistributedOptimizer, HubGroup, LocalUpdates  # noqa: E402
 
 # Above what a busy machine lets a live process be silent; a dead one is given up after it.
@@ -268,6 +270,55 @@ def test_one_with_another_model_is_refused(job):
             and "'d' was started with other arguments, other data" in other.errors), other.errors
     job.go_on_until(3)
     check_done(job, a, b, c)
+
+
+@pytest.mark.parametrize("job", [{"workers": 1}], indirect=True)
+def test_a_state_of_another_length_is_refused(job):
+    """Of one that says it has the same model, and has not."""
+    def member(name, elems):
+        made = _core._HubMember(job.hub.address, name, 7, "", False, 300.0, 300.0, 1 << 20)
+        return made, _core._MeanWorker(
+            [tersewire.TensorInfo("w", (elems,), "dense")], "gradient-server", 1, "3lc", "auto", 0,
+            0, 300.0, 300.0, 1)
+
+    one, worker = member("a", 8)
+    worker.go_on(one.join(), one)
+    worker.hold(one, {"parameters": torch.zeros(8)})
+    other, others_worker = member("b", 12)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        job.wait_until(lambda status: bool(status["waiting"]))
+        worker.begin_step()
+        values = torch.ones(8)
+        worker.push(values, [(0, 0)])
+        worker.mean(values, [(0, 0)])
+        worker.hold(one, {"parameters": torch.zeros(8)})
+        one.settle()
+        worker.close()
+        first = threads.submit(one.join)
+        end = other.join()
+        assert first.result() is not None and other.begun_with == 1 and not other.had_it
+    code = ErrorCode.kDataLoss
+    assert "8 values of the shared parameters were handed over, and this model has 12" in raises(
+        code, other.begin_with, "parameters", torch.zeros(12))
+    assert "0 values of the shared momentum" in raises(
+        code, other.begin_with, "momentum", torch.zeros(12))
+    assert "8 values of 'p" in raises(code, others_worker.go_on, end, other)
+
+
+def test_the_example_of_the_documentation_runs(tmp_path):
+    section = (ROOT / "docs" / "python.md").read_text().split("## Ranks that come and go\n")[1]
+    example, = re.findall(r"^```python\n(.*?)^```", section.split("\n## ")[0], re.M | re.S)
+    hub_certificate, _ = hubs.certificates(tmp_path, 0)
+    names = [hubs.certificate(tmp_path / "clinic", tmp_path / name, "--name", name)
+             for name in ("node0", "node1")]
+    with hubs.hub(2, "--min-workers", "1", "--certs", hub_certificate) as hub:
+        script = example.replace("hub.example:7100", hub.address)
+        assert script != example
+        ranks = [subprocess.Popen([sys.executable, "-c", script, name], text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for name in names]
+        for rank in ranks:
+            output, errors = rank.communicate()
+            assert (rank.returncode, output) == (0, "done after round 4\n"), errors
 
 
 @pytest.mark.parametrize("job", [{"workers": 1}], indirect=True)
