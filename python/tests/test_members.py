@@ -32,8 +32,8 @@ import tersewire.torch
 
 address, name, folder, rounds, more = sys.argv[1:]
 folder, rounds = pathlib.Path(folder), int(rounds)
-settings = {"every": 4, "codec": "3lc", "dies": -1, "width": 40, "change": None, **eval(more)}
-dies, width, change = (settings.pop(key) for key in ("dies", "width", "change"))
+settings = {"every": 4, "codec": "3lc", "dies": -1, "at": "begin", "width": 40, "change": None, **eval(more)}
+dies, at, width, change = (settings.pop(key) for key in ("dies", "at", "width", "change"))
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 torch.set_num_threads(1)
 torch.manual_seed(sum(name.encode()))
@@ -75,8 +75,8 @@ while local.rounds < rounds and not local.left:
         if not group._member.goes_on():
             break
     begun = local.rounds
-    if begun == dies:  # when it has pushed, or before
-        setattr(local._fragments[0], "end" if change is None else "begin", die)
+    if begun == dies:  # before it has pushed, or behind it
+        setattr(local._fragments[0], at, die)
     learn()
     if local.rounds > begun:
         say("round", local.rounds, hashlib.sha256(flat().numpy().tobytes()).hexdigest(),
@@ -169,7 +169,7 @@ def check_done(job, *ranks):
 
 def test_one_dies_in_a_round(job):
     a, b = job.start("ab", 6)
-    c, = job.start("c", 6, dies=2)
+    c, = job.start("c", 6, dies=2, at="end")
     job.go_on_until(6)
     assert c.process.wait() == -signal.SIGKILL
     check_done(job, a, b)
@@ -266,8 +266,7 @@ def test_one_with_another_model_is_refused(job):
     a.wait_for("round 1")
     other, = job.start("d", 3, width=41)
     assert other.end() == 1
-    assert ("(kFailedPrecondition): the hub at" in other.errors
-            and "'d' was started with other arguments, other data" in other.errors), other.errors
+    assert "refuses 'd': 'd' was started with other arguments, other data" in other.errors
     job.go_on_until(3)
     check_done(job, a, b, c)
 

@@ -78,7 +78,12 @@ TEST(HandOver, DamageIsRefused) {
   for (std::size_t i = 0; i < good.size(); ++i) {
     Bytes bytes = good;
     bytes[i] ^= std::byte{1};
-    expect_error(ErrorCode::kDataLoss, "what 'a' hands over: ", [&] { taken(bytes); });
+    try {
+      taken(std::move(bytes));
+      ADD_FAILURE() << "byte " << i;
+    } catch (const Error& error) {  // of another type where that is what the byte says
+      EXPECT_TRUE(std::string(error.what()).starts_with("what 'a' hands over: ")) << error.what();
+    }
   }
   for (const std::size_t size : {std::size_t{0}, std::size_t{7}, good.size() - 1}) {
     expect_error(ErrorCode::kDataLoss, "what 'a' hands over: ", [&] {
