@@ -295,13 +295,16 @@ def test_a_state_of_another_length_is_refused(job):
         worker.close()
         first = threads.submit(one.join)
         end = other.join()
-        assert first.result() is not None and other.begun_with == 1 and not other.had_it
+        first_end = first.result()
+        assert first_end is not None and other.begun_with == 1 and not other.had_it
     code = ErrorCode.kDataLoss
     assert "8 values of the shared parameters were handed over, and this model has 12" in raises(
         code, other.begin_with, "parameters", torch.zeros(12))
     assert "0 values of the shared momentum" in raises(
         code, other.begin_with, "momentum", torch.zeros(12))
     assert "8 values of 'p" in raises(code, others_worker.go_on, end, other)
+    for opened in (first_end, end, one, other):  # while there is a hub
+        opened.close()
 
 
 def test_the_example_of_the_documentation_runs(tmp_path):

@@ -49,15 +49,17 @@ class HubGroup:
     timeout   how long it waits for the hub and all ranks, and later for a rank or a hub that gives
               no sign of life. One that lives may send nothing for an hour; timeout= of what trains
               says otherwise
-    elastic   ranks come and go while LocalUpdates, which the group is for alone, goes on; `rank` and
-              `ranks` change with them. The hub is `tersewire hub --workers RANKS --min-workers N`
+    elastic   ranks come and go while LocalUpdates, which the group is for alone, goes on; `rank`
+              and `ranks` change with them. The hub is `tersewire hub --workers RANKS
+              --min-workers N`
     name      of this process, where ranks come and go; without it that of the certificate
 
-    With elastic waits for nobody, but LocalUpdates() does. Otherwise waits until all ranks are there. A process joins a hub once, and uses the group for all that it
-    trains; make the same calls in the same order on every rank. A failure or Ctrl-C on one rank
-    ends the job on all. Raises Error: kInvalidArgument for arguments that make no sense, kUnavailable
-    where the hub cannot be reached, kDeadlineExceeded where ranks are missing, kFailedPrecondition
-    where the hub refuses this one, kUnimplemented where tersewire was built without gRPC.
+    Waits until all ranks are there; with elastic LocalUpdates() does. A process joins a hub once, and
+    uses the group for all that it trains; make the same calls in the same order on every rank. A
+    failure or Ctrl-C on one rank ends the job on all, where they do not come and go. Raises Error:
+    kInvalidArgument for arguments that make no sense, kUnavailable where the hub cannot be reached,
+    kDeadlineExceeded where ranks are missing, kFailedPrecondition where the hub refuses this one,
+    kUnimplemented where tersewire was built without gRPC.
     """
 
     def __init__(self, address: str, ranks: Optional[int] = None, rank: Optional[int] = None,
@@ -140,8 +142,8 @@ class HubGroup:
         self._end = self._joined["end"] = end
         self.rank, self.ranks = end.rank, end.ranks
         if self._first not in (None, self.ranks) and self._member.generation == 1:
-            sentence = (f"the hub begins with {self.ranks} ranks and ranks={self._first} was passed; "
-                        f"start it with --workers {self._first}")
+            sentence = (f"the hub begins with {self.ranks} ranks, and ranks={self._first} was "
+                        f"passed; start it with --workers {self._first}")
             self._member.goes_on_after(int(ErrorCode.kInvalidArgument), sentence)
             refuse(sentence)
         self._tell()

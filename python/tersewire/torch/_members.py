@@ -156,9 +156,9 @@ class Members:
         for rank, told in enumerate(self._group._gather(own)):
             if told != own:
                 raise Error(ErrorCode.kDataLoss,
-                            f"after round {fragment.rounds} rank {rank} has another model than rank "
-                            f"{self._group.rank}; run one version everywhere, and start again from "
-                            "a model that was saved")
+                            f"after round {fragment.rounds} rank {rank} has another model than "
+                            f"rank {self._group.rank}; run one version everywhere, and start again "
+                            "from a model that was saved")
 
     def _packed_buffers(self) -> torch.Tensor:
         """As float32, with which nobody computes."""
@@ -167,7 +167,8 @@ class Members:
 
     def _check_over(self) -> None:
         if self._over is not None:
-            raise Error(ErrorCode.kFailedPrecondition, f"the job is over for this rank: {self._over}")
+            raise Error(ErrorCode.kFailedPrecondition,
+                        f"the job is over for this rank: {self._over}")
 
 
 def _digest(*values: torch.Tensor) -> str:
