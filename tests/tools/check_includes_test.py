@@ -80,7 +80,7 @@ FOREIGN = {
     "<grpcpp/server.h>": {"src/transport/grpc"},
     "<pybind11/numpy.h>": {"python"},
     "<dlpack/dlpack.h>": {"python"},
-    "<nlohmann/json.hpp>": {"apps/files"},
+    "<nlohmann/json.hpp>": {"trainer", "apps/files"},
     "<zlib.h>": {"trainer"},
     "<boost/any.hpp>": set(),
     "<unheard_of.h>": set(),
