@@ -22,6 +22,7 @@ from tersewire.torch import DistributedOptimizer, HubGroup, LocalUpdates  # noqa
 
 # Above what a busy machine lets a live process be silent; a dead one is given up after it.
 GIVEN_UP = "12"
+LIMIT = datetime.timedelta(minutes=5)
 
 # A rank that begins no round before the file "until" has a higher number, and says what each ends
 # with: its model as the sum of the bits, and one of its values.
@@ -275,10 +276,10 @@ def test_one_with_another_model_is_refused(job):
 def test_a_state_of_another_length_is_refused(job):
     """Of one that says it has the same model, and has not."""
     def member(name, elems):
-        made = _core._HubMember(job.hub.address, name, 7, "", False, 300.0, 300.0, 1 << 20)
+        made = _core._HubMember(job.hub.address, name, 7, "", False, LIMIT, LIMIT, 1 << 20)
         return made, _core._MeanWorker(
             [tersewire.TensorInfo("w", (elems,), "dense")], "gradient-server", 1, "3lc", "auto", 0,
-            0, 300.0, 300.0, 1)
+            0, LIMIT, LIMIT, 1, None, False)
 
     one, worker = member("a", 8)
     worker.go_on(one.join(), one)
@@ -286,7 +287,7 @@ def test_a_state_of_another_length_is_refused(job):
     other, others_worker = member("b", 12)
     with concurrent.futures.ThreadPoolExecutor() as threads:
         job.wait_until(lambda status: bool(status["waiting"]))
-        worker.begin_step()
+        worker.begin_step(0.0)
         values = torch.ones(8)
         worker.push(values, [(0, 0)])
         worker.mean(values, [(0, 0)])
