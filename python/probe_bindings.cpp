@@ -1,4 +1,5 @@
 // What tersewire.torch.probe() calls.
+#include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -17,10 +18,6 @@ namespace tersewire::python {
 namespace {
 
 namespace py = pybind11;
-
-std::chrono::milliseconds milliseconds_in(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-}
 
 // As 'tersewire probe --json' says it.
 py::dict probe_dict(const Probe& probe) {
@@ -53,8 +50,8 @@ py::dict probe_dict(const Probe& probe) {
 // A rank's end of a network of its own.
 class Prober {
  public:
-  Prober(double deadline, double progress_limit)
-      : limits_{milliseconds_in(deadline), milliseconds_in(progress_limit)} {}
+  Prober(std::chrono::milliseconds deadline, std::chrono::milliseconds progress_limit)
+      : limits_{deadline, progress_limit} {}
 
   void join(TcpMeeting& meeting, int rank, const std::vector<std::string>& addresses,
             const std::string& token) {
@@ -90,7 +87,8 @@ class Prober {
 
 void bind_probe(py::module_& module) {
   py::class_<Prober>(module, "_Prober", "A rank's end of a probe. One thread at a time.")
-      .def(py::init<double, double>(), py::arg("deadline"), py::arg("progress_limit"))
+      .def(py::init<std::chrono::milliseconds, std::chrono::milliseconds>(), py::arg("deadline"),
+           py::arg("progress_limit"))
       .def("join", &Prober::join, py::arg("meeting"), py::arg("rank"), py::arg("addresses"),
            py::arg("token"), "Meets the other ranks.")
       .def("join_hub", &Prober::join_hub, py::arg("hub"), "The same over a hub.")
