@@ -93,8 +93,8 @@ void bind_member(py::module_& module) {
 One thread at a time, but for leave().)")
       .def(py::init([](const std::string& hub, const std::optional<std::string>& name,
                        std::uint64_t fingerprint, const std::string& certs, bool insecure,
-                       std::chrono::milliseconds timeout,
-                       std::chrono::milliseconds busy, std::size_t longest) {
+                       std::chrono::milliseconds timeout, std::chrono::milliseconds busy,
+                       std::size_t longest) {
              const GrpcSecurity security{.certificates = certs, .insecure = insecure};
              return std::make_shared<HubMember>(
                  GrpcMember::Settings{.hub = hub,

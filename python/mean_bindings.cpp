@@ -460,8 +460,9 @@ class MeanWorker {
                   "the exchange of these gradients is closed; close it after the last step");
     }
     Job job = job_;
-    if (job.ladder)
+    if (job.ladder) {
       auto_ = std::make_unique<AutoCodec>(job, *transport_, decided_, replay_, overlaps_);
+    }
     worker_ = make_communicator(job, auto_ ? auto_->end() : *transport_, no_update, pool_.get(),
                                 resume_ ? &*resume_ : nullptr);
     resume_.reset();
@@ -516,8 +517,7 @@ One thread at a time, but for mean(), in which a second one may wait.)")
                        int workers, const std::string& codec, const std::string& policy,
                        std::uint64_t seed, std::uint64_t warm_up_steps,
                        std::chrono::milliseconds deadline, std::chrono::milliseconds progress_limit,
-                       std::size_t threads,
-                       const std::optional<py::list>& replay, bool overlaps) {
+                       std::size_t threads, const std::optional<py::list>& replay, bool overlaps) {
              std::optional<trainer::CodecDecisions> decisions;
              if (replay) decisions = decisions_in(*replay);
              Job job = make_job(tensors, exchange, workers, codec, policy, seed, warm_up_steps,

@@ -27,3 +27,27 @@ def on_all_ranks(value):
 def check_replicas(value):
     for other in on_all_ranks(value):
         assert torch.equal(other, value)
+
+
+def network(seed=1):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(64, 300), torch.nn.Tanh(), torch.nn.Linear(300, 10))
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def flat(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def train(model, optimizer, steps, rank=None):
+    """Of data that a step and a rank, or else the process group's, give; returns the parameters."""
+    rank = dist.get_rank() if rank is None else rank
+    for step in steps:
+        numbers = torch.Generator().manual_seed(1000 * step + rank)
+        optimizer.zero_grad()
+        model(torch.randn(8, 64, generator=numbers)).square().mean().backward()
+        optimizer.step()
+    return flat(model)

@@ -17,7 +17,7 @@ if not dist.is_available():
 
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from ranks import check_replicas, run_on_ranks  # noqa: E402
+from ranks import check_replicas, network, run_on_ranks, sgd, train  # noqa: E402
 from support import ROOT, raises, torchrun  # noqa: E402
 from tersewire import ErrorCode  # noqa: E402
 from tersewire.torch import DistributedOptimizer, LocalUpdates, register  # noqa: E402
@@ -32,31 +32,8 @@ LIGHT = [{"step": 1, "codec": "fp32"}, {"step": 3, "codec": "int8:ef=on"}]
 LATE_SECONDS = 0.3
 
 
-def network(seed=1):
-    torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(64, 300), torch.nn.Tanh(), torch.nn.Linear(300, 10))
-
-
 def wrapped(**options):
     return DistributedDataParallel(network(), bucket_cap_mb=0.02, **options)
-
-
-def sgd(model):
-    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-
-
-def train(model, optimizer, steps):
-    rank = dist.get_rank()
-    for step in steps:
-        numbers = torch.Generator().manual_seed(1000 * step + rank)
-        optimizer.zero_grad()
-        model(torch.randn(8, 64, generator=numbers)).square().mean().backward()
-        optimizer.step()
-    return flat(model)
-
-
-def flat(model):
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def wrap(model, codec="auto", **settings):

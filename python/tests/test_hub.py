@@ -23,6 +23,7 @@ if not dist.is_available():
 import hubs  # noqa: E402
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
+from ranks import flat, network, sgd, train  # noqa: E402
 from support import ROOT, raises  # noqa: E402
 from tersewire import ErrorCode, _core  # noqa: E402
 from tersewire.torch import (  # noqa: E402
@@ -30,29 +31,6 @@ from tersewire.torch import (  # noqa: E402
 
 # Above what a busy machine takes to start a process.
 PATIENCE = datetime.timedelta(minutes=9)
-
-
-def network(seed=1):
-    torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(64, 300), torch.nn.Tanh(),
-                               torch.nn.Linear(300, 10))
-
-
-def sgd(model):
-    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-
-
-def train(model, optimizer, steps, rank):
-    for step in steps:
-        numbers = torch.Generator().manual_seed(1000 * step + rank)
-        optimizer.zero_grad()
-        model(torch.randn(8, 64, generator=numbers)).square().mean().backward()
-        optimizer.step()
-    return flat(model)
-
-
-def flat(model):
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 # What each does with a group, on a rank: (what must be the same with any group, on any rank), what

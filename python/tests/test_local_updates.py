@@ -12,7 +12,7 @@ if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
 import tersewire  # noqa: E402
-from ranks import check_replicas, run_on_ranks  # noqa: E402
+from ranks import check_replicas, flat, run_on_ranks  # noqa: E402
 from tersewire.torch import LocalUpdates  # noqa: E402
 
 
@@ -39,10 +39,6 @@ def train(model, optimizer, steps, rank=None):
         loss(model, step, rank).backward()
         optimizer.step()
     return flat(model)
-
-
-def flat(model):
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def fill(model, values):

@@ -13,7 +13,7 @@ if not dist.is_available():
 
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from ranks import check_replicas, on_all_ranks, run_on_ranks  # noqa: E402
+from ranks import check_replicas, flat, on_all_ranks, run_on_ranks  # noqa: E402
 from tersewire.torch import DistributedOptimizer, broadcast_parameters  # noqa: E402
 
 STEPS = 5
@@ -45,10 +45,6 @@ def train(model, optimizer, steps=range(STEPS)):
         loss(model, step, dist.get_rank()).backward()
         optimizer.step()
     return flat(model)
-
-
-def flat(model):
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def reference():

@@ -125,8 +125,7 @@ class HubGroup:
         if self._joined or not self._finish.alive:
             refuse("a group whose ranks come and go is for one LocalUpdates; start a process and a "
                    "hub for each")
-        address, *rest = self._place
-        name, certs, insecure = rest
+        address, name, certs, insecure = self._place
         digest = hashlib.sha256(f"{tersewire.__version__} {alike}".encode()).digest()
         self._joined["member"] = _core._HubMember(
             address, name, int.from_bytes(digest[:8], "little"), certs, insecure,
