@@ -25,6 +25,8 @@ constexpr double kRateStep = 1.05;  // how near to it a rate is found
 constexpr double kWorthIt = 1.05;
 constexpr double kNearlyAsFast = 1.02;
 constexpr double kClearlyWorthIt = 2;  // what a single step can tell
+// So much slower a lighter codec may be predicted to be, and is measured once all the same.
+constexpr double kWorthATry = 1.25;
 // The share of a step that is not told from nothing.
 constexpr double kNoise = 0.03;
 // A rate that differs by so much is another.
@@ -229,7 +231,21 @@ std::size_t CodecChooser::next_rung(std::size_t least) const {
     const double lighter = expected_[rung_ - 1];
     if (lighter <= kNearlyAsFast * std::min(best_seconds, here)) return rung_ - 1;
   }
-  return rung_;
+  return to_try(least);
+}
+
+// Of the lighter codecs that no step has had, the one that is expected to be the fastest, where
+// that is about as fast as this one: predictions are not as exact as steps. This one where there is
+// none.
+std::size_t CodecChooser::to_try(std::size_t least) const {
+  std::size_t best = rung_;
+  double best_seconds = kWorthATry * expected_[rung_];
+  for (std::size_t rung = least; rung < rung_; ++rung) {
+    if (costs_[rung].seen || !(expected_[rung] < best_seconds)) continue;
+    best = rung;
+    best_seconds = expected_[rung];
+  }
+  return best;
 }
 
 CodecDecision CodecChooser::move(std::uint64_t step, std::size_t to, const MeasuredSteps& measured,
@@ -299,10 +315,13 @@ CodecChooser::Outcome CodecChooser::look(std::uint64_t step, const MeasuredSteps
         for_budget   ? fmt::format("{} would take {:.3g} GB a day of the {:.3g} there are",
                                    codecs_[rung_], 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_)
         : to > rung_ ? fmt::format("the link takes {:.0f} % of a step", link_share)
-                     : fmt::format(
-                           "the link takes {:.0f} % of a step, and less compression costs "
-                           "no more",
-                           link_share);
+        : !costs_[to].seen
+            ? fmt::format("the link takes {:.0f} % of a step, and {} was not measured yet",
+                          link_share, codecs_[to])
+            : fmt::format(
+                  "the link takes {:.0f} % of a step, and less compression costs "
+                  "no more",
+                  link_share);
     outcome.decision = move(step, to, measured, why, for_budget);
     return outcome;
   }

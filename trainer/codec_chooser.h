@@ -112,6 +112,7 @@ class CodecChooser {
   [[nodiscard]] bool may_take(std::size_t rung) const { return looks_ >= barred_until_[rung]; }
   [[nodiscard]] std::size_t fastest(std::size_t least) const;
   [[nodiscard]] std::size_t next_rung(std::size_t least) const;
+  [[nodiscard]] std::size_t to_try(std::size_t least) const;
   std::optional<CodecDecision> come_back(std::uint64_t step, const MeasuredSteps& measured);
   CodecDecision move(std::uint64_t step, std::size_t to, const MeasuredSteps& measured,
                      const std::string& why, bool forced);

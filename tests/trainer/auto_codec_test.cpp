@@ -42,6 +42,7 @@ struct World {
   double other = 0;   // waiting for workers that share a processor
   double slower = 1;  // its codecs but fp32
   bool overlaps = true;
+  std::vector<double> more = std::vector<double>(8, 0.0);  // by rung, what no prediction knows
 
   [[nodiscard]] double step_seconds(std::size_t rung, double rate) const {
     Job one = job;
@@ -51,7 +52,7 @@ struct World {
     if (rung > 0) cost.encode_seconds *= slower;
     if (rung > 0) cost.decode_seconds *= slower;
     const double apart = overlaps ? 0 : compute;
-    return other + apart +
+    return other + more[rung] + apart +
            predict_step(one, {.link = {.bits_per_second = rate},
                               .compute_seconds = compute - apart,
                               .push = cost,
@@ -162,6 +163,24 @@ TEST(CodecChooser, FollowsALinkWithin50StepsBothWays) {
                   std::min(course.rungs[step], course.rungs[step - 1]),
               1U);
   }
+}
+
+TEST(CodecChooser, TriesALighterCodecThatIsPredictedToBeAlmostAsFast) {
+  World world;
+  world.compute = 0.012;
+  constexpr double kRate = 5e9;
+  const std::size_t predicted = follow(world, always(kRate), 400).rungs.back();
+  ASSERT_GT(predicted, 1U);
+  for (std::size_t rung = 2; rung < world.job.ladder->codecs.size(); ++rung)
+    world.more[rung] = 0.004;
+  const Course course = follow(world, always(kRate), 1000);
+  EXPECT_LT(world.step_seconds(1, kRate), world.step_seconds(predicted, kRate) / 1.1);
+  // It looks whether the stronger one pays again, ever less often.
+  EXPECT_EQ(course.rungs.back(), 1U);
+  EXPECT_LE(course.seconds, 1.1 * 1000 * world.step_seconds(1, kRate));
+  EXPECT_TRUE(std::ranges::any_of(course.decisions, [](const CodecDecision& each) {
+    return each.sentence.find("int8:ef=on was not measured yet") != std::string::npos;
+  }));
 }
 
 TEST(CodecChooser, DoesNotTakeWaitingForOtherReasonsForTheLinks) {
