@@ -5,6 +5,7 @@ Most need root, namespaces and mpirun, and are skipped, by name, without them. C
 after the test's process, so that one that is up is left alone.
 """
 
+import errno
 import json
 import os
 import pathlib
@@ -68,6 +69,31 @@ def transfer(direction, size):
     for thread in threads:
         thread.join()
     print(8 * size * (ranks - 1) / (time.monotonic() - start))
+
+
+def watch(host):
+    """Ends when `host` could be reached, then could not, and then could again."""
+    for wanted in (True, False, True):
+        while is_there(host) is not wanted:
+            time.sleep(0.02)
+
+
+def is_there(host, within=0.3):
+    """Whether it answers, if only that nobody listens."""
+    with socket.socket() as end:
+        end.settimeout(within)
+        return end.connect_ex((host, 5001)) == errno.ECONNREFUSED
+
+
+def round_trip(host):
+    """The shortest of ten, in seconds."""
+    assert is_there(host, within=20)  # its address is known
+    took = []
+    for _ in range(10):
+        start = time.monotonic()
+        is_there(host, within=20)
+        took.append(time.monotonic() - start)
+    return min(took)
 
 
 def connect(host):
@@ -207,6 +233,11 @@ class Usage(NetlabTest):
                           ["up", "--nodes", 2, "--rate", "none", "--tos", "256"],
                           ["up", "--nodes", 2, "--rate", "none", "--tos", "-1"],
                           ["run", "--nodes", 2, "--rate", "none", "--tos", "low", "--", "true"],
+                          ["up", "--nodes", 2, "--rate", "none", "--delay", "20"],
+                          ["up", "--nodes", 2, "--rate", "none", "--loss", "0.1"],
+                          ["up", "--nodes", 2, "--rate", "none", "--loss", "100%"],
+                          ["up", "--nodes", 2, "--rate", "none", "--between", "far"],
+                          ["rate", "up"],
                           ["exec", "0"], ["exec", "--", "true"], ["sideways"]):
             with self.subTest(arguments):
                 self.assert_done(netlab(*arguments), 2)
@@ -476,6 +507,82 @@ add rule ip count in iifname "eth0" ip protocol tcp counter
         self.assert_refused(netlab("run", "--tos", "0", "--", "true"), "leave out --nodes, --rate")
 
 
+@needs_cluster
+class Wires(NetlabTest):
+    def round_trip(self, here, there):
+        done = netlab("exec", here, "--", sys.executable, __file__, "--round-trip",
+                      f"10.77.0.{there + 1}")
+        self.assert_done(done)
+        return float(done.stdout)
+
+    def test_two_sites_are_apart(self):
+        self.assert_done(netlab("up", "--nodes", 4, "--rate", "none", "--between", "20mbit",
+                                "--delay", "40ms"))
+        self.assertIn("20mbit between two sites, 40 ms", netlab("status").stderr)
+        self.assertLess(self.round_trip(0, 1), 0.08)
+        self.assertLess(self.round_trip(3, 2), 0.08)
+        self.assertGreaterEqual(self.round_trip(0, 2), 0.08)
+        self.assertGreaterEqual(self.round_trip(3, 1), 0.08)
+        self.assertIn("rate 20Mbit", self.queue("switch", "x0"))
+        self.assert_done(netlab("down"))
+        self.assert_nothing_left()
+
+    def test_every_link_has_its_delay(self):
+        self.assert_done(netlab("up", "--nodes", 3, "--rate", "1gbit", "--uplink", "100mbit",
+                                "--delay", "20ms", "--jitter", "1ms"))
+        for here, there in ((0, 1), (2, 0)):
+            self.assertGreaterEqual(self.round_trip(here, there), 4 * 0.019)
+        self.assertIn("rate 100Mbit", self.queue("n1", "eth0"))
+        self.assertIn("rate 1Gbit", self.queue("switch", "p1"))
+
+    def queue(self, where, link):
+        return subprocess.run(["tc", "-n", f"tersewire-{NAME}-{where}", "qdisc", "show", "dev", link],
+                              capture_output=True, text=True, check=True).stdout
+
+    @needs_mpi
+    def test_what_is_lost_is_sent_again(self):
+        self.assert_done(netlab("up", "--nodes", 2, "--rate", "none", "--loss", "5%"))
+        size = 3_000_000
+        done = netlab("run", "--", sys.executable, __file__, "--transfer", "gather", size)
+        self.assert_done(done)
+        listed = netlab("exec", 1, "--", "cat", "/proc/net/snmp").stdout.splitlines()
+        names, numbers = (line.split() for line in listed if line.startswith("Tcp:"))
+        again = int(numbers[names.index("RetransSegs")])
+        # Some 2,070 packets cross two links: 5 % of them are lost twice over.
+        self.assertGreater(again, 50)
+        self.assertLess(again, 1000)
+
+    @needs_mpi
+    def test_a_trace_cuts_the_links_and_joins_them_again(self):
+        for more, line in ((["--between", "none", "--delay", "1ms"], "none between two sites"),
+                           ([], "2 nodes at none.")):
+            self.assert_done(netlab("up", "--nodes", 2, "--rate", "none", *more))
+            with tempfile.TemporaryDirectory() as folder:
+                trace = pathlib.Path(folder, "trace")
+                # More than once: who knows when the command looks for the first time.
+                trace.write_text("# both\n\n" + "".join(
+                    f"{at}s down\n{at + 2}s 10mbit\n" for at in range(2, 60, 4)))
+                done = netlab("run", "--trace", trace, "--", sys.executable, __file__, "--watch")
+            self.assert_done(done)
+            self.assertRegex(done.stderr, r"netlab: 2\.\d s: down\.(.|\n)*netlab: 4\.\d s: 10mbit\.")
+            self.assertIn(line, netlab("status").stderr)
+            self.assertIn("pfifo", self.queue("switch", "p0"))  # as it was before
+            self.assert_done(netlab("down"))
+
+    @needs_mpi
+    def test_a_wrong_trace_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder, "trace")
+            for text, sentence in (("1s 5mbit\n2 down\n", "line 2 of"), ("1s fast\n", "line 1 of"),
+                                   ("2s down\n1s none\n", "do not rise")):
+                trace.write_text(text)
+                self.assert_refused(netlab("run", "--nodes", 2, "--rate", "none", "--trace", trace,
+                                           "--", "true"), sentence)
+            self.assert_refused(netlab("run", "--trace", trace.with_name("none"), "--", "true"),
+                                "No such file")
+        self.assert_nothing_left()
+
+
 @needs_mpi
 class Rates(NetlabTest):
     """Real links against their rates: the one place where time decides, with 5 % to spare."""
@@ -511,6 +618,13 @@ class Rates(NetlabTest):
 def main():
     if sys.argv[1:2] == ["--transfer"]:
         transfer(sys.argv[2], int(sys.argv[3]))
+        return 0
+    if sys.argv[1:2] == ["--watch"]:
+        if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+            watch("10.77.0.1")
+        return 0
+    if sys.argv[1:2] == ["--round-trip"]:
+        print(round_trip(sys.argv[2]))
         return 0
     result = unittest.main(exit=False, verbosity=2).result
     if not result.wasSuccessful():
