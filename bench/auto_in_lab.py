@@ -5,8 +5,8 @@
 
 Two workers with colocated servers, a process and a thread of computation each, over MPI. Each of
 DESIGNS trains for so many steps, and for no more than --seconds, but for two steps at least; auto
-for all of them. Prints JSON, a line a design: the middle one of the later half of its steps, all of
-auto's steps together, and which codec it ended with.
+for all of them. They take turns for --rounds. Prints JSON, a line a design and round: the middle one
+of the later half of its steps, all of auto's steps together, and which codec it ended with.
 """
 
 import argparse
@@ -48,23 +48,28 @@ def main():
     parser.add_argument("--rate", default="100mbit")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--design", action="append", choices=DESIGNS)
     parser.add_argument("--train", default="", help="further arguments of tersewire train, in one")
     arguments = parser.parse_args()
-    for codec in arguments.design or DESIGNS:
-        steps = arguments.steps
-        if codec != "auto":
+    designs = arguments.design or DESIGNS
+    steps = {"auto": arguments.steps}
+    for codec in designs:
+        if codec not in steps:
             with tempfile.TemporaryDirectory() as directory:
                 seconds = step_seconds(run(arguments, codec, 2, directory))[-1]
-            steps = max(2, min(steps, int(arguments.seconds / seconds)))
-        with tempfile.TemporaryDirectory() as directory:
-            lines = run(arguments, codec, steps, directory)
-        seconds = step_seconds(lines)
-        row = {"model": arguments.model, "rate": arguments.rate, "codec": codec, "steps": steps,
-               "step_seconds": statistics.median(seconds[steps // 2:]), "all": sum(seconds)}
-        if codec == "auto":
-            row["ends_with"] = lines[-1]["codec"]
-        print(json.dumps(row), flush=True)
+            steps[codec] = max(2, min(arguments.steps, int(arguments.seconds / seconds)))
+    for _ in range(arguments.rounds):
+        for codec in designs:
+            with tempfile.TemporaryDirectory() as directory:
+                lines = run(arguments, codec, steps[codec], directory)
+            seconds = step_seconds(lines)
+            row = {"model": arguments.model, "rate": arguments.rate, "codec": codec,
+                   "steps": steps[codec], "all": sum(seconds),
+                   "step_seconds": statistics.median(seconds[steps[codec] // 2:])}
+            if codec == "auto":
+                row["ends_with"] = lines[-1]["codec"]
+            print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":
