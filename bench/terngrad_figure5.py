@@ -17,9 +17,9 @@ import tempfile
 WORKERS = (4, 8, 16, 32, 64, 128, 256, 512)
 GPUS = 4  # of a machine
 # Values, images a GPU and step, and 10^9 multiplications of an image.
-NETWORKS = {"alexnet": (61_100_840, 128, 0.72), "googlenet": (6_998_552, 64, 1.5), "vgg-a": (132_863_336, 32, 7.6)}
+NETWORKS = {"alexnet-bn": (61_101_992, 128, 0.72), "googlenet": (7_005_832, 64, 1.5), "vgg-a": (132_863_336, 32, 7.6)}
 # Link and rate within a machine (PCIe 3 at 10 GB/s; NVLink at 20), and what the step is fitted to.
-CLUSTERS = {"a": ("1gbit", 1e9, "80gbit", 8e10, "alexnet", 8, 3.04),
+CLUSTERS = {"a": ("1gbit", 1e9, "80gbit", 8e10, "alexnet-bn", 8, 3.04),
             "b": ("100gbit", 1e11, "160gbit", 1.6e11, "vgg-a", 512, 2.0)}  # fmt: skip
 
 

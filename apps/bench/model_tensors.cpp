@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tersewire/error.h"
+#include "trainer/models/inception_blocks.h"
 
 namespace tersewire::bench {
 namespace {
@@ -28,6 +29,11 @@ class Layers {
   void norm(const std::string& name, Size channels) {
     add(name + ".weight", {channels}, TensorKind::kNorm);
     add(name + ".bias", {channels}, TensorKind::kNorm);
+  }
+  void normalized_conv(const std::string& name, const std::string& norm_name, Size in, Size out,
+                       Size width) {
+    conv(name, in, out, width);
+    norm(norm_name, out);
   }
   void dense(const std::string& name, Size in, Size out) {
     add(name + ".weight", {out, in}, TensorKind::kDense);
@@ -94,69 +100,63 @@ void resnet50(Layers& net) {
   net.dense("fc", 2048, 1000);
 }
 
+void classifier(Layers& net, Size in) {
+  net.dense("fc6", in, 4096);
+  net.dense("fc7", 4096, 4096);
+  net.dense("fc8", 4096, 1000);
+}
+
 void alexnet(Layers& net) {
   net.biased_conv("conv1", 3, 64, 11);
   net.biased_conv("conv2", 64, 192, 5);
   net.biased_conv("conv3", 192, 384, 3);
   net.biased_conv("conv4", 384, 256, 3);
   net.biased_conv("conv5", 256, 256, 3);
-  net.dense("fc6", Size{256} * 6 * 6, 4096);
-  net.dense("fc7", 4096, 4096);
-  net.dense("fc8", 4096, 1000);
+  classifier(net, Size{256} * 6 * 6);
 }
 
-using VggStages = std::array<std::vector<Size>, 5>;
+void alexnet_bn(Layers& net) {
+  net.normalized_conv("conv1", "bn1", 3, 64, 11);
+  net.normalized_conv("conv2", "bn2", 64, 192, 5);
+  net.normalized_conv("conv3", "bn3", 192, 384, 3);
+  net.normalized_conv("conv4", "bn4", 384, 256, 3);
+  net.normalized_conv("conv5", "bn5", 256, 256, 3);
+  classifier(net, Size{256} * 6 * 6);
+}
 
-void vgg(Layers& net, const VggStages& stages) {
+// So many convolutions a stage.
+template <int... kConvs>
+void vgg(Layers& net) {
   Size in = 3;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    for (std::size_t i = 0; i < stages[stage].size(); ++i) {
-      net.biased_conv(fmt::format("conv{}_{}", stage + 1, i + 1), in, stages[stage][i], 3);
-      in = stages[stage][i];
+  int stage = 0;
+  for (const int convs : {kConvs...}) {
+    const Size out = std::min(Size{64} << stage++, Size{512});
+    for (int i = 1; i <= convs; ++i) {
+      net.biased_conv(fmt::format("conv{}_{}", stage, i), in, out, 3);
+      in = out;
     }
   }
-  net.dense("fc6", Size{512} * 7 * 7, 4096);
-  net.dense("fc7", 4096, 4096);
-  net.dense("fc8", 4096, 1000);
+  classifier(net, Size{512} * 7 * 7);
 }
 
-void vgg16(Layers& net) {
-  vgg(net, {{{64, 64}, {128, 128}, {256, 256, 256}, {512, 512, 512}, {512, 512, 512}}});
-}
-
-void vgg_a(Layers& net) { vgg(net, {{{64}, {128}, {256, 256}, {512, 512}, {512, 512}}}); }
-
-// A row of table 1 of "Going deeper with convolutions".
-struct Inception {
-  const char* name;
-  Size in, ones, reduced3, threes, reduced5, fives, pooled;
-};
-
-void inception(Layers& net, const Inception& block) {
-  const std::string name = std::string("inception_") + block.name;
-  net.biased_conv(name + ".1x1", block.in, block.ones, 1);
-  net.biased_conv(name + ".3x3_reduce", block.in, block.reduced3, 1);
-  net.biased_conv(name + ".3x3", block.reduced3, block.threes, 3);
-  net.biased_conv(name + ".5x5_reduce", block.in, block.reduced5, 1);
-  net.biased_conv(name + ".5x5", block.reduced5, block.fives, 5);
-  net.biased_conv(name + ".pool_proj", block.in, block.pooled, 1);
+void inception(Layers& net, const trainer::InceptionBlock& block) {
+  const auto add = [&](const char* branch, std::int64_t in, std::int64_t out, Size width) {
+    const std::string name = fmt::format("inception_{}.{}", block.name, branch);
+    net.normalized_conv(name, name + "_bn", static_cast<Size>(in), static_cast<Size>(out), width);
+  };
+  add("1x1", block.in, block.ones, 1);
+  add("3x3_reduce", block.in, block.reduced3, 1);
+  add("3x3", block.reduced3, block.threes, 3);
+  add("5x5_reduce", block.in, block.reduced5, 1);
+  add("5x5", block.reduced5, block.fives, 5);
+  add("pool_proj", block.in, block.pooled, 1);
 }
 
 void googlenet(Layers& net) {
-  net.biased_conv("conv1", 3, 64, 7);
-  net.biased_conv("conv2_reduce", 64, 64, 1);
-  net.biased_conv("conv2", 64, 192, 3);
-  for (const Inception& block : {Inception{"3a", 192, 64, 96, 128, 16, 32, 32},
-                                 Inception{"3b", 256, 128, 128, 192, 32, 96, 64},
-                                 Inception{"4a", 480, 192, 96, 208, 16, 48, 64},
-                                 Inception{"4b", 512, 160, 112, 224, 24, 64, 64},
-                                 Inception{"4c", 512, 128, 128, 256, 24, 64, 64},
-                                 Inception{"4d", 512, 112, 144, 288, 32, 64, 64},
-                                 Inception{"4e", 528, 256, 160, 320, 32, 128, 128},
-                                 Inception{"5a", 832, 256, 160, 320, 32, 128, 128},
-                                 Inception{"5b", 832, 384, 192, 384, 48, 128, 128}}) {
-    inception(net, block);
-  }
+  net.normalized_conv("conv1", "conv1_bn", 3, 64, 7);
+  net.normalized_conv("conv2_reduce", "conv2_reduce_bn", 64, 64, 1);
+  net.normalized_conv("conv2", "conv2_bn", 64, 192, 3);
+  for (const trainer::InceptionBlock& block : trainer::kInceptionBlocks) inception(net, block);
   net.dense("fc", 1024, 1000);
 }
 
@@ -193,8 +193,9 @@ struct Model {
 constexpr std::array kModels = {Model{"resnet110", cifar_resnet<18>},
                                 Model{"resnet50", resnet50},
                                 Model{"alexnet", alexnet},
-                                Model{"vgg16", vgg16},
-                                Model{"vgg-a", vgg_a},
+                                Model{"alexnet-bn", alexnet_bn},
+                                Model{"vgg16", vgg<2, 2, 3, 3, 3>},
+                                Model{"vgg-a", vgg<1, 1, 2, 2, 2>},
                                 Model{"googlenet", googlenet},
                                 Model{"hdc", hdc},
                                 Model{"lenet", lenet},

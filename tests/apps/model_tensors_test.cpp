@@ -26,14 +26,18 @@ TEST(ModelTensors, HaveAsManyValuesAsTheNetworks) {
       {"alexnet", 61'100'840},   // torchvision's
       {"vgg16", 138'357'544},    // "138 million" (Simonyan and Zisserman, table 2)
       {"vgg-a", 132'863'336},    // torchvision's vgg11; "133 million" in table 2
-      {"googlenet", 6'998'552},  // Caffe's without its auxiliary classifiers
-      {"hdc", 1'149'010},        // 785 * 500 + 3 * 501 * 500 + 501 * 10
-      {"lenet", 431'080},        // Caffe's
-      {"lstm", 3'320'385},       // the recorded gradients'
-      {"resnet56", 853'018},     // 0.85 M (He et al., table 6)
-      {"resnet32", 464'154},     // 0.46 M
-      {"resnet20", 269'722},     // 0.27 M
-      {"mlp", 327'880}};         // 785 * 392 + 393 * 50 + 51 * 10
+      // Two values a channel of its 5 convolutions in place of one.
+      {"alexnet-bn", 61'100'840 + 64 + 192 + 384 + 256 + 256},
+      // Caffe's without its auxiliary classifiers, and two values in place of one for each of the
+      // convolutions' channels, 320 before the blocks, 368 in 3a, and so on.
+      {"googlenet", 6'998'552 + 320 + 368 + 640 + 624 + 648 + 664 + 704 + 1024 + 1024 + 1264},
+      {"hdc", 1'149'010},     // 785 * 500 + 3 * 501 * 500 + 501 * 10
+      {"lenet", 431'080},     // Caffe's
+      {"lstm", 3'320'385},    // the recorded gradients'
+      {"resnet56", 853'018},  // 0.85 M (He et al., table 6)
+      {"resnet32", 464'154},  // 0.46 M
+      {"resnet20", 269'722},  // 0.27 M
+      {"mlp", 327'880}};      // 785 * 392 + 393 * 50 + 51 * 10
   const auto names = model_names();
   EXPECT_EQ(names.size(), known.size());
   for (const std::string& name : names) {

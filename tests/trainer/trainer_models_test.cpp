@@ -222,7 +222,7 @@ TEST(Models, OtherShapesAreRefused) {
 
 TEST(Models, LargeNetworksClassifyImages) {
   const torch::NoGradGuard no_grad;
-  for (const char* name : {"resnet18", "alexnet"}) {
+  for (const char* name : {"resnet18", "googlenet", "alexnet", "alexnet-bn"}) {
     const auto model = make(name);
     EXPECT_EQ(model->forward(ramp(*model, 1)).sizes().vec(), (Shape{1, 1000})) << name;
   }

@@ -28,7 +28,12 @@ void build_resnet50(ModelMaker& make);
 
 // alexnet_vgg.cpp
 void build_alexnet(ModelMaker& make);
+void build_alexnet_bn(ModelMaker& make);
 void build_vgg16(ModelMaker& make);
+void build_vgg_a(ModelMaker& make);
+
+// googlenet.cpp
+void build_googlenet(ModelMaker& make);
 
 // lstm.cpp
 void build_lstm(ModelMaker& make);
