@@ -7,7 +7,8 @@ namespace tersewire::python {
 using trainer::CodecDecisions;
 
 AutoCodec::AutoCodec(Job& job, Transport& end, CodecDecisions before,
-                     std::optional<CodecDecisions> replay, bool overlaps)
+                     std::optional<CodecDecisions> replay, std::optional<double> bytes_a_day,
+                     bool overlaps)
     : end_(end),
       limits_(job.wait_limits()),
       codecs_(job.ladder->codecs),
@@ -16,7 +17,7 @@ AutoCodec::AutoCodec(Job& job, Transport& end, CodecDecisions before,
   if (end.rank() == 0) {
     for (const trainer::CodecDecision& each : before) said_.push_back(each.sentence);
     pilot_.emplace(
-        job, std::nullopt, end, *rungs_, [this](const CodecDecisions& all) { note(all); },
+        job, bytes_a_day, end, *rungs_, [this](const CodecDecisions& all) { note(all); },
         std::move(before), replay_ ? &*replay_ : nullptr, overlaps);
   } else {
     others_.emplace(end, *rungs_);

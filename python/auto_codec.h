@@ -21,10 +21,11 @@ class AutoCodec {
  public:
   // Gives `job`, which has a ladder, the way to know its codecs, for as long as this exists; `end`
   // is this rank's, and must outlive it. Rank 0 decides, after the decisions of `before`; with
-  // `replay` it takes those. `overlaps`: whether gradients are exchanged while others are computed.
-  // Throws like CodecPilot.
+  // `replay` it takes those. `bytes_a_day`: the most that a rank may send and receive. `overlaps`:
+  // whether gradients are exchanged while others are computed. Throws like CodecPilot.
   AutoCodec(Job& job, Transport& end, trainer::CodecDecisions before,
-            std::optional<trainer::CodecDecisions> replay, bool overlaps);
+            std::optional<trainer::CodecDecisions> replay, std::optional<double> bytes_a_day,
+            bool overlaps);
   AutoCodec(const AutoCodec&) = delete;
   AutoCodec& operator=(const AutoCodec&) = delete;
 

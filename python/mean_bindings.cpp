@@ -73,7 +73,7 @@ Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange
 // On every rank, though rank 0 alone goes by them: throws where it would.
 void check_decisions(Job job, const std::optional<trainer::CodecDecisions>& replay) {
   const auto ends = make_in_process_network(1);
-  const AutoCodec rank_0(job, *ends.front(), {}, replay, true);
+  const AutoCodec rank_0(job, *ends.front(), {}, replay, {}, true);
 }
 
 // Whatever is in one message of the job, all of its parts would be as long at most.
@@ -243,8 +243,12 @@ struct SavedState {
 class MeanWorker {
  public:
   MeanWorker(Job job, std::size_t threads, std::optional<trainer::CodecDecisions> replay,
-             bool overlaps)
-      : job_(std::move(job)), threads_(threads), replay_(std::move(replay)), overlaps_(overlaps) {}
+             std::optional<double> bytes_a_day, bool overlaps)
+      : job_(std::move(job)),
+        threads_(threads),
+        replay_(std::move(replay)),
+        bytes_a_day_(bytes_a_day),
+        overlaps_(overlaps) {}
   ~MeanWorker() { close(); }
   MeanWorker(const MeanWorker&) = delete;
   MeanWorker& operator=(const MeanWorker&) = delete;
@@ -370,6 +374,7 @@ class MeanWorker {
     job_ = other.job_;
     threads_ = other.threads_;
     replay_ = other.replay_;
+    bytes_a_day_ = other.bytes_a_day_;
     decided_.clear();
     resume_ = std::move(state);
   }
@@ -461,7 +466,8 @@ class MeanWorker {
     }
     Job job = job_;
     if (job.ladder) {
-      auto_ = std::make_unique<AutoCodec>(job, *transport_, decided_, replay_, overlaps_);
+      auto_ =
+          std::make_unique<AutoCodec>(job, *transport_, decided_, replay_, bytes_a_day_, overlaps_);
     }
     worker_ = make_communicator(job, auto_ ? auto_->end() : *transport_, no_update, pool_.get(),
                                 resume_ ? &*resume_ : nullptr);
@@ -485,6 +491,7 @@ class MeanWorker {
   std::unique_ptr<Transport> transport_;
   bool over_hub_ = false;
   std::optional<trainer::CodecDecisions> replay_;
+  std::optional<double> bytes_a_day_;
   bool overlaps_;                    // exchanges with computation
   trainer::CodecDecisions decided_;  // before this network, or what was loaded
   std::optional<NodeState> resume_;
@@ -517,18 +524,21 @@ One thread at a time, but for mean(), in which a second one may wait.)")
                        int workers, const std::string& codec, const std::string& policy,
                        std::uint64_t seed, std::uint64_t warm_up_steps,
                        std::chrono::milliseconds deadline, std::chrono::milliseconds progress_limit,
-                       std::size_t threads, const std::optional<py::list>& replay, bool overlaps) {
+                       std::size_t threads, const std::optional<py::list>& replay,
+                       const std::optional<std::string>& budget, bool overlaps) {
              std::optional<trainer::CodecDecisions> decisions;
              if (replay) decisions = decisions_in(*replay);
              Job job = make_job(tensors, exchange, workers, codec, policy, seed, warm_up_steps,
                                 deadline, progress_limit);
              if (job.ladder) check_decisions(job, decisions);
              return std::make_unique<MeanWorker>(std::move(job), threads, std::move(decisions),
+                                                 trainer::budget_bytes_a_day(budget.value_or("")),
                                                  overlaps);
            }),
            py::arg("tensors"), py::arg("exchange"), py::arg("workers"), py::arg("codec"),
            py::arg("policy"), py::arg("seed"), py::arg("warm_up_steps"), py::arg("deadline"),
-           py::arg("progress_limit"), py::arg("threads"), py::arg("replay"), py::arg("overlaps"))
+           py::arg("progress_limit"), py::arg("threads"), py::arg("replay"), py::arg("budget"),
+           py::arg("overlaps"))
       .def("join", &MeanWorker::join, py::arg("meeting"), py::arg("rank"), py::arg("addresses"),
            py::arg("token"), "Meets the other ranks.")
       .def("join_hub", &MeanWorker::join_hub, py::arg("hub"), "The same over a hub.")

@@ -275,6 +275,7 @@ class _MeanWorker:
         progress_limit: datetime.timedelta,
         threads: int,
         replay: Optional[List[Dict[str, Any]]],
+        budget: Optional[str],
         overlaps: bool,
     ) -> None: ...
     def join(

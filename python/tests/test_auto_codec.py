@@ -178,11 +178,51 @@ def case_a_run_changes_to_auto_and_from_it():
 
 
 def case_a_hook_s_state_takes_auto():
+    for named, codec in (({"replay_decisions": DECISIONS}, "3lc"),
+                         ({"budget": "1kB/day"}, "3lc:s=1.75")):
+        model = wrapped()
+        state = tersewire.torch.HookState("auto", **named)
+        model.register_comm_hook(state, tersewire.torch.hook)
+        check_replicas(train(model, sgd(model), range(4)))
+        assert state.hook.counters.codec == codec
+
+
+def case_a_budget_is_kept_and_a_run_under_it_repeats():
+    for make in (wrapped, network):
+        model = make()
+        optimizer, averager = wrap(model, budget="1kB/day")
+        train(model, optimizer, range(4))
+        saved = copy.deepcopy([model.state_dict(), averager.state_dict()])
+        found = train(model, optimizer, range(4, 8))
+        check_replicas(found)
+        assert averager.counters.codec == "3lc:s=1.75"
+        told = [averager.decisions()]
+        dist.broadcast_object_list(told)
+        codecs = [each["codec"] for each in told[0]]
+        assert codecs[:2] == ["fp32", "3lc:s=1.75"] and told[0][1]["step"] == 2
+        assert "fp32 would take" in told[0][1]["sentence"]
+        assert "no codec that auto may choose takes less" in told[0][-1]["sentence"]
+        averager.close()
+        # The decisions repeat the run, under whatever budget; a state goes on with its codec.
+        again = make()
+        optimizer, averager = wrap(again, budget="1000TB/day", replay_decisions=told[0])
+        assert torch.equal(train(again, optimizer, range(8)), found)
+        averager.close()
+        again = make()
+        again.load_state_dict(saved[0])
+        optimizer, averager = wrap(again, budget="1kB/day")
+        averager.load_state_dict(saved[1])
+        train(again, optimizer, [4])
+        assert averager.counters.codec == "3lc:s=1.75"
+
+
+def case_a_budget_comes_and_goes_with_change():
     model = wrapped()
-    state = tersewire.torch.HookState("auto", replay_decisions=DECISIONS)
-    model.register_comm_hook(state, tersewire.torch.hook)
-    check_replicas(train(model, sgd(model), range(4)))
-    assert state.hook.counters.codec == "3lc"
+    optimizer, hook = wrap(model, "3lc")
+    train(model, optimizer, [0])
+    hook.change(codec="auto", budget="1kB/day")
+    check_replicas(train(model, optimizer, range(1, 5)))
+    assert hook.counters.codec == "3lc:s=1.75"
 
 
 def case_mistakes_are_refused():
@@ -194,6 +234,9 @@ def case_mistakes_are_refused():
             ("replay_decisions is for runs that choose", {"codec": "3lc",
                                                           "replay_decisions": [first]}),
             ("replay_decisions='x' cannot be", {"replay_decisions": "x"}),
+            ("budget is for runs that choose", {"codec": "3lc", "budget": "2GB/day"}),
+            ("'much' is not a budget; write 2GB/day", {"budget": "much"}),
+            ("budget=2 cannot be; pass a text", {"budget": 2}),
             ("an entry is no dict", {"replay_decisions": [1]}),
             ("an entry has no step", {"replay_decisions": [{"codec": "fp32"}]}),
             ("an entry has no codec", {"replay_decisions": [{"step": 1}]}),

@@ -80,7 +80,7 @@ class GradientAverager:
             return _core._MeanWorker(
                 self._infos, exchange, self._ranks, settings.codec_text, settings.policy,
                 settings.seed, settings.warm_up_steps, *self._group._limits(settings.timeout),
-                threads, settings.replay_decisions, self._overlaps)
+                threads, settings.replay_decisions, settings.budget, self._overlaps)
 
         begins_with = make_worker(1).codec  # refuses a job that makes no sense, before ranks meet
         if settings.is_auto:

@@ -207,7 +207,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
              timeout: Optional[datetime.timedelta] = None,
              on_step: Optional[Callable[[Counters], None]] = None,
              group: Optional[HubGroup] = None,
-             replay_decisions: Optional[List[Dict[str, Any]]] = None) -> Hook:
+             replay_decisions: Optional[List[Dict[str, Any]]] = None,
+             budget: Optional[str] = None) -> Hook:
     """Has a model that is wrapped in DistributedDataParallel exchange compressed gradients.
 
     model          trained on the CPU or on a GPU, from which buckets are copied to the CPU, where
@@ -238,6 +239,9 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
                    between all ranks; DistributedDataParallel keeps its own process group
     replay_decisions  with codec="auto": what decisions() of another run returned, whose codecs its
                    steps have; the same on every rank
+    budget         with codec="auto": "2GB/day" (kB, MB, GB, TB), the most that a rank may send and
+                   receive: no codec is taken that would need more, even where it is faster; where
+                   the strongest does, a decision says so
 
     What is not sent in a step is added to the parameter's next gradient, whatever bucket it is in.
     The training loop stays as it is. Returns a Hook with counters, summary(), change(),
@@ -246,7 +250,7 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     that error.
     """
     made = Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads,
-                                timeout, on_step, replay_decisions), group)
+                                timeout, on_step, replay_decisions, budget), group)
     try:
         model.register_comm_hook(made, hook)
     except BaseException:  # a model takes one hook

@@ -104,7 +104,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         timeout: Optional[datetime.timedelta] = None,
         on_step: Optional[Callable[[Counters], None]] = None,
         group: Optional[Group] = None, sparse_as_dense: bool = False,
-        replay_decisions: Optional[List[Dict[str, Any]]] = None) -> Any:
+        replay_decisions: Optional[List[Dict[str, Any]]] = None,
+        budget: Optional[str] = None) -> Any:
     """Has an optimizer average compressed gradients over all ranks before each step.
 
     optimizer         of a model that is not in DistributedDataParallel, on the CPU or on a GPU,
@@ -140,7 +141,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     averager = GradientAverager(
         infos, group,
         Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
-                 on_step, replay_decisions))
+                 on_step, replay_decisions, budget))
     own = type(optimizer)
     optimizer.__class__ = type(own.__name__, (_AveragesFirst, own), {})
     wrapped: Any = optimizer

@@ -26,6 +26,7 @@ class Settings:
     timeout: Optional[datetime.timedelta] = None
     on_step: Optional[Callable[[Any], None]] = None
     replay_decisions: Optional[List[Dict[str, Any]]] = None
+    budget: Optional[str] = None
 
     def check(self) -> None:
         for name, kinds, what in (
@@ -35,6 +36,7 @@ class Settings:
                 ("warm_up_steps", int, "a whole number, 0 or more"),
                 ("threads", (int, type(None)), "a whole number, 1 or more"),
                 ("replay_decisions", (list, type(None)), "what decisions() returned"),
+                ("budget", (str, type(None)), "a text such as '2GB/day'"),
                 ("timeout", (datetime.timedelta, type(None)), "a datetime.timedelta")):
             value = getattr(self, name)
             least = 1 if name == "threads" else 0
@@ -47,8 +49,9 @@ class Settings:
             if value is not None and not callable(value):
                 refuse(f"{name}={value!r} cannot be called; pass what {what}")
 
-        if self.replay_decisions is not None and not self.is_auto:
-            refuse('replay_decisions is for runs that choose their codec; pass codec="auto"')
+        for name in ("replay_decisions", "budget"):
+            if getattr(self, name) is not None and not self.is_auto:
+                refuse(f'{name} is for runs that choose their codec; pass codec="auto"')
 
     @property
     def is_auto(self) -> bool:
