@@ -18,7 +18,6 @@
 #include "python/array_argument.h"
 #include "python/auto_codec.h"
 #include "python/bindings.h"
-#include "python/decision_list.h"
 #include "python/hub_end.h"
 #include "python/hub_member.h"
 #include "python/interruptible.h"
@@ -30,6 +29,7 @@
 #include "tersewire/transport.h"
 #include "trainer/checkpoint.h"
 #include "trainer/codec_chooser.h"
+#include "trainer/decisions_json.h"
 #include "trainer/outer_optimizer.h"
 
 namespace tersewire::python {
@@ -68,6 +68,15 @@ Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange
   if (codec == trainer::kAutoCodec) trainer::choose_among_codecs(job);
   static_cast<void>(server_nodes(job));  // throws for a job that makes no sense
   return job;
+}
+
+// Of their JSON.
+trainer::CodecDecisions decisions_of(const std::string& json) {
+  try {
+    return trainer::decisions_in_json(nlohmann::json::parse(json, nullptr, false));
+  } catch (const Error& error) {
+    refuse(fmt::format("these are no decisions on codecs: {}", error.what()));
+  }
 }
 
 // On every rank, though rank 0 alone goes by them: throws where it would.
@@ -342,7 +351,8 @@ class MeanWorker {
   }
   // Whether the step it was in was begun, so that all ranks must join anew.
   [[nodiscard]] bool has_begun() const { return worker_ != nullptr; }
-  void load(int rank, int ranks, const std::vector<SavedState>& states, const py::list& decisions) {
+  void load(int rank, int ranks, const std::vector<SavedState>& states,
+            const std::string& decisions) {
     Job from = job_;
     from.workers = ranks;
     const std::vector<Part> parts = job_parts(from);
@@ -361,7 +371,7 @@ class MeanWorker {
     }
     if (ranks != job_.workers) nodes = redistribute(nodes, from, job_);
     const auto own = nodes.size() == 1 ? std::size_t{0} : static_cast<std::size_t>(rank);
-    decided_ = decisions_in(decisions);
+    decided_ = decisions_of(decisions);
     resume_ = std::move(nodes.at(own));
   }
 
@@ -387,8 +397,8 @@ class MeanWorker {
   }
   [[nodiscard]] std::vector<double> encoded_bytes() const { return all_counts().encoded_bytes; }
   // With codec auto: all that was decided, on rank 0, and the codec of the last step.
-  [[nodiscard]] py::list decisions() const {
-    return decision_list(auto_ && !resume_ ? auto_->decisions() : decided_);
+  [[nodiscard]] std::string decisions() const {
+    return trainer::decisions_json(auto_ && !resume_ ? auto_->decisions() : decided_).dump();
   }
   std::vector<std::string> take_news() {
     return auto_ ? auto_->take_news() : std::vector<std::string>();
@@ -524,10 +534,10 @@ One thread at a time, but for mean(), in which a second one may wait.)")
                        int workers, const std::string& codec, const std::string& policy,
                        std::uint64_t seed, std::uint64_t warm_up_steps,
                        std::chrono::milliseconds deadline, std::chrono::milliseconds progress_limit,
-                       std::size_t threads, const std::optional<py::list>& replay,
+                       std::size_t threads, const std::optional<std::string>& replay,
                        const std::optional<std::string>& budget, bool overlaps) {
              std::optional<trainer::CodecDecisions> decisions;
-             if (replay) decisions = decisions_in(*replay);
+             if (replay) decisions = decisions_of(*replay);
              Job job = make_job(tensors, exchange, workers, codec, policy, seed, warm_up_steps,
                                 deadline, progress_limit);
              if (job.ladder) check_decisions(job, decisions);
@@ -566,7 +576,8 @@ One thread at a time, but for mean(), in which a second one may wait.)")
       .def_property_readonly("counters", &MeanWorker::counters)
       .def_property_readonly("encoded_bytes", &MeanWorker::encoded_bytes,
                              "Of each tensor, since the start.")
-      .def_property_readonly("decisions", &MeanWorker::decisions, "With codec auto, on rank 0.")
+      .def_property_readonly("decisions", &MeanWorker::decisions,
+                             "With codec auto, on rank 0, as JSON.")
       .def("take_news", &MeanWorker::take_news, "The sentences of decisions since the last call.")
       .def_property_readonly("codec", &MeanWorker::codec, "Of the last step.")
       .def("abort", &MeanWorker::abort, py::arg("reason"), "Ends the job on every rank.")

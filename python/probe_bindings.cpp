@@ -13,39 +13,12 @@
 #include "python/interruptible.h"
 #include "tersewire/probe.h"
 #include "tersewire/transport.h"
+#include "trainer/probe_json.h"
 
 namespace tersewire::python {
 namespace {
 
 namespace py = pybind11;
-
-// As 'tersewire probe --json' says it.
-py::dict probe_dict(const Probe& probe) {
-  py::list peers;
-  for (const ProbedPeer& each : probe.peers) {
-    py::dict peer;
-    peer["rank"] = each.rank;
-    peer["bits_per_second_to"] = each.bits_per_second_to;
-    peer["bits_per_second_from"] = each.bits_per_second_from;
-    peer["latency_seconds"] = each.latency_seconds;
-    peers.append(peer);
-  }
-  py::list codecs;
-  for (const ProbedCodec& each : probe.codecs) {
-    py::dict codec;
-    codec["codec"] = each.codec;
-    codec["encode_seconds_per_value"] = each.encode_seconds_per_value;
-    codec["decode_seconds_per_value"] = each.decode_seconds_per_value;
-    codecs.append(codec);
-  }
-  py::dict found;
-  found["rate_bits_per_second"] = probe.rate();
-  found["latency_seconds"] = probe.latency();
-  found["cores"] = probe.cores;
-  found["peers"] = peers;
-  found["codecs"] = codecs;
-  return found;
-}
 
 // A rank's end of a network of its own.
 class Prober {
@@ -93,8 +66,8 @@ void bind_probe(py::module_& module) {
            py::arg("token"), "Meets the other ranks.")
       .def("join_hub", &Prober::join_hub, py::arg("hub"), "The same over a hub.")
       .def(
-          "run", [](Prober& prober) { return probe_dict(prober.run()); },
-          "What was measured, on rank 0; the others answer. Once.");
+          "run", [](Prober& prober) { return trainer::probe_json(prober.run()).dump(); },
+          "What was measured, as JSON, on rank 0; the others answer. Once.");
 }
 
 }  // namespace tersewire::python

@@ -49,7 +49,9 @@ SEES = {
     "apps/run": ["include/tersewire", "trainer", "apps/cli", "apps/files"],
     "apps/inspect": ["include/tersewire", "trainer", "apps/cli", "apps/files", "apps/run"],
     "apps/report": ["include/tersewire", "trainer", "apps/cli", "apps/files", "apps/run"],
-    "apps/predict": ["include/tersewire", "apps/cli", "apps/files", "apps/bench", "apps/report"],
+    "apps/predict": [
+        "include/tersewire", "trainer", "apps/cli", "apps/files", "apps/bench", "apps/report",
+    ],
     "apps/train": [
         "include/tersewire", "trainer", "apps/cli", "apps/files", "apps/data", "apps/run",
         "apps/predict",

@@ -1,6 +1,5 @@
 // tersewire probe: what links and codecs do here, for predictions.
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "apps/cli/commands.h"
@@ -9,11 +8,10 @@
 #include "apps/cli/output.h"
 #include "apps/predict/predictions.h"
 #include "tersewire/probe.h"
+#include "trainer/probe_json.h"
 
 namespace tersewire::apps {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kExamples = R"(Examples:
   mpirun -n 2 --host a,b tersewire probe --json > probe.json
@@ -30,27 +28,6 @@ struct ProbeFlags {
   std::uint64_t deadline_seconds = 120;
   bool json = false;
 };
-
-Json probe_json(const Probe& probe) {
-  Json peers = Json::array();
-  for (const ProbedPeer& peer : probe.peers) {
-    peers.push_back({{"rank", peer.rank},
-                     {"bits_per_second_to", peer.bits_per_second_to},
-                     {"bits_per_second_from", peer.bits_per_second_from},
-                     {"latency_seconds", peer.latency_seconds}});
-  }
-  Json codecs = Json::array();
-  for (const ProbedCodec& codec : probe.codecs) {
-    codecs.push_back({{"codec", codec.codec},
-                      {"encode_seconds_per_value", codec.encode_seconds_per_value},
-                      {"decode_seconds_per_value", codec.decode_seconds_per_value}});
-  }
-  return {{"rate_bits_per_second", probe.rate()},
-          {"latency_seconds", probe.latency()},
-          {"cores", probe.cores},
-          {"peers", std::move(peers)},
-          {"codecs", std::move(codecs)}};
-}
 
 std::string probe_text(const Probe& probe) {
   std::string text =
@@ -70,7 +47,7 @@ std::string probe_text(const Probe& probe) {
 }
 
 void say(const ProbeFlags& flags, const Probe& probe) {
-  print(flags.json ? json_text(probe_json(probe)) + "\n" : probe_text(probe));
+  print(flags.json ? json_text(trainer::probe_json(probe)) + "\n" : probe_text(probe));
 }
 
 // Nodes that are threads of this process: their links are modelled.

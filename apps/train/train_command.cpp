@@ -9,7 +9,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
-#include "apps/run/decisions_file.h"
+#include "apps/files/read_file.h"
 #include "apps/run/run_directory.h"
 #include "apps/train/dry_findings.h"
 #include "apps/train/elastic_train.h"
@@ -17,6 +17,7 @@
 #include "apps/train/train_nodes.h"
 #include "apps/train/train_options.h"
 #include "tersewire/transports.h"
+#include "trainer/decisions_json.h"
 #include "trainer/memory_estimate.h"
 #include "trainer/train.h"
 
@@ -76,7 +77,14 @@ void read_replay(TrainFlags& flags) {
   if (flags.config.job.push_codec != trainer::kAutoCodec) {
     throw WrongUsage("--replay-decisions is for runs that choose their codec; give --codec auto");
   }
-  flags.replay = read_decisions(flags.replay_decisions);
+  flags.replay = with_file(flags.replay_decisions, [&] {
+    return trainer::decisions_in_json(parse_json(read_file(flags.replay_decisions)));
+  });
+  if (flags.replay.empty()) {
+    throw Error(ErrorCode::kDataLoss, flags.replay_decisions +
+                                          " holds no decisions; name the decisions.json of a run "
+                                          "with --codec auto");
+  }
 }
 
 void run_train(TrainFlags& flags) {

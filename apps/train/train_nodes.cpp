@@ -10,11 +10,11 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/output.h"
 #include "apps/files/new_file.h"
-#include "apps/run/decisions_file.h"
 #include "apps/run/metrics_writer.h"
 #include "apps/run/run_files.h"
 #include "apps/run/train_report.h"
 #include "apps/train/dry_findings.h"
+#include "trainer/decisions_json.h"
 #include "trainer/tensor_file.h"
 
 namespace tersewire::apps {
@@ -144,7 +144,7 @@ trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics, L
   };
   std::vector<std::string> said;
   hooks.on_decision = [&](const trainer::CodecDecisions& all) {
-    directory.write_json(kDecisionsFile, decisions_json(all));
+    directory.write_json(kDecisionsFile, trainer::decisions_json(all));
     for (std::size_t i = 0; i < all.size(); ++i) {
       said.resize(all.size());
       if (said[i] == all[i].sentence || all[i].step <= resumed_after) continue;

@@ -237,14 +237,16 @@ def case_mistakes_are_refused():
             ("budget is for runs that choose", {"codec": "3lc", "budget": "2GB/day"}),
             ("'much' is not a budget; write 2GB/day", {"budget": "much"}),
             ("budget=2 cannot be; pass a text", {"budget": 2}),
-            ("an entry is no dict", {"replay_decisions": [1]}),
+            ("an entry has no step, or no codec", {"replay_decisions": [1]}),
+            ("an entry has no step, or no codec", {"replay_decisions": [object()]}),
+            ("this is no list", {"replay_decisions": [{**first, "expected_speedup": float("nan")}]}),
             ("an entry has no step", {"replay_decisions": [{"codec": "fp32"}]}),
-            ("an entry has no codec", {"replay_decisions": [{"step": 1}]}),
+            ("or no codec", {"replay_decisions": [{"step": 1}]}),
             ("its steps do not rise", {"replay_decisions": [first, first]}),
             ("do not begin with step 1", {"replay_decisions": [{**first, "step": 2}]}),
             ("name codec 3lc, which auto does not choose here", {
                 "exchange": "ring", "replay_decisions": DECISIONS}),
-            ("its steps do not rise", {"replay_decisions": [{**first, "step": 1 << 70}]})):
+            ("its steps do not rise", {"replay_decisions": [{**first, "step": 1 << 60}]})):
         assert words in raises(ErrorCode.kInvalidArgument, wrap, network(), **named)
     model = network()
     assert "codec auto goes by what each step's exchange takes" in raises(

@@ -1,6 +1,7 @@
 """Averages gradients over ranks, compressed: what register() and DistributedOptimizer share."""
 
 import dataclasses
+import json
 import logging
 import os
 import time
@@ -23,6 +24,11 @@ _log = logging.getLogger("tersewire")
 
 # Those of this process, in the order in which they were made.
 _averagers: "List[weakref.ref[GradientAverager]]" = []
+
+
+def _json(decisions: List[Dict[str, Any]]) -> str:
+    """What it cannot say is refused by who reads it."""
+    return json.dumps(decisions, skipkeys=True, default=repr)
 
 
 @dataclass
@@ -80,7 +86,8 @@ class GradientAverager:
             return _core._MeanWorker(
                 self._infos, exchange, self._ranks, settings.codec_text, settings.policy,
                 settings.seed, settings.warm_up_steps, *self._group._limits(settings.timeout),
-                threads, settings.replay_decisions, settings.budget, self._overlaps)
+                threads, None if settings.replay_decisions is None else _json(settings.replay_decisions),
+                settings.budget, self._overlaps)
 
         begins_with = make_worker(1).codec  # refuses a job that makes no sense, before ranks meet
         if settings.is_auto:
@@ -115,7 +122,8 @@ class GradientAverager:
         Each has step, codec, expected_speedup, measured_speedup (None where there is none) and
         sentence. As replay_decisions= of another run they give its steps the same codecs.
         """
-        return self._worker.decisions
+        told: List[Dict[str, Any]] = json.loads(self._worker.decisions)
+        return told
 
     def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
         """A step: replaces the gradients of all parameters, one behind the other, by their means.
@@ -197,7 +205,7 @@ class GradientAverager:
         saved = [_core._SavedState(state["rank"], state["step"], state["pushed"], state["pulled"])
                  for state in listed]
         decided = listed[0].get("decisions", []) if self._settings.is_auto else []
-        self._worker.load(self.rank, listed[0]["ranks"], saved, decided)
+        self._worker.load(self.rank, listed[0]["ranks"], saved, _json(decided))
         if self._worker.has_begun:  # what others expect of this rank is of a run that is over
             self._worker.close()
             self._join(self._worker)

@@ -1,0 +1,62 @@
+#include "trainer/decisions_json.h"
+
+#include <string>
+
+#include "tersewire/error.h"
+#include "trainer/train_config.h"
+
+namespace tersewire::trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(ErrorCode::kDataLoss, what + "; take what a run with codec auto decided");
+}
+
+Json seen(double times) { return times > 0 ? Json(times) : Json(); }
+
+double times_in(const Json& entry, const char* key) {
+  return entry.contains(key) && entry[key].is_number() ? entry[key].get<double>() : 0;
+}
+
+std::string text_in(const Json& entry, const char* key) {
+  return entry.contains(key) && entry[key].is_string() ? entry[key].get<std::string>() : "";
+}
+
+}  // namespace
+
+Json decisions_json(const CodecDecisions& decisions) {
+  Json list = Json::array();
+  for (const CodecDecision& each : decisions) {
+    list.push_back({{"step", each.step},
+                    {"codec", each.codec},
+                    {"expected_speedup", seen(each.expected)},
+                    {"measured_speedup", seen(each.measured)},
+                    {"sentence", each.sentence}});
+  }
+  return list;
+}
+
+CodecDecisions decisions_in_json(const Json& list) {
+  if (!list.is_array()) refuse("this is no list of decisions on codecs");
+  CodecDecisions decisions;
+  std::uint64_t before = 0;
+  for (const Json& entry : list) {
+    const std::string codec = entry.is_object() ? text_in(entry, "codec") : "";
+    if (codec.empty() || !entry.contains("step") || !entry["step"].is_number_unsigned()) {
+      refuse("an entry has no step, or no codec");
+    }
+    const auto step = entry["step"].get<std::uint64_t>();
+    if (step <= before || step > kMostSteps) refuse("its steps do not rise");
+    before = step;
+    decisions.push_back({.step = step,
+                         .codec = codec,
+                         .expected = times_in(entry, "expected_speedup"),
+                         .measured = times_in(entry, "measured_speedup"),
+                         .sentence = text_in(entry, "sentence")});
+  }
+  return decisions;
+}
+
+}  // namespace tersewire::trainer
