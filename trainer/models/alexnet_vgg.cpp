@@ -34,28 +34,23 @@ Compute conv_norm_relu(std::int64_t stride, std::int64_t padding, std::int64_t p
   };
 }
 
-using AddConv = void (*)(ModelMaker& make, const std::string& number, std::int64_t in,
-                         std::int64_t out, std::int64_t side, const Compute& compute);
-using MakeCompute = Compute (*)(std::int64_t stride, std::int64_t padding, std::int64_t pool);
-
-void add_biased_conv(ModelMaker& make, const std::string& number, std::int64_t in, std::int64_t out,
-                     std::int64_t side, const Compute& compute) {
-  add_conv(make, "conv" + number, in, out, side, compute);
-}
-
-void add_normalized_conv(ModelMaker& make, const std::string& number, std::int64_t in,
-                         std::int64_t out, std::int64_t side, const Compute& compute) {
-  make.weight("conv" + number, "conv", {out, in, side, side});
-  make.norm("bn" + number, out);
-  make.layer(compute);
-}
-
-void alexnet_layers(ModelMaker& make, AddConv add, MakeCompute compute) {
-  add(make, "1", 3, 64, 11, compute(4, 2, 3));
-  add(make, "2", 64, 192, 5, compute(1, 2, 3));
-  add(make, "3", 192, 384, 3, compute(1, 1, 0));
-  add(make, "4", 384, 256, 3, compute(1, 1, 0));
-  add(make, "5", 256, 256, 3, compute(1, 1, 3));
+void alexnet_layers(ModelMaker& make, bool normalized) {
+  const auto add = [&](const std::string& number, std::int64_t in, std::int64_t out,
+                       std::int64_t side, std::int64_t stride, std::int64_t padding,
+                       std::int64_t pool) {
+    if (!normalized) {
+      add_conv(make, "conv" + number, in, out, side, conv_relu(stride, padding, pool));
+      return;
+    }
+    make.weight("conv" + number, "conv", {out, in, side, side});
+    make.norm("bn" + number, out);
+    make.layer(conv_norm_relu(stride, padding, pool));
+  };
+  add("1", 3, 64, 11, 4, 2, 3);
+  add("2", 64, 192, 5, 1, 2, 3);
+  add("3", 192, 384, 3, 1, 1, 0);
+  add("4", 384, 256, 3, 1, 1, 0);
+  add("5", 256, 256, 3, 1, 1, 3);
   add_classifier(make, 256 * 6 * 6);
 }
 
@@ -79,15 +74,13 @@ void vgg_layers(ModelMaker& make, const std::array<int, 5>& convs) {
 // INCEPTIONN's AlexNet (section VII-A), dropout before the first and the second dense layer. Of the
 // variants published its 233 MB are those of Krizhevsky 2014 ("One weird trick"): without groups,
 // and here, as is usual, without local normalization. AdaComp's takes 288 MB.
-void build_alexnet(ModelMaker& make) { alexnet_layers(make, add_biased_conv, conv_relu); }
+void build_alexnet(ModelMaker& make) { alexnet_layers(make, /*normalized=*/false); }
 
 // TernGrad's AlexNet (section 4.2): batch normalization on the convolutions. Its last layer is 6.7
 // % of the values, as here. The paper does not say more: that the rest is as above, normalization
 // comes before ReLU, and convolutions then have no bias, are guesses. Its dropout is 0.5 with fp32
 // and 0.2 with ternary gradients.
-void build_alexnet_bn(ModelMaker& make) {
-  alexnet_layers(make, add_normalized_conv, conv_norm_relu);
-}
+void build_alexnet_bn(ModelMaker& make) { alexnet_layers(make, /*normalized=*/true); }
 
 // INCEPTIONN's VGG-16: configuration D of Simonyan and Zisserman, table 1. Its authors draw
 // weights from a normal distribution, or by Glorot and Bengio's rule (section 3.1): here the
