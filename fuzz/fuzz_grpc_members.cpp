@@ -78,6 +78,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     } else if (which % 4 == 1) {
       const MemberList list = parse_list(bytes);
       require(parse_list(list_data(list)) == list, "a list is read as it was written");
+      MemberList with_traffic = list;
+      succeeds([&] { parse_traffic(bytes, with_traffic); });
     } else {
       const Journal journal = parse_journal(mended(bytes));
       require(parse_journal(journal_bytes(journal)) == journal, "a journal is read back");

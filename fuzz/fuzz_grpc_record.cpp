@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const Record record = take_record(rest, secure);
       require(before - rest.size() == kRecordHeadBytes + record.data.size(),
               "a record is taken off");
-      require(record.head.kind <= RecordKind::kList, "records are of known kinds");
+      require(record.head.kind <= RecordKind::kTraffic, "records are of known kinds");
       if (record.head.kind == RecordKind::kHello) parse_hello(record.data);
       if (record.head.kind == RecordKind::kRoster) parse_roster(record.data, 3);
       if (record.head.kind > RecordKind::kResume) continue;

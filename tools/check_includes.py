@@ -42,7 +42,7 @@ SEES = {
     # The rooms of the program, from what all of them use to what uses most.
     "apps/cli": ["include/tersewire", "nic", "trainer"],
     "apps/files": ["include/tersewire", "apps/cli"],
-    "apps/hub": ["include/tersewire", "apps/cli", "apps/files"],
+    "apps/hub": ["include/tersewire", "apps/cli", "apps/files", "apps/run"],
     "apps/data": ["include/tersewire", "apps/cli"],
     # The floor that codecs are held against is made of the library's own inner loops.
     "apps/bench": ["include/tersewire", "src/kernels", "trainer", "apps/cli", "apps/files"],

@@ -27,6 +27,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire certs join hub | tersewire certs sign clinic --hub | tersewire certs join hub --signed -
   tersewire certs join node3 | ssh HOST tersewire certs sign clinic --rank 3 \\
       | tersewire certs join node3 --signed -
+  tersewire certs revoke clinic --rank 3 | ssh HUB tersewire certs join hub --signed -
 A key is made where it is used and never leaves that machine: what travels is a request and the
 certificate that answers it, as text, by ssh or any other way that you trust to say who asks.
 Certificates are short-lived; the same line again makes the next one, also while a job runs.)";
@@ -35,6 +36,7 @@ constexpr const char* kAuthorityKey = "authority-key.pem";
 constexpr const char* kAuthority = "authority.pem";
 constexpr const char* kKey = "key.pem";
 constexpr const char* kCertificate = "certificate.pem";
+constexpr const char* kRevoked = "revoked";
 constexpr const char* kBegin = "-----BEGIN CERTIFICATE-----";
 constexpr std::uint64_t kMostHours = 24 * 366;
 
@@ -99,6 +101,12 @@ void request(const CertsFlags& flags) {
 
 void take_answer(const CertsFlags& flags) {
   const std::string answer = text_of(flags.answer);
+  if (const auto trusted = read_file_if_exists(in(flags.directory, kAuthority))) {
+    if (with_file(flags.answer, [&] { return is_revocation(answer, string_of(*trusted)); })) {
+      write(in(flags.directory, kRevoked), answer);
+      return note(fmt::format("{} knows what is revoked\n", flags.directory));
+    }
+  }
   const std::size_t own = answer.find(kBegin);
   const std::size_t next = own == std::string::npos ? own : answer.find(kBegin, own + 1);
   if (next == std::string::npos) {
@@ -129,19 +137,44 @@ void take_answer(const CertsFlags& flags) {
                    identity.job));
 }
 
+struct Authority {
+  KeyAndCertificate files;
+  std::string job;
+};
+
+Authority authority_in(const std::string& directory) {
+  Authority authority{.files = {.key = text_of(in(directory, kAuthorityKey)),
+                                .certificate = text_of(in(directory, kAuthority))},
+                      .job = {}};
+  authority.job = with_file(in(directory, kAuthority),
+                            [&] { return job_of_authority(authority.files.certificate); });
+  return authority;
+}
+
 void sign(const CertsFlags& flags) {
   if ((flags.hub ? 1 : 0) + (flags.rank ? 1 : 0) + (flags.name.empty() ? 0 : 1) != 1) {
     throw WrongUsage("say whose certificate it is to be: --rank R, --name NAME, or --hub");
   }
-  const KeyAndCertificate authority{.key = text_of(in(flags.directory, kAuthorityKey)),
-                                    .certificate = text_of(in(flags.directory, kAuthority))};
-  const std::string job = with_file(in(flags.directory, kAuthority),
-                                    [&] { return job_of_authority(authority.certificate); });
+  const auto [authority, job] = authority_in(flags.directory);
   const std::string asked = text_of(std::string(kStandardStream));
   const Identity identity{.job = job, .rank = flags.rank, .name = flags.name};
-  print(as_usage(
-            [&] { return certify(authority, asked, identity, std::chrono::hours(flags.hours)); }) +
-        authority.certificate);
+  const std::string certificate = as_usage(
+      [&] { return certify(authority, asked, identity, std::chrono::hours(flags.hours)); });
+  print(certificate + authority.certificate);
+}
+
+void revoke(const CertsFlags& flags) {
+  if (flags.rank.has_value() != flags.name.empty()) {
+    throw WrongUsage("say whose certificates do not count any more: --rank R, or --name NAME");
+  }
+  const auto [authority, job] = authority_in(flags.directory);
+  const std::string path = in(flags.directory, kRevoked);
+  const auto kept = read_file_if_exists(path);
+  const Identity identity{.job = job, .rank = flags.rank, .name = flags.name};
+  const std::string list = with_file(
+      path, [&] { return make_revocation(authority, kept ? string_of(*kept) : "", identity); });
+  write(path, list);
+  print(list);
 }
 
 CLI::App* add(CLI::App& certs, const char* name, const char* what) {
@@ -192,6 +225,16 @@ void add_certs_command(CLI::App& app) {
   command->add_flag("--hub", of_sign->hub, "It is the hub's");
   add_hours(*command, *of_sign);
   command->callback([of_sign] { sign(*of_sign); });
+
+  auto of_revoke = std::make_shared<CertsFlags>();
+  command =
+      add(*certs, "revoke",
+          "Have no certificate count that was made until now, and print the list for the hub");
+  command->add_option("DIR", of_revoke->directory, "Directory that 'certs init' made")->required();
+  command->add_option("--rank", of_revoke->rank, "For this rank")
+      ->check(CLI::Range(std::uint32_t{0}, std::uint32_t{2047}));
+  command->add_option("--name", of_revoke->name, "For this name");
+  command->callback([of_revoke] { revoke(*of_revoke); });
 }
 
 }  // namespace tersewire::apps

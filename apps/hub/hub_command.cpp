@@ -1,6 +1,7 @@
 // tersewire hub: where the nodes of a job over the transport grpc meet.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -17,6 +18,8 @@
 #include "apps/cli/output.h"
 #include "apps/files/new_file.h"
 #include "apps/files/read_file.h"
+#include "apps/hub/job_status.h"
+#include "apps/run/metrics_server.h"
 #include "tersewire/grpc_members.h"
 
 namespace tersewire::apps {
@@ -44,6 +47,7 @@ struct HubFlags {
   std::optional<int> most;
   std::uint64_t deadline_seconds = 30;
   std::string journal;
+  std::string metrics;
   std::string listen = "127.0.0.1:7100";
   GrpcSecurity security;
 };
@@ -85,8 +89,17 @@ std::unique_ptr<GrpcHub> make_hub(const HubFlags& flags) {
                                    flags.security);
 }
 
+// Nodes and strangers take one or two each.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 void run_hub(const HubFlags& flags) {
   end_on_signals();
+  raise_descriptor_limit();
   const std::unique_ptr<GrpcHub> owned = as_usage([&] { return make_hub(flags); });
   GrpcHub& hub = *owned;
   say(flags.least ? fmt::format("a hub for {} workers that come and go listens at {}",
@@ -95,6 +108,10 @@ void run_hub(const HubFlags& flags) {
                                 flags.workers + flags.servers.value_or(1), hub.address()));
   if (flags.security.certificates.empty()) {
     say("without --certs nothing is encrypted, and anybody who reaches the port may be a node");
+  }
+  std::unique_ptr<MetricsServer> metrics;
+  if (!flags.metrics.empty()) {
+    metrics = serve_metrics(flags.metrics, [&hub] { return prometheus_text(hub.status()); });
   }
   while (!hub.wait(kLook) && !interrupted && hub.aborted().empty()) say_events(hub);
   if (interrupted) {
@@ -141,6 +158,8 @@ void add_hub_command(CLI::App& app) {
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86400}));
   command->add_option("--journal", flags->journal,
                       "File by which the hub of such a job, killed and started again, goes on");
+  command->add_option("--metrics", flags->metrics,
+                      "[ADDRESS:]PORT for Prometheus to fetch the job's numbers from");
   command->add_option("--listen", flags->listen, "ADDRESS:PORT; port 0: any that is free")
       ->capture_default_str();
   CLI::Option* certificates = command->add_option(

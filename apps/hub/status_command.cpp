@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/failures.h"
 #include "apps/cli/output.h"
+#include "apps/hub/job_status.h"
 #include "tersewire/grpc_members.h"
 
 namespace tersewire::apps {
@@ -19,8 +21,6 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   tersewire status 127.0.0.1:7100
   tersewire status hub.example:7100 --certs node3 --json     any node's certificate will do)";
-// A member that says nothing for so long is waited for: it speaks four times a second.
-constexpr std::uint32_t kSilentMs = 2000;
 
 struct StatusFlags {
   std::string hub;
@@ -29,49 +29,6 @@ struct StatusFlags {
   bool json = false;
 };
 
-const char* text_of(JobPhase phase) {
-  switch (phase) {
-    case JobPhase::kGathers:
-      return "gathers";
-    case JobPhase::kRuns:
-      return "runs";
-    case JobPhase::kDone:
-      return "done";
-    case JobPhase::kEnded:
-      return "ended";
-  }
-  return "";
-}
-
-const char* text_of(MemberPhase phase) {
-  switch (phase) {
-    case MemberPhase::kWatches:
-      return "watches";
-    case MemberPhase::kWaits:
-      return "waits";
-    case MemberPhase::kWorks:
-      return "works";
-    case MemberPhase::kFinished:
-      return "finished";
-    case MemberPhase::kFailed:
-      return "failed";
-  }
-  return "";
-}
-
-// Why the job does not go on without this one now; empty where it does.
-std::string waited_for(const MemberList& list, const MemberEntry& member) {
-  const bool is_over = list.phase >= JobPhase::kDone;
-  if (is_over || member.phase == MemberPhase::kFinished) return "";
-  if (member.incarnation == 0) return "is not here yet";
-  if (member.age_ms > kSilentMs) return "is silent";
-  if (list.phase == JobPhase::kRuns && list.generation > 0 && !list.established &&
-      member.newest.generation > 0 && member.newest.generation < list.generation) {
-    return "begins";
-  }
-  return "";
-}
-
 nlohmann::json json_of(const MemberList& list, const MemberEntry& member, bool works) {
   const std::string why = waited_for(list, member);
   return {{"name", member.name},
@@ -79,7 +36,13 @@ nlohmann::json json_of(const MemberList& list, const MemberEntry& member, bool w
           {"worker", works},
           {"leaving", member.leaving},
           {"age_seconds", member.age_ms / 1000.0},
+          {"quiet_seconds",
+           seconds_quiet(member) ? nlohmann::json(*seconds_quiet(member)) : nlohmann::json()},
           {"step", member.newest.step},
+          {"sent_bytes", member.traffic.sent_bytes},
+          {"received_bytes", member.traffic.received_bytes},
+          {"sent_bytes_per_second", member.traffic.sent_rate},
+          {"received_bytes_per_second", member.traffic.received_rate},
           {"waited_for", why.empty() ? nlohmann::json() : nlohmann::json(why)}};
 }
 
@@ -100,12 +63,28 @@ nlohmann::json json_of(const MemberList& list) {
           {"reason", list.reason}};
 }
 
+std::string shown_bytes(std::uint64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
+  return fmt::format("{:.3g} {}", value, kUnits[unit]);
+}
+
+std::string shown_seconds(double seconds) {
+  return fmt::format("{:.1f} s", std::min(seconds, 9999.0));
+}
+
 std::string line_of(const MemberList& list, const MemberEntry& member, const std::string& rank) {
   const std::string why = waited_for(list, member);
-  return fmt::format("{:>4}  {:<20}  {:<8}  {:>8}  {:>6.1f} s  {}\n", rank, member.name,
-                     member.leaving ? "leaves" : text_of(member.phase), member.newest.step,
-                     std::min(member.age_ms / 1000.0, 9999.0),
-                     why.empty() ? "" : "waited for: " + why);
+  const auto quiet = seconds_quiet(member);
+  return fmt::format(
+      "{:>4}  {:<20}  {:<8}  {:>8}  {:>8}  {:>8}  {:>7}  {:>9}  {:>7}  {:>9}  {}\n", rank,
+      member.name, member.leaving ? "leaves" : text_of(member.phase), member.newest.step,
+      shown_seconds(member.age_ms / 1000.0), quiet ? shown_seconds(*quiet) : "-",
+      shown_bytes(member.traffic.sent_bytes), shown_bytes(member.traffic.sent_rate) + "/s",
+      shown_bytes(member.traffic.received_bytes), shown_bytes(member.traffic.received_rate) + "/s",
+      why.empty() ? "" : "waited for: " + why);
 }
 
 std::string table_of(const MemberList& list) {
@@ -114,7 +93,8 @@ std::string table_of(const MemberList& list) {
       list.generation, list.workers, list.base.step,
       list.lost > 0 ? fmt::format("; {} members were lost with what they held", list.lost) : "");
   if (!list.reason.empty()) text += fmt::format("The last end: {}\n", list.reason);
-  text += fmt::format("{:>4}  {:<20}  {:<8}  {:>8}  {:>8}\n", "rank", "name", "", "step", "heard");
+  text += fmt::format("{:>4}  {:<20}  {:<8}  {:>8}  {:>8}  {:>8}  {:>7}  {:>9}  {:>7}  {:>9}\n",
+                      "rank", "name", "", "step", "heard", "message", "sent", "", "got", "");
   for (std::size_t rank = 0; rank < list.members.size(); ++rank) {
     text += line_of(list, list.members[rank], std::to_string(rank));
   }

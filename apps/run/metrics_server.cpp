@@ -1,4 +1,5 @@
-// A run's numbers over HTTP, for Prometheus.
+#include "apps/run/metrics_server.h"
+
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <microhttpd.h>
@@ -10,12 +11,11 @@
 #include <cstdio>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "apps/cli/failures.h"
 #include "apps/cli/output.h"
 #include "apps/run/prometheus_text.h"
-#include "apps/run/run_numbers.h"
-#include "apps/run/step_listener.h"
 
 namespace tersewire::apps {
 namespace {
@@ -86,7 +86,7 @@ MHD_Result respond(MHD_Connection* connection, unsigned status, const std::strin
 }
 
 // What the library calls for each request, once its header is there. A request's body is not read.
-MHD_Result answer(void* numbers, MHD_Connection* connection, const char* path, const char* method,
+MHD_Result answer(void* text, MHD_Connection* connection, const char* path, const char* method,
                   const char* /*version*/, const char* /*body*/, std::size_t* /*body_bytes*/,
                   void** /*request*/) {
   try {
@@ -97,21 +97,21 @@ MHD_Result answer(void* numbers, MHD_Connection* connection, const char* path, c
     if (kPath != path) {
       return respond(connection, MHD_HTTP_NOT_FOUND, fmt::format("there is only {}", kPath));
     }
-    return respond(connection, MHD_HTTP_OK, static_cast<const RunNumbers*>(numbers)->text(),
+    return respond(connection, MHD_HTTP_OK, (*static_cast<std::function<std::string()>*>(text))(),
                    PrometheusText::kContentType);
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {
     return MHD_NO;
   }
 }
 
-class MetricsServer final : public StepListener {
+class Daemon final : public MetricsServer {
  public:
-  explicit MetricsServer(const Address& address) {
+  Daemon(const Address& address, std::function<std::string()> text) : text_(std::move(text)) {
     unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD;
     if (address.socket.any.sa_family == AF_INET6) flags |= MHD_USE_IPv6;
     errno = 0;
     daemon_ =
-        MHD_start_daemon(flags, 0, nullptr, nullptr, answer, &numbers_, MHD_OPTION_SOCK_ADDR,
+        MHD_start_daemon(flags, 0, nullptr, nullptr, answer, &text_, MHD_OPTION_SOCK_ADDR,
                          &address.socket.any,                             //
                          MHD_OPTION_CONNECTION_LIMIT, kMaxClients,        //
                          MHD_OPTION_CONNECTION_TIMEOUT, kTimeoutSeconds,  //
@@ -124,24 +124,20 @@ class MetricsServer final : public StepListener {
     note(fmt::format("metrics are at http://{}:{}{}\n", address.host,
                      MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_BIND_PORT)->port, kPath));
   }
-  ~MetricsServer() override { MHD_stop_daemon(daemon_); }
-  MetricsServer(const MetricsServer&) = delete;
-  MetricsServer& operator=(const MetricsServer&) = delete;
-
-  void on_step(const trainer::StepReport& report) override { numbers_.set(report); }
-  void on_observation(const trainer::Observation& observation) override {
-    numbers_.set(observation);
-  }
+  ~Daemon() override { MHD_stop_daemon(daemon_); }
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
 
  private:
-  RunNumbers numbers_;
+  std::function<std::string()> text_;
   MHD_Daemon* daemon_;
 };
 
 }  // namespace
 
-std::unique_ptr<StepListener> make_metrics_server(const std::string& address) {
-  return std::make_unique<MetricsServer>(address_of(address));
+std::unique_ptr<MetricsServer> serve_metrics(const std::string& address,
+                                             std::function<std::string()> text) {
+  return std::make_unique<Daemon>(address_of(address), std::move(text));
 }
 
 }  // namespace tersewire::apps

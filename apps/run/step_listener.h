@@ -29,9 +29,7 @@ std::unique_ptr<StepListener> make_tensorboard_writer(const std::string& directo
                                                       const nlohmann::json& config,
                                                       std::uint64_t resumed_after);
 
-// Serves what there is to know as Prometheus' text, over HTTP under /metrics, for as long as it
-// lives, and says on stderr where. Throws WrongUsage for another text than PORT or ADDRESS:PORT,
-// kFailedPrecondition where the port cannot be had, and kUnimplemented in builds without it.
+// Serves what there is to know for as long as it lives, as serve_metrics() does.
 std::unique_ptr<StepListener> make_metrics_server(const std::string& address);
 
 }  // namespace tersewire::apps

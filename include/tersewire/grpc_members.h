@@ -40,6 +40,19 @@ enum class JobPhase : std::uint8_t {
   kEnded = 3,  // by a failure
 };
 
+// What has passed between a node and the hub, since that knows the node.
+struct Traffic {
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+  std::uint64_t sent_bytes = 0;  // by the node
+  std::uint64_t received_bytes = 0;
+  std::uint64_t sent_rate = 0;  // bytes a second, of the last 10 s
+  std::uint64_t received_rate = 0;
+  std::uint64_t quiet_ms = kNever;  // since something of a message came from it
+
+  bool operator==(const Traffic&) const = default;
+};
+
 // What the list says of one node.
 struct MemberEntry {
   std::string name;
@@ -49,6 +62,7 @@ struct MemberEntry {
   bool leaving = false;                         // it has asked to
   Boundary newest = {};                         // that it holds; generation 0: none
   std::optional<std::uint32_t> base_rank = {};  // among the workers of the base's generation
+  Traffic traffic = {};                         // in what look_at_hub() and GrpcHub::status() say
 
   bool operator==(const MemberEntry&) const = default;
 };

@@ -25,6 +25,7 @@ struct GrpcSecurity {
 
 class GrpcHubServer;
 struct HubJournal;
+struct MemberList;
 struct MembershipLimits;
 
 // The one that listens. Its threads hand on what nodes send; it keeps nothing that would be lost
@@ -58,6 +59,8 @@ class GrpcHub {
   // their connection, how the job ends, and who was turned away, at most one of these a second.
   // The last thousand. Any thread.
   [[nodiscard]] std::vector<std::string> take_events();
+  // How the job stands (grpc_members.h), as look_at_hub() says it. Any thread.
+  [[nodiscard]] MemberList status() const;
 
  private:
   std::unique_ptr<GrpcHubServer> server_;

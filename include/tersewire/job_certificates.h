@@ -40,12 +40,22 @@ KeyAndRequest make_request();
 // The request for a key that there is. Throws kDataLoss for what is none.
 std::string make_request(const std::string& key);
 
+inline constexpr std::chrono::seconds kBeginsAgo = std::chrono::minutes(5);
 // A certificate for the key of a request, whatever else that says. `begins_ago` allows for clocks
 // that differ. Throws kDataLoss for what is no request, signed by its own key, and
 // kInvalidArgument for a name that no member may have.
 std::string certify(const KeyAndCertificate& authority, const std::string& request,
                     const Identity& identity, std::chrono::seconds valid,
-                    std::chrono::seconds begins_ago = std::chrono::minutes(5));
+                    std::chrono::seconds begins_ago = kBeginsAgo);
+
+// A list, as text and signed, of whose certificates that were made until now do not count any more:
+// that of `list`, which is this authority's or empty, and this identity. One who is certified a
+// second later or more may come again. Throws kInvalidArgument for the hub and for a name that no
+// member may have, kDataLoss for a list of another authority.
+std::string make_revocation(const KeyAndCertificate& authority, const std::string& list,
+                            const Identity& identity);
+// Whether this is such a list. Throws kDataLoss where one is not of this authority.
+bool is_revocation(const std::string& text, const std::string& authority);
 
 // Whose certificate this is. Throws kDataLoss where it is not for this key, or not of this
 // authority.

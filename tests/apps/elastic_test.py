@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import unittest
+import urllib.request
 
 import grpc_command_test
 from grpc_command_test import BOUND_SECONDS, GrpcCommandTest, run
@@ -217,6 +218,27 @@ class Members(ElasticTest):
         nodes.append(self.start_member("c", certs=certs["c"]))
         self.assert_done(*nodes)
 
+    def test_who_is_revoked_is_put_out(self):
+        made = run("certs", "init", "clinic", "--to", self.path("clinic"))
+        self.assertEqual(made.returncode, 0, made)
+        self.start_hub("--certs", self.certify("clinic", "hub", "--hub"))
+        certs = {name: self.certify("clinic", name, "--name", name) for name in "abc"}
+        a = self.start_member("a", certs=certs["a"], stands=True)
+        b, c = [self.start_member(name, certs=certs[name]) for name in "bc"]
+        look = ("--certs", certs["a"])
+        self.status = lambda *_: ElasticTest.status(self, *look)
+        self.go_on_until("generation 1 has begun")
+        self.wait_until("the run does not stand", self.stands)
+        listed = run("certs", "revoke", self.path("clinic"), "--name", "c")
+        self.assertEqual(listed.returncode, 0, listed)
+        run("certs", "join", self.path("hub"), "--signed", "-", stdin=listed.stdout)
+        self.hub.wait_for("generation 1 is over: 'c' is put out: its certificate is revoked")
+        code, errors = c.end()
+        self.assertEqual(code, 1)
+        self.assertIn("its certificate is revoked", errors[0])
+        self.go_on_until("'a' has ended the job")
+        self.assert_done(a, b)
+
     def test_who_was_started_differently_is_turned_away(self):
         self.start_hub()
         nodes = [self.start_member(name) for name in "ab"]
@@ -244,8 +266,41 @@ class Members(ElasticTest):
         status = self.status()
         self.assertEqual([member["waited_for"] for member in status["members"]],
                          ["is not here yet", None, "is not here yet"])  # fmt: skip
+        self.assertEqual({(member["sent_bytes"], member["quiet_seconds"]) for member in status["members"]},
+                         {(0, None)})  # fmt: skip
         gone = run("status", "127.0.0.1:9", "--patience", 1)
         self.assert_refused(gone, 1, "does not say how its job stands")
+
+    def test_what_passed_is_told(self):
+        """By status and to Prometheus, while the job stands still."""
+        self.start_hub("--metrics", "0")
+        port = self.hub.wait_for(r"metrics are at http://127.0.0.1:(\d+)/metrics")[1]
+        a = self.start_member("a", stands=True)
+        others = [self.start_member(name) for name in "bc"]
+        self.go_on_until("generation 1 has begun")
+        self.wait_until("the run does not stand", self.stands)
+
+        def waits_for_one():
+            return [m["name"] for m in self.status()["members"] if m["waited_for"]]
+
+        self.wait_until("nobody is waited for", waits_for_one)
+        status = self.status()
+        for member in status["members"]:
+            self.assertGreater(member["sent_bytes"], 0, member)
+            self.assertGreater(member["quiet_seconds"], 0, member)
+            self.assertIn("sent_bytes_per_second", member)
+        sent = sum(member["sent_bytes"] for member in status["members"])
+        self.assertEqual(sent, sum(member["received_bytes"] for member in status["members"]))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text = answer.read().decode()
+        for line in ["tersewire_job_runs 1", "tersewire_generation 1", "tersewire_workers 3",
+                     f'tersewire_member_sent_bytes_total{{member="a"}} {status["members"][0]["sent_bytes"]}',
+                     '# TYPE tersewire_member_received_bytes_total counter']:  # fmt: skip
+            self.assertIn(line + "\n", text)
+        table = run("status", self.address).stdout.decode()
+        self.assertRegex(table, r"\n +0  a +works .* [kM]?B .*B/s .*")
+        self.go_on_until("'a' has ended the job")
+        self.assert_done(a, *others)
 
     def test_refused(self):
         def refused(*arguments):

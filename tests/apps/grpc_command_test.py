@@ -391,6 +391,52 @@ class Strangers(GrpcCommandTest):
         self.assertIn("turned away in its TLS handshake", log)
         self.assertIn("turned away: its certificate is that of rank 1", log)
 
+    def test_a_replayed_stream_is_none(self):
+        hubs, certs = self.certificates()
+        hub, address = self.start_hub("--certs", hubs)
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        heard = bytearray()
+
+        def overhear():
+            client, _ = listener.accept()
+            host, port = address.split(":")
+            with client, socket.create_connection((host, int(port))) as far:
+                back = threading.Thread(target=ConnectProxy.pipe, args=(far, client), daemon=True)
+                back.start()
+                try:
+                    while data := client.recv(1 << 16):
+                        heard.extend(data)
+                        far.sendall(data)
+                except OSError:
+                    pass
+                far.shutdown(socket.SHUT_WR)
+                back.join()
+
+        between = threading.Thread(target=overhear, daemon=True)
+        between.start()
+        first = self.start_node("127.0.0.1:%d" % listener.getsockname()[1], 0, "--steps", "12",
+                                certs=certs[0], **held_at(2, self.path("go")))  # fmt: skip
+        others = [self.start_node(address, rank, "--steps", "12", certs=certs[rank]) for rank in [1, 2]]
+        self.wait_for_step(2)
+        self.assertGreater(len(heard), 1000)
+        host, port = address.split(":")
+        for _ in range(3):
+            with socket.create_connection((host, int(port))) as stranger:
+                try:
+                    stranger.sendall(bytes(heard))
+                    while stranger.recv(1 << 16):
+                        pass
+                except OSError:
+                    pass
+        hub.wait_for("turned away in its TLS handshake")
+        self.touch("go")
+        for node in [first, *others]:
+            self.assertEqual(node.end(), (0, []), node.lines)
+        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assert_same_as_threads(first, "--steps", "12")
+        self.assertNotIn("is here again", "\n".join(hub.lines))
+
     def test_plaintext_is_for_this_machine(self):
         wide = ("hub", "--workers", "1", "--listen", "0.0.0.0:0")
         self.assert_refused(run(*wide), 2, "certificates", "--insecure")
@@ -408,6 +454,26 @@ class Certificates(GrpcCommandTest):
         self.assertEqual(stat.S_IMODE(os.stat(self.path("clinic-2")).st_mode), 0o700)
         self.assertEqual(sorted(os.listdir(self.path("clinic-2"))),
                          ["authority.pem", "certificate.pem", "key.pem"])  # fmt: skip
+
+    def test_who_is_revoked_comes_in_with_a_new_certificate_alone(self):
+        hubs, certs = self.certificates()
+        listed = run("certs", "revoke", self.path("clinic"), "--rank", 1)
+        self.assertEqual(listed.returncode, 0, listed)
+        taken = run("certs", "join", hubs, "--signed", "-", stdin=listed.stdout)
+        self.assertEqual(taken.returncode, 0, taken)
+        hub, address = self.start_hub("--certs", hubs)
+        self.assert_failed(self.start_node(address, 1, certs=certs[1]).end(), 1, "is revoked")
+        time.sleep(1.1)  # certificates count their seconds
+        self.certify("clinic", certs[1], "--rank", 1)
+        nodes = self.start_nodes(address, "--steps", "3", certs=certs)
+        for node in nodes:
+            self.assertEqual(node.end(), (0, []), node.lines)
+        self.assertEqual(hub.end(), (0, []), hub.lines)
+        nobody = run("certs", "revoke", self.path("clinic"))
+        self.assert_refused(nobody, 2, "--rank R, or --name NAME")
+        spoilt = listed.stdout.replace(b"clinic/1", b"clinic/2")
+        result = run("certs", "join", hubs, "--signed", "-", stdin=spoilt)
+        self.assert_refused(result, 1, "no list of revoked certificates")
 
     def test_refused(self):
         self.certificates()

@@ -1,15 +1,20 @@
 // Who gets into a job over the transport grpc, and who does not.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <future>
+#include <thread>
 
 #include "expect_error.h"
 #include "grpc_certificates.h"
 #include "grpc_record.h"
+#include "hub_door.h"
 #include "hub_log.h"
 #include "transport_cases.h"
 
@@ -33,7 +38,8 @@ struct Job {
   }
 
   TestCertificates certificates{"ours"};
-  GrpcHub hub{"127.0.0.1:0", 2, certificates.of(kHub)};
+  const std::string directory = certificates.of(kHub).certificates;
+  GrpcHub hub{"127.0.0.1:0", 2, {.certificates = directory}};
 };
 
 void end_both(std::vector<std::unique_ptr<Transport>>& ends) {
@@ -50,6 +56,21 @@ void expect_undisturbed(std::vector<std::unique_ptr<Transport>>& ends) {
     ASSERT_TRUE(incoming);
     EXPECT_TRUE(same(incoming->bytes, pattern(100000, 7)));
   }
+}
+
+int connect_to(const GrpcHub& hub, const char* from) {
+  const auto port = std::stoi(hub.address().substr(hub.address().rfind(':') + 1));
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  EXPECT_EQ(::inet_pton(AF_INET, from, &own.sin_addr), 1);
+  sockaddr_in far{};
+  far.sin_family = AF_INET;
+  far.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  far.sin_port = htons(static_cast<std::uint16_t>(port));
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&own), sizeof(own)), 0);
+  EXPECT_EQ(::connect(socket, reinterpret_cast<sockaddr*>(&far), sizeof(far)), 0);
+  return socket;
 }
 
 void expect_refused(ErrorCode code, const std::string& why, const Job& job, int rank,
@@ -103,6 +124,103 @@ TEST(GrpcSecurity, NobodyIsARankThatIsNotTheirs) {
   end_both(ends);
 }
 
+// As 'tersewire certs revoke' and 'certs join' do it, while the job runs.
+TEST(GrpcSecurity, WhoIsRevokedIsPutOutAndNotLetInAgain) {
+  Job job;
+  auto ends = job.join_both();
+  const auto write = [&](const std::string& list) {
+    const std::string file = job.directory + "/revoked";
+    std::ofstream(file + ".new") << list;
+    std::filesystem::rename(file + ".new", file);
+  };
+  const auto said = [&](const std::string& what) {
+    for (int looks = 0; looks < 600; ++looks) {
+      for (const std::string& event : job.hub.take_events()) {
+        if (event.find(what) != std::string::npos) return true;
+      }
+      std::this_thread::sleep_for(50ms);
+    }
+    return false;
+  };
+  // That the job's authority has not signed.
+  TestCertificates other("ours");
+  write(make_revocation(other.authority(), "", {"ours", 1}));
+  EXPECT_TRUE(said("no list of revoked certificates that this job's authority has signed"));
+  expect_undisturbed(ends);
+  const std::string first = make_revocation(job.certificates.authority(), "", {"ours", 7});
+  write(first);
+  EXPECT_TRUE(said("the list of revoked certificates has changed"));
+  expect_undisturbed(ends);
+  write(make_revocation(job.certificates.authority(), first, {"ours", 1}));
+  EXPECT_TRUE(said("its certificate is revoked"));
+  expect_error(ErrorCode::kAborted, "its certificate is revoked", [&] { ends[1]->receive(30s); });
+  expect_refused(ErrorCode::kFailedPrecondition, "its certificate is revoked", job, 1,
+                 job.certificates.of(1));
+  // A list that lacks it does not count.
+  write(first);
+  EXPECT_TRUE(said("is older than the list before it"));
+  expect_refused(ErrorCode::kFailedPrecondition, "its certificate is revoked", job, 1,
+                 job.certificates.of(1));
+  job.hub.abort("the test is over");
+}
+
+TEST(Revocations, AreOfTheirAuthorityAndWhole) {
+  const KeyAndCertificate authority = make_authority("job", 1h);
+  const std::string one = make_revocation(authority, "", {"job", 3});
+  const std::string two =
+      make_revocation(authority, one, {.job = "job", .rank = std::nullopt, .name = "node-1"});
+  const Revocations all = parse_revocations(two, authority.certificate);
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_TRUE(all.contains("tersewire://job/3") && all.contains("tersewire://job/node-1"));
+  const std::string made = certify(authority, make_request().request, {"job", 3}, 1h, 301s);
+  EXPECT_LE(begin_of(made), all.at("tersewire://job/3"));
+  const std::string later = certify(authority, make_request().request, {"job", 3}, 1h, 200s);
+  EXPECT_GT(begin_of(later), all.at("tersewire://job/3"));
+  EXPECT_THROW(make_revocation(authority, "", {"job", std::nullopt}), Error);
+  EXPECT_FALSE(is_revocation("-----BEGIN CERTIFICATE-----", authority.certificate));
+  EXPECT_THROW(parse_revocations(two, make_authority("job", 1h).certificate), Error);
+  for (std::size_t at = 0; at < two.size(); ++at) {
+    std::string damaged = two;
+    damaged[at] ^= 1;
+    if (damaged[at] == '\n' || two[at] == '\n') continue;
+    EXPECT_THROW(parse_revocations(damaged, authority.certificate), Error) << at;
+    EXPECT_THROW(parse_revocations(two.substr(0, at), authority.certificate), Error) << at;
+  }
+}
+
+std::size_t open_descriptors() {
+  return static_cast<std::size_t>(std::distance(
+      std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
+}
+
+// Far more than there is room for, from an address of their own and from the members'.
+TEST(GrpcSecurity, HalfOpenConnectionsTakeNoMoreThanTheirRoom) {
+  Job job;
+  auto ends = job.join_both();
+  const std::size_t before = open_descriptors();
+  std::size_t most = 0;
+  for (const char* from : {"127.0.0.2", "127.0.0.1"}) {
+    std::vector<int> silent;
+    for (std::size_t i = 0; i < 2 * kMostStrangers; ++i) {
+      silent.push_back(connect_to(job.hub, from));
+      most = std::max(most, open_descriptors() - before - silent.size());
+    }
+    expect_undisturbed(ends);
+    for (const int socket : silent) ::close(socket);
+  }
+  // The hub has two of each. One may be on its way.
+  EXPECT_LE(most, 2 * kMostStrangers + 64);
+  const std::vector<std::string> events = job.hub.take_events();
+  EXPECT_TRUE(std::ranges::any_of(events, [](const std::string& event) {
+    return event.find("that had not said who they are went") != std::string::npos;
+  }));
+  // Who comes now gets in.
+  ends[1].reset();
+  expect_refused(ErrorCode::kFailedPrecondition, "another process is rank 1", job, 1,
+                 job.certificates.of(1));
+  ends[0].reset();
+}
+
 // A node that has a certificate is no hub for others.
 TEST(GrpcSecurity, NodesAreNoHubs) {
   TestCertificates certificates("ours");
@@ -114,15 +232,9 @@ TEST(GrpcSecurity, NodesAreNoHubs) {
 TEST(GrpcSecurity, GarbageOnThePortDisturbsNobody) {
   Job job;
   auto ends = job.join_both();
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<std::uint16_t>(
-      std::stoi(job.hub.address().substr(job.hub.address().rfind(':') + 1))));
   std::vector<int> silent;
   for (std::uint64_t i = 0; i < 200; ++i) {
-    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-    ASSERT_EQ(::connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    const int socket = connect_to(job.hub, "127.0.0.1");
     if (i % 2 == 0) {
       silent.push_back(socket);
       continue;

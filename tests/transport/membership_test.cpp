@@ -7,6 +7,7 @@
 #include <random>
 
 #include "expect_error.h"
+#include "traffic_meter.h"
 
 namespace tersewire {
 namespace {
@@ -337,6 +338,42 @@ TEST(MemberRecords, AreReadAsTheyWereWritten) {
   const MemberList list = job.hub.list(job.now);
   EXPECT_EQ(parse_list(list_data(list)), list);
   EXPECT_EQ(parse_journal(journal_bytes(job.hub.journal())), job.hub.journal());
+}
+
+TEST(MemberRecords, SayWhatHasPassed) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  job.hear("d");
+  MemberList list = job.hub.list(job.now);
+  list.members[1].traffic = {1, 2, 3, 4, 5};
+  list.waiting.at(0).traffic = {.sent_bytes = 6};
+  MemberList read = parse_list(list_data(list));
+  parse_traffic(traffic_data(list), read);
+  EXPECT_EQ(read, list);
+  const Bytes bytes = traffic_data(list);
+  EXPECT_THROW(parse_traffic(ByteView(bytes).first(bytes.size() - 1), read), Error);
+  read.waiting.clear();
+  EXPECT_THROW(parse_traffic(bytes, read), Error);
+}
+
+TEST(TrafficMeter, HasTheRatesOfTheLastTenSeconds) {
+  TrafficMeter meter;
+  TrafficMeter::Clock::time_point now{};
+  EXPECT_EQ(meter.traffic(now), Traffic());
+  meter.tick(now);
+  for (int i = 0; i < 4 * 60; ++i) {
+    now += 250ms;
+    meter.add_sent(i < 4 * 30 ? 1000 : 50, now);
+    meter.add_received(10);
+    meter.tick(now);
+  }
+  const Traffic traffic = meter.traffic(now + 3s);
+  EXPECT_EQ(traffic.sent_bytes, 120U * 1000 + 120 * 50);
+  EXPECT_EQ(traffic.received_bytes, 2400U);
+  // Nothing of when it sent more, and of 13 s three without anything.
+  EXPECT_EQ(traffic.sent_rate, 40U * 50 / 13);
+  EXPECT_EQ(traffic.received_rate, 400U / 13);
+  EXPECT_EQ(traffic.quiet_ms, 3000U);
 }
 
 TEST(MemberRecords, CutOffOrChangedAreRefusedOrMeanSomethingElse) {

@@ -11,7 +11,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <ctime>
 #include <memory>
+#include <sstream>
+#include <vector>
 
 #include "errors.h"
 #include "member_record.h"
@@ -24,6 +27,9 @@ constexpr std::string_view kHub = "hub";
 constexpr std::size_t kMostJobChars = 40;
 constexpr int kMostPemBytes = 1 << 16;
 constexpr std::string_view kAuthorityName = "tersewire ";
+constexpr std::string_view kRevoked = "tersewire revoked 1\n";
+constexpr std::string_view kSignature = "signature ";
+constexpr std::size_t kMostListBytes = std::size_t{1} << 20;
 
 template <auto free>
 struct Free {
@@ -258,6 +264,79 @@ std::string job_of_authority(const std::string& certificate) {
          "this is no authority of a job; name the directory that 'tersewire certs init' made");
   }
   return job;
+}
+
+std::string make_revocation(const KeyAndCertificate& authority, const std::string& list,
+                            const Identity& identity) {
+  if (identity.is_hub()) {
+    fail(ErrorCode::kInvalidArgument,
+         "a hub's certificate is not revoked; make the job another authority");
+  }
+  if (!identity.name.empty()) check_member_name(identity.name);
+  Revocations all;
+  if (!list.empty()) all = parse_revocations(list, authority.certificate);
+  all[uri_of(identity)] = std::time(nullptr) - kBeginsAgo.count();
+  std::string text(kRevoked);
+  for (const auto& [uri, until] : all) text += fmt::format("{} {}\n", uri, until);
+  const Key key = read_key(authority.key);
+  const std::unique_ptr<EVP_MD_CTX, Free<EVP_MD_CTX_free>> context(EVP_MD_CTX_new());
+  std::vector<unsigned char> signature(256);
+  std::size_t bytes = signature.size();
+  check(context &&
+        EVP_DigestSignInit(context.get(), nullptr, EVP_sha256(), nullptr, key.get()) == 1 &&
+        EVP_DigestSign(context.get(), signature.data(), &bytes,
+                       reinterpret_cast<const unsigned char*>(text.data()), text.size()) == 1);
+  signature.resize(bytes);
+  return text + fmt::format("{}{:02x}\n", kSignature, fmt::join(signature, ""));
+}
+
+bool is_revocation(const std::string& text, const std::string& authority) {
+  if (!text.starts_with(kRevoked)) return false;
+  parse_revocations(text, authority);
+  return true;
+}
+
+Revocations parse_revocations(const std::string& list, const std::string& authority) {
+  const auto refuse = [] {
+    fail(ErrorCode::kDataLoss,
+         "it is no list of revoked certificates that this job's authority has signed; take the one "
+         "that 'tersewire certs revoke' prints, whole");
+  };
+  const std::size_t end = list.rfind(kSignature);
+  if (!list.starts_with(kRevoked) || end == std::string::npos || list.size() > kMostListBytes ||
+      !list.ends_with('\n')) {
+    refuse();
+  }
+  const std::string hex =
+      list.substr(end + kSignature.size(), list.size() - end - kSignature.size() - 1);
+  std::vector<unsigned char> signature(hex.size() / 2);
+  for (std::size_t i = 0; i < signature.size(); ++i) {
+    const char* const digits = hex.data() + 2 * i;
+    if (std::from_chars(digits, digits + 2, signature[i], 16).ptr != digits + 2) refuse();
+  }
+  const Certificate issuer = read_certificate(authority, "the authority");
+  const std::unique_ptr<EVP_MD_CTX, Free<EVP_MD_CTX_free>> context(EVP_MD_CTX_new());
+  const bool is_signed =
+      context && hex.size() % 2 == 0 &&
+      EVP_DigestVerifyInit(context.get(), nullptr, EVP_sha256(), nullptr,
+                           X509_get0_pubkey(issuer.get())) == 1 &&
+      EVP_DigestVerify(context.get(), signature.data(), signature.size(),
+                       reinterpret_cast<const unsigned char*>(list.data()), end) == 1;
+  ERR_clear_error();
+  if (!is_signed) refuse();
+  Revocations all;
+  std::istringstream lines(list.substr(kRevoked.size(), end - kRevoked.size()));
+  std::string uri;
+  for (std::int64_t until = 0; lines >> uri >> until;) all[uri] = until;
+  if (!lines.eof()) refuse();
+  return all;
+}
+
+std::int64_t begin_of(const std::string& pem) {
+  const Certificate it = read_certificate(pem, "a peer");
+  std::tm time{};
+  check(ASN1_TIME_to_tm(X509_get0_notBefore(it.get()), &time) == 1);
+  return ::timegm(&time);
 }
 
 Identity check_certificate(const std::string& certificate, const std::string& key,

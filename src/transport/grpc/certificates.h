@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -16,6 +17,14 @@ std::string uri_of(const Identity& identity);
 std::string hub_dns_name(const std::string& job);
 // Of such a URI; nothing where it is none.
 std::optional<Identity> parse_uri(const std::string& uri);
+
+// Until when certificates do not count, in seconds since 1970, by uri_of() whom they are for.
+using Revocations = std::map<std::string, std::int64_t>;
+// Of a list that make_revocation() has made. Throws kDataLoss for what this authority has not
+// signed.
+Revocations parse_revocations(const std::string& list, const std::string& authority);
+// When a certificate begins to be valid.
+std::int64_t begin_of(const std::string& pem);
 
 // Who a certificate in PEM is for. Throws kDataLoss, `file` in the sentence, for what is none of
 // ours.

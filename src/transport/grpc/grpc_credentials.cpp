@@ -113,6 +113,11 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& hub, const GrpcSecu
   return grpc::CreateCustomChannel(hub, credentials, arguments);
 }
 
+std::string certificate_of(const grpc::AuthContext& peer) {
+  const auto found = peer.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  return found.empty() ? "" : std::string(found.front().data(), found.front().size());
+}
+
 std::optional<std::string> objection(const grpc::AuthContext& peer, const Identity& claimed) {
   if (claimed.job.empty()) return std::nullopt;
   const auto identity = peer_identity(peer);

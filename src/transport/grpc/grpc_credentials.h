@@ -34,6 +34,9 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& hub, const GrpcSecu
 // The job that the certificates are of; empty in plaintext.
 std::string job_of(const GrpcSecurity& security);
 
+// In PEM; empty in plaintext.
+std::string certificate_of(const grpc::AuthContext& peer);
+
 // Why who is at the other end of a hub's stream may not speak for this rank or name of a job, or,
 // where neither is there, for any; nothing where it may, as everyone does in plaintext (job empty).
 std::optional<std::string> objection(const grpc::AuthContext& peer, const Identity& claimed);

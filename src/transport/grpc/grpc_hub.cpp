@@ -17,6 +17,8 @@ constexpr milliseconds kRosterEvery(250);
 // For a hello, and for what is still being written to one who is to go.
 constexpr milliseconds kPatience(10000);
 constexpr milliseconds kHandshake(10000);
+// For a connection without streams.
+constexpr milliseconds kIdle(60000);
 
 }  // namespace
 
@@ -24,6 +26,7 @@ GrpcHubServer::GrpcHubServer(const std::string& address, int nodes, const GrpcSe
                              std::unique_ptr<Membership> membership, HubJournal journal)
     : secure_(!security.certificates.empty()),
       job_(job_of(security)),
+      revoked_(security.certificates),
       membership_(std::move(membership)),
       kept_(std::move(journal)),
       handshakes_failed_(failed_handshakes()) {
@@ -40,11 +43,14 @@ GrpcHubServer::GrpcHubServer(const std::string& address, int nodes, const GrpcSe
     follow_members();
   }
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(address, server_credentials(security), &port);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  door_ = std::make_unique<HubDoor>(address);
+  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
+      builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+          server_credentials(security));
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(kHandshake.count()));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, static_cast<int>(kIdle.count()));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 4);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -52,12 +58,14 @@ GrpcHubServer::GrpcHubServer(const std::string& address, int nodes, const GrpcSe
   builder.SetMaxReceiveMessageSize(kMostBatchBytes);
   builder.RegisterCallbackGenericService(this);
   server_ = builder.BuildAndStart();
-  if (!server_ || port == 0) {
-    fail(ErrorCode::kUnavailable,
-         "a hub cannot listen at '{}'; look whether another one does, or name another HOST:PORT",
-         address);
+  if (!server_) {
+    fail(ErrorCode::kInternal, "gRPC does not serve what comes to '{}'; report it", address);
   }
-  address_ = address.substr(0, address.rfind(':') + 1) + std::to_string(port);
+  door_->open([acceptor = std::move(acceptor)](int descriptor) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = descriptor;
+    acceptor->HandleNewConnection(&connection);
+  });
   ticker_ = std::thread([this] { tick(); });
 }
 
@@ -68,6 +76,7 @@ GrpcHubServer::~GrpcHubServer() {
   }
   changed_.notify_all();
   ticker_.join();
+  door_->close();
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
 }
@@ -116,8 +125,14 @@ std::vector<std::string> GrpcHubServer::take_events() {
   return log_.take();
 }
 
+MemberList GrpcHubServer::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_at(Clock::now());
+}
+
 grpc::ServerGenericBidiReactor* GrpcHubServer::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
+  door_->let_in(context->peer());
   auto* const stream = new HubStream(*this, *context);
   const std::lock_guard lock(mutex_);
   streams_.insert(stream);
@@ -230,10 +245,19 @@ void GrpcHubServer::tick() {
     if (std::exchange(handshakes_failed_, failed) < failed) {
       log_.add_stranger("a connection was turned away in its TLS handshake", now);
     }
+    const std::uint64_t put_out = door_->put_out();
+    if (const std::uint64_t more = put_out - std::exchange(put_out_, put_out)) {
+      log_.add_stranger(fmt::format("{} connections that had not said who they are went, for want "
+                                    "of room for more than {}",
+                                    more, kMostStrangers),
+                        now);
+    }
+    if (revoked_.look()) put_out_revoked();
     if (membership_) {
       membership_->tick(now);
       follow_members();
     }
+    for (const auto& [name, meter] : meters_) meter->tick(now);
     for (HubStream* const stream : streams_) {
       // Who does not say who it is, or does not take its end.
       if ((stream->rank && !stream->last && !stream->over) || now - stream->since <= kPatience) {
@@ -266,5 +290,6 @@ bool GrpcHub::wait(milliseconds timeout) const { return server_->wait(timeout); 
 std::string GrpcHub::aborted() const { return server_->aborted(); }
 void GrpcHub::abort(const std::string& reason) { server_->abort(reason); }
 std::vector<std::string> GrpcHub::take_events() { return server_->take_events(); }
+MemberList GrpcHub::status() const { return server_->status(); }
 
 }  // namespace tersewire

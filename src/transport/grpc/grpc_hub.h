@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -14,9 +16,12 @@
 #include <vector>
 
 #include "grpc_batch.h"
+#include "hub_door.h"
 #include "hub_log.h"
 #include "membership.h"
+#include "revoked_certificates.h"
 #include "tersewire/grpc_network.h"
+#include "traffic_meter.h"
 
 namespace tersewire {
 
@@ -29,11 +34,12 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
                 std::unique_ptr<Membership> membership = nullptr, HubJournal journal = {});
   ~GrpcHubServer() override;
 
-  [[nodiscard]] const std::string& address() const { return address_; }
+  [[nodiscard]] const std::string& address() const { return door_->address(); }
   [[nodiscard]] bool wait(std::chrono::milliseconds timeout) const;
   [[nodiscard]] std::string aborted() const;
   void abort(const std::string& reason);
   [[nodiscard]] std::vector<std::string> take_events();
+  [[nodiscard]] MemberList status() const;
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
@@ -51,6 +57,7 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
     std::optional<std::uint64_t> incarnation;  // of who has come
     Clock::time_point heard{};
     HubStream* stream = nullptr;
+    std::shared_ptr<TrafficMeter> meter;  // once it has come
     bool left = false;
   };
 
@@ -70,11 +77,18 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
                                                         const Hello& hello) const;
   void relay(HubStream& stream, const Record& record, const grpc::Slice& bytes);
   void announce();
+  // Who is at the other end of this stream may not be this rank or member.
+  [[nodiscard]] std::optional<std::string> objection_to(HubStream& stream,
+                                                        const Identity& claimed) const;
+  void put_out_revoked();
   [[nodiscard]] std::vector<std::uint32_t> ages() const;
 
   // Members: hub_members.cpp.
   void answer_member(HubStream& stream, const Record& record);
   [[nodiscard]] MemberList list_of_ranks() const;
+  // With what has passed.
+  [[nodiscard]] MemberList status_at(Clock::time_point now) const;
+  [[nodiscard]] std::string name_of(std::uint32_t rank) const;
   // What the membership has come to: its generation's end or beginning, its sentences.
   void follow_members();
   void open_generation();
@@ -86,21 +100,24 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
 
   bool secure_;
   std::string job_;  // of the certificates
-  std::string address_;
+  RevokedCertificates revoked_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::unique_ptr<Membership> membership_;  // of a job whose members change
   HubJournal kept_;
-  std::uint32_t generation_ = kOnlyGeneration;  // of the seats
-  bool open_ = true;                            // whether that one runs
-  JobPhase phase_ = JobPhase::kGathers;         // that the journal has
-  std::vector<Seat> seats_;                     // by rank
+  std::uint32_t generation_ = kOnlyGeneration;                   // of the seats
+  bool open_ = true;                                             // whether that one runs
+  JobPhase phase_ = JobPhase::kGathers;                          // that the journal has
+  std::vector<Seat> seats_;                                      // by rank
+  std::map<std::string, std::shared_ptr<TrafficMeter>> meters_;  // by name, of this generation
   std::set<HubStream*> streams_;
   std::optional<std::string> aborted_;
   bool all_came_ = false;
   HubLog log_;
   std::uint64_t handshakes_failed_;  // that the log has heard of
+  std::uint64_t put_out_ = 0;        // as well
   bool stop_ = false;
+  std::unique_ptr<HubDoor> door_;
   std::unique_ptr<grpc::Server> server_;
   std::thread ticker_;
 };

@@ -46,10 +46,14 @@ grpc::Status ask(const std::shared_ptr<grpc::Channel>& channel, const MemberSays
     const grpc::Slice bytes = in_one_piece(response);
     ByteView rest = view_of(bytes);
     const Record record = take_record(rest, secure);
-    if (record.head.kind != RecordKind::kList || !rest.empty()) {
+    if (record.head.kind == RecordKind::kList) list = parse_list(record.data);
+    const bool watches = says.phase == MemberPhase::kWatches;
+    const Record traffic = watches ? take_record(rest, secure) : Record();
+    if (record.head.kind != RecordKind::kList || !rest.empty() ||
+        (watches && traffic.head.kind != RecordKind::kTraffic)) {
       fail(ErrorCode::kDataLoss, "it answers with something else; run one version everywhere");
     }
-    list = parse_list(record.data);
+    if (watches) parse_traffic(traffic.data, list);
   } catch (const std::exception& error) {
     return {grpc::StatusCode::DATA_LOSS, error.what()};
   }
@@ -295,9 +299,15 @@ MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
   check_protected(hub, security);
   keep_grpc_quiet();
   MemberList list;
-  const grpc::Status status =
-      ask(channel_to(hub, security), {}, !security.certificates.empty(), patience, list);
-  if (status.ok()) return list;
+  grpc::Status status;
+  const Clock::time_point end = Clock::now() + patience;
+  for (milliseconds left = patience; left > milliseconds(0);
+       left = std::chrono::ceil<milliseconds>(end - Clock::now())) {
+    status = ask(channel_to(hub, security), {}, !security.certificates.empty(), left, list);
+    if (status.ok()) return list;
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) break;
+    std::this_thread::sleep_for(std::min(left, kTellEvery));
+  }
   fail(ErrorCode::kUnavailable,
        "the hub at {} does not say how its job stands: {}; look whether "
        "it runs there",

@@ -29,6 +29,7 @@ bool GrpcHub::wait(std::chrono::milliseconds /*timeout*/) const { refuse(); }
 std::string GrpcHub::aborted() const { refuse(); }
 void GrpcHub::abort(const std::string& /*reason*/) { refuse(); }
 std::vector<std::string> GrpcHub::take_events() { refuse(); }
+MemberList GrpcHub::status() const { refuse(); }
 
 std::unique_ptr<Transport> join_grpc_network(const std::string& /*hub*/, int /*rank*/,
                                              int /*nodes*/, const GrpcSecurity& /*security*/,
@@ -74,6 +75,11 @@ std::string certify(const KeyAndCertificate& /*authority*/, const std::string& /
                     std::chrono::seconds /*begins_ago*/) {
   refuse();
 }
+std::string make_revocation(const KeyAndCertificate& /*authority*/, const std::string& /*list*/,
+                            const Identity& /*identity*/) {
+  refuse();
+}
+bool is_revocation(const std::string& /*text*/, const std::string& /*authority*/) { refuse(); }
 std::string job_of_authority(const std::string& /*certificate*/) { refuse(); }
 Identity check_certificate(const std::string& /*certificate*/, const std::string& /*key*/,
                            const std::string& /*authority*/) {

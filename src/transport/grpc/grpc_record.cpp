@@ -19,14 +19,15 @@ std::uint32_t checksum_of(RecordHead head, ByteView data) {
 }
 
 void check_kind(const RecordHead& head) {
-  if (head.kind > RecordKind::kList) {
+  if (head.kind > RecordKind::kTraffic) {
     fail(ErrorCode::kDataLoss, "a record of kind {} means nothing; run one version everywhere",
          static_cast<unsigned>(head.kind));
   }
   const bool of_pair = head.kind <= RecordKind::kResume;
   const bool takes_data = head.kind == RecordKind::kData || head.kind == RecordKind::kHello ||
                           head.kind == RecordKind::kRoster || head.kind == RecordKind::kAbort ||
-                          head.kind == RecordKind::kMember || head.kind == RecordKind::kList;
+                          head.kind == RecordKind::kMember || head.kind == RecordKind::kList ||
+                          head.kind == RecordKind::kTraffic;
   const bool places = head.position != 0 || head.total != 0 || head.offset != 0;
   const bool states = head.received != 0 || head.taken != 0;
   if ((head.bytes > 0 && !takes_data) || (places && head.kind != RecordKind::kData) ||

@@ -22,6 +22,7 @@ enum class RecordKind : std::uint8_t {
   kGoodbye = 7,
   kMember = 8,
   kList = 9,
+  kTraffic = 10,
 };
 
 inline constexpr std::uint32_t kHubRank = 0xffffffff;

@@ -1,5 +1,7 @@
 // The hub of a job whose members come and go: what it answers them, and the generations of which it
 // carries one after another.
+#include <algorithm>
+
 #include "errors.h"
 #include "grpc_credentials.h"
 #include "grpc_hub.h"
@@ -17,10 +19,17 @@ void GrpcHubServer::answer_member(HubStream& stream, const Record& record) {
     finish(stream, {code, sentence});
   };
   const Identity claimed{.job = job_, .rank = std::nullopt, .name = says.name};
+  const Clock::time_point now = Clock::now();
   if (const auto why = objection(*stream.peer(), claimed)) {
     return refuse(grpc::StatusCode::PERMISSION_DENIED, *why);
   }
-  const Clock::time_point now = Clock::now();
+  if (const auto why = objection_to(stream, claimed)) {
+    if (membership_) {
+      membership_->put_out({.name = says.name, .incarnation = says.incarnation}, *why, now);
+      follow_members();
+    }
+    return refuse(grpc::StatusCode::PERMISSION_DENIED, *why);
+  }
   const bool watches = says.phase == MemberPhase::kWatches;
   if (!watches && !membership_) {
     return refuse(grpc::StatusCode::FAILED_PRECONDITION,
@@ -36,10 +45,11 @@ void GrpcHubServer::answer_member(HubStream& stream, const Record& record) {
     }
     follow_members();
   }
-  const MemberList list = membership_ ? membership_->list(now) : list_of_ranks();
+  const MemberList list = watches ? status_at(now) : membership_->list(now);
   if (membership_ && !watches && list.phase >= JobPhase::kDone) stream.tells_end_to = says.name;
   BatchWriter answer(secure_);
   answer.add({.kind = RecordKind::kList, .generation = list.generation}, list_data(list));
+  if (watches) answer.add({.kind = RecordKind::kTraffic}, traffic_data(list));
   stream.last = grpc::Status::OK;
   stream.since = now;
   stream.write(answer.finish());
@@ -68,6 +78,22 @@ MemberList GrpcHubServer::list_of_ranks() const {
   return list;
 }
 
+MemberList GrpcHubServer::status_at(Clock::time_point now) const {
+  MemberList list = membership_ ? membership_->list(now) : list_of_ranks();
+  for (auto* const entries : {&list.members, &list.waiting}) {
+    for (MemberEntry& entry : *entries) {
+      const auto meter = meters_.find(entry.name);
+      if (meter != meters_.end()) entry.traffic = meter->second->traffic(now);
+    }
+  }
+  return list;
+}
+
+std::string GrpcHubServer::name_of(std::uint32_t rank) const {
+  return membership_ ? membership_->journal().rolls.at(generation_).places[rank].name
+                     : std::to_string(rank);
+}
+
 void GrpcHubServer::follow_members() {
   const Journal& journal = membership_->journal();
   const bool runs = journal.phase == JobPhase::kRuns;
@@ -93,8 +119,12 @@ void GrpcHubServer::follow_members() {
 void GrpcHubServer::open_generation() {
   open_ = true;
   generation_ = membership_->journal().generation;
+  const std::vector<Roll::Place>& places = membership_->journal().rolls.at(generation_).places;
   seats_.clear();
-  seats_.resize(membership_->journal().rolls.at(generation_).places.size());
+  seats_.resize(places.size());
+  std::erase_if(meters_, [&](const auto& meter) {
+    return std::ranges::find(places, meter.first, &Roll::Place::name) == places.end();
+  });
 }
 
 // Their nodes are told why, and go by themselves.

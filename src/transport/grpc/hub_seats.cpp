@@ -49,6 +49,7 @@ void GrpcHubServer::take(HubStream& stream, const Record& record, const grpc::Sl
     case RecordKind::kRoster:
     case RecordKind::kMember:
     case RecordKind::kList:
+    case RecordKind::kTraffic:
       fail(ErrorCode::kDataLoss, "rank {} says what no node says here; run one version everywhere",
            *stream.rank);
   }
@@ -103,6 +104,9 @@ void GrpcHubServer::seat(HubStream& stream, const Record& record) {
   seat.incarnation = hello.incarnation;
   seat.heard = Clock::now();
   seat.stream = &stream;
+  std::shared_ptr<TrafficMeter>& meter = meters_[name_of(rank)];
+  if (!meter) meter = std::make_shared<TrafficMeter>();
+  seat.meter = meter;
   if (!all_came_ && !membership_ &&
       std::ranges::all_of(seats_, [](const Seat& one) { return one.incarnation.has_value(); })) {
     all_came_ = true;
@@ -111,16 +115,39 @@ void GrpcHubServer::seat(HubStream& stream, const Record& record) {
   announce();
 }
 
+std::optional<std::string> GrpcHubServer::objection_to(HubStream& stream,
+                                                       const Identity& claimed) const {
+  const auto peer = stream.peer();
+  if (auto why = objection(*peer, claimed)) return why;
+  return secure_ ? revoked_.objection(certificate_of(*peer)) : std::nullopt;
+}
+
+void GrpcHubServer::put_out_revoked() {
+  log_.add(revoked_.trouble().empty() ? "the list of revoked certificates has changed"
+                                      : revoked_.trouble());
+  for (HubStream* const stream : streams_) {
+    if (stream->last || !stream->rank) continue;
+    const auto why = revoked_.objection(certificate_of(*stream->peer()));
+    if (!why) continue;
+    const std::uint32_t rank = *stream->rank;
+    const bool is_seated = !stream->over && seats_[rank].stream == stream;
+    finish(*stream, {grpc::StatusCode::PERMISSION_DENIED, *why});
+    if (!membership_ || !is_seated) continue;
+    membership_->put_out(membership_->journal().rolls.at(generation_).places[rank], *why,
+                         Clock::now());
+  }
+}
+
 // Whether who says hello may have the rank: it is its certificate's, or its name's.
 std::optional<std::string> GrpcHubServer::objection_to(HubStream& stream, std::uint32_t rank,
                                                        const Hello& hello) const {
-  if (!membership_) return objection(*stream.peer(), {.job = job_, .rank = rank});
+  if (!membership_) return objection_to(stream, {.job = job_, .rank = rank});
   const auto& places = membership_->journal().rolls.at(generation_).places;
   if (rank >= places.size()) return fmt::format("generation {} has no rank {}", generation_, rank);
   if (hello.incarnation != places[rank].incarnation) {
     return fmt::format("rank {} of generation {} is another process", rank, generation_);
   }
-  return objection(*stream.peer(), {.job = job_, .rank = std::nullopt, .name = places[rank].name});
+  return objection_to(stream, {.job = job_, .rank = std::nullopt, .name = places[rank].name});
 }
 
 void GrpcHubServer::relay(HubStream& stream, const Record& record, const grpc::Slice& bytes) {
@@ -129,6 +156,9 @@ void GrpcHubServer::relay(HubStream& stream, const Record& record, const grpc::S
     fail(ErrorCode::kDataLoss,
          "rank {} sends to rank {}, which is none; run one version everywhere", *stream.rank, to);
   }
+  if (record.head.kind == RecordKind::kData) {
+    seats_[*stream.rank].meter->add_sent(bytes.size(), Clock::now());
+  }
   HubStream* const receiver = seats_[to].stream;
   if (receiver == nullptr) return;
   if (!receiver->put(*stream.rank, bytes)) {
@@ -136,6 +166,7 @@ void GrpcHubServer::relay(HubStream& stream, const Record& record, const grpc::S
          "rank {} sends rank {} more than that has room for; run one version everywhere",
          *stream.rank, to);
   }
+  if (record.head.kind == RecordKind::kData) seats_[to].meter->add_received(bytes.size());
   pump(*receiver);
 }
 

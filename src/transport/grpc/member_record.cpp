@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "byte_io.h"
 #include "errors.h"
@@ -225,6 +226,32 @@ MemberList parse_list(ByteView data) {
     taken[*member.base_rank] = true;
   }
   return list;
+}
+
+Bytes traffic_data(const MemberList& list) {
+  Bytes data;
+  for (const auto* entries : {&list.members, &list.waiting}) {
+    for (const auto& [sent, received, sent_rate, received_rate, quiet] :
+         *entries | std::views::transform(&MemberEntry::traffic)) {
+      for (const std::uint64_t number : {sent, received, sent_rate, received_rate, quiet}) {
+        append_value(data, number);
+      }
+    }
+  }
+  return data;
+}
+
+void parse_traffic(ByteView data, MemberList& list) {
+  Fields fields(data);
+  for (auto* const entries : {&list.members, &list.waiting}) {
+    for (MemberEntry& entry : *entries) {
+      auto& [sent, received, sent_rate, received_rate, quiet] = entry.traffic;
+      for (std::uint64_t* const number : {&sent, &received, &sent_rate, &received_rate, &quiet}) {
+        *number = fields.number<std::uint64_t>();
+      }
+    }
+  }
+  fields.finish();
 }
 
 Bytes journal_bytes(const Journal& journal) {

@@ -44,6 +44,10 @@ MemberSays parse_member(ByteView data);
 Bytes list_data(const MemberList& list);
 MemberList parse_list(ByteView data);
 
+// Of all in the list, those who wait behind the members.
+Bytes traffic_data(const MemberList& list);
+void parse_traffic(ByteView data, MemberList& list);
+
 // A generation, as the journal has it.
 struct Roll {
   struct Place {

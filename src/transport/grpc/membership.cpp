@@ -134,6 +134,15 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
   advance(now);
 }
 
+void Membership::put_out(const Roll::Place& place, const std::string& reason,
+                         Clock::time_point now) {
+  if (known(place) == nullptr) return;
+  known_[place.name].heard = now - 2 * kAllSilent * limits_.deadline;
+  events_.push_back(fmt::format("'{}' is put out: {}", place.name, reason));
+  if (is_listed(place)) end_generation(fmt::format("'{}' is put out: {}", place.name, reason));
+  advance(now);
+}
+
 void Membership::tick(Clock::time_point now) {
   // While the hub stood still it could hear nobody.
   if (ticked_ && now - *ticked_ > kLate) {

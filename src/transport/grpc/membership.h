@@ -27,6 +27,8 @@ class Membership {
   void hear(const MemberSays& says, Clock::time_point now);
   // For what comes of nobody saying anything: four times a second.
   void tick(Clock::time_point now);
+  // This process is given up at once. That it is not heard again is the caller's care.
+  void put_out(const Roll::Place& place, const std::string& reason, Clock::time_point now);
   // Where one runs, it is over.
   void end_generation(const std::string& reason);
   // The job is over.

@@ -1,0 +1,216 @@
+#include "hub_door.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "errors.h"
+
+namespace tersewire {
+namespace {
+
+constexpr int kLookEveryMs = 250;
+// Where there are no descriptors left.
+constexpr int kPauseMs = 20;
+
+struct Name {
+  std::string host;
+  std::string port;
+};
+
+Name split(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  Name name{.host = address.substr(0, colon), .port = address.substr(colon + 1)};
+  if (name.host.starts_with('[') && name.host.ends_with(']')) {
+    name.host = name.host.substr(1, name.host.size() - 2);
+  }
+  return name;
+}
+
+int listen_at(const std::string& address) {
+  const Name name = split(address);
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(name.host.c_str(), name.port.c_str(), &wanted, &found) != 0) return -1;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    const int socket =
+        ::socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, one->ai_protocol);
+    if (socket < 0) continue;
+    const int on = 1;
+    const int off = 0;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (one->ai_family == AF_INET6) {
+      ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    }
+    if (::bind(socket, one->ai_addr, one->ai_addrlen) == 0 && ::listen(socket, SOMAXCONN) == 0) {
+      return socket;
+    }
+    ::close(socket);
+  }
+  return -1;
+}
+
+// Host and port as gRPC names peers, but for its escapes.
+Name name_of(const sockaddr_storage& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    ::inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
+    return {fmt::format("ipv4:{}", text.data()), std::to_string(ntohs(v4.sin_port))};
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  const std::string port = std::to_string(ntohs(v6.sin6_port));
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    ::inet_ntop(AF_INET, v6.sin6_addr.s6_addr + 12, text.data(), text.size());
+    return {fmt::format("ipv4:{}", text.data()), port};
+  }
+  ::inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
+  return {fmt::format("ipv6:[{}]", text.data()), port};
+}
+
+std::string unescaped(std::string peer) {
+  for (const auto& [escape, character] : {std::pair("%5B", "["), std::pair("%5D", "]")}) {
+    const std::size_t at = peer.find(escape);
+    if (at != std::string::npos) peer.replace(at, 3, character);
+  }
+  return peer;
+}
+
+}  // namespace
+
+HubDoor::HubDoor(const std::string& address) : socket_(listen_at(address)) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  if (socket_ < 0 || ::pipe2(wake_, O_CLOEXEC) != 0 ||
+      ::getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
+    if (socket_ >= 0) ::close(socket_);
+    fail(ErrorCode::kUnavailable,
+         "a hub cannot listen at '{}'; look whether another one does, or name another HOST:PORT",
+         address);
+  }
+  address_ = address.substr(0, address.rfind(':') + 1) + name_of(bound).port;
+}
+
+HubDoor::~HubDoor() {
+  close();
+  ::close(wake_[0]);
+  ::close(wake_[1]);
+  ::close(socket_);
+}
+
+void HubDoor::open(std::function<void(int)> take) {
+  take_ = std::move(take);
+  thread_ = std::thread([this] { run(); });
+}
+
+void HubDoor::close() {
+  if (!thread_.joinable()) return;
+  while (::write(wake_[1], "", 1) < 0 && errno == EINTR) continue;
+  thread_.join();
+  for (const Stranger& stranger : strangers_) ::close(stranger.descriptor);
+  strangers_.clear();
+}
+
+void HubDoor::let_in(const std::string& peer) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find(strangers_, unescaped(peer), &Stranger::peer);
+  if (found == strangers_.end()) return;
+  ::close(found->descriptor);
+  strangers_.erase(found);
+}
+
+void HubDoor::run() {
+  std::array<pollfd, 2> waiting{pollfd{.fd = socket_, .events = POLLIN, .revents = 0},
+                                pollfd{.fd = wake_[0], .events = POLLIN, .revents = 0}};
+  auto next_look = std::chrono::steady_clock::now();
+  for (;;) {
+    ::poll(waiting.data(), waiting.size(), kLookEveryMs);
+    if (waiting[1].revents != 0) return;
+    accept_one();
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_look) continue;
+    next_look = now + std::chrono::milliseconds(kLookEveryMs);
+    forget_closed();
+  }
+}
+
+bool HubDoor::accept_one() {
+  sockaddr_storage from{};
+  socklen_t size = sizeof(from);
+  const int descriptor =
+      ::accept4(socket_, reinterpret_cast<sockaddr*>(&from), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (descriptor < 0) {
+    // What is left is not accepted, and waits where it costs the hub nothing.
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      const std::lock_guard lock(mutex_);
+      put_one_out();
+      ::poll(nullptr, 0, kPauseMs);
+    }
+    return false;
+  }
+  const int on = 1;
+  ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const Name name = name_of(from);
+  {
+    const std::lock_guard lock(mutex_);
+    while (strangers_.size() >= kMostStrangers) put_one_out();
+    const int other = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (other < 0) {
+      ::close(descriptor);
+      put_one_out();
+      return false;
+    }
+    strangers_.push_back(
+        {.descriptor = other, .host = name.host, .peer = name.host + ":" + name.port});
+  }
+  take_(descriptor);
+  return true;
+}
+
+// Who has hung up, or was hung up on.
+void HubDoor::forget_closed() {
+  const std::lock_guard lock(mutex_);
+  std::vector<pollfd> all;
+  for (const Stranger& stranger : strangers_) {
+    all.push_back({.fd = stranger.descriptor, .events = 0, .revents = 0});
+  }
+  if (all.empty() || ::poll(all.data(), all.size(), 0) <= 0) return;
+  for (std::size_t i = all.size(); i-- > 0;) {
+    if (all[i].revents == 0) continue;
+    ::close(strangers_[i].descriptor);
+    strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+// Any of those, so that nobody is sure to be the next, whoever comes how often.
+void HubDoor::put_one_out() {
+  if (strangers_.empty()) return;
+  std::map<std::string, std::size_t> count;
+  for (const Stranger& stranger : strangers_) ++count[stranger.host];
+  const auto most =
+      std::ranges::max_element(count, {}, [](const auto& host) { return host.second; });
+  std::size_t which = random_() % most->second;
+  const auto found = std::ranges::find_if(strangers_, [&](const Stranger& stranger) {
+    return stranger.host == most->first && which-- == 0;
+  });
+  ::shutdown(found->descriptor, SHUT_RDWR);
+  ::close(found->descriptor);
+  strangers_.erase(found);
+  ++put_out_;
+}
+
+}  // namespace tersewire

@@ -1,0 +1,71 @@
+#include "revoked_certificates.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "errors.h"
+
+namespace tersewire {
+namespace {
+
+std::string text_of(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return std::move(text).str();
+}
+
+}  // namespace
+
+RevokedCertificates::RevokedCertificates(const std::string& directory) {
+  if (directory.empty()) return;
+  file_ = directory + "/revoked";
+  authority_ = text_of(directory + "/authority.pem");
+  read_ = mark();
+  if (read_) read();
+}
+
+std::optional<RevokedCertificates::Mark> RevokedCertificates::mark() const {
+  struct stat found {};
+  if (::stat(file_.c_str(), &found) != 0) return std::nullopt;
+  constexpr std::int64_t kNanoseconds = 1'000'000'000;
+  return Mark(found.st_ino, found.st_mtim.tv_sec * kNanoseconds + found.st_mtim.tv_nsec);
+}
+
+void RevokedCertificates::read() {
+  Revocations all = with_context([&] { return fmt::format("'{}'", file_); },
+                                 [&] { return parse_revocations(text_of(file_), authority_); });
+  for (const auto& [uri, until] : all_) {
+    const auto kept = all.find(uri);
+    if (kept == all.end() || kept->second < until) {
+      fail(ErrorCode::kDataLoss, "'{}' is older than the list before it, which counts on", file_);
+    }
+  }
+  all_ = std::move(all);
+}
+
+bool RevokedCertificates::look() {
+  if (file_.empty()) return false;
+  const auto now = mark();
+  if (!now || now == read_) return false;
+  read_ = now;
+  trouble_.clear();
+  try {
+    read();
+  } catch (const Error& error) {
+    trouble_ = error.what();
+  }
+  return true;
+}
+
+std::optional<std::string> RevokedCertificates::objection(const std::string& certificate) const {
+  if (all_.empty()) return std::nullopt;
+  const Identity identity = identity_of(certificate, "a peer");
+  const auto revoked = all_.find(uri_of(identity));
+  if (revoked == all_.end() || begin_of(certificate) > revoked->second) return std::nullopt;
+  return "its certificate is revoked";
+}
+
+}  // namespace tersewire
