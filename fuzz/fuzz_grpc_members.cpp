@@ -81,6 +81,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       MemberList with_traffic = list;
       succeeds([&] { parse_traffic(bytes, with_traffic); });
     } else {
+      succeeds([&] {
+        const std::vector<RankRecord> ranks = parse_rank_journal(mended(bytes));
+        require(parse_rank_journal(journal_bytes(ranks)) == ranks, "a journal is read back");
+      });
       const Journal journal = parse_journal(mended(bytes));
       require(parse_journal(journal_bytes(journal)) == journal, "a journal is read back");
     }

@@ -81,12 +81,11 @@ std::unique_ptr<GrpcHub> make_hub(const HubFlags& flags) {
     return std::make_unique<GrpcHub>(flags.listen, limits, journal_at(flags.journal),
                                      flags.security);
   }
-  if (flags.most || !flags.journal.empty()) {
-    throw WrongUsage(
-        "--max-workers and --journal are for jobs whose members change: give --min-workers, too");
+  if (flags.most) {
+    throw WrongUsage("--max-workers is for jobs whose members change: give --min-workers, too");
   }
   return std::make_unique<GrpcHub>(flags.listen, flags.workers + flags.servers.value_or(1),
-                                   flags.security);
+                                   journal_at(flags.journal), flags.security);
 }
 
 // Nodes and strangers take one or two each.
@@ -156,8 +155,9 @@ void add_hub_command(CLI::App& app) {
                    "Seconds without a sign of life after which a worker of such a job is given up")
       ->capture_default_str()
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86400}));
-  command->add_option("--journal", flags->journal,
-                      "File by which the hub of such a job, killed and started again, goes on");
+  command->add_option(
+      "--journal", flags->journal,
+      "File by which a hub that is killed and started again knows who has come and left");
   command->add_option("--metrics", flags->metrics,
                       "[ADDRESS:]PORT for Prometheus to fetch the job's numbers from");
   command->add_option("--listen", flags->listen, "ADDRESS:PORT; port 0: any that is free")

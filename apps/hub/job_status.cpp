@@ -50,6 +50,8 @@ const char* text_of(MemberPhase phase) {
       return "finished";
     case MemberPhase::kFailed:
       return "failed";
+    case MemberPhase::kFoundDone:
+      return "takes no part";
   }
   return "";
 }

@@ -20,6 +20,8 @@
 #include "apps/run/run_files.h"
 #include "apps/train/recipe.h"
 #include "tersewire/codec.h"
+#include "tersewire/grpc_members.h"
+#include "tersewire/transports.h"
 #include "trainer/models/models.h"
 
 namespace tersewire::apps {
@@ -105,6 +107,21 @@ void find_checkpoint(TrainFlags& flags) {
   flags.resumed = CheckpointDirectory(flags.resume).newest();
 }
 
+// The hub need not wait for this node.
+void tell_hub_that_it_is_done(const TrainFlags& flags) {
+  const auto place = choose_transport(flags.config.transport).grpc;
+  if (!place) return;
+  const std::string name = place->rank            ? std::to_string(*place->rank)
+                           : !place->name.empty() ? place->name
+                           : flags.config.elastic ? certified_name(place->security)
+                                                  : std::to_string(certified_rank(place->security));
+  try {
+    tell_done(place->hub, name, place->security, flags.config.job.wait_limits().deadline);
+  } catch (const Error& error) {
+    note(fmt::format("{}\n", error.what()));  // the run is done nevertheless
+  }
+}
+
 // --resume-or-start: whether there is something to do.
 bool find_checkpoint_if_any(TrainFlags& flags) {
   if (flags.out.empty()) throw WrongUsage("--resume-or-start needs --out, where the run is");
@@ -113,6 +130,7 @@ bool find_checkpoint_if_any(TrainFlags& flags) {
     if (flags.json) {
       print(string_of(read_file((std::filesystem::path(flags.out) / kSummaryFile).string())));
     }
+    tell_hub_that_it_is_done(flags);
     return false;
   }
   flags.resumed = CheckpointDirectory(flags.out).newest_if_any();

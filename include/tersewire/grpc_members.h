@@ -26,11 +26,12 @@ struct Boundary {
 };
 
 enum class MemberPhase : std::uint8_t {
-  kWatches = 0,   // no member: it looks only
-  kWaits = 1,     // for a generation that it is in
-  kWorks = 2,     // in one
-  kFinished = 3,  // all steps of one are done
-  kFailed = 4,    // and the job with it
+  kWatches = 0,    // no member: it looks only
+  kWaits = 1,      // for a generation that it is in
+  kWorks = 2,      // in one
+  kFinished = 3,   // all steps of one are done
+  kFailed = 4,     // and the job with it
+  kFoundDone = 5,  // the job was done before it began; nobody's in a list
 };
 
 enum class JobPhase : std::uint8_t {
@@ -166,6 +167,12 @@ class GrpcMember {
 // nodes' names are their ranks. Throws kUnavailable where it is not reached within `patience`.
 MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
                        std::chrono::milliseconds patience);
+
+// Tells a hub that this node takes no part, since the job is done already: where as many as it
+// waits for say so, it ends. `name` is the node's, or its rank. Throws kUnavailable where it is not
+// reached within `patience`, and kFailedPrecondition with what it says where it refuses.
+void tell_done(const std::string& hub, const std::string& name, const GrpcSecurity& security,
+               std::chrono::milliseconds patience);
 
 // The name that a node's certificate is for. Throws kInvalidArgument for one of another kind.
 std::string certified_name(const GrpcSecurity& security);

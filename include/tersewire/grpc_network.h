@@ -37,6 +37,9 @@ class GrpcHub {
   // kInvalidArgument for plaintext off loopback and for a job without nodes, and kNotFound for
   // certificates that are not there.
   GrpcHub(const std::string& address, int nodes, const GrpcSecurity& security = {});
+  // The same with a journal (grpc_members.h) of who has come and left, by which a hub that is
+  // started again goes on.
+  GrpcHub(const std::string& address, int nodes, HubJournal journal, const GrpcSecurity& security);
   // The same for a job whose members come and go (grpc_members.h). Throws kInvalidArgument for
   // limits that make no sense, and kDataLoss for a journal that is none.
   GrpcHub(const std::string& address, const MembershipLimits& limits, HubJournal journal,

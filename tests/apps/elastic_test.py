@@ -218,6 +218,19 @@ class Members(ElasticTest):
         nodes.append(self.start_member("c", certs=certs["c"]))
         self.assert_done(*nodes)
 
+    def test_a_finished_job_started_again_ends(self):
+        def start():
+            self.start_hub()
+            return [self.start_member(name, "--resume-or-start", steps=3) for name in "abc"]
+
+        for process in [*start(), self.hub]:
+            self.assert_ended_well(process)
+        again = start()
+        for process in [*again, self.hub]:
+            self.assert_ended_well(process)
+        for process in again:
+            self.assertIn("has taken all of its 3 steps", "\n".join(process.lines))
+
     def test_who_is_revoked_is_put_out(self):
         made = run("certs", "init", "clinic", "--to", self.path("clinic"))
         self.assertEqual(made.returncode, 0, made)
@@ -316,7 +329,7 @@ class Members(ElasticTest):
         self.assert_refused(refused(*gather, *number), 2, "no name of a member")
         self.assert_refused(run("train", "--model", "mlp", *gather, *member), 2, "--elastic")
         self.assert_refused(run("hub", "--workers", 2, "--min-workers", 3), 2, "cannot have at least 3")
-        self.assert_refused(run("hub", "--workers", 2, "--journal", "x"), 2, "--min-workers")
+        self.assert_refused(run("hub", "--workers", 2, "--max-workers", 3), 2, "--min-workers")
 
 
 if __name__ == "__main__":

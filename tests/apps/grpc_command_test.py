@@ -296,6 +296,19 @@ class Nodes(GrpcCommandTest):
         self.assertEqual(set(proxy.tunnels), {("CONNECT", address)})
         self.assert_same_as_threads(nodes[0], "--steps", "4")
 
+    def test_a_finished_job_started_again_ends(self):
+        hubs, certs = self.certificates()
+        for certificates in [None, certs]:
+            for again in [False, True]:
+                hub, address = self.start_hub(*(("--certs", hubs) if certificates else ()))
+                nodes = self.start_nodes(address, "--steps", "3", "--resume-or-start", certs=certificates)
+                for node in nodes:
+                    self.assertEqual(node.end(), (0, []), node.lines)
+                    self.assertEqual("has taken all of its 3 steps" in "\n".join(node.lines),
+                                     again or certificates is not None)  # fmt: skip
+                self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assertIn("rank 2 finds that the job is done already", "\n".join(hub.lines))
+
     def test_a_certificate_is_renewed_while_the_job_runs(self):
         hubs, certs = self.certificates()
         hub, address = self.start_hub("--certs", hubs)
@@ -408,9 +421,9 @@ class Strangers(GrpcCommandTest):
                     while data := client.recv(1 << 16):
                         heard.extend(data)
                         far.sendall(data)
+                    far.shutdown(socket.SHUT_WR)
                 except OSError:
                     pass
-                far.shutdown(socket.SHUT_WR)
                 back.join()
 
         between = threading.Thread(target=overhear, daemon=True)

@@ -8,7 +8,7 @@
 #include "expect_error.h"
 #include "grpc_pair.h"
 #include "network_ends.h"
-#include "tersewire/grpc_network.h"
+#include "tersewire/grpc_members.h"
 #include "transport_cases.h"
 
 namespace tersewire {
@@ -226,6 +226,55 @@ TEST(GrpcTransport, RefusesASecondProcessOfARank) {
   ends[0]->send(1, message(3, 3));
   EXPECT_TRUE(ends[1]->receive(30s));
   end_all(ends);
+}
+
+TEST(GrpcTransport, AHubThatComesBackKnowsByItsJournalWhoHasLeft) {
+  Bytes kept;
+  const auto hub_at = [&](const std::string& address) {
+    return std::make_unique<GrpcHub>(
+        address, 3,
+        HubJournal{.kept = kept,
+                   .keep = [&](ByteView bytes) { kept.assign(bytes.begin(), bytes.end()); }},
+        GrpcSecurity());
+  };
+  auto hub = hub_at("127.0.0.1:0");
+  const std::string address = hub->address();
+  std::vector<std::future<std::unique_ptr<Transport>>> joining;
+  for (const int rank : {0, 1, 2}) {
+    joining.push_back(std::async(std::launch::async, [&, rank] {
+      return join_grpc_network(address, rank, 3, {}, {.deadline = 30s});
+    }));
+  }
+  std::vector<std::unique_ptr<Transport>> ends;
+  for (auto& end : joining) ends.push_back(end.get());
+  ends[2].reset();
+  EXPECT_FALSE(hub->wait(0ms));
+  hub.reset();
+  hub = hub_at(address);
+  ends[0]->send(1, pattern(1000, 1));
+  EXPECT_TRUE(ends[1]->receive(30s));
+  EXPECT_THROW(join_grpc_network(address, 2, 3, {}, {.deadline = 1s}), Error);
+  auto leaving = std::async(std::launch::async, [&] { ends[0].reset(); });
+  ends[1].reset();
+  leaving.wait();
+  EXPECT_TRUE(hub->wait(30s));
+  hub.reset();
+  expect_error(ErrorCode::kFailedPrecondition, "of a job that is over", [&] { hub_at(address); });
+  kept.front() ^= std::byte{1};
+  expect_error(ErrorCode::kDataLoss, "damaged", [&] { hub_at(address); });
+}
+
+// Each finds that it has nothing to do, as in a finished run that is started again.
+TEST(GrpcTransport, AJobThatAllFindDoneIsOver) {
+  const GrpcHub hub("127.0.0.1:0", 2);
+  tell_done(hub.address(), "1", {}, 30s);
+  EXPECT_FALSE(hub.wait(0ms));
+  expect_error(ErrorCode::kFailedPrecondition, "the job has no rank 2",
+               [&] { tell_done(hub.address(), "2", {}, 30s); });
+  expect_error(ErrorCode::kFailedPrecondition, "the job has no rank a",
+               [&] { tell_done(hub.address(), "a", {}, 30s); });
+  tell_done(hub.address(), "0", {}, 30s);
+  EXPECT_TRUE(hub.wait(0ms));
 }
 
 TEST(GrpcTransport, RefusesWhatMakesNoSense) {

@@ -340,6 +340,47 @@ TEST(MemberRecords, AreReadAsTheyWereWritten) {
   EXPECT_EQ(parse_journal(journal_bytes(job.hub.journal())), job.hub.journal());
 }
 
+// All that it began with say so: not one of them alone, and nobody twice.
+TEST(Membership, AJobThatAllFindDoneIsDone) {
+  Job job;
+  for (const char* name : {"a", "b", "b"}) {
+    job.hub.find_done(name, job.now);
+    EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kGathers);
+  }
+  EXPECT_THROW(job.hub.find_done("3", job.now), Error);
+  job.hub.find_done("c", job.now);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kDone);
+  EXPECT_TRUE(job.hub.is_over(job.now));
+  Job begun;
+  begun.begin({"a", "b", "c"}, 4);
+  EXPECT_THROW(begun.hub.find_done("a", begun.now), Error);
+}
+
+TEST(Membership, WhoIsPutOutIsGivenUpAtOnce) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  const std::uint64_t number = job.hub.list(job.now).members.at(2).incarnation;
+  job.hub.put_out({.name = "c", .incarnation = number + 1}, "why", job.now);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);
+  job.hub.put_out({.name = "c", .incarnation = number}, "why", job.now);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kGathers);
+  EXPECT_EQ(job.hub.list(job.now).reason, "'c' is put out: why");
+}
+
+TEST(RankJournal, IsReadAsItWasWritten) {
+  const std::vector<RankRecord> ranks{{.incarnation = 7, .left = true}, {}, {.incarnation = 0}};
+  const Bytes bytes = journal_bytes(ranks);
+  EXPECT_EQ(parse_rank_journal(bytes), ranks);
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    Bytes damaged = bytes;
+    damaged[at] ^= std::byte{4};
+    EXPECT_THROW(parse_rank_journal(damaged), Error) << at;
+  }
+  // One kind is not the other.
+  EXPECT_THROW(parse_journal(bytes), Error);
+  EXPECT_THROW(parse_rank_journal(journal_bytes(Journal())), Error);
+}
+
 TEST(MemberRecords, SayWhatHasPassed) {
   Job job;
   job.begin({"a", "b", "c"}, 4);
@@ -416,6 +457,11 @@ TEST(MemberRecords, NamesAreNoRanksAndNoPaths) {
                [] { check_member_name("hub"); });
   MemberSays says = some_member();
   says.name = "17";
+  EXPECT_THROW(parse_member(member_data(says)), Error);
+  // But of one that takes no part.
+  says.phase = MemberPhase::kFoundDone;
+  EXPECT_EQ(parse_member(member_data(says)), says);
+  says.name.clear();
   EXPECT_THROW(parse_member(member_data(says)), Error);
 }
 

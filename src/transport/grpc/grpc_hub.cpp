@@ -37,6 +37,7 @@ GrpcHubServer::GrpcHubServer(const std::string& address, int nodes, const GrpcSe
   check_protected(address, security);
   keep_grpc_quiet();
   seats_.resize(static_cast<std::size_t>(nodes));
+  if (!membership_ && !kept_.kept.empty()) recall_ranks();
   if (membership_) {
     open_ = false;
     generation_ = 0;
@@ -277,6 +278,10 @@ void GrpcHubServer::tick() {
 
 GrpcHub::GrpcHub(const std::string& address, int nodes, const GrpcSecurity& security)
     : server_(std::make_unique<GrpcHubServer>(address, nodes, security)) {}
+GrpcHub::GrpcHub(const std::string& address, int nodes, HubJournal journal,
+                 const GrpcSecurity& security)
+    : server_(
+          std::make_unique<GrpcHubServer>(address, nodes, security, nullptr, std::move(journal))) {}
 GrpcHub::GrpcHub(const std::string& address, const MembershipLimits& limits, HubJournal journal,
                  const GrpcSecurity& security) {
   auto membership =

@@ -81,6 +81,9 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   [[nodiscard]] std::optional<std::string> objection_to(HubStream& stream,
                                                         const Identity& claimed) const;
   void put_out_revoked();
+  // The journal of fixed ranks.
+  void keep_ranks();
+  void recall_ranks();
   [[nodiscard]] std::vector<std::uint32_t> ages() const;
 
   // Members: hub_members.cpp.
@@ -91,6 +94,7 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   [[nodiscard]] std::string name_of(std::uint32_t rank) const;
   // What the membership has come to: its generation's end or beginning, its sentences.
   void follow_members();
+  void keep(const Bytes& journal);
   void open_generation();
   void close_generation(const std::string& reason);
 

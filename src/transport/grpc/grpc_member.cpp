@@ -60,6 +60,20 @@ grpc::Status ask(const std::shared_ptr<grpc::Channel>& channel, const MemberSays
   return status;
 }
 
+// The same, again and again where the hub is not reached.
+grpc::Status ask_until(const std::string& hub, const MemberSays& says, const GrpcSecurity& security,
+                       milliseconds patience, MemberList& list) {
+  grpc::Status status;
+  const Clock::time_point end = Clock::now() + patience;
+  for (milliseconds left = patience; left > milliseconds(0);
+       left = std::chrono::ceil<milliseconds>(end - Clock::now())) {
+    status = ask(channel_to(hub, security), says, !security.certificates.empty(), left, list);
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) break;
+    std::this_thread::sleep_for(std::min(left, kTellEvery));
+  }
+  return status;
+}
+
 // Answers that would be the same the next time. Not that a name is taken: it may be free soon.
 bool is_final(grpc::StatusCode code) {
   return code == grpc::StatusCode::PERMISSION_DENIED ||
@@ -299,19 +313,26 @@ MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
   check_protected(hub, security);
   keep_grpc_quiet();
   MemberList list;
-  grpc::Status status;
-  const Clock::time_point end = Clock::now() + patience;
-  for (milliseconds left = patience; left > milliseconds(0);
-       left = std::chrono::ceil<milliseconds>(end - Clock::now())) {
-    status = ask(channel_to(hub, security), {}, !security.certificates.empty(), left, list);
-    if (status.ok()) return list;
-    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) break;
-    std::this_thread::sleep_for(std::min(left, kTellEvery));
-  }
+  const grpc::Status status = ask_until(hub, {}, security, patience, list);
+  if (status.ok()) return list;
   fail(ErrorCode::kUnavailable,
        "the hub at {} does not say how its job stands: {}; look whether "
        "it runs there",
        hub, status.error_message());
+}
+
+void tell_done(const std::string& hub, const std::string& name, const GrpcSecurity& security,
+               milliseconds patience) {
+  check_protected(hub, security);
+  keep_grpc_quiet();
+  MemberList list;
+  const MemberSays says{.name = name, .phase = MemberPhase::kFoundDone};
+  const grpc::Status status = ask_until(hub, says, security, patience, list);
+  if (status.ok()) return;
+  throw Error(
+      is_final(status.error_code()) ? ErrorCode::kFailedPrecondition : ErrorCode::kUnavailable,
+      fmt::format("the hub at {} is not told that the job is done already: {}", hub,
+                  status.error_message()));
 }
 
 }  // namespace tersewire

@@ -19,6 +19,10 @@ class GrpcHubServer {};
 GrpcHub::GrpcHub(const std::string& /*address*/, int /*nodes*/, const GrpcSecurity& /*security*/) {
   refuse();
 }
+GrpcHub::GrpcHub(const std::string& /*address*/, int /*nodes*/, HubJournal /*journal*/,
+                 const GrpcSecurity& /*security*/) {
+  refuse();
+}
 GrpcHub::GrpcHub(const std::string& /*address*/, const MembershipLimits& /*limits*/,
                  HubJournal /*journal*/, const GrpcSecurity& /*security*/) {
   refuse();
@@ -54,6 +58,10 @@ void GrpcMember::give_up(const std::string& /*reason*/) { refuse(); }
 
 MemberList look_at_hub(const std::string& /*hub*/, const GrpcSecurity& /*security*/,
                        std::chrono::milliseconds /*patience*/) {
+  refuse();
+}
+void tell_done(const std::string& /*hub*/, const std::string& /*name*/,
+               const GrpcSecurity& /*security*/, std::chrono::milliseconds /*patience*/) {
   refuse();
 }
 std::string certified_name(const GrpcSecurity& /*security*/) { refuse(); }

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
+#include <chrono>
 #include <map>
 #include <memory>
 
@@ -121,6 +121,7 @@ void HubDoor::close() {
   if (!thread_.joinable()) return;
   while (::write(wake_[1], "", 1) < 0 && errno == EINTR) continue;
   thread_.join();
+  const std::lock_guard lock(mutex_);
   for (const Stranger& stranger : strangers_) ::close(stranger.descriptor);
   strangers_.clear();
 }
@@ -148,7 +149,7 @@ void HubDoor::run() {
   }
 }
 
-bool HubDoor::accept_one() {
+void HubDoor::accept_one() {
   sockaddr_storage from{};
   socklen_t size = sizeof(from);
   const int descriptor =
@@ -160,7 +161,7 @@ bool HubDoor::accept_one() {
       put_one_out();
       ::poll(nullptr, 0, kPauseMs);
     }
-    return false;
+    return;
   }
   const int on = 1;
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -171,14 +172,12 @@ bool HubDoor::accept_one() {
     const int other = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     if (other < 0) {
       ::close(descriptor);
-      put_one_out();
-      return false;
+      return put_one_out();
     }
     strangers_.push_back(
         {.descriptor = other, .host = name.host, .peer = name.host + ":" + name.port});
   }
   take_(descriptor);
-  return true;
 }
 
 // Who has hung up, or was hung up on.

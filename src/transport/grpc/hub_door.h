@@ -43,8 +43,7 @@ class HubDoor {
   };
 
   void run();
-  // Whether there was one to accept.
-  bool accept_one();
+  void accept_one();
   void forget_closed();
   void put_one_out();
 

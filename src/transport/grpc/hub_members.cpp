@@ -1,6 +1,7 @@
 // The hub of a job whose members come and go: what it answers them, and the generations of which it
 // carries one after another.
 #include <algorithm>
+#include <charconv>
 
 #include "errors.h"
 #include "grpc_credentials.h"
@@ -8,6 +9,16 @@
 #include "hub_stream.h"
 
 namespace tersewire {
+namespace {
+
+std::optional<std::uint32_t> rank_in(const std::string& text) {
+  std::uint32_t rank = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, rank);
+  return error == std::errc() && stop == end ? std::optional(rank) : std::nullopt;
+}
+
+}  // namespace
 
 // One record, one answer, and the call is over.
 void GrpcHubServer::answer_member(HubStream& stream, const Record& record) {
@@ -18,7 +29,11 @@ void GrpcHubServer::answer_member(HubStream& stream, const Record& record) {
   const auto refuse = [&](grpc::StatusCode code, const std::string& sentence) {
     finish(stream, {code, sentence});
   };
-  const Identity claimed{.job = job_, .rank = std::nullopt, .name = says.name};
+  const bool finds_done = says.phase == MemberPhase::kFoundDone;
+  const auto own_rank = finds_done && !membership_ ? rank_in(says.name) : std::nullopt;
+  const Identity claimed = own_rank
+                               ? Identity{.job = job_, .rank = own_rank}
+                               : Identity{.job = job_, .rank = std::nullopt, .name = says.name};
   const Clock::time_point now = Clock::now();
   if (const auto why = objection(*stream.peer(), claimed)) {
     return refuse(grpc::StatusCode::PERMISSION_DENIED, *why);
@@ -31,13 +46,25 @@ void GrpcHubServer::answer_member(HubStream& stream, const Record& record) {
     return refuse(grpc::StatusCode::PERMISSION_DENIED, *why);
   }
   const bool watches = says.phase == MemberPhase::kWatches;
-  if (!watches && !membership_) {
+  if (finds_done && !membership_) {
+    if (!own_rank || *own_rank >= seats_.size() || seats_[*own_rank].incarnation) {
+      return refuse(grpc::StatusCode::FAILED_PRECONDITION,
+                    fmt::format("the job has no rank {} that has not come; start hub and nodes for "
+                                "the same number of nodes",
+                                says.name));
+    }
+    if (!std::exchange(seats_[*own_rank].left, true)) {
+      log_.add(fmt::format("rank {} finds that the job is done already", *own_rank));
+      keep_ranks();
+      announce();
+    }
+  } else if (!watches && !membership_) {
     return refuse(grpc::StatusCode::FAILED_PRECONDITION,
                   "this hub's job has fixed ranks; start the hub with --min-workers");
   }
-  if (!watches) {
+  if (!watches && membership_) {
     try {
-      membership_->hear(says, now);
+      finds_done ? membership_->find_done(says.name, now) : membership_->hear(says, now);
     } catch (const Error& error) {
       return refuse(error.code() == ErrorCode::kUnavailable ? grpc::StatusCode::ALREADY_EXISTS
                                                             : grpc::StatusCode::FAILED_PRECONDITION,
@@ -45,7 +72,7 @@ void GrpcHubServer::answer_member(HubStream& stream, const Record& record) {
     }
     follow_members();
   }
-  const MemberList list = watches ? status_at(now) : membership_->list(now);
+  const MemberList list = watches || !membership_ ? status_at(now) : membership_->list(now);
   if (membership_ && !watches && list.phase >= JobPhase::kDone) stream.tells_end_to = says.name;
   BatchWriter answer(secure_);
   answer.add({.kind = RecordKind::kList, .generation = list.generation}, list_data(list));
@@ -100,20 +127,22 @@ void GrpcHubServer::follow_members() {
   std::vector<std::string> events = membership_->take_events();
   const bool ended = journal.phase != phase_;
   const bool begun = journal.generation != generation_;
-  if ((ended || begun) && kept_.keep) {
-    try {
-      kept_.keep(journal_bytes(journal));
-    } catch (const std::exception& error) {
-      events.push_back(fmt::format(
-          "the journal is not kept, and a hub that is killed cannot go on: {}", error.what()));
-    }
-  }
+  if ((ended || begun) && kept_.keep) keep(journal_bytes(journal));
   phase_ = journal.phase;
   for (std::string& event : events) log_.add(std::move(event));
   if (open_ && (!runs || begun)) {
     close_generation(journal.phase == JobPhase::kDone ? "the job is done" : journal.reason);
   }
   if (runs && !open_) open_generation();
+}
+
+void GrpcHubServer::keep(const Bytes& journal) {
+  try {
+    kept_.keep(journal);
+  } catch (const std::exception& error) {
+    log_.add(fmt::format("the journal is not kept, and a hub that is killed cannot go on: {}",
+                         error.what()));
+  }
 }
 
 void GrpcHubServer::open_generation() {

@@ -42,6 +42,7 @@ void GrpcHubServer::take(HubStream& stream, const Record& record, const grpc::Sl
     }
     case RecordKind::kGoodbye:
       seat.left = true;
+      keep_ranks();
       log_.add(fmt::format("rank {} has left", *stream.rank));
       finish(stream, grpc::Status::OK);
       return announce();
@@ -101,7 +102,7 @@ void GrpcHubServer::seat(HubStream& stream, const Record& record) {
   stream.rank = rank;
   stream.generation = generation_;
   stream.owes_abort = aborted_.has_value();
-  seat.incarnation = hello.incarnation;
+  if (!std::exchange(seat.incarnation, hello.incarnation)) keep_ranks();
   seat.heard = Clock::now();
   seat.stream = &stream;
   std::shared_ptr<TrafficMeter>& meter = meters_[name_of(rank)];
@@ -148,6 +149,37 @@ std::optional<std::string> GrpcHubServer::objection_to(HubStream& stream, std::u
     return fmt::format("rank {} of generation {} is another process", rank, generation_);
   }
   return objection_to(stream, {.job = job_, .rank = std::nullopt, .name = places[rank].name});
+}
+
+void GrpcHubServer::keep_ranks() {
+  if (membership_ || !kept_.keep) return;
+  std::vector<RankRecord> ranks;
+  for (const Seat& seat : seats_) {
+    ranks.push_back({.incarnation = seat.incarnation, .left = seat.left});
+  }
+  keep(journal_bytes(ranks));
+}
+
+void GrpcHubServer::recall_ranks() {
+  const std::vector<RankRecord> ranks = parse_rank_journal(kept_.kept);
+  if (ranks.size() != seats_.size()) {
+    fail(ErrorCode::kInvalidArgument,
+         "the journal is of a job of {} nodes, and this hub is for {}; start it for as many, or "
+         "remove the journal",
+         ranks.size(), seats_.size());
+  }
+  if (std::ranges::all_of(ranks, &RankRecord::left)) {
+    fail(ErrorCode::kFailedPrecondition,
+         "the journal is of a job that is over; remove it, or name another");
+  }
+  all_came_ = std::ranges::all_of(
+      ranks, [](const RankRecord& rank) { return rank.incarnation.has_value(); });
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    seats_[rank].incarnation = ranks[rank].incarnation;
+    seats_[rank].left = ranks[rank].left;
+    seats_[rank].heard = Clock::now();
+    if (ranks[rank].left) log_.add(fmt::format("the journal knows that rank {} has left", rank));
+  }
 }
 
 void GrpcHubServer::relay(HubStream& stream, const Record& record, const grpc::Slice& bytes) {

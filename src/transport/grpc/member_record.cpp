@@ -14,6 +14,7 @@ namespace tersewire {
 namespace {
 
 constexpr std::uint64_t kJournalMark = 0x314C4E524A425554;  // "TUBJRNL1"
+constexpr std::uint64_t kRanksMark = 0x3152524E4A425554;    // "TUBJNRR1"
 constexpr std::uint32_t kNoRank = 0xffffffff;
 
 void append_text(Bytes& out, const std::string& text) {
@@ -165,7 +166,7 @@ MemberSays parse_member(ByteView data) {
   MemberSays says;
   says.incarnation = fields.number<std::uint64_t>();
   says.fingerprint = fields.number<std::uint64_t>();
-  says.phase = fields.phase(MemberPhase::kFailed);
+  says.phase = fields.phase(MemberPhase::kFoundDone);
   says.leaving = fields.flag();
   says.over = fields.flag();
   fields.number_up_to<std::uint8_t>(0);
@@ -176,7 +177,8 @@ MemberSays parse_member(ByteView data) {
   says.reason = fields.text(kMostReasonBytes);
   fields.finish();
   const bool watches = says.phase == MemberPhase::kWatches;
-  if (watches ? !says.name.empty() : !is_member_name(says.name)) {
+  const bool may_be_rank = says.phase == MemberPhase::kFoundDone && !says.name.empty();
+  if (watches ? !says.name.empty() : !may_be_rank && !is_member_name(says.name)) {
     refuse(fmt::format("'{}' is no name of a member", says.name));
   }
   if (!std::ranges::is_sorted(says.held)) refuse("a member's states are not in their order");
@@ -254,6 +256,55 @@ void parse_traffic(ByteView data, MemberList& list) {
   fields.finish();
 }
 
+namespace {
+
+// Puts a checksum behind it.
+Bytes summed(Bytes bytes) {
+  append_value(bytes, std::uint64_t{XXH3_64bits(bytes.data(), bytes.size())});
+  return bytes;
+}
+
+ByteView checked(ByteView bytes) {
+  constexpr std::size_t kSum = sizeof(std::uint64_t);
+  std::uint64_t sum = 0;
+  if (bytes.size() >= kSum) std::memcpy(&sum, bytes.data() + bytes.size() - kSum, kSum);
+  if (bytes.size() < kSum || sum != XXH3_64bits(bytes.data(), bytes.size() - kSum)) {
+    fail(ErrorCode::kDataLoss,
+         "the journal is that of no hub, or damaged; remove it where the job is to begin anew");
+  }
+  return bytes.first(bytes.size() - kSum);
+}
+
+}  // namespace
+
+Bytes journal_bytes(const std::vector<RankRecord>& ranks) {
+  Bytes bytes;
+  append_value(bytes, kRanksMark);
+  append_value(bytes, static_cast<std::uint32_t>(ranks.size()));
+  for (const RankRecord& rank : ranks) {
+    append_value(bytes, static_cast<std::uint8_t>(rank.incarnation.has_value()));
+    append_value(bytes, rank.incarnation.value_or(0));
+    append_value(bytes, static_cast<std::uint8_t>(rank.left));
+  }
+  return summed(std::move(bytes));
+}
+
+std::vector<RankRecord> parse_rank_journal(ByteView bytes) {
+  Fields fields(checked(bytes));
+  if (fields.number<std::uint64_t>() != kRanksMark) {
+    refuse("it is no journal of a hub of fixed ranks");
+  }
+  std::vector<RankRecord> ranks(fields.count(kMostMembers, 10));
+  for (RankRecord& rank : ranks) {
+    const bool came = fields.flag();
+    const auto incarnation = fields.number<std::uint64_t>();
+    if (came) rank.incarnation = incarnation;
+    rank.left = fields.flag();
+  }
+  fields.finish();
+  return ranks;
+}
+
 Bytes journal_bytes(const Journal& journal) {
   Bytes bytes;
   append_value(bytes, kJournalMark);
@@ -275,19 +326,11 @@ Bytes journal_bytes(const Journal& journal) {
       append_value(bytes, place.base_rank.value_or(kNoRank));
     }
   }
-  append_value(bytes, std::uint64_t{XXH3_64bits(bytes.data(), bytes.size())});
-  return bytes;
+  return summed(std::move(bytes));
 }
 
 Journal parse_journal(ByteView bytes) {
-  constexpr std::size_t kSum = sizeof(std::uint64_t);
-  std::uint64_t sum = 0;
-  if (bytes.size() >= kSum) std::memcpy(&sum, bytes.data() + bytes.size() - kSum, kSum);
-  if (bytes.size() < kSum || sum != XXH3_64bits(bytes.data(), bytes.size() - kSum)) {
-    fail(ErrorCode::kDataLoss,
-         "the journal is that of no hub, or damaged; remove it where the job is to begin anew");
-  }
-  Fields fields(bytes.first(bytes.size() - kSum));
+  Fields fields(checked(bytes));
   Journal journal;
   if (fields.number<std::uint64_t>() != kJournalMark) refuse("it is no journal of a hub");
   journal.fingerprint = fields.number<std::uint64_t>();

@@ -79,6 +79,16 @@ struct Journal {
   bool operator==(const Journal&) const = default;
 };
 Bytes journal_bytes(const Journal& journal);
+// Of a job whose ranks are fixed.
+struct RankRecord {
+  std::optional<std::uint64_t> incarnation;  // of who has come
+  bool left = false;
+
+  bool operator==(const RankRecord&) const = default;
+};
+Bytes journal_bytes(const std::vector<RankRecord>& ranks);
+// Throws as the next one.
+std::vector<RankRecord> parse_rank_journal(ByteView bytes);
 // Throws kDataLoss for what is damaged, too.
 Journal parse_journal(ByteView bytes);
 

@@ -134,6 +134,21 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
   advance(now);
 }
 
+void Membership::find_done(const std::string& name, Clock::time_point now) {
+  if (!is_member_name(name)) {
+    fail(ErrorCode::kFailedPrecondition, "'{}' is no name of a member of this job", name);
+  }
+  if (journal_.generation > 0 || journal_.phase != JobPhase::kGathers) {
+    fail(ErrorCode::kFailedPrecondition, "the job has begun and is not done; look at its --out");
+  }
+  if (found_done_.size() == kMostMembers || !found_done_.insert(name).second) return;
+  events_.push_back(fmt::format("'{}' finds that the job is done already", name));
+  if (found_done_.size() + newcomers(now).size() < static_cast<std::size_t>(limits_.first)) return;
+  if (!newcomers(now).empty()) return;
+  journal_.phase = JobPhase::kDone;
+  told_.clear();
+}
+
 void Membership::put_out(const Roll::Place& place, const std::string& reason,
                          Clock::time_point now) {
   if (known(place) == nullptr) return;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ class Membership {
   void hear(const MemberSays& says, Clock::time_point now);
   // For what comes of nobody saying anything: four times a second.
   void tick(Clock::time_point now);
+  // One that was to begin the job finds that it is done already. When all do, it is.
+  void find_done(const std::string& name, Clock::time_point now);
   // This process is given up at once. That it is not heard again is the caller's care.
   void put_out(const Roll::Place& place, const std::string& reason, Clock::time_point now);
   // Where one runs, it is over.
@@ -79,6 +82,7 @@ class Membership {
   Journal journal_;
   std::map<std::string, Known> known_;  // by name
   std::map<std::string, bool> told_;
+  std::set<std::string> found_done_;
   std::optional<Clock::time_point> ticked_;
   bool established_ = false;
   // Where a change is wanted: what all had reached when it was.
