@@ -127,9 +127,14 @@ def main():
         with open(f"{root}/hub.log", "wb") as log:
             hub = subprocess.Popen([program, "hub", "--workers", "4", "--servers", "0", "--listen", "127.0.0.1:0",
                                     "--certs", certify(program, root, "hub", "--hub")], stderr=log)  # fmt: skip
-        while "listens at " not in (said := open(f"{root}/hub.log", encoding="utf-8").read()):
+
+        def log():
+            with open(f"{root}/hub.log", encoding="utf-8") as lines:
+                return lines.readlines()
+
+        while not (said := [line for line in log() if "listens at " in line]):
             time.sleep(0.1)
-        address = said.split("listens at ")[1].split()[0]
+        address = said[0].split("listens at ")[1].split()[0]
         nodes = [subprocess.Popen([program, "train", "--model", "mlp", "--workers", "4", "--exchange", "all-gather",
                                    "--codec", "3lc", "--steps", "100000000", "--threads", "1", "--out", f"{root}/run",
                                    "--transport", f"grpc:hub={address},certs={one}"],
@@ -154,12 +159,15 @@ def main():
              lambda: half_open(address, arguments.connections, "127.0.0.1", arguments.half_open_seconds)),
             ("garbage", lambda: garbage(address, arguments.garbage_seconds, "127.0.0.2")),
         ]:  # fmt: skip
-            lines, before = len(open(f"{root}/hub.log", "rb").readlines()), steps()
+            before, lines = steps(), len(log())
             watch = Watch(program, hub, address, certs[3])
             told = disturb()
-            fine &= watch.end(what, **told, steps=steps() - before,
-                              hub_lines=len(open(f"{root}/hub.log", "rb").readlines()) - lines)  # fmt: skip
-            fine &= steps() > before and all(node.poll() is None for node in [*nodes, hub])
+            said = log()[lines:]
+            lost = [line for line in said if "is lost" in line]
+            fine &= watch.end(what, **told, steps=steps() - before, hub_lines=len(said),
+                              members_lost=len(lost))  # fmt: skip
+            fine &= not lost and steps() > before
+            fine &= all(node.poll() is None for node in [*nodes, hub])
         nodes[0].terminate()
         for process in [*nodes, hub]:
             process.wait()
