@@ -165,13 +165,16 @@ void CodecChooser::find_rate(double seconds) {
     const std::size_t light = std::max(rung_, from_->rung);
     const double saved =
         rung_ > from_->rung ? from_->unexplained - unexplained_ : unexplained_ - from_->unexplained;
+    const auto difference = [&](double rate) {
+      return link_seconds(heavy, rate) - link_seconds(light, rate);
+    };
     if (saved > noise) {
-      rate_ = rate_for(saved, [&](double rate) {
-        return link_seconds(heavy, rate) - link_seconds(light, rate);
-      });
+      rate_ = rate_for(saved, difference);
       other_waits_ = std::max(unexplained_ - here(rate_), 0.0);
     } else {
-      rate_ = kNoLimit;
+      // A slower link would have shown. From fp32 any would; what two strong codecs send differs
+      // by so little that it tells nothing of what a lighter one would take.
+      rate_ = heavy == 0 ? kNoLimit : std::max(rate_, rate_for(noise, difference));
       other_waits_ = std::min(from_->unexplained, unexplained_);
     }
     return;

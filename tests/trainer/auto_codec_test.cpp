@@ -183,6 +183,33 @@ TEST(CodecChooser, TriesALighterCodecThatIsPredictedToBeAlmostAsFast) {
   }));
 }
 
+TEST(CodecChooser, KnowsASlowLinkStillWhenTwoStrongCodecsAreAlike) {
+  World world;
+  world.compute = 1;
+  constexpr double kRate = 5e6;
+  CodecChooser chooser(world.job, {});
+  chooser.begin(1, true);
+  std::uint64_t step = 1;
+  const auto look = [&] { chooser.look(++step, world.steps(chooser.rung(), kRate)); };
+  look();
+  ASSERT_EQ(chooser.rung(), 2U);  // the link was seen by what int8 waited for it
+  look();
+  EXPECT_NEAR(chooser.bits_per_second() / kRate, 1, 0.5);
+  ASSERT_EQ(chooser.rung(), 3U);
+  // Which happens to bring nothing.
+  MeasuredSteps no_faster = world.steps(3, kRate);
+  const double more = 1.01 * world.steps(2, kRate).seconds - no_faster.seconds;
+  no_faster.seconds += more;
+  no_faster.wait_seconds += more;
+  chooser.look(++step, no_faster);
+  ASSERT_EQ(chooser.rung(), 2U);
+  for (int k = 0; k < 3; ++k) {
+    look();
+    EXPECT_GE(chooser.rung(), 2U);
+    EXPECT_LT(chooser.bits_per_second(), 10 * kRate);
+  }
+}
+
 TEST(CodecChooser, DoesNotTakeWaitingForOtherReasonsForTheLinks) {
   World world;
   world.other = 0.04;  // as long as computation
