@@ -516,9 +516,8 @@ class Wires(NetlabTest):
         return float(done.stdout)
 
     def test_two_sites_are_apart(self):
-        self.assert_done(netlab("up", "--nodes", 4, "--rate", "none", "--between", "20mbit",
-                                "--delay", "40ms"))
-        self.assertIn("20mbit between two sites, 40 ms", netlab("status").stderr)
+        self.assert_done(netlab("up", "--two-sites", "--nodes", 4))
+        self.assertIn("4 nodes at 1gbit, 20mbit between two sites, 40 ms", netlab("status").stderr)
         self.assertLess(self.round_trip(0, 1), 0.08)
         self.assertLess(self.round_trip(3, 2), 0.08)
         self.assertGreaterEqual(self.round_trip(0, 2), 0.08)
@@ -542,15 +541,15 @@ class Wires(NetlabTest):
     @needs_mpi
     def test_what_is_lost_is_sent_again(self):
         self.assert_done(netlab("up", "--nodes", 2, "--rate", "none", "--loss", "5%"))
-        size = 3_000_000
+        size = 1_000_000
         done = netlab("run", "--", sys.executable, __file__, "--transfer", "gather", size)
         self.assert_done(done)
         listed = netlab("exec", 1, "--", "cat", "/proc/net/snmp").stdout.splitlines()
         names, numbers = (line.split() for line in listed if line.startswith("Tcp:"))
         again = int(numbers[names.index("RetransSegs")])
-        # Some 2,070 packets cross two links: 5 % of them are lost twice over.
-        self.assertGreater(again, 50)
-        self.assertLess(again, 1000)
+        # Some 690 packets cross two links, each of which loses 5 %.
+        self.assertGreater(again, 20)
+        self.assertLess(again, 400)
 
     @needs_mpi
     def test_a_trace_cuts_the_links_and_joins_them_again(self):
@@ -561,10 +560,10 @@ class Wires(NetlabTest):
                 trace = pathlib.Path(folder, "trace")
                 # More than once: who knows when the command looks for the first time.
                 trace.write_text("# both\n\n" + "".join(
-                    f"{at}s down\n{at + 2}s 10mbit\n" for at in range(2, 60, 4)))
+                    f"{at}s down\n{at + 1}s 10mbit\n" for at in range(2, 80, 2)))
                 done = netlab("run", "--trace", trace, "--", sys.executable, __file__, "--watch")
             self.assert_done(done)
-            self.assertRegex(done.stderr, r"netlab: 2\.\d s: down\.(.|\n)*netlab: 4\.\d s: 10mbit\.")
+            self.assertRegex(done.stderr, r"netlab: 2\.\d s: down\.(.|\n)*netlab: 3\.\d s: 10mbit\.")
             self.assertIn(line, netlab("status").stderr)
             self.assertIn("pfifo", self.queue("switch", "p0"))  # as it was before
             self.assert_done(netlab("down"))
