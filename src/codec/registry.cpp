@@ -67,6 +67,11 @@ void keep_residual(SettingText& parsed, std::string_view text) {
        text);
 }
 
+bool has_lead(const CodecEntry& entry) {
+  return std::ranges::any_of(entry.description.parameters,
+                             [](const CodecParameter& known) { return known.key == "lead"; });
+}
+
 }  // namespace
 
 const CodecTraits& codec_traits(CodecId codec) { return entry_of(codec).traits; }
@@ -114,9 +119,10 @@ std::shared_ptr<const Codec> make_codec_for(std::string_view text, StateChange c
   for (const EntryOf function : kCodecs) {
     const CodecEntry& entry = function();
     if (entry.make == nullptr || entry.description.name != parsed.name()) continue;
-    if (entry.traits.loses_small_changes && carried == StateChange::kModelDeltas) {
-      keep_residual(parsed, text);
-    }
+    const bool deltas =
+        carried == StateChange::kModelDeltas || carried == StateChange::kLocalUpdates;
+    if (entry.traits.loses_small_changes && deltas) keep_residual(parsed, text);
+    if (carried == StateChange::kLocalUpdates && has_lead(entry)) parsed.set_default("lead", "1");
     auto codec = entry.make(parsed);
     parsed.finish(keys_of(entry.description.parameters));
     return codec;

@@ -164,9 +164,8 @@ void check_fits(const Codec& codec, const Exchange& exchange) {
        codec_name(codec.id()), known);
 }
 
-// Where workers make updates by themselves, what goes to servers and back is changes of models.
 StateChange carried_in(const Job& job, StateChange carried) {
-  return job.local_updates > 0 ? StateChange::kModelDeltas : carried;
+  return job.local_updates > 0 ? StateChange::kLocalUpdates : carried;
 }
 
 // By rung and tensor.
