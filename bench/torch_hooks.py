@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What hooks of DistributedDataParallel cost and gain: seconds and bytes a step, accuracy.
+"""What hooks of DistributedDataParallel and local updates cost and gain: seconds and bytes a step, accuracy.
 
     lab/netlab run --nodes 4 --rate 10mbit -- \\
       python3 bench/torch_hooks.py lenet --data MNIST --design ddp --design 3lc --time 20
@@ -12,8 +12,11 @@ A design is one of
     none              no exchange: what computation takes alone
     fp16              PyTorch's own; its bf16 is refused without NCCL
     powersgd-R:START  PyTorch's own of rank R, which leaves START steps (10) uncompressed
+    post-local-K      PyTorch's own PostLocalSGDOptimizer: models are averaged every K steps, after
+                      2 K - 1 steps of DistributedDataParallel
     CODEC             tersewire.torch's, in its exchange of choice
     EXCHANGE/CODEC    in another
+    local-K/CODEC     its LocalUpdates every K steps, all-gather, without an outer momentum
 
 Rank 0 prints a line for each design and kind of measurement; bench/torch_hooks_table.py makes the
 lines of --json a table.
@@ -25,6 +28,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import statistics
 import time
 
@@ -35,7 +39,9 @@ import numpy
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import (debugging_hooks, default_hooks,
-                                                         powerSGD_hook)
+                                                         post_localSGD_hook, powerSGD_hook)
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.optim import PostLocalSGDOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch_models import TASKS
 
@@ -51,6 +57,8 @@ HOOKS = {
 }
 POWERSGD = "powersgd-"
 POWERSGD_START = 10
+POST_LOCAL = re.compile(r"post-local-(\d+)")
+LOCAL = re.compile(r"local-(\d+)/(.+)")
 
 LEAST_RATE = 0.01  # of the cosine, as in recipes/
 TEST_BATCH = 250
@@ -94,16 +102,44 @@ def attach(model, design):
     return tersewire.torch.register(model, codec, **({"exchange": exchange} if exchange else {}))
 
 
+def average_models(model, optimizer, every):
+    """Registers PyTorch's post-local SGD, each rank a subgroup of its own. Returns its optimizer."""
+    start = 2 * every - 1  # so that models are alike after every so many steps
+    alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
+    model.register_comm_hook(
+        post_localSGD_hook.PostLocalSGDState(None, alone, start_localSGD_iter=start),
+        post_localSGD_hook.post_localSGD_hook)
+    return PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(every, warmup_steps=start))
+
+
+def steps_a_round(design):
+    """Steps until all ranks have one model again."""
+    local = POST_LOCAL.fullmatch(design) or LOCAL.fullmatch(design)
+    return int(local[1]) if local else 1
+
+
 class Training:
     """A design's model, and what its training used so far, of this rank."""
 
     def __init__(self, task, design, samples, interface, seed=1):
         torch.manual_seed(seed)
-        # Statistics of batch normalization stay where they are: it is gradients that are measured.
-        self.model = DistributedDataParallel(task.network(samples.different),
-                                             broadcast_buffers=False)
-        self.hook = attach(self.model, design)
-        self.optimizer = task.optimizer(self.model.parameters(), task.lr, task.weight_decay)
+        self.network = task.network(samples.different)
+        self.optimizer = task.optimizer(self.network.parameters(), task.lr, task.weight_decay)
+        self.steps_a_round = steps_a_round(design)
+        local = LOCAL.fullmatch(design)
+        if local:
+            self.model = self.network
+            self.hook = tersewire.torch.LocalUpdates(
+                self.network, self.optimizer, self.steps_a_round, "sgd:lr=1", local[2],
+                exchange="all-gather")
+        else:
+            # Statistics of batch normalization stay where they are: it is gradients that are measured.
+            self.model = DistributedDataParallel(self.network, broadcast_buffers=False)
+            if POST_LOCAL.fullmatch(design):
+                self.hook = None
+                self.optimizer = average_models(self.model, self.optimizer, self.steps_a_round)
+            else:
+                self.hook = attach(self.model, design)
         self.task = task
         self.samples = samples
         self.order = numpy.random.default_rng(seed).permutation(len(samples))
@@ -170,6 +206,7 @@ def largest_a_step(before, after, steps):
 def measure_time(training, warm_up, steps):
     """The learning rate stays what it is at the start."""
     seconds = []
+    every = training.steps_a_round
     dist.barrier()
     for step in range(warm_up + steps):
         if step == warm_up:
@@ -179,8 +216,9 @@ def measure_time(training, warm_up, steps):
         seconds.append(time.perf_counter() - begin)
     used = largest_a_step(before, training.used(), steps)
     seconds = largest(seconds)
+    rounds = [sum(seconds[begin:begin + every]) for begin in range(warm_up, warm_up + steps, every)]
     return {"kind": "time", "warm_up": warm_up,
-            "seconds_a_step": statistics.median(seconds[warm_up:]), **used, "seconds": seconds}
+            "seconds_a_step": statistics.median(rounds) / every, **used, "seconds": seconds}
 
 
 def part_of_the_rate(step, steps, warm_up):
@@ -195,7 +233,7 @@ def measure_accuracy(training, steps, every, test):
     for step in range(steps):
         training.step(step, part_of_the_rate(step, steps, steps * training.task.warm_up))
         if (step + 1) % every == 0 or step + 1 == steps:
-            accuracy, loss = test_of(training.model.module, test)
+            accuracy, loss = test_of(training.network, test)
             curve.append((step + 1, accuracy))
             losses.append((step + 1, loss))
     line = {"kind": "accuracy", "accuracy": curve[-1][1], "curve": curve, "loss": losses[-1][1],
@@ -265,6 +303,11 @@ def main():
     arguments = parser.parse_args()
     if not arguments.time and not arguments.accuracy:
         parser.error("say what to measure: --time, --accuracy or both")
+    for design in arguments.design:
+        counts = (arguments.time or 0, arguments.warm_up, arguments.accuracy or 0, arguments.every)
+        if any(count % steps_a_round(design) for count in counts):
+            parser.error(f"{design} needs multiples of its steps for --time, --warm-up, --accuracy and "
+                         "--every, so that ranks have one model then")
 
     torch.set_num_threads(1)
     interface = meet()

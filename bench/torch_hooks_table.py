@@ -2,26 +2,46 @@
 """A Markdown table for each model of what bench/torch_hooks.py measured.
 
     python3 bench/torch_hooks_table.py --target lenet=97 --target resnet20=40 FILE...
+    python3 bench/torch_hooks_table.py --loss gpt=1.7 FILE...
 
 FILEs hold its JSON lines, of both kinds and any number of links; of two of the same, the later one
 counts. Time to an accuracy is that of the steps it takes: the first ones as they were timed, since
-some designs begin uncompressed, the others at the median. Steps come from the accuracy's curve, a
-straight line between two looks.
+some designs begin uncompressed, the others at the median. Steps come from the curve of the accuracy
+(of the loss), a straight line between two looks.
 """
 
 import argparse
+import dataclasses
 import json
 import pathlib
 
 
 def step_that_reaches(curve, target):
-    """None where none does."""
-    last_step, last = 0, 0.0
-    for step, accuracy in curve:
-        if accuracy >= target:
-            return last_step + (step - last_step) * (target - last) / (accuracy - last)
-        last_step, last = step, accuracy
+    """Of a curve that rises; None where none does."""
+    last_step, last = curve[0]
+    for step, value in curve:
+        if value >= target:
+            return step if value == last else (
+                last_step + (step - last_step) * (target - last) / (value - last))
+        last_step, last = step, value
     return None
+
+
+@dataclasses.dataclass
+class Target:
+    """What to reach: an accuracy, or a loss."""
+
+    value: float
+    is_loss: bool
+
+    def __str__(self):
+        return f"a loss of {self.value:g}" if self.is_loss else f"{100 * self.value:g} %"
+
+    def step(self, trained):
+        """The first that reaches it; None where none does."""
+        if not self.is_loss:
+            return step_that_reaches([(0, 0.0), *trained["curve"]], self.value)
+        return step_that_reaches([(step, -loss) for step, loss in trained["losses"]], -self.value)
 
 
 def seconds_until(timed, step):
@@ -56,7 +76,7 @@ class Model:
         if self.has_losses:
             head.append("test loss")
         if target is not None:
-            head += [f"{100 * target:g} % at {link}" for link in self.links]
+            head += [f"{target} at {link}" for link in self.links]
         rows = [head, ["---"] * len(head), *[self._row(design, target) for design in self.designs]]
         return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
@@ -77,13 +97,18 @@ class Model:
     def _time_to(self, target, trained, timed):
         if not trained or not timed:
             return ""
-        step = step_that_reaches(trained["curve"], target)
+        step = target.step(trained)
         return "not reached" if step is None else time_text(seconds_until(timed, step))
 
 
 def model_and_percent(text):
     model, _, percent = text.partition("=")
-    return model, float(percent) / 100
+    return model, Target(float(percent) / 100, is_loss=False)
+
+
+def model_and_loss(text):
+    model, _, loss = text.partition("=")
+    return model, Target(float(loss), is_loss=True)
 
 
 def main():
@@ -92,6 +117,8 @@ def main():
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     parser.add_argument("--target", action="append", default=[], type=model_and_percent,
                         metavar="MODEL=PERCENT", help="the accuracy to which time is given")
+    parser.add_argument("--loss", dest="target", action="append", type=model_and_loss,
+                        metavar="MODEL=LOSS", help="the loss, in place of an accuracy")
     arguments = parser.parse_args()
     targets = dict(arguments.target)
     lines = [json.loads(line) for path in arguments.files for line in path.read_text().splitlines()]

@@ -45,7 +45,8 @@ struct HubFlags {
   std::optional<int> servers;
   std::optional<int> least;
   std::optional<int> most;
-  std::uint64_t deadline_seconds = 30;
+  std::optional<std::uint64_t> deadline_seconds;
+  std::optional<std::uint64_t> join_steps;
   std::string journal;
   std::string metrics;
   std::string listen = "127.0.0.1:7100";
@@ -74,15 +75,19 @@ std::unique_ptr<GrpcHub> make_hub(const HubFlags& flags) {
     if (flags.servers.value_or(0) > 0) {
       throw WrongUsage("a job whose members change has no --servers: leave them out");
     }
-    const MembershipLimits limits{.first = flags.workers,
-                                  .least = *flags.least,
-                                  .most = flags.most.value_or(flags.workers),
-                                  .deadline = std::chrono::seconds(flags.deadline_seconds)};
+    MembershipLimits limits{.first = flags.workers,
+                            .least = *flags.least,
+                            .most = flags.most.value_or(flags.workers),
+                            .join_steps = flags.join_steps.value_or(1)};
+    if (flags.deadline_seconds) limits.deadline = std::chrono::seconds(*flags.deadline_seconds);
     return std::make_unique<GrpcHub>(flags.listen, limits, journal_at(flags.journal),
                                      flags.security);
   }
-  if (flags.most) {
-    throw WrongUsage("--max-workers is for jobs whose members change: give --min-workers, too");
+  if (flags.most || flags.deadline_seconds || flags.join_steps) {
+    throw WrongUsage(fmt::format("{} is for jobs whose members change: give --min-workers, too",
+                                 flags.most               ? "--max-workers"
+                                 : flags.deadline_seconds ? "--deadline"
+                                                          : "--join-at"));
   }
   return std::make_unique<GrpcHub>(flags.listen, flags.workers + flags.servers.value_or(1),
                                    journal_at(flags.journal), flags.security);
@@ -152,9 +157,13 @@ void add_hub_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--deadline", flags->deadline_seconds,
-                   "Seconds without a sign of life after which a worker of such a job is given up")
-      ->capture_default_str()
+                   "Seconds without a sign of life after which a worker of such a job is given up "
+                   "[20 times what 99 of 100 silences last, from 10 to 120]")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86400}));
+  command
+      ->add_option("--join-at", flags->join_steps,
+                   "Let workers join past multiples of so many steps [at the next state]")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
   command->add_option(
       "--journal", flags->journal,
       "File by which a hub that is killed and started again knows who has come and left");

@@ -99,8 +99,11 @@ struct MembershipLimits {
   int first = 1;  // workers with which the first generation begins
   int least = 1;  // fewer save what they have, and the job ends
   int most = 1;
-  // A member that says nothing for so long is given up.
-  std::chrono::milliseconds deadline = std::chrono::seconds(30);
+  // A member that says nothing for so long is given up. None: it sets itself, by how long members
+  // were silent before they spoke again.
+  std::optional<std::chrono::milliseconds> deadline = {};
+  // Who is to join does so past a multiple of so many steps.
+  std::uint64_t join_steps = 1;
 };
 
 // What a hub keeps so that one that is started again goes on: bytes for it alone.

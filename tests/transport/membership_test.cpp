@@ -7,6 +7,7 @@
 #include <random>
 
 #include "expect_error.h"
+#include "silence_limit.h"
 #include "traffic_meter.h"
 
 namespace tersewire {
@@ -307,12 +308,92 @@ TEST(Membership, GoesOnFromItsJournal) {
   EXPECT_THROW(Job(kLimits, journal_bytes(again.hub.journal())), Error);  // that job is over
 }
 
+TEST(Membership, LetsNewcomersInPastMultiplesOfStepsAndWhoLeavesAtOnce) {
+  MembershipLimits limits = kLimits;
+  limits.join_steps = 10;
+  Job job(limits);
+  const auto work = [&](std::uint64_t step) {
+    for (const char* name : {"a", "b", "c"}) job.work(name, step);
+  };
+  job.begin({"a", "b", "c"}, 4);
+  job.hear("d");
+  EXPECT_FALSE(job.hub.list(job.now).closes);
+  work(9);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);
+  work(11);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kGathers);
+  for (const char* name : {"a", "b", "c"}) job.stop(name);
+  EXPECT_EQ(job.workers(), (Names{"a", "b", "c", "d"}));
+  for (const char* name : {"a", "b", "c", "d"}) job.work(name, 11);
+  job.member("d").leaving = true;
+  job.hear("d");
+  EXPECT_TRUE(job.hub.list(job.now).closes);
+  for (const char* name : {"a", "b", "c", "d"}) job.work(name, 12);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kGathers);
+}
+
+// How long a silent member of a job is waited for, whose others speak as often as this.
+MemberList silent_where_others_speak_every(Clock::duration apart, Clock::duration silence) {
+  MembershipLimits limits = kLimits;
+  limits.deadline = {};
+  Job job(limits);
+  job.begin({"a", "b", "c"}, 4);
+  for (int i = 0; i < 100; ++i) {
+    job.now += apart;
+    for (const char* name : {"a", "b", "c"}) job.hear(name);
+  }
+  for (const Clock::time_point end = job.now + silence; job.now < end;) {
+    job.now += std::min(apart, end - job.now);
+    for (const char* name : {"a", "c"}) job.hear(name);
+  }
+  return job.hub.list(job.now);
+}
+
+TEST(Membership, GivesWhoIsSilentUpAfterWhatSilencesWereBefore) {
+  EXPECT_EQ(silent_where_others_speak_every(250ms, 9900ms).phase, JobPhase::kRuns);
+  const MemberList list = silent_where_others_speak_every(250ms, 10s);
+  EXPECT_EQ(list.phase, JobPhase::kGathers);
+  EXPECT_EQ(list.reason,
+            "'b' has not been heard for 10 s, where 99 of 100 signs of life came within 0.25 s of "
+            "the last (20 times that, from 10 to 120 s)");
+  EXPECT_EQ(silent_where_others_speak_every(2s, 39900ms).phase, JobPhase::kRuns);
+  EXPECT_EQ(silent_where_others_speak_every(2s, 40s).phase, JobPhase::kGathers);
+  EXPECT_EQ(silent_where_others_speak_every(10s, 119900ms).phase, JobPhase::kRuns);
+  EXPECT_EQ(silent_where_others_speak_every(10s, 120s).phase, JobPhase::kGathers);
+}
+
+TEST(Membership, WaitsHalfAMinuteWhereItKnowsOfFewSilences) {
+  MembershipLimits limits = kLimits;
+  limits.deadline = {};
+  Job job(limits);
+  job.begin({"a", "b", "c"}, 4);
+  job.now += 29900ms;
+  job.hear("a");
+  job.hear("c");
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);
+  job.now += 100ms;
+  job.hear("a");
+  const std::string reason = job.hear("c").reason;
+  EXPECT_NE(reason.find("30 s, as long as"), std::string::npos) << reason;
+}
+
+TEST(SilenceLimit, ForgetsWhatWasLongAgo) {
+  SilenceLimit limit({});
+  for (int i = 0; i < 10000; ++i) limit.note(5s);
+  EXPECT_EQ(limit.limit(), SilenceLimit::Duration(100s));
+  for (int i = 0; i < 9800; ++i) limit.note(1s);
+  EXPECT_EQ(limit.limit(), SilenceLimit::Duration(100s));
+  for (int i = 0; i < 200; ++i) limit.note(1s);
+  EXPECT_EQ(limit.limit(), SilenceLimit::Duration(20s));
+}
+
 TEST(Membership, RefusesLimitsThatMakeNoSense) {
   for (const MembershipLimits& limits : {MembershipLimits{.first = 1, .least = 2, .most = 2},
                                          {.first = 2, .least = 0, .most = 2},
                                          {.first = 3, .least = 1, .most = 2},
                                          {.first = 1, .least = 1, .most = 5000},
-                                         {.first = 1, .least = 1, .most = 1, .deadline = 0ms}}) {
+                                         {.first = 1, .least = 1, .most = 1, .deadline = 0ms},
+                                         {.first = 1, .least = 1, .most = 1, .join_steps = 0}}) {
     EXPECT_THROW(Job{limits}, Error);
   }
 }

@@ -25,7 +25,7 @@ double seconds(Membership::Clock::duration time) {
 }  // namespace
 
 Membership::Membership(const MembershipLimits& limits, ByteView journal, Clock::time_point now)
-    : limits_(limits) {
+    : limits_(limits), silence_(limits.deadline) {
   if (limits.least < 1 || limits.first < limits.least || limits.most < limits.first ||
       static_cast<std::size_t>(limits.most) > kMostMembers / 2) {
     fail(ErrorCode::kInvalidArgument,
@@ -33,9 +33,12 @@ Membership::Membership(const MembershipLimits& limits, ByteView journal, Clock::
          "1, and no more than {}",
          limits.first, limits.least, limits.most, kMostMembers / 2);
   }
-  if (limits.deadline < milliseconds(1)) {
+  if (limits.deadline && *limits.deadline < milliseconds(1)) {
     fail(ErrorCode::kInvalidArgument, "members cannot be given up after {} ms; use at least 1",
-         limits.deadline.count());
+         limits.deadline->count());
+  }
+  if (limits.join_steps < 1) {
+    fail(ErrorCode::kInvalidArgument, "members cannot join every 0 steps; use at least 1");
   }
   if (journal.empty()) return;
   journal_ = parse_journal(journal);
@@ -99,7 +102,7 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
     fail(ErrorCode::kUnavailable,
          "another process is '{}' of this job; give each a name of its own, or wait {:.3g} s, "
          "after which that one is given up",
-         says.name, seconds(limits_.deadline));
+         says.name, seconds(silence_.limit()));
   }
   if (journal_.generation == 0 && known_.empty()) journal_.fingerprint = says.fingerprint;
   if (says.fingerprint != journal_.fingerprint) {
@@ -127,6 +130,8 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
   if (known(place) == nullptr) {
     events_.push_back(fmt::format("'{}' is here", says.name));
     told_.erase(says.name);
+  } else {
+    silence_.note(now - found->second.heard);
   }
   const bool leaves = says.leaving && (known(place) == nullptr || !known(place)->says.leaving);
   if (leaves) events_.push_back(fmt::format("'{}' is to leave", says.name));
@@ -152,7 +157,7 @@ void Membership::find_done(const std::string& name, Clock::time_point now) {
 void Membership::put_out(const Roll::Place& place, const std::string& reason,
                          Clock::time_point now) {
   if (known(place) == nullptr) return;
-  known_[place.name].heard = now - 2 * kAllSilent * limits_.deadline;
+  known_[place.name].heard = now - 2 * kAllSilent * silence_.limit();
   events_.push_back(fmt::format("'{}' is put out: {}", place.name, reason));
   if (is_listed(place)) end_generation(fmt::format("'{}' is put out: {}", place.name, reason));
   advance(now);
@@ -214,8 +219,8 @@ void Membership::look_at_generation(Clock::time_point now) {
     // What one who leaves had to hand over is in the others' states.
     if (!works && established_) continue;
     if (member == nullptr) {
-      return end_generation(fmt::format("'{}' has not been heard for {:.3g} s", place.name,
-                                        seconds(limits_.deadline)));
+      return end_generation(fmt::format("'{}' has not been heard for {:.3g} s{}", place.name,
+                                        seconds(silence_.limit()), silence_.reason()));
     }
     if (is_in_it(*member) && member->says.over) {
       return end_generation(member->says.reason.empty()
@@ -233,11 +238,13 @@ void Membership::look_at_generation(Clock::time_point now) {
   look_for_changes(now);
 }
 
-// Who is to come or go does so once all have reached another state: little is computed twice.
+// Who is to come or go does so once all have reached another state, and who comes where that is
+// past a multiple of so many steps: little is computed twice.
 void Membership::look_for_changes(Clock::time_point now) {
   const auto all = reached();
   if (!all || journal_.last) return;
   std::string change;
+  std::uint64_t apart = 1;
   for (const Roll::Place& place : std::span(roll().places).first(roll().workers)) {
     const Known* const member = known(place);
     if (member != nullptr && member->says.leaving) change = fmt::format("'{}' leaves", place.name);
@@ -246,12 +253,14 @@ void Membership::look_for_changes(Clock::time_point now) {
   if (change.empty() && !waiting.empty() &&
       roll().workers < static_cast<std::uint32_t>(limits_.most)) {
     change = fmt::format("'{}' joins", waiting.front().name);
+    apart = limits_.join_steps;
   }
+  at_next_state_ = apart == 1;
   if (change.empty()) {
     wanted_at_.reset();
   } else if (!wanted_at_) {
     wanted_at_ = all;
-  } else if (*wanted_at_ < *all) {
+  } else if (*wanted_at_ < *all && wanted_at_->step / apart < all->step / apart) {
     end_generation(change);
   }
 }
@@ -300,7 +309,7 @@ void Membership::gather(Clock::time_point now) {
       // Where all are silent at once it may be the network, and they come back.
       const auto was_heard = [&](const Roll::Place& place) {
         const Known* const member = known(place);
-        return member != nullptr && now - member->heard < kAllSilent * limits_.deadline;
+        return member != nullptr && now - member->heard < kAllSilent * silence_.limit();
       };
       if (std::ranges::any_of(roll().places, was_heard)) return;
       return end(
@@ -414,7 +423,7 @@ MemberEntry Membership::entry(const Roll::Place& place, Clock::time_point now) c
 MemberList Membership::list(Clock::time_point now) const {
   MemberList list{.generation = journal_.generation,
                   .phase = journal_.phase,
-                  .closes = wanted_at_.has_value(),
+                  .closes = wanted_at_.has_value() && at_next_state_,
                   .last = journal_.last,
                   .established = established_,
                   .base = journal_.base,

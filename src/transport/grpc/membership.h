@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "member_record.h"
+#include "silence_limit.h"
 
 namespace tersewire {
 
@@ -63,7 +64,7 @@ class Membership {
 
   [[nodiscard]] const Known* known(const Roll::Place& place) const;
   [[nodiscard]] bool is_live(const Known& member, Clock::time_point now) const {
-    return now - member.heard < limits_.deadline;
+    return now - member.heard < silence_.limit();
   }
   [[nodiscard]] const Known* live(const Roll::Place& place, Clock::time_point now) const;
   [[nodiscard]] const Roll& roll() const;
@@ -79,14 +80,17 @@ class Membership {
   [[nodiscard]] MemberEntry entry(const Roll::Place& place, Clock::time_point now) const;
 
   MembershipLimits limits_;
+  SilenceLimit silence_;
   Journal journal_;
   std::map<std::string, Known> known_;  // by name
   std::map<std::string, bool> told_;
   std::set<std::string> found_done_;
   std::optional<Clock::time_point> ticked_;
   bool established_ = false;
-  // Where a change is wanted: what all had reached when it was.
+  // Where a change is wanted: what all had reached when it was, and whether the next state is the
+  // one for it.
   std::optional<Boundary> wanted_at_;
+  bool at_next_state_ = false;
   std::vector<Roll::Place> lost_;  // that have been counted
   std::vector<std::string> events_;
 };
