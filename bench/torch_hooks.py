@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What hooks of DistributedDataParallel and local updates cost and gain: seconds and bytes a step, accuracy.
+"""What hooks of DistributedDataParallel and local updates cost and gain: time, bytes, accuracy.
 
     lab/netlab run --nodes 4 --rate 10mbit -- \\
       python3 bench/torch_hooks.py lenet --data MNIST --design ddp --design 3lc --time 20
@@ -16,7 +16,14 @@ A design is one of
                       2 K - 1 steps of DistributedDataParallel
     CODEC             tersewire.torch's, in its exchange of choice
     EXCHANGE/CODEC    in another
-    local-K/CODEC     its LocalUpdates every K steps, all-gather, without an outer momentum
+    local-K/CODEC     its LocalUpdates every K steps, without an outer momentum
+    local-K/EXCHANGE/CODEC
+
+With --hub what is ours goes through that hub, and the rest, as ever, from rank to rank:
+
+    tersewire hub --workers 8 --servers 0 --certs hub --listen 10.77.0.1:7100        on node 0
+    lab/netlab run -- python3 bench/torch_hooks.py gpt --data TEXT --design local-10/3lc \
+      --hub 10.77.0.1:7100 --certs node --time 20                 node0 to node7: 'tersewire certs'
 
 Rank 0 prints a line for each design and kind of measurement; bench/torch_hooks_table.py makes the
 lines of --json a table.
@@ -85,7 +92,7 @@ def powersgd(state, bucket):
     return future
 
 
-def attach(model, design):
+def attach(model, design, group):
     """Registers the design's hook. Returns ours, which counts; None for others."""
     if design == "ddp":
         return None
@@ -99,7 +106,7 @@ def attach(model, design):
         model.register_comm_hook(state, powersgd)
         return None
     exchange, _, codec = design.rpartition("/")
-    return tersewire.torch.register(model, codec, **({"exchange": exchange} if exchange else {}))
+    return tersewire.torch.register(model, codec, exchange=exchange or None, group=group)
 
 
 def average_models(model, optimizer, every):
@@ -121,7 +128,7 @@ def steps_a_round(design):
 class Training:
     """A design's model, and what its training used so far, of this rank."""
 
-    def __init__(self, task, design, samples, interface, seed=1):
+    def __init__(self, task, design, samples, interface, group=None, seed=1):
         torch.manual_seed(seed)
         self.network = task.network(samples.different)
         self.optimizer = task.optimizer(self.network.parameters(), task.lr, task.weight_decay)
@@ -129,17 +136,18 @@ class Training:
         local = LOCAL.fullmatch(design)
         if local:
             self.model = self.network
+            exchange, _, codec = local[2].rpartition("/")
             self.hook = tersewire.torch.LocalUpdates(
-                self.network, self.optimizer, self.steps_a_round, "sgd:lr=1", local[2],
-                exchange="all-gather")
+                self.network, self.optimizer, self.steps_a_round, "sgd:lr=1", codec,
+                exchange=exchange or None, group=group)
         else:
-            # Statistics of batch normalization stay where they are: it is gradients that are measured.
+            # Statistics of batch normalization stay where they are: gradients are measured.
             self.model = DistributedDataParallel(self.network, broadcast_buffers=False)
             if POST_LOCAL.fullmatch(design):
                 self.hook = None
                 self.optimizer = average_models(self.model, self.optimizer, self.steps_a_round)
             else:
-                self.hook = attach(self.model, design)
+                self.hook = attach(self.model, design, group)
         self.task = task
         self.samples = samples
         self.order = numpy.random.default_rng(seed).permutation(len(samples))
@@ -298,6 +306,9 @@ def main():
                         help="between two looks at the test samples (50)")
     parser.add_argument("--lr", type=float, help="learning rate, in place of the model's own")
     parser.add_argument("--seed", type=int, default=1, help="of weights and order (1)")
+    parser.add_argument("--hub", metavar="HOST:PORT", help="through which ours goes")
+    parser.add_argument("--certs", metavar="NAME",
+                        help="a rank's directory for it is NAME and the rank's number")
     parser.add_argument("--link", help="what the lines of --json call the links: 10mbit")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
@@ -306,11 +317,16 @@ def main():
     for design in arguments.design:
         counts = (arguments.time or 0, arguments.warm_up, arguments.accuracy or 0, arguments.every)
         if any(count % steps_a_round(design) for count in counts):
-            parser.error(f"{design} needs multiples of its steps for --time, --warm-up, --accuracy and "
-                         "--every, so that ranks have one model then")
+            parser.error(f"{design} needs multiples of its steps for --time, --warm-up, --accuracy "
+                         "and --every, so that ranks have one model then")
 
     torch.set_num_threads(1)
     interface = meet()
+    group = None
+    if arguments.hub:
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        own = f"{arguments.certs}{rank}" if arguments.certs else None
+        group = tersewire.torch.HubGroup(arguments.hub, ranks, rank, own, insecure=not own)
     task = TASKS[arguments.model]
     if arguments.lr:
         task = dataclasses.replace(task, lr=arguments.lr)
@@ -325,11 +341,13 @@ def main():
     Training(task, "none", samples, interface).step(0)  # a process's first step takes longer
     for design in arguments.design:
         for measure in kinds:
-            training = Training(task, design, samples, interface, arguments.seed)
+            training = Training(task, design, samples, interface, group, arguments.seed)
             report({"model": arguments.model, "design": design, "link": arguments.link,
                     "ranks": dist.get_world_size(), "seed": arguments.seed, "lr": task.lr,
                     **measure(training)}, arguments.json)
             training.close()
+    if group:
+        group.close()
     # Gloo's threads would take a rank down with them that ends while another still talks to it.
     dist.barrier()
     dist.destroy_process_group()

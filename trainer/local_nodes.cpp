@@ -271,7 +271,7 @@ void LocalNodes::take_first_workers() {
 
 void LocalNodes::run_first(TrainWorker& worker, SortingTransport& end) {
   for (int rank = 1; rank < nodes(); ++rank)
-    compare_start(end.receive_report(rank, job_.wait_limits()));
+    compare_start(end.receive_report(rank, job_.wait_limits()), start_of(worker));
   worker.run();
   saver_.finish(0);
   worker_reports_.push_back(report_of(worker));
@@ -282,8 +282,18 @@ void LocalNodes::run_first(TrainWorker& worker, SortingTransport& end) {
   }
 }
 
+// Where a generation of a job goes on, all its workers have one model, unless they keep some of
+// their own.
+StartReport LocalNodes::start_of(const TrainWorker& worker) const {
+  StartReport start = start_;
+  if (resume_ && config_.elastic && !job_.keeps_shared_copy()) {
+    start.model = checksum_of(checksums_of(worker.network().parameters()));
+  }
+  return start;
+}
+
 void LocalNodes::run_worker(TrainWorker& worker, Transport& end) {
-  end.send(0, pack_report(start_));
+  end.send(0, pack_report(start_of(worker)));
   worker.run();
   // Who reports has everything on its disk.
   saver_.finish(end.rank());
@@ -349,16 +359,16 @@ std::vector<float> LocalNodes::told_by(int rank) {
   return values;
 }
 
-void LocalNodes::compare_start(const Incoming& message) const {
+void LocalNodes::compare_start(const Incoming& message, const StartReport& own) const {
   const auto other = parse_report<StartReport>(message, 0);
   const auto refuse = [&](const char* what) {
     throw Error(ErrorCode::kFailedPrecondition, "rank " + std::to_string(message.from) +
                                                     " was started with " + what +
                                                     " than rank 0; give all ranks the same");
   };
-  if (other.arguments != start_.arguments) refuse("other arguments or another version");
-  if (other.data != start_.data) refuse("other data");
-  if (other.model != start_.model) refuse("another initial model");
+  if (other.arguments != own.arguments) refuse("other arguments or another version");
+  if (other.data != own.data) refuse("other data");
+  if (other.model != own.model) refuse("another model");
 }
 
 void LocalNodes::take_worker(const Incoming& message, const std::vector<std::uint64_t>& checksums) {

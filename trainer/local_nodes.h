@@ -59,7 +59,8 @@ class LocalNodes {
   [[nodiscard]] std::vector<std::span<float>> memory_owned_by(int rank);
   // What such a server tells rank 0: the contents of that.
   [[nodiscard]] std::vector<float> told_by(int rank);
-  void compare_start(const Incoming& message) const;
+  [[nodiscard]] StartReport start_of(const TrainWorker& worker) const;
+  void compare_start(const Incoming& message, const StartReport& own) const;
   void take_worker(const Incoming& message, const std::vector<std::uint64_t>& checksums);
   void take_server(const Incoming& message);
   [[nodiscard]] TestOutcome tested();

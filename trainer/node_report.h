@@ -24,7 +24,7 @@ struct StartReport {
 
   std::uint64_t arguments = 0;
   std::uint64_t data = 0;
-  std::uint64_t model = 0;  // the initial parameters
+  std::uint64_t model = 0;  // the run's initial parameters; in an elastic job those it goes on with
 };
 
 // A worker's end; the XXH64 of each of its parameters follows.
