@@ -4,7 +4,7 @@
     sudo bench/auto_in_lab.py TERSEWIRE --model gpt --data shakespeare.txt --rate 10mbit --steps 100
 
 Two workers with colocated servers, a process and a thread of computation each, over MPI. Each of
-DESIGNS trains for so many steps, and for no more than --seconds, but for two steps at least; auto
+DESIGNS trains for so many steps, and for no more than --seconds, but at least two steps; auto
 for all of them. They take turns for --rounds. Prints JSON, a line a design and round: the middle one
 of the later half of its steps, all of auto's steps together, and which codec it ended with.
 """

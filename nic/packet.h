@@ -79,7 +79,7 @@ class PacketCompressor {
   Floats values_;
 };
 
-// The packet that compress() got, but for what the codec lost, from one with the compressed code
+// The packet that compress() got, except for what the codec lost, from one with the compressed code
 // point and a payload; nothing where the bytes are not what a card sends.
 std::optional<Bytes> restore(ByteView packet, const PacketHeaders& headers);
 

@@ -59,7 +59,7 @@ struct TrainHooks {
   // Decisions of another run that are to be taken again, in place of any of its own; may be null.
   const CodecDecisions* replay = nullptr;
   // Called for each node here after every checkpoint_steps steps, and where there are such after
-  // the last of a run that `stop` ends (but for weight-average), by a thread of its own while the
+  // the last of a run that `stop` ends (except weight-average), by a thread of its own while the
   // job goes on; for one node at a time, in order, so that a node waits where its last call has not
   // returned. All nodes' together are a JobCheckpoint. When it is called for a node, every other's
   // call for the checkpoint two before has returned, and in a tree the one three before. What it
@@ -73,7 +73,7 @@ struct TrainHooks {
 struct TrainResult {
   std::uint64_t steps = 0;          // computed, those before a resumption included
   std::uint64_t resumed_after = 0;  // steps; the busiest node is that since then
-  // Steps before the first that is counted and timed: 0, but for a run whose checkpoint is of a
+  // Steps before the first that is counted and timed: 0, except for a run whose checkpoint is of a
   // version that did not say what came before it.
   std::uint64_t counted_after = 0;
   std::uint64_t values = 0;    // in the model

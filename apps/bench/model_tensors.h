@@ -15,7 +15,7 @@ std::vector<std::string> model_names();
 
 // The trained tensors of a network, those of `tersewire train --model`, in the order in which its
 // forward pass uses them. Each has `scale` times as many values, rounded up by its first dimension.
-// Throws kInvalidArgument for a model that there is not, naming those that there are, and for a
+// Throws kInvalidArgument for an unknown model, naming the known ones, and for a
 // scale not above 0 and at most 1.
 //
 //   resnet110  for CIFAR-10, shortcuts without weights (He et al., section 4.2)       1.7 M values

@@ -17,7 +17,7 @@ namespace tersewire::bench {
 
 // A node's end that keeps the messages of one job apart from those of the next. Between jobs all
 // nodes tell each other something, and what arrives from a node afterwards belongs to its next job.
-// One thread at a time, but for await().
+// One thread at a time, except in await().
 class RoundTransport final : public PassingTransport {
  public:
   // `end` must outlive it.

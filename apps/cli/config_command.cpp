@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kExamples = R"(Examples:
   TERSEWIRE_THREADS=4 tersewire config
   echo '{"codec": "3lc:s=1.75", "threads": 4}' > ~/.config/tersewire/config.json
-The command line goes before a recipe, a recipe before the environment (TERSEWIRE_THREADS for
+The command line overrides a recipe, a recipe the environment (TERSEWIRE_THREADS for
 --threads), that before the file ($TERSEWIRE_CONFIG, else tersewire/config.json in $XDG_CONFIG_HOME
 or ~/.config), and that before what is built in. A run that goes on keeps its own settings.)";
 

@@ -1,7 +1,7 @@
 // A user's own defaults for options: from the environment (TERSEWIRE_THREADS=4) and from one file.
 //
-// What is said otherwise goes before them: first the command line, then a recipe, then the
-// environment, then the file, then what is built in. A run that goes on has its settings already.
+// The command line overrides a recipe, a recipe the environment, that the file, and the file what
+// is built in. A run that goes on has its settings already.
 // The file is what TERSEWIRE_CONFIG names (empty: none), else tersewire/config.json in
 // $XDG_CONFIG_HOME or ~/.config: an object with the same keys, long options without dashes.
 #pragma once

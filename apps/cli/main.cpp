@@ -37,7 +37,7 @@ void say(std::string sentence) {
   complain(fmt::format("tersewire: {}\n", one_line(std::move(sentence))));
 }
 
-// For an option or a command that there is not.
+// For an unknown option or command.
 std::string suggestion(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {

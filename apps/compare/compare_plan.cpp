@@ -23,7 +23,7 @@ std::string file_name(std::string text) {
   return text.substr(0, kMostNameChars);
 }
 
-// The settings of all designs and of this one, which goes before them.
+// The settings of all designs and of this one, which overrides them.
 Settings settings_for(const Design& design, const Settings& shared) {
   Settings settings = design.settings;
   settings.insert(shared.begin(), shared.end());

@@ -27,7 +27,7 @@ struct Cell {
   std::uint64_t steps = 0;
   std::uint64_t seed = 0;
   std::string name;                    // of its directory below cells/
-  std::vector<std::string> arguments;  // of tersewire, but for the directory
+  std::vector<std::string> arguments;  // of tersewire, without the directory
 };
 
 struct ComparePlan {

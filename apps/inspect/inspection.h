@@ -55,7 +55,7 @@ Json parse_json_object(std::string_view text);
 std::string plain(const Json& value);
 // One member of an object; "-" where there is none.
 std::string plain(const Json& object, const char* key);
-// "KEY VALUE" in lines, but for the key "frames"; objects as "a=1 b=on".
+// "KEY VALUE" in lines, except for the key "frames"; objects as "a=1 b=on".
 std::string lines_of(const Json& json, std::string_view indent);
 
 }  // namespace tersewire::apps

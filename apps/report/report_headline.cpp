@@ -18,7 +18,7 @@ namespace {
 
 // Step times are not known better than this.
 constexpr double kAboutAsFast = 1.05;
-// Accuracies that are equal but for rounding are equal.
+// Accuracies that are equal except for rounding are equal.
 constexpr double kRounding = 1e-9;
 
 std::string duration_text(double seconds) {

@@ -55,7 +55,7 @@ class CheckpointDirectory {
   explicit CheckpointDirectory(const std::filesystem::path& run)
       : path_(run / kCheckpointsFolder) {}
 
-  // Writes one node's file, whole or not at all, and removes its files but for the last four, of
+  // Writes one node's file, whole or not at all, and removes its files except the last four, of
   // which one at least is whole on every node. Threads of different nodes.
   void save(const CheckpointJob& job, trainer::NodeCheckpoint checkpoint) const;
 

@@ -27,7 +27,7 @@ const std::vector<Recipe>& built_in_recipes();
 std::string recipe_list();
 
 // A user's own where `name` holds a slash or ends in .ini, else one that is built in. Throws
-// WrongUsage, naming the nearest, for one that there is not, and an Error for a file that cannot be
+// WrongUsage, naming the nearest, for an unknown one, and an Error for a file that cannot be
 // read, is larger than 64 KiB or is no text.
 Recipe find_recipe(const std::string& name);
 

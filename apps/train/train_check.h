@@ -11,7 +11,7 @@ namespace tersewire::apps {
 
 struct TrainFlags;
 
-// Throws WrongUsage for a codec that there is not.
+// Throws WrongUsage for an unknown codec.
 void check_codecs(const TrainFlags& flags);
 
 // Epochs become steps, and what makes no sense with this data is refused: throws WrongUsage.

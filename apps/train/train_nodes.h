@@ -32,7 +32,7 @@ const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags);
 // That of a run that begins or goes on with these flags.
 RunDirectory directory_of(const TrainFlags& flags);
 
-// Who is told of every step, beside the run's directory: to be made before that, since a port may
+// What hears of every step, beside the run's directory: to be made before that, since a port may
 // be in use.
 Listeners listeners_of(const TrainFlags& flags);
 

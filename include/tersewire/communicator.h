@@ -117,13 +117,12 @@ struct Job {
   bool asynchronous = false;
   // What gradients count that were computed from an older version than the last.
   StaleWeight stale_weight = StaleWeight::kNone;
-  // Whether a tensor that is not finite on one worker travels as it is from every worker in that
+  // Whether a tensor that is not finite on one worker is sent uncompressed by every worker in that
   // step, rather than from that one alone. Workers agree on it before each bucket is encoded, which
   // costs two small messages a worker and bucket, the time of a round trip, and a copy of the
   // gradients. Not for jobs with backup workers, nor for weight-average:mode=asynchronous.
   bool raw_from_all = false;
-  // So many exchanges, from the first on, are not compressed: everything in them travels as it is,
-  // and residuals stay as they were.
+  // So many exchanges, from the first on, are not compressed, and residuals stay as they were.
   std::uint64_t warm_up_steps = 0;
   // Once in so many exchanges, from the first on, and at the end, workers compare checksums of
   // their parameters, and a job whose replicas have drifted apart ends. 0: never.
@@ -177,7 +176,7 @@ struct Counters {
   double exchange_seconds = 0;  // on the clock, from a step's first push until all had arrived
 };
 
-// A worker's view of a job. One thread at a time, but for mean(), in which a second one may wait.
+// A worker's view of a job. One thread at a time, except in mean(), in which a second one may wait.
 //
 // Per step: begin_step(); then for each tensor, in forward order, pull() just before it is used;
 // then for each tensor, in backward order, push() as soon as its gradient is there. Every tensor is

@@ -94,7 +94,7 @@ struct MemberList {
   bool operator==(const MemberList&) const = default;
 };
 
-// What a hub for such a job is told.
+// What a hub for such a job needs to know.
 struct MembershipLimits {
   int first = 1;  // workers with which the first generation begins
   int least = 1;  // fewer save what they have, and the job ends

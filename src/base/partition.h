@@ -10,7 +10,7 @@
 
 namespace tersewire {
 
-// Splits n items into parts of equal size, a multiple of `unit` items but for the last. What runs
+// Splits n items into parts of equal size, a multiple of `unit` items except the last. What runs
 // in parallel is cut so.
 struct Partition {
   std::size_t items;

@@ -13,7 +13,7 @@
 
 namespace tersewire {
 
-// What the elements sent decode to; minus is -plus but for dryden.
+// What the elements sent decode to; minus is -plus, except for dryden.
 struct SentValues {
   float plus = 0;
   float minus = 0;

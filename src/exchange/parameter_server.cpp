@@ -279,7 +279,7 @@ void ParameterServer::take_offer(const Received& received) {
   if (agreed) send_down(agreed);
 }
 
-// What the root sent goes to the children as it is, but for who sends it.
+// What the root sent goes to the children unchanged, except for its sender.
 void ParameterServer::pass_down(const Received& received) {
   counters_.pulled_bytes += received.bytes->size();
   const MessageHeader& came = received.message.header;

@@ -105,7 +105,7 @@ void Receiving::run() {
 // Whose turn it is with a worker: a call of the application, or who takes messages.
 class Turns {
  public:
-  // For a call of the application, which goes before messages.
+  // For a call of the application, which has priority over messages.
   void take() {
     std::unique_lock lock(mutex_);
     take(lock);

@@ -45,7 +45,7 @@ class HeldPushes {
 
   // Whether a bucket is complete and not agreed on.
   [[nodiscard]] bool awaits_verdict() const { return awaited_ > 0; }
-  // Whether a part is one that travels as it is in this step.
+  // Whether a part is one that is sent uncompressed in this step.
   [[nodiscard]] bool travels_raw(std::size_t part, std::uint64_t step) const {
     return raw_step_[part] == step;
   }
@@ -65,7 +65,7 @@ class HeldPushes {
   std::shared_ptr<const Placement> placement_;
   std::vector<Bucket> buckets_;
   std::size_t awaited_ = 0;              // buckets
-  std::vector<std::uint64_t> raw_step_;  // by part: the last step in which it travels as it is
+  std::vector<std::uint64_t> raw_step_;  // by part: the last step in which it is sent uncompressed
 };
 
 // Worker 0's side: what all workers say.

@@ -4,7 +4,7 @@
 // buckets in the order of the backward pass, so that small ones cost no messages of their own. A
 // bucket is cut into as many blocks as a group has workers; a block, where the groups add it up in
 // a ring, into as many pieces as there are groups, and otherwise it is one piece. Blocks and pieces
-// are contiguous, of equal length but for the last, which may be empty.
+// are contiguous, of equal length except the last, which may be empty.
 #pragma once
 
 #include <cstddef>

@@ -25,7 +25,7 @@ class ScalerAgreement {
  public:
   explicit ScalerAgreement(int workers) : offered_(static_cast<std::size_t>(workers), false) {}
 
-  // Takes it that all of the steps up to this one is over.
+  // Takes all steps up to this one as over.
   void skip_to(std::uint64_t step) { step_ = step + 1; }
 
   // Takes a worker's offer for the job's parts; null until all workers' are in, then the

@@ -19,7 +19,7 @@
 
 namespace tersewire {
 
-// A Communicator, but for what travels where.
+// A Communicator, except for what travels where.
 class Worker : public Communicator {
  public:
   Worker(std::shared_ptr<const Placement> placement, Transport& transport, ThreadPool* pool);
@@ -74,7 +74,7 @@ class Worker : public Communicator {
 
   // What the encoders keep.
   [[nodiscard]] virtual std::vector<ResidualRun> residual_runs() = 0;
-  // Takes it that all of the steps up to this one is over.
+  // Takes all steps up to this one as over.
   virtual void skip_to(std::uint64_t /*step*/) {}
 
   // A part's initial values, once or more, before its first push and its first change.
@@ -136,7 +136,7 @@ class Worker : public Communicator {
   void count_encoded(std::size_t part, double bytes) {
     encoded_bytes_[parts()[part].tensor] += bytes;
   }
-  // Whether a part travels as it is in this step because it is not finite on some worker.
+  // Whether a part is sent uncompressed in this step because it is not finite on some worker.
   [[nodiscard]] bool travels_raw(std::size_t part, std::uint64_t step) const {
     return held_ && held_->travels_raw(part, step);
   }

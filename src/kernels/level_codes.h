@@ -27,7 +27,7 @@ std::uint32_t largest_code(const std::uint32_t* codes, std::size_t n);
 
 // out[i] becomes the level times step ...
 void level_values(const std::uint32_t* codes, std::size_t n, const LevelScale& scale, float* out);
-// ... or has weight times that added, but for level 0, which leaves it as it is.
+// ... or has weight times that added, except level 0, which leaves it as it is.
 void add_level_values(const std::uint32_t* codes, std::size_t n, const LevelScale& scale,
                       float weight, float* out);
 

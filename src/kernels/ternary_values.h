@@ -24,7 +24,7 @@ void fill_ternary(const TernaryDigits& digits, std::size_t n, float value, float
 // after end_streaming() in the thread that wrote.
 void stream_ternary(const TernaryDigits& digits, std::size_t n, float value, float* out);
 
-// target[i] += digit i times `value`. Where the digit is 0 the target keeps its bits, but for a
+// target[i] += digit i times `value`. Where the digit is 0 the target keeps its bits, except for a
 // signalling NaN, which may become quiet.
 void add_ternary(const TernaryDigits& digits, std::size_t n, float value, float* target);
 

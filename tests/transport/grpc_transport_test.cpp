@@ -2,11 +2,13 @@
 // every kind of place.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <future>
 
 #include "cutting_proxy.h"
 #include "expect_error.h"
 #include "grpc_pair.h"
+#include "grpc_record.h"
 #include "network_ends.h"
 #include "tersewire/grpc_members.h"
 #include "transport_cases.h"
@@ -148,6 +150,111 @@ TEST(GrpcReconnection, AbortIsToldWhenTheNetworkIsThereAgain) {
 }
 
 // What a peer does not take is held where it was sent, and the hub holds no more than a window.
+// What the hub has had of a rank's messages.
+std::uint64_t came_from(const GrpcHub& hub, std::size_t rank) {
+  return hub.status().members.at(rank).traffic.sent_bytes;
+}
+
+TEST(GrpcCopies, WhatGoesToAllCrossesItsSendersLinkOnce) {
+  constexpr int kRanks = 5;
+  GrpcHub hub("127.0.0.1:0", kRanks);
+  auto ends = join_all(std::vector<std::string>(kRanks, hub.address()));
+  std::uint64_t once = 0;
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{100000}, std::size_t{3000000}}) {
+    const SharedBytes sent = pattern(bytes, bytes);
+    for (int to = 1; to < kRanks; ++to) ends[0]->send(to, sent);
+    for (std::size_t rank = 1; rank < kRanks; ++rank) {
+      const auto incoming = ends[rank]->receive(30s);
+      ASSERT_TRUE(incoming);
+      EXPECT_TRUE(same(incoming->bytes, sent)) << rank;
+    }
+    once += bytes;
+  }
+  // Heads; and some may leave for the first rank before it is there for the others.
+  EXPECT_LT(came_from(hub, 0), once + once / 2);
+  end_all(ends);
+}
+
+TEST(GrpcCopies, OnlyOfWhatIsTheSameMessage) {
+  GrpcHub hub("127.0.0.1:0", 3);
+  auto ends = join_all(std::vector<std::string>(3, hub.address()));
+  const SharedBytes shared = pattern(500000, 1);
+  for (int i = 0; i < 20; ++i) {
+    ends[0]->send(1, shared);
+    ends[0]->send(2, i % 3 == 0 ? pattern(500000, 2) : shared);
+    if (i % 4 == 0) ends[0]->send(1, pattern(static_cast<std::size_t>(i), 3));
+  }
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_TRUE(same(ends[1]->receive(30s).value().bytes, shared)) << i;
+    EXPECT_TRUE(same(ends[2]->receive(30s).value().bytes, pattern(500000, i % 3 == 0 ? 2 : 1)))
+        << i;
+    if (i % 4 != 0) continue;
+    EXPECT_TRUE(same(ends[1]->receive(30s).value().bytes, pattern(static_cast<std::size_t>(i), 3)));
+  }
+  end_all(ends);
+}
+
+TEST(GrpcCopies, NothingIsLostOrRepeatedWhereverAConnectionIsCut) {
+  GrpcHub hub("127.0.0.1:0", 3);
+  std::array<CuttingProxy, 3> proxies{CuttingProxy(port_of(hub.address())),
+                                      CuttingProxy(port_of(hub.address())),
+                                      CuttingProxy(port_of(hub.address()))};
+  auto ends = join_all({proxies[0].address(), proxies[1].address(), proxies[2].address()},
+                       {.deadline = 60s});
+  const auto sent = [](int i) {
+    return pattern(static_cast<std::size_t>(i) * 7919 * 13 % (i % 8 == 0 ? 2000000 : 30000),
+                   static_cast<std::uint64_t>(i));
+  };
+  std::uint64_t cut = 1;
+  for (int i = 0; i < 120; ++i) {
+    const SharedBytes message = sent(i);
+    ends[0]->send(1, message);
+    ends[0]->send(2, message);
+    if (i % 10 == 5) {
+      CuttingProxy& proxy = proxies.at(static_cast<std::size_t>(i / 10 % 3));
+      proxy.cut_next_after(cut);
+      cut = cut * 5 / 2 + 7;
+      proxy.cut();
+    }
+    if (i < 8) continue;
+    for (const std::size_t rank : {1, 2}) {
+      const auto incoming = ends[rank]->receive(60s);
+      ASSERT_TRUE(incoming);
+      EXPECT_TRUE(same(incoming->bytes, sent(i - 8))) << i;
+    }
+  }
+  end_all(ends);
+}
+
+TEST(GrpcCopies, StandForARecordWithTheSameDataAlone) {
+  const Bytes data(100, std::byte{7});
+  for (const bool secure : {false, true}) {
+    const RecordHead head{.from = 0, .to = 2, .position = 5, .total = 200, .offset = 5};
+    Bytes batch;
+    const RecordHead sealed_head = sealed_copy(head, data, secure);
+    batch.resize(sizeof(sealed_head));
+    std::memcpy(batch.data(), &sealed_head, sizeof(sealed_head));
+    ByteView rest = batch;
+    const Record copy = take_record(rest, secure);
+    EXPECT_TRUE(rest.empty());
+    const Record whole = copied(copy, data, secure);
+    EXPECT_EQ(whole.head.kind, RecordKind::kData);
+    EXPECT_EQ(whole.head.to, 2U);
+    EXPECT_EQ(whole.data.size(), 100U);
+    EXPECT_THROW(copied(copy, {}, secure), Error);
+    EXPECT_THROW(copied(copy, ByteView(data).first(99), secure), Error);
+    Record wrong = copy;
+    wrong.head.checksum ^= 1;
+    EXPECT_THROW(copied(wrong, data, secure), Error);
+    wrong = copy;
+    wrong.head.bytes = 0;
+    EXPECT_THROW(copied(wrong, {}, secure), Error);
+  }
+  const Bytes other(100, std::byte{8});
+  Record copy{.head = sealed_copy({.from = 0, .to = 2}, data, false), .data = {}};
+  EXPECT_THROW(copied(copy, other, false), Error);
+}
+
 TEST(GrpcTransport, HoldsBackWhatIsNotTaken) {
   const GrpcHub hub("127.0.0.1:0", 2);
   auto ends = join_all({hub.address(), hub.address()});

@@ -69,7 +69,7 @@ class Sgd final : public TorchOptimizer<torch::optim::SGD, torch::optim::SGDOpti
   }
 };
 
-// Adam, and AdamW, which is the same but for the weight decay.
+// Adam, and AdamW, which differs in the weight decay alone.
 template <typename Optim, typename Options, typename State>
 class AdamLike final : public TorchOptimizer<Optim, Options, State> {
  public:

@@ -42,7 +42,7 @@ class HubGroup:
 
     address   "HOST:PORT" of the hub
     ranks     of the job; without it the environment's WORLD_SIZE. With elastic the number to begin
-              with, as the hub was told: only checked where it is given
+              with, as the hub has it: only checked where it is given
     rank      of this process; without it that of the certificate, or the environment's RANK
     certs     a directory of `tersewire certs join`, with this rank's key and certificate
     insecure  plaintext beyond this machine: everybody on the way may read and change what is sent

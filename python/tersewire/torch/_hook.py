@@ -169,7 +169,7 @@ class Hook(GradientAverager):
 class HookState:
     """For model.register_comm_hook(HookState("3lc"), hook), as Lightning and Accelerate have it.
 
-    Takes what register() takes but for the model, which it meets in the first backward pass; there
+    Takes what register() takes except the model, which it meets in the first backward pass; there
     need not be a process group before. `hook` is then what register() returns.
     """
 

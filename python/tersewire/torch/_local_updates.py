@@ -82,7 +82,7 @@ class _Fragment(GradientAverager):
         self.rounds = 0  # exchanges of these parameters so far
 
     def share(self) -> None:
-        """Takes it that every rank's parameters are the shared ones."""
+        """Takes every rank's parameters as the shared ones."""
         for parameter, begin, end in self._places():
             self.shared[begin:end] = parameter.flatten().to("cpu", torch.float32)
 

@@ -19,7 +19,7 @@ namespace tersewire {
 class HuffmanWriter {
  public:
   // So many parts will come, of symbols below `symbols`, at least two of which differ. A part holds
-  // a multiple of four symbols, but for the last, and fewer than 2^34.
+  // a multiple of four symbols, except the last, and fewer than 2^34.
   void start(std::size_t parts, std::size_t symbols);
   // Counts symbols of a part, which are its next ones; each call but a part's last takes a multiple
   // of four. Different parts may be counted by different threads.

@@ -46,7 +46,7 @@ class SparseFill {
   }
 
  private:
-  // What is stored at once: whole cache lines, but for the tensor's first and last.
+  // What is stored at once: whole cache lines, except the tensor's first and last.
   static constexpr std::size_t kLineElems = 64 / sizeof(float);
   static constexpr std::size_t kBlockElems = 1024;
   // Larger outputs leave the caches before anyone reads them.

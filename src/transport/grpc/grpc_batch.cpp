@@ -46,6 +46,11 @@ void BatchWriter::add(const RecordHead& head, ByteView data, SharedBytes owner) 
   bytes_ += kRecordHeadBytes + data.size();
 }
 
+void BatchWriter::add_copy(const RecordHead& head, ByteView data) {
+  append_value(copied_, sealed_copy(head, data, secure_));
+  bytes_ += kRecordHeadBytes;
+}
+
 bool BatchWriter::forward(const grpc::Slice& record) {
   if (record.size() > kMostBatchBytes - bytes_) return false;
   if (record.size() <= kCopiedBytes) {

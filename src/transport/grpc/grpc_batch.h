@@ -23,10 +23,12 @@ class BatchWriter {
  public:
   explicit BatchWriter(bool secure) : secure_(secure) {}
 
-  // What a record's data may have; 0 where not even a head fits.
-  [[nodiscard]] std::size_t room() const {
+  // What a record's data may have where `heads` more are to follow it; 0 where not even a head
+  // fits.
+  [[nodiscard]] std::size_t room(std::size_t heads = 0) const {
     const std::size_t left = kMostBatchBytes - bytes_;
-    return left > kRecordHeadBytes ? std::min(left - kRecordHeadBytes, kMostRecordBytes) : 0;
+    const std::size_t kept = kRecordHeadBytes * (1 + heads);
+    return left > kept ? std::min(left - kept, kMostRecordBytes) : 0;
   }
   [[nodiscard]] bool empty() const { return bytes_ == 0; }
 
@@ -34,6 +36,8 @@ class BatchWriter {
   void add(const RecordHead& head, ByteView data = {});
   // One whose data are in `owner`, which is kept for as long as gRPC needs it.
   void add(const RecordHead& head, ByteView data, SharedBytes owner);
+  // A copy with this head of the data record before it, which has these data.
+  void add_copy(const RecordHead& head, ByteView data);
   // A record as it came; false where it has no room.
   [[nodiscard]] bool forward(const grpc::Slice& record);
 

@@ -146,7 +146,9 @@ void GrpcEnd::send(int to, SharedBytes bytes) {
   sent_ += bytes->size();
   if (to == rank_) return deliver({.from = rank_, .bytes = std::move(bytes), .own = true});
   peer.sending.put(std::move(bytes));
-  pump();
+  if (size() == 2) return pump();
+  owes_data_ = true;
+  wake_.notify_all();
 }
 
 void GrpcEnd::deliver(Incoming message) {
@@ -231,10 +233,10 @@ void GrpcEnd::run() {
       }
       owes_alive_ = now - written_ >= kAliveEvery;
       tell_all_states();
-      pump();
     } catch (const std::exception& error) {
       end_with(fmt::format("rank {}: {}", rank_, error.what()));
     }
+    send_what_is_owed();
     if (joined_ && !leaving_ && now - hub_heard_ > limits_.deadline) {
       end_with(fmt::format("rank {} has lost the hub at {} for {:.3g} s: {}; look whether it runs",
                            rank_, hub_, std::chrono::duration<double>(now - hub_heard_).count(),
@@ -242,11 +244,24 @@ void GrpcEnd::run() {
     }
     const auto next =
         stream_ == nullptr ? std::min(dial_at_, now + kAliveEvery) : now + kAliveEvery;
-    wake_.wait_until(lock, next);
+    // When this thread comes to it, what is sent to several peers is there for all of them.
+    while (wake_.wait_until(lock, next) == std::cv_status::no_timeout && owes_data_ && !stop_ &&
+           finished_.empty() && stream_ != nullptr) {
+      send_what_is_owed();
+    }
     auto finished = std::exchange(finished_, {});
     lock.unlock();  // what goes may wait for gRPC's threads, and they for the mutex
     finished.clear();
     lock.lock();
+  }
+}
+
+void GrpcEnd::send_what_is_owed() {
+  owes_data_ = false;
+  try {
+    pump();
+  } catch (const std::exception& error) {
+    end_with(fmt::format("rank {}: {}", rank_, error.what()));
   }
 }
 
@@ -325,17 +340,29 @@ RecordHead GrpcEnd::state_for(int to, RecordKind kind) {
           .taken = peer.told_taken};
 }
 
+// What goes to several peers crosses this node's link once: the hub copies it.
 bool GrpcEnd::add_data(BatchWriter& batch, int to) {
-  if (batch.room() == 0) return false;
-  auto chunk = state_of(to).sending.next(batch.room());
+  const std::size_t room = batch.room(peers_.size());
+  if (room == 0) return false;
+  const auto chunk = state_of(to).sending.next(room);
   if (!chunk) return false;
-  RecordHead head = state_for(to, RecordKind::kData);
-  head.position = chunk->position;
-  head.total = chunk->message->size();
-  head.offset = chunk->offset;
-  const ByteView data = ByteView(*chunk->message).subspan(chunk->offset, chunk->bytes);
-  batch.add(head, data, std::move(chunk->message));
+  add_data(batch, to, *chunk, RecordKind::kData);
+  for (int other = 0; other < size() && chunk->bytes > 0; ++other) {
+    if (const auto copy = state_of(other).sending.next_like(*chunk)) {
+      add_data(batch, other, *copy, RecordKind::kCopy);
+    }
+  }
   return true;
+}
+
+void GrpcEnd::add_data(BatchWriter& batch, int to, const SendingSide::Chunk& chunk,
+                       RecordKind kind) {
+  RecordHead head = state_for(to, kind);
+  head.position = chunk.position;
+  head.total = chunk.message->size();
+  head.offset = chunk.offset;
+  const ByteView data = ByteView(*chunk.message).subspan(chunk.offset, chunk.bytes);
+  kind == RecordKind::kData ? batch.add(head, data, chunk.message) : batch.add_copy(head, data);
 }
 
 void GrpcEnd::on_written(NodeStream& stream, bool ok) {

@@ -75,10 +75,12 @@ class GrpcEnd final : public Transport {
   // With the mutex held, unless said otherwise.
   void run();  // without
   void dial();
+  void send_what_is_owed();
   void pump();
   void fill(BatchWriter& batch);
   void add_signs(BatchWriter& batch);
   [[nodiscard]] bool add_data(BatchWriter& batch, int to);
+  void add_data(BatchWriter& batch, int to, const SendingSide::Chunk& chunk, RecordKind kind);
   RecordHead state_for(int to, RecordKind kind);
   void take(const Record& record);
   void take_roster(const std::vector<std::uint32_t>& ages);
@@ -121,6 +123,7 @@ class GrpcEnd final : public Transport {
   bool owes_hello_ = false;
   bool owes_abort_ = false;
   bool owes_alive_ = false;
+  bool owes_data_ = false;  // that may be for several peers
   enum class Goodbye { kNotYet, kOwed, kSaid, kHeard } goodbye_ = Goodbye::kNotYet;
   int next_ = 0;  // whose turn it is to be sent to
   Clock::time_point hub_heard_ = Clock::now();

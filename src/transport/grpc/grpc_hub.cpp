@@ -3,6 +3,7 @@
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "errors.h"
 #include "grpc_credentials.h"
@@ -19,6 +20,15 @@ constexpr milliseconds kPatience(10000);
 constexpr milliseconds kHandshake(10000);
 // For a connection without streams.
 constexpr milliseconds kIdle(60000);
+
+// In bytes of its own.
+grpc::Slice slice_of(const Record& record) {
+  grpc::Slice slice(kRecordHeadBytes + record.data.size());
+  auto* const bytes = const_cast<std::uint8_t*>(slice.begin());
+  std::memcpy(bytes, &record.head, kRecordHeadBytes);
+  std::memcpy(bytes + kRecordHeadBytes, record.data.data(), record.data.size());
+  return slice;
+}
 
 }  // namespace
 
@@ -162,15 +172,23 @@ void GrpcHubServer::on_read(HubStream& stream, const grpc::ByteBuffer& batch, bo
 void GrpcHubServer::take_batch(HubStream& stream, const grpc::ByteBuffer& batch) {
   const grpc::Slice bytes = in_one_piece(batch);
   ByteView rest = view_of(bytes);
+  ByteView data;  // of the last data record
   while (!rest.empty() && !stream.last) {
     const std::size_t begin = bytes.size() - rest.size();
     const Record record = take_record(rest, secure_);
     const std::size_t end = bytes.size() - rest.size();
     if (stream.is_of_member()) return answer_member(stream, record);
+    if (record.head.kind == RecordKind::kCopy) {
+      const Record whole = copied(record, data, secure_);
+      take(stream, whole, slice_of(whole), end - begin);
+      continue;
+    }
+    if (record.head.kind == RecordKind::kData) data = record.data;
     // A small record must not keep a large batch in memory.
     const bool most = end - begin > bytes.size() / 2;
     take(stream, record,
-         most ? bytes.sub(begin, end) : grpc::Slice(bytes.begin() + begin, end - begin));
+         most ? bytes.sub(begin, end) : grpc::Slice(bytes.begin() + begin, end - begin),
+         end - begin);
   }
 }
 

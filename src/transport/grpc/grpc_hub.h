@@ -71,11 +71,12 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   [[nodiscard]] bool is_over() const;
 
   // Ranks: hub_seats.cpp.
-  void take(HubStream& stream, const Record& record, const grpc::Slice& bytes);
+  // `bytes` are the record, of which so many came.
+  void take(HubStream& stream, const Record& record, const grpc::Slice& bytes, std::size_t came);
   void seat(HubStream& stream, const Record& record);
   [[nodiscard]] std::optional<std::string> objection_to(HubStream& stream, std::uint32_t rank,
                                                         const Hello& hello) const;
-  void relay(HubStream& stream, const Record& record, const grpc::Slice& bytes);
+  void relay(HubStream& stream, const Record& record, const grpc::Slice& bytes, std::size_t came);
   void announce();
   // Who is at the other end of this stream may not be this rank or member.
   [[nodiscard]] std::optional<std::string> objection_to(HubStream& stream,

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kTellEvery(250);
 constexpr milliseconds kLongestCall(5000);
-// For a hub that is told the last word.
+// For a hub that hears the last word.
 constexpr milliseconds kFarewell(2000);
 
 // The hub's answer to one record.

@@ -16,6 +16,28 @@ void SendingSide::put(SharedBytes message) {
 }
 
 std::optional<SendingSide::Chunk> SendingSide::next(std::size_t most) {
+  const auto chunk = peek(most);
+  if (chunk) pass(*chunk);
+  return chunk;
+}
+
+std::optional<SendingSide::Chunk> SendingSide::next_like(const Chunk& other) {
+  const auto chunk = peek(std::max<std::size_t>(other.bytes, 1));
+  if (!chunk || chunk->message != other.message || chunk->offset != other.offset ||
+      chunk->bytes != other.bytes) {
+    return std::nullopt;
+  }
+  pass(*chunk);
+  return chunk;
+}
+
+void SendingSide::pass(const Chunk& chunk) {
+  const bool whole = chunk.offset + chunk.bytes == chunk.message->size();
+  sent_ += chunk.bytes + (whole ? kMessageCost : 0);
+  furthest_ = std::max(furthest_, sent_);
+}
+
+std::optional<SendingSide::Chunk> SendingSide::peek(std::size_t most) const {
   if (sent_ == end_) return std::nullopt;
   // The last that begins no later than this.
   auto message = std::ranges::upper_bound(messages_, sent_, {}, &Message::begin);
@@ -29,10 +51,7 @@ std::optional<SendingSide::Chunk> SendingSide::next(std::size_t most) {
   const bool whole = bytes == rest;
   // A message's end counts, too: no window holds it where it is full.
   if (whole && sent_ + bytes + kMessageCost > allowed) return std::nullopt;
-  Chunk chunk{.message = message->bytes, .position = sent_, .offset = offset, .bytes = bytes};
-  sent_ += bytes + (whole ? kMessageCost : 0);
-  furthest_ = std::max(furthest_, sent_);
-  return chunk;
+  return Chunk{.message = message->bytes, .position = sent_, .offset = offset, .bytes = bytes};
 }
 
 void SendingSide::hear(std::uint64_t received, std::uint64_t taken) {

@@ -29,6 +29,8 @@ class SendingSide {
   };
   // The next chunk, of at most `most` bytes (1 or more), where the window has room for one.
   std::optional<Chunk> next(std::size_t most);
+  // The next chunk, where it is this piece of this message, which another peer is sent.
+  std::optional<Chunk> next_like(const Chunk& other);
 
   // What the peer says. Throws kDataLoss where it has what was never sent.
   void hear(std::uint64_t received, std::uint64_t taken);
@@ -43,6 +45,9 @@ class SendingSide {
   void drop();
 
  private:
+  [[nodiscard]] std::optional<Chunk> peek(std::size_t most) const;
+  void pass(const Chunk& chunk);
+
   struct Message {
     SharedBytes bytes;  // none once the peer has it
     std::uint64_t begin;

@@ -19,23 +19,30 @@ std::uint32_t checksum_of(RecordHead head, ByteView data) {
 }
 
 void check_kind(const RecordHead& head) {
-  if (head.kind > RecordKind::kTraffic) {
+  if (head.kind > RecordKind::kCopy) {
     fail(ErrorCode::kDataLoss, "a record of kind {} means nothing; run one version everywhere",
          static_cast<unsigned>(head.kind));
   }
-  const bool of_pair = head.kind <= RecordKind::kResume;
-  const bool takes_data = head.kind == RecordKind::kData || head.kind == RecordKind::kHello ||
+  const bool is_data = head.kind == RecordKind::kData || head.kind == RecordKind::kCopy;
+  const bool of_pair = head.kind <= RecordKind::kResume || is_data;
+  const bool takes_data = is_data || head.kind == RecordKind::kHello ||
                           head.kind == RecordKind::kRoster || head.kind == RecordKind::kAbort ||
                           head.kind == RecordKind::kMember || head.kind == RecordKind::kList ||
                           head.kind == RecordKind::kTraffic;
   const bool places = head.position != 0 || head.total != 0 || head.offset != 0;
   const bool states = head.received != 0 || head.taken != 0;
-  if ((head.bytes > 0 && !takes_data) || (places && head.kind != RecordKind::kData) ||
-      (states && !of_pair)) {
+  if ((head.bytes > 0 && !takes_data) || (places && !is_data) || (states && !of_pair)) {
     fail(ErrorCode::kDataLoss,
          "a record of kind {} has fields that such records have not; run one version everywhere",
          static_cast<unsigned>(head.kind));
   }
+}
+
+void check_checksum(const Record& record, bool secure) {
+  if (record.head.checksum == (secure ? 0 : checksum_of(record.head, record.data))) return;
+  fail(ErrorCode::kDataLoss,
+       "a record's checksum is wrong: it was altered on its way, or one end speaks TLS and the "
+       "other does not; use certificates on every node");
 }
 
 }  // namespace
@@ -44,6 +51,25 @@ RecordHead sealed(RecordHead head, ByteView data, bool secure) {
   head.bytes = static_cast<std::uint32_t>(data.size());
   head.checksum = secure ? 0 : checksum_of(head, data);
   return head;
+}
+
+RecordHead sealed_copy(RecordHead head, ByteView data, bool secure) {
+  head.kind = RecordKind::kData;
+  head = sealed(head, data, secure);
+  head.kind = RecordKind::kCopy;
+  return head;
+}
+
+Record copied(const Record& copy, ByteView data, bool secure) {
+  Record record{.head = copy.head, .data = data};
+  record.head.kind = RecordKind::kData;
+  if (copy.head.bytes != data.size() || data.empty()) {
+    fail(ErrorCode::kDataLoss,
+         "a copy of {} bytes stands behind a record with {}; run one version everywhere",
+         copy.head.bytes, data.size());
+  }
+  check_checksum(record, secure);
+  return record;
 }
 
 Record take_record(ByteView& batch, bool secure) {
@@ -61,6 +87,10 @@ Record take_record(ByteView& batch, bool secure) {
          head.version);
   }
   check_kind(head);
+  if (head.kind == RecordKind::kCopy) {
+    batch = batch.subspan(kRecordHeadBytes);
+    return record;
+  }
   if (head.bytes > kMostRecordBytes || head.bytes > batch.size() - kRecordHeadBytes) {
     fail(ErrorCode::kDataLoss,
          "a record announces {} bytes, and {} follow; run one version "
@@ -68,11 +98,7 @@ Record take_record(ByteView& batch, bool secure) {
          head.bytes, batch.size() - kRecordHeadBytes);
   }
   record.data = batch.subspan(kRecordHeadBytes, head.bytes);
-  if (head.checksum != (secure ? 0 : checksum_of(head, record.data))) {
-    fail(ErrorCode::kDataLoss,
-         "a record's checksum is wrong: it was altered on its way, or one end speaks TLS and the "
-         "other does not; use certificates on every node");
-  }
+  check_checksum(record, secure);
   batch = batch.subspan(kRecordHeadBytes + head.bytes);
   return record;
 }

@@ -23,6 +23,7 @@ enum class RecordKind : std::uint8_t {
   kMember = 8,
   kList = 9,
   kTraffic = 10,
+  kCopy = 11,
 };
 
 inline constexpr std::uint32_t kHubRank = 0xffffffff;
@@ -60,8 +61,17 @@ struct Record {
 RecordHead sealed(RecordHead head, ByteView data, bool secure);
 
 // Takes the first record off a batch, of whatever generation. Throws kDataLoss for what is none;
-// the batch is then of no further use. Cost: a checksum where not `secure`.
+// the batch is then of no further use. A copy's checksum is looked at by copied(). Cost: a checksum
+// where not `secure`.
 Record take_record(ByteView& batch, bool secure);
+
+// The head of a copy, which stands for a data record with this head and the data of the data record
+// before it in its batch. Nothing follows it; a node sends it to the hub in place of the same data.
+RecordHead sealed_copy(RecordHead head, ByteView data, bool secure);
+
+// The data record that a copy behind these data stands for. Throws kDataLoss where it is not
+// theirs.
+Record copied(const Record& copy, ByteView data, bool secure);
 
 // What a hello says.
 struct Hello {

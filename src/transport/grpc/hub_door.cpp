@@ -64,7 +64,7 @@ int listen_at(const std::string& address) {
   return -1;
 }
 
-// Host and port as gRPC names peers, but for its escapes.
+// Host and port as gRPC names peers, without its escapes.
 Name name_of(const sockaddr_storage& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (address.ss_family == AF_INET) {

@@ -156,7 +156,7 @@ void GrpcHubServer::open_generation() {
   });
 }
 
-// Their nodes are told why, and go by themselves.
+// Their nodes hear why, and leave by themselves.
 void GrpcHubServer::close_generation(const std::string& reason) {
   open_ = false;
   for (Seat& seat : seats_) {

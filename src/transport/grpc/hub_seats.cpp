@@ -8,7 +8,8 @@
 
 namespace tersewire {
 
-void GrpcHubServer::take(HubStream& stream, const Record& record, const grpc::Slice& bytes) {
+void GrpcHubServer::take(HubStream& stream, const Record& record, const grpc::Slice& bytes,
+                         std::size_t came) {
   if (!stream.rank) return seat(stream, record);
   if (record.head.generation != stream.generation) {
     fail(ErrorCode::kDataLoss,
@@ -30,7 +31,7 @@ void GrpcHubServer::take(HubStream& stream, const Record& record, const grpc::Sl
     case RecordKind::kData:
     case RecordKind::kState:
     case RecordKind::kResume:
-      return relay(stream, record, bytes);
+      return relay(stream, record, bytes, came);
     case RecordKind::kAlive:
       return;
     case RecordKind::kAbort: {
@@ -51,6 +52,7 @@ void GrpcHubServer::take(HubStream& stream, const Record& record, const grpc::Sl
     case RecordKind::kMember:
     case RecordKind::kList:
     case RecordKind::kTraffic:
+    case RecordKind::kCopy:
       fail(ErrorCode::kDataLoss, "rank {} says what no node says here; run one version everywhere",
            *stream.rank);
   }
@@ -182,14 +184,15 @@ void GrpcHubServer::recall_ranks() {
   }
 }
 
-void GrpcHubServer::relay(HubStream& stream, const Record& record, const grpc::Slice& bytes) {
+void GrpcHubServer::relay(HubStream& stream, const Record& record, const grpc::Slice& bytes,
+                          std::size_t came) {
   const std::uint32_t to = record.head.to;
   if (to >= seats_.size() || to == *stream.rank) {
     fail(ErrorCode::kDataLoss,
          "rank {} sends to rank {}, which is none; run one version everywhere", *stream.rank, to);
   }
   if (record.head.kind == RecordKind::kData) {
-    seats_[*stream.rank].meter->add_sent(bytes.size(), Clock::now());
+    seats_[*stream.rank].meter->add_sent(came, Clock::now());
   }
   HubStream* const receiver = seats_[to].stream;
   if (receiver == nullptr) return;
