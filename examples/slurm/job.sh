@@ -3,13 +3,11 @@
 #SBATCH --job-name=tersewire
 #SBATCH --ntasks=4
 #SBATCH --requeue
-# Two minutes before the time is up, or where another job takes the nodes: the run saves itself and ends.
-#SBATCH --signal=TERM@120
+# Submitted again, or started again by Slurm, it goes on from its last checkpoint, in the same directory.
 set -eu
 hub=$(hostname):7100
 
 tersewire hub --workers "$SLURM_NTASKS" --servers 0 --listen 0.0.0.0:7100 --insecure &
-# Whatever the step that a signal meets: the last checkpoint is at most 100 steps old.
 srun --kill-on-bad-exit=1 sh -c 'exec tersewire train --model lenet --exchange all-gather --codec 3lc \
   --workers "$SLURM_NTASKS" --transport "grpc:hub=$0,rank=$SLURM_PROCID,insecure=on" \
   --resume-or-start --out run --checkpoint-steps 100' "$hub"
