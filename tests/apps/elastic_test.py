@@ -303,7 +303,10 @@ class Members(ElasticTest):
             self.assertGreater(member["quiet_seconds"], 0, member)
             self.assertIn("sent_bytes_per_second", member)
         sent = sum(member["sent_bytes"] for member in status["members"])
-        self.assertEqual(sent, sum(member["received_bytes"] for member in status["members"]))
+        received = sum(member["received_bytes"] for member in status["members"])
+        # What goes to both others crosses its sender's link once.
+        self.assertLess(sent, received)
+        self.assertGreaterEqual(2 * sent, received)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             text = answer.read().decode()
         for line in ["tersewire_job_runs 1", "tersewire_generation 1", "tersewire_workers 3",

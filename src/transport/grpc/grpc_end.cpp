@@ -282,7 +282,8 @@ void GrpcEnd::dial() {
 }
 
 void GrpcEnd::pump() {
-  if (stream_ == nullptr || writing_) return;
+  // What is owed the thread sends, when it is there for all peers.
+  if (stream_ == nullptr || writing_ || owes_data_) return;
   BatchWriter batch(secure_);
   fill(batch);
   if (batch.empty()) return;
