@@ -13,7 +13,7 @@ AutoCodec::AutoCodec(Job& job, Transport& end, CodecDecisions before,
       limits_(job.wait_limits()),
       codecs_(job.ladder->codecs),
       replay_(std::move(replay)),
-      rungs_(std::make_shared<trainer::DecidedRungs>(codecs_.size())) {
+      rungs_(std::make_shared<trainer::DecidedRungs>(*job.ladder)) {
   if (end.rank() == 0) {
     for (const trainer::CodecDecision& each : before) said_.push_back(each.sentence);
     pilot_.emplace(
@@ -22,8 +22,8 @@ AutoCodec::AutoCodec(Job& job, Transport& end, CodecDecisions before,
   } else {
     others_.emplace(end, *rungs_);
   }
-  job.ladder =
-      trainer::decided_by(job, [rungs = rungs_](std::uint64_t step) { return rungs->rung(step); });
+  job.ladder = trainer::decided_by(
+      job, [rungs = rungs_](std::uint64_t step) { return rungs->rung(step); }, {});
 }
 
 // Codecs may have worked while training went on, so that what it stood still for is neither theirs
@@ -33,7 +33,7 @@ void AutoCodec::begin_step(std::uint64_t step, double stood_seconds, const Count
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began_;
     Counters seen = counters;
     seen.wait_seconds = stood_seconds - counters.encode_seconds - counters.decode_seconds;
-    pilot_->begin_step(step, seconds.count(), seen);
+    pilot_->begin(step, seconds.count(), seen);
   } else {
     others_->wait(step, limits_);
   }

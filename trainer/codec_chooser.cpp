@@ -40,20 +40,37 @@ double share_of(double part, double whole) { return whole > 0 ? part / whole : 0
 
 }  // namespace
 
-std::vector<std::string> ladder_for(const Job& job) {
-  std::vector<std::string> codecs;
+CodecLadder ladder_for(const Job& job) {
+  const bool is_clock = job.local_updates > 0;
+  const auto undecided = [](std::uint64_t) -> std::size_t {
+    throw Error(ErrorCode::kFailedPrecondition, "nobody decides on this job's codec");
+  };
+  CodecLadder ladder{.codecs = {}, .rung = undecided};
+  if (is_clock) ladder.last_step = undecided;
+  const auto add = [&](const std::string& codec, int steps) {
+    ladder.codecs.push_back(codec);
+    if (is_clock) ladder.steps.push_back(steps);
+  };
   for (const char* codec : kLadder) {
     Job with = job;
     with.push_codec = with.pull_codec = codec;
-    with.ladder = std::make_shared<const CodecLadder>(CodecLadder{{codec}, {}});
+    CodecLadder one = ladder;
+    one.codecs = {codec};
+    if (is_clock) one.steps = {1};
+    with.ladder = std::make_shared<const CodecLadder>(std::move(one));
     try {
       static_cast<void>(server_nodes(with));
-      codecs.emplace_back(codec);
+      add(codec, 1);
     } catch (const Error& error) {
-      if (codecs.empty() || error.code() != ErrorCode::kInvalidArgument) throw;
+      if (ladder.codecs.empty() || error.code() != ErrorCode::kInvalidArgument) throw;
     }
   }
-  return codecs;
+  if (job.local_updates <= 1) return ladder;
+  const std::vector<std::string> codecs = ladder.codecs;
+  for (std::size_t i = std::max<std::size_t>(codecs.size(), 3) - 2; i < codecs.size(); ++i) {
+    add(codecs[i], job.local_updates);
+  }
+  return ladder;
 }
 
 void choose_among_codecs(Job& job) {
@@ -62,34 +79,35 @@ void choose_among_codecs(Job& job) {
                 "codec auto chooses for both directions, and they have " + job.push_codec +
                     " and " + job.pull_codec + "; give one of them as --codec");
   }
-  auto ladder = std::make_shared<CodecLadder>();
-  ladder->codecs = ladder_for(job);
-  ladder->rung = [](std::uint64_t) -> std::size_t {
-    throw Error(ErrorCode::kFailedPrecondition, "nobody decides on this job's codec");
-  };
+  auto ladder = std::make_shared<const CodecLadder>(ladder_for(job));
   job.push_codec = job.pull_codec = ladder->codecs.front();
   job.ladder = std::move(ladder);
 }
 
 std::shared_ptr<const CodecLadder> decided_by(
-    const Job& job, const std::function<std::size_t(std::uint64_t step)>& rung) {
-  return std::make_shared<const CodecLadder>(CodecLadder{job.ladder->codecs, rung});
+    const Job& job, const std::function<std::size_t(std::uint64_t exchange)>& rung,
+    const std::function<std::uint64_t(std::uint64_t exchange)>& last_step) {
+  CodecLadder ladder = *job.ladder;
+  ladder.rung = rung;
+  if (ladder.last_step) ladder.last_step = last_step;
+  return std::make_shared<const CodecLadder>(std::move(ladder));
 }
 
 CodecChooser::CodecChooser(const Job& job, std::optional<double> bytes_a_day, bool overlaps)
     : codecs_(job.ladder->codecs),
       bytes_a_day_(bytes_a_day),
-      overlaps_(overlaps),
+      overlaps_(overlaps && job.local_updates == 0),
       rate_(kNoLimit),
       linkless_(codecs_.size(), 0),
       expected_(codecs_.size(), 0),
       barred_until_(codecs_.size(), 0),
       bar_(codecs_.size(), kLeastBar) {
-  for (const std::string& codec : codecs_) {
+  for (std::size_t rung = 0; rung < codecs_.size(); ++rung) {
     Job& one = jobs_.emplace_back(job);
     one.ladder.reset();
-    one.push_codec = one.pull_codec = codec;
-    const CodecCost cost = measured_codec(codec).cost;
+    one.push_codec = one.pull_codec = codecs_[rung];
+    if (job.local_updates > 0) one.local_updates = job.ladder->steps[rung];
+    const CodecCost cost = measured_codec(codecs_[rung]).cost;
     costs_.push_back({.push = cost, .pull = cost});
   }
   for (const TensorInfo& tensor : job.tensors) values_ += static_cast<double>(tensor.elems());
@@ -98,6 +116,28 @@ CodecChooser::CodecChooser(const Job& job, std::optional<double> bytes_a_day, bo
 void CodecChooser::begin(std::size_t rung, bool chosen) {
   rung_ = rung;
   is_first_ = !chosen;
+}
+
+CodecDecision CodecChooser::decision_for(std::uint64_t step, std::size_t rung) const {
+  return {.step = step,
+          .codec = codecs_[rung],
+          .local_updates = jobs_[rung].local_updates,
+          .sentence = {}};
+}
+
+std::uint64_t CodecChooser::exchanges_to_look(std::uint64_t step, bool changed) const {
+  constexpr std::uint64_t kStepsBetween = 10;
+  constexpr std::uint64_t kStepsAfterChange = 4;
+  const std::uint64_t round = steps_a_round(rung_);
+  const std::uint64_t longest = steps_a_round(codecs_.size() - 1);
+  const std::uint64_t ahead = std::max(changed ? kStepsAfterChange : kStepsBetween, 2 * round);
+  const std::uint64_t next = (step - 1 + ahead + longest - 1) / longest * longest + 1;
+  return (next - step) / round;
+}
+
+std::string CodecChooser::name(std::size_t rung) const {
+  const std::uint64_t steps = steps_a_round(rung);
+  return steps == 1 ? codecs_[rung] : fmt::format("{} once in {} steps", codecs_[rung], steps);
 }
 
 void CodecChooser::learn(const MeasuredSteps& measured) {
@@ -193,7 +233,8 @@ void CodecChooser::find_rate(double seconds) {
 }
 
 double CodecChooser::bytes_in_a_day(std::size_t rung) const {
-  const double bytes_a_step = values_ * (costs_[rung].push.bits + costs_[rung].pull.bits) / 8;
+  const double bytes_a_step = values_ * (costs_[rung].push.bits + costs_[rung].pull.bits) / 8 /
+                              static_cast<double>(steps_a_round(rung));
   return bytes_a_step / expected_[rung] * kSecondsADay;
 }
 
@@ -251,16 +292,13 @@ std::size_t CodecChooser::to_try(std::size_t least) const {
   return best;
 }
 
-CodecDecision CodecChooser::move(std::uint64_t step, std::size_t to, const MeasuredSteps& measured,
+CodecDecision CodecChooser::move(std::size_t to, const MeasuredSteps& measured,
                                  const std::string& why, bool forced) {
   const double expected = expected_[rung_] / expected_[to];
-  CodecDecision decision{
-      .step = step,
-      .codec = codecs_[to],
-      .expected = expected,
-      .measured = 0,
-      .sentence = fmt::format("step {}: {}; from {} to {}, expected {:.2f} times as fast", step,
-                              why, codecs_[rung_], codecs_[to], expected)};
+  CodecDecision decision = decision_for(step_, to);
+  decision.expected = expected;
+  decision.sentence = fmt::format("step {}: {}; from {} to {}, expected {:.2f} times as fast",
+                                  step_, why, name(rung_), name(to), expected);
   from_ = Before{.rung = rung_,
                  .seconds = measured.seconds,
                  .unexplained = unexplained_,
@@ -271,8 +309,7 @@ CodecDecision CodecChooser::move(std::uint64_t step, std::size_t to, const Measu
 }
 
 // From a change that made steps slower, or not faster.
-std::optional<CodecDecision> CodecChooser::come_back(std::uint64_t step,
-                                                     const MeasuredSteps& measured) {
+std::optional<CodecDecision> CodecChooser::come_back(const MeasuredSteps& measured) {
   if (!from_ || from_->was_forced) return std::nullopt;
   const double gained = share_of(from_->seconds, measured.seconds);
   const bool was_stronger = rung_ > from_->rung;
@@ -281,14 +318,15 @@ std::optional<CodecDecision> CodecChooser::come_back(std::uint64_t step,
   bar_[rung_] = std::min(2 * bar_[rung_], kMostBar);
   const std::string why =
       was_stronger
-          ? fmt::format("with {} a step is {:.2f} times as fast in place of {:.2f}", codecs_[rung_],
+          ? fmt::format("with {} a step is {:.2f} times as fast in place of {:.2f}", name(rung_),
                         gained, from_->expected)
-          : fmt::format("with {} a step is only {:.2f} times as fast", codecs_[rung_], gained);
-  return move(step, from_->rung, measured, why, true);
+          : fmt::format("with {} a step is only {:.2f} times as fast", name(rung_), gained);
+  return move(from_->rung, measured, why, true);
 }
 
 CodecChooser::Outcome CodecChooser::look(std::uint64_t step, const MeasuredSteps& measured) {
   ++looks_;
+  step_ = step;
   learn(measured);
   for (std::size_t rung = 0; rung < codecs_.size(); ++rung) {
     linkless_[rung] = step_seconds(rung, kMostRate);
@@ -301,14 +339,15 @@ CodecChooser::Outcome CodecChooser::look(std::uint64_t step, const MeasuredSteps
   }
   Outcome outcome;
   if (from_) outcome.measured = share_of(from_->seconds, measured.seconds);
-  outcome.decision = come_back(step, measured);
+  outcome.decision = come_back(measured);
   if (outcome.decision) return outcome;
   from_.reset();
   const std::size_t least = lightest_in_budget();
   // A first step takes longer than others for reasons of its own.
   const bool is_too_soon = is_first_ && looks_ == 1 && least == 0 &&
                            expected_[rung_] < kClearlyWorthIt * expected_[fastest(least)];
-  const std::size_t to = is_too_soon ? rung_ : next_rung(least);
+  std::size_t to = is_too_soon ? rung_ : next_rung(least);
+  while (to != rung_ && !can_begin(to)) --to;  // for a budget; those of one step always can
   const double link_share =
       100 * std::clamp(share_of(measured.wait_seconds, measured.seconds), 0.0, 1.0);
   is_first_ = is_too_soon;
@@ -316,29 +355,26 @@ CodecChooser::Outcome CodecChooser::look(std::uint64_t step, const MeasuredSteps
     const bool for_budget = rung_ < least;
     const std::string why =
         for_budget   ? fmt::format("{} would take {:.3g} GB a day of the {:.3g} there are",
-                                   codecs_[rung_], 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_)
+                                   name(rung_), 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_)
         : to > rung_ ? fmt::format("the link takes {:.0f} % of a step", link_share)
         : !costs_[to].seen
             ? fmt::format("the link takes {:.0f} % of a step, and {} was not measured yet",
-                          link_share, codecs_[to])
+                          link_share, name(to))
             : fmt::format(
                   "the link takes {:.0f} % of a step, and less compression costs "
                   "no more",
                   link_share);
-    outcome.decision = move(step, to, measured, why, for_budget);
+    outcome.decision = move(to, measured, why, for_budget);
     return outcome;
   }
   const bool is_over = bytes_a_day_ && bytes_in_a_day(rung_) > *bytes_a_day_;
   if (is_over && !said_over_budget_) {
-    outcome.decision = CodecDecision{
-        .step = step,
-        .codec = codecs_[rung_],
-        .expected = 0,
-        .measured = 0,
-        .sentence = fmt::format(
-            "step {}: {} takes {:.3g} GB a day, and no codec that auto may choose takes less than "
-            "the {:.3g} there are; use --local-updates, or longer steps",
-            step, codecs_[rung_], 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_)};
+    outcome.decision = decision_for(step, rung_);
+    outcome.decision->sentence = fmt::format(
+        "step {}: {} takes {:.3g} GB a day, and nothing that auto may choose takes less than the "
+        "{:.3g} there are; use {}--local-updates, or longer steps",
+        step, name(rung_), 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_,
+        jobs_[rung_].local_updates > 0 ? "more " : "");
   }
   said_over_budget_ = is_over;
   return outcome;

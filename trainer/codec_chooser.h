@@ -19,20 +19,24 @@ namespace tersewire::trainer {
 // In the place of a codec: a ladder of them, among which the job chooses.
 inline constexpr const char* kAutoCodec = "auto";
 
-// The codecs that `auto` chooses among, from the lightest to the strongest: those that fit what the
-// job's exchange carries. Throws kInvalidArgument for a job in which codecs cannot take turns.
-std::vector<std::string> ladder_for(const Job& job);
+// The rungs that `auto` chooses among, from the lightest to the strongest: those codecs that fit
+// what the job's exchange carries and, where the job may make local updates, after them the
+// strongest two once in so many steps. Nobody decides on them yet. Throws kInvalidArgument for a
+// job in which codecs cannot take turns.
+CodecLadder ladder_for(const Job& job);
 
 // Gives a job with kAutoCodec its ladder, and the lightest codec of it. Nobody decides on that yet:
 // whoever runs a node says who does, decided_by(). Throws like ladder_for(), and kInvalidArgument
 // where the two directions differ.
 void choose_among_codecs(Job& job);
 
-// The ladder of that job, and another way to know which of its codecs a step has.
+// The ladder of that job, and another way to know which of its rungs an exchange has, and what
+// DecidedRungs says of its steps.
 std::shared_ptr<const CodecLadder> decided_by(
-    const Job& job, const std::function<std::size_t(std::uint64_t step)>& rung);
+    const Job& job, const std::function<std::size_t(std::uint64_t exchange)>& rung,
+    const std::function<std::uint64_t(std::uint64_t exchange)>& last_step);
 
-// What a step of some took at worker 0.
+// What a step of some took at worker 0, where exchanges are rarer its share of one.
 struct MeasuredSteps {
   double seconds = 0;
   double wait_seconds = 0;    // for what had not arrived
@@ -47,8 +51,9 @@ struct MeasuredSteps {
 struct CodecDecision {
   std::uint64_t step = 0;  // the first that it is for
   std::string codec = {};
-  double expected = 0;  // times as fast as before; 0 where nothing was predicted
-  double measured = 0;  // the same, once it was seen; 0 before
+  int local_updates = 0;  // steps from one exchange to the next; 0: each has one, of gradients
+  double expected = 0;    // times as fast as before; 0 where nothing was predicted
+  double measured = 0;    // the same, once it was seen; 0 before
   std::string sentence = {};
 };
 
@@ -56,15 +61,10 @@ using CodecDecisions = std::vector<CodecDecision>;
 
 class CodecChooser {
  public:
-  // How many steps are between two looks, and how many after a change, of which the first is still
-  // the other codec's.
-  static constexpr std::uint64_t kStepsBetween = 10;
-  static constexpr std::uint64_t kStepsAfterChange = 4;
-
   // `job` has the ladder. `bytes_a_day`, where there are some, is the most that a worker may send
   // and receive. It begins at the lightest codec, and its first look may choose any, or wait for
   // the second where that would gain less than 2 times; later ones the next on the ladder.
-  // `overlaps`: whether exchanges go on while steps are computed.
+  // `overlaps`: whether exchanges go on while steps are computed; after local updates they do not.
   CodecChooser(const Job& job, std::optional<double> bytes_a_day, bool overlaps = true);
 
   // Begins, or goes on, at this rung; the next look is no first one where `chosen`.
@@ -75,11 +75,21 @@ class CodecChooser {
     // What came of the decision before, times as fast; 0 where that is known already.
     double measured = 0;
   };
-  // Decides what the steps from `step` on are encoded with.
+  // Decides how the steps from `step` on, an exchange's first, are exchanged: from there, or from
+  // the first one that rounds of another length can begin with.
   Outcome look(std::uint64_t step, const MeasuredSteps& measured);
 
   [[nodiscard]] std::size_t rung() const { return rung_; }
-  [[nodiscard]] const std::vector<std::string>& codecs() const { return codecs_; }
+  // A decision for that rung, which says nothing yet.
+  [[nodiscard]] CodecDecision decision_for(std::uint64_t step, std::size_t rung) const;
+  // From one exchange to the next.
+  [[nodiscard]] std::uint64_t steps_a_round(std::size_t rung) const {
+    return jobs_[rung].steps_a_round();
+  }
+  // How many exchanges after that with which `step` begins the next look is: some steps later,
+  // fewer after a change, whose first exchange is still the other codec's, and where the longest
+  // round can begin.
+  [[nodiscard]] std::uint64_t exchanges_to_look(std::uint64_t step, bool changed) const;
   // Whether the last look changed the codec.
   [[nodiscard]] bool has_moved() const { return from_.has_value(); }
   // Of the link, as far as it could be told: infinity where it took no time.
@@ -101,6 +111,7 @@ class CodecChooser {
     bool was_forced;  // by the budget, or by what the change before had not brought
   };
 
+  [[nodiscard]] std::string name(std::size_t rung) const;
   void learn(const MeasuredSteps& measured);
   [[nodiscard]] double step_seconds(std::size_t rung, double rate) const;
   [[nodiscard]] double link_seconds(std::size_t rung, double rate) const;
@@ -109,16 +120,22 @@ class CodecChooser {
   void find_rate(double seconds);
   [[nodiscard]] double bytes_in_a_day(std::size_t rung) const;
   [[nodiscard]] std::size_t lightest_in_budget() const;
-  [[nodiscard]] bool may_take(std::size_t rung) const { return looks_ >= barred_until_[rung]; }
+  // Whether a round of that rung can begin in the step that is looked at.
+  [[nodiscard]] bool can_begin(std::size_t rung) const {
+    return (step_ - 1) % steps_a_round(rung) == 0;
+  }
+  [[nodiscard]] bool may_take(std::size_t rung) const {
+    return looks_ >= barred_until_[rung] && can_begin(rung);
+  }
   [[nodiscard]] std::size_t fastest(std::size_t least) const;
   [[nodiscard]] std::size_t next_rung(std::size_t least) const;
   [[nodiscard]] std::size_t to_try(std::size_t least) const;
-  std::optional<CodecDecision> come_back(std::uint64_t step, const MeasuredSteps& measured);
-  CodecDecision move(std::uint64_t step, std::size_t to, const MeasuredSteps& measured,
-                     const std::string& why, bool forced);
+  std::optional<CodecDecision> come_back(const MeasuredSteps& measured);
+  CodecDecision move(std::size_t to, const MeasuredSteps& measured, const std::string& why,
+                     bool forced);
 
   std::vector<std::string> codecs_;
-  std::vector<Job> jobs_;  // by rung, with that codec alone
+  std::vector<Job> jobs_;  // by rung, with that codec and clock alone
   std::optional<double> bytes_a_day_;
   bool overlaps_;
   std::vector<Cost> costs_;
@@ -131,6 +148,7 @@ class CodecChooser {
   std::vector<double> linkless_;
   std::vector<double> expected_;
   double unexplained_ = 0;
+  std::uint64_t step_ = 1;  // of this look
   std::size_t rung_ = 0;
   bool is_first_ = true;
   bool said_over_budget_ = false;

@@ -21,6 +21,30 @@ constexpr std::uint64_t kEver = kMostSteps * 2;
               "what the checkpoint says of decisions on codecs is damaged; use another copy of it");
 }
 
+bool are_alike(const CodecDecision& one, const CodecDecision& other) {
+  return one.step == other.step && one.codec == other.codec &&
+         one.local_updates == other.local_updates;
+}
+
+std::size_t rung_of(const CodecDecision& decision, const CodecLadder& ladder) {
+  std::vector<std::string> names;
+  for (std::size_t rung = 0; rung < ladder.codecs.size(); ++rung) {
+    const int steps = ladder.steps.empty() ? 0 : ladder.steps[rung];
+    if (decision.codec == ladder.codecs[rung] && decision.local_updates == steps) return rung;
+    names.push_back(steps > 1 ? fmt::format("{} once in {} steps", ladder.codecs[rung], steps)
+                              : ladder.codecs[rung]);
+  }
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("the decisions name codec {}{}, which auto does not choose here; it takes "
+                  "{}, so name the decisions of a run with the same exchange",
+                  decision.codec,
+                  decision.local_updates > 0
+                      ? fmt::format(" with {} local updates", decision.local_updates)
+                      : "",
+                  fmt::join(names, ", ")));
+}
+
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::ranges::nth_element(values, middle);
@@ -48,8 +72,8 @@ std::optional<double> budget_bytes_a_day(const std::string& budget) {
 std::string text_of(const CodecDecisions& decisions) {
   std::string text;
   for (const CodecDecision& each : decisions) {
-    text += fmt::format("{}\t{}\t{}\t{}\t{}\n", each.step, each.codec, each.expected, each.measured,
-                        each.sentence);
+    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\n", each.step, each.codec, each.local_updates,
+                        each.expected, each.measured, each.sentence);
   }
   return text;
 }
@@ -61,18 +85,20 @@ CodecDecisions decisions_in(const std::string& text) {
     CodecDecision decision;
     std::istringstream fields(line);
     std::string step;
+    std::string local_updates;
     std::string expected;
     std::string measured;
     const bool whole = std::getline(fields, step, '\t') &&
                        std::getline(fields, decision.codec, '\t') &&
+                       std::getline(fields, local_updates, '\t') &&
                        std::getline(fields, expected, '\t') && std::getline(fields, measured, '\t');
     std::getline(fields, decision.sentence);
     const auto take = [](const std::string& from, auto& number) {
       const char* const end = from.data() + from.size();
       return std::from_chars(from.data(), end, number).ptr == end;
     };
-    if (!whole || !take(step, decision.step) || !take(expected, decision.expected) ||
-        !take(measured, decision.measured)) {
+    if (!whole || !take(step, decision.step) || !take(local_updates, decision.local_updates) ||
+        !take(expected, decision.expected) || !take(measured, decision.measured)) {
       fail_damaged();
     }
     decisions.push_back(std::move(decision));
@@ -80,76 +106,97 @@ CodecDecisions decisions_in(const std::string& text) {
   return decisions;
 }
 
+std::vector<DecidedSteps> decided_steps(const CodecDecisions& decisions, const CodecLadder& ladder,
+                                        std::uint64_t last_step) {
+  std::vector<DecidedSteps> all;
+  std::uint64_t exchange = 1;
+  for (std::size_t i = 0; i < decisions.size() && decisions[i].step <= last_step; ++i) {
+    const std::uint64_t first = decisions[i].step;
+    const std::uint64_t rung = rung_of(decisions[i], ladder);
+    const bool has_next = i + 1 < decisions.size() && decisions[i + 1].step <= last_step;
+    const std::uint64_t steps = (has_next ? decisions[i + 1].step : last_step + 1) - first;
+    const auto a_round = static_cast<std::uint64_t>(ladder.steps.empty() ? 1 : ladder.steps[rung]);
+    if ((first - 1) % a_round != 0 || (has_next && steps % a_round != 0)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("the decisions of step {} do not begin and end with rounds of {} "
+                              "steps; name the decisions.json of a run as it is",
+                              first, a_round));
+    }
+    const std::uint64_t exchanges = (steps + a_round - 1) / a_round;
+    if (exchanges == 0) continue;
+    all.push_back({.first = exchange, .last = exchange + exchanges - 1, .rung = rung});
+    exchange += exchanges;
+  }
+  return all;
+}
+
 CodecPilot::CodecPilot(const Job& job, std::optional<double> bytes_a_day, Transport& end,
                        DecidedRungs& rungs, OnDecision on_decision, CodecDecisions before,
                        const CodecDecisions* replay, bool overlaps)
-    : codecs_(job.ladder->codecs),
+    : ladder_(*job.ladder),
       end_(end),
       rungs_(rungs),
       on_decision_(std::move(on_decision)),
       decisions_(std::move(before)),
       replay_(replay),
       chooser_(job, bytes_a_day, overlaps) {
-  for (const CodecDecision& each : decisions_) static_cast<void>(rung_named(each.codec));
+  for (const CodecDecision& each : decisions_) static_cast<void>(rung_of(each, ladder_));
   if (replay_ == nullptr) return;
-  for (const CodecDecision& each : *replay_) static_cast<void>(rung_named(each.codec));
   if (replay_->empty() || replay_->front().step != 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the decisions to replay do not begin with step 1; name the decisions.json of a "
                 "run with --codec auto");
   }
-}
-
-std::size_t CodecPilot::rung_named(const std::string& codec) const {
-  const auto found = std::ranges::find(codecs_, codec);
-  if (found != codecs_.end()) return static_cast<std::size_t>(found - codecs_.begin());
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("the decisions name codec {}, which auto does not choose here; it takes "
-                          "{}, so name the decisions of a run with the same exchange",
-                          codec, fmt::join(codecs_, ", ")));
-}
-
-void CodecPilot::replay(std::uint64_t step) {
-  decisions_ = *replay_;
+  static_cast<void>(decided_steps(*replay_, ladder_, kEver));
+  if (!ladder_.last_step) return;
+  // What an exchange's number is depends on all before it.
   for (std::size_t i = 0; i < decisions_.size(); ++i) {
-    const bool last = i + 1 == decisions_.size();
-    const std::uint64_t end = last ? kEver : decisions_[i + 1].step - 1;
-    if (end < step || end < decisions_[i].step) continue;
-    decide(end_, rungs_,
-           {.first = decisions_[i].step, .last = end, .rung = rung_named(decisions_[i].codec)});
+    if (i < replay_->size() && are_alike(decisions_[i], replay_->at(i))) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the run that goes on had {} from step {} on, and the decisions to "
+                            "replay do not; name its own decisions.json",
+                            decisions_[i].codec, decisions_[i].step));
+  }
+}
+
+void CodecPilot::replay(std::uint64_t exchange) {
+  decisions_ = *replay_;
+  for (const DecidedSteps& each : decided_steps(decisions_, ladder_, kEver)) {
+    if (each.last >= exchange) decide(end_, rungs_, each);
   }
   on_decision_(decisions_);
 }
 
-void CodecPilot::begin(std::uint64_t step) {
-  first_ = step;
-  if (replay_ != nullptr) return replay(step);
+void CodecPilot::begin_first(std::uint64_t exchange) {
+  first_ = exchange;
+  if (replay_ != nullptr) return replay(exchange);
   const bool goes_on = !decisions_.empty();
   if (!goes_on) {
-    decisions_.push_back(
-        {.step = step,
-         .codec = codecs_.front(),
-         .sentence = fmt::format("step {}: begins with {}", step, codecs_.front())});
+    CodecDecision& first =
+        decisions_.emplace_back(chooser_.decision_for(first_step_of(exchange), 0));
+    first.sentence = fmt::format("step {}: begins with {}", first.step, first.codec);
   }
-  chooser_.begin(rung_named(decisions_.back().codec), goes_on);
-  next_look_ = step + (goes_on ? CodecChooser::kStepsAfterChange : 1);
-  counts_from_ = step + (goes_on ? 1 : 0);
-  decide(end_, rungs_, {.first = step, .last = next_look_ - 1, .rung = chooser_.rung()});
+  chooser_.begin(rung_of(decisions_.back(), ladder_), goes_on);
+  next_look_ = exchange + (goes_on ? chooser_.exchanges_to_look(first_step_of(exchange), true) : 1);
+  counts_from_ = exchange + (goes_on ? 1 : 0);
+  decide(end_, rungs_, {.first = exchange, .last = next_look_ - 1, .rung = chooser_.rung()});
   on_decision_(decisions_);
 }
 
-void CodecPilot::begin_step(std::uint64_t step, double seconds, const Counters& counters) {
-  if (first_ == 0) begin(step);
+void CodecPilot::begin(std::uint64_t exchange, double seconds, const Counters& counters) {
+  if (first_ == 0) begin_first(exchange);
   if (replay_ != nullptr) return;
-  if (step >= counts_from_) moments_.push_back({.seconds = seconds, .counters = counters});
-  if (step == next_look_) look(step);
+  if (exchange >= counts_from_) moments_.push_back({.seconds = seconds, .counters = counters});
+  if (exchange == next_look_) look(exchange);
 }
 
-// Of the steps between the moments: the middle one of their times, and the mean of all else.
+// Of the exchanges between the moments, a step's share: the middle one of their times, and the mean
+// of all else.
 MeasuredSteps CodecPilot::measured() const {
   const Counters& first = moments_.front().counters;
   const Counters& last = moments_.back().counters;
-  const auto steps = static_cast<double>(moments_.size() - 1);
+  const auto a_round = static_cast<double>(chooser_.steps_a_round(chooser_.rung()));
+  const double steps = a_round * static_cast<double>(moments_.size() - 1);
   std::vector<double> seconds;
   std::vector<double> waits;
   for (std::size_t i = 1; i < moments_.size(); ++i) {
@@ -159,8 +206,8 @@ MeasuredSteps CodecPilot::measured() const {
   const auto mean = [&](auto Counters::*number) {
     return static_cast<double>(last.*number - first.*number) / steps;
   };
-  return {.seconds = median(seconds),
-          .wait_seconds = median(waits),
+  return {.seconds = median(seconds) / a_round,
+          .wait_seconds = median(waits) / a_round,
           .encode_seconds = mean(&Counters::encode_seconds),
           .decode_seconds = mean(&Counters::decode_seconds),
           .pushed_bytes = mean(&Counters::pushed_bytes),
@@ -169,7 +216,8 @@ MeasuredSteps CodecPilot::measured() const {
           .pulled_values = mean(&Counters::pulled_values)};
 }
 
-void CodecPilot::look(std::uint64_t step) {
+void CodecPilot::look(std::uint64_t exchange) {
+  const std::uint64_t step = first_step_of(exchange);
   const CodecChooser::Outcome outcome = chooser_.look(step, measured());
   if (outcome.measured > 0) {
     CodecDecision& last = decisions_.back();
@@ -178,12 +226,12 @@ void CodecPilot::look(std::uint64_t step) {
   }
   if (outcome.decision) decisions_.push_back(*outcome.decision);
   const bool moved = chooser_.has_moved();
-  next_look_ = step + (moved ? CodecChooser::kStepsAfterChange : CodecChooser::kStepsBetween);
-  counts_from_ = step + (moved ? 1 : 0);
+  next_look_ = exchange + chooser_.exchanges_to_look(step, moved);
+  counts_from_ = exchange + (moved ? 1 : 0);
   const Moment now = moments_.back();
   moments_.clear();
   if (!moved) moments_.push_back(now);
-  decide(end_, rungs_, {.first = step, .last = next_look_ - 1, .rung = chooser_.rung()});
+  decide(end_, rungs_, {.first = exchange, .last = next_look_ - 1, .rung = chooser_.rung()});
   if (outcome.decision || outcome.measured > 0) on_decision_(decisions_);
 }
 

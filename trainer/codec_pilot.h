@@ -17,9 +17,16 @@ namespace tersewire::trainer {
 // kInvalidArgument.
 std::optional<double> budget_bytes_a_day(const std::string& budget);
 
-// As a fact of a checkpoint, and back. Throws kDataLoss for another text.
+// As a fact of rank 0's checkpoint, and back. Throws kDataLoss for another text.
+inline constexpr const char* kDecisionsFact = "codec-decisions";
 std::string text_of(const CodecDecisions& decisions);
 CodecDecisions decisions_in(const std::string& text);
+
+// The exchanges up to a step, or the one that it is in, by decisions from step 1 on. Throws
+// kInvalidArgument where a decision is of something that is not on the ladder, or does not begin
+// and end with its rounds.
+std::vector<DecidedSteps> decided_steps(const CodecDecisions& decisions, const CodecLadder& ladder,
+                                        std::uint64_t last_step);
 
 class CodecPilot {
  public:
@@ -32,18 +39,17 @@ class CodecPilot {
              OnDecision on_decision, CodecDecisions before, const CodecDecisions* replay,
              bool overlaps = true);
 
-  // At the beginning of each step that is taken, from `first` on. `seconds` and `counters` count
-  // from anywhere.
-  void begin_step(std::uint64_t step, double seconds, const Counters& counters);
-  // Whether all that the step before brings is to have arrived when it is told of this one.
-  [[nodiscard]] bool measures_arrivals(std::uint64_t step) const {
-    return !replay_ && step == first_ + 1 && step == next_look_;
+  // At the beginning of each exchange's first step. `seconds` and `counters` count from anywhere.
+  void begin(std::uint64_t exchange, double seconds, const Counters& counters);
+  // Whether all that the exchange before brings is to have arrived when it is told of this one.
+  [[nodiscard]] bool measures_arrivals(std::uint64_t exchange) const {
+    return !replay_ && exchange == first_ + 1 && exchange == next_look_;
   }
 
   [[nodiscard]] const CodecDecisions& decisions() const { return decisions_; }
   // The codec of a step that has begun.
   [[nodiscard]] const std::string& codec(std::uint64_t step) const {
-    return codecs_[rungs_.rung(step)];
+    return ladder_.codecs[rungs_.rung(rungs_.exchange_of(step))];
   }
 
  private:
@@ -52,22 +58,25 @@ class CodecPilot {
     Counters counters;
   };
 
-  void begin(std::uint64_t step);
-  void replay(std::uint64_t step);
-  void look(std::uint64_t step);
+  void begin_first(std::uint64_t exchange);
+  void replay(std::uint64_t exchange);
+  void look(std::uint64_t exchange);
   [[nodiscard]] MeasuredSteps measured() const;
-  [[nodiscard]] std::size_t rung_named(const std::string& codec) const;
+  [[nodiscard]] std::uint64_t first_step_of(std::uint64_t exchange) const {
+    return rungs_.last_step(exchange - 1) + 1;
+  }
 
-  std::vector<std::string> codecs_;
+  CodecLadder ladder_;
   Transport& end_;
   DecidedRungs& rungs_;
   OnDecision on_decision_;
   CodecDecisions decisions_;
   const CodecDecisions* replay_;
   CodecChooser chooser_;
+  // Exchanges.
   std::uint64_t first_ = 0;  // 0: none has begun
   std::uint64_t next_look_ = 0;
-  std::uint64_t counts_from_ = 0;  // the first step that the next look goes by
+  std::uint64_t counts_from_ = 0;  // the first that the next look goes by
   std::vector<Moment> moments_;    // when that and the following began
 };
 

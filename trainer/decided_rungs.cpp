@@ -10,37 +10,66 @@
 namespace tersewire::trainer {
 
 void DecidedRungs::add(const DecidedSteps& steps) {
-  if (steps.last < steps.first || steps.rung >= rungs_) {
+  if (steps.first == 0 || steps.last < steps.first || steps.rung >= rungs_) {
     throw Error(ErrorCode::kDataLoss,
                 "a decision on codecs makes no sense; start the same program with the same "
                 "arguments on every rank");
   }
   {
     const std::lock_guard lock(mutex_);
-    by_first_[steps.first] = steps;
+    Run run{.decided = steps, .steps_before = steps.first - 1};
+    const auto at = by_first_.lower_bound(steps.first);
+    if (at != by_first_.begin()) {
+      run.steps_before = last_step_in(std::prev(at)->second, steps.first - 1);
+    }
+    by_first_[steps.first] = run;
     known_ = std::max(known_, steps.last);
   }
   changed_.notify_all();
 }
 
-std::size_t DecidedRungs::rung(std::uint64_t step) const {
-  const std::lock_guard lock(mutex_);
-  const auto after = by_first_.upper_bound(step);
-  if (after != by_first_.begin() && std::prev(after)->second.last >= step) {
-    return std::prev(after)->second.rung;
+// Under the mutex.
+const DecidedRungs::Run& DecidedRungs::run_with(std::uint64_t exchange) const {
+  const auto after = by_first_.upper_bound(exchange);
+  if (after != by_first_.begin() && std::prev(after)->second.decided.last >= exchange) {
+    return std::prev(after)->second;
   }
   throw Error(ErrorCode::kFailedPrecondition,
-              "no codec has been decided on for step " + std::to_string(step));
+              "no codec has been decided on for exchange " + std::to_string(exchange));
 }
 
-bool DecidedRungs::knows(std::uint64_t step) const {
+std::size_t DecidedRungs::rung(std::uint64_t exchange) const {
   const std::lock_guard lock(mutex_);
-  return step <= known_;
+  return run_with(exchange).decided.rung;
 }
 
-bool DecidedRungs::wait(std::uint64_t step, std::chrono::milliseconds timeout) {
+std::uint64_t DecidedRungs::last_step(std::uint64_t exchange) const {
+  if (exchange == 0 || steps_.empty()) return exchange;
+  const std::lock_guard lock(mutex_);
+  return last_step_in(run_with(exchange), exchange);
+}
+
+std::uint64_t DecidedRungs::exchange_of(std::uint64_t step) const {
+  if (steps_.empty()) return step;
+  const std::lock_guard lock(mutex_);
+  auto run = by_first_.end();
+  while (run != by_first_.begin()) {
+    --run;
+    if (step <= run->second.steps_before) continue;
+    const std::uint64_t rounds = (step - run->second.steps_before - 1) / steps_a_round(run->second);
+    return run->first + rounds;
+  }
+  return step;
+}
+
+bool DecidedRungs::knows(std::uint64_t exchange) const {
+  const std::lock_guard lock(mutex_);
+  return exchange <= known_;
+}
+
+bool DecidedRungs::wait(std::uint64_t exchange, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, timeout, [&] { return ended_ || step <= known_; });
+  return changed_.wait_for(lock, timeout, [&] { return ended_ || exchange <= known_; });
 }
 
 void DecidedRungs::end() {
@@ -49,6 +78,10 @@ void DecidedRungs::end() {
     ended_ = true;
   }
   changed_.notify_all();
+}
+
+std::uint64_t exchanges_up_to(std::uint64_t step, const Job& job, const DecidedRungs* rungs) {
+  return rungs != nullptr ? rungs->exchange_of(step) : step / job.steps_a_round();
 }
 
 bool DecisionEnd::take(const Incoming& message) {
@@ -82,10 +115,10 @@ std::optional<Incoming> DecisionEnd::receive(std::chrono::milliseconds timeout) 
   }
 }
 
-void DecisionEnd::wait(std::uint64_t step, const WaitLimits& limits) {
+void DecisionEnd::wait(std::uint64_t exchange, const WaitLimits& limits) {
   constexpr std::chrono::milliseconds kLook(250);
   const auto begin = std::chrono::steady_clock::now();
-  while (!rungs_.wait(step, kLook)) {
+  while (!rungs_.wait(exchange, kLook)) {
     const Peer decider = end().peer(0);
     if (decider.gone) {
       throw Error(ErrorCode::kUnavailable,
@@ -94,17 +127,18 @@ void DecisionEnd::wait(std::uint64_t step, const WaitLimits& limits) {
     const auto now = std::chrono::steady_clock::now();
     if (now - decider.heard <= limits.deadline && now - begin <= limits.progress_limit) continue;
     throw Error(ErrorCode::kDeadlineExceeded,
-                "rank 0 has not said in time which codec is for step " + std::to_string(step) +
+                "rank 0 has not said in time which codec is for exchange " +
+                    std::to_string(exchange) +
                     "; look whether it hangs, or give a longer --deadline or --progress-limit");
   }
 }
 
-std::size_t DecisionEnd::rung(std::uint64_t step, const WaitLimits& limits) {
-  while (!rungs_.knows(step)) {
+std::size_t DecisionEnd::rung(std::uint64_t exchange, const WaitLimits& limits) {
+  while (!rungs_.knows(exchange)) {
     Incoming message = receive_within(end(), limits, "a decision on codecs of rank 0");
     if (!take(message)) others_.push_back(std::move(message));
   }
-  return rungs_.rung(step);
+  return rungs_.rung(exchange);
 }
 
 void decide(Transport& end, DecidedRungs& rungs, const DecidedSteps& steps) {

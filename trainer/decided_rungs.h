@@ -1,6 +1,6 @@
-// Which codec encodes each step, where that is decided while the job runs: rank 0 decides for some
-// steps at a time and tells every other node, in a message of the transport that only the trainer
-// reads. No node encodes anything of a step before it knows.
+// Which codec encodes each exchange, and how many steps it is for, where that is decided while the
+// job runs: rank 0 decides for some exchanges at a time and tells every other node, in a message of
+// the transport that only the trainer reads. No node encodes anything of one before it knows.
 #pragma once
 
 #include <condition_variable>
@@ -10,12 +10,14 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <vector>
 
+#include "tersewire/communicator.h"
 #include "tersewire/passing_transport.h"
 
 namespace tersewire::trainer {
 
-// That the steps from `first` to `last` are encoded with the codec of this rung.
+// That the exchanges from `first` to `last`, numbered from 1, are of this rung.
 struct DecidedSteps {
   static constexpr std::uint64_t kKind = 0x3144494345445254;  // "TRDECID1"
 
@@ -27,27 +29,50 @@ struct DecidedSteps {
 // What this process's nodes know. Any thread.
 class DecidedRungs {
  public:
-  explicit DecidedRungs(std::size_t rungs) : rungs_(rungs) {}
+  explicit DecidedRungs(const CodecLadder& ladder)
+      : rungs_(ladder.codecs.size()), steps_(ladder.steps) {}
 
-  // Decisions come in the order of their steps, to each node on its own. Throws kDataLoss for one
-  // that makes no sense.
+  // Decisions come in the order of their exchanges, to each node on its own; where exchanges are
+  // for several steps, from the first one on. Throws kDataLoss for one that makes no sense.
   void add(const DecidedSteps& steps);
-  // Throws kFailedPrecondition for a step of which nothing is known.
-  [[nodiscard]] std::size_t rung(std::uint64_t step) const;
-  [[nodiscard]] bool knows(std::uint64_t step) const;
-  // Whether there is nothing to wait for: the step is known, or nothing more will come (end()).
-  bool wait(std::uint64_t step, std::chrono::milliseconds timeout);
+  // Throws kFailedPrecondition for an exchange of which nothing is known.
+  [[nodiscard]] std::size_t rung(std::uint64_t exchange) const;
+  // As CodecLadder::last_step; throws like rung().
+  [[nodiscard]] std::uint64_t last_step(std::uint64_t exchange) const;
+  // The exchange that a step belongs to, which is known or the next one.
+  [[nodiscard]] std::uint64_t exchange_of(std::uint64_t step) const;
+  [[nodiscard]] bool knows(std::uint64_t exchange) const;
+  // Whether there is nothing to wait for: the exchange is known, or nothing more will come (end()).
+  bool wait(std::uint64_t exchange, std::chrono::milliseconds timeout);
   // Nothing more will come.
   void end();
 
  private:
+  struct Run {
+    DecidedSteps decided;
+    std::uint64_t steps_before = 0;
+  };
+
+  [[nodiscard]] const Run& run_with(std::uint64_t exchange) const;
+  [[nodiscard]] std::uint64_t steps_a_round(const Run& run) const {
+    return steps_.empty() ? 1 : static_cast<std::uint64_t>(steps_[run.decided.rung]);
+  }
+  [[nodiscard]] std::uint64_t last_step_in(const Run& run, std::uint64_t exchange) const {
+    return run.steps_before + (exchange - run.decided.first + 1) * steps_a_round(run);
+  }
+
   std::size_t rungs_;
+  std::vector<int> steps_;  // of a round, by rung; none where each exchange is a step's
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::uint64_t, DecidedSteps> by_first_;
+  std::map<std::uint64_t, Run> by_first_;
   std::uint64_t known_ = 0;
   bool ended_ = false;
 };
+
+// The exchanges of a job whose last step, or the last one begun, is this; `rungs`, which know them,
+// may be null where nothing is decided.
+std::uint64_t exchanges_up_to(std::uint64_t step, const Job& job, const DecidedRungs* rungs);
 
 // A node's end of the network, but rank 0's: sorts out the decisions among its messages. One thread
 // at a time receives.
@@ -59,12 +84,13 @@ class DecisionEnd final : public PassingTransport {
   // Never a decision.
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
 
-  // For a thread beside the one that receives: returns when the step is known, or when the job is
-  // over. Throws kUnavailable and kDeadlineExceeded where rank 0 is gone, or says nothing for too
-  // long.
-  void wait(std::uint64_t step, const WaitLimits& limits);
-  // For a node whose only thread receives: that of a step, for which it receives until it is known.
-  std::size_t rung(std::uint64_t step, const WaitLimits& limits);
+  // For a thread beside the one that receives: returns when the exchange is known, or when the job
+  // is over. Throws kUnavailable and kDeadlineExceeded where rank 0 is gone, or says nothing for
+  // too long.
+  void wait(std::uint64_t exchange, const WaitLimits& limits);
+  // For a node whose only thread receives: that of an exchange, for which it receives until it is
+  // known.
+  std::size_t rung(std::uint64_t exchange, const WaitLimits& limits);
 
  private:
   // Whether the message was a decision.

@@ -1,5 +1,6 @@
 #include "trainer/decisions_json.h"
 
+#include <limits>
 #include <string>
 
 #include "tersewire/error.h"
@@ -20,6 +21,14 @@ double times_in(const Json& entry, const char* key) {
   return entry.contains(key) && entry[key].is_number() ? entry[key].get<double>() : 0;
 }
 
+int updates_in(const Json& entry) {
+  const auto found = entry.find("local_updates");
+  if (found == entry.end()) return 0;
+  constexpr std::uint64_t kMost = std::numeric_limits<int>::max();
+  if (found->is_number_unsigned() && found->get<std::uint64_t>() <= kMost) return found->get<int>();
+  refuse("an entry's local_updates are no number of steps");
+}
+
 std::string text_in(const Json& entry, const char* key) {
   return entry.contains(key) && entry[key].is_string() ? entry[key].get<std::string>() : "";
 }
@@ -29,11 +38,13 @@ std::string text_in(const Json& entry, const char* key) {
 Json decisions_json(const CodecDecisions& decisions) {
   Json list = Json::array();
   for (const CodecDecision& each : decisions) {
-    list.push_back({{"step", each.step},
-                    {"codec", each.codec},
-                    {"expected_speedup", seen(each.expected)},
-                    {"measured_speedup", seen(each.measured)},
-                    {"sentence", each.sentence}});
+    Json entry{{"step", each.step},
+               {"codec", each.codec},
+               {"expected_speedup", seen(each.expected)},
+               {"measured_speedup", seen(each.measured)},
+               {"sentence", each.sentence}};
+    if (each.local_updates > 0) entry["local_updates"] = each.local_updates;
+    list.push_back(std::move(entry));
   }
   return list;
 }
@@ -52,6 +63,7 @@ CodecDecisions decisions_in_json(const Json& list) {
     before = step;
     decisions.push_back({.step = step,
                          .codec = codec,
+                         .local_updates = updates_in(entry),
                          .expected = times_in(entry, "expected_speedup"),
                          .measured = times_in(entry, "measured_speedup"),
                          .sentence = text_in(entry, "sentence")});

@@ -152,8 +152,11 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
       stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes(), state_every(job_)) {
   job_.state_also_after = &stop_.state_after();
   if (job_.ladder) {
-    rungs_.emplace(job_.ladder->codecs.size());
-    job_.ladder = decided_by(job_, [this](std::uint64_t step) { return rungs_->rung(step); });
+    rungs_.emplace(*job_.ladder);
+    job_.ladder = decided_by(
+        job_, [this](std::uint64_t exchange) { return rungs_->rung(exchange); },
+        [this](std::uint64_t exchange) { return rungs_->last_step(exchange); });
+    know_earlier_exchanges();
   }
   if (hooks_.on_checkpoint) {
     hooks_.on_checkpoint = [this](NodeCheckpoint checkpoint) { saver_.put(std::move(checkpoint)); };
@@ -183,6 +186,15 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
   }
 }
 
+// Of a run that goes on, where they depend on what was decided.
+void LocalNodes::know_earlier_exchanges() {
+  if (!resume_ || job_.local_updates == 0) return;
+  const CodecDecisions decisions = decisions_in(resume_->fact(0, kDecisionsFact));
+  for (const DecidedSteps& each : decided_steps(decisions, *job_.ladder, resume_->step())) {
+    rungs_->add(each);
+  }
+}
+
 void LocalNodes::make_servers_model(std::unique_ptr<Network> initial) {
   const bool needed = std::ranges::any_of(
       ends_, [&](const auto& end) { return end->rank() == 0 || has_server(end->rank()); });
@@ -193,7 +205,8 @@ void LocalNodes::make_servers_model(std::unique_ptr<Network> initial) {
   for (const auto& end : ends_) {
     for (const Part& part : parts_owned_by(end->rank())) {
       resume_->read_part(kServerGroup, part, values_in(part));
-      resume_->read_descent(*descent_, part, 0, resume_->step() / job_.steps_a_round());
+      resume_->read_descent(*descent_, part, 0,
+                            exchanges_up_to(resume_->step(), job_, rungs_ ? &*rungs_ : nullptr));
     }
   }
 }
@@ -317,7 +330,8 @@ void LocalNodes::run_one_server(Transport& end) {
   if (rungs_) {
     decisions.emplace(stoppable, *rungs_);
     job.ladder = decided_by(
-        job_, [&](std::uint64_t step) { return decisions->rung(step, job_.wait_limits()); });
+        job_, [&](std::uint64_t exchange) { return decisions->rung(exchange, job_.wait_limits()); },
+        [this](std::uint64_t exchange) { return rungs_->last_step(exchange); });
   }
   Transport& transport = decisions ? static_cast<Transport&>(*decisions) : stoppable;
   report.counters =

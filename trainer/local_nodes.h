@@ -47,6 +47,7 @@ class LocalNodes {
   void run_one_server(Transport& end);
   void check_data_of_checkpoint() const;
   void take_first_workers();
+  void know_earlier_exchanges();
   void make_servers_model(std::unique_ptr<Network> initial);
   [[nodiscard]] Update servers_update();
   // What a server of this rank owns.

@@ -17,7 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kFinalLossSteps = 50;
 // Facts of a checkpoint.
-constexpr const char* kDecisionsFact = "codec-decisions";
 constexpr const char* kLossesFact = "losses";
 constexpr const char* kLossWatchFact = "loss-watch";
 constexpr const char* kTotalsFact = "totals";
@@ -128,7 +127,8 @@ void TrainWorker::go_on_from_checkpoint() {
   resume_->read_parameters(kStatisticsGroup, rank, network_->statistics());
   for (const Part& part : parts_) {
     const std::uint64_t steps = resume_->step();
-    if (descent_) resume_->read_descent(*descent_, part, rank, steps / job_.steps_a_round());
+    if (descent_)
+      resume_->read_descent(*descent_, part, rank, exchanges_up_to(steps, job_, decided_.rungs));
     if (shared_) {
       resume_->read_part(job_.keeps_shared_copy() ? kSharedGroup : kModelGroup, part,
                          values_in(*shared_, part));
@@ -168,10 +168,12 @@ bool TrainWorker::averages_weights() const { return job_.exchange.starts_with("w
 
 // Of the step that begins, before anything of it is encoded.
 void TrainWorker::know_codec() {
-  if (decided_.end != nullptr) decided_.end->wait(step_, job_.wait_limits());
-  if (!pilot_) return;
-  if (pilot_->measures_arrivals(step_)) pull(0, job_.tensors.size());
-  pilot_->begin_step(step_, seconds_of_training(), communicator_->counters());
+  if (decided_.rungs == nullptr) return;
+  const std::uint64_t exchange = decided_.rungs->exchange_of(step_);
+  if (decided_.end != nullptr) decided_.end->wait(exchange, job_.wait_limits());
+  if (!pilot_ || decided_.rungs->last_step(exchange - 1) + 1 != step_) return;
+  if (pilot_->measures_arrivals(exchange)) pull(0, job_.tensors.size());
+  pilot_->begin(exchange, seconds_of_training(), communicator_->counters());
 }
 
 void TrainWorker::save_if_due() {

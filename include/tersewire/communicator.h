@@ -26,12 +26,18 @@ enum class StaleWeight : std::uint8_t {
   kInverse,  // divided by the versions that it is behind, where these are more than 1
 };
 
-// Codecs that take turns in a job, from the lightest to the strongest.
+// Codecs that take turns in a job, from the lightest to the strongest. What its functions say is
+// the same on every node, whenever they are asked; any thread that encodes calls them, and what
+// they throw ends the job.
 struct CodecLadder {
-  std::vector<std::string> codecs;  // at least one
-  // Which of them encodes what belongs to a step: the same on every node, whenever it is asked.
-  // Called by any thread that encodes; what it throws ends the job.
-  std::function<std::size_t(std::uint64_t step)> rung;
+  std::vector<std::string> codecs;  // of each rung, at least one
+  // Which of them encodes what belongs to an exchange: to a step, where there is one in each.
+  std::function<std::size_t(std::uint64_t exchange)> rung;
+  // With Job::local_updates: of each rung the steps that a round has, a divisor of local_updates,
+  // which is the most, and the step that an exchange ends with, by the steps of all rungs up to it;
+  // of exchange 0 that is 0. A round of K steps begins after a multiple of K.
+  std::vector<int> steps = {};
+  std::function<std::uint64_t(std::uint64_t exchange)> last_step = {};
 };
 
 // What every node of a job must be given alike. Ranks 0 .. workers-1 are workers, the following
@@ -60,7 +66,8 @@ struct Job {
   std::string policy = "auto";     // see policy.h; applied to both directions
   // In the place of both codecs. What a residual holds when another codec's turn comes goes on to
   // that one, and where it keeps none it is in the first thing that it encodes. For jobs whose
-  // workers exchange gradients in every step, and wait for each other.
+  // workers wait for each other, and exchange gradients in every step or make local updates; these
+  // without fragments, delay and mix, and as often as the ladder says.
   std::shared_ptr<const CodecLadder> ladder;
   // What stochastic codecs draw their random numbers from, with the sender, the tensor and the
   // step.

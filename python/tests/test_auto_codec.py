@@ -201,7 +201,7 @@ def case_a_budget_is_kept_and_a_run_under_it_repeats():
         codecs = [each["codec"] for each in told[0]]
         assert codecs[:2] == ["fp32", "3lc:s=1.75"] and told[0][1]["step"] == 2
         assert "fp32 would take" in told[0][1]["sentence"]
-        assert "no codec that auto may choose takes less" in told[0][-1]["sentence"]
+        assert "nothing that auto may choose takes less" in told[0][-1]["sentence"]
         averager.close()
         # The decisions repeat the run, under whatever budget; a state goes on with its codec.
         again = make()

@@ -241,19 +241,35 @@ void check_staleness(const Job& job) {
   }
 }
 
+// How often the workers of a ladder's rungs meet.
+void check_rounds(const Job& job) {
+  const CodecLadder& ladder = *job.ladder;
+  const bool is_clock = job.local_updates > 0;
+  const auto divides = [&](int steps) { return steps >= 1 && job.local_updates % steps == 0; };
+  if (ladder.steps.size() != (is_clock ? ladder.codecs.size() : 0) ||
+      (ladder.last_step != nullptr) != is_clock || !std::ranges::all_of(ladder.steps, divides)) {
+    fail(ErrorCode::kInvalidArgument,
+         "a ladder says of each of its codecs how many steps a round has, and when it ends, where "
+         "the job makes local updates and there alone; give each a divisor of {}",
+         job.local_updates);
+  }
+}
+
 // Every node must be at the same step where a codec's turn comes.
 void check_ladder(const Job& job) {
   if (!job.ladder) return;
   if (job.ladder->codecs.empty()) {
     fail(ErrorCode::kInvalidArgument, "a ladder has no codec; give it one or more");
   }
-  if (job.backup_workers > 0 || !job.in_lock_step() || job.steps_a_round() > 1 ||
+  if (job.backup_workers > 0 || !job.in_lock_step() || job.local_steps > 1 || job.fragments > 1 ||
+      job.delay > 0 || job.share_kept() > 0 ||
       choose_exchange(job).exchange.carries == StateChange::kWeights) {
     fail(ErrorCode::kInvalidArgument,
-         "codecs take turns in jobs whose workers exchange gradients in every step and wait for "
-         "each other; leave out backup workers, staleness, local steps and local updates, use "
-         "another exchange than weight-average, or choose one codec");
+         "codecs take turns in jobs whose workers wait for each other, with all that they "
+         "exchange; leave out backup workers, staleness, local steps, fragments, delay and mix, "
+         "use another exchange than weight-average, or choose one codec");
   }
+  check_rounds(job);
 }
 
 void check_job(const Job& job) {

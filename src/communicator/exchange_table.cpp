@@ -164,16 +164,21 @@ void check_fits(const Codec& codec, const Exchange& exchange) {
        codec_name(codec.id()), known);
 }
 
-StateChange carried_in(const Job& job, StateChange carried) {
-  return job.local_updates > 0 ? StateChange::kLocalUpdates : carried;
+// With local updates of so many steps, 0 without.
+StateChange carried_in(int local_updates, StateChange carried) {
+  if (local_updates == 0) return carried;
+  return local_updates == 1 ? StateChange::kModelDeltas : StateChange::kLocalUpdates;
 }
 
 // By rung and tensor.
 std::vector<std::vector<std::shared_ptr<const Codec>>> rungs_of(const Job& job,
                                                                 StateChange carried) {
   std::vector<std::vector<std::shared_ptr<const Codec>>> rungs;
-  for (const std::string& codec : job.ladder->codecs) {
-    rungs.push_back(choose_codecs_for(carried, job.policy, codec, job.tensors));
+  const CodecLadder& ladder = *job.ladder;
+  for (std::size_t rung = 0; rung < ladder.codecs.size(); ++rung) {
+    const int steps = job.local_updates > 0 ? ladder.steps[rung] : 0;
+    rungs.push_back(choose_codecs_for(carried_in(steps, carried), job.policy, ladder.codecs[rung],
+                                      job.tensors));
   }
   return rungs;
 }
@@ -211,9 +216,11 @@ bool is_colocated(const Job& job) {
 
 std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
   const Exchange& exchange = choose_exchange(job).exchange;
-  const StateChange carried = carried_in(job, exchange.carries);
-  if (!job.ladder) return choose_codecs_for(carried, job.policy, job.push_codec, job.tensors);
-  const auto rungs = rungs_of(job, carried);
+  if (!job.ladder) {
+    return choose_codecs_for(carried_in(job.local_updates, exchange.carries), job.policy,
+                             job.push_codec, job.tensors);
+  }
+  const auto rungs = rungs_of(job, exchange.carries);
   for (const auto& codecs : rungs) {
     for (const auto& codec : codecs) check_fits(*codec, exchange);
   }
@@ -221,9 +228,10 @@ std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
 }
 
 std::vector<std::shared_ptr<const Codec>> choose_pull_codecs(const Job& job) {
-  const StateChange carried = carried_in(job, choose_exchange(job).exchange.pulls);
-  if (!job.ladder) return choose_codecs_for(carried, job.policy, job.pull_codec, job.tensors);
-  return make_ladder(rungs_of(job, carried), job.ladder->rung);
+  const StateChange pulls = choose_exchange(job).exchange.pulls;
+  if (job.ladder) return make_ladder(rungs_of(job, pulls), job.ladder->rung);
+  return choose_codecs_for(carried_in(job.local_updates, pulls), job.policy, job.pull_codec,
+                           job.tensors);
 }
 
 void check_push_codecs(const ChosenExchange& chosen,

@@ -45,7 +45,7 @@ class LocalSteps final : public Rounds {
 };
 
 void LocalSteps::resume(const NodeState& state) {
-  go_on_after(state.step);
+  go_on_after(state);
   const std::uint64_t steps = state.step % steps_a_round();
   if (steps == 0) return;
   for (Accumulated& tensor : accumulated_) tensor.steps = steps;

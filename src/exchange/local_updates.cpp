@@ -35,9 +35,10 @@ class LocalUpdates final : public Rounds {
   NodeState state() override;
 
  private:
-  // Steps from one fragment's turn to the next one's.
+  // Steps from one fragment's turn to the next one's, where there are several.
   [[nodiscard]] std::uint64_t steps_a_turn() const { return steps_a_round() / fragments_; }
-  // The fragment whose turn ends with this step, where there is one.
+  // The fragment whose turn ends with this step of this round or the one before, where there is
+  // one.
   [[nodiscard]] std::optional<std::size_t> turn_after(std::uint64_t step) const;
   // The fragment whose result is taken before this step.
   [[nodiscard]] std::optional<std::size_t> taken_before(std::uint64_t step) const;
@@ -50,6 +51,8 @@ class LocalUpdates final : public Rounds {
   void exchange_rest(std::size_t tensor, std::span<const float> parameters);
   void take_shared(std::size_t tensor, std::size_t fragment, std::span<float> parameters) const;
   void take_what_is_pending(std::size_t tensor, std::span<float> parameters);
+  // The step of the last turn, of each fragment, whose result all workers have.
+  [[nodiscard]] std::uint64_t shared_up_to() const;
   // What ends the job for want of others says what that costs.
   template <typename Task>
   void with_others(const Task& task) const;
@@ -64,7 +67,7 @@ class LocalUpdates final : public Rounds {
 
 // A round is over in it.
 void LocalUpdates::resume(const NodeState& state) {
-  go_on_after(state.step);
+  go_on_after(state);
   resumed_after_ = state.step;
   for (SharedTensor& tensor : shared_) tensor.pushed_step = state.step;
   if (!placement().job.keeps_shared_copy()) return;
@@ -78,7 +81,12 @@ void LocalUpdates::resume(const NodeState& state) {
 }
 
 std::optional<std::size_t> LocalUpdates::turn_after(std::uint64_t step) const {
-  if (step == 0 || step % steps_a_turn() != 0) return {};
+  if (step == 0) return {};
+  if (fragments_ == 1) {
+    const bool ends = step == last_before_round() || step == last_of_round();
+    return ends ? std::optional<std::size_t>(0) : std::nullopt;
+  }
+  if (step % steps_a_turn() != 0) return {};
   return (step / steps_a_turn() - 1) % fragments_;
 }
 
@@ -102,6 +110,14 @@ bool LocalUpdates::has(std::size_t tensor, std::optional<std::size_t> fragment) 
   return found;
 }
 
+std::uint64_t LocalUpdates::shared_up_to() const {
+  if (placement().job.ladder) {
+    return steps_before() > 0 ? last_before_round() : last_before_round(2);
+  }
+  const std::uint64_t ended = step() > 1 + delay_ ? (step() - 2 - delay_) / steps_a_turn() : 0;
+  return ended >= fragments_ ? (ended - fragments_ + 1) * steps_a_turn() : 0;
+}
+
 template <typename Task>
 void LocalUpdates::with_others(const Task& task) const {
   try {
@@ -112,13 +128,10 @@ void LocalUpdates::with_others(const Task& task) const {
         code != ErrorCode::kDeadlineExceeded) {
       throw;
     }
-    // Of each fragment the last turn whose result all workers have.
-    const std::uint64_t ended = step() > 1 + delay_ ? (step() - 2 - delay_) / steps_a_turn() : 0;
-    const std::uint64_t turns = ended >= fragments_ ? ended - fragments_ + 1 : 0;
     fail(code,
          "{}; the model that workers share holds what they learned up to step {}, and no more than "
          "a round after it is lost",
-         error.what(), turns * steps_a_turn());
+         error.what(), shared_up_to());
   }
 }
 
@@ -216,9 +229,10 @@ void LocalUpdates::finish(std::span<const std::span<float>> parameters) {
   const std::size_t tensors = std::min(shared_.size(), parameters.size());
   for (std::size_t i = tensors; i-- > 0;) {
     guarded([&] { check_values(placement().job, i, parameters[i].size()); });
-    const std::uint64_t of_round = shared_[i].pushed_step % steps_a_round();
-    if (of_round != 0) {
+    const std::uint64_t pushed = shared_[i].pushed_step;
+    if (pushed > last_before_round() && pushed != last_of_round()) {
       take_what_is_pending(i, parameters[i]);
+      const std::uint64_t of_round = pushed - last_before_round();
       for (std::size_t turn = of_round / steps_a_turn(); turn < fragments_; ++turn) {
         exchange_change(i, turn, parameters[i]);
       }
@@ -230,6 +244,7 @@ void LocalUpdates::finish(std::span<const std::span<float>> parameters) {
 
 // The result of the last turn, before its time has come.
 void LocalUpdates::take_what_is_pending(std::size_t tensor, std::span<float> parameters) {
+  if (delay_ == 0) return;
   const SharedTensor& shared = shared_[tensor];
   const std::uint64_t turn = shared.pushed_step / steps_a_turn() * steps_a_turn();
   const auto fragment = turn_after(turn);

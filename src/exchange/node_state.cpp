@@ -75,9 +75,16 @@ void check_has_states(const Job& job, const ExchangeOptions& options) {
        skips ? "0 backup workers, or a staleness beside them" : "mode=synchronous");
 }
 
+std::uint64_t exchanges_in(const Job& job, const NodeState& state) {
+  if (!job.ladder || !job.ladder->last_step) return state.step / job.steps_a_round();
+  std::uint64_t exchange = 0;
+  while (last_step_of(job, exchange) < state.step) ++exchange;
+  return exchange;
+}
+
 NodeState empty_state(const Placement& placement, std::uint64_t exchanges) {
   const PartValues nothing(placement.parts.size());
-  return {.step = exchanges * placement.job.steps_a_round(),
+  return {.step = last_step_of(placement.job, exchanges),
           .pushed = nothing,
           .pulled = nothing,
           .accumulated = nothing,

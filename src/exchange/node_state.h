@@ -61,14 +61,19 @@ void check_has_states(const Job& job, const ExchangeOptions& options);
 // A state after so many exchanges, which holds nothing yet.
 NodeState empty_state(const Placement& placement, std::uint64_t exchanges);
 
-inline std::uint64_t exchanges_in(const Job& job, const NodeState& state) {
-  return state.step / job.steps_a_round();
+// The step that an exchange ends with; 0 of none.
+inline std::uint64_t last_step_of(const Job& job, std::uint64_t exchange) {
+  if (job.ladder && job.ladder->last_step) return job.ladder->last_step(exchange);
+  return exchange * job.steps_a_round();
 }
+
+// The exchanges that have ended with the state's step.
+std::uint64_t exchanges_in(const Job& job, const NodeState& state);
 
 // Whether servers save their state after this exchange.
 inline bool is_saved_after(const Job& job, std::uint64_t exchange) {
   if (job.state_steps == 0) return false;
-  const std::uint64_t step = exchange * job.steps_a_round();
+  const std::uint64_t step = last_step_of(job, exchange);
   return step % job.state_steps == 0 ||
          (job.state_also_after != nullptr && *job.state_also_after == step);
 }

@@ -1,5 +1,6 @@
 // A communicator that exchanges once in K steps through another one, which sees one step in K: what
-// local steps and local updates share.
+// local steps and local updates share. Where the job has a ladder, that says what K is, round by
+// round, and is asked when the round's first step has begun.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "node.h"
+#include "node_state.h"
 #include "placement.h"
 #include "tersewire/communicator.h"
 
@@ -16,18 +18,15 @@ namespace tersewire {
 
 class Rounds : public Communicator {
  public:
-  // `network` is that of the exchange, and a round has Job::steps_a_round() steps.
+  // `network` is that of the exchange.
   Rounds(std::unique_ptr<Communicator> exchange, std::shared_ptr<const Placement> placement,
          Transport& network)
-      : exchange_(std::move(exchange)),
-        placement_(std::move(placement)),
-        network_(network),
-        steps_a_round_(placement_->job.steps_a_round()) {}
+      : exchange_(std::move(exchange)), placement_(std::move(placement)), network_(network) {}
 
   std::uint64_t begin_step() final {
-    if (step_ < last_of_round_) return ++step_;
-    begin_round();
-    return step_ = last_of_round_ - steps_a_round_ + 1;
+    if (step_ < last_of_round()) return ++step_;
+    round_ = exchange_->begin_step();
+    return step_ = last_before_round() + 1;
   }
   void mean(std::size_t tensor, std::span<float> mean) final { exchange_->mean(tensor, mean); }
   void give_back(std::size_t tensor, std::span<const float> mean) final {
@@ -42,19 +41,25 @@ class Rounds : public Communicator {
 
  protected:
   // Before the first step: goes on after this one.
-  void go_on_after(std::uint64_t step) {
-    step_ = last_of_round_ = step;
-    if (step % steps_a_round_ != 0) begin_round();
+  void go_on_after(const NodeState& state) {
+    step_ = state.step;
+    round_ = exchanges_in(placement_->job, state);
+    if (step_ != last_of_round()) round_ = exchange_->begin_step();
   }
 
   // Of this round, those that were begun before the current one.
-  [[nodiscard]] std::uint64_t steps_before() const {
-    return step_ + steps_a_round_ - last_of_round_ - 1;
-  }
+  [[nodiscard]] std::uint64_t steps_before() const { return step_ - last_before_round() - 1; }
   [[nodiscard]] std::uint64_t step() const { return step_; }
   // The step whose end completes what is exchanged.
-  [[nodiscard]] std::uint64_t last_of_round() const { return last_of_round_; }
-  [[nodiscard]] std::uint64_t steps_a_round() const { return steps_a_round_; }
+  [[nodiscard]] std::uint64_t last_of_round() const {
+    return last_step_of(placement_->job, round_);
+  }
+  // The last one of the round before, or of so many rounds before.
+  [[nodiscard]] std::uint64_t last_before_round(std::uint64_t rounds = 1) const {
+    return round_ < rounds ? 0 : last_step_of(placement_->job, round_ - rounds);
+  }
+  // The most that a round has.
+  [[nodiscard]] std::uint64_t steps_a_round() const { return placement_->job.steps_a_round(); }
   [[nodiscard]] const Placement& placement() const { return *placement_; }
   [[nodiscard]] Communicator& exchange() { return *exchange_; }
 
@@ -66,14 +71,11 @@ class Rounds : public Communicator {
   }
 
  private:
-  void begin_round() { last_of_round_ = exchange_->begin_step() * steps_a_round_; }
-
   std::unique_ptr<Communicator> exchange_;
   std::shared_ptr<const Placement> placement_;
   Transport& network_;
-  std::uint64_t steps_a_round_;
   std::uint64_t step_ = 0;
-  std::uint64_t last_of_round_ = 0;
+  std::uint64_t round_ = 0;  // the exchange's step
 };
 
 }  // namespace tersewire

@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kUnlimited = 1e13;
 
-Job lenet(const std::string& exchange = "parameter-server") {
+Job lenet(const std::string& exchange = "parameter-server", int local_updates = 0) {
   Job job;
   job.tensors = {{"conv1.weight", {20, 1, 5, 5}, TensorKind::kConv},
                  {"conv2.weight", {50, 20, 5, 5}, TensorKind::kConv},
@@ -29,9 +29,8 @@ Job lenet(const std::string& exchange = "parameter-server") {
                  {"fc2.weight", {10, 500}, TensorKind::kDense}};
   job.workers = 4;
   job.exchange = exchange;
-  auto ladder = std::make_shared<CodecLadder>();
-  ladder->codecs = ladder_for(job);
-  job.ladder = ladder;
+  job.local_updates = local_updates;
+  job.ladder = std::make_shared<const CodecLadder>(ladder_for(job));
   return job;
 }
 
@@ -44,10 +43,14 @@ struct World {
   bool overlaps = true;
   std::vector<double> more = std::vector<double>(8, 0.0);  // by rung, what no prediction knows
 
+  [[nodiscard]] std::uint64_t steps_a_round(std::size_t rung) const {
+    return job.local_updates > 0 ? static_cast<std::uint64_t>(job.ladder->steps[rung]) : 1;
+  }
   [[nodiscard]] double step_seconds(std::size_t rung, double rate) const {
     Job one = job;
     one.ladder.reset();
     one.push_codec = one.pull_codec = job.ladder->codecs[rung];
+    if (job.local_updates > 0) one.local_updates = job.ladder->steps[rung];
     CodecCost cost = measured_codec(one.push_codec).cost;
     if (rung > 0) cost.encode_seconds *= slower;
     if (rung > 0) cost.decode_seconds *= slower;
@@ -62,6 +65,7 @@ struct World {
   [[nodiscard]] MeasuredSteps steps(std::size_t rung, double rate) const {
     double values = 0;
     for (const TensorInfo& tensor : job.tensors) values += static_cast<double>(tensor.elems());
+    values /= static_cast<double>(steps_a_round(rung));
     const CodecCost cost = measured_codec(job.ladder->codecs[rung]).cost;
     const double times = rung > 0 ? slower : 1;
     MeasuredSteps measured{.seconds = step_seconds(rung, rate),
@@ -104,8 +108,8 @@ Course follow(const World& world, const RateOf& rate, std::uint64_t steps,
       const auto outcome = chooser.look(step, world.steps(chooser.rung(), rate(step - 1)));
       if (outcome.measured > 0) course.decisions.back().measured = outcome.measured;
       if (outcome.decision) course.decisions.push_back(*outcome.decision);
-      next_look +=
-          chooser.has_moved() ? CodecChooser::kStepsAfterChange : CodecChooser::kStepsBetween;
+      next_look += chooser.exchanges_to_look(step, chooser.has_moved()) *
+                   chooser.steps_a_round(chooser.rung());
     }
     course.rungs.push_back(chooser.rung());
     course.seconds += world.step_seconds(chooser.rung(), rate(step));
@@ -210,6 +214,38 @@ TEST(CodecChooser, KnowsASlowLinkStillWhenTwoStrongCodecsAreAlike) {
   }
 }
 
+TEST(CodecChooser, TakesLocalUpdatesWhereTheJobMayAndTheLinkNeedsThem) {
+  World world;
+  world.job = lenet("all-gather", 10);
+  world.overlaps = false;
+  const CodecLadder& ladder = *world.job.ladder;
+  EXPECT_EQ(ladder.codecs, (std::vector<std::string>{"fp32", "int8:ef=on", "3lc", "3lc:s=1.75",
+                                                     "3lc", "3lc:s=1.75"}));
+  EXPECT_EQ(ladder.steps, (std::vector<int>{1, 1, 1, 1, 10, 10}));
+  for (const double rate : {1e5, 1e6, 1e7, 1e8, 1e9, kUnlimited}) {
+    const Course course = follow(world, always(rate), 2000);
+    const std::size_t last = course.rungs.back();
+    EXPECT_LE(world.step_seconds(last, rate), 1.06 * world.best(rate)) << rate;
+    EXPECT_LE(course.seconds, 1.1 * 2000 * world.best(rate) + world.step_seconds(0, rate) +
+                                  30 * world.step_seconds(3, rate))
+        << rate;
+    for (const CodecDecision& each : course.decisions) {
+      ASSERT_GT(each.local_updates, 0);
+      EXPECT_EQ((each.step - 1) % static_cast<std::uint64_t>(each.local_updates), 0U);
+    }
+  }
+  const Course slow = follow(world, always(1e5), 100);
+  EXPECT_EQ(slow.rungs.back(), 5U);
+  EXPECT_EQ(slow.rungs[2], 3U);
+  EXPECT_EQ(slow.rungs[10], 3U);  // until a longer round can begin
+  ASSERT_GT(slow.decisions.size(), 1U);
+  EXPECT_TRUE(slow.decisions[1].sentence.starts_with("step 11: "));
+  EXPECT_NE(slow.decisions[1].sentence.find("from 3lc:s=1.75 to 3lc once in 10 steps"),
+            std::string::npos)
+      << slow.decisions[1].sentence;
+  EXPECT_EQ(follow(world, always(kUnlimited), 100).rungs.back(), 0U);
+}
+
 TEST(CodecChooser, DoesNotTakeWaitingForOtherReasonsForTheLinks) {
   World world;
   world.other = 0.04;  // as long as computation
@@ -275,11 +311,11 @@ TEST(CodecChooser, KeepsABudgetByTheLightestCodecThatDoes) {
   }
   const Course course = follow(world, always(kUnlimited), 200, 0.5 * of_day(3));
   EXPECT_EQ(course.rungs.back(), 3U);
-  EXPECT_NE(course.decisions.back().sentence.find("no codec that auto may choose takes less"),
+  EXPECT_NE(course.decisions.back().sentence.find("nothing that auto may choose takes less"),
             std::string::npos);
   EXPECT_EQ(std::ranges::count_if(course.decisions,
                                   [](const CodecDecision& each) {
-                                    return each.sentence.find("no codec that auto") !=
+                                    return each.sentence.find("nothing that auto") !=
                                            std::string::npos;
                                   }),
             1);
@@ -287,6 +323,10 @@ TEST(CodecChooser, KeepsABudgetByTheLightestCodecThatDoes) {
 
 TEST(CodecLadderFor, IsOfCodecsThatFitTheExchange) {
   EXPECT_EQ(lenet("ring").ladder->codecs, (std::vector<std::string>{"fp32", "int8:ef=on"}));
+  EXPECT_EQ(lenet("ring", 4).ladder->codecs,
+            (std::vector<std::string>{"fp32", "int8:ef=on", "int8:ef=on"}));
+  EXPECT_EQ(lenet("ring", 4).ladder->steps, (std::vector<int>{1, 1, 4}));
+  EXPECT_EQ(lenet("ring", 1).ladder->steps, (std::vector<int>{1, 1}));
   EXPECT_EQ(lenet("all-gather").ladder->codecs,
             (std::vector<std::string>{"fp32", "int8:ef=on", "3lc", "3lc:s=1.75"}));
 }
@@ -305,6 +345,7 @@ TEST(CodecDecisions, GoIntoACheckpointAndBack) {
   const CodecDecisions all{{.step = 1, .codec = "fp32", .sentence = "step 1: begins"},
                            {.step = 12,
                             .codec = "3lc:s=1.75",
+                            .local_updates = 5,
                             .expected = 3.1,
                             .measured = 2.9,
                             .sentence = "step 12: more"}};
@@ -312,9 +353,36 @@ TEST(CodecDecisions, GoIntoACheckpointAndBack) {
   ASSERT_EQ(read.size(), 2U);
   EXPECT_EQ(text_of(read), text_of(all));
   EXPECT_EQ(read[1].measured, 2.9);
-  for (const char* bad : {"1", "x\tfp32\t0\t0\tsentence", "1\tfp32\t0\n"}) {
+  EXPECT_EQ(read[1].local_updates, 5);
+  for (const char* bad : {"1", "x\tfp32\t0\t0\t0\tsentence", "1\tfp32\t0\n"}) {
     expect_error(ErrorCode::kDataLoss, "is damaged", [&] { decisions_in(bad); });
   }
+}
+
+TEST(DecidedRungs, KnowWhichStepsAnExchangeIsFor) {
+  const Job job = lenet("all-gather", 10);
+  DecidedRungs rungs(*job.ladder);
+  EXPECT_EQ(rungs.last_step(0), 0U);
+  EXPECT_EQ(rungs.exchange_of(1), 1U);
+  rungs.add({.first = 1, .last = 5, .rung = 0});
+  rungs.add({.first = 6, .last = 10, .rung = 3});
+  rungs.add({.first = 11, .last = 13, .rung = 5});
+  rungs.add({.first = 14, .last = 14, .rung = 1});
+  EXPECT_EQ(rungs.last_step(10), 10U);
+  EXPECT_EQ(rungs.last_step(11), 20U);
+  EXPECT_EQ(rungs.last_step(13), 40U);
+  EXPECT_EQ(rungs.last_step(14), 41U);
+  for (const auto& [step, exchange] :
+       {std::pair{5, 5}, {10, 10}, {11, 11}, {20, 11}, {21, 12}, {40, 13}, {41, 14}, {42, 15}}) {
+    EXPECT_EQ(rungs.exchange_of(static_cast<std::uint64_t>(step)),
+              static_cast<std::uint64_t>(exchange))
+        << step;
+  }
+  expect_error(ErrorCode::kFailedPrecondition, "for exchange 15",
+               [&] { static_cast<void>(rungs.last_step(15)); });
+  // Each node of a process hears of all.
+  rungs.add({.first = 11, .last = 13, .rung = 5});
+  EXPECT_EQ(rungs.last_step(14), 41U);
 }
 
 // Runs.
@@ -393,48 +461,147 @@ TEST(AutoCodec, RepeatsItsOwnDecisions) {
   EXPECT_EQ(train(config, small_data(), hooks).parameters_checksum, once.parameters_checksum);
 }
 
+// A job that may make 4 local updates.
+TrainConfig rarer(TrainConfig config) {
+  config.job.local_updates = 4;
+  config.outer = "nesterov:lr=0.9,momentum=0.5";
+  return config;
+}
+
+CodecDecisions decided_rarer(const std::string& exchange) {
+  if (exchange == "ring")
+    return {{.step = 1, .codec = "fp32", .local_updates = 1},
+            {.step = 5, .codec = "int8:ef=on", .local_updates = 4},
+            {.step = 13, .codec = "int8:ef=on", .local_updates = 1}};
+  return {{.step = 1, .codec = "3lc", .local_updates = 1},
+          {.step = 5, .codec = "3lc:s=1.75", .local_updates = 4},
+          {.step = 13, .codec = "int8:ef=on", .local_updates = 1},
+          {.step = 17, .codec = "3lc", .local_updates = 4}};
+}
+
+TEST(AutoCodec, WithLocalUpdatesIsTheSameAsTheyAreOnOneRung) {
+  for (const auto& [exchange, servers] :
+       {std::pair<std::string, std::optional<int>>{"parameter-server", 2},
+        {"parameter-server", Job::kColocated},
+        {"all-gather", {}}}) {
+    SCOPED_TRACE(exchange);
+    for (const int steps : {1, 4}) {
+      TrainConfig config = rarer(auto_job(exchange, servers));
+      config.steps = kSteps - 2;  // within a round
+      const CodecDecisions replay{{.step = 1, .codec = "3lc", .local_updates = steps}};
+      TrainHooks hooks;
+      hooks.replay = &replay;
+      const TrainResult chosen = train(config, small_data(), hooks);
+      config.job.push_codec = config.job.pull_codec = "3lc";
+      config.job.local_updates = steps;
+      const TrainResult fixed = train(config, small_data(), {});
+      EXPECT_EQ(chosen.parameters_checksum, fixed.parameters_checksum);
+      EXPECT_EQ(chosen.worker_counters.pushed_bytes, fixed.worker_counters.pushed_bytes);
+    }
+  }
+}
+
+TEST(AutoCodec, RepeatsToTheBitWhereRoundsChangeTheirLength) {
+  for (const auto& [exchange, servers] :
+       {std::pair<std::string, std::optional<int>>{"parameter-server", 2},
+        {"gradient-server", Job::kColocated},
+        {"aggregator-tree:fan-in=2", {}},
+        {"all-gather", {}},
+        {"ring", {}}}) {
+    SCOPED_TRACE(exchange);
+    const TrainConfig config = rarer(auto_job(exchange, servers));
+    const CodecDecisions replay = decided_rarer(exchange);
+    TrainHooks hooks;
+    std::vector<std::string> codecs;
+    hooks.replay = &replay;
+    hooks.on_step = [&](const StepReport& report) { codecs.push_back(report.codec); };
+    const TrainResult once = train(config, small_data(), hooks);
+    EXPECT_EQ(train(config, small_data(), hooks).parameters_checksum, once.parameters_checksum);
+    EXPECT_EQ(codecs[4], replay[1].codec);
+    EXPECT_EQ(codecs[12], replay[2].codec);
+    // 4 exchanges, 2, and those of the rest.
+    const TrainResult longer = [&] {
+      CodecDecisions other = replay;
+      other.resize(1);
+      hooks.replay = &other;
+      return train(config, small_data(), hooks);
+    }();
+    EXPECT_LT(once.worker_counters.pushed_values, longer.worker_counters.pushed_values);
+  }
+}
+
+TEST(AutoCodec, DecidesOnLocalUpdatesByItself) {
+  TrainConfig config = rarer(auto_job("all-gather"));
+  config.steps = 60;
+  CodecDecisions made;
+  TrainHooks hooks;
+  hooks.on_decision = [&](const CodecDecisions& all) { made = all; };
+  config.transport = "in-process:rate=5mbit";
+  const TrainResult once = train(config, small_data(), hooks);
+  ASSERT_GT(made.size(), 1U);
+  EXPECT_EQ(made.front().codec, "fp32");
+  EXPECT_EQ(made.back().local_updates, 4) << made.back().sentence;
+  config.transport = "in-process";
+  hooks = {};
+  hooks.replay = &made;
+  EXPECT_EQ(train(config, small_data(), hooks).parameters_checksum, once.parameters_checksum);
+}
+
+void goes_on_to_the_bit(TrainConfig config, const CodecDecisions& replay) {
+  config.job.state_steps = kBetween;
+  std::mutex mutex;
+  std::map<std::uint64_t, std::map<int, NodeCheckpoint>> saved;
+  TrainHooks hooks;
+  hooks.replay = &replay;
+  hooks.on_checkpoint = [&](NodeCheckpoint node) {
+    const std::lock_guard lock(mutex);
+    saved[node.step][node.rank] = std::move(node);
+  };
+  const TrainResult whole = train(config, small_data(), hooks);
+  hooks.on_checkpoint = {};
+  for (const std::uint64_t step : {kBetween, 2 * kBetween}) {
+    JobCheckpoint checkpoint{
+        .workers = config.job.workers, .servers = config.job.servers, .nodes = {}};
+    for (auto& [rank, node] : saved.at(step)) {
+      StoredNode stored{.rank = rank, .step = step, .facts = node.facts, .arrays = {}};
+      for (auto& [name, array] : node.arrays) {
+        stored.arrays[name] = {
+            .elems = array.values.size(),
+            .read = [values = array.values](std::size_t first, std::span<float> out) {
+              std::ranges::copy(std::span(values).subspan(first, out.size()), out.begin());
+            }};
+      }
+      checkpoint.nodes.push_back(std::move(stored));
+    }
+    EXPECT_EQ(train(config, small_data(), hooks, &checkpoint).parameters_checksum,
+              whole.parameters_checksum)
+        << step;
+    // Without them it goes on deciding, from the codec that it had.
+    CodecDecisions made;
+    TrainHooks deciding;
+    deciding.on_decision = [&](const CodecDecisions& all) { made = all; };
+    train(config, small_data(), deciding, &checkpoint);
+    ASSERT_GE(made.size(), replay.size());
+    EXPECT_EQ(text_of(CodecDecisions(made.begin(), made.begin() + 2)),
+              text_of(CodecDecisions(replay.begin(), replay.begin() + 2)));
+  }
+}
+
 TEST(AutoCodec, GoesOnFromACheckpointToTheBit) {
   for (const std::string exchange : {"parameter-server", "ring"}) {
     SCOPED_TRACE(exchange);
-    TrainConfig config = auto_job(exchange);
-    config.job.state_steps = kBetween;
-    const CodecDecisions replay = decided(exchange);
-    std::mutex mutex;
-    std::map<std::uint64_t, std::map<int, NodeCheckpoint>> saved;
-    TrainHooks hooks;
-    hooks.replay = &replay;
-    hooks.on_checkpoint = [&](NodeCheckpoint node) {
-      const std::lock_guard lock(mutex);
-      saved[node.step][node.rank] = std::move(node);
-    };
-    const TrainResult whole = train(config, small_data(), hooks);
-    hooks.on_checkpoint = {};
-    for (const std::uint64_t step : {kBetween, 2 * kBetween}) {
-      JobCheckpoint checkpoint{
-          .workers = config.job.workers, .servers = config.job.servers, .nodes = {}};
-      for (auto& [rank, node] : saved.at(step)) {
-        StoredNode stored{.rank = rank, .step = step, .facts = node.facts, .arrays = {}};
-        for (auto& [name, array] : node.arrays) {
-          stored.arrays[name] = {
-              .elems = array.values.size(),
-              .read = [values = array.values](std::size_t first, std::span<float> out) {
-                std::ranges::copy(std::span(values).subspan(first, out.size()), out.begin());
-              }};
-        }
-        checkpoint.nodes.push_back(std::move(stored));
-      }
-      EXPECT_EQ(train(config, small_data(), hooks, &checkpoint).parameters_checksum,
-                whole.parameters_checksum)
-          << step;
-      // Without them it goes on deciding, from the codec that it had.
-      CodecDecisions made;
-      TrainHooks deciding;
-      deciding.on_decision = [&](const CodecDecisions& all) { made = all; };
-      train(config, small_data(), deciding, &checkpoint);
-      ASSERT_GE(made.size(), replay.size());
-      EXPECT_EQ(text_of(CodecDecisions(made.begin(), made.begin() + 2)),
-                text_of(CodecDecisions(replay.begin(), replay.begin() + 2)));
-    }
+    goes_on_to_the_bit(auto_job(exchange), decided(exchange));
+  }
+}
+
+TEST(AutoCodec, GoesOnFromACheckpointToTheBitWhereRoundsChangeTheirLength) {
+  for (const auto& [exchange, servers] :
+       {std::pair<std::string, std::optional<int>>{"parameter-server", 2},
+        {"gradient-server", Job::kColocated},
+        {"all-gather", {}},
+        {"ring", {}}}) {
+    SCOPED_TRACE(exchange);
+    goes_on_to_the_bit(rarer(auto_job(exchange, servers)), decided_rarer(exchange));
   }
 }
 
@@ -447,7 +614,11 @@ TEST(AutoCodec, IsRefusedWhereItMakesNoSense) {
   };
   refused("use another exchange than weight-average",
           [](TrainConfig& config) { config.job.exchange = "weight-average"; });
-  refused("codecs take turns", [](TrainConfig& config) { config.job.local_updates = 5; });
+  refused("codecs take turns", [](TrainConfig& config) { config.job.local_steps = 5; });
+  refused("codecs take turns", [](TrainConfig& config) {
+    config.job.local_updates = 4;
+    config.job.fragments = 2;
+  });
   refused("codecs take turns", [](TrainConfig& config) { config.job.backup_workers = 1; });
   refused("codec auto chooses for both directions",
           [](TrainConfig& config) { config.job.pull_codec = "fp32"; });
@@ -460,6 +631,13 @@ TEST(AutoCodec, IsRefusedWhereItMakesNoSense) {
   TrainHooks hooks;
   hooks.replay = &unknown;
   expect_error(ErrorCode::kInvalidArgument, "the decisions name codec topk",
+               [&] { train(auto_job(), small_data(), hooks); });
+  const CodecDecisions within_a_round{{.step = 1, .codec = "fp32", .local_updates = 1},
+                                      {.step = 4, .codec = "3lc", .local_updates = 4}};
+  hooks.replay = &within_a_round;
+  expect_error(ErrorCode::kInvalidArgument, "do not begin and end with rounds of 4 steps",
+               [&] { train(rarer(auto_job()), small_data(), hooks); });
+  expect_error(ErrorCode::kInvalidArgument, "the decisions name codec fp32 with 1 local updates",
                [&] { train(auto_job(), small_data(), hooks); });
   const CodecDecisions late{{.step = 2, .codec = "fp32"}};
   hooks.replay = &late;
