@@ -6,6 +6,7 @@
 
 #include "tersewire/error.h"
 #include "tersewire/setting_text.h"
+#include "trainer/codec_chooser.h"
 #include "trainer/evaluation.h"
 #include "trainer/outer_optimizer.h"
 
@@ -60,7 +61,10 @@ OptimizerSettings optimizer_settings(const TrainConfig& config) {
 
 // The outer optimizer's rate stays as it is: what it is given shrinks with the workers' own rates.
 TrainConfig outer_config(TrainConfig config) {
-  const OuterOptimizer outer = outer_optimizer(config.outer);
+  const OuterOptimizer outer = outer_optimizer(outer_text(config));
+  require(!(outer.momentum > 0 && config.job.push_codec == kAutoCodec),
+          "with codec auto rounds have one step or many, and an outer optimizer's momentum is for "
+          "rounds that are alike; use --outer sgd:lr=1, or name a codec");
   config.optimizer = outer.nesterov ? "nesterov" : "sgd";
   config.learning_rate = outer.learning_rate;
   config.momentum = outer.momentum;
@@ -87,6 +91,11 @@ std::string names_of(const std::map<std::string, Value>& buffers) {
 }
 
 }  // namespace
+
+std::string outer_text(const TrainConfig& config) {
+  if (!config.outer.empty()) return config.outer;
+  return config.job.push_codec == kAutoCodec ? "sgd:lr=1" : kDefaultOuter;
+}
 
 void check_descent(const TrainConfig& config) {
   optimizer_settings(config);

@@ -200,7 +200,7 @@ void visit_descent_settings(Config& config, const Visit& visit) {
   visit(Setting{.key = "outer",
                 .help = "What moves the shared model by what workers have learned in "
                         "--local-updates: sgd:lr=1, or nesterov [" +
-                        std::string(kDefaultOuter) + "]",
+                        std::string(kDefaultOuter) + "; with --codec auto sgd:lr=1]",
                 .shows_default = false},
         config.outer);
   visit(Setting{.key = "weight-decay", .help = "Weight decay"}, config.weight_decay);
@@ -242,7 +242,8 @@ void visit_settings(Config& config, const Visit& visit) {
   visit_exchange_settings(job, visit);
   visit(Setting{.key = "local-updates",
                 .help = "Steps that each worker takes by itself, with its own --optimizer, before "
-                        "workers exchange how far they came; 0: they exchange gradients",
+                        "workers exchange how far they came (with --codec auto one step, or so "
+                        "many); 0: they exchange gradients",
                 .most = 1 << 20},
         job.local_updates);
   visit(Setting{.key = "fragments",

@@ -12,6 +12,7 @@
 #include "apps/cli/job_options.h"
 #include "apps/run/step_numbers.h"
 #include "apps/run/traffic_ratios.h"
+#include "trainer/descent.h"
 
 namespace tersewire::apps {
 namespace {
@@ -32,7 +33,7 @@ nlohmann::json servers_json(const trainer::TrainConfig& config, int servers) {
 
 nlohmann::json outer_json(const trainer::TrainConfig& config) {
   if (config.job.local_updates == 0) return {};
-  return config.outer.empty() ? trainer::kDefaultOuter : config.outer;
+  return trainer::outer_text(config);
 }
 
 template <typename Member>

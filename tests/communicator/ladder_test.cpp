@@ -103,13 +103,42 @@ TEST(LadderOfCodecs, IsRefusedWhereWorkersAreNotAtTheSameStep) {
   refused([](Job& job) { job.backup_workers = 1; });
   refused([](Job& job) { job.staleness = 2; });
   refused([](Job& job) { job.local_steps = 2; });
-  refused([](Job& job) { job.local_updates = 2; });
+  refused([](Job& job) {
+    job.local_updates = 2;
+    job.fragments = 2;
+  });
   refused([](Job& job) { job.exchange = "weight-average"; });
   Job job = make_job(4, 0, "fp32");
   job.exchange = "ring";
   job.ladder = downwards({"fp32", "3lc"});
   expect_error(ErrorCode::kInvalidArgument, "codec 3lc does not fit exchange ring",
                [&] { server_nodes(job); });
+}
+
+TEST(LadderOfCodecs, SaysHowManyStepsARoundOfLocalUpdatesHas) {
+  Job job = make_job(2, {}, "fp32");
+  job.local_updates = 4;
+  const auto with = [&](std::vector<int> steps, bool knows_ends) {
+    CodecLadder ladder{.codecs = {"fp32", "3lc"},
+                       .rung = [](std::uint64_t) { return std::size_t{0}; },
+                       .steps = std::move(steps)};
+    if (knows_ends) ladder.last_step = [](std::uint64_t exchange) { return exchange; };
+    job.ladder = std::make_shared<const CodecLadder>(std::move(ladder));
+    server_nodes(job);
+  };
+  with({1, 4}, true);
+  with({2, 2}, true);
+  const auto refused = [&](std::vector<int> steps, bool knows_ends) {
+    expect_error(ErrorCode::kInvalidArgument, "how many steps a round has",
+                 [&] { with(std::move(steps), knows_ends); });
+  };
+  refused({}, true);
+  refused({1}, true);
+  refused({1, 3}, true);
+  refused({0, 4}, true);
+  refused({1, 4}, false);
+  job.local_updates = 0;
+  refused({1, 1}, true);
 }
 
 }  // namespace

@@ -464,7 +464,7 @@ TEST(AutoCodec, RepeatsItsOwnDecisions) {
 // A job that may make 4 local updates.
 TrainConfig rarer(TrainConfig config) {
   config.job.local_updates = 4;
-  config.outer = "nesterov:lr=0.9,momentum=0.5";
+  config.outer = "sgd:lr=0.9";
   return config;
 }
 
@@ -615,6 +615,10 @@ TEST(AutoCodec, IsRefusedWhereItMakesNoSense) {
   refused("use another exchange than weight-average",
           [](TrainConfig& config) { config.job.exchange = "weight-average"; });
   refused("codecs take turns", [](TrainConfig& config) { config.job.local_steps = 5; });
+  refused("an outer optimizer's momentum is for rounds that are alike", [](TrainConfig& config) {
+    config.job.local_updates = 4;
+    config.outer = "nesterov";
+  });
   refused("codecs take turns", [](TrainConfig& config) {
     config.job.local_updates = 4;
     config.job.fragments = 2;
