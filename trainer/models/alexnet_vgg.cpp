@@ -27,9 +27,9 @@ Compute conv_relu(std::int64_t stride, std::int64_t padding, std::int64_t pool) 
 }
 
 // The same without a bias, normalized by batches before ReLU.
-Compute conv_norm_relu(std::int64_t stride, std::int64_t padding, std::int64_t pool) {
+Compute normalized_conv(std::int64_t stride, std::int64_t padding, std::int64_t pool) {
   return [=](const torch::Tensor& x, LayerInputs& in) {
-    const torch::Tensor y = batch_norm(conv(x, in, stride, padding), in).relu_();
+    const torch::Tensor y = conv_norm_relu(x, in, stride, padding);
     return pool > 0 ? torch::max_pool2d(y, pool, 2) : y;
   };
 }
@@ -44,7 +44,7 @@ void alexnet_layers(ModelMaker& make, bool normalized) {
     }
     make.weight("conv" + number, "conv", {out, in, side, side});
     make.norm("bn" + number, out);
-    make.layer(conv_norm_relu(stride, padding, pool));
+    make.layer(normalized_conv(stride, padding, pool));
   };
   add("1", 3, 64, 11, 4, 2, 3);
   add("2", 64, 192, 5, 1, 2, 3);

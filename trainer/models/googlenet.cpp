@@ -12,21 +12,16 @@
 namespace tersewire::trainer {
 namespace {
 
-torch::Tensor conv_norm_relu(const torch::Tensor& x, LayerInputs& in, std::int64_t padding,
-                             std::int64_t stride = 1) {
-  return batch_norm(conv(x, in, stride, padding), in).relu_();
-}
-
 // Halves the sides of even images: what hangs over the edge counts.
 torch::Tensor halved(const torch::Tensor& x) {
   return torch::max_pool2d(x, 3, 2, /*padding=*/0, /*dilation=*/1, /*ceil_mode=*/true);
 }
 
 torch::Tensor inception(const torch::Tensor& x, LayerInputs& in) {
-  const torch::Tensor ones = conv_norm_relu(x, in, 0);
-  const torch::Tensor threes = conv_norm_relu(conv_norm_relu(x, in, 0), in, 1);
-  const torch::Tensor fives = conv_norm_relu(conv_norm_relu(x, in, 0), in, 2);
-  const torch::Tensor pooled = conv_norm_relu(torch::max_pool2d(x, 3, 1, 1), in, 0);
+  const torch::Tensor ones = conv_norm_relu(x, in);
+  const torch::Tensor threes = conv_norm_relu(conv_norm_relu(x, in), in, 1, 1);
+  const torch::Tensor fives = conv_norm_relu(conv_norm_relu(x, in), in, 1, 2);
+  const torch::Tensor pooled = conv_norm_relu(torch::max_pool2d(x, 3, 1, 1), in);
   return torch::cat({ones, threes, fives, pooled}, 1);
 }
 
@@ -59,13 +54,12 @@ void add_inception(ModelMaker& make, const InceptionBlock& block) {
 void build_googlenet(ModelMaker& make) {
   make.draw(ModelMaker::Weights::kHe);
   conv_and_norm(make, "conv1", 3, 64, 7);
-  make.layer([](const torch::Tensor& x, LayerInputs& in) {
-    return halved(conv_norm_relu(x, in, 3, /*stride=*/2));
-  });
+  make.layer(
+      [](const torch::Tensor& x, LayerInputs& in) { return halved(conv_norm_relu(x, in, 2, 3)); });
   conv_and_norm(make, "conv2_reduce", 64, 64, 1);
-  make.layer([](const torch::Tensor& x, LayerInputs& in) { return conv_norm_relu(x, in, 0); });
+  make.layer([](const torch::Tensor& x, LayerInputs& in) { return conv_norm_relu(x, in); });
   conv_and_norm(make, "conv2", 64, 192, 3);
-  make.layer([](const torch::Tensor& x, LayerInputs& in) { return conv_norm_relu(x, in, 1); });
+  make.layer([](const torch::Tensor& x, LayerInputs& in) { return conv_norm_relu(x, in, 1, 1); });
   for (const InceptionBlock& block : kInceptionBlocks) add_inception(make, block);
   make.layer(mean_of_channels);
   make.dropout(0.2);

@@ -30,6 +30,11 @@ torch::Tensor batch_norm(const torch::Tensor& x, LayerInputs& in) {
                            kNormEpsilon, /*cudnn_enabled=*/false);
 }
 
+torch::Tensor conv_norm_relu(const torch::Tensor& x, LayerInputs& in, std::int64_t stride,
+                             std::int64_t padding) {
+  return batch_norm(conv(x, in, stride, padding), in).relu_();
+}
+
 torch::Tensor dense(const torch::Tensor& x, LayerInputs& in) {
   const torch::Tensor& weight = in.next_parameter();
   return torch::linear(x, weight, in.next_parameter());
@@ -37,6 +42,10 @@ torch::Tensor dense(const torch::Tensor& x, LayerInputs& in) {
 
 torch::Tensor dense_relu(const torch::Tensor& x, LayerInputs& in) {
   return torch::relu(dense(x, in));
+}
+
+torch::Tensor mean_dense(const torch::Tensor& x, LayerInputs& in) {
+  return dense(x.mean({2, 3}), in);
 }
 
 torch::Tensor flatten(const torch::Tensor& x, LayerInputs& /*none*/) { return x.flatten(1); }

@@ -15,9 +15,15 @@ torch::Tensor biased_conv(const torch::Tensor& x, LayerInputs& in, std::int64_t 
 // constants: a batch counts for a tenth of the running statistics, 1e-5 is added to the variance.
 torch::Tensor batch_norm(const torch::Tensor& x, LayerInputs& in);
 
+// A convolution without a bias, batch normalization, ReLU.
+torch::Tensor conv_norm_relu(const torch::Tensor& x, LayerInputs& in, std::int64_t stride = 1,
+                             std::int64_t padding = 0);
+
 // A dense layer: the weight, the bias.
 torch::Tensor dense(const torch::Tensor& x, LayerInputs& in);
 torch::Tensor dense_relu(const torch::Tensor& x, LayerInputs& in);
+// One of each channel's mean.
+torch::Tensor mean_dense(const torch::Tensor& x, LayerInputs& in);
 
 // [samples, ...] to [samples, values].
 torch::Tensor flatten(const torch::Tensor& x, LayerInputs& none);

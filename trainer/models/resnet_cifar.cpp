@@ -9,10 +9,6 @@ namespace {
 
 constexpr std::int64_t kStages = 3;
 
-torch::Tensor conv_norm_relu(const torch::Tensor& x, LayerInputs& in) {
-  return batch_norm(conv(x, in, 1, 1), in).relu_();
-}
-
 // Every second pixel, and zeros in the new channels.
 torch::Tensor narrowed(const torch::Tensor& x) {
   const std::int64_t channels = x.size(1);
@@ -21,20 +17,16 @@ torch::Tensor narrowed(const torch::Tensor& x) {
 }
 
 torch::Tensor block(const torch::Tensor& x, LayerInputs& in, bool narrows) {
-  torch::Tensor y = batch_norm(conv(x, in, narrows ? 2 : 1, 1), in).relu_();
+  torch::Tensor y = conv_norm_relu(x, in, narrows ? 2 : 1, 1);
   y = batch_norm(conv(y, in, 1, 1), in);
   return y.add_(narrows ? narrowed(x) : x).relu_();
-}
-
-torch::Tensor mean_dense(const torch::Tensor& x, LayerInputs& in) {
-  return dense(x.mean({2, 3}), in);
 }
 
 void build_resnet(ModelMaker& make, int blocks) {
   make.draw(ModelMaker::Weights::kHe);
   make.weight("conv1", "conv", {16, 3, 3, 3});
   make.norm("bn1", 16);
-  make.layer(conv_norm_relu);
+  make.layer([](const torch::Tensor& x, LayerInputs& in) { return conv_norm_relu(x, in, 1, 1); });
   std::int64_t in = 16;
   for (std::int64_t stage = 1; stage <= kStages; ++stage) {
     const std::int64_t out = std::int64_t{8} << stage;

@@ -12,7 +12,7 @@ namespace {
 using Blocks = std::array<int, 4>;
 
 torch::Tensor stem(const torch::Tensor& x, LayerInputs& in) {
-  return torch::max_pool2d(batch_norm(conv(x, in, 2, 3), in).relu_(), 3, 2, 1);
+  return torch::max_pool2d(conv_norm_relu(x, in, 2, 3), 3, 2, 1);
 }
 
 // The shortcut's tensors come after the block's own.
@@ -23,21 +23,17 @@ torch::Tensor joined(torch::Tensor y, const torch::Tensor& x, LayerInputs& in, s
 
 torch::Tensor basic_block(const torch::Tensor& x, LayerInputs& in, std::int64_t stride,
                           bool projects) {
-  torch::Tensor y = batch_norm(conv(x, in, stride, 1), in).relu_();
+  torch::Tensor y = conv_norm_relu(x, in, stride, 1);
   y = batch_norm(conv(y, in, 1, 1), in);
   return joined(y, x, in, stride, projects);
 }
 
 torch::Tensor bottleneck(const torch::Tensor& x, LayerInputs& in, std::int64_t stride,
                          bool projects) {
-  torch::Tensor y = batch_norm(conv(x, in, stride), in).relu_();
-  y = batch_norm(conv(y, in, 1, 1), in).relu_();
+  torch::Tensor y = conv_norm_relu(x, in, stride);
+  y = conv_norm_relu(y, in, 1, 1);
   y = batch_norm(conv(y, in), in);
   return joined(y, x, in, stride, projects);
-}
-
-torch::Tensor mean_dense(const torch::Tensor& x, LayerInputs& in) {
-  return dense(x.mean({2, 3}), in);
 }
 
 void conv_and_norm(ModelMaker& make, const std::string& block, const std::string& number,
