@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <system_error>
+
+#include "apps/cli/interrupt.h"
+#include "apps/cli/output.h"
 
 namespace tersewire::apps {
 
@@ -29,6 +33,16 @@ const char* advice(int error) {
 }
 
 }  // namespace
+
+void say_failure(const std::string& sentence) {
+  complain(fmt::format("tersewire: {}\n", one_line(sentence)));
+}
+
+int failure_code() {
+  // What shells say of a program that a signal has ended.
+  constexpr int kSignalled = 128;
+  return interrupting_signal() > 0 ? kSignalled + interrupting_signal() : EXIT_FAILURE;
+}
 
 bool told_by_rank_0(const std::exception& failure) {
   if (dynamic_cast<const WrongUsage*>(&failure) != nullptr) return true;

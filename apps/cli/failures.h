@@ -24,6 +24,13 @@ class ToldElsewhere : public std::exception {};
 // word.
 class ReaderGone : public std::exception {};
 
+// Says what failed, as main() does, whatever a file's name or a peer brings into the sentence.
+void say_failure(const std::string& sentence);
+
+// The exit code of a program that failed: where a signal came, that was the cause, whatever came of
+// it.
+int failure_code();
+
 // What the library calls an invalid argument came from the command line.
 template <typename Task>
 auto as_usage(Task&& task) {

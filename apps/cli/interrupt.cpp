@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdint>
+#include <cstring>
 #include <ctime>
 
 namespace tersewire::apps {
@@ -16,9 +17,10 @@ std::atomic<int> interrupted_by{0};
 void on_signal(int signal) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  if (!interrupted.exchange(true)) {
+  int none = 0;
+  if (interrupted_by.compare_exchange_strong(none, signal)) {
     interrupted_at = now.tv_sec;
-    interrupted_by = signal;
+    interrupted = true;
   } else if (now.tv_sec > interrupted_at + 1) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
@@ -28,6 +30,11 @@ void on_signal(int signal) {
 }  // namespace
 
 int interrupting_signal() { return interrupted_by; }
+
+std::string interruption() {
+  const int signal = interrupting_signal();
+  return signal > 0 ? std::string("SIG") + sigabbrev_np(signal) : "the notice";
+}
 
 void end_on_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <string>
 
 namespace tersewire::apps {
 
@@ -11,6 +12,8 @@ extern std::atomic<bool> interrupted;
 
 // The first of these signals; 0 where none came.
 int interrupting_signal();
+// The same for a sentence: SIGTERM; "the notice" where there was a file in a signal's place.
+std::string interruption();
 
 // A later signal ends the program, but not one that comes at once: some senders signal a process
 // and then its group. One that whoever started the program wants ignored stays ignored.

@@ -22,20 +22,13 @@ namespace tersewire::apps {
 namespace {
 
 constexpr int kDone = 0;
-constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
-// What shells say of a program that a signal has ended.
-constexpr int kSignalled = 128;
 
 constexpr const char* kExamples = R"(Examples:
   tersewire encode --codec 3lc:s=1.75 gradient.npy gradient.tw
   tersewire decode gradient.tw back.npy
   tersewire inspect gradient.tw
   tersewire COMMAND --help      more of them)";
-
-void say(std::string sentence) {
-  complain(fmt::format("tersewire: {}\n", one_line(std::move(sentence))));
-}
 
 // For an unknown option or command.
 std::string suggestion(const CLI::App& command) {
@@ -115,7 +108,7 @@ int run(CLI::App& app, std::vector<std::string> words) {
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
     if (!app.remaining().empty()) {
-      say(usage_sentence(app, "unknown command '" + app.remaining().front() + "'"));
+      say_failure(usage_sentence(app, "unknown command '" + app.remaining().front() + "'"));
       return kWrongUsage;
     }
     print(app.help());
@@ -124,11 +117,11 @@ int run(CLI::App& app, std::vector<std::string> words) {
     print(fmt::format("{}\n", version.what()));
     return kDone;
   } catch (const CLI::ParseError& error) {
-    say(usage_sentence(app, error.what()));
+    say_failure(usage_sentence(app, error.what()));
     return kWrongUsage;
   }
   if (app.get_subcommands().empty()) {
-    say("say which command; see 'tersewire --help'");
+    say_failure("say which command; see 'tersewire --help'");
     return kWrongUsage;
   }
   // What a command printed by other means than print().
@@ -147,7 +140,7 @@ int run(int argc, char** argv) {
     if (quiet_by_default()) be_quiet();
     return run(app, words_of(argc, argv));
   } catch (const WrongUsage& error) {
-    say(error.what());
+    say_failure(error.what());
     return kWrongUsage;
   } catch (const ReaderGone&) {
     std::signal(SIGPIPE, SIG_DFL);
@@ -155,16 +148,15 @@ int run(int argc, char** argv) {
   } catch (const ToldElsewhere&) {
     return kDone;
   } catch (const std::bad_alloc&) {
-    say("there is not enough memory; use a smaller array or a machine with more");
+    say_failure("there is not enough memory; use a smaller array or a machine with more");
   } catch (const std::system_error& error) {
     const bool threads = error.code() == std::errc::resource_unavailable_try_again;
-    say(threads ? "the system has no room for another thread; use fewer workers or threads"
-                : error.what());
+    say_failure(threads ? "the system has no room for another thread; use fewer workers or threads"
+                        : error.what());
   } catch (const std::exception& error) {
-    say(error.what());
+    say_failure(error.what());
   }
-  // Whatever came of it, a signal was the cause.
-  return interrupting_signal() > 0 ? kSignalled + interrupting_signal() : kFailed;
+  return failure_code();
 }
 
 }  // namespace
@@ -175,7 +167,7 @@ int main(int argc, char** argv) {
   // for the stream would be written into that file.
   for (int descriptor = 0; descriptor <= STDERR_FILENO;) {
     descriptor = ::open("/dev/null", O_RDWR);
-    if (descriptor < 0) return tersewire::apps::kFailed;
+    if (descriptor < 0) return EXIT_FAILURE;
     if (descriptor > STDERR_FILENO) ::close(descriptor);
   }
   // Writing to a reader that has gone is to fail, not to end the program with work unsaved: that

@@ -120,9 +120,9 @@ void run_hub(const HubFlags& flags) {
   while (!hub.wait(kLook) && !interrupted && hub.aborted().empty()) say_events(hub);
   if (interrupted) {
     hub.abort(
-        fmt::format("SIG{} ended the hub; start it and all nodes again, with --resume where "
+        fmt::format("{} ended the hub; start it and all nodes again, with --resume where "
                     "there are checkpoints",
-                    sigabbrev_np(interrupting_signal())));
+                    interruption()));
   }
   const std::string why = hub.aborted();
   if (!why.empty()) static_cast<void>(hub.wait(kFarewell));

@@ -265,6 +265,13 @@ CheckpointDirectory::Found CheckpointDirectory::newest() const {
                           path_.string(), why));
 }
 
+std::optional<std::uint64_t> CheckpointDirectory::newest_step(int nodes) const {
+  for (const std::uint64_t step : steps()) {
+    if (std::cmp_greater_equal(checkpoint_files(directory_of(step)).size(), nodes)) return step;
+  }
+  return std::nullopt;
+}
+
 void CheckpointDirectory::remove_after(std::uint64_t step) const {
   std::error_code error;
   for (const std::uint64_t newer : steps()) {

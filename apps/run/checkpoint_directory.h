@@ -75,6 +75,10 @@ class CheckpointDirectory {
   // Removes what is newer than `step`: a run that goes on from there comes to those steps again.
   void remove_after(std::uint64_t step) const;
 
+  // The newest step of which the files of `nodes` nodes are there. They are written whole or not at
+  // all, and not read here.
+  [[nodiscard]] std::optional<std::uint64_t> newest_step(int nodes) const;
+
   // Of the steps that have a directory, from the newest on.
   [[nodiscard]] std::vector<std::uint64_t> steps() const;
   [[nodiscard]] std::filesystem::path directory_of(std::uint64_t step) const;

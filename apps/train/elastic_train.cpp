@@ -5,6 +5,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/output.h"
+#include "apps/train/notice.h"
 #include "apps/train/train_check.h"
 #include "apps/train/train_nodes.h"
 #include "tersewire/transports.h"
@@ -85,15 +87,27 @@ bool is_of_others(const Error& error) {
          error.code() == ErrorCode::kDeadlineExceeded;
 }
 
+// Of one who is still there when it should have gone.
+NoticeWatch::Standing standing_with(std::uint64_t newest) {
+  if (newest == 0) return {.sentence = "this node has not left, and had no state yet"};
+  return {.sentence = fmt::format(
+              "this node has not left, and what it had to deliver after step {} is lost; the job "
+              "goes on without it",
+              newest)};
+}
+
 class ElasticRun {
  public:
-  ElasticRun(const TrainFlags& flags, const trainer::DataSplits& data, bool saves)
+  ElasticRun(const TrainFlags& flags, const trainer::DataSplits& data, bool saves,
+             NoticeWatch& notice)
       : flags_(flags),
         data_(data),
         saves_(saves),
         kept_(flags.config.job.delay > 0 ? 3 : 2),
         member_(member_settings(flags, fingerprint_of(flags.config, data))),
-        signals_([this](const std::stop_token& stop) { watch_signals(stop); }) {}
+        signals_([this](const std::stop_token& stop) { watch_signals(stop); }) {
+    notice.ask([newest = newest_] { return standing_with(*newest); });
+  }
 
   void run();
 
@@ -103,7 +117,7 @@ class ElasticRun {
   void train(const TrainFlags& flags, const MemberList& list, Network& network, bool tells);
   void keep(std::uint32_t generation, trainer::NodeCheckpoint checkpoint);
   [[nodiscard]] std::shared_ptr<const trainer::NodeCheckpoint> held(const Boundary& at) const;
-  [[noreturn]] void fail_with(const MemberList& list) const;
+  void end_with(const MemberList& list) const;
 
   struct Held {
     Boundary at;
@@ -116,6 +130,9 @@ class ElasticRun {
   const std::size_t kept_;
   mutable std::mutex mutex_;
   std::deque<Held> held_;  // oldest first
+  const std::shared_ptr<std::atomic<std::uint64_t>> newest_ =
+      std::make_shared<std::atomic<std::uint64_t>>(0);  // step of them
+  bool saved_ = false;                                  // for a job that ends before its last step
   GrpcMember member_;
   std::jthread signals_;
 };
@@ -131,7 +148,7 @@ void ElasticRun::run() {
   for (std::uint32_t generation = 0;;) {
     const MemberList list = member_.await(generation);
     if (list.phase == JobPhase::kDone) return;
-    if (list.phase == JobPhase::kEnded) fail_with(list);
+    if (list.phase == JobPhase::kEnded) return end_with(list);
     const auto rank = list.rank_of(member_.incarnation());
     if (!rank) return;  // it was to leave, and had nothing
     generation = list.generation;
@@ -160,10 +177,15 @@ void ElasticRun::run() {
   }
 }
 
-void ElasticRun::fail_with(const MemberList& list) const {
-  throw Error(ErrorCode::kAborted,
-              list.last ? fmt::format("{}; {}", list.reason, how_to_go_on(flags_, flags_.out))
-                        : list.reason);
+void ElasticRun::end_with(const MemberList& list) const {
+  const std::string sentence =
+      list.last ? fmt::format("{}; {}", list.reason, how_to_go_on(flags_, flags_.out))
+                : list.reason;
+  // Who was told to go has saved what it had, which is all that was asked of it.
+  if (!(saved_ && interrupted && !flags_.notice.empty())) {
+    throw Error(ErrorCode::kAborted, sentence);
+  }
+  note(sentence + "\n");
 }
 
 // One generation, as a run that goes on from a checkpoint of another number of workers.
@@ -185,6 +207,7 @@ void ElasticRun::take_part(const MemberList& list, int rank) {
   Network network;
   network.push_back(std::move(end));
   train(flags, list, network, rank == 0 && !list.last);
+  saved_ = list.last;
   member_.finish();
 }
 
@@ -211,6 +234,7 @@ void ElasticRun::train(const TrainFlags& flags, const MemberList& list, Network&
 
 void ElasticRun::keep(std::uint32_t generation, trainer::NodeCheckpoint checkpoint) {
   const Boundary at{.generation = generation, .step = checkpoint.step};
+  *newest_ = at.step;
   std::vector<Boundary> boundaries;
   {
     const std::lock_guard lock(mutex_);
@@ -229,7 +253,7 @@ std::shared_ptr<const trainer::NodeCheckpoint> ElasticRun::held(const Boundary& 
 
 }  // namespace
 
-void train_elastically(TrainFlags& flags) {
+void train_elastically(TrainFlags& flags, NoticeWatch& notice) {
   trainer::TrainConfig& config = flags.config;
   as_usage([&] {
     check_place(flags);
@@ -241,7 +265,7 @@ void train_elastically(TrainFlags& flags) {
   const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
   settle(flags, data);
   trainer::check_memory(config);
-  as_usage([&] { return std::make_unique<ElasticRun>(flags, data, saves); })->run();
+  as_usage([&] { return std::make_unique<ElasticRun>(flags, data, saves, notice); })->run();
 }
 
 }  // namespace tersewire::apps

@@ -5,7 +5,9 @@
 
 namespace tersewire::apps {
 
+class NoticeWatch;
+
 // Throws WrongUsage for a job whose workers cannot go on without one of them.
-void train_elastically(TrainFlags& flags);
+void train_elastically(TrainFlags& flags, NoticeWatch& notice);
 
 }  // namespace tersewire::apps

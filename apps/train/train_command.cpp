@@ -2,17 +2,20 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
-#include <csignal>
-#include <cstring>
+#include <atomic>
+#include <filesystem>
+#include <memory>
 #include <string>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
 #include "apps/files/read_file.h"
+#include "apps/run/checkpoint_directory.h"
 #include "apps/run/run_directory.h"
 #include "apps/train/dry_findings.h"
 #include "apps/train/elastic_train.h"
+#include "apps/train/notice.h"
 #include "apps/train/train_check.h"
 #include "apps/train/train_nodes.h"
 #include "apps/train/train_options.h"
@@ -32,7 +35,25 @@ void keep_freed_memory() {
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
-void run_nodes(TrainFlags& flags, Network& network) {
+// What of the run is saved is its last step's state, or an earlier one's.
+NoticeWatch::Standing standing_after(std::uint64_t taken, const TrainFlags& flags,
+                                     const std::filesystem::path& run) {
+  auto saved = CheckpointDirectory(run).newest_step(checkpoint_job(flags).nodes);
+  if (!saved && flags.resumed) saved = flags.resumed->checkpoint.step();
+  const std::string go_on = how_to_go_on(flags, run);
+  if (!saved) return {.sentence = fmt::format("nothing of {} steps is saved; {}", taken, go_on)};
+  if (*saved < taken) {
+    return {.sentence =
+                fmt::format("the last saved state is that of step {}, and {} had been taken; {}",
+                            *saved, taken, go_on)};
+  }
+  return {
+      .saved = true,
+      .sentence = fmt::format(
+          "the state of step {} is saved, and what the run came to is left out; {}", taken, go_on)};
+}
+
+void run_nodes(TrainFlags& flags, Network& network, NoticeWatch& notice) {
   const trainer::TrainConfig& config = flags.config;
   const bool tells = network.front()->rank() == 0;
   as_usage([&] { trainer::check_nodes(config, network.front()->size()); });
@@ -43,8 +64,13 @@ void run_nodes(TrainFlags& flags, Network& network) {
   if (tells) {
     Listeners listeners = listeners_of(flags);
     RunDirectory directory = directory_of(flags);
-    train_and_tell(flags, data, network, std::move(listeners), directory,
-                   hooks_of(flags, directory.path()));
+    trainer::TrainHooks hooks = hooks_of(flags, directory.path());
+    const auto taken = std::make_shared<std::atomic<std::uint64_t>>(
+        flags.resumed ? flags.resumed->checkpoint.step() : 0);
+    hooks.on_step = [taken](const trainer::StepReport& report) { *taken = report.step; };
+    notice.ask(
+        [taken, flags, run = directory.path()] { return standing_after(*taken, flags, run); });
+    train_and_tell(flags, data, network, std::move(listeners), directory, std::move(hooks));
   } else {
     trainer::train(config, data, hooks_of(flags, flags.resumed ? flags.resume : flags.out),
                    std::move(network), resumed_from(flags));
@@ -72,6 +98,28 @@ void check_launcher(const TrainFlags& flags) {
                   job->processes, job->transport, flags.config.transport));
 }
 
+// Whoever has to go at a notice must be able to save what it has when it comes.
+void check_notice(const TrainFlags& flags) {
+  const Job& job = flags.config.job;
+  if (flags.notice.empty() || flags.config.elastic) return;
+  if (choose_transport(flags.config.transport).between_processes) {
+    throw WrongUsage(
+        "--notice has a run end after a step that all nodes know, and the processes of a job with "
+        "fixed ranks agree on none; use --elastic, or --checkpoint-steps without it");
+  }
+  if (job.state_steps == 0) {
+    throw WrongUsage(
+        "--notice has a run save what it would lose, and this one saves nothing; give it "
+        "--checkpoint-steps");
+  }
+  if (!job.in_lock_step() || job.exchange.starts_with("weight-average")) {
+    throw WrongUsage(
+        "--notice has a run save what it would lose after any step, and with weight-average, "
+        "--staleness and --asynchronous there are states at multiples of --checkpoint-steps alone; "
+        "leave it out, or use another exchange");
+  }
+}
+
 void read_replay(TrainFlags& flags) {
   if (flags.replay_decisions.empty()) return;
   if (flags.config.job.push_codec != trainer::kAutoCodec) {
@@ -91,20 +139,22 @@ void run_train(TrainFlags& flags) {
   as_usage([&] {
     check_out(flags);
     check_launcher(flags);
+    check_notice(flags);
     read_replay(flags);
     link_argument(flags.link);
   });
   check_data_was_got(flags.config.data);
   keep_freed_memory();
   end_on_signals();
-  if (flags.config.elastic) return train_elastically(flags);
+  NoticeWatch notice(flags.notice);
+  if (flags.config.elastic) return train_elastically(flags, notice);
   Network network;
   as_usage([&] { network = trainer::join_network(flags.config); });
   // Of those that one launcher has started, rank 0 says what failed; others each say it.
   const bool tells =
       network.front()->rank() == 0 || !choose_transport(flags.config.transport).launched;
   try {
-    run_nodes(flags, network);
+    run_nodes(flags, network, notice);
   } catch (const std::exception& error) {
     if (!network.empty()) network.front()->abort(error.what());
     if (!tells && told_by_rank_0(error)) throw ToldElsewhere();

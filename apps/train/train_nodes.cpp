@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <csignal>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -111,10 +109,11 @@ void tell(const TrainFlags& flags, const trainer::TrainResult& result,
   });
   if (failure) std::rethrow_exception(failure);
   if (summary.interrupted()) {
-    throw Error(ErrorCode::kCancelled,
-                fmt::format("SIG{} ended the run after step {} of {}; {}",
-                            sigabbrev_np(interrupting_signal()), result.steps, flags.config.steps,
-                            how_to_go_on(flags, directory.path())));
+    const std::string sentence =
+        fmt::format("{} ended the run after step {} of {}; {}", interruption(), result.steps,
+                    flags.config.steps, how_to_go_on(flags, directory.path()));
+    if (flags.notice.empty()) throw Error(ErrorCode::kCancelled, sentence);
+    note(sentence + "\n");  // as it was meant to
   }
   if (summary.ended_by_its_loss()) {
     throw Error(ErrorCode::kOutOfRange, trainer::not_finite_sentence(*result.diverged_step));
@@ -132,7 +131,8 @@ trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics, L
   const std::uint64_t resumed_after = flags.resumed ? flags.resumed->checkpoint.step() : 0;
   TrainProgress progress(config.steps, resumed_after);
   bool begun = flags.resumed.has_value();
-  hooks.on_step = [&](const trainer::StepReport& report) {
+  hooks.on_step = [&, others = std::move(hooks.on_step)](const trainer::StepReport& report) {
+    if (others) others(report);
     begun = true;
     progress.show(report);
     metrics.add(report);

@@ -45,6 +45,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --out long --checkpoint-steps 100      saves what it would lose in a restart
   tersewire train --resume long                          goes on from the last checkpoint
   tersewire train --resume-or-start --out long --checkpoint-steps 100    both, for a restart loop
+  tersewire train --out spot --checkpoint-steps 100 --notice 30s,/run/notice   on a machine that may go
 
 3lc saves 30x and more, 3lc:s=1.75 60x and more; --paper takes codecs as their papers print them.)";
 
@@ -216,10 +217,15 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
   command.add_option("--metrics", flags.metrics,
                      "PORT, on this machine alone, or ADDRESS:PORT where Prometheus finds metrics "
                      "while the run lasts; port 0: any that is free");
+  command.add_option(
+      "--notice", flags.notice,
+      "LIMIT or LIMIT,FILE: on SIGTERM, or once there is a file FILE, save and end "
+      "with 0 within so long (30s; 30s,/run/notice), or else end with a failure just "
+      "before (docs/training.md)");
   command.add_flag("--json", flags.json, "Print the summary alone, as JSON, on stdout");
   for (const char* not_for_recipes :
-       {"--recipe", "--list-recipes", "--out", "--tensorboard", "--metrics", "--json", "--resume",
-        "--resume-or-start", "--replay-decisions"}) {
+       {"--recipe", "--list-recipes", "--out", "--tensorboard", "--metrics", "--notice", "--json",
+        "--resume", "--resume-or-start", "--replay-decisions"}) {
     command.get_option(not_for_recipes)->configurable(false);
   }
   return options;

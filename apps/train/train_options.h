@@ -32,6 +32,7 @@ struct TrainFlags {
   bool json = false;
   std::optional<std::string> tensorboard;             // a directory for its files
   std::optional<std::string> metrics;                 // where they are served
+  std::string notice;                                 // as NoticeWatch takes it
   std::string resume;                                 // the directory of a run that goes on
   bool resume_or_start = false;                       // that is `out`, once it has a checkpoint
   std::optional<CheckpointDirectory::Found> resumed;  // where it does

@@ -9,5 +9,5 @@
 #SBATCH --signal=TERM@60
 set -eu
 
-exec srun tersewire train --model lenet --exchange all-gather --codec 3lc --workers 4 --elastic \
+exec srun tersewire train --model lenet --exchange all-gather --codec 3lc --workers 4 --elastic --notice 60s \
   --transport "grpc:hub=$HUB,name=worker-$SLURM_ARRAY_TASK_ID,insecure=on" --out run

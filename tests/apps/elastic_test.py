@@ -69,7 +69,8 @@ class ElasticTest(GrpcCommandTest):
 
         def place():
             status = self.status()
-            return status["generation"], min(member["step"] for member in status["members"])
+            workers = status["members"][: status["workers"]]  # behind them are those who leave
+            return status["generation"], min(member["step"] for member in workers)
 
         while not is_said():
             self.wait_until(pattern, lambda: is_said() or self.stands())
@@ -173,20 +174,27 @@ class Members(ElasticTest):
         self.assertIn("of a job that is over", errors[0])
 
     def test_too_few_save_what_they_have(self):
+        self.too_few_save(128 + signal.SIGTERM)
+
+    def test_who_has_a_notice_and_saves_ends_well_where_too_few_are_left(self):
+        self.too_few_save(0, "--notice", "600s")
+
+    def too_few_save(self, code_of_who_leaves, *notice):
         self.start_hub(least=3)
         a = self.start_member("a", stands=True)
-        b, c = [self.start_member(name) for name in "bc"]
+        b = self.start_member("b")
+        c = self.start_member("c", *notice)
         self.go_on_until("generation 1 has begun")
         c.signal(signal.SIGTERM)
         self.hub.wait_for("'c' is to leave")
         self.go_on_until("generation 1 is over: 'c' leaves")
         if self.stands():
             self.go_on()
-        for node, expected in [(a, 1), (b, 1), (c, 128 + signal.SIGTERM)]:
+        for node, expected in [(a, 1), (b, 1), (c, code_of_who_leaves)]:
             code, errors = node.end()
-            self.assertEqual(code, expected, node.lines)
+            self.assertEqual((code, len(errors)), (expected, int(expected > 0)), node.lines)
             self.assertIn("2 workers are left, and the job needs 3 ('c' leaves); 'tersewire train "
-                          "--resume", errors[0])  # fmt: skip
+                          "--resume", node.lines[-1])  # fmt: skip
         self.assertEqual(self.hub.end()[0], 1)
         step = os.listdir(self.path("run/checkpoints"))
         self.assertEqual(len(step), 1)
@@ -195,6 +203,34 @@ class Members(ElasticTest):
                       "--json")  # fmt: skip
         self.assertEqual(resumed.returncode, 0, resumed)
         self.assertEqual(json.loads(resumed.stdout)["steps"], self.STEPS)
+
+    def test_who_gets_a_notice_leaves(self):
+        self.start_hub()
+        a = self.start_member("a", stands=True)
+        b = self.start_member("b")
+        c = self.start_member("c", "--notice", "600s," + self.path("notice"))
+        self.go_on_until("generation 1 has begun")
+        os.mkdir(self.path("notice"))
+        self.hub.wait_for("'c' is to leave")
+        self.go_on_until("generation 2 has begun")
+        self.assert_ended_well(c)
+        self.assertIn("the others have what this node had to deliver", c.lines[-1])
+        self.go_on_until("'a' has ended the job")
+        self.assert_done(a, b)
+        self.assertNotIn("is lost", "\n".join(self.hub.lines))
+
+    def test_who_cannot_leave_within_its_notice_ends_all_the_same(self):
+        self.start_hub()
+        self.start_member("a", stands=True)
+        b = self.start_member("b", "--notice", "1s")
+        self.start_member("c")
+        self.go_on_until("generation 1 has begun")
+        self.wait_until("the run does not stand", self.stands)
+        b.signal(signal.SIGTERM)
+        code, errors = b.end()
+        self.assertEqual(code, 128 + signal.SIGTERM, b.lines)
+        self.assertRegex(errors[0], r"the notice of 1s is nearly over: this node has not left, and "
+                                    r"what it had to deliver after step \d+ is lost")  # fmt: skip
 
     def test_names_are_their_certificates(self):
         def certify(directory, *whose):

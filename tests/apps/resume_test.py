@@ -249,6 +249,109 @@ class Resume(unittest.TestCase):
                 self.assertEqual(json.loads(resumed.stdout)["resumed_after"], last)
                 self.assertEqual(outcome(resumed), outcome(whole))
 
+    def noticed(self, notice, tell, step=3, goes_on=True, output=subprocess.PIPE):
+        """(the directory of a run that is told to go when it stands after a step, how it ended)"""
+        run = tempfile.mkdtemp(dir=self.scratch)
+        errors, go = run + ".err", run + ".go"
+
+        def has_come():
+            with open(errors, "rb") as file:
+                return b" has come" in file.read()
+
+        arguments = [*JOB, "--out", run, "--json", "--notice", notice]
+        with mpi_launcher.environment() as variables, open(errors, "wb") as file, subprocess.Popen(
+            [PROGRAM, "train", *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=file,
+            env={**variables, **held_at(step), "HELD_UNTIL": go},
+        ) as process:  # fmt: skip
+            while not (os.path.exists(go + ".held") and (step < EVERY or has_whole_checkpoint(run))):
+                self.assertIsNone(process.poll(), "the run has ended")
+                time.sleep(0.002)
+            tell(process)
+            while process.poll() is None and not has_come():
+                time.sleep(0.02)
+            if goes_on:
+                with open(go, "wb"):
+                    pass
+            summary, _ = process.communicate(timeout=120)
+        with open(errors, "rb") as file:
+            ended = subprocess.CompletedProcess(arguments, process.returncode, summary, file.read())
+        return run, ended
+
+    def test_at_a_notice_it_saves_and_ends_well_and_goes_on_at_another_size(self):
+        file = os.path.join(self.scratch, "notice")
+
+        def write_file(_):
+            with open(file, "wb"):
+                pass
+
+        cases = [
+            ("600s", lambda process: process.send_signal(signal.SIGTERM), "SIGTERM"),
+            ("600s," + file, write_file, "the notice"),
+        ]  # fmt: skip
+        for notice, tell, cause in cases:
+            with self.subTest(notice=notice):
+                run, ended = self.noticed(notice, tell)
+                errors = ended.stderr.decode()
+                self.assertEqual(ended.returncode, 0, errors)
+                summary = json.loads(ended.stdout)
+                last = summary["steps"]
+                self.assertTrue(summary["interrupted"])
+                self.assertIn(f"{cause} ended the run after step {last} of {STEPS}; 'tersewire train "
+                              f"--resume {run}' goes on", errors)  # fmt: skip
+                self.assertNotIn("tersewire: ", errors)
+                resumed = train("--resume", run, "--workers", 3, "--notice", "600s", "--json")
+                self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
+                summary = json.loads(resumed.stdout)
+                self.assertEqual((summary["resumed_after"], summary["steps"], summary["workers"]),
+                                 (last, STEPS, 3))  # fmt: skip
+        self.assert_refused(train(*JOB, "--out", run + "-2", "--notice", "600s," + file), 1,
+                            file, "there already")  # fmt: skip
+        self.assertFalse(os.path.exists(run + "-2"))
+
+    def test_where_a_notice_is_too_short_it_ends_all_the_same(self):
+        run, ended = self.noticed("1s", lambda process: process.send_signal(signal.SIGTERM),
+                                  EVERY + 3, goes_on=False)  # fmt: skip
+        self.assert_refused(ended, 128 + signal.SIGTERM, "the notice of 1s is nearly over",
+                            f"the last saved state is that of step {EVERY}, and {EVERY + 3} had been taken",
+                            f"--resume {run}")  # fmt: skip
+        resumed = train("--resume", run, "--json")
+        self.assertEqual(outcome(resumed), self.expected)
+        file = os.path.join(self.scratch, "short-notice")
+        _, ended = self.noticed("1s," + file, lambda _: os.mkdir(file), goes_on=False)
+        self.assert_refused(ended, 1, "nothing of 3 steps is saved", "begin it again")
+
+    def test_what_is_saved_is_enough_where_the_rest_takes_longer_than_a_notice(self):
+        reader, writer = os.pipe()  # full, so that a summary cannot be printed
+        os.set_blocking(writer, False)
+        with self.assertRaises(BlockingIOError):
+            while True:
+                os.write(writer, bytes(1 << 16))
+        os.set_blocking(writer, True)
+        # Far above what saving takes on a busy machine; the test takes as long.
+        run, ended = self.noticed("10s", lambda process: process.send_signal(signal.SIGTERM),
+                                  output=writer)  # fmt: skip
+        os.close(reader)
+        os.close(writer)
+        self.assertEqual(ended.returncode, 0, ended.stderr.decode())
+        last = count_lines(os.path.join(run, "metrics.jsonl"))
+        self.assertIn(f"the notice of 10s is nearly over: the state of step {last} is saved",
+                      ended.stderr.decode())  # fmt: skip
+        resumed = train("--resume", run, "--json")
+        self.assertEqual(json.loads(resumed.stdout)["resumed_after"], last)
+        self.assertEqual(outcome(resumed), self.expected)
+
+    def test_a_notice_that_makes_no_sense_is_refused(self):
+        for notice in ("30", "s", "0.5s", "-1s", "nans", "1e9s", "30m", "30s,", "30 s"):
+            with self.subTest(notice=notice):
+                self.assert_refused(train(*JOB, f"--notice={notice}"), 2, f"'{notice}' is no notice")
+        notice = ("--notice", "30s")
+        without = [word for word in JOB if word not in ("--checkpoint-steps", str(EVERY))]
+        self.assert_refused(train(*without, *notice), 2, "give it --checkpoint-steps")
+        for system in (["--exchange", "weight-average"], ["--staleness", "2"], ["--asynchronous"]):
+            self.assert_refused(train(*JOB, *system, *notice), 2, "leave it out")
+        hub = ("--transport", "grpc:hub=127.0.0.1:9,rank=1", "--out", self.scratch + "/none")
+        self.assert_refused(train(*JOB, *hub, *notice), 2, "use --elastic")
+
     def ended_by(self, number, arguments):
         """A run that was told to end after a few steps."""
         run = arguments[arguments.index("--out") + 1]
