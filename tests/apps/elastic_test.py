@@ -11,13 +11,15 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
+import threading
 import time
 import unittest
 import urllib.request
 
 import grpc_command_test
-from grpc_command_test import BOUND_SECONDS, GrpcCommandTest, run
+from grpc_command_test import BOUND_SECONDS, ConnectProxy, GrpcCommandTest, run
 
 # Above what a busy machine lets a live process be silent; a dead one is given up after it.
 GIVEN_UP = "15"
@@ -135,6 +137,74 @@ class Churn(ElasticTest):
 
     def test_local_updates(self):
         self.churn(local_updates="5")
+
+
+class Link(ConnectProxy):
+    """Between a site and the hub's: what it is given waits while it is cut."""
+
+    def __init__(self, hub):
+        self.hub = hub
+        self.is_whole = threading.Event()
+        self.is_whole.set()
+        super().__init__()
+
+    def serve(self, client):
+        self.is_whole.wait()
+        host, port = self.hub.rsplit(":", 1)
+        with client, socket.create_connection((host, int(port))) as far:
+            back = threading.Thread(target=self.pipe, args=(far, client), daemon=True)
+            back.start()
+            self.pipe(client, far)
+            back.join()
+
+    def pipe(self, source, sink):
+        try:
+            while data := source.recv(1 << 16):
+                self.is_whole.wait()
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+
+class Partition(ElasticTest):
+    """Two sites with local updates, the hub at that of a; the link between them is cut."""
+
+    def start_sites(self):
+        link = Link(self.address)
+        self.addCleanup(link.close)
+        self.addCleanup(link.is_whole.set)
+        a = self.start_member("a", stands=True, local_updates=5)
+        self.address, hub = link.address, self.address
+        b, c = [self.start_member(name, local_updates=5) for name in "bc"]
+        self.address = hub
+        self.go_on_until("generation 1 has begun")
+        self.wait_until("the run does not stand", self.stands)
+        return link, [a, b, c]
+
+    def test_the_hubs_site_goes_on_alone_and_the_other_joins_it_again(self):
+        self.start_hub()
+        link, nodes = self.start_sites()
+        link.is_whole.clear()
+        self.hub.wait_for("generation 1 is over: '[bc]' has not been heard")
+        self.go_on_until("generation 2 has begun")
+        self.hub.wait_for("generation 2 goes on after step .* with 1 workers: a")
+        link.is_whole.set()
+        self.go_on_until("with 3 workers: a, b, c|with 3 workers: a, c, b")
+        self.go_on_until("'a' has ended the job")
+        self.assert_done(*nodes)
+
+    def test_a_short_one_is_waited_for(self):
+        self.start_hub(least=3)
+        link, nodes = self.start_sites()
+        link.is_whole.clear()
+        self.go_on()
+        time.sleep(1)  # whatever happens meanwhile
+        self.assertEqual(self.status()["generation"], 1)
+        link.is_whole.set()
+        self.go_on_until("'a' has ended the job")
+        self.assert_done(*nodes)
+        self.assertNotIn("generation 2", "\n".join(self.hub.lines))
 
 
 class Members(ElasticTest):
