@@ -31,16 +31,17 @@ exchange hring hierarchical-ring "int8 inceptionn"
 exchange hringtree hierarchical-ring:top=tree "int8 inceptionn"
 exchange ring ring "int8 inceptionn"
 exchange tree aggregator-tree "int8 3lc 3lc:s=1.75"
-exchange wa weight-average "int8 fp16" --policy ''
+exchange wa weight-average "int8 fp16"
 
 # 3LC's Table 1 with 10 workers.
-table1() {  # RATE STEPS CODECS
+table1() {  # RATE STEPS BASELINE CODECS
   # shellcheck disable=SC2046,SC2086
-  into "$modelled/table1-$1.json" "$tersewire" bench exchange --model resnet110 --workers 10 \
-    $(printf -- '--codec %s ' $3) --rate "$1" --compute-ms 760 --steps "$2" --json --quiet
+  into "$modelled/table1-$1.json" "$tersewire" bench exchange --model resnet110 --workers 10 --baseline "$3" \
+    $(printf -- '--codec %s ' $4) --rate "$1" --compute-ms 760 --steps "$2" --json --quiet
 }
-table1 100mbit 4 "int8 3lc 3lc:s=1.75 topk stoch3 mqe1bit"
-table1 1gbit 8 "int8 3lc 3lc:s=1.75"
+table1 100mbit 4 fp32 "int8 3lc 3lc:s=1.75 topk stoch3 mqe1bit"
+table1 1gbit 8 fp32 "int8 3lc 3lc:s=1.75"
+table1 10mbit 2 none "int8 3lc 3lc:s=1.75"
 
 over_mpi() {  # NAME NODES OPTION...
   name=$1 nodes=$2
@@ -54,7 +55,7 @@ for workers in 2 4 8; do
 done
 for workers in 2 4 6 8; do
   over_mpi ring-$workers $workers --model alexnet --scale 0.1 --workers $workers --exchange ring \
-    --codec inceptionn:bound=2^-10 --policy '' --steps 5
+    --codec inceptionn:bound=2^-10 --steps 5
 done
 over_mpi hierarchical-ring-8 8 --model alexnet --scale 0.1 --workers 8 --exchange hierarchical-ring:group=4 \
-  --codec inceptionn:bound=2^-10 --policy '' --steps 5
+  --codec inceptionn:bound=2^-10 --steps 5

@@ -39,11 +39,16 @@ def cell(group, row, seconds, compute, **more):
             "transport": row.get("transport", "in-process")} | more  # fmt: skip
 
 
+def newest(*directories):
+    """Of measurements that were made again those of the last directory."""
+    return sorted({path.name: path for name in directories for path in (RESULTS / name).glob("*.json")}.values())
+
+
 def in_netlab():
-    """Of 2026-11-21: tensors travelled whole, one message each, over MPI."""
-    group = "netlab over MPI, 2026-11-21"
-    for path in sorted((RESULTS / "exchange-2026-11-21").glob("*.json")):
+    """Of 2026-11-21 where tensors travelled whole, one message each; of 2026-11-25 in buckets."""
+    for path in newest("exchange-2026-11-21", "exchange-2026-11-25"):
         name = path.stem
+        group = f"netlab over MPI, {path.parent.name[-10:]}"
         rate = {"10mbit": 1e7, "1gbit": 1e9}.get(name.split("-")[1] if name.startswith("table1") else "", 1e8)
         for row in json.loads(path.read_text()):
             which = {"table1": "Table 1", "servers": "2 to 16 workers", "colocated": "Table 1"}.get(
@@ -81,8 +86,8 @@ def of_hidden():
 
 
 def of_predictions():
-    """Of 2026-11-23, for this table: every exchange, over modelled links."""
-    for path in sorted((RESULTS / "predict-2026-11-23").glob("*.json")):
+    """For this table: every exchange, over modelled links."""
+    for path in newest("predict-2026-11-23", "predict-2026-11-25"):
         name = path.stem
         servers = {"ex-colocated": "colocated", "ex-gs": "2"}.get(name)
         for row in json.loads(path.read_text()):
