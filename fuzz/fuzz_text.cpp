@@ -1,7 +1,7 @@
-// Arbitrary text where an application gives text: codecs and policies.
+// Arbitrary text where an application gives text: codecs, policies and transports.
 //
-// Input: lines. The first is a codec or a policy, the second a policy's fallback, each other the
-// name of a tensor, whose kind and shape come from the name's letters.
+// Input: lines. The first is a codec, a policy or a transport, the second a policy's fallback, each
+// other the name of a tensor, whose kind and shape come from the name's letters.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +10,7 @@
 #include "tersewire/codec.h"
 #include "tersewire/policy.h"
 #include "tersewire/tensor.h"
+#include "tersewire/transports.h"
 
 namespace tersewire::fuzz {
 namespace {
@@ -62,5 +63,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_make_codec(lines[0]);
   check_choose_codecs(lines);
   succeeds([&] { tersewire::tensor_kind(lines[0]); });
+  succeeds([&] { tersewire::choose_transport(lines[0]); });
   return 0;
 }

@@ -22,7 +22,10 @@ SEES = {
     "src/codec": ["include/tersewire", "src/base", "src/kernels", "src/codec/payload"],
     "src/wire": ["include/tersewire", "src/base"],
     "src/transport": ["include/tersewire", "src/base"],
-    "src/transport/in_process": ["include/tersewire", "src/base", "src/transport"],
+    # Modelled links draw from the same generator as codecs.
+    "src/transport/in_process": [
+        "include/tersewire", "src/base", "src/kernels", "src/transport",
+    ],
     "src/transport/mpi": ["include/tersewire", "src/base", "src/transport"],
     "src/transport/tcp": ["include/tersewire", "src/base", "src/transport"],
     "src/transport/grpc": ["include/tersewire", "src/base", "src/transport"],

@@ -285,8 +285,9 @@ void visit_settings(Config& config, const Visit& visit) {
                 .shows_default = false},
         config.dry);
   visit(Setting{.key = "transport",
-                .help = "What carries the bytes: in-process (threads; in-process:rate=100mbit "
-                        "models their links), mpi (processes that mpirun starts), or grpc (threads "
+                .help = "What carries the bytes: in-process (threads; "
+                        "in-process:rate=20mbit,delay=40ms,jitter=5ms,loss=0.1%,seed=1 models "
+                        "their links), mpi (processes that mpirun starts), or grpc (threads "
                         "over loopback; grpc:hub=HOST:PORT,certs=DIR: one node of a hub's job, "
                         "docs/deploying.md)",
                 .role = kNeither,

@@ -71,17 +71,22 @@ Floats recorded_gradients(const std::vector<std::string>& files) {
 
 Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
+std::optional<double> modelled_rate(const bench::ExchangeBenchConfig& config) {
+  const double rate = choose_transport(config.transport).links.bits_per_second;
+  return rate > 0 ? std::optional(rate) : std::nullopt;
+}
+
 // How long a link takes for what the busiest node sends or receives, by its rate.
 std::optional<double> wire_seconds(const bench::ExchangeBenchConfig& config,
                                    const bench::ExchangeBenchRow& row) {
-  const auto rate = choose_transport(config.transport).bits_per_second;
+  const auto rate = modelled_rate(config);
   if (!rate) return std::nullopt;
   return row.busiest_bytes * 8 / *rate;
 }
 
 Json rows_json(const bench::ExchangeBenchConfig& config,
                const std::vector<bench::ExchangeBenchRow>& rows) {
-  const ChosenTransport transport = choose_transport(config.transport);
+  const std::string transport = choose_transport(config.transport).name;
   Json list = Json::array();
   for (const bench::ExchangeBenchRow& row : rows) {
     list.push_back({{"model", config.model},
@@ -94,8 +99,8 @@ Json rows_json(const bench::ExchangeBenchConfig& config,
                     {"part_values", part_values_json(config.job.part_values)},
                     {"codec", row.codec},
                     {"pull_codec", row.pull_codec},
-                    {"transport", transport.name},
-                    {"bits_per_second", optional_json(transport.bits_per_second)},
+                    {"transport", transport},
+                    {"bits_per_second", optional_json(modelled_rate(config))},
                     {"workers", config.job.workers},
                     {"warm_up_steps", config.warm_up_steps},
                     {"steps", config.steps},
@@ -172,10 +177,7 @@ void run_bench_exchange(ExchangeFlags flags) {
   config.compute_seconds = flags.compute_ms / 1e3;
   config.job.deadline = std::chrono::seconds(flags.deadline_seconds);
   config.baseline = flags.baseline == "none" ? std::nullopt : std::optional(flags.baseline);
-  if (!flags.rate.empty()) {
-    rate_argument(flags.rate);
-    config.transport += ":rate=" + flags.rate;
-  }
+  config.transport = transport_argument(config.transport, flags.rate);
   const Network network = as_usage([&] { return bench::join_exchange_bench(config); });
   const bool tells = network.front()->rank() == 0 || !choose_transport(config.transport).launched;
   try {
@@ -219,10 +221,11 @@ void add_bench_exchange_command(CLI::App& bench) {
   option("--seed", config.job.seed, "Of gradients and codecs")->check([](const std::string& text) {
     return text.starts_with('-') ? "must not be negative" : "";
   });
-  option("--transport", config.transport,
-         "in-process (threads; in-process:rate=100mbit limits each link, each way), mpi "
-         "(processes that mpirun starts), or grpc (as for 'tersewire train')");
-  command->add_option("--rate", flags->rate, "The same as :rate=RATE behind --transport");
+  option(
+      "--transport", config.transport,
+      "in-process (threads; in-process:rate=20mbit,delay=40ms,jitter=5ms,loss=0.1%,seed=1 models "
+      "links), mpi (processes that mpirun starts), or grpc (as for 'tersewire train')");
+  command->add_option("--rate", flags->rate, "The same as rate=RATE in --transport");
   option("--deadline", flags->deadline_seconds,
          "Seconds without a sign of life of a node after which a job ends")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));

@@ -51,6 +51,12 @@ double rate_argument(const std::string& text) {
   throw WrongUsage(fmt::format("'{}' is not a rate; write 10mbit, 1gbit or 2.5gbit", text));
 }
 
+std::string transport_argument(const std::string& transport, const std::string& rate) {
+  if (rate.empty()) return transport;
+  rate_argument(rate);
+  return transport + (transport.find(':') == std::string::npos ? ":rate=" : ",rate=") + rate;
+}
+
 std::shared_ptr<const Codec> codec_argument(const std::string& text) {
   return as_usage([&] { return make_codec(text); });
 }

@@ -60,6 +60,9 @@ nlohmann::json part_values_json(std::size_t part_values);
 // Bits per second of a rate as lab/netlab takes them: 10mbit, 1gbit, 2.5gbit. Throws WrongUsage.
 double rate_argument(const std::string& text);
 
+// A transport's text with --rate `rate`, where that is not empty. Throws WrongUsage.
+std::string transport_argument(const std::string& transport, const std::string& rate);
+
 // The codec that an argument names. Throws WrongUsage with the library's sentence.
 std::shared_ptr<const Codec> codec_argument(const std::string& text);
 

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
+#include "tersewire/transports.h"
 
 namespace tersewire::apps {
 namespace {
@@ -19,17 +18,13 @@ constexpr double kLeastRate = 1e4;
 constexpr double kMostRate = 1e12;
 
 double latency_argument(const std::string& text, const std::string& link) {
-  double latency = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), latency);
-  const std::string unit(static_cast<const char*>(end), text.data() + text.size());
-  constexpr std::array<std::pair<const char*, double>, 3> kUnits = {
-      {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
-  const auto* found = std::ranges::find(kUnits, unit, &std::pair<const char*, double>::first);
-  if (error != std::errc() || found == kUnits.end() || !(latency >= 0 && latency < 1e6)) {
+  constexpr double kMostSeconds = 1e6;
+  const auto latency = parsed_time(text);
+  if (!latency || *latency >= kMostSeconds) {
     throw WrongUsage(
         fmt::format("'{}' of link '{}' is not a latency; write 20ms, 300us or 1s", text, link));
   }
-  return latency * found->second;
+  return *latency;
 }
 
 struct Way {

@@ -8,6 +8,7 @@
 #include "apps/cli/output.h"
 #include "apps/predict/predictions.h"
 #include "tersewire/probe.h"
+#include "tersewire/transports.h"
 #include "trainer/probe_json.h"
 
 namespace tersewire::apps {
@@ -52,8 +53,7 @@ void say(const ProbeFlags& flags, const Probe& probe) {
 
 // Nodes that are threads of this process: their links are modelled.
 void probe_threads(const ProbeFlags& flags, const WaitLimits& limits) {
-  const double rate = flags.rate.empty() ? 0 : rate_argument(flags.rate);
-  const auto ends = as_usage([&] { return make_in_process_network(flags.nodes, rate); });
+  const auto ends = as_usage([&] { return join_network(flags.transport, flags.nodes, limits); });
   std::vector<std::jthread> others;
   for (std::size_t node = 1; node < ends.size(); ++node) {
     others.emplace_back([&ends, &limits, node] {
@@ -73,9 +73,6 @@ void probe_threads(const ProbeFlags& flags, const WaitLimits& limits) {
 }
 
 void probe_processes(const ProbeFlags& flags, const WaitLimits& limits) {
-  if (!flags.rate.empty()) {
-    throw WrongUsage("transport mpi goes at the rate of its network; leave --rate out");
-  }
   const auto end = join_mpi_network(limits);
   try {
     const Probe found = probe(*end, limits);
@@ -87,10 +84,13 @@ void probe_processes(const ProbeFlags& flags, const WaitLimits& limits) {
   }
 }
 
-void run_probe(const ProbeFlags& flags) {
+void run_probe(ProbeFlags flags) {
   const WaitLimits limits{.deadline = std::chrono::seconds(flags.deadline_seconds)};
-  if (flags.transport == "mpi") return probe_processes(flags, limits);
-  probe_threads(flags, limits);
+  flags.transport = transport_argument(flags.transport, flags.rate);
+  const std::string name = as_usage([&] { return choose_transport(flags.transport).name; });
+  if (name == "mpi") return probe_processes(flags, limits);
+  if (name == "in-process") return probe_threads(flags, limits);
+  throw WrongUsage(fmt::format("a probe goes over mpi or in-process, not over {}", name));
 }
 
 }  // namespace
@@ -102,14 +102,13 @@ void add_probe_command(CLI::App& app) {
   auto flags = std::make_shared<ProbeFlags>();
   command
       ->add_option("--transport", flags->transport,
-                   "mpi (processes that mpirun starts), or in-process (threads)")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"mpi", "in-process"}));
+                   "mpi (processes that mpirun starts), or in-process (threads; "
+                   "in-process:rate=20mbit,delay=40ms models links)")
+      ->capture_default_str();
   command->add_option("--nodes", flags->nodes, "Nodes of transport in-process")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  command->add_option("--rate", flags->rate,
-                      "Limit each link of transport in-process, each way: 10mbit, 1gbit");
+  command->add_option("--rate", flags->rate, "The same as rate=RATE in --transport: 10mbit, 1gbit");
   command
       ->add_option("--deadline", flags->deadline_seconds,
                    "Seconds without a sign of life of a node after which a probe ends")

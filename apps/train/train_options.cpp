@@ -283,7 +283,7 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
     if (link_given && flags->config.dry.empty()) {
       throw WrongUsage(
           "--link is what the verdict of --dry is for, and this run has none; give it --dry, or "
-          "model links with --transport in-process:rate=100mbit");
+          "model links with --transport in-process:rate=20mbit,delay=40ms");
     }
     choose_codecs(*flags, *command);
     with_recipe_named(flags->recipe, [&] { act(*flags); });

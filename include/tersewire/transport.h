@@ -114,22 +114,36 @@ Incoming receive_within(Transport& transport, const WaitLimits& limits,
                         const std::string& waited_for,
                         const std::function<bool(int rank)>& needs = {});
 
+// What every node's link to the others is like, with the options and the meaning of lab/netlab. A
+// message passes two links, its sender's and its receiver's.
+struct ModelledLinks {
+  double bits_per_second = 0;  // each way; 0 for no limit, or at least 1000
+  double delay_seconds = 0;    // one way, of each link, up to 60
+  double jitter_seconds = 0;   // a frame's delay is up to so much shorter or longer, up to 60
+  double loss = 0;             // of frames, on each link: a share, 0 or 1e-6 to 0.5
+  std::uint64_t seed = 0;      // of jitter and loss
+};
+
 // The ends of a network of `nodes` threads in this process, by rank. A node is alive for as long as
 // its end exists: threads do not fall silent unnoticed.
 //
-// `bits_per_second` limits each node's link, each way on its own, as `lab/netlab --rate` does; 0
-// does not. Messages then arrive, and receive() gives them, when the link would have carried them
-// in Ethernet frames of 1448 bytes of message in 1514, so that a link's goodput is 95.6 % of its
-// rate. Nodes that send to one share its link; a node that sends to several shares its own among
-// them, 64 KiB (from 262 Mbit/s: 2 ms) at a time. send() never waits; what a node sends to itself
-// takes no time. Left out are latency, acknowledgements (two-way traffic gets 2 - 3 % less on real
-// links), lost frames, the 2 ms that netlab lets through at once after a pause, and that a
-// congested receiver slows a sender down, whose link is then free for others: a switch that
-// forgets nothing holds what waits.
+// Where `links` limit or delay, messages arrive, and receive() gives them, when such links would
+// have carried them in Ethernet frames of 1448 bytes of message in 1514, so that a link's goodput
+// is 95.6 % of its rate. Nodes that send to one share its link; a node that sends to several shares
+// its own among them, 64 KiB (from 262 Mbit/s: 2 ms) at a time. A lost frame is sent again, and
+// holds up whatever its sender sends to its receiver (src/transport/in_process/link_faults.h says
+// for how long). send() never waits; what a node sends to itself takes no time. What jitter and
+// loss do to a message depends on the seed, its sender, receiver and number alone, whatever threads
+// do.
 //
-// Throws kInvalidArgument for nodes < 1, and rates that are not 0, not finite or below 1000.
+// Left out are acknowledgements (two-way traffic gets 2 - 3 % less on real links), the growth of
+// TCP's window, the 2 ms that netlab lets through at once after a pause, and that a congested
+// receiver slows a sender down, whose link is then free for others: a switch that forgets nothing
+// holds what waits.
+//
+// Throws kInvalidArgument for nodes < 1, and for links that are not as ModelledLinks says.
 std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes,
-                                                                double bits_per_second = 0);
+                                                                const ModelledLinks& links = {});
 
 // This process's end of a network of processes that MPI's launcher started (`mpirun -n NODES`), by
 // rank of MPI_COMM_WORLD. Initialises MPI in a thread of its own, which alone calls it; once a

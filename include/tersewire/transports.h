@@ -1,6 +1,8 @@
 // The transports that there are, by their texts: NAME or NAME:KEY=VALUE (setting_text.h).
-//   in-process[:rate=R]  nodes are threads of this process, which has the ends of all of them;
-//                        with a rate, as 100mbit, links as make_in_process_network() models them
+//   in-process           nodes are threads of this process, which has the ends of all of them
+//   in-process:[rate=R][,delay=T][,jitter=T][,loss=SHARE][,seed=N]
+//                        with links as make_in_process_network() models them: rate=100mbit,
+//                        delay=40ms, loss=0.1% (or 0.001), as lab/netlab takes them
 //   mpi                  nodes are processes that MPI's launcher started; this one has its own end
 //   grpc                 nodes are threads of this process, and so is their hub, over loopback
 //   grpc:hub=HOST:PORT[,rank=R][,certs=DIR][,insecure=on]
@@ -36,8 +38,7 @@ struct ChosenTransport {
   bool between_processes = false;  // nodes are processes: each has its own end alone
   bool launched = false;  // one launcher starts them all, and ends all with the first that fails
   std::optional<GrpcPlace> grpc;
-  // What each node's link is modelled to carry, each way; nothing where that is the network's.
-  std::optional<double> bits_per_second;
+  ModelledLinks links;  // of in-process
 };
 
 // Throws kInvalidArgument for a transport or a parameter that does not exist. Any thread.
@@ -64,5 +65,8 @@ std::optional<LaunchedJob> launched_job();
 // A rate in bits a second, as lab/netlab takes them: 10mbit, 1gbit, 2.5gbit; nothing where the text
 // is none.
 std::optional<double> parsed_rate(std::string_view text);
+
+// A time in seconds, as lab/netlab takes them: 20ms, 300us, 0.5s; nothing where the text is none.
+std::optional<double> parsed_time(std::string_view text);
 
 }  // namespace tersewire

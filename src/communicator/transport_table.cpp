@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
+#include <span>
 
 #include "errors.h"
 #include "tersewire/setting_text.h"
@@ -31,11 +33,35 @@ struct TransportEntry {
   std::vector<LauncherVariables> launchers = {};
 };
 
-void take_modelled_rate(SettingText& text, ChosenTransport& chosen) {
-  const std::string rate = text.take_word("rate");
-  if (rate.empty()) return;
-  chosen.bits_per_second = parsed_rate(rate);
-  if (!chosen.bits_per_second) text.refuse("rate", "a rate, as 10mbit, 1gbit or 2.5gbit", rate);
+using Parsed = std::optional<double>(std::string_view);
+
+// `what` a value must be, where it is not absent.
+double take_parsed(SettingText& text, const char* key, Parsed& parse, const char* what) {
+  const std::string value = text.take_word(key);
+  if (value.empty()) return 0;
+  const auto parsed = parse(value);
+  if (!parsed) text.refuse(key, what, value);
+  return *parsed;
+}
+
+// 0.1%, as lab/netlab takes it, or 0.001.
+std::optional<double> parsed_share(std::string_view text) {
+  const bool is_percent = text.ends_with('%');
+  if (is_percent) text.remove_suffix(1);
+  const auto number = parsed_number<double>(text);
+  if (!number) return std::nullopt;
+  return is_percent ? *number / 100 : *number;
+}
+
+void take_links(SettingText& text, ChosenTransport& chosen) {
+  constexpr const char* kTime = "a time, as 20ms, 300us or 0.5s";
+  chosen.links = {
+      .bits_per_second =
+          take_parsed(text, "rate", parsed_rate, "a rate, as 10mbit, 1gbit or 2.5gbit"),
+      .delay_seconds = take_parsed(text, "delay", parsed_time, kTime),
+      .jitter_seconds = take_parsed(text, "jitter", parsed_time, kTime),
+      .loss = take_parsed(text, "loss", parsed_share, "a share of frames, as 0.1% or 0.001"),
+      .seed = text.take_integer("seed", 0, 0, std::numeric_limits<std::uint64_t>::max())};
 }
 
 void refuse_rate(SettingText& text, ChosenTransport& /*chosen*/) {
@@ -46,7 +72,7 @@ void refuse_rate(SettingText& text, ChosenTransport& /*chosen*/) {
 }
 
 Ends join_threads(const ChosenTransport& chosen, int nodes, const WaitLimits& /*limits*/) {
-  return make_in_process_network(nodes, chosen.bits_per_second.value_or(0));
+  return make_in_process_network(nodes, chosen.links);
 }
 
 // Without a hub the nodes are here, and so is theirs.
@@ -97,8 +123,8 @@ const std::vector<TransportEntry>& transports() {
   static const std::vector<TransportEntry> all{
       {.name = "in-process",
        .between_processes = false,
-       .keys = {"rate"},
-       .take_options = take_modelled_rate,
+       .keys = {"rate", "delay", "jitter", "loss", "seed"},
+       .take_options = take_links,
        .join = join_threads},
       {.name = "mpi",
        .between_processes = true,
@@ -132,12 +158,25 @@ Choice choose(std::string_view text) {
                              .between_processes = entry.between_processes,
                              .launched = !entry.launchers.empty(),
                              .grpc = std::nullopt,
-                             .bits_per_second = std::nullopt}};
+                             .links = {}}};
     entry.take_options(setting, choice.chosen);
     setting.finish(entry.keys);
     return choice;
   }
   setting.refuse_name(names);
+}
+
+using Unit = std::pair<std::string_view, double>;
+
+// A number right before one of the units.
+std::optional<double> parsed_quantity(std::string_view text, std::span<const Unit> units) {
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  const std::string_view unit(stopped, static_cast<std::size_t>(end - stopped));
+  const auto found = std::ranges::find(units, unit, &Unit::first);
+  if (error != std::errc() || found == units.end() || !std::isfinite(number)) return std::nullopt;
+  return number * found->second;
 }
 
 int number_in(const char* variable) {
@@ -170,18 +209,15 @@ std::optional<LaunchedJob> launched_job() {
 }
 
 std::optional<double> parsed_rate(std::string_view text) {
-  constexpr std::array<std::pair<std::string_view, double>, 4> kUnits = {
-      {{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}}};
-  double rate = 0;
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, rate);
-  const std::string_view unit(stopped, static_cast<std::size_t>(end - stopped));
-  const auto* found =
-      std::ranges::find(kUnits, unit, [](const auto& known) { return known.first; });
-  if (error != std::errc() || found == kUnits.end() || !std::isfinite(rate) || rate <= 0) {
-    return std::nullopt;
-  }
-  return rate * found->second;
+  const auto rate = parsed_quantity(
+      text, std::to_array<Unit>({{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}}));
+  return rate && *rate > 0 ? rate : std::nullopt;
+}
+
+std::optional<double> parsed_time(std::string_view text) {
+  const auto time =
+      parsed_quantity(text, std::to_array<Unit>({{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}));
+  return time && *time >= 0 ? time : std::nullopt;
 }
 
 }  // namespace tersewire

@@ -97,7 +97,7 @@ class Prober {
   double rate(const Time& time) {
     for (std::size_t bytes = kFirstBytes;; bytes *= 4) {
       const double took = time(bytes);
-      if (took < kLongEnough && bytes < kLongestProbeMessage) continue;
+      if (took - trip_ < kLongEnough && bytes < kLongestProbeMessage) continue;
       const double carrying = std::max(took - trip_, took / 2);
       return 8 * static_cast<double>(bytes) * kLinkBytesAMessageByte / carrying;
     }

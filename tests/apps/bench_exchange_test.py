@@ -96,6 +96,14 @@ class BenchExchangeTest(unittest.TestCase):
         self.assertEqual((row["codec"], row["speedup"], row["ceiling"]), ("3lc", None, None))
         self.assertEqual(row["bits_per_second"], 2.5e9)
 
+    def test_links_may_be_late(self):
+        (row,) = self.rows("--model", "hdc", "--scale", 0.01, "--workers", 2, "--steps", 1,
+                           "--warm-up", 0, "--baseline", "none", "--rate", "1gbit",
+                           "--transport", "in-process:delay=10ms,jitter=1ms,loss=0.1%,seed=1")
+        self.assertEqual((row["transport"], row["bits_per_second"]), ("in-process", 1e9))
+        # A push and a pull over two links each, of 9 ms at the least.
+        self.assertGreaterEqual(row["exchange_seconds"] or row["step_seconds_median"], 0.036)
+
     def test_the_table_says_the_same(self):
         done = run(words("--model", "lenet", "--workers", 1, "--steps", 1))
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -155,6 +163,10 @@ class BenchExchangeTest(unittest.TestCase):
                 ("'10' is not a rate; write 10mbit", ["--rate", "10"]),
                 ("links of 1 bit/s cannot be modelled", ["--rate", "1bit"]),
                 ("'-1mbit' is not a rate", ["--rate=-1mbit"]),
+                ("delay must be a time, as 20ms, 300us or 0.5s, not '40'",
+                 ["--transport", "in-process:delay=40"]),
+                ("loss must be a share of frames", ["--transport", "in-process:loss=some"]),
+                ("a jitter of 61 s cannot be modelled", ["--transport", "in-process:jitter=61s"]),
                 ("limit that with lab/netlab", ["--rate", "10mbit", "--transport", "mpi"]),
                 ("--steps: Value 0 not in range", ["--steps", 0]),
                 ("--compute-ms: Value -1 not in range", ["--compute-ms=-1"])]:

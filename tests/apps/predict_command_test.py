@@ -222,6 +222,18 @@ class ProbeTest(Case):
                 sentence = self.refused(1, "predict", *job, "--probe", path)
                 self.assertIn("probe.json", sentence)
 
+    def test_a_message_is_as_late_as_two_links(self):
+        probe = json.loads(self.output("probe", "--json", "--transport",
+                                       "in-process:rate=50mbit,delay=10ms"))  # fmt: skip
+        self.assertGreaterEqual(probe["latency_seconds"], 0.02)
+        self.assertLess(probe["rate_bits_per_second"], 50.5e6)
+
+    def test_where_it_cannot_be(self):
+        self.assertIn("over mpi or in-process, not over grpc",
+                      self.refused(2, "probe", "--transport", "grpc"))
+        self.assertIn("unknown transport 'udp'", self.refused(2, "probe", "--transport", "udp"))
+        self.assertIn("limit that with lab/netlab", self.refused(2, "probe", "--rate", "1mbit"))
+
     def test_without_a_peer(self):
         sentence = self.refused(1, *self.PROBE, "--nodes", "1")
         self.assertIn("found no other node", sentence)

@@ -13,11 +13,23 @@ TEST(Transports, AreChosenByTheirTexts) {
   const ChosenTransport threads = choose_transport("in-process");
   EXPECT_EQ(threads.name, "in-process");
   EXPECT_FALSE(threads.between_processes);
-  EXPECT_FALSE(threads.bits_per_second);
-  EXPECT_EQ(choose_transport("in-process:rate=100mbit").bits_per_second, 1e8);
+  EXPECT_EQ(threads.links.bits_per_second, 0);
+  EXPECT_EQ(choose_transport("in-process:rate=100mbit").links.bits_per_second, 1e8);
   EXPECT_TRUE(choose_transport("mpi").between_processes);
   EXPECT_TRUE(choose_transport("mpi").launched);
   EXPECT_EQ(join_network("in-process:rate=1gbit", 3).size(), 3U);
+}
+
+TEST(Transports, LinksAreModelledAsTheTextSays) {
+  const ModelledLinks links =
+      choose_transport("in-process:rate=20mbit,delay=40ms,jitter=500us,loss=0.1%,seed=7").links;
+  EXPECT_EQ(links.bits_per_second, 2e7);
+  EXPECT_EQ(links.delay_seconds, 0.04);
+  EXPECT_EQ(links.jitter_seconds, 500e-6);
+  EXPECT_EQ(links.loss, 0.001);
+  EXPECT_EQ(links.seed, 7U);
+  EXPECT_EQ(choose_transport("in-process:loss=0.01").links.loss, 0.01);
+  EXPECT_EQ(join_network("in-process:delay=1s", 2).size(), 2U);
 }
 
 TEST(Transports, GrpcIsThreadsOrOneNodeOfAHubsJob) {
@@ -42,8 +54,15 @@ TEST(Transports, WhatThereIsNotIsRefused) {
     expect_error(ErrorCode::kInvalidArgument, part, [&] { choose_transport(text); });
   };
   refused("pigeon", "unknown transport 'pigeon'; use in-process, mpi or grpc");
-  refused("in-process:speed=1", "unknown parameter 'speed'; in-process has rate");
+  refused("in-process:speed=1",
+          "unknown parameter 'speed'; in-process has rate, delay, jitter, loss and seed");
   refused("in-process:rate=fast", "rate must be a rate, as 10mbit, 1gbit or 2.5gbit, not 'fast'");
+  refused("in-process:delay=40", "delay must be a time, as 20ms, 300us or 0.5s, not '40'");
+  refused("in-process:jitter=-1ms", "jitter must be a time");
+  refused("in-process:loss=1ms", "loss must be a share of frames, as 0.1% or 0.001, not '1ms'");
+  refused("in-process:loss=nan%", "loss must be a share of frames");
+  refused("in-process:seed=-1", "seed must be a whole number");
+  refused("mpi:delay=1ms", "mpi has no parameters");
   refused("mpi:rate=1gbit", "limit that with lab/netlab");
   refused("grpc:rate=1gbit", "limit that with lab/netlab");
   refused("grpc:rank=1", "say which hub");
@@ -56,6 +75,10 @@ TEST(Transports, WhatThereIsNotIsRefused) {
   refused("mpi:ranks=2", "mpi has no parameters");
   expect_error(ErrorCode::kInvalidArgument, "cannot be modelled",
                [] { join_network("in-process:rate=1bit", 2); });
+  expect_error(ErrorCode::kInvalidArgument, "a delay of 61 s cannot be modelled; use 0 to 60 s",
+               [] { join_network("in-process:delay=61s", 2); });
+  expect_error(ErrorCode::kInvalidArgument, "a loss of 0.6 of the frames cannot be modelled",
+               [] { join_network("in-process:loss=60%", 2); });
 }
 
 TEST(Transports, RatesHaveUnits) {
@@ -63,6 +86,16 @@ TEST(Transports, RatesHaveUnits) {
   EXPECT_EQ(parsed_rate("2.5gbit"), 2.5e9);
   for (const char* text : {"", "10", "mbit", "-1mbit", "0bit", "nanbit", "1 gbit", "infbit"}) {
     EXPECT_FALSE(parsed_rate(text)) << text;
+  }
+}
+
+TEST(Transports, TimesHaveUnits) {
+  EXPECT_EQ(parsed_time("300us"), 300e-6);
+  EXPECT_EQ(parsed_time("20ms"), 20e-3);
+  EXPECT_EQ(parsed_time("0.5s"), 0.5);
+  EXPECT_EQ(parsed_time("0ms"), 0);
+  for (const char* text : {"", "10", "ms", "-1ms", "nans", "1 s", "infs", "1h"}) {
+    EXPECT_FALSE(parsed_time(text)) << text;
   }
 }
 

@@ -200,7 +200,8 @@ TEST_P(EveryExchange, MessagesThatOvertakeEachOtherChangeNothing) {
 
 TEST_P(EveryExchange, LimitedLinksChangeNothing) {
   const Job job = faulty_job(GetParam());
-  const auto ends = make_in_process_network(job.workers + server_nodes(job), 1e8);
+  const auto ends =
+      make_in_process_network(job.workers + server_nodes(job), {.bits_per_second = 1e8});
   expect_finished(job, run_job_over(ends, job, faulty_behaviour()));
 }
 

@@ -21,7 +21,7 @@ SharedBytes message_of(std::initializer_list<int> values) {
 }
 
 TEST(Probe, FindsWhatALinkCarriesFromEveryNode) {
-  const auto ends = make_in_process_network(3, kRate);
+  const auto ends = make_in_process_network(3, {.bits_per_second = kRate});
   std::vector<std::jthread> others;
   for (std::size_t node = 1; node < ends.size(); ++node) {
     others.emplace_back([&end = *ends[node]] { EXPECT_TRUE(probe_network(end, {}).empty()); });

@@ -29,7 +29,16 @@ TEST_P(InProcessCases, ForEveryNumberOfRanks) {
 
 // 100 Gbit/s: a case with 64 MiB is over soon.
 TEST_P(InProcessCases, OverLimitedLinks) {
-  const auto ends = make_in_process_network(3, 1e11);
+  const auto ends = make_in_process_network(3, {.bits_per_second = 1e11});
+  run_on_all(ends, GetParam());
+}
+
+TEST_P(InProcessCases, OverLinksThatAreLate) {
+  const auto ends = make_in_process_network(3, {.bits_per_second = 1e11,
+                                                .delay_seconds = 5e-4,
+                                                .jitter_seconds = 1e-3,
+                                                .loss = 1e-5,
+                                                .seed = 1});
   run_on_all(ends, GetParam());
 }
 
@@ -46,7 +55,7 @@ TEST(InProcessTransport, SharesAMessageBetweenReceiversWithoutCopying) {
 
 TEST(InProcessTransport, SaysWhatWaitsForAPeer) {
   for (const double rate : {0.0, 1e9}) {
-    const auto ends = make_in_process_network(3, rate);
+    const auto ends = make_in_process_network(3, {.bits_per_second = rate});
     const auto message = std::make_shared<const Bytes>(1000);
     ends[0]->send(1, message);
     ends[0]->send(1, message);
@@ -64,7 +73,7 @@ TEST(InProcessTransport, SaysWhatWaitsForAPeer) {
 // nobody is called any longer.
 TEST(InProcessTransport, CallsOnArrival) {
   for (const double rate : {0.0, 1e9}) {
-    const auto ends = make_in_process_network(2, rate);
+    const auto ends = make_in_process_network(2, {.bits_per_second = rate});
     ends[0]->send(0, message(1, 1));
     std::mutex mutex;
     std::condition_variable changed;
@@ -161,12 +170,38 @@ TEST(InProcessTransport, RefusesANetworkOfNobody) {
 
 TEST(InProcessTransport, RefusesRatesThatAreNone) {
   for (const double rate : {-1.0, 999.0, std::nan(""), HUGE_VAL}) {
-    EXPECT_THROW(make_in_process_network(2, rate), Error) << rate;
+    EXPECT_THROW(make_in_process_network(2, {.bits_per_second = rate}), Error) << rate;
   }
 }
 
+TEST(InProcessTransport, RefusesFaultsThatCannotBe) {
+  for (const double seconds : {-1e-9, 61.0, std::nan(""), HUGE_VAL}) {
+    EXPECT_THROW(make_in_process_network(2, {.delay_seconds = seconds}), Error) << seconds;
+    EXPECT_THROW(make_in_process_network(2, {.jitter_seconds = seconds}), Error) << seconds;
+  }
+  for (const double loss : {-0.01, 1e-7, 0.51, std::nan("")}) {
+    EXPECT_THROW(make_in_process_network(2, {.loss = loss}), Error) << loss;
+  }
+}
+
+TEST(InProcessTransport, DeliversNoEarlierThanLinksDelay) {
+  const auto ends = make_in_process_network(2, {.delay_seconds = 0.01});
+  const auto sent = std::chrono::steady_clock::now();
+  ends[0]->send(1, message(10, 1));
+  EXPECT_GE(ends[1]->receive(10s)->arrived, sent + 20ms);
+}
+
+// One that sent its last message and left is not gone before that has come.
+TEST(InProcessTransport, WaitsForWhatIsOnItsWayFromOneThatLeft) {
+  auto ends = make_in_process_network(2, {.delay_seconds = 0.1});
+  ends[1]->send(0, message(10, 1));
+  ends[1].reset();
+  EXPECT_EQ(receive_within(*ends[0], {8ms, 60s}, "its last", [](int) { return true; }).from, 1);
+  EXPECT_TRUE(ends[0]->peer(1).gone);
+}
+
 TEST(InProcessTransport, DeliversNoEarlierThanALinkCarries) {
-  auto ends = make_in_process_network(2, 8e6);  // a byte a microsecond
+  auto ends = make_in_process_network(2, {.bits_per_second = 8e6});  // a byte a microsecond
   const auto sent = std::chrono::steady_clock::now();
   ends[0]->send(1, message(1448, 1));
   ends[0]->send(1, message(1448, 2));

@@ -1,4 +1,4 @@
-// Nodes that are threads of one process: an inbox each, a lock each. Where links are limited, a
+// Nodes that are threads of one process: an inbox each, a lock each. Where links are modelled, a
 // thread of the network's own puts messages into the inboxes when they would have arrived. Threads
 // that all nodes share make the calls of on_arrival().
 #include <atomic>
@@ -40,13 +40,13 @@ struct Inbox {
   }
 };
 
-// Carries messages over links of a limited rate.
+// Carries messages over modelled links.
 class Carrier {
  public:
   using Deliver = std::function<void(int to, Incoming message)>;
 
-  Carrier(std::size_t nodes, double bits_per_second, Deliver deliver)
-      : deliver_(std::move(deliver)), links_(static_cast<int>(nodes), bits_per_second) {
+  Carrier(std::size_t nodes, const ModelledLinks& links, Deliver deliver)
+      : deliver_(std::move(deliver)), links_(static_cast<int>(nodes), links) {
     thread_ = std::thread([this] { run(); });
   }
   ~Carrier() {
@@ -94,12 +94,12 @@ void Carrier::run() {
 
 // What all nodes share.
 struct Network {
-  Network(int nodes, double bits_per_second)
+  Network(int nodes, const ModelledLinks& links)
       : inboxes(static_cast<std::size_t>(nodes)),
         left(static_cast<std::size_t>(nodes)),
         dispatcher(static_cast<std::size_t>(nodes)) {
-    if (bits_per_second == 0) return;
-    carrier.emplace(inboxes.size(), bits_per_second,
+    if (links.bits_per_second == 0 && !LinkFaults(links).any()) return;
+    carrier.emplace(inboxes.size(), links,
                     [this](int to, Incoming message) { deliver(to, std::move(message)); });
   }
 
@@ -163,19 +163,24 @@ class InProcessTransport final : public Transport {
     network_->check_not_aborted();
     Peer peer;
     if (rank == rank_) return peer;
-    Inbox& inbox = network_->inboxes[static_cast<std::size_t>(rank)];
-    {
-      const std::lock_guard lock(inbox.mutex);
-      const auto found = inbox.waiting.find(rank_);
-      if (found != inbox.waiting.end()) peer.waiting = found->second;
+    peer.waiting = waiting(rank_, rank);
+    // What it sent this node may still be on its way.
+    if (network_->left[static_cast<std::size_t>(rank)] && waiting(rank, rank_) == 0) {
+      peer.gone = kHasLeft;
     }
-    if (network_->left[static_cast<std::size_t>(rank)]) peer.gone = kHasLeft;
     return peer;
   }
   [[nodiscard]] std::uint64_t bytes_sent() const noexcept override { return sent_.load(); }
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return received_.load(); }
 
  private:
+  [[nodiscard]] std::size_t waiting(int from, int to) const {
+    Inbox& inbox = network_->inboxes[static_cast<std::size_t>(to)];
+    const std::lock_guard lock(inbox.mutex);
+    const auto found = inbox.waiting.find(from);
+    return found == inbox.waiting.end() ? 0 : found->second;
+  }
+
   int rank_;
   std::shared_ptr<Network> network_;
   std::atomic<std::uint64_t> sent_{0};
@@ -228,20 +233,36 @@ void InProcessTransport::abort(const std::string& reason) noexcept {
   network_->dispatcher.call_all();
 }
 
+void check_links(const ModelledLinks& links) {
+  constexpr double kLeastRate = 1000;
+  constexpr double kMostSeconds = 60;
+  constexpr double kLeastLoss = 1e-6;
+  constexpr double kMostLoss = 0.5;
+  const auto check = [](double value, bool fits, const char* refusal) {
+    if (!fits || !std::isfinite(value)) {
+      fail(ErrorCode::kInvalidArgument, fmt::runtime(refusal), value);
+    }
+  };
+  check(links.bits_per_second, links.bits_per_second == 0 || links.bits_per_second >= kLeastRate,
+        "links of {} bit/s cannot be modelled; use at least 1000, or 0 for no limit");
+  check(links.delay_seconds, links.delay_seconds >= 0 && links.delay_seconds <= kMostSeconds,
+        "a delay of {} s cannot be modelled; use 0 to 60 s");
+  check(links.jitter_seconds, links.jitter_seconds >= 0 && links.jitter_seconds <= kMostSeconds,
+        "a jitter of {} s cannot be modelled; use 0 to 60 s");
+  check(links.loss, links.loss == 0 || (links.loss >= kLeastLoss && links.loss <= kMostLoss),
+        "a loss of {} of the frames cannot be modelled; use 0, or a share from 1e-6 to 0.5");
+}
+
 }  // namespace
 
-std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes, double bits_per_second) {
+std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes,
+                                                                const ModelledLinks& links) {
   if (nodes < 1) {
     fail(ErrorCode::kInvalidArgument, "a network of {} nodes carries nothing; use at least 1",
          nodes);
   }
-  if (bits_per_second != 0 &&
-      !(bits_per_second >= Links::kMinRate && std::isfinite(bits_per_second))) {
-    fail(ErrorCode::kInvalidArgument,
-         "links of {} bit/s cannot be modelled; use at least {}, or 0 for no limit",
-         bits_per_second, Links::kMinRate);
-  }
-  auto network = std::make_shared<Network>(nodes, bits_per_second);
+  check_links(links);
+  auto network = std::make_shared<Network>(nodes, links);
   std::vector<std::unique_ptr<Transport>> ends;
   for (int rank = 0; rank < nodes; ++rank) {
     ends.push_back(std::make_unique<InProcessTransport>(rank, network));

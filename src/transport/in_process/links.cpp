@@ -16,18 +16,21 @@ constexpr double kTurnSeconds = 2e-3;
 
 }  // namespace
 
-std::uint64_t bytes_on_wire(std::uint64_t message_bytes) noexcept {
-  const std::uint64_t frames =
-      std::max<std::uint64_t>((message_bytes + kFramePayloadBytes - 1) / kFramePayloadBytes, 1);
-  return message_bytes + frames * kFrameHeaderBytes;
+std::uint64_t frames_of(std::uint64_t message_bytes) noexcept {
+  return std::max<std::uint64_t>((message_bytes + kFramePayloadBytes - 1) / kFramePayloadBytes, 1);
 }
 
-Links::Links(int nodes, double bits_per_second)
-    : nanoseconds_per_byte_(8e9 / bits_per_second),
-      turn_bytes_(
-          std::max(kMinTurnBytes, static_cast<std::uint64_t>(bits_per_second / 8 * kTurnSeconds))),
+std::uint64_t bytes_on_wire(std::uint64_t message_bytes) noexcept {
+  return message_bytes + frames_of(message_bytes) * kFrameHeaderBytes;
+}
+
+Links::Links(int nodes, const ModelledLinks& links)
+    : nanoseconds_per_byte_(links.bits_per_second > 0 ? 8e9 / links.bits_per_second : 0),
+      turn_bytes_(std::max(kMinTurnBytes,
+                           static_cast<std::uint64_t>(links.bits_per_second / 8 * kTurnSeconds))),
       uplinks_(static_cast<std::size_t>(nodes)),
-      downlink_free_(static_cast<std::size_t>(nodes)) {}
+      downlink_free_(static_cast<std::size_t>(nodes)),
+      faults_(links) {}
 
 void Links::send(int to, Incoming message, Time now) {
   transmit_until(now);
@@ -89,11 +92,24 @@ void Links::transmit_turn(Uplink& uplink) {
   uplink.free += duration;
   first.wire_bytes_left -= bytes;
   if (first.wire_bytes_left == 0) {
-    first.message.arrived = downlink_free;
-    arriving_.emplace(downlink_free, Delivery{connection.to, std::move(first.message)});
+    const Time arrived = arrival_of(first.message, connection.to, downlink_free);
+    first.message.arrived = arrived;
+    arriving_.emplace(arrived, Delivery{connection.to, std::move(first.message)});
     connection.messages.pop_front();
   }
   if (!connection.messages.empty()) uplink.connections.push_back(std::move(connection));
+}
+
+// Of a message whose last byte both links have carried by then.
+Links::Time Links::arrival_of(const Incoming& message, int to, Time carried) {
+  if (!faults_.any()) return carried;
+  Stream& stream = streams_[{message.from, to}];
+  const LinkFaults::Lateness late = faults_.of({.from = message.from,
+                                                .to = to,
+                                                .number = stream.messages++,
+                                                .frames = frames_of(message.bytes->size())});
+  stream.last_arrival = std::max(carried + late.delay, stream.last_arrival) + late.held;
+  return stream.last_arrival;
 }
 
 }  // namespace tersewire

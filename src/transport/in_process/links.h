@@ -1,5 +1,5 @@
-// Links of a limited rate between the nodes of one process: when messages would arrive. It knows no
-// clock and no thread: whoever calls it says what time it is, never an earlier one than before.
+// Modelled links between the nodes of one process: when messages would arrive. It knows no clock
+// and no thread: whoever calls it says what time it is, never an earlier one than before.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "link_faults.h"
 #include "tersewire/transport.h"
 
 namespace tersewire {
@@ -14,7 +15,9 @@ namespace tersewire {
 // A node has one link to a switch. What it sends occupies its uplink, what it is sent its downlink,
 // each for as long as the frames take; a message goes through both at once. An uplink takes turns
 // between those it sends to, as their TCP connections would; a downlink takes what comes in the
-// order in which it left its sender. The switch holds whatever waits for a downlink.
+// order in which it left its sender. The switch holds whatever waits for a downlink. Delay, jitter
+// and what follows from loss come behind that, and do not change the order of a sender's messages
+// to a receiver.
 class Links {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -24,9 +27,7 @@ class Links {
     Incoming message;
   };
 
-  // `bits_per_second` >= kMinRate, both ways of each link.
-  Links(int nodes, double bits_per_second);
-  static constexpr double kMinRate = 1000;
+  Links(int nodes, const ModelledLinks& links);
 
   void send(int to, Incoming message, Time now);
 
@@ -50,6 +51,13 @@ class Links {
     std::deque<Connection> connections;  // the first one's turn is next
   };
 
+  // What a node has sent another so far.
+  struct Stream {
+    std::uint64_t messages = 0;
+    Time last_arrival;
+  };
+
+  [[nodiscard]] Time arrival_of(const Incoming& message, int to, Time carried);
   void transmit_until(Time now);
   void transmit_turn(Uplink& uplink);
   [[nodiscard]] const Uplink* next_uplink() const;
@@ -58,10 +66,13 @@ class Links {
   std::uint64_t turn_bytes_;
   std::vector<Uplink> uplinks_;
   std::vector<Time> downlink_free_;
+  LinkFaults faults_;
+  std::map<std::pair<int, int>, Stream> streams_;  // by sender and receiver, where there are faults
   std::multimap<Time, Delivery> arriving_;
 };
 
-// What tc counts for a message: 1448 bytes of it in an Ethernet frame of 1514.
+// Ethernet frames, of 1448 bytes of the message in 1514; and what tc counts for them.
+std::uint64_t frames_of(std::uint64_t message_bytes) noexcept;
 std::uint64_t bytes_on_wire(std::uint64_t message_bytes) noexcept;
 
 }  // namespace tersewire
