@@ -110,7 +110,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=50, help="steps between exchanges; 0: DDP")
     parser.add_argument("--codec", default="int8")
-    parser.add_argument("--outer", default="nesterov:lr=0.7,momentum=0.9")
+    parser.add_argument("--outer")
     parser.add_argument("--fragments", type=int, default=1)
     parser.add_argument("--delay", type=int, default=0)
     parser.add_argument("--text", type=pathlib.Path)

@@ -513,7 +513,7 @@ class MeanWorker {
 }  // namespace
 
 void bind_means(py::module_& module) {
-  module.attr("_DEFAULT_OUTER") = trainer::kDefaultOuter;
+  module.def("_default_outer", &trainer::default_outer, py::arg("local_updates"));
   module.def(
       "_outer_optimizer",
       [](const std::string& text) {

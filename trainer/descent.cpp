@@ -94,7 +94,7 @@ std::string names_of(const std::map<std::string, Value>& buffers) {
 
 std::string outer_text(const TrainConfig& config) {
   if (!config.outer.empty()) return config.outer;
-  return config.job.push_codec == kAutoCodec ? "sgd:lr=1" : kDefaultOuter;
+  return default_outer(config.job.push_codec == kAutoCodec ? 1 : config.job.local_updates);
 }
 
 void check_descent(const TrainConfig& config) {

@@ -21,8 +21,8 @@ namespace tersewire::trainer {
 // Throws kInvalidArgument for a configuration that Descent would refuse.
 void check_descent(const TrainConfig& config);
 
-// TrainConfig::outer, or where it is empty the default: kDefaultOuter, and plain averaging where the
-// job chooses how many steps a round has.
+// TrainConfig::outer, or where it is empty the default: default_outer(), and plain averaging where
+// the job chooses how many steps a round has.
 std::string outer_text(const TrainConfig& config);
 
 // What Descent takes where the model is owned: with local updates the outer optimizer in place of

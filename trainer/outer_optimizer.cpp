@@ -5,7 +5,7 @@
 namespace tersewire::trainer {
 
 OuterOptimizer outer_optimizer(const std::string& text) {
-  SettingText setting(text.empty() ? kDefaultOuter : text, "outer optimizer");
+  SettingText setting(text, "outer optimizer");
   const bool nesterov = setting.name() == "nesterov";
   if (!nesterov && setting.name() != "sgd") setting.refuse_name({"sgd", "nesterov"});
   OuterOptimizer outer{

@@ -6,8 +6,13 @@
 
 namespace tersewire::trainer {
 
-// DiLoCo's (Douillard et al., 2023, section 3.1).
-inline constexpr const char* kDefaultOuter = "nesterov:lr=0.7,momentum=0.9";
+// Where a job does not say, for rounds of so many steps: a momentum that is milder than DiLoCo's
+// (Douillard et al., 2023, section 3.1: nesterov:lr=0.7,momentum=0.9), which diverges where rounds
+// are short; none where they are very short (docs/record.md, "Which outer optimizer").
+constexpr const char* default_outer(int local_updates) {
+  constexpr int kFewSteps = 10;
+  return local_updates < kFewSteps ? "sgd:lr=1" : "nesterov:lr=1,momentum=0.5";
+}
 
 struct OuterOptimizer {
   bool nesterov;
@@ -15,8 +20,8 @@ struct OuterOptimizer {
   double momentum;  // above 0 with nesterov
 };
 
-// Of a text: sgd or nesterov, with lr and momentum as parameters (sgd:lr=1). Empty: kDefaultOuter.
-// Throws kInvalidArgument.
+// Of a text: sgd or nesterov, with lr and momentum as parameters (sgd:lr=1), DiLoCo's where
+// nesterov has none. Throws kInvalidArgument.
 OuterOptimizer outer_optimizer(const std::string& text);
 
 }  // namespace tersewire::trainer

@@ -110,6 +110,7 @@ struct PartValuesSetting {
 };
 
 inline constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 40;
+inline constexpr int kMostUpdates = 1 << 20;  // before workers exchange
 inline constexpr std::uint64_t kMostSeconds = 30 * 24 * 3600;
 
 // The settings that say how a job's nodes meet, which `bench exchange` has as well. Calls
@@ -199,8 +200,10 @@ void visit_descent_settings(Config& config, const Visit& visit) {
         config.momentum);
   visit(Setting{.key = "outer",
                 .help = "What moves the shared model by what workers have learned in "
-                        "--local-updates: sgd:lr=1, or nesterov [" +
-                        std::string(kDefaultOuter) + "; with --codec auto sgd:lr=1]",
+                        "--local-updates [" +
+                        std::string(default_outer(kMostUpdates)) +
+                        "; below 10 steps and with --codec auto " + default_outer(1) +
+                        "]; nesterov is DiLoCo's",
                 .shows_default = false},
         config.outer);
   visit(Setting{.key = "weight-decay", .help = "Weight decay"}, config.weight_decay);
@@ -244,7 +247,7 @@ void visit_settings(Config& config, const Visit& visit) {
                 .help = "Steps that each worker takes by itself, with its own --optimizer, before "
                         "workers exchange how far they came (with --codec auto one step, or so "
                         "many); 0: they exchange gradients",
-                .most = 1 << 20},
+                .most = kMostUpdates},
         job.local_updates);
   visit(Setting{.key = "fragments",
                 .help = "Groups of parts of the model that take turns within --local-updates, so "

@@ -211,7 +211,7 @@ def case_what_makes_no_sense_is_refused():
     refused("unknown parameter 'rate'", model, optimizer, outer="sgd:rate=1")
     refused("lr must be a number from", model, optimizer, outer="sgd:lr=0")
     refused("momentum must be above 0", model, optimizer, outer="nesterov:momentum=0")
-    refused("pass an outer optimizer's text", model, optimizer, outer=None)
+    refused("pass an outer optimizer's text", model, optimizer, outer=1)
     refused("add ef=on", model, optimizer, codec="inceptionn", policy="")
     if dist.get_world_size() > 1:
         refused("rank 1 has another", model, optimizer, 5 + dist.get_rank())

@@ -922,11 +922,14 @@ class Train(CommandLineTest):
         self.assertEqual(summary["validation_loss"], summary["test_loss"])
         config = json.loads(self.read("plain/config.json"))
         self.assertEqual([config["local_updates"], config["outer"]],
-                         [5, "nesterov:lr=0.7,momentum=0.9"])
+                         [5, "sgd:lr=1"])
         other = json.loads(self.train("other", "--steps", "12", "--local-updates", "5", "--outer",
-                                      "sgd:lr=1").stdout)
+                                      "nesterov").stdout)
         self.assertNotEqual(other["parameters_checksum"], summary["parameters_checksum"])
-        self.assertEqual(json.loads(self.read("other/config.json"))["outer"], "sgd:lr=1")
+        self.assertEqual(json.loads(self.read("other/config.json"))["outer"], "nesterov")
+        self.train("rare", "--steps", "10", "--local-updates", "10")
+        self.assertEqual(json.loads(self.read("rare/config.json"))["outer"],
+                         "nesterov:lr=1,momentum=0.5")
         for arguments, word in [
             (["--local-updates", "5", "--local-steps", "2"], "use one of the two"),
             (["--outer", "sgd:lr=1"], "give it local updates"),

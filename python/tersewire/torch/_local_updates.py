@@ -24,7 +24,7 @@ _STATE_NAMES = {"steps", "turn", "age", "met", "fragments"}
 @dataclass(frozen=True)
 class _LocalSettings(Settings):
     every: int = 100
-    outer: str = _core._DEFAULT_OUTER
+    outer: Optional[str] = None
     fragments: int = 1
     delay: int = 0
     mix: Optional[float] = None
@@ -33,6 +33,10 @@ class _LocalSettings(Settings):
     def turn(self) -> int:
         """Steps from one fragment's exchange to the next one's."""
         return self.every // self.fragments
+
+    @property
+    def outer_text(self) -> str:
+        return _core._default_outer(self.every) if self.outer is None else self.outer
 
     @property
     def share_kept(self) -> float:
@@ -55,9 +59,9 @@ class _LocalSettings(Settings):
                    "the next (every / fragments); pass less, or a longer every")
         if not isinstance(self.share_kept, (int, float)) or not 0 <= self.share_kept < 1:
             refuse(f"mix={self.mix!r} cannot be; pass a number from 0 to below 1")
-        if not isinstance(self.outer, str):
+        if self.outer is not None and not isinstance(self.outer, str):
             refuse(f"outer={self.outer!r} cannot be; pass an outer optimizer's text")
-        _core._outer_optimizer(self.outer)
+        _core._outer_optimizer(self.outer_text)
 
 
 def _outer_optimizer(text: str, shared: torch.Tensor) -> torch.optim.Optimizer:
@@ -77,7 +81,7 @@ class _Fragment(GradientAverager):
         super().__init__([infos[i] for i in chosen], group, settings)
         self._parameters = [parameters[i] for i in chosen]
         self.shared = torch.zeros(sum(value.numel() for value in self._parameters))
-        self._outer = _outer_optimizer(settings.outer, self.shared)
+        self._outer = _outer_optimizer(settings.outer_text, self.shared)
         self._begun: Any = None  # the exchange under way
         self.rounds = 0  # exchanges of these parameters so far
 
@@ -205,7 +209,8 @@ class LocalUpdates:
     optimizer  the rank's own, of whatever kind, with whatever schedule; it is seen to step
     every      steps between two exchanges of a parameter
     outer      what turns the mean of how far ranks came into a step of the model that they share:
-               nesterov, or sgd, whose rate of 1 makes that the mean of their models
+               nesterov, or sgd, whose rate of 1 makes that the mean of their models; None:
+               sgd:lr=1 where `every` is below 10, else nesterov:lr=1,momentum=0.5
     codec      of what ranks send and get, as for register(), and so are the others
     fragments  groups of parameters that take turns, so that so much less is sent at once; `every`
                is a multiple
@@ -225,7 +230,7 @@ class LocalUpdates:
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, every: int = 100,
-                 outer: str = _core._DEFAULT_OUTER, codec: Union[str, tersewire.Codec] = "3lc", *,
+                 outer: Optional[str] = None, codec: Union[str, tersewire.Codec] = "3lc", *,
                  fragments: int = 1, delay: int = 0, mix: Optional[float] = None,
                  policy: str = "auto", exchange: Optional[str] = None, seed: int = 0,
                  threads: Optional[int] = None, timeout: Optional[datetime.timedelta] = None,
