@@ -164,20 +164,24 @@ void check_fits(const Codec& codec, const Exchange& exchange) {
        codec_name(codec.id()), known);
 }
 
-// With local updates of so many steps, 0 without.
-StateChange carried_in(int local_updates, StateChange carried) {
-  if (local_updates == 0) return carried;
-  return local_updates == 1 ? StateChange::kModelDeltas : StateChange::kLocalUpdates;
+StateChange carried_in(const Job& job, StateChange carried) {
+  return job.local_updates > 0 ? StateChange::kLocalUpdates : carried;
+}
+
+// Where a ladder has rounds of one step they take the place of an exchange in every step, and delay
+// a value as that does.
+StateChange carried_in_rung(const Job& job, std::size_t rung, StateChange carried) {
+  const bool every_step = job.local_updates > 0 && job.ladder->steps[rung] == 1;
+  return every_step ? StateChange::kModelDeltas : carried_in(job, carried);
 }
 
 // By rung and tensor.
 std::vector<std::vector<std::shared_ptr<const Codec>>> rungs_of(const Job& job,
                                                                 StateChange carried) {
   std::vector<std::vector<std::shared_ptr<const Codec>>> rungs;
-  const CodecLadder& ladder = *job.ladder;
-  for (std::size_t rung = 0; rung < ladder.codecs.size(); ++rung) {
-    const int steps = job.local_updates > 0 ? ladder.steps[rung] : 0;
-    rungs.push_back(choose_codecs_for(carried_in(steps, carried), job.policy, ladder.codecs[rung],
+  const std::vector<std::string>& codecs = job.ladder->codecs;
+  for (std::size_t rung = 0; rung < codecs.size(); ++rung) {
+    rungs.push_back(choose_codecs_for(carried_in_rung(job, rung, carried), job.policy, codecs[rung],
                                       job.tensors));
   }
   return rungs;
@@ -217,8 +221,8 @@ bool is_colocated(const Job& job) {
 std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
   const Exchange& exchange = choose_exchange(job).exchange;
   if (!job.ladder) {
-    return choose_codecs_for(carried_in(job.local_updates, exchange.carries), job.policy,
-                             job.push_codec, job.tensors);
+    return choose_codecs_for(carried_in(job, exchange.carries), job.policy, job.push_codec,
+                             job.tensors);
   }
   const auto rungs = rungs_of(job, exchange.carries);
   for (const auto& codecs : rungs) {
@@ -230,8 +234,7 @@ std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
 std::vector<std::shared_ptr<const Codec>> choose_pull_codecs(const Job& job) {
   const StateChange pulls = choose_exchange(job).exchange.pulls;
   if (job.ladder) return make_ladder(rungs_of(job, pulls), job.ladder->rung);
-  return choose_codecs_for(carried_in(job.local_updates, pulls), job.policy, job.pull_codec,
-                           job.tensors);
+  return choose_codecs_for(carried_in(job, pulls), job.policy, job.pull_codec, job.tensors);
 }
 
 void check_push_codecs(const ChosenExchange& chosen,

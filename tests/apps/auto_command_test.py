@@ -90,7 +90,8 @@ class AutoTest(Case):
         falls = self.write("falls.json", [{"step": 1, "codec": "fp32"}] * 2)
         for code, arguments, part in (
             (2, ["--exchange", "weight-average"], "use another exchange than weight-average"),
-            (2, ["--local-updates", "4"], "codecs take turns"),
+            (2, ["--local-steps", "4"], "codecs take turns"),
+            (2, ["--local-updates", "4", "--outer", "nesterov"], "for rounds that are alike"),
             (2, ["--pull-codec", "fp32"], "chooses for both directions"),
             (2, ["--budget", "much"], "is not a budget; write 2GB/day"),
             (1, ["--replay-decisions", bad], "an entry has no step, or no codec"),

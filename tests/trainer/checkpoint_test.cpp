@@ -128,11 +128,13 @@ std::vector<System> systems() {
   systems[1].config.job.servers = Job::kColocated;
   systems[7].config.job.local_steps = 2;
   systems[8].config.job.local_updates = 3;
+  systems[8].config.outer = "nesterov";
   systems[9].config.job.local_updates = 2;
   systems[9].config.outer = "sgd:lr=0.9,momentum=0.5";
   systems[9].config.clip = 1;
   for (const std::size_t streaming : {10U, 11U}) {
     systems[streaming].config.job.local_updates = kBetween;
+    systems[streaming].config.outer = "nesterov";
     systems[streaming].config.job.fragments = 2;
     systems[streaming].config.job.delay = 1;
   }
@@ -439,6 +441,7 @@ TEST(Checkpoints, NeedAMultipleOfLocalSteps) {
 TEST(Checkpoints, HoldEveryWorkersOwnOptimizer) {
   TrainConfig config = small_job("parameter-server", "3lc");
   config.job.local_updates = 3;
+  config.outer = "nesterov";
   Checkpoints saved(config);
   train(config, small_data(), saved.hooks());
   const auto nodes = saved.nodes_after(kBetween);
