@@ -513,7 +513,8 @@ class MeanWorker {
 }  // namespace
 
 void bind_means(py::module_& module) {
-  module.def("_default_outer", &trainer::default_outer, py::arg("local_updates"));
+  module.def("_default_outer", &trainer::default_outer, py::arg("local_updates"),
+             "The outer optimizer for rounds of so many steps, where a job does not say.");
   module.def(
       "_outer_optimizer",
       [](const std::string& text) {

@@ -60,7 +60,7 @@ ALLOWED = {
     "codec": {"base", "kernels", "codec"},
     "wire": {"base", "wire"},
     "transport": {"base", "transport"},
-    "in_process": {"base", "transport", "in_process"},
+    "in_process": {"base", "kernels", "transport", "in_process"},
     "mpi": {"base", "transport", "mpi"},
     "grpc": {"base", "transport", "grpc"},
     "exchange": {"base", "codec", "wire", "exchange"},
