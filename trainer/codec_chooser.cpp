@@ -73,6 +73,10 @@ CodecLadder ladder_for(const Job& job) {
   return ladder;
 }
 
+std::string rung_name(const std::string& codec, std::uint64_t steps_a_round) {
+  return steps_a_round <= 1 ? codec : fmt::format("{} once in {} steps", codec, steps_a_round);
+}
+
 void choose_among_codecs(Job& job) {
   if (job.push_codec != job.pull_codec) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -133,11 +137,6 @@ std::uint64_t CodecChooser::exchanges_to_look(std::uint64_t step, bool changed) 
   const std::uint64_t ahead = std::max(changed ? kStepsAfterChange : kStepsBetween, 2 * round);
   const std::uint64_t next = (step - 1 + ahead + longest - 1) / longest * longest + 1;
   return (next - step) / round;
-}
-
-std::string CodecChooser::name(std::size_t rung) const {
-  const std::uint64_t steps = steps_a_round(rung);
-  return steps == 1 ? codecs_[rung] : fmt::format("{} once in {} steps", codecs_[rung], steps);
 }
 
 void CodecChooser::learn(const MeasuredSteps& measured) {

@@ -25,6 +25,9 @@ inline constexpr const char* kAutoCodec = "auto";
 // job in which codecs cannot take turns.
 CodecLadder ladder_for(const Job& job);
 
+// For people: the codec of a rung, and where its rounds have several steps how many.
+std::string rung_name(const std::string& codec, std::uint64_t steps_a_round);
+
 // Gives a job with kAutoCodec its ladder, and the lightest codec of it. Nobody decides on that yet:
 // whoever runs a node says who does, decided_by(). Throws like ladder_for(), and kInvalidArgument
 // where the two directions differ.
@@ -75,8 +78,7 @@ class CodecChooser {
     // What came of the decision before, times as fast; 0 where that is known already.
     double measured = 0;
   };
-  // Decides how the steps from `step` on, an exchange's first, are exchanged: from there, or from
-  // the first one that rounds of another length can begin with.
+  // Decides how the steps from `step` on, an exchange's first, are exchanged.
   Outcome look(std::uint64_t step, const MeasuredSteps& measured);
 
   [[nodiscard]] std::size_t rung() const { return rung_; }
@@ -111,7 +113,9 @@ class CodecChooser {
     bool was_forced;  // by the budget, or by what the change before had not brought
   };
 
-  [[nodiscard]] std::string name(std::size_t rung) const;
+  [[nodiscard]] std::string name(std::size_t rung) const {
+    return rung_name(codecs_[rung], steps_a_round(rung));
+  }
   void learn(const MeasuredSteps& measured);
   [[nodiscard]] double step_seconds(std::size_t rung, double rate) const;
   [[nodiscard]] double link_seconds(std::size_t rung, double rate) const;

@@ -31,8 +31,7 @@ std::size_t rung_of(const CodecDecision& decision, const CodecLadder& ladder) {
   for (std::size_t rung = 0; rung < ladder.codecs.size(); ++rung) {
     const int steps = ladder.steps.empty() ? 0 : ladder.steps[rung];
     if (decision.codec == ladder.codecs[rung] && decision.local_updates == steps) return rung;
-    names.push_back(steps > 1 ? fmt::format("{} once in {} steps", ladder.codecs[rung], steps)
-                              : ladder.codecs[rung]);
+    names.push_back(rung_name(ladder.codecs[rung], static_cast<std::uint64_t>(steps)));
   }
   throw Error(
       ErrorCode::kInvalidArgument,

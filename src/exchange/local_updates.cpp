@@ -111,8 +111,8 @@ bool LocalUpdates::has(std::size_t tensor, std::optional<std::size_t> fragment) 
 }
 
 std::uint64_t LocalUpdates::shared_up_to() const {
-  if (placement().job.ladder) {
-    return steps_before() > 0 ? last_before_round() : last_before_round(2);
+  if (fragments_ == 1) {
+    return steps_before() > delay_ ? last_before_round() : last_before_round(2);
   }
   const std::uint64_t ended = step() > 1 + delay_ ? (step() - 2 - delay_) / steps_a_turn() : 0;
   return ended >= fragments_ ? (ended - fragments_ + 1) * steps_a_turn() : 0;
