@@ -1,6 +1,8 @@
 # The two commands are `make demo` and `make test`; `make pictures` is for the README; everything else is CMake's.
 BUILD ?= build
 JOBS ?= $(shell nproc)
+# Tests wait for deadlines and for each other's messages about as long as they compute.
+TESTS_AT_ONCE ?= $(shell expr 2 \* $(JOBS))
 TERSEWIRE = $(BUILD)/apps/tersewire
 
 .PHONY: deps demo pictures test
@@ -25,4 +27,4 @@ pictures: deps
 test: deps
 	cmake --preset release -B $(BUILD) -DTERSEWIRE_WERROR=ON >/dev/null
 	cmake --build $(BUILD) -j $(JOBS)
-	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+	ctest --test-dir $(BUILD) --output-on-failure -j $(TESTS_AT_ONCE)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""`--codec auto` beside fixed codecs, in lab/netlab: what steps take at one link's rate.
+"""`--codec auto` compared with fixed codecs, in lab/netlab: step times at one link rate.
 
     sudo bench/auto_in_lab.py TERSEWIRE --model gpt --data shakespeare.txt --rate 10mbit --steps 100
 
-Two workers with colocated servers, a process and a thread of computation each, over MPI. Each of
-DESIGNS trains for so many steps, and for no more than --seconds, but at least two steps; auto
-for all of them. They take turns for --rounds. Prints JSON, a line a design and round: the middle one
-of the later half of its steps, all of auto's steps together, and which codec it ended with.
+Two workers with colocated servers, one process and one computation thread each, over MPI. Each of
+DESIGNS trains for that many steps, but no longer than --seconds, and at least two steps; auto for
+all of them. They take turns for --rounds. Prints JSON, one line per design and round: the median of
+the later half of its steps, all steps together, and which codec it ended with.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--design", action="append", choices=DESIGNS)
-    parser.add_argument("--train", default="", help="further arguments of tersewire train, in one")
+    parser.add_argument("--train", default="", help="more arguments of tersewire train, in one")
     arguments = parser.parse_args()
     designs = arguments.design or DESIGNS
     steps = {"auto": arguments.steps}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How many values of gradients take 2, 10, 18 and 34 bits under codec inceptionn (INCEPTIONN, Table
-III), and what that comes to: by the codec's rules, without encoding anything.
+"""How many gradient values take 2, 10, 18 and 34 bits under codec inceptionn (INCEPTIONN, Table
+III), and the resulting size: by the codec's rules, without encoding anything.
 
 usage: burst_shares.py FILE.npz...
 """
@@ -22,7 +22,7 @@ def paper_tags(magnitude, bits):
 
 
 def bounded_tags(magnitude, bits):
-    """Ours: what rounds to 0 takes nothing, what fits in seven bits of twice the bound a byte."""
+    """Ours: values that round to 0 take nothing, those of seven bits of twice the bound a byte."""
     units = np.rint(magnitude.astype(np.float64) * 2.0 ** (bits - 1))
     return (units > 0).astype(int) + (units > 127) + (magnitude >= 1)
 

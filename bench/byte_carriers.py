@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What carries bytes: our tcp transport, or send and recv of PyTorch's process group (Gloo).
+"""Sending bytes: our tcp transport, or send and recv of PyTorch's process group (Gloo).
 
 usage: byte_carriers.py PROGRAM [--bytes N]... [--rounds N] [--runs N]
 
-PROGRAM is what byte_carrier.cpp becomes. Two processes on loopback send each other a message of so
-many bytes in turns, over the one and then over the other, so often. Prints the medians over runs of
-microseconds a round trip, and of processor time that both processes took for one. Needs torch.
+PROGRAM is byte_carrier.cpp, compiled. Two processes on loopback take turns sending each other a
+message of that many bytes, first over the one, then over the other, for that many rounds. Prints
+medians over runs of microseconds per round trip, and of both processes' processor time for one.
+Needs torch.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 // Measures the transport grpc over loopback: a hub and two ends in one process, so that every byte
-// is sent twice, and received twice. For docs/record.md.
+// is sent twice, and received twice; with `direct` the ends speak to each other directly. For
+// docs/record.md.
 //
-// usage: grpc_speed [plain|tls]
+// usage: grpc_speed [plain|tls] [direct]
 #include <fmt/format.h>
 
 #include <chrono>
@@ -53,7 +54,7 @@ double seconds_of(Transport& first, Transport& second, int messages, std::size_t
   return std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-void measure(bool tls) {
+void measure(bool tls, bool direct) {
   TestCertificates certificates("speed");
   const auto security = [&](std::optional<std::uint32_t> rank) {
     return tls ? certificates.of(rank) : GrpcSecurity{};
@@ -62,8 +63,9 @@ void measure(bool tls) {
   const GrpcHub hub("127.0.0.1:0", 2, security(std::nullopt));
   auto joining = std::async(std::launch::async,
                             [&] { return join_grpc_network(hub.address(), 1, 2, of_second); });
-  auto first = join_grpc_network(hub.address(), 0, 2, security(0));
+  auto first = join_grpc_network(hub.address(), 0, 2, security(0), {}, direct ? "127.0.0.1:0" : "");
   auto second = joining.get();
+  if (direct) std::this_thread::sleep_for(2s);  // until they have found each other
   for (int round = 0; round < 3; ++round) {
     constexpr int kLarge = 64;
     constexpr double kGigabytes = kLarge * 8.0 * (1 << 20) / 1e9;
@@ -96,5 +98,6 @@ void measure(bool tls) {
 }  // namespace tersewire
 
 int main(int argc, char** argv) {
-  tersewire::measure(argc < 2 || std::strcmp(argv[1], "plain") != 0);
+  tersewire::measure(argc < 2 || std::strcmp(argv[1], "plain") != 0,
+                     argc > 2 && std::strcmp(argv[2], "direct") == 0);
 }

@@ -3,14 +3,14 @@
 
 usage: hook_overhead.py [--codec CODEC]... [--bytes N]... [--tensors N]... [--rounds N] [--ddp]
 
-One rank, so that nothing waits for a network: the exchange gradient-server encodes a gradient, a
-server in a thread of its own adds it up and encodes the mean, and that is decoded: pushed by the
-calling thread (DistributedOptimizer) or with --ddp by the hook's (register). In turns with it the
-same four calls of the codec, by hand and in place, each for all tensors of a bucket before the
-next. Medians of microseconds a step, on the clock and of the processor, of all threads together,
-and the hook's as ratios to the calls'. Where others use the machine, the processor's is the one to
-look at. With --ddp many tensors travel as PyTorch's buckets, and the processor's time has the
-backward pass in it. Needs torch, and tersewire on PYTHONPATH.
+One rank, so nothing waits for a network: the exchange gradient-server encodes a gradient, a server
+in its own thread sums it and encodes the mean, and that is decoded: pushed by the calling thread
+(DistributedOptimizer) or, with --ddp, by the hook's (register). In turns with it, the same four
+calls of the codec, by hand and in place, each for all tensors of a bucket before the next. Median
+microseconds per step, of wall-clock time and of processor time of all threads together, and the
+hook's as ratios to the calls'. On a shared machine, look at processor time. With --ddp many tensors
+are sent as PyTorch's buckets, and processor time includes the backward pass. Needs torch, and
+tersewire on PYTHONPATH.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from tersewire.torch import DistributedOptimizer, register
 
 
 class Products(torch.nn.Module):
-    """Has the inputs as gradients."""
+    """Its gradients are the inputs."""
 
     def __init__(self, parameters):
         super().__init__()
@@ -47,7 +47,7 @@ def plain_step(encoders, tensors, step):
 
 
 def measured(call, *arguments):
-    """(seconds on the clock, seconds of the processor)"""
+    """(wall-clock seconds, processor seconds)"""
     begin, begin_processor = time.perf_counter(), time.process_time()
     call(*arguments)
     return time.perf_counter() - begin, time.process_time() - begin_processor
@@ -98,7 +98,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--codec", action="append")
     parser.add_argument("--bytes", action="append", type=int)
-    parser.add_argument("--tensors", action="append", type=int, help="in a bucket, each so large")
+    parser.add_argument("--tensors", action="append", type=int, help="per bucket, each of --bytes")
     parser.add_argument("--rounds", type=int, default=101)
     parser.add_argument("--ddp", action="store_true", help="through register()")
     arguments = parser.parse_args()

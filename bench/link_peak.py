@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a link carries at most in so many seconds, while a command runs in lab/netlab.
+"""The most that a link carries in a time window, while a command runs in lab/netlab.
 
     sudo bench/link_peak.py --nodes 4 --rate 10mbit --window 2 -- COMMAND ...
 
-Runs COMMAND as `lab/netlab run` does, reads what each node's interface has sent and received 20 times
-a second, and writes on standard error, as JSON, the most bytes of any node and direction in a
-window, and in all; the windows may be several. The command's standard output stays its own.
+Runs COMMAND like `lab/netlab run`, reads 20 times a second what each node's interface has sent and
+received, and writes to standard error, as JSON, the most bytes of any node and direction in a
+window, and in total; --window may be repeated. The command's standard output is left to it.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Holds `tersewire predict` against every step that the lab has measured (docs/record.md).
+"""Checks `tersewire predict` against every step measured in the lab (docs/record.md).
 
 usage: predictions_table.py TERSEWIRE [--all]
 
-Prints a line a set of measurements, with --all one a step, as Markdown. What a codec sends depends on
-the gradients: the bytes that were measured are given to the prediction, as bits of a value, and its
-seconds are compared. Speeds of codecs are those that predictions know.
+Prints one line per set of measurements, with --all one per step, as Markdown. What a codec sends
+depends on the gradients: the prediction is given the measured bytes, as bits per value, and its
+seconds are compared. Codec speeds are those that predictions know.
 """
 
 import argparse
@@ -40,12 +40,12 @@ def cell(group, row, seconds, compute, **more):
 
 
 def newest(*directories):
-    """Of measurements that were made again those of the last directory."""
+    """Of repeated measurements, those of the last directory."""
     return sorted({path.name: path for name in directories for path in (RESULTS / name).glob("*.json")}.values())
 
 
 def in_netlab():
-    """Of 2026-11-21 where tensors travelled whole, one message each; of 2026-11-25 in buckets."""
+    """Of 2026-11-21 where tensors were sent whole, one message each; of 2026-11-25 in buckets."""
     for path in newest("exchange-2026-11-21", "exchange-2026-11-25"):
         name = path.stem
         group = f"netlab over MPI, {path.parent.name[-10:]}"
@@ -130,7 +130,7 @@ class Predictor:
         return {"codec": codec, "bits_per_value": push_bits, "pull_bits_per_value": pull_bits}
 
     def bits(self, text, bytes_of, key):
-        """So many that the prediction sends what was measured; it is linear in them."""
+        """As many as make the prediction send what was measured; it is linear in them."""
         none, one = (self.predict(text, bits, bits)[key] for bits in (0.0, 1.0))
         return max(0.0, (bytes_of * FRAME - none) / (one - none))
 
@@ -147,7 +147,7 @@ class Predictor:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
-    parser.add_argument("--all", action="store_true", help="a line a step")
+    parser.add_argument("--all", action="store_true", help="one line per step")
     options = parser.parse_args()
     cells = [*of_predictions(), *of_inceptionn(), *of_hidden(), *in_netlab()]
     with tempfile.TemporaryDirectory() as directory, concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -3,9 +3,9 @@
 
 usage: python_overhead.py PROGRAM [--codec CODEC]... [--bytes N]... [--rounds N]
 
-PROGRAM is what python_overhead.cpp becomes. It and this process take turns: each encodes the same
-values and adds them up as often, with one thread. Times are medians over all steps but the first
-quarter of a turn. Needs numpy, and tersewire on PYTHONPATH.
+PROGRAM is python_overhead.cpp, compiled. It and this process take turns: each encodes the same
+values and adds them up equally often, with one thread. Times are medians over all steps except the
+first quarter of a turn. Needs numpy, and tersewire on PYTHONPATH.
 """
 
 import argparse

@@ -3,9 +3,10 @@
 
 usage: terngrad_figure5.py TERSEWIRE
 
-The paper says neither what its GPUs compute nor the rates within a machine. Of cluster (a) the step on
-one GPU is such that AlexNet gains the 3.04x on 8 GPUs that its text has, of (b) such that VggNet-A gains
-2x on 512; the other networks' are in proportion to their multiplications. Ternary gradients have 2 bits.
+The paper gives neither its GPUs' computation times nor the rates within a machine. For cluster (a)
+the step on one GPU is chosen so that AlexNet gains the 3.04x on 8 GPUs of the paper's text, for (b)
+so that VggNet-A gains 2x on 512; other networks' are in proportion to their multiplications. Ternary
+gradients have 2 bits.
 """
 
 import json
@@ -15,8 +16,8 @@ import sys
 import tempfile
 
 WORKERS = (4, 8, 16, 32, 64, 128, 256, 512)
-GPUS = 4  # of a machine
-# Values, images a GPU and step, and 10^9 multiplications of an image.
+GPUS = 4  # per machine
+# Values, images per GPU and step, and 10^9 multiplications per image.
 NETWORKS = {"alexnet-bn": (61_101_992, 128, 0.72), "googlenet": (7_005_832, 64, 1.5), "vgg-a": (132_863_336, 32, 7.6)}
 # Link and rate within a machine (PCIe 3 at 10 GB/s; NVLink at 20), and what the step is fitted to.
 CLUSTERS = {"a": ("1gbit", 1e9, "80gbit", 8e10, "alexnet-bn", 8, 3.04),

@@ -8,10 +8,10 @@
 
 A design is one of
 
-    ddp               DistributedDataParallel as it is
-    none              no exchange: what computation takes alone
+    ddp               DistributedDataParallel, unchanged
+    none              no exchange: computation time only
     fp16              PyTorch's own; its bf16 is refused without NCCL
-    powersgd-R:START  PyTorch's own of rank R, which leaves START steps (10) uncompressed
+    powersgd-R:START  PyTorch's own of rank R, which sends START steps (10) uncompressed
     post-local-K      PyTorch's own PostLocalSGDOptimizer: models are averaged every K steps, after
                       2 K - 1 steps of DistributedDataParallel
     CODEC             tersewire.torch's, in its exchange of choice
@@ -19,14 +19,14 @@ A design is one of
     local-K/CODEC     its LocalUpdates every K steps, without an outer momentum
     local-K/EXCHANGE/CODEC
 
-With --hub what is ours goes through that hub, and the rest, as ever, from rank to rank:
+With --hub our designs go through that hub, and the others, as always, from rank to rank:
 
     tersewire hub --workers 8 --servers 0 --certs hub --listen 10.77.0.1:7100        on node 0
     lab/netlab run -- python3 bench/torch_hooks.py gpt --data TEXT --design local-10/3lc \
       --hub 10.77.0.1:7100 --certs node --time 20                 node0 to node7: 'tersewire certs'
 
-Rank 0 prints a line for each design and kind of measurement; bench/torch_hooks_table.py makes the
-lines of --json a table.
+Rank 0 prints one line per design and kind of measurement; bench/torch_hooks_table.py turns the
+lines of --json into a table.
 """
 
 import argparse
@@ -54,7 +54,7 @@ from torch_models import TASKS
 
 import tersewire.torch
 
-# netlab's nodes, of which each is a rank of MPI's.
+# netlab's nodes, each an MPI rank.
 NETLAB_INTERFACE = "eth0"
 NETLAB_MEETING = "tcp://10.77.0.1:29500"
 
@@ -72,7 +72,7 @@ TEST_BATCH = 250
 
 
 def meet():
-    """Ranks meet; returns the interface that carries what they say, None where it is unknown."""
+    """Ranks meet; returns the interface that carries their traffic, None if it is unknown."""
     if "OMPI_COMM_WORLD_RANK" not in os.environ:  # torchrun
         dist.init_process_group("gloo")
         return None
@@ -84,8 +84,8 @@ def meet():
 
 
 def powersgd(state, bucket):
-    """PyTorch's hook waits, in Gloo's threads, for what these threads must do: two buckets at once
-    would wait for ever (pytorch/pytorch#48478)."""
+    """PyTorch's hook waits, in Gloo's threads, for work that these threads must do: two buckets at
+    once would deadlock (pytorch/pytorch#48478)."""
     future = powerSGD_hook.powerSGD_hook(state, bucket)
     if state.iter >= state.start_powerSGD_iter:
         future.wait()
@@ -126,7 +126,7 @@ def steps_a_round(design):
 
 
 class Training:
-    """A design's model, and what its training used so far, of this rank."""
+    """A design's model, and what its training has used so far on this rank."""
 
     def __init__(self, task, design, samples, interface, group=None, seed=1):
         torch.manual_seed(seed)
@@ -141,7 +141,7 @@ class Training:
                 self.network, self.optimizer, self.steps_a_round, "sgd:lr=1", codec,
                 exchange=exchange or None, group=group)
         else:
-            # Statistics of batch normalization stay where they are: gradients are measured.
+            # Batch normalization statistics stay unchanged: gradients are measured.
             self.model = DistributedDataParallel(self.network, broadcast_buffers=False)
             if POST_LOCAL.fullmatch(design):
                 self.hook = None
@@ -190,7 +190,7 @@ class Training:
 
 
 def carried_bytes(interface):
-    """(sent, received), with all heads; of this process's network namespace."""
+    """(sent, received), headers included; of this process's network namespace."""
     for line in pathlib.Path("/proc/self/net/dev").read_text().splitlines():
         name, _, counts = line.partition(":")
         if name.strip() == interface:
@@ -212,7 +212,7 @@ def largest_a_step(before, after, steps):
 
 
 def measure_time(training, warm_up, steps):
-    """The learning rate stays what it is at the start."""
+    """The learning rate stays at its initial value."""
     seconds = []
     every = training.steps_a_round
     dist.barrier()
@@ -230,7 +230,7 @@ def measure_time(training, warm_up, steps):
 
 
 def part_of_the_rate(step, steps, warm_up):
-    """Falls as a cosine does, below a warm-up from the rate of one rank: as recipes/ have it."""
+    """A cosine, below a warm-up from the rate of one rank, as in recipes/."""
     falling = LEAST_RATE + (1 - LEAST_RATE) * (1 + math.cos(math.pi * step / steps)) / 2
     start = 1 / dist.get_world_size()
     return falling * (start + (1 - start) * step / warm_up if step < warm_up else 1)
@@ -295,21 +295,21 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=TASKS)
     parser.add_argument("--data", type=pathlib.Path, required=True,
-                        help="the directory with MNIST's IDX files or CIFAR-10's binary version; of gpt a "
-                             "file of text")
+                        help="the directory with MNIST's IDX files or CIFAR-10's binary version; for gpt "
+                             "a text file")
     parser.add_argument("--design", action="append", required=True)
-    parser.add_argument("--time", type=int, metavar="STEPS", help="time so many steps")
+    parser.add_argument("--time", type=int, metavar="STEPS", help="time this many steps")
     parser.add_argument("--warm-up", type=int, default=30, metavar="STEPS",
-                        help="before those that are timed: residuals fill (30)")
-    parser.add_argument("--accuracy", type=int, metavar="STEPS", help="train for so many")
+                        help="before the timed steps, to fill residuals (30)")
+    parser.add_argument("--accuracy", type=int, metavar="STEPS", help="train for this many steps")
     parser.add_argument("--every", type=int, default=50, metavar="STEPS",
-                        help="between two looks at the test samples (50)")
-    parser.add_argument("--lr", type=float, help="learning rate, in place of the model's own")
+                        help="between two tests (50)")
+    parser.add_argument("--lr", type=float, help="learning rate, instead of the model's own")
     parser.add_argument("--seed", type=int, default=1, help="of weights and order (1)")
-    parser.add_argument("--hub", metavar="HOST:PORT", help="through which ours goes")
+    parser.add_argument("--hub", metavar="HOST:PORT", help="hub for our designs")
     parser.add_argument("--certs", metavar="NAME",
                         help="a rank's directory for it is NAME and the rank's number")
-    parser.add_argument("--link", help="what the lines of --json call the links: 10mbit")
+    parser.add_argument("--link", help="name of the links in the lines of --json: 10mbit")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     if not arguments.time and not arguments.accuracy:
@@ -348,7 +348,7 @@ def main():
             training.close()
     if group:
         group.close()
-    # Gloo's threads would take a rank down with them that ends while another still talks to it.
+    # Gloo's threads would take down a rank that ends while another still talks to it.
     dist.barrier()
     dist.destroy_process_group()
 

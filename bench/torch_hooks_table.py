@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A Markdown table for each model of what bench/torch_hooks.py measured.
+"""A Markdown table for each model measured by bench/torch_hooks.py.
 
     python3 bench/torch_hooks_table.py --target lenet=97 --target resnet20=40 FILE...
     python3 bench/torch_hooks_table.py --loss gpt=1.7 FILE...
 
 FILEs hold its JSON lines, of both kinds and any number of links; of two of the same, the later one
-counts. Time to an accuracy is that of the steps it takes: the first ones as they were timed, since
-some designs begin uncompressed, the others at the median. Steps come from the curve of the accuracy
-(of the loss), a straight line between two looks.
+counts. Time to an accuracy is that of the steps it takes: the first ones as timed, because some
+designs begin uncompressed, the others at the median. Steps come from the curve of the accuracy (or
+the loss), interpolated linearly between two tests.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import pathlib
 
 
 def step_that_reaches(curve, target):
-    """Of a curve that rises; None where none does."""
+    """Of a rising curve; None if none does."""
     last_step, last = curve[0]
     for step, value in curve:
         if value >= target:
@@ -38,7 +38,7 @@ class Target:
         return f"a loss of {self.value:g}" if self.is_loss else f"{100 * self.value:g} %"
 
     def step(self, trained):
-        """The first that reaches it; None where none does."""
+        """The first that reaches it; None if none does."""
         if not self.is_loss:
             return step_that_reaches([(0, 0.0), *trained["curve"]], self.value)
         return step_that_reaches([(step, -loss) for step, loss in trained["losses"]], -self.value)
@@ -116,9 +116,9 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     parser.add_argument("--target", action="append", default=[], type=model_and_percent,
-                        metavar="MODEL=PERCENT", help="the accuracy to which time is given")
+                        metavar="MODEL=PERCENT", help="the accuracy to which time is reported")
     parser.add_argument("--loss", dest="target", action="append", type=model_and_loss,
-                        metavar="MODEL=LOSS", help="the loss, in place of an accuracy")
+                        metavar="MODEL=LOSS", help="the loss, instead of an accuracy")
     arguments = parser.parse_args()
     targets = dict(arguments.target)
     lines = [json.loads(line) for path in arguments.files for line in path.read_text().splitlines()]

@@ -1,5 +1,5 @@
-"""What bench/torch_hooks.py trains: LeNet on MNIST's files, ResNet-20 on CIFAR-10's and a character
-GPT on a text."""
+"""The models that bench/torch_hooks.py trains: LeNet on MNIST's files, ResNet-20 on CIFAR-10's and
+a character GPT on a text."""
 
 import gzip
 import math
@@ -16,7 +16,7 @@ PADDING = 4  # pixels around an image that is cropped
 
 
 def lenet(classes=10):
-    """As trainer/models has it: no activation after the convolutions."""
+    """As in trainer/models: no activation after the convolutions."""
     return nn.Sequential(
         nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(50 * 4 * 4, 500), nn.ReLU(), nn.Linear(500, classes))
@@ -86,7 +86,7 @@ class TwoDense(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Of characters and of their places."""
+    """Of characters and their positions."""
 
     def __init__(self, characters):
         super().__init__()
@@ -98,7 +98,7 @@ class Embedding(nn.Module):
 
 
 def gpt(characters=65):
-    """As trainer/models has it; scores are [samples * characters, characters]."""
+    """As in trainer/models; scores are [samples * characters, characters]."""
     network = nn.Sequential(
         Embedding(characters), *[layer() for _ in range(3) for layer in (Attention, TwoDense)],
         nn.LayerNorm(WIDTH), nn.Linear(WIDTH, characters), nn.Flatten(0, 1))
@@ -133,7 +133,7 @@ class Images:
 
 @dataclass
 class Text:
-    """Pieces of a text that follow one another, and for each character the one behind it."""
+    """Consecutive pieces of a text, and for each character the next one."""
 
     characters: torch.Tensor  # by number
     different: int
@@ -148,7 +148,7 @@ class Text:
 
 
 def crop_flip(images: torch.Tensor, numbers: numpy.random.Generator) -> torch.Tensor:
-    """Every image from elsewhere in a frame of zeros, and half of them mirrored."""
+    """Each image from another place in a frame of zeros, and half of them mirrored."""
     count, _, height, width = images.shape
     framed = functional.pad(images, (PADDING,) * 4)
     offsets = numbers.integers(2 * PADDING + 1, size=(count, 2))
@@ -168,7 +168,7 @@ def found(folder: pathlib.Path, pattern: str) -> List[pathlib.Path]:
 
 
 def read_idx(folder: pathlib.Path, name: str) -> numpy.ndarray:
-    """An IDX file, plain or with .gz: 0, 0, a type, the number of dimensions, each, the values."""
+    """An IDX file, plain or .gz: 0, 0, a type, the number of dimensions, each, the values."""
     path = found(folder, f"{name}*")[0]
     data = path.read_bytes()
     if path.suffix == ".gz":

@@ -7,14 +7,14 @@ usage: truncation_figure4.py hdc|cifar-cnn --data DIRECTORY [--steps N] [--seed 
 Four workers with 25 images each and an aggregator, all in this process, because no exchange of the
 library sends gradients one way and weights the other: its parameter servers send changes of weights,
 and the workers of a ring have their own. Lower bits become 0, as with codec truncate. Designs:
-  fp32             nothing is cut
+  fp32             nothing is truncated
   gradients        each worker's, on its way to the aggregator
-  weights          the aggregator's after each step, from which the next one goes on
+  weights          the aggregator's after each step, from which the next one continues
   both             these two
   weights-sent     only what workers compute gradients from; the aggregator keeps all bits
   ring             gradients in a ring: the sum of each hop, and the result
-  ring-rounded     the same, each to the nearest value that can be sent in place of the lower one
-Prints a row for each design and number of bits. Several designs have the same first weights and data.
+  ring-rounded     the same, each to the nearest value that can be sent instead of the lower one
+Prints one row per design and number of bits. All designs have the same initial weights and data.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def hdc():
 
 
 def cifar_cnn():
-    """As trainer/models has it."""
+    """As in trainer/models."""
     return nn.Sequential(
         nn.Conv2d(3, 32, 5, padding=2), nn.MaxPool2d(3, 2, ceil_mode=True), nn.ReLU(),
         nn.Conv2d(32, 32, 5, padding=2), nn.ReLU(), nn.AvgPool2d(3, 2, ceil_mode=True),
@@ -86,7 +86,7 @@ def accuracy(network, images):
 
 
 def train(task, train_images: Images, design, bits, steps, seed):
-    """The network after the last step: what a worker has."""
+    """The network after the last step, as a worker has it."""
     make, _, rate, decay = TASKS[task]
     torch.manual_seed(seed)
     network = make()

@@ -64,13 +64,30 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       Record record = take_record(rest, secure);
       require(before - rest.size() == kRecordHeadBytes + record.data.size(),
               "a record is taken off");
-      require(record.head.kind <= RecordKind::kCopy, "records are of known kinds");
+      require(record.head.kind <= kLastRecordKind, "records are of known kinds");
       if (record.head.kind == RecordKind::kCopy) record = copied(record, last, secure);
-      if (record.head.kind == RecordKind::kHello) parse_hello(record.data);
+      if (record.head.kind == RecordKind::kHello) {
+        const Hello hello = parse_hello(record.data);
+        require(hello.address.empty() || is_peer_address(hello.address), "an address is one");
+      }
+      if (record.head.kind == RecordKind::kAddresses) {
+        const auto places = parse_addresses(record.data, 3);
+        require(places.size() == 3 && std::ranges::equal(addresses_data(places), record.data),
+                "what the hub says of three ranks is said again alike");
+      }
+      if (record.head.kind == RecordKind::kDirect) {
+        require(std::ranges::equal(direct_data(parse_direct(record.data)), record.data),
+                "a report is said again alike");
+      }
       if (record.head.kind == RecordKind::kRoster) parse_roster(record.data, 3);
       if (record.head.kind > RecordKind::kResume) continue;
       sending.hear(record.head.received, record.head.taken);
       require(sending.waiting_bytes() <= 1000, "what waits does not grow by itself");
+      sending.rewind();
+      while (const auto chunk = sending.next(300)) {
+        require(chunk->offset <= 1000 && chunk->bytes <= 1000 - chunk->offset,
+                "what is sent again is of the message");
+      }
       if (record.head.kind != RecordKind::kData) continue;
       last = record.data;
       const std::uint64_t received = receiving.received();

@@ -48,9 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::array<std::vector<Bytes>, 2> expected;
   bool refused = false;
   while (!rest.empty() && !refused) {
-    const auto length = std::to_integer<std::size_t>(rest[0]);
-    const ByteView cut = rest.subspan(1, std::min(length, rest.size() - 1));
-    rest = rest.subspan(1 + cut.size());
+    const ByteView cut = take_message(rest);
     Bytes message(cut.begin(), cut.end());
     const auto lane = lane_of(message);
     if (lane) expected[*lane].emplace_back(message.begin() + 8, message.end());

@@ -50,6 +50,15 @@ class Input {
   std::span<const std::uint8_t> rest_;
 };
 
+// A message off the front of an input of such: its length, in a byte, and as much of it as there
+// is.
+inline std::span<const std::byte> take_message(std::span<const std::byte>& rest) {
+  const auto length = std::to_integer<std::size_t>(rest[0]);
+  const auto message = rest.subspan(1, std::min(length, rest.size() - 1));
+  rest = rest.subspan(1 + message.size());
+  return message;
+}
+
 // Whether `task` ends without an Error. Every other exception is a finding and passes through.
 template <typename Task>
 bool succeeds(Task&& task) {

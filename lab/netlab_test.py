@@ -573,7 +573,7 @@ class Wires(NetlabTest):
         with tempfile.TemporaryDirectory() as folder:
             trace = pathlib.Path(folder, "trace")
             for text, sentence in (("1s 5mbit\n2 down\n", "line 2 of"), ("1s fast\n", "line 1 of"),
-                                   ("2s down\n1s none\n", "do not rise")):
+                                   ("2s down\n1s none\n", "do not increase")):
                 trace.write_text(text)
                 self.assert_refused(netlab("run", "--nodes", 2, "--rate", "none", "--trace", trace,
                                            "--", "true"), sentence)

@@ -241,7 +241,7 @@ class Daemon {
 CardCounters run_daemon(const DaemonConfig& config, int stop, const std::function<void()>& ready) {
   if (::if_nametoindex(config.interface.c_str()) == 0) {
     throw Error(ErrorCode::kInvalidArgument,
-                "there is no interface '" + config.interface + "'; `ip link` names them");
+                "there is no interface '" + config.interface + "'; `ip link` lists them");
   }
   Daemon daemon(config.codec);
   const Rules rules(config.interface);

@@ -227,9 +227,10 @@ TensorInfo make_tensor_info(const std::string& name, const Shape& shape, const s
 }
 
 std::vector<std::shared_ptr<Codec>> choose(const std::string& policy, const std::string& fallback,
-                                           const std::vector<TensorInfo>& tensors) {
+                                           const std::vector<TensorInfo>& tensors,
+                                           int local_updates) {
   std::vector<std::shared_ptr<Codec>> codecs;
-  for (const auto& codec : choose_codecs(policy, fallback, tensors)) {
+  for (const auto& codec : choose_codecs(policy, fallback, tensors, local_updates)) {
     codecs.push_back(std::const_pointer_cast<Codec>(codec));
   }
   return codecs;
@@ -246,12 +247,15 @@ void bind_policies(py::module_& module) {
       .def_property_readonly(
           "kind", [](const TensorInfo& tensor) { return std::string(to_string(tensor.kind)); });
   module.def("choose_codecs", &choose, py::arg("policy"), py::arg("fallback"), py::arg("tensors"),
+             py::arg("local_updates") = 0,
              R"(Chooses a codec for each tensor of a job; the first rule that matches wins.
 
 policy    "CONDITION:CODEC; ...", as "size<1000:fp32; kind=norm:fp32; last:fp32"; or the name of a
           ready-made one: auto, small, light, 3lc-paper, terngrad-paper, adacomp-paper
 fallback  the codec of tensors that no rule matches
 tensors   TensorInfo of each, in the order in which the forward pass uses them
+local_updates  steps that workers take on their own between two exchanges; above 0 codecs have no lead,
+          and keep a residual where small changes would be lost, unless their texts say otherwise
 
 Returns a Codec a tensor; tensors with the same text share one. Conditions are *, size<N (and <=, >,
 >=, =), rank<N, kind=K, name=GLOB, first, last. Raises Error (kInvalidArgument) for a rule that

@@ -21,10 +21,11 @@ namespace tersewire::python {
 namespace py = pybind11;
 
 HubEnd::HubEnd(std::string hub, std::optional<int> rank, int ranks, const GrpcSecurity& security,
-               const WaitLimits& limits)
+               const WaitLimits& limits, std::string direct)
     : hub_("the hub at " + hub), rank_(rank ? *rank : certified_rank(security)), ranks_(ranks) {
-  open_calls(interruptible([hub = std::move(hub), rank = rank_, ranks, security, limits] {
-               return join_grpc_network(hub, rank, ranks, security, limits);
+  open_calls(interruptible([hub = std::move(hub), rank = rank_, ranks, security, limits,
+                            direct = std::move(direct)] {
+               return join_grpc_network(hub, rank, ranks, security, limits, direct);
              }),
              limits);
 }
@@ -94,18 +95,20 @@ One thread at a time, but for leave().)")
       .def(py::init([](const std::string& hub, const std::optional<std::string>& name,
                        std::uint64_t fingerprint, const std::string& certs, bool insecure,
                        std::chrono::milliseconds timeout, std::chrono::milliseconds busy,
-                       std::size_t longest) {
+                       std::size_t longest, const std::string& direct) {
              const GrpcSecurity security{.certificates = certs, .insecure = insecure};
              return std::make_shared<HubMember>(
                  GrpcMember::Settings{.hub = hub,
                                       .name = name ? *name : certified_name(security),
                                       .fingerprint = fingerprint,
                                       .security = security,
-                                      .limits = {timeout, busy}},
+                                      .limits = {timeout, busy},
+                                      .direct = direct},
                  longest);
            }),
            py::arg("hub"), py::arg("name"), py::arg("fingerprint"), py::arg("certs"),
-           py::arg("insecure"), py::arg("timeout"), py::arg("busy"), py::arg("longest"))
+           py::arg("insecure"), py::arg("timeout"), py::arg("busy"), py::arg("longest"),
+           py::arg("direct"))
       .def("join", &HubMember::join,
            "The end of the next generation's network; None where the job is done or was left.")
       .def_property_readonly("generation",
@@ -131,14 +134,18 @@ One thread at a time, but for leave().)")
           },
           "The step after which the generation goes on; None at the beginning.")
       .def_property_readonly("had_it", &HubMember::had_it, "Whether this rank has that state.")
+      .def("elems_of", &HubMember::elems_of, py::arg("name"),
+           "How many values all ranks begin with alike under this name.")
       .def(
           "begin_with",
           [](const HubMember& member, const std::string& name, const py::object& values) {
             const ArrayArgument array(values, "values", Access::kWrite);
             member.begin_with(name, array.floats());
           },
-          py::arg("name"), py::arg("values"), "Fills them with what all ranks begin with alike.")
+          py::arg("name"), py::arg("values"), "Fills as many with them.")
       .def("goes_on", &HubMember::goes_on, "Whether the generation does, without waiting.")
+      .def("closes", &HubMember::closes,
+           "Whether it is over after the next state that all have, without waiting.")
       .def("settle", &HubMember::settle, "Waits until the hub has said so.")
       .def(
           "goes_on_after",
@@ -147,8 +154,11 @@ One thread at a time, but for leave().)")
           },
           py::arg("code"), py::arg("sentence"),
           "Tells of an Error. Whether the job may go on without others.")
+      .def("be_away", &HubMember::be_away, py::arg("away"),
+           "Whether the script does something of its own; for too long, and the others go on.")
       .def("leave", &HubMember::leave, "Leaves the job after the next state.")
-      .def("finish", &HubMember::finish, "Says that all is done.")
+      .def("finish", &HubMember::finish,
+           "Says that all is done here, and waits until it is so on all ranks.")
       .def("close", &HubMember::close, "Tells the hub nothing more.");
 }
 
@@ -159,13 +169,14 @@ void bind_hub(py::module_& module) {
 
 One thread at a time.)")
       .def(py::init([](const std::string& hub, std::optional<int> rank, int ranks,
-                       const std::string& certs, bool insecure, std::chrono::milliseconds timeout) {
+                       const std::string& certs, bool insecure, std::chrono::milliseconds timeout,
+                       const std::string& direct) {
              return std::make_unique<HubEnd>(
                  hub, rank, ranks, GrpcSecurity{.certificates = certs, .insecure = insecure},
-                 WaitLimits{.deadline = timeout});
+                 WaitLimits{.deadline = timeout}, direct);
            }),
            py::arg("hub"), py::arg("rank"), py::arg("ranks"), py::arg("certs"), py::arg("insecure"),
-           py::arg("timeout"))
+           py::arg("timeout"), py::arg("direct"))
       .def_property_readonly("rank", &HubEnd::rank)
       .def_property_readonly("ranks", &HubEnd::size)
       .def(

@@ -22,7 +22,7 @@ class HubEnd {
   // Waits for all ranks. Throws like join_grpc_network(), which says what the rest is, and
   // certified_rank() where there is no rank.
   HubEnd(std::string hub, std::optional<int> rank, int ranks, const GrpcSecurity& security,
-         const WaitLimits& limits);
+         const WaitLimits& limits, std::string direct);
   // An end that there is already; `hub` is its name in sentences.
   HubEnd(std::unique_ptr<Transport> network, const WaitLimits& limits, std::string hub);
   ~HubEnd() { close(); }

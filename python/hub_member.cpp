@@ -20,18 +20,23 @@ constexpr std::size_t kKept = 2;
 
 }  // namespace
 
+template <typename Call>
+auto HubMember::wait(const Call& call) {
+  try {
+    return interruptible([self = shared_from_this(), call] { return call(*self); });
+  } catch (const pybind11::error_already_set&) {
+    interrupted_ = true;  // the call goes on by itself
+    throw;
+  }
+}
+
 std::unique_ptr<HubEnd> HubMember::join() {
   if (interrupted_) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "this rank was interrupted while it waited for others; start it again");
   }
-  try {
-    auto network = interruptible([self = shared_from_this()] { return self->join_next(); });
-    return network ? std::make_unique<HubEnd>(std::move(network), limits_, hub_) : nullptr;
-  } catch (const pybind11::error_already_set&) {
-    interrupted_ = true;  // the call goes on by itself
-    throw;
-  }
+  auto network = wait([](HubMember& self) { return self.join_next(); });
+  return network ? std::make_unique<HubEnd>(std::move(network), limits_, hub_) : nullptr;
 }
 
 std::unique_ptr<Transport> HubMember::join_next() {
@@ -75,16 +80,27 @@ std::unique_ptr<Transport> HubMember::join_listed(int rank) {
   return nullptr;
 }
 
-void HubMember::begin_with(const std::string& name, std::span<float> values) const {
+const trainer::StoredArray* HubMember::find_begun(const std::string& name) const {
+  if (!begun_) return nullptr;
   const auto& arrays = begun_->nodes.front().arrays;
   const auto found = arrays.find(fmt::format("{}/{}", trainer::kSharedGroup, name));
-  if (found == arrays.end() || found->second.elems != values.size()) {
+  return found == arrays.end() ? nullptr : &found->second;
+}
+
+std::size_t HubMember::elems_of(const std::string& name) const {
+  const trainer::StoredArray* const found = find_begun(name);
+  return found == nullptr ? 0 : found->elems;
+}
+
+void HubMember::begin_with(const std::string& name, std::span<float> values) const {
+  const std::size_t elems = elems_of(name);
+  if (elems != values.size()) {
     throw Error(ErrorCode::kDataLoss,
                 fmt::format("{} values of the shared {} were handed over, and this model has {}; "
                             "run one script and one version everywhere",
-                            found == arrays.end() ? 0 : found->second.elems, name, values.size()));
+                            elems, name, values.size()));
   }
-  found->second.read(0, values);
+  if (elems > 0) find_begun(name)->read(0, values);
 }
 
 void HubMember::hold(NodeCheckpoint checkpoint) {
@@ -106,8 +122,16 @@ bool HubMember::goes_on() const {
 }
 
 void HubMember::settle() {
-  interruptible(
-      [self = shared_from_this()] { self->member_->await_settled(self->list_.generation); });
+  wait([](HubMember& self) { self.member_->await_settled(self.list_.generation); });
+}
+
+void HubMember::finish() {
+  member_->finish();
+  try {
+    wait([](HubMember& self) { self.member_->await_end(self.list_.generation); });
+  } catch (const Error&) {
+    return;  // nobody is left to wait for
+  }
 }
 
 bool HubMember::goes_on_after(ErrorCode code, const std::string& sentence) {
@@ -127,7 +151,7 @@ bool HubMember::goes_on_after(ErrorCode code, const std::string& sentence) {
 }
 
 void HubMember::close() {
-  if (interrupted_) return;  // join() still needs it
+  if (interrupted_) return;  // a call still needs it
   const pybind11::gil_scoped_release released;
   member_.reset();
 }

@@ -39,23 +39,28 @@ class HubMember : public std::enable_shared_from_this<HubMember> {
   [[nodiscard]] const std::optional<trainer::JobCheckpoint>& begun_with() const { return begun_; }
   // Whether this rank had that already.
   [[nodiscard]] bool had_it() const { return had_it_; }
-  // Fills `values` with what all ranks begin with alike under this name. Throws kDataLoss where
-  // that is of another length.
+  // How many values all ranks begin with alike under this name; 0 where there are none.
+  [[nodiscard]] std::size_t elems_of(const std::string& name) const;
+  // Fills `values` with them. Throws kDataLoss where they are of another length.
   void begin_with(const std::string& name, std::span<float> values) const;
 
   // Keeps a state to go on from; the last two are kept.
   void hold(trainer::NodeCheckpoint checkpoint);
   // Whether the generation goes on, as far as is known without waiting.
   [[nodiscard]] bool goes_on() const;
+  // Whether it is over after the next state that all have, as far as is known without waiting.
+  [[nodiscard]] bool closes() const { return member_->look().closes; }
   // Waits until the hub has said whether it goes on with what this rank holds.
   void settle();
   // Tells the hub that a generation has failed here. Whether the job may go on without those to
   // whom that is due; otherwise it is over on every rank.
   bool goes_on_after(ErrorCode code, const std::string& sentence);
+  // Whether the script does something of its own: GrpcMember::be_away().
+  void be_away(bool away) { member_->be_away(away); }
   // After its next state.
   void leave() { member_->leave(); }
-  // All is done.
-  void finish() { member_->finish(); }
+  // All is done here: waits until it is so on all ranks, or the job is over, or the hub is gone.
+  void finish();
   // Tells the hub nothing more: what it does not know by then, it takes for death.
   void close();
 
@@ -65,9 +70,13 @@ class HubMember : public std::enable_shared_from_this<HubMember> {
     std::shared_ptr<const trainer::NodeCheckpoint> checkpoint;
   };
 
+  [[nodiscard]] const trainer::StoredArray* find_begun(const std::string& name) const;
   std::unique_ptr<Transport> join_next();
   std::unique_ptr<Transport> join_listed(int rank);
   void tell_held();
+  // What call(*this) returns, in which Ctrl-C is heard.
+  template <typename Call>
+  auto wait(const Call& call);
 
   const WaitLimits limits_;
   const std::string hub_;

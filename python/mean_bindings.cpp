@@ -75,7 +75,7 @@ trainer::CodecDecisions decisions_of(const std::string& json) {
   try {
     return trainer::decisions_in_json(nlohmann::json::parse(json, nullptr, false));
   } catch (const Error& error) {
-    refuse(fmt::format("these are no decisions on codecs: {}", error.what()));
+    refuse(fmt::format("these are not decisions on codecs: {}", error.what()));
   }
 }
 
@@ -132,7 +132,7 @@ PartValues by_part(const Job& job, const std::vector<Part>& parts, const py::dic
     const auto tensor = std::ranges::find(job.tensors, text, &TensorInfo::name);
     if (tensor == job.tensors.end()) {
       refuse("the state has a residual of '" + text +
-             "', which this model has not; load the state of the same model");
+             "', which this model does not have; load the state of the same model");
     }
     const ArrayArgument argument(py::reinterpret_borrow<py::object>(array),
                                  "the residual of '" + text + "'");
@@ -178,8 +178,8 @@ NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank
     std::vector<float>& kept = now.pushed[part.number];
     std::vector<float>& served = now.pulled[part.number];
     if (kept.empty() && !(pushed[part.tensor].empty() && pulled[part.tensor].empty())) {
-      refuse("there is something still to be sent of tensor '" + to.tensors[part.tensor].name +
-             "', and its new codec keeps nothing; take one that does, with ef=on");
+      refuse("a residual is still to be sent of tensor '" + to.tensors[part.tensor].name +
+             "', and its new codec keeps none; use one that does, with ef=on");
     }
     add(kept, part, pushed[part.tensor], 1);
     // A server's is of the mean.
@@ -298,7 +298,7 @@ class MeanWorker {
           .shape = {floats.size()}, .values = {floats.begin(), floats.end()}};
     }
     const py::gil_scoped_release released;
-    const NodeState state = worker().state();
+    const NodeState state = kept();
     checkpoint.rank = transport_->rank();
     checkpoint.step = state.step;
     add_arrays(trainer::kPushedGroup, job_, state.pushed, checkpoint);
@@ -345,7 +345,7 @@ class MeanWorker {
     NodeState state;
     {
       const py::gil_scoped_release released;
-      state = worker().state();
+      state = kept();
     }
     return py::make_tuple(state.step, by_name(job_, state.pushed), by_name(job_, state.pulled));
   }
@@ -454,6 +454,11 @@ class MeanWorker {
       const py::gil_scoped_release released;
       calls();
     }
+  }
+  // Between two steps; before the first it makes nothing that could not be loaded over.
+  NodeState kept() {
+    if (worker_ || !transport_) return worker().state();
+    return resume_ ? *resume_ : first_state(job_, transport_->rank());
   }
   void leave() {
     Counts counts = all_counts();

@@ -29,8 +29,7 @@ const char* type_name(ElementType type) {
 ElementType type_named(const std::string& name) {
   const auto found = std::ranges::find(kTypes, name, &Types::value_type::second);
   if (found != kTypes.end()) return found->first;
-  throw Error(ErrorCode::kInvalidArgument,
-              "there is no dtype '" + name + "'; take one of float32, float64");
+  throw Error(ErrorCode::kInvalidArgument, "unknown dtype '" + name + "'; use float32 or float64");
 }
 
 // A Frame whose payload keeps its own memory alive.

@@ -36,8 +36,8 @@ CodecId codec_number(std::string_view name) {
   const auto& codecs = codec_descriptions();
   const auto found = std::ranges::find(codecs, name, &CodecDescription::name);
   if (found != codecs.end()) return found->id;
-  throw Error(ErrorCode::kInvalidArgument, "unknown codec '" + std::string(name) +
-                                               "'; tersewire.codecs() lists those there are");
+  throw Error(ErrorCode::kInvalidArgument,
+              "unknown codec '" + std::string(name) + "'; tersewire.codecs() lists them all");
 }
 
 std::string codec_text(CodecId codec) {

@@ -80,7 +80,7 @@ auto RankCalls::made(const Call& call) {
 std::vector<Bytes> RankCalls::gather(ByteView own) {
   if (own.size() > kMostBytes) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("rank {} would say {} bytes, and {} is the most; say less",
+                fmt::format("rank {} would send {} bytes, and at most {} are allowed; send less",
                             lane_.rank(), own.size(), kMostBytes));
   }
   return made([&] {
@@ -126,10 +126,10 @@ void RankCalls::broadcast(int root, std::span<std::byte> data) {
       }
       const Bytes came = from(root, Kind::kBroadcast);
       if (came.size() != piece.size()) {
-        throw Error(ErrorCode::kDataLoss,
-                    fmt::format("rank {} sends {} bytes where {} were to come; run one version "
-                                "everywhere",
-                                root, came.size(), piece.size()));
+        throw Error(
+            ErrorCode::kDataLoss,
+            fmt::format("rank {} sends {} bytes where {} were expected; run one version everywhere",
+                        root, came.size(), piece.size()));
       }
       std::ranges::copy(came, piece.begin());
     }

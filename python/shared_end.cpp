@@ -208,7 +208,7 @@ void SharedEnd::take(const Incoming& message) {
   if (bytes.size() < kHeadBytes || (left && bytes.size() > kHeadBytes) ||
       (!left && head.kind != LaneKind::kMessage)) {
     fail(ErrorCode::kDataLoss,
-         "{} bytes came from rank {} that are no message of a lane; run one version everywhere",
+         "{} bytes came from rank {} that are not a message of a lane; run one version everywhere",
          bytes.size(), from);
   }
   const ByteView body = bytes.subspan(kHeadBytes);
@@ -236,8 +236,8 @@ void SharedEnd::take(const Incoming& message) {
   }
   if (body.size() > inbox.longest) {
     fail(ErrorCode::kDataLoss,
-         "{} bytes came from rank {} where no message of this job has more than {}; start all "
-         "ranks with the same arguments",
+         "{} bytes came from rank {}, and no message of this job has more than {}; start all ranks "
+         "with the same arguments",
          body.size(), from, inbox.longest);
   }
   inbox.held_bytes[from] += body.size();

@@ -83,12 +83,12 @@ void TensorEncoder::load_state_dict(const py::dict& state) {
   const ArrayArgument array(saved, kResidual);
   const auto values = array.floats();
   if (values.size() != residual().size()) {
-    refuse("the residual saved has " + std::to_string(values.size()) +
+    refuse("the saved residual has " + std::to_string(values.size()) +
            " values and this encoder keeps " + std::to_string(residual().size()) +
            "; load the state of the same tensor and codec");
   }
   if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
-    refuse("the residual saved holds a NaN or an infinity; begin without it");
+    refuse("the saved residual holds a NaN or an infinity; start without it");
   }
   alone([&] { std::ranges::copy(values, residual().begin()); });
 }

@@ -18,7 +18,7 @@ import zipfile
 def read_npy(data):
     """The shape and the raw little-endian values of a float32 .npy file's bytes."""
     if data[:6] != b"\x93NUMPY" or data[6] not in (1, 2):
-        raise ValueError("it is no .npy file of version 1 or 2")
+        raise ValueError("it is not an .npy file of version 1 or 2")
     at, form = (10, "<H") if data[6] == 1 else (12, "<I")
     (length,) = struct.unpack(form, data[8:at])
     header = ast.literal_eval(data[at:at + length].decode())
@@ -26,7 +26,7 @@ def read_npy(data):
         raise ValueError("it holds no float32 values in C order")
     values = data[at + length:]
     if len(values) != 4 * math.prod(header["shape"]):
-        raise ValueError("its length is not what its shape says")
+        raise ValueError("its length does not match its shape")
     return header["shape"], values
 
 

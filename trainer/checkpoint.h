@@ -28,6 +28,15 @@ inline constexpr const char* kPushedGroup = "pushed";
 inline constexpr const char* kPulledGroup = "pulled";
 inline constexpr const char* kAccumulatedGroup = "accumulated";
 inline constexpr const char* kSharedGroup = "shared";
+// Before the names of a worker's own buffers.
+inline constexpr const char* kLocal = "local-";
+
+// Whether an array, of a node on which a server owns a part of the model, is that server's.
+inline bool is_of_server(const std::string& key) {
+  const std::string group = key.substr(0, key.find('/'));
+  return group != kModelGroup && group != kStatisticsGroup && group != kPushedGroup &&
+         group != kAccumulatedGroup && group != kSharedGroup && !group.starts_with(kLocal);
+}
 
 // One node's. Arrays are named GROUP/TENSOR, or GROUP/TENSOR@BEGIN where they are a part of it.
 struct NodeCheckpoint {
@@ -35,11 +44,14 @@ struct NodeCheckpoint {
     std::vector<std::uint64_t> shape;
     std::vector<float> values;
   };
+  using Arrays = std::map<std::string, Array>;
 
   int rank = 0;
   std::uint64_t step = 0;                    // the last that is in it
   std::map<std::string, std::string> facts;  // what is no array, as texts
-  std::map<std::string, Array> arrays;
+  Arrays arrays;
+  // Of the server on the node before, in case that dies (server_copy.h). On no disk.
+  Arrays copies = {};
 };
 
 // An array of a checkpoint, where it is kept.

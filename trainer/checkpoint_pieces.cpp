@@ -49,8 +49,8 @@ std::size_t part_values_of(const JobCheckpoint& checkpoint) {
   const auto found = facts.find(kPartValues);
   if (found == facts.end()) return Job::kWholeTensors;
   if (const auto values = part_values_in(found->second)) return *values;
-  throw Error(ErrorCode::kDataLoss, "the checkpoint's parts of '" + found->second +
-                                        "' values are no number; use another copy of it");
+  throw Error(ErrorCode::kDataLoss, "the checkpoint's part size '" + found->second +
+                                        "' is not a number of values; use another copy of it");
 }
 
 std::vector<float> values_in(const StoredArray& array) {
@@ -143,7 +143,7 @@ std::deque<double> doubles_in(const std::string& text) {
   }
   if (*at == '\0') return numbers;
   throw Error(ErrorCode::kDataLoss,
-              "the checkpoint's '" + text + "' are no numbers; use another copy of it");
+              "the checkpoint's '" + text + "' are not numbers; use another copy of it");
 }
 
 CheckpointReader::CheckpointReader(const JobCheckpoint& checkpoint, const Job& job)
@@ -153,8 +153,8 @@ CheckpointReader::CheckpointReader(const JobCheckpoint& checkpoint, const Job& j
       parts_(job_parts(made_by_)) {
   const int nodes = made_by_.workers + server_nodes(made_by_);
   if (std::ssize(checkpoint.nodes) != nodes) {
-    refuse("the checkpoint is of " + std::to_string(checkpoint.nodes.size()) +
-           " nodes, and its job has " + std::to_string(nodes) +
+    refuse("the checkpoint has " + std::to_string(checkpoint.nodes.size()) +
+           " nodes, but its job has " + std::to_string(nodes) +
            "; resume with the exchange that it was made with");
   }
   // Who has the same place goes on with what it had.
@@ -198,9 +198,9 @@ std::size_t CheckpointReader::read_some(const Wanted& wanted, std::size_t elem, 
          array != arrays.end() && array->first.starts_with(name); ++array) {
       const std::size_t elems = array->second.elems;
       if (array->first == name && elems != wanted.elems) {
-        refuse("the checkpoint's '" + name + "' has " + std::to_string(elems) + " values and " +
+        refuse("the checkpoint's '" + name + "' has " + std::to_string(elems) + " values, but " +
                std::to_string(wanted.elems) +
-               " are needed; resume with the model that it was made of");
+               " are needed; resume with the model that it was made from");
       }
       const auto begin = begin_in(array->first, name);
       if (!begin || elem < *begin || elem - *begin >= elems) continue;
@@ -215,7 +215,7 @@ std::size_t CheckpointReader::read_some(const Wanted& wanted, std::size_t elem, 
 void CheckpointReader::read_parameters(const std::string& group, int worker,
                                        const std::vector<Network::Parameter>& parameters) const {
   for (const Network::Parameter& parameter : parameters) {
-    read({group, parameter.name, parameter.elems, "model that it was made of"}, 0, worker,
+    read({group, parameter.name, parameter.elems, "model that it was made from"}, 0, worker,
          values_of(parameter));
   }
 }
@@ -223,7 +223,7 @@ void CheckpointReader::read_parameters(const std::string& group, int worker,
 void CheckpointReader::read_part(const std::string& group, const Part& part,
                                  std::span<float> values) const {
   const TensorInfo& tensor = job_.tensors[part.tensor];
-  read({group, tensor.name, tensor.elems(), "model that it was made of"}, part.begin, 0, values);
+  read({group, tensor.name, tensor.elems(), "model that it was made from"}, part.begin, 0, values);
 }
 
 void CheckpointReader::read_descent(Descent& descent, const Part& part, int worker,
@@ -238,10 +238,10 @@ void CheckpointReader::read_descent(Descent& descent, const Part& part, int work
   descent.resume(part.number, state);
 }
 
-std::string CheckpointReader::fact(int rank, const std::string& name) const {
+std::string fact_in(const JobCheckpoint& checkpoint, int rank, const std::string& name) {
   const auto number = static_cast<std::size_t>(rank);
-  if (number >= checkpoint_.nodes.size()) return {};
-  const auto& facts = checkpoint_.nodes[number].facts;
+  if (number >= checkpoint.nodes.size()) return {};
+  const auto& facts = checkpoint.nodes[number].facts;
   const auto found = facts.find(name);
   return found == facts.end() ? std::string() : found->second;
 }

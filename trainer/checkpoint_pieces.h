@@ -42,6 +42,9 @@ class CheckpointWriter {
 std::string text_of(const std::deque<double>& numbers);
 std::deque<double> doubles_in(const std::string& text);
 
+// What the node of this rank said; empty where it was not in the job.
+std::string fact_in(const JobCheckpoint& checkpoint, int rank, const std::string& name);
+
 // Finds in a job's checkpoint what a node of the job that goes on needs. Functions throw
 // kFailedPrecondition, naming the tensor, where something is missing or of another size.
 class CheckpointReader {
@@ -64,8 +67,9 @@ class CheckpointReader {
   // own, `before` as in CheckpointWriter.
   void read_descent(Descent& descent, const Part& part, int worker, std::uint64_t steps,
                     const std::string& before = "") const;
-  // What the node of this rank said; empty where it was not in the job.
-  [[nodiscard]] std::string fact(int rank, const std::string& name) const;
+  [[nodiscard]] std::string fact(int rank, const std::string& name) const {
+    return fact_in(checkpoint_, rank, name);
+  }
 
  private:
   // Values of a tensor.

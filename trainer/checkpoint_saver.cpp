@@ -17,7 +17,7 @@ void CheckpointSaver::put(NodeCheckpoint checkpoint) {
     });
   } catch (const std::system_error&) {
     throw Error(ErrorCode::kResourceExhausted,
-                "the system starts no thread that writes the checkpoint of rank " +
+                "the system cannot start a thread to write the checkpoint of rank " +
                     std::to_string(rank) + "; use fewer workers or raise the limit");
   }
   const std::lock_guard lock(mutex_);

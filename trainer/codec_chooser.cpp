@@ -80,7 +80,7 @@ std::string rung_name(const std::string& codec, std::uint64_t steps_a_round) {
 void choose_among_codecs(Job& job) {
   if (job.push_codec != job.pull_codec) {
     throw Error(ErrorCode::kInvalidArgument,
-                "codec auto chooses for both directions, and they have " + job.push_codec +
+                "codec auto chooses for both directions, but they have " + job.push_codec +
                     " and " + job.pull_codec + "; give one of them as --codec");
   }
   auto ladder = std::make_shared<const CodecLadder>(ladder_for(job));
@@ -114,7 +114,8 @@ CodecChooser::CodecChooser(const Job& job, std::optional<double> bytes_a_day, bo
     const CodecCost cost = measured_codec(codecs_[rung]).cost;
     costs_.push_back({.push = cost, .pull = cost});
   }
-  for (const TensorInfo& tensor : job.tensors) values_ += static_cast<double>(tensor.elems());
+  for (const TensorInfo& tensor : job.tensors) pushed_ += static_cast<double>(tensor.elems());
+  pulled_ = pushed_;
 }
 
 void CodecChooser::begin(std::size_t rung, bool chosen) {
@@ -143,6 +144,9 @@ void CodecChooser::learn(const MeasuredSteps& measured) {
   const double codec_seconds = measured.encode_seconds + measured.decode_seconds;
   compute_ = std::max(measured.seconds - measured.wait_seconds - codec_seconds, 0.0);
   if (!(measured.pushed_values > 0 && measured.pulled_values > 0)) return;
+  const auto steps = static_cast<double>(steps_a_round(rung_));
+  pushed_ = measured.pushed_values * steps;
+  pulled_ = measured.pulled_values * steps;
   Cost& cost = costs_[rung_];
   const CodecCost known = measured_codec(codecs_[rung_]).cost;
   cost.push = {.bits = 8 * measured.pushed_bytes / measured.pushed_values,
@@ -232,8 +236,8 @@ void CodecChooser::find_rate(double seconds) {
 }
 
 double CodecChooser::bytes_in_a_day(std::size_t rung) const {
-  const double bytes_a_step = values_ * (costs_[rung].push.bits + costs_[rung].pull.bits) / 8 /
-                              static_cast<double>(steps_a_round(rung));
+  const double bits = pushed_ * costs_[rung].push.bits + pulled_ * costs_[rung].pull.bits;
+  const double bytes_a_step = bits / 8 / static_cast<double>(steps_a_round(rung));
   return bytes_a_step / expected_[rung] * kSecondsADay;
 }
 
@@ -317,8 +321,8 @@ std::optional<CodecDecision> CodecChooser::come_back(const MeasuredSteps& measur
   bar_[rung_] = std::min(2 * bar_[rung_], kMostBar);
   const std::string why =
       was_stronger
-          ? fmt::format("with {} a step is {:.2f} times as fast in place of {:.2f}", name(rung_),
-                        gained, from_->expected)
+          ? fmt::format("with {} a step is {:.2f} times as fast, not {:.2f}", name(rung_), gained,
+                        from_->expected)
           : fmt::format("with {} a step is only {:.2f} times as fast", name(rung_), gained);
   return move(from_->rung, measured, why, true);
 }
@@ -353,11 +357,11 @@ CodecChooser::Outcome CodecChooser::look(std::uint64_t step, const MeasuredSteps
   if (to != rung_) {
     const bool for_budget = rung_ < least;
     const std::string why =
-        for_budget   ? fmt::format("{} would take {:.3g} GB a day of the {:.3g} there are",
-                                   name(rung_), 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_)
+        for_budget ? fmt::format("{} would take {:.3g} GB a day, more than the budget of {:.3g} GB",
+                                 name(rung_), 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_)
         : to > rung_ ? fmt::format("the link takes {:.0f} % of a step", link_share)
         : !costs_[to].seen
-            ? fmt::format("the link takes {:.0f} % of a step, and {} was not measured yet",
+            ? fmt::format("the link takes {:.0f} % of a step, and {} has not been measured yet",
                           link_share, name(to))
             : fmt::format(
                   "the link takes {:.0f} % of a step, and less compression costs "
@@ -370,8 +374,8 @@ CodecChooser::Outcome CodecChooser::look(std::uint64_t step, const MeasuredSteps
   if (is_over && !said_over_budget_) {
     outcome.decision = decision_for(step, rung_);
     outcome.decision->sentence = fmt::format(
-        "step {}: {} takes {:.3g} GB a day, and nothing that auto may choose takes less than the "
-        "{:.3g} there are; use {}--local-updates, or longer steps",
+        "step {}: {} takes {:.3g} GB a day, and nothing that auto may choose stays within the "
+        "budget of {:.3g} GB; use {}--local-updates, or longer steps",
         step, name(rung_), 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_,
         jobs_[rung_].local_updates > 0 ? "more " : "");
   }

@@ -143,7 +143,8 @@ class CodecChooser {
   std::optional<double> bytes_a_day_;
   bool overlaps_;
   std::vector<Cost> costs_;
-  double values_ = 0;       // of the model
+  double pushed_ = 0;       // values that a worker sends in an exchange
+  double pulled_ = 0;       // and receives
   double compute_ = 0;      // a step's
   double rate_;             // of the link
   double other_waits_ = 0;  // a step's, that no link and no codec is to blame for

@@ -18,7 +18,7 @@ constexpr std::uint64_t kEver = kMostSteps * 2;
 
 [[noreturn]] void fail_damaged() {
   throw Error(ErrorCode::kDataLoss,
-              "what the checkpoint says of decisions on codecs is damaged; use another copy of it");
+              "the checkpoint's codec decisions are damaged; use another copy of it");
 }
 
 bool are_alike(const CodecDecision& one, const CodecDecision& other) {
@@ -33,15 +33,14 @@ std::size_t rung_of(const CodecDecision& decision, const CodecLadder& ladder) {
     if (decision.codec == ladder.codecs[rung] && decision.local_updates == steps) return rung;
     names.push_back(rung_name(ladder.codecs[rung], static_cast<std::uint64_t>(steps)));
   }
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("the decisions name codec {}{}, which auto does not choose here; it takes "
-                  "{}, so name the decisions of a run with the same exchange",
-                  decision.codec,
-                  decision.local_updates > 0
-                      ? fmt::format(" with {} local updates", decision.local_updates)
-                      : "",
-                  fmt::join(names, ", ")));
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("the decisions name codec {}{}, which auto does not choose here; it "
+                          "chooses among {}, so give the decisions of a run with the same exchange",
+                          decision.codec,
+                          decision.local_updates > 0
+                              ? fmt::format(" with {} local updates", decision.local_updates)
+                              : "",
+                          fmt::join(names, ", ")));
 }
 
 double median(std::vector<double> values) {
@@ -117,8 +116,8 @@ std::vector<DecidedSteps> decided_steps(const CodecDecisions& decisions, const C
     const auto a_round = static_cast<std::uint64_t>(ladder.steps.empty() ? 1 : ladder.steps[rung]);
     if ((first - 1) % a_round != 0 || (has_next && steps % a_round != 0)) {
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("the decisions of step {} do not begin and end with rounds of {} "
-                              "steps; name the decisions.json of a run as it is",
+                  fmt::format("the decisions from step {} on do not begin and end with rounds of "
+                              "{} steps; give the unedited decisions.json of a run",
                               first, a_round));
     }
     const std::uint64_t exchanges = (steps + a_round - 1) / a_round;
@@ -152,8 +151,8 @@ CodecPilot::CodecPilot(const Job& job, std::optional<double> bytes_a_day, Transp
   for (std::size_t i = 0; i < decisions_.size(); ++i) {
     if (i < replay_->size() && are_alike(decisions_[i], replay_->at(i))) continue;
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("the run that goes on had {} from step {} on, and the decisions to "
-                            "replay do not; name its own decisions.json",
+                fmt::format("the resumed run had {} from step {} on, but the decisions to replay "
+                            "do not; name its own decisions.json",
                             decisions_[i].codec, decisions_[i].step));
   }
 }

@@ -1,7 +1,6 @@
 #include "trainer/decided_rungs.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "tersewire/error.h"
@@ -12,7 +11,7 @@ namespace tersewire::trainer {
 void DecidedRungs::add(const DecidedSteps& steps) {
   if (steps.first == 0 || steps.last < steps.first || steps.rung >= rungs_) {
     throw Error(ErrorCode::kDataLoss,
-                "a decision on codecs makes no sense; start the same program with the same "
+                "a codec decision is invalid; start the same program with the same "
                 "arguments on every rank");
   }
   {
@@ -85,16 +84,12 @@ std::uint64_t exchanges_up_to(std::uint64_t step, const Job& job, const DecidedR
 }
 
 bool DecisionEnd::take(const Incoming& message) {
-  const Bytes& bytes = *message.bytes;
-  if (bytes.size() < sizeof(DecidedSteps::kKind) ||
-      std::memcmp(bytes.data(), &DecidedSteps::kKind, sizeof(DecidedSteps::kKind)) != 0) {
-    return false;
-  }
+  if (!begins_as<DecidedSteps>(*message.bytes)) return false;
   const auto steps = parse_report<DecidedSteps>(message, 0);
   if (message.from != 0) {
     throw Error(ErrorCode::kDataLoss,
                 "rank " + std::to_string(message.from) +
-                    " sent a decision on codecs, which rank 0 alone makes; start the same program "
+                    " sent a codec decision, but only rank 0 makes them; start the same program "
                     "with the same arguments on every rank");
   }
   rungs_.add(steps);
@@ -116,26 +111,13 @@ std::optional<Incoming> DecisionEnd::receive(std::chrono::milliseconds timeout) 
 }
 
 void DecisionEnd::wait(std::uint64_t exchange, const WaitLimits& limits) {
-  constexpr std::chrono::milliseconds kLook(250);
-  const auto begin = std::chrono::steady_clock::now();
-  while (!rungs_.wait(exchange, kLook)) {
-    const Peer decider = end().peer(0);
-    if (decider.gone) {
-      throw Error(ErrorCode::kUnavailable,
-                  "rank 0, which decides on codecs, " + *decider.gone + "; start the job again");
-    }
-    const auto now = std::chrono::steady_clock::now();
-    if (now - decider.heard <= limits.deadline && now - begin <= limits.progress_limit) continue;
-    throw Error(ErrorCode::kDeadlineExceeded,
-                "rank 0 has not said in time which codec is for exchange " +
-                    std::to_string(exchange) +
-                    "; look whether it hangs, or give a longer --deadline or --progress-limit");
-  }
+  await(end(), 0, "the codec of exchange " + std::to_string(exchange), limits,
+        [&](std::chrono::milliseconds timeout) { return rungs_.wait(exchange, timeout); });
 }
 
 std::size_t DecisionEnd::rung(std::uint64_t exchange, const WaitLimits& limits) {
   while (!rungs_.knows(exchange)) {
-    Incoming message = receive_within(end(), limits, "a decision on codecs of rank 0");
+    Incoming message = receive_within(end(), limits, "a codec decision from rank 0");
     if (!take(message)) others_.push_back(std::move(message));
   }
   return rungs_.rung(exchange);

@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::json;
 
 [[noreturn]] void refuse(const std::string& what) {
-  throw Error(ErrorCode::kDataLoss, what + "; take what a run with codec auto decided");
+  throw Error(ErrorCode::kDataLoss, what + "; give the decisions.json of a run with codec auto");
 }
 
 Json seen(double times) { return times > 0 ? Json(times) : Json(); }
@@ -26,7 +26,7 @@ int updates_in(const Json& entry) {
   if (found == entry.end()) return 0;
   constexpr std::uint64_t kMost = std::numeric_limits<int>::max();
   if (found->is_number_unsigned() && found->get<std::uint64_t>() <= kMost) return found->get<int>();
-  refuse("an entry's local_updates are no number of steps");
+  refuse("an entry's local_updates is not a number of steps");
 }
 
 std::string text_in(const Json& entry, const char* key) {
@@ -50,7 +50,7 @@ Json decisions_json(const CodecDecisions& decisions) {
 }
 
 CodecDecisions decisions_in_json(const Json& list) {
-  if (!list.is_array()) refuse("this is no list of decisions on codecs");
+  if (!list.is_array()) refuse("this is not a list of codec decisions");
   CodecDecisions decisions;
   std::uint64_t before = 0;
   for (const Json& entry : list) {
@@ -59,7 +59,7 @@ CodecDecisions decisions_in_json(const Json& list) {
       refuse("an entry has no step, or no codec");
     }
     const auto step = entry["step"].get<std::uint64_t>();
-    if (step <= before || step > kMostSteps) refuse("its steps do not rise");
+    if (step <= before || step > kMostSteps) refuse("its steps do not increase");
     before = step;
     decisions.push_back({.step = step,
                          .codec = codec,

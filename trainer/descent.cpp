@@ -25,7 +25,7 @@ void check_numbers(const TrainConfig& config) {
           "the learning rate must be a finite number above 0");
   require(config.momentum >= 0 && config.momentum < 1, "the momentum must be from 0 to below 1");
   require(is_penalty(config.weight_decay), "the weight decay must be a finite number not below 0");
-  require(is_penalty(config.l1), "the factor of l1 must be a finite number not below 0");
+  require(is_penalty(config.l1), "the l1 factor must be a finite number not below 0");
   require(config.clip >= 0 && std::isfinite(config.clip),
           "the norm that gradients are clipped to must be a finite number not below 0");
   require(config.ema >= 0 && config.ema < 1,
@@ -51,8 +51,7 @@ OptimizerSettings optimizer_settings(const TrainConfig& config) {
   } else if (text.name() == "nesterov") {
     settings.kind = Kind::kNesterov;
     text.finish({});
-    require(settings.momentum > 0,
-            "nesterov is a form of momentum; give it one above 0, or use sgd");
+    require(settings.momentum > 0, "nesterov needs momentum; give one above 0, or use sgd");
   } else {
     text.refuse_name({"sgd", "nesterov", "adam", "adamw"});
   }
@@ -63,8 +62,8 @@ OptimizerSettings optimizer_settings(const TrainConfig& config) {
 TrainConfig outer_config(TrainConfig config) {
   const OuterOptimizer outer = outer_optimizer(outer_text(config));
   require(!(outer.momentum > 0 && config.job.push_codec == kAutoCodec),
-          "with codec auto rounds have one step or many, and an outer optimizer's momentum is for "
-          "rounds that are alike; use --outer sgd:lr=1, or name a codec");
+          "an outer optimizer's momentum needs rounds of equal length, but with codec auto they "
+          "vary; use --outer sgd:lr=1, or name a codec");
   config.optimizer = outer.nesterov ? "nesterov" : "sgd";
   config.learning_rate = outer.learning_rate;
   config.momentum = outer.momentum;
@@ -101,10 +100,9 @@ void check_descent(const TrainConfig& config) {
   optimizer_settings(config);
   schedule_of(config);
   optimizer_settings(owners_config(config));
-  require(
-      config.job.local_updates > 0 || config.outer.empty(),
-      "an outer optimizer takes what workers have learned by themselves; give it local updates, "
-      "or leave it out");
+  require(config.job.local_updates > 0 || config.outer.empty(),
+          "an outer optimizer applies the mean model delta of local updates; use local updates, or "
+          "no outer optimizer");
 }
 
 TrainConfig owners_config(const TrainConfig& config) {
@@ -195,13 +193,15 @@ void Descent::resume(std::size_t part, const PartDescentState& saved) {
     throw Error(ErrorCode::kFailedPrecondition, "tensor '" + names_[part] + "': " + sentence);
   };
   if (names_of(saved.buffers) != names_of(buffers)) {
-    refuse("saved was " + names_of(saved.buffers) + ", needed is " + names_of(buffers) +
+    refuse("the checkpoint has " + names_of(saved.buffers) + ", but the run needs " +
+           names_of(buffers) +
            "; resume with the optimizer and the moving average that were saved");
   }
   for (const auto& [name, values] : saved.buffers) {
     if (values.size() == values_[part].size()) continue;
-    refuse("saved were " + std::to_string(values.size()) + " values of " + name + ", and it has " +
-           std::to_string(values_[part].size()) + "; resume with the model that was saved");
+    refuse("the checkpoint has " + std::to_string(values.size()) + " values of " + name +
+           ", but the tensor has " + std::to_string(values_[part].size()) +
+           "; resume with the model that was saved");
   }
   taken_[part] = saved.steps;
   for (const auto& [name, values] : saved.buffers) {

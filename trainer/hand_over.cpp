@@ -16,6 +16,8 @@ namespace {
 constexpr const char* kStepFact = "step";
 // Before the name of an array that holds zeros, and is not sent: its length is a fact.
 constexpr const char* kZeros = "zeros/";
+// Before the names of those of a server that has died.
+constexpr const char* kOrphan = "orphan/";
 
 bool is_of(const std::string& key, const char* group) {
   return key.starts_with(std::string(group) + "/");
@@ -25,8 +27,11 @@ bool is_of(const std::string& key, const char* group) {
 bool is_own(const std::string& key) {
   return is_of(key, kPushedGroup) || is_of(key, kAccumulatedGroup);
 }
-// Residuals of results, of which each member has those of the parts that it owned.
-bool is_result(const std::string& key) { return is_of(key, kPulledGroup); }
+// Whether a part of the model is this node's server's.
+bool has_server(const NodeCheckpoint& node) {
+  return std::ranges::any_of(node.arrays,
+                             [](const auto& entry) { return is_of(entry.first, kServerGroup); });
+}
 
 StoredArray zeros(std::size_t elems) {
   return {.elems = elems, .read = [](std::size_t /*first*/, std::span<float> values) {
@@ -34,17 +39,20 @@ StoredArray zeros(std::size_t elems) {
           }};
 }
 
-// Arrays that live as long as the node that they are read from.
+// Lives as long as the node that it is read from.
+StoredArray stored(const std::shared_ptr<const NodeCheckpoint>& node,
+                   const NodeCheckpoint::Array& array) {
+  return {
+      .elems = array.values.size(),
+      .read = [node, from = std::span(array.values)](std::size_t first, std::span<float> values) {
+        std::ranges::copy(from.subspan(first, values.size()), values.begin());
+      }};
+}
+
 StoredNode stored(const std::shared_ptr<const NodeCheckpoint>& node, int place) {
-  StoredNode stored{.rank = place, .step = node->step, .facts = node->facts, .arrays = {}};
-  for (const auto& [key, array] : node->arrays) {
-    stored.arrays[key] = {
-        .elems = array.values.size(),
-        .read = [node, from = std::span(array.values)](std::size_t first, std::span<float> values) {
-          std::ranges::copy(from.subspan(first, values.size()), values.begin());
-        }};
-  }
-  return stored;
+  StoredNode result{.rank = place, .step = node->step, .facts = node->facts, .arrays = {}};
+  for (const auto& [key, array] : node->arrays) result.arrays[key] = stored(node, array);
+  return result;
 }
 
 StoredNode parsed(ByteView bytes, std::uint64_t step, int place) {
@@ -66,11 +74,26 @@ StoredNode parsed(ByteView bytes, std::uint64_t step, int place) {
     if (!elems || *elems > (std::size_t{1} << 40)) {
       throw Error(
           ErrorCode::kDataLoss,
-          fmt::format("its '{}' is '{}' and no length; run one version everywhere", name, text));
+          fmt::format("its '{}' is '{}', not a length; run one version everywhere", name, text));
     }
     result.arrays[name.substr(std::string_view(kZeros).size())] = zeros(*elems);
   }
   return result;
+}
+
+// What servers had that have died is as good as the first node's, which has a server, too.
+void adopt_orphans(std::vector<StoredNode>& nodes) {
+  const std::size_t prefix = std::string_view(kOrphan).size();
+  std::map<std::string, StoredArray> orphans;
+  for (StoredNode& node : nodes) {
+    const auto first = node.arrays.lower_bound(kOrphan);
+    auto last = first;
+    for (; last != node.arrays.end() && last->first.starts_with(kOrphan); ++last) {
+      orphans[last->first.substr(prefix)] = last->second;
+    }
+    node.arrays.erase(first, last);
+  }
+  nodes.front().arrays.merge(orphans);
 }
 
 }  // namespace
@@ -90,7 +113,8 @@ SharedBytes WorkersNetwork::receive_first(int from, const WaitLimits& limits) {
     return bytes;
   }
   for (;;) {
-    Incoming message = receive_within(end(), limits, fmt::format("what rank {} hands over", from));
+    Incoming message =
+        receive_within(end(), limits, fmt::format("the hand-over from rank {}", from));
     if (message.from == from) return std::move(message.bytes);
     waiting_.push_back(std::move(message));
   }
@@ -112,10 +136,38 @@ int HandOver::giver(int rank) const {
   return holders_[static_cast<std::size_t>(rank) % holders_.size()];
 }
 
+bool HandOver::is_dead(std::uint32_t base_rank) const {
+  return std::ranges::find(list_.members, std::optional(base_rank), &MemberEntry::base_rank) ==
+         list_.members.end();
+}
+
+const NodeCheckpoint::Arrays& HandOver::orphans(const NodeCheckpoint& own) const {
+  static const NodeCheckpoint::Arrays kNone;
+  if (!has_server(own) && own.copies.empty()) return kNone;
+  const std::uint32_t workers = list_.base_workers;
+  for (std::uint32_t rank = 0; rank < workers; ++rank) {
+    const std::uint32_t next = (rank + 1) % workers;
+    if (!is_dead(rank) || !is_dead(next)) continue;
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("the workers that were {} and {} in generation {} died together, so a "
+                            "part of the model and its copy are lost; go on from the last "
+                            "checkpoint with --resume",
+                            rank, next, list_.base.generation));
+  }
+  const std::uint32_t before =
+      (*list_.members[static_cast<std::size_t>(rank_)].base_rank + workers - 1) % workers;
+  return is_dead(before) ? own.copies : kNone;
+}
+
 // All that is not the receiver's already.
 Bytes HandOver::message_to(int rank, const NodeCheckpoint& own) const {
   const bool needs_model = !place(rank) && giver(rank) == rank_;
   const bool inherits = heir(*place(rank_)) == rank;
+  const bool serves = has_server(own);
+  // Of what comes back to the workers each member has what belongs to the parts that it owned.
+  const auto is_result = [&](const std::string& key) {
+    return serves ? is_of_server(key) : is_of(key, kPulledGroup);
+  };
   TensorFile file{.facts = own.facts, .arrays = {}};
   file.facts[kStepFact] = std::to_string(own.step);
   for (const auto& [key, array] : own.arrays) {
@@ -125,6 +177,9 @@ Bytes HandOver::message_to(int rank, const NodeCheckpoint& own) const {
     } else if (is_own(key) && needs_model) {
       file.facts[kZeros + key] = std::to_string(array.values.size());
     }
+  }
+  for (const auto& [key, array] : orphans(own)) {
+    file.arrays[kOrphan + key] = {array.shape, array.values};
   }
   return tensor_file_bytes(file);
 }
@@ -150,13 +205,16 @@ std::optional<JobCheckpoint> HandOver::run(WorkersNetwork& network,
       checkpoint.nodes.push_back({.rank = i, .step = list_.base.step, .facts = {}, .arrays = {}});
     } else if (rank == rank_) {
       checkpoint.nodes.push_back(stored(own, i));
+      for (const auto& [key, array] : orphans(*own)) {
+        checkpoint.nodes.back().arrays[kOrphan + key] = stored(own, array);
+      }
     } else {
       const SharedBytes bytes = network.receive_first(rank, limits);
       try {
         checkpoint.nodes.push_back(parsed(*bytes, list_.base.step, i));
       } catch (const Error& error) {
         throw Error(error.code(),
-                    fmt::format("what '{}' hands over: {}",
+                    fmt::format("the hand-over from '{}': {}",
                                 list_.members[static_cast<std::size_t>(rank)].name, error.what()));
       }
     }
@@ -164,6 +222,7 @@ std::optional<JobCheckpoint> HandOver::run(WorkersNetwork& network,
         is_dead || rank != i ||
         list_.members[static_cast<std::size_t>(rank)].base_rank != static_cast<std::uint32_t>(i);
   }
+  adopt_orphans(checkpoint.nodes);
   // What all workers have alike, and each is to have.
   const StoredNode& whole =
       checkpoint.nodes[static_cast<std::size_t>(own_place.value_or(*place(giver(rank_))))];

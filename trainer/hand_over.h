@@ -55,6 +55,11 @@ class HandOver {
   [[nodiscard]] int heir(int place) const { return place % static_cast<int>(list_.workers); }
   // Whose model a member gets that has none.
   [[nodiscard]] int giver(int rank) const;
+  // Whether a worker of the base, by its rank then, holds its state no more.
+  [[nodiscard]] bool is_dead(std::uint32_t base_rank) const;
+  // What this member kept of the server before it, where that has died with its node. Throws
+  // kFailedPrecondition where a server has died together with who kept its copy.
+  [[nodiscard]] const NodeCheckpoint::Arrays& orphans(const NodeCheckpoint& own) const;
   [[nodiscard]] Bytes message_to(int rank, const NodeCheckpoint& own) const;
 
   const MemberList& list_;

@@ -15,6 +15,7 @@
 #include "tersewire/error.h"
 #include "tersewire/passing_transport.h"
 #include "trainer/codec_threads.h"
+#include "trainer/later_codec.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -72,7 +73,7 @@ void run_all(const std::vector<std::function<void()>>& tasks, Transport& network
     for (std::size_t i = 0; i < tasks.size(); ++i) threads.emplace_back(run_one, i);
   } catch (const std::system_error&) {
     const Error error(ErrorCode::kResourceExhausted,
-                      "the system starts no more than " + std::to_string(threads.size()) + " of " +
+                      "the system started only " + std::to_string(threads.size()) + " of " +
                           std::to_string(tasks.size()) +
                           " threads; use fewer workers or raise the limit");
     network.abort(error.what());
@@ -131,6 +132,7 @@ Job job_of(const TrainConfig& config) {
     job.tensors.push_back(
         {.name = parameter.name, .shape = parameter.shape, .kind = tensor_kind(parameter.kind)});
   }
+  if (!config.later_codec.empty()) go_on_with(later_codec(config.later_codec, config.steps), job);
   if (job.push_codec == kAutoCodec || job.pull_codec == kAutoCodec) choose_among_codecs(job);
   return job;
 }
@@ -147,19 +149,22 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
       job_(job_of(config)),
       parts_(job_parts(job_)),
       owners_(part_servers(job_)),
-      resume_(resume == nullptr ? std::nullopt
-                                : std::optional<CheckpointReader>(std::in_place, *resume, job_)),
-      stop_(config.steps, hooks.stop, static_cast<int>(ends.size()) == nodes(), state_every(job_)) {
+      stop_(std::min(config.steps, hooks.last_step.value_or(config.steps)), hooks.stop,
+            static_cast<int>(ends.size()) == nodes(), state_every(job_)) {
   job_.state_also_after = &stop_.state_after();
-  if (job_.ladder) {
+  if (config.job.push_codec == kAutoCodec) {
     rungs_.emplace(*job_.ladder);
     job_.ladder = decided_by(
         job_, [this](std::uint64_t exchange) { return rungs_->rung(exchange); },
         [this](std::uint64_t exchange) { return rungs_->last_step(exchange); });
-    know_earlier_exchanges();
+    if (resume != nullptr) know_earlier_exchanges(*resume);
   }
+  if (resume != nullptr) resume_.emplace(*resume, job_);
   if (hooks_.on_checkpoint) {
-    hooks_.on_checkpoint = [this](NodeCheckpoint checkpoint) { saver_.put(std::move(checkpoint)); };
+    hooks_.on_checkpoint = [this](NodeCheckpoint checkpoint) {
+      if (copy_end_) checkpoint.copies = copy_end_->swap(checkpoint, job_.wait_limits());
+      saver_.put(std::move(checkpoint));
+    };
   }
   auto initial = Network::make(config.model, config.classes, config.job.seed, config.dropout);
   start_ = {
@@ -168,15 +173,26 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
       .model = checksum_of(checksums_of(initial->parameters()))};
   check_data_of_checkpoint();
   if (!workers_own_model(job_)) make_servers_model(std::move(initial));
-  for (const auto& end : ends_) {
-    const int rank = end->rank();
+  if (ends_.size() == 1 && nodes() > 1) {
+    stop_.agree_over(*ends_.front(), job_.wait_limits(), hooks.on_ending);
+    stop_end_.emplace(*ends_.front(), stop_);
+    if (config.elastic && !workers_own_model(job_)) {
+      const int before = (ends_.front()->rank() + nodes() - 1) % nodes();
+      copy_end_.emplace(*stop_end_, most_server_bytes(before));
+    }
+  }
+  for (const auto& joined : ends_) {
+    const int rank = joined->rank();
     if (!is_worker(rank)) continue;
-    if (rank == 0) first_.emplace(*end);
+    Transport& end = copy_end_   ? static_cast<Transport&>(*copy_end_)
+                     : stop_end_ ? *stop_end_
+                                 : *joined;
+    if (rank == 0) first_.emplace(end);
     DecisionEnd* decisions = nullptr;
-    if (rank != 0 && rungs_) decisions = &decision_ends_.emplace_back(*end, *rungs_);
+    if (rank != 0 && rungs_) decisions = &decision_ends_.emplace_back(end, *rungs_);
     Transport& transport = rank == 0              ? static_cast<Transport&>(*first_)
                            : decisions != nullptr ? *decisions
-                                                  : *end;
+                                                  : end;
     const bool serves = !workers_own_model(job_) && needs_update(job_, rank);
     workers_.push_back(std::make_unique<TrainWorker>(
         config, job_, transport, data, stop_, slots_, hooks_, serves ? servers_update() : Update(),
@@ -186,11 +202,11 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
   }
 }
 
-// Of a run that goes on, where they depend on what was decided.
-void LocalNodes::know_earlier_exchanges() {
-  if (!resume_ || job_.local_updates == 0) return;
-  const CodecDecisions decisions = decisions_in(resume_->fact(0, kDecisionsFact));
-  for (const DecidedSteps& each : decided_steps(decisions, *job_.ladder, resume_->step())) {
+// Where they depend on what was decided: nothing is read of the checkpoint before they are known.
+void LocalNodes::know_earlier_exchanges(const JobCheckpoint& resume) {
+  if (job_.local_updates == 0) return;
+  const CodecDecisions decisions = decisions_in(fact_in(resume, 0, kDecisionsFact));
+  for (const DecidedSteps& each : decided_steps(decisions, *job_.ladder, resume.step())) {
     rungs_->add(each);
   }
 }
@@ -319,7 +335,7 @@ void LocalNodes::run_worker(TrainWorker& worker, Transport& end) {
 
 void LocalNodes::run_one_server(Transport& end) {
   end.send(0, pack_report(start_));
-  ServerEnd stoppable(end, stop_);
+  ServerEnd stoppable(stop_end_ ? static_cast<Transport&>(*stop_end_) : end, stop_);
   ServerReport report;
   const int rank = end.rank();
   const auto threads = make_codec_threads(config_, nodes());
@@ -350,6 +366,16 @@ std::vector<Part> LocalNodes::parts_owned_by(int rank) const {
     if (owners_[i] == rank) parts.push_back(parts_[i]);
   }
   return parts;
+}
+
+std::size_t LocalNodes::most_server_bytes(int rank) const {
+  constexpr std::size_t kMostArrays = 8;  // values, residuals, and what an optimizer keeps
+  constexpr std::size_t kNames = 1024;    // an array's, and its length
+  std::size_t bytes = kNames;
+  for (const Part& part : parts_owned_by(rank)) {
+    bytes += kMostArrays * (part.elems * sizeof(float) + kNames);
+  }
+  return bytes;
 }
 
 std::span<float> LocalNodes::values_in(const Part& part) const {
@@ -422,6 +448,7 @@ TestOutcome LocalNodes::tested() {
 TrainResult LocalNodes::result() {
   TrainResult result;
   result.steps = stop_.last();
+  result.stopped_by = stop_.asker();
   result.resumed_after = resume_ ? resume_->step() : 0;
   Totals totals = worker_reports_.front().totals;  // worker 0's, whose clock counts
   for (std::size_t i = 1; i < worker_reports_.size(); ++i) {

@@ -14,6 +14,7 @@
 #include "trainer/descent.h"
 #include "trainer/evaluation.h"
 #include "trainer/node_report.h"
+#include "trainer/server_copy.h"
 #include "trainer/train.h"
 #include "trainer/train_worker.h"
 
@@ -47,13 +48,15 @@ class LocalNodes {
   void run_one_server(Transport& end);
   void check_data_of_checkpoint() const;
   void take_first_workers();
-  void know_earlier_exchanges();
+  void know_earlier_exchanges(const JobCheckpoint& resume);
   void make_servers_model(std::unique_ptr<Network> initial);
   [[nodiscard]] Update servers_update();
   // What a server of this rank owns.
   void add_server(int rank, CheckpointWriter& checkpoint) const;
   void save_server(const NodeState& state, int rank) const;
   [[nodiscard]] std::vector<Part> parts_owned_by(int rank) const;
+  // A bound of the bytes that copies of its state take.
+  [[nodiscard]] std::size_t most_server_bytes(int rank) const;
   // A part's values in the servers' model.
   [[nodiscard]] std::span<float> values_in(const Part& part) const;
   // Of each part that a server owns its values, then their moving average where one is kept.
@@ -83,6 +86,8 @@ class LocalNodes {
   // statistics of batch normalization. Where workers own the model, its replica, after run().
   std::unique_ptr<Network> model_;
   std::optional<Descent> descent_;         // what moves it
+  std::optional<StopEnd> stop_end_;        // of this process's only node
+  std::optional<ServerCopyEnd> copy_end_;  // the same, where its server's part would die with it
   std::optional<SortingTransport> first_;  // rank 0's end
   std::deque<DecisionEnd> decision_ends_;  // of the other workers, with rungs_
   std::vector<std::unique_ptr<TrainWorker>> workers_;

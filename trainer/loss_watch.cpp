@@ -42,7 +42,7 @@ void LossWatch::resume(const std::deque<double>& state) {
   if (state.empty()) return;
   if (state.size() != kNumbers || !(state[2] >= 0 && state[2] <= kMaxStep)) {
     throw Error(ErrorCode::kDataLoss,
-                "what the checkpoint says of the losses so far is damaged; use another copy of it");
+                "the checkpoint's record of losses is damaged; use another copy of it");
   }
   begun_ = true;
   first_ = state[0];

@@ -96,9 +96,9 @@ void check_memory(const TrainConfig& config) {
   if (needed <= there) return;
   throw Error(ErrorCode::kResourceExhausted,
               std::to_string(config.job.workers) + " workers with " + config.model + " and " +
-                  config.job.exchange + " take " + gigabytes(needed) +
-                  " of memory and more, and there are " + gigabytes(there) +
-                  "; use fewer workers, a smaller model or a machine with more");
+                  config.job.exchange + " need at least " + gigabytes(needed) +
+                  " of memory, but only " + gigabytes(there) +
+                  " is free; use fewer workers, a smaller model or a machine with more memory");
 }
 
 }  // namespace tersewire::trainer

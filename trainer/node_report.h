@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,6 +56,19 @@ SharedBytes pack_report(const Report& report, ByteView tail = {});
 // something else. `tail` points into the message.
 template <typename Report>
 Report parse_report(const Incoming& message, std::size_t tail_bytes, ByteView* tail = nullptr);
+
+// Whether a message is one of these, as far as its first bytes say.
+template <typename Report>
+bool begins_as(ByteView message) {
+  return message.size() >= sizeof(Report::kKind) &&
+         std::memcmp(message.data(), &Report::kKind, sizeof(Report::kKind)) == 0;
+}
+
+// For a thread beside the one that receives: waits for what a node has to say (`awaited`), of which
+// `has_come` says whether it came within a time. Throws kUnavailable where that node is gone, and
+// kDeadlineExceeded where it gives no sign of life, or keeps this one waiting too long.
+void await(const Transport& end, int rank, const std::string& awaited, const WaitLimits& limits,
+           const std::function<bool(std::chrono::milliseconds)>& has_come);
 
 // Rank 0's end: keeps reports, which come when their senders are ready, apart from the messages of
 // the exchange. One thread at a time receives.

@@ -62,7 +62,9 @@ double relative_error(std::span<const float> values, std::span<const float> resi
 }  // namespace
 
 Observer::Observer(const Job& job, int rank)
-    : job_(job), rank_(rank), codecs_(choose_codecs(job.policy, job.push_codec, job.tensors)) {}
+    : job_(job),
+      rank_(rank),
+      codecs_(choose_codecs(job.policy, job.push_codec, job.tensors, job.local_updates)) {}
 
 TensorObservation Observer::look(std::size_t tensor, std::uint64_t step,
                                  std::span<const float> values,

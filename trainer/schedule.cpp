@@ -62,7 +62,7 @@ Curve staircase(SettingText& text, double steps) {
   const std::string every = text.take_word("every");
   text.finish({"at", "every", "factor"});
   if (!every.empty()) {
-    if (!at.empty()) text.fail("say at or every, not both");
+    if (!at.empty()) text.fail("give at or every, not both");
     const double length = mark_of(text, "every", every, steps);
     return [=](double step) { return std::pow(factor, std::floor(step / length)); };
   }
@@ -97,7 +97,7 @@ Schedule::Schedule(const std::string& text, const Run& run)
   if (run.warm_up <= run.steps) return;
   throw Error(ErrorCode::kInvalidArgument,
               "a warm-up of " + std::to_string(run.warm_up) + " steps is longer than the run of " +
-                  std::to_string(run.steps) + "; make one of them fit");
+                  std::to_string(run.steps) + "; shorten the warm-up or lengthen the run");
 }
 
 double Schedule::at(std::uint64_t step) const {

@@ -34,7 +34,7 @@ constexpr const char* kNoChecksum = "0000000000000000";
 template <typename... Args>
 [[noreturn]] void malformed(fmt::format_string<Args...> what, Args&&... args) {
   throw Error(ErrorCode::kDataLoss,
-              fmt::format("no safetensors file, or a damaged one: {}; use another copy of it",
+              fmt::format("not a safetensors file, or a damaged one: {}; use another copy of it",
                           fmt::format(what, std::forward<Args>(args)...)));
 }
 
@@ -100,7 +100,7 @@ std::vector<std::uint64_t> shape_in(const std::string& name, const json& entry,
   std::vector<std::uint64_t> shape;
   elems = 1;
   for (const json& side : *found) {
-    if (!side.is_number_unsigned()) malformed("'{}' has a side that is not a number", name);
+    if (!side.is_number_unsigned()) malformed("'{}' has a dimension that is not a number", name);
     shape.push_back(side.get<std::uint64_t>());
     if (shape.back() != 0 && elems > kMaxElems / shape.back()) {
       malformed("'{}' claims more than 2^40 values", name);
@@ -114,12 +114,12 @@ std::vector<std::uint64_t> shape_in(const std::string& name, const json& entry,
 // small file claim much memory.
 TensorFileIndex::Place place_in(const std::string& name, const json& entry, std::size_t data_bytes,
                                 std::uint64_t used) {
-  if (!entry.is_object()) malformed("'{}' is not described", name);
+  if (!entry.is_object()) malformed("the entry of '{}' is not an object", name);
   const auto type = entry.find("dtype");
-  if (type == entry.end() || !type->is_string()) malformed("'{}' has no type", name);
+  if (type == entry.end() || !type->is_string()) malformed("'{}' has no dtype", name);
   if (type->get_ref<const std::string&>() != "F32") {
     throw Error(ErrorCode::kUnimplemented,
-                fmt::format("'{}' holds {} and only F32 is read here; convert it", name,
+                fmt::format("'{}' holds {}, but only F32 can be read; convert it", name,
                             type->get_ref<const std::string&>()));
   }
   std::uint64_t elems = 0;
@@ -127,22 +127,22 @@ TensorFileIndex::Place place_in(const std::string& name, const json& entry, std:
   const auto offsets = entry.find("data_offsets");
   if (offsets == entry.end() || !offsets->is_array() || offsets->size() != 2 ||
       !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
-    malformed("'{}' has no place", name);
+    malformed("'{}' has no data_offsets", name);
   }
   const auto begin = (*offsets)[0].get<std::uint64_t>();
   const auto end = (*offsets)[1].get<std::uint64_t>();
   if (begin > end || end > data_bytes || end - begin != elems * sizeof(float) ||
       end - begin > data_bytes - used) {
-    malformed("'{}' does not lie where it says", name);
+    malformed("the data_offsets of '{}' do not fit its shape and the file", name);
   }
   return {.shape = std::move(shape), .elems = elems, .begin = begin};
 }
 
 std::map<std::string, std::string> facts_in(const json& metadata) {
   std::map<std::string, std::string> facts;
-  if (!metadata.is_object()) malformed("its facts are no object");
+  if (!metadata.is_object()) malformed("its metadata is not an object");
   for (const auto& [name, value] : metadata.items()) {
-    if (!value.is_string()) malformed("fact '{}' is not text", name);
+    if (!value.is_string()) malformed("metadata '{}' is not text", name);
     facts[name] = value.get<std::string>();
   }
   return facts;
@@ -188,14 +188,15 @@ TensorFileIndex index_tensor_file(std::size_t size, const PieceOfFile& piece, bo
     place.begin += data_begin;
     used += place.elems * sizeof(float);
   }
-  if (used != data_bytes) malformed("its arrays take {} bytes and {} follow", used, data_bytes);
+  if (used != data_bytes)
+    malformed("its arrays take {} bytes, but {} bytes follow its header", used, data_bytes);
   const auto checksum = index.facts.extract(kChecksum);
   if (with_checksum && !checksum) malformed("it has no checksum");
   if (checksum) {
     const std::size_t place = kLengthBytes + checksum_place(text);
     if (checksum.mapped().size() != std::strlen(kNoChecksum) ||
         checksum.mapped() != checksum_of(size, piece, place)) {
-      malformed("its checksum is not that of its bytes");
+      malformed("its checksum does not match its bytes");
     }
   }
   return index;

@@ -60,9 +60,8 @@ Totals totals_in(const std::deque<double>& numbers) {
                           return number >= 0 && number <= kMaxNumber;
                         });
   if (!possible) {
-    throw Error(
-        ErrorCode::kDataLoss,
-        "what the checkpoint says of the traffic so far is damaged; use another copy of it");
+    throw Error(ErrorCode::kDataLoss,
+                "the checkpoint's record of traffic is damaged; use another copy of it");
   }
   auto next = numbers.begin();
   for_each_number(totals, totals, [&]<typename Number>(Number& number, const Number& /*the same*/) {

@@ -43,7 +43,7 @@ void check_fit(const TrainConfig& config, const DataSplits& data) {
   for (const auto& samples : {data.train, data.test}) {
     if (samples->kind() == takes) continue;
     throw Error(ErrorCode::kInvalidArgument, "model " + config.model + " takes samples of " +
-                                                 text_of(takes) + ", and those of '" + data.name +
+                                                 text_of(takes) + ", but those of '" + data.name +
                                                  "' are " + text_of(samples->kind()) +
                                                  "; use other data or another model");
   }
@@ -53,8 +53,8 @@ void check_choosing(const TrainConfig& config) {
   static_cast<void>(budget_bytes_a_day(config.budget));
   if (config.budget.empty() || config.job.push_codec == kAutoCodec) return;
   throw Error(ErrorCode::kInvalidArgument,
-              "a budget is kept by choosing codecs, and this job has " + config.job.push_codec +
-                  "; use --codec auto, or leave the budget out");
+              "a budget is kept by choosing codecs, but this job has " + config.job.push_codec +
+                  "; use --codec auto, or give no budget");
 }
 
 void check_dry_run(const TrainConfig& config) {
@@ -62,8 +62,8 @@ void check_dry_run(const TrainConfig& config) {
   const Job job = job_of(config);
   if (job.local_updates > 0 || job.exchange.starts_with("weight-average")) {
     throw Error(ErrorCode::kInvalidArgument,
-                "a dry run looks at gradients, and this job would send other things; leave out "
-                "local updates, and use another exchange than weight-average");
+                "a dry run measures gradients, but this job would not send any; use no local "
+                "updates, and an exchange other than weight-average");
   }
   for (const std::string& codec : codec_list(config.dry)) {
     choose_codecs(job.policy, codec, job.tensors);
@@ -78,7 +78,7 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
   const double steps = std::ceil(epochs * static_cast<double>(images) / a_step);
   if (!(steps >= 1 && steps < 1e15)) {
     throw Error(ErrorCode::kInvalidArgument,
-                "that many epochs make no number of steps that could be run; use a finite number "
+                "that many epochs do not make a usable number of steps; use a finite number "
                 "above 0");
   }
   return static_cast<std::uint64_t>(steps);
@@ -87,7 +87,7 @@ std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t wo
 std::string not_finite_sentence(std::uint64_t step) {
   return "the loss is not a finite number in step " + std::to_string(step) +
          ": the training has diverged; use a lower --lr, a longer --warm-up or a milder codec, or "
-         "--keep-going to go on all the same";
+         "--keep-going to continue anyway";
 }
 
 DataSplits load_data(const TrainConfig& config) {
@@ -100,16 +100,14 @@ void check(const TrainConfig& config, const DataSplits& data) {
     throw Error(ErrorCode::kInvalidArgument, "a job needs at least 1 step");
   }
   if (!(config.compute_ms >= 0 && config.slowest >= 1)) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "a step cannot take less than no time, nor the last worker's less than the others'; "
-        "use a --compute-ms from 0 and a --slowest from 1");
+    throw Error(ErrorCode::kInvalidArgument,
+                "a step cannot take negative time, nor the last worker's less than the others'; "
+                "use a --compute-ms of at least 0 and a --slowest of at least 1");
   }
   if (config.slowest > 1 && !(config.compute_ms > 0)) {
     throw Error(ErrorCode::kInvalidArgument,
-                "the last worker is to take " + std::to_string(config.slowest) +
-                    " times as long as a step takes at least, and no such time is given; use "
-                    "--compute-ms");
+                "the last worker's steps are to take " + std::to_string(config.slowest) +
+                    " times --compute-ms, which is 0; give --compute-ms");
   }
   server_nodes(config);
   check_descent(config);
@@ -135,9 +133,9 @@ void check_nodes(const TrainConfig& config, int nodes) {
   const std::string and_servers = servers > 0 ? " and " + std::to_string(servers) + " servers" : "";
   throw Error(ErrorCode::kInvalidArgument,
               std::to_string(config.job.workers) + " workers" + and_servers + " need " +
-                  std::to_string(needed) + " processes, and " + std::to_string(nodes) +
+                  std::to_string(needed) + " processes, but " + std::to_string(nodes) +
                   " were started; use 'mpirun -n " + std::to_string(needed) +
-                  "' or other numbers of them");
+                  "' or change the number of workers or servers");
 }
 
 std::optional<TrainResult> train(const TrainConfig& config, const DataSplits& data,

@@ -31,7 +31,7 @@ struct StepReport {
   double seconds = 0;   // since the start
   // The step since which this worker's training has diverged (LossWatch).
   std::optional<std::uint64_t> diverged_step = {};
-  std::string codec = {};  // that it was encoded with, where the job chooses (kAutoCodec)
+  std::string codec = {};  // that it was encoded with, where codecs take turns
   Counters counters;
 };
 
@@ -68,6 +68,13 @@ struct TrainHooks {
   // Set it to end the run after the steps that are under way; may be null. A job of several
   // processes ends with kCancelled instead.
   const std::atomic<bool>* stop = nullptr;
+  // With it `stop` ends a job of several processes, too, after a step that all nodes agree on,
+  // where states can be saved after any (not with weight-average and staleness): called then, where
+  // it is there and whichever node was asked to end the run, with that step.
+  std::function<void(std::uint64_t last)> on_ending = {};
+  // Ends the run after this step, if it does not end sooner; everything else stays as for its
+  // number of steps.
+  std::optional<std::uint64_t> last_step = {};
 };
 
 struct TrainResult {
@@ -87,6 +94,9 @@ struct TrainResult {
   // The first step since which a worker's training has diverged (LossWatch) up to the end; the job
   // ended there where the loss was not finite, unless it was to keep going.
   std::optional<std::uint64_t> diverged_step;
+  // The rank of the node whose TrainHooks::stop ended the run before its last step; 0 for any where
+  // all are in one process.
+  std::optional<int> stopped_by;
   double seconds = 0;          // of worker 0's training, without loading data and without the test
   double compute_seconds = 0;  // processor time of a worker's step without codecs, mean
   double codec_seconds = 0;    // encoding and decoding at a worker and step, mean

@@ -60,6 +60,9 @@ struct TrainConfig {
   // Codecs that gradients go through beside the training (DryRun), as codec_list() takes them; none
   // where it is empty.
   std::string dry;
+  // What takes the codec's place after some of the steps, as later_codec() takes it; empty:
+  // nothing.
+  std::string later_codec;
   // With codec auto (codec_chooser.h): the most that a worker may send and receive, as
   // budget_bytes_a_day() takes it; empty: any.
   std::string budget;
@@ -138,39 +141,40 @@ void visit_exchange_settings(JobType& job, const Visit& visit) {
                 .most = 1024},
         ServersSetting{job.servers});
   visit(Setting{.key = "backup-workers",
-                .help = "Workers whose gradients a step need not wait for",
+                .help = "Workers whose gradients a step does not have to wait for",
                 .most = 1023},
         job.backup_workers);
-  visit(
-      Setting{.key = "staleness",
-              .help = "Steps that a worker may be ahead of the slowest, with parameter-server and "
-                      "gradient-server; 0: all wait for each other",
-              .most = 1 << 20},
-      job.staleness);
-  visit(Setting{.key = "asynchronous", .help = "The same without a limit: nobody waits"},
-        job.asynchronous);
-  visit(
-      Setting{.key = "stale-weight",
-              .help = "What a stale gradient counts: none, as much as any, or inverse, divided by "
-                      "the steps that it is behind"},
-      job.stale_weight);
-  visit(Setting{.key = "local-steps",
-                .help = "Steps whose gradients a worker adds up before it sends their mean",
-                .least = 1,
+  visit(Setting{.key = "staleness",
+                .help = "Steps by which a worker may be ahead of the slowest, with "
+                        "parameter-server and gradient-server; 0: lock-step",
                 .most = 1 << 20},
-        job.local_steps);
-  visit(Setting{.key = "raw-from-all",
-                .help = "Send a tensor that is not finite on one worker uncompressed from every "
-                        "worker"},
-        job.raw_from_all);
+        job.staleness);
+  visit(Setting{.key = "asynchronous",
+                .help = "No limit on staleness: workers do not wait for each other"},
+        job.asynchronous);
+  visit(Setting{.key = "stale-weight",
+                .help = "Weight of a stale gradient: none (full weight) or inverse (divided by the "
+                        "number of steps it is late)"},
+        job.stale_weight);
+  visit(
+      Setting{.key = "local-steps",
+              .help = "Steps over which a worker accumulates gradients before it sends their mean",
+              .least = 1,
+              .most = 1 << 20},
+      job.local_steps);
+  visit(
+      Setting{
+          .key = "raw-from-all",
+          .help =
+              "If a tensor is not finite on one worker, send it uncompressed from every worker"},
+      job.raw_from_all);
   visit(Setting{.key = "part-values",
-                .help = "Cut tensors into parts of so many values at most, a scale and a residual "
-                        "each, or whole: one a tensor"},
+                .help = "Most values in a part of a tensor; each part has its own scale and "
+                        "residual. whole: one part a tensor"},
         PartValuesSetting{job.part_values});
   visit(Setting{.key = "bucket-bytes",
-                .help = "Send gradients that go the same way in messages of so many bytes of them "
-                        "at least; a ring cuts these into a block for each worker (default: by "
-                        "workers and model)",
+                .help = "Least bytes of gradients in a message to the same node; a ring cuts these "
+                        "into a block for each worker (default: by workers and model)",
                 .least = 1,
                 .most = std::uint64_t{1} << 40},
         job.bucket_bytes);
@@ -179,7 +183,7 @@ void visit_exchange_settings(JobType& job, const Visit& visit) {
 // How the model is changed. As below.
 template <typename Config, typename Visit>
 void visit_descent_settings(Config& config, const Visit& visit) {
-  visit(Setting{.key = "lr", .help = "Learning rate of the whole job, before it falls"},
+  visit(Setting{.key = "lr", .help = "Initial learning rate of the whole job"},
         config.learning_rate);
   visit(Setting{.key = "scale-lr", .help = "Multiply the learning rate by the number of workers"},
         config.scale_learning_rate);
@@ -188,7 +192,7 @@ void visit_descent_settings(Config& config, const Visit& visit) {
                         "exponential, with parameters (docs/training.md)"},
         config.schedule);
   visit(Setting{.key = "warm-up",
-                .help = "Steps in which the learning rate rises from that of one worker",
+                .help = "Steps over which the learning rate rises from that of one worker",
                 .json_key = "warm_up_steps",
                 .most = kMostSteps},
         config.warm_up_steps);
@@ -199,7 +203,7 @@ void visit_descent_settings(Config& config, const Visit& visit) {
   visit(Setting{.key = "momentum", .help = "Momentum of sgd and nesterov, from 0 to below 1"},
         config.momentum);
   visit(Setting{.key = "outer",
-                .help = "What moves the shared model by what workers have learned in "
+                .help = "Outer optimizer, which applies the mean model delta of "
                         "--local-updates [" +
                         std::string(default_outer(kMostUpdates)) +
                         "; below 10 steps and with --codec auto " + default_outer(1) +
@@ -208,14 +212,15 @@ void visit_descent_settings(Config& config, const Visit& visit) {
         config.outer);
   visit(Setting{.key = "weight-decay", .help = "Weight decay"}, config.weight_decay);
   visit(Setting{.key = "clip",
-                .help = "Longest that a worker's gradient may be, as the root of all its squares: "
-                        "a longer one is scaled down before it is pushed; 0: any"},
+                .help = "Clip each worker's gradient to this L2 norm before it is pushed; 0: off"},
         config.clip);
-  visit(Setting{.key = "l1", .help = "Factor of the values' signs that are added to the gradients"},
+  visit(Setting{.key = "l1",
+                .help = "Factor of L1 regularization: the sign of each value, times this, is added "
+                        "to its gradient"},
         config.l1);
   visit(Setting{.key = "ema",
                 .help = "Test the exponential moving average of the parameters with this decay; 0: "
-                        "the last"},
+                        "the parameters themselves"},
         config.ema);
 }
 
@@ -227,9 +232,7 @@ void visit_settings(Config& config, const Visit& visit) {
   auto& job = config.job;
   visit(Setting{.key = "model", .help = "Network, one of those listed below", .role = kTask},
         config.model);
-  visit(Setting{.key = "dropout",
-                .help = "The part of the values that dropout takes out, in place of the model's "
-                        "own"},
+  visit(Setting{.key = "dropout", .help = "Dropout rate, instead of the model's own"},
         config.dropout);
   visit(Setting{.key = "data",
                 .help = "embedded, embedded-text, a file of text, or a directory with MNIST's IDX "
@@ -237,52 +240,60 @@ void visit_settings(Config& config, const Visit& visit) {
                 .role = kTask,
                 .scope = kNode},
         config.data);
-  visit(Setting{.key = "augment",
-                .help = "How images to learn from are varied: none, crop-flip (as ResNet's) or "
-                        "cifarnet",
-                .role = kTask},
-        config.augment);
+  visit(
+      Setting{.key = "augment",
+              .help = "Augmentation of training images: none, crop-flip (as ResNet's) or cifarnet",
+              .role = kTask},
+      config.augment);
   visit_exchange_settings(job, visit);
   visit(Setting{.key = "local-updates",
-                .help = "Steps that each worker takes by itself, with its own --optimizer, before "
-                        "workers exchange how far they came (with --codec auto one step, or so "
-                        "many); 0: they exchange gradients",
+                .help = "Steps that each worker takes on its own, with its own --optimizer, before "
+                        "workers exchange their model deltas (with --codec auto: 1 or this many); "
+                        "0: exchange gradients",
                 .most = kMostUpdates},
         job.local_updates);
   visit(Setting{.key = "fragments",
-                .help = "Groups of parts of the model that take turns within --local-updates, so "
-                        "that each exchange is so much smaller",
+                .help = "Groups of parts of the model that take turns in --local-updates, so that "
+                        "each exchange is this many times smaller",
                 .least = 1,
                 .most = 1 << 20},
         job.fragments);
   visit(
-      Setting{.key = "delay",
-              .help = "Steps that workers of --local-updates go on by themselves before they take "
-                      "what came of an exchange, which hides behind them",
-              .most = 1 << 20},
+      Setting{
+          .key = "delay",
+          .help =
+              "Steps that workers of --local-updates go on training while an exchange is under way",
+          .most = 1 << 20},
       job.delay);
   visit(Setting{.key = "mix",
-                .help = "Share of its own values that a worker keeps when it takes the shared ones "
-                        "[0; with --delay 0.5]"},
+                .help = "Share of its own values that a worker keeps when it takes over the shared "
+                        "ones [0; with --delay 0.5]"},
         job.mix);
-  visit(Setting{.key = "budget",
-                .help = "With --codec auto: the most that a worker may send and receive, as "
-                        "2GB/day; the codec is chosen so that it does",
-                .scope = kAttempt,
-                .shows_default = false},
-        config.budget);
+  visit(
+      Setting{
+          .key = "budget",
+          .help = "With --codec auto: most traffic that a worker may send and receive, as 2GB/day",
+          .scope = kAttempt,
+          .shows_default = false},
+      config.budget);
   visit(Setting{.key = "push-codec", .help = "Codec for gradients", .shows_default = false},
         job.push_codec);
   visit(Setting{.key = "pull-codec", .help = "Codec for what servers send", .shows_default = false},
         job.pull_codec);
+  visit(Setting{.key = "later-codec",
+                .help = "WHEN:CODEC, which replaces --codec after a share or a number of the "
+                        "steps: 40%:3lc:s=1.75, 400:3lc:s=1.75 (docs/training.md)",
+                .shows_default = false},
+        config.later_codec);
   visit(Setting{.key = "policy",
                 .help = "Rules CONDITION:CODEC; ... that override the codecs, or auto, small, "
                         "light, 3lc-paper, terngrad-paper, adacomp-paper"},
         job.policy);
   visit(Setting{.key = "dry",
-                .help = "Codecs, as 3lc,adacomp:bin=500, that one worker's gradients go through as "
-                        "well, in 3 % of the time: what each would save and lose; the run itself "
-                        "sends fp32 unless --codec is given (docs/predict.md)",
+                .help =
+                    "Codecs, as 3lc,adacomp:bin=500, to try on one worker's gradients in 3 % of "
+                    "the time, without sending what they encode: reports what each would save and "
+                    "lose. The run itself sends fp32 unless --codec is given (docs/predict.md)",
                 .role = kNeither,
                 .scope = kNode,
                 .shows_default = false},
@@ -291,8 +302,8 @@ void visit_settings(Config& config, const Visit& visit) {
                 .help = "What carries the bytes: in-process (threads; "
                         "in-process:rate=20mbit,delay=40ms,jitter=5ms,loss=0.1%,seed=1 models "
                         "their links), mpi (processes that mpirun starts), or grpc (threads "
-                        "over loopback; grpc:hub=HOST:PORT,certs=DIR: one node of a hub's job, "
-                        "docs/deploying.md)",
+                        "over loopback; grpc:hub=HOST:PORT,certs=DIR,direct=HOST:PORT: one node "
+                        "of a hub's job, docs/deploying.md)",
                 .role = kNeither,
                 .scope = kNode},
         config.transport);
@@ -304,7 +315,7 @@ void visit_settings(Config& config, const Visit& visit) {
                 .most = 256},
         config.threads);
   visit(Setting{.key = "deadline",
-                .help = "Seconds without a sign of life of a node after which a job of several "
+                .help = "Seconds of silence after which a node counts as dead and a job of several "
                         "processes ends",
                 .role = kNeither,
                 .scope = kNode,
@@ -313,8 +324,8 @@ void visit_settings(Config& config, const Visit& visit) {
                 .most = kMostSeconds},
         job.deadline);
   visit(Setting{.key = "progress-limit",
-                .help = "Seconds without a message after which a job ends, alive as all nodes may "
-                        "be: more than a step, a test or a checkpoint takes",
+                .help = "Seconds without a message after which a job ends although all nodes are "
+                        "alive; more than a step, a test or a checkpoint takes",
                 .role = kNeither,
                 .scope = kNode,
                 .json_key = "progress_limit_seconds",
@@ -324,41 +335,39 @@ void visit_settings(Config& config, const Visit& visit) {
   visit(Setting{.key = "steps", .help = "Steps", .role = kNeither, .least = 1, .most = kMostSteps},
         config.steps);
   visit(Setting{.key = "batch",
-                .help = "Images a worker and step",
+                .help = "Samples per worker and step",
                 .role = kTask,
                 .least = 1,
                 .most = 1 << 20},
         config.batch);
   visit_descent_settings(config, visit);
   visit(Setting{.key = "compute-ms",
-                .help = "Milliseconds that a step takes at least, as on a slower machine",
+                .help = "Least milliseconds that a step takes, as on a slower machine",
                 .role = kTask,
                 .most = 100'000'000},
         config.compute_ms);
   visit(Setting{.key = "slowest",
-                .help = "Let each step of the last worker take so many times --compute-ms",
+                .help = "Each step of the last worker takes this many times --compute-ms",
                 .role = kTask,
                 .least = 1,
                 .most = 1000},
         config.slowest);
   visit(Setting{.key = "keep-going",
-                .help = "Go on with a loss that is not a finite number, which otherwise ends the "
-                        "run",
+                .help = "Continue after a loss that is not finite; otherwise it ends the run",
                 .scope = kAttempt},
         config.keep_going);
   visit(Setting{.key = "elastic",
-                .help = "Go on with the workers that are there when some die, leave (SIGTERM) or "
+                .help = "Continue with the remaining workers when some die, leave (SIGTERM) or "
                         "join, over --transport grpc:hub=HOST:PORT,name=NAME (docs/deploying.md)",
                 .role = kNeither,
                 .scope = kAttempt},
         config.elastic);
   visit(Setting{.key = "seed",
-                .help = "Of the weights, the order of the data and the embedded images",
+                .help = "Seed of the weights, the order of the data and the embedded images",
                 .role = kNeither},
         job.seed);
   visit(Setting{.key = "checkpoint-steps",
-                .help = "Steps after each of which the run saves what it would lose in a restart; "
-                        "0: never",
+                .help = "Steps between checkpoints; 0: none",
                 .role = kNeither,
                 .scope = kAttempt,
                 .most = kMostSteps},

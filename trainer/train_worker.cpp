@@ -20,8 +20,6 @@ constexpr std::size_t kFinalLossSteps = 50;
 constexpr const char* kLossesFact = "losses";
 constexpr const char* kLossWatchFact = "loss-watch";
 constexpr const char* kTotalsFact = "totals";
-// What stands before the names of a worker's own buffers.
-constexpr const char* kLocal = "local-";
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -38,48 +36,6 @@ double thread_cpu_seconds() {
 }
 
 }  // namespace
-
-void StopPoint::check() const {
-  if (all_here_ || !asked()) return;
-  throw Error(ErrorCode::kCancelled,
-              "the run was interrupted; a job of several processes then ends at once, without a "
-              "summary");
-}
-
-bool StopPoint::passed(std::uint64_t step) {
-  check();
-  const std::lock_guard lock(mutex_);
-  if (asked()) choose_with_state(step);
-  newest_ = std::max(newest_, step);
-  return step > last_;
-}
-
-void StopPoint::end(std::uint64_t step, const std::string& sentence) {
-  if (!all_here_) throw Error(ErrorCode::kOutOfRange, sentence);
-  const std::lock_guard lock(mutex_);
-  choose(step);
-}
-
-// Under the mutex.
-void StopPoint::choose(std::uint64_t step) {
-  if (chosen_) return;
-  chosen_ = true;
-  last_ = std::min(last_, std::max(newest_, step));
-}
-
-// Before any worker can have pushed in that step: this one has only begun its own.
-void StopPoint::choose_with_state(std::uint64_t step) {
-  if (chosen_ || state_every_ == 0) return choose(step);
-  const std::uint64_t next = std::max(newest_, step) + state_every_ - 1;
-  const std::uint64_t last = next / state_every_ * state_every_;
-  if (last < last_) state_after_ = last;
-  choose(last);
-}
-
-std::uint64_t StopPoint::last() const {
-  const std::lock_guard lock(mutex_);
-  return last_;
-}
 
 TrainWorker::TrainWorker(const TrainConfig& config, const Job& job, Transport& transport,
                          const DataSplits& data, StopPoint& stop, ComputeSlots& slots,
@@ -166,6 +122,19 @@ Totals TrainWorker::totals_so_far() const {
 // An exchange without one model for all.
 bool TrainWorker::averages_weights() const { return job_.exchange.starts_with("weight-average"); }
 
+// Of this step, where codecs take turns.
+std::string TrainWorker::codec_in_turn() const {
+  if (pilot_) return pilot_->codec(step_);
+  if (!job_.ladder) return {};
+  const std::uint64_t exchange = (step_ - 1) / job_.steps_a_round() + 1;
+  return job_.ladder->codecs[job_.ladder->rung(exchange)];
+}
+
+bool TrainWorker::exchanges_every_step() const {
+  if (decided_.rungs == nullptr || job_.ladder->steps.empty()) return job_.local_updates == 0;
+  return job_.ladder->steps[job_.ladder->rung(decided_.rungs->exchange_of(step_))] == 1;
+}
+
 // Of the step that begins, before anything of it is encoded.
 void TrainWorker::know_codec() {
   if (decided_.rungs == nullptr) return;
@@ -247,10 +216,18 @@ void TrainWorker::apart_from_training(const Task& task) {
 }
 
 void TrainWorker::observe_if_due() {
-  if (!observer_ || (step_ - 1) % config_.observe_steps != 0) return;
+  if (!observer_) return;
+  // Workers that do not wait for each other may skip the step in which one is due.
+  const auto due_from = [every = config_.observe_steps](std::uint64_t step) {
+    return (step + every - 2) / every * every + 1;
+  };
+  if (next_observed_ == 0) next_observed_ = due_from(step_);
+  if (step_ < next_observed_) return;
+  next_observed_ = due_from(step_ + 1);
   pull(0, job_.tensors.size());
-  if (pilot_) {
-    observed_.push_codec = pilot_->codec(step_);
+  if (job_.ladder) {
+    observed_.push_codec = codec_in_turn();
+    observed_.local_updates = exchanges_every_step() ? 0 : job_.local_updates;
     observer_.emplace(observed_, 0);
   }
   apart_from_training([this] {
@@ -404,7 +381,7 @@ void TrainWorker::take_step() {
        .accuracy = static_cast<double>(outcome.right) / static_cast<double>(batch.label_count),
        .seconds = seconds_of_training(),
        .diverged_step = loss_watch_.diverged_step(),
-       .codec = pilot_ ? pilot_->codec(step_) : std::string(),
+       .codec = codec_in_turn(),
        .counters = communicator_->counters()});
 }
 

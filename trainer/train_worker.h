@@ -19,46 +19,10 @@
 #include "trainer/evaluation.h"
 #include "trainer/loss_watch.h"
 #include "trainer/observer.h"
+#include "trainer/stop_point.h"
 #include "trainer/totals.h"
 
 namespace tersewire::trainer {
-
-// Where the run ends: after `steps`, or sooner where `stop` (may be null) asks for it. All workers
-// must end after the same step, so the first to notice chooses one that nobody has passed. That
-// takes all workers in this process; otherwise asking ends the job with kCancelled. Any thread.
-class StopPoint {
- public:
-  // A run that is asked to end does so after a step that `state_every` divides, and its state is
-  // saved then; 0: it is not.
-  StopPoint(std::uint64_t steps, const std::atomic<bool>* stop, bool all_here,
-            std::uint64_t state_every)
-      : last_(steps), stop_(stop), all_here_(all_here), state_every_(state_every) {}
-
-  // Whether `step`, which a worker has begun, is past the end.
-  bool passed(std::uint64_t step);
-  // Ends the run of all workers after the steps that are under way. Where they are not all in this
-  // process kOutOfRange is thrown with the sentence instead.
-  void end(std::uint64_t step, const std::string& sentence);
-  // Throws kCancelled where a node that is no worker has to end.
-  void check() const;
-  [[nodiscard]] std::uint64_t last() const;
-  // As Job::state_also_after.
-  [[nodiscard]] const std::atomic<std::uint64_t>& state_after() const { return state_after_; }
-
- private:
-  void choose(std::uint64_t step);
-  void choose_with_state(std::uint64_t step);
-  [[nodiscard]] bool asked() const { return stop_ != nullptr && stop_->load(); }
-
-  mutable std::mutex mutex_;
-  std::uint64_t last_;
-  std::uint64_t newest_ = 0;
-  bool chosen_ = false;
-  const std::atomic<bool>* stop_;
-  bool all_here_;
-  std::uint64_t state_every_;
-  std::atomic<std::uint64_t> state_after_{0};
-};
 
 // Where the job chooses its codec: what this process knows of it, and but at rank 0 the end at
 // which the node hears more.
@@ -106,6 +70,8 @@ class TrainWorker {
   void take_over_totals();
   [[nodiscard]] bool averages_weights() const;
   [[nodiscard]] Totals totals_so_far() const;
+  [[nodiscard]] std::string codec_in_turn() const;
+  [[nodiscard]] bool exchanges_every_step() const;
   void know_codec();
   void save_if_due();
   void save();
@@ -145,6 +111,7 @@ class TrainWorker {
   std::optional<DryRun> dry_run_;           // worker 0's, with TrainConfig::dry
   std::optional<CodecPilot> pilot_;         // worker 0's, where the job chooses its codec
   Job observed_;                            // with the codec of the observed step
+  std::uint64_t next_observed_ = 0;         // 0: not known yet
   std::optional<Observer> observer_;        // worker 0's, where somebody wants to know
   std::optional<Observation> observation_;  // of this step
   std::vector<std::vector<float>> observed_residuals_;

@@ -211,7 +211,7 @@ void run_bench_codecs(const BenchOptions& options) {
 }  // namespace
 
 void add_bench_command(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure what the library costs on this machine");
+  CLI::App* bench = app.add_subcommand("bench", "Measure the library's speed on this machine");
   bench->require_subcommand(1);
   bench->footer("Examples:\n  tersewire bench codecs\n  tersewire bench exchange --model lenet");
   add_bench_exchange_command(*bench);
@@ -239,10 +239,10 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::Range(std::size_t{0}, std::size_t{100000}));
   command
       ->add_option("--part-values", options->part_values,
-                   "Encode parts of so many values by themselves, or the array whole")
+                   "Encode in parts of this many values, or whole")
       ->capture_default_str();
   command->add_flag("--peers", options->peers,
-                    "Measure snappy, lz4, zstd and zfp too, by one thread");
+                    "Also measure snappy, lz4, zstd and zfp, with one thread");
   command->add_flag("--json", options->json, "Print JSON");
   command->callback([options] { run_bench_codecs(*options); });
 }

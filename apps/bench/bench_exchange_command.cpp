@@ -193,7 +193,7 @@ void run_bench_exchange(ExchangeFlags flags) {
 
 void add_bench_exchange_command(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
-      "exchange", "Steps of a whole job: their time and bytes, beside those of a baseline");
+      "exchange", "Steps of a whole job: time and bytes, next to a baseline's");
   command->footer(kExamples);
   auto flags = std::make_shared<ExchangeFlags>();
   bench::ExchangeBenchConfig& config = flags->config;
@@ -201,14 +201,15 @@ void add_bench_exchange_command(CLI::App& bench) {
     return command->add_option(name, value, help)->capture_default_str();
   };
   option("--model", config.model, fmt::format("{}", fmt::join(bench::model_names(), ", ")));
-  option("--scale", config.scale, "Times so many values in every tensor, above 0 to 1");
+  option("--scale", config.scale,
+         "Scale the number of values of every tensor by this, above 0 and up to 1");
   trainer::visit_exchange_settings(config.job, SettingOptions(*command));
   option("--codec", config.codecs, "Codec for both directions; several are measured in turn");
   command->add_option("--pull-codec", config.pull_codec,
                       "Codec for what servers send, under each --codec [the same]");
-  option("--baseline", flags->baseline, "Codec that speedups are over, or none");
+  option("--baseline", flags->baseline, "Codec that speedups are relative to, or none");
   option("--policy", config.job.policy, "Rules that override the codecs, as for 'tersewire train'");
-  option("--compute-ms", flags->compute_ms, "Milliseconds of computation a step")
+  option("--compute-ms", flags->compute_ms, "Milliseconds of computation per step")
       ->check(CLI::Range(0.0, 1e8));
   option("--slowest", config.slowest, "Times as much for each step of the last worker")
       ->check(CLI::Range(1.0, 1000.0));
@@ -216,8 +217,9 @@ void add_bench_exchange_command(CLI::App& bench) {
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
   option("--warm-up", config.warm_up_steps, "Steps before those, which are not measured")
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
-  command->add_option("--gradients", flags->gradients,
-                      "Replay the values of these .npy files [made up, as real ones are spread]");
+  command->add_option(
+      "--gradients", flags->gradients,
+      "Replay the values of these .npy files [synthetic, distributed like real gradients]");
   option("--seed", config.job.seed, "Of gradients and codecs")->check([](const std::string& text) {
     return text.starts_with('-') ? "must not be negative" : "";
   });
@@ -227,7 +229,7 @@ void add_bench_exchange_command(CLI::App& bench) {
       "links), mpi (processes that mpirun starts), or grpc (as for 'tersewire train')");
   command->add_option("--rate", flags->rate, "The same as rate=RATE in --transport");
   option("--deadline", flags->deadline_seconds,
-         "Seconds without a sign of life of a node after which a job ends")
+         "Seconds of silence of a node after which a job ends")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags] { run_bench_exchange(*flags); });

@@ -42,9 +42,10 @@ std::string packed(const NodeReport& report) {
 NodeReport unpacked(const std::string& text) {
   NodeReport report;
   if (text.size() != sizeof(report)) {
-    throw Error(ErrorCode::kDataLoss,
-                "a node sent something else than the report that is due; start the same program on "
-                "every rank");
+    throw Error(
+        ErrorCode::kDataLoss,
+        "a node sent something other than the report that is due; start the same program on "
+        "every rank");
   }
   std::memcpy(&report, text.data(), sizeof(report));
   return report;
@@ -263,14 +264,13 @@ void check_exchange_bench(const ExchangeBenchConfig& config, int nodes) {
   }
   if (config.slowest > 1 && config.compute_seconds == 0) {
     refuse(
-        "the slowest worker takes times as long as a step computes, which is 0; use --compute-ms");
+        "the slowest worker's steps are a multiple of --compute-ms, which is 0; give --compute-ms");
   }
   const auto steps_a_round = static_cast<std::uint64_t>(std::max(config.job.local_steps, 1));
   if (config.steps % steps_a_round != 0 || config.warm_up_steps % steps_a_round != 0) {
-    refuse(
-        fmt::format("{} steps after {} are no whole rounds of {} local steps; use multiples of "
-                    "that",
-                    config.steps, config.warm_up_steps, config.job.local_steps));
+    refuse(fmt::format(
+        "{} steps after {} are not whole rounds of {} local steps; use multiples of that number",
+        config.steps, config.warm_up_steps, config.job.local_steps));
   }
   if (designs_of(config).empty()) refuse("a bench needs at least one codec");
   for (const std::string& design : designs_of(config)) {
@@ -279,8 +279,8 @@ void check_exchange_bench(const ExchangeBenchConfig& config, int nodes) {
     const int needed = config.job.workers + servers;
     if (nodes != needed) {
       refuse(
-          fmt::format("{} workers and {} servers of exchange {} need {} processes, and {} were "
-                      "started; use 'mpirun -n {}' or other numbers of them",
+          fmt::format("{} workers and {} servers of exchange {} need {} processes, but {} were "
+                      "started; use 'mpirun -n {}' or change the number of workers or servers",
                       config.job.workers, servers, config.job.exchange, needed, nodes, needed));
     }
     // Whatever else the library refuses, it refuses before the first message.

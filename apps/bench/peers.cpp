@@ -27,7 +27,7 @@ class Snappy final : public Peer {
   void decode(ByteView payload, std::span<float> out) override {
     require(snappy::RawUncompress(reinterpret_cast<const char*>(payload.data()), payload.size(),
                                   reinterpret_cast<char*>(out.data())),
-            "snappy does not read what it wrote");
+            "snappy cannot decode its own output");
   }
 };
 
@@ -35,7 +35,8 @@ class Lz4 final : public Peer {
  public:
   [[nodiscard]] std::string name() const override { return "lz4"; }
   void encode(std::span<const float> input, Bytes& out) override {
-    require(input.size_bytes() <= LZ4_MAX_INPUT_SIZE, "lz4 takes 2 GB at once; use fewer values");
+    require(input.size_bytes() <= LZ4_MAX_INPUT_SIZE,
+            "lz4 takes at most 2 GB at once; use fewer values");
     const int bytes = static_cast<int>(input.size_bytes());
     out.resize(static_cast<std::size_t>(LZ4_compressBound(bytes)));
     const int written = LZ4_compress_default(reinterpret_cast<const char*>(input.data()),
@@ -48,7 +49,7 @@ class Lz4 final : public Peer {
     const int read = LZ4_decompress_safe(
         reinterpret_cast<const char*>(payload.data()), reinterpret_cast<char*>(out.data()),
         static_cast<int>(payload.size()), static_cast<int>(out.size_bytes()));
-    require(read >= 0, "lz4 does not read what it wrote");
+    require(read >= 0, "lz4 cannot decode its own output");
   }
 };
 
@@ -66,7 +67,7 @@ class Zstd final : public Peer {
   void decode(ByteView payload, std::span<float> out) override {
     const std::size_t read =
         ZSTD_decompress(out.data(), out.size_bytes(), payload.data(), payload.size());
-    require(ZSTD_isError(read) == 0, "zstd does not read what it wrote");
+    require(ZSTD_isError(read) == 0, "zstd cannot decode its own output");
   }
 
  private:
@@ -90,7 +91,7 @@ class Zfp final : public Peer {
     const Field field(out.data(), out.size());
     const BitStream bits(const_cast<std::byte*>(payload.data()), payload.size(), stream_.get());
     require(zfp_decompress(stream_.get(), field.get()) > 0 || out.empty(),
-            "zfp does not read what it wrote");
+            "zfp cannot decode its own output");
   }
 
  private:

@@ -65,10 +65,10 @@ void RoundTransport::await(int nodes, const WaitLimits& limits) {
         now - began < limits.progress_limit) {
       continue;
     }
-    throw Error(ErrorCode::kDeadlineExceeded,
-                fmt::format("rank {} waits for rank {} to end the same step; look whether it is "
-                            "running",
-                            rank(), missing));
+    throw Error(
+        ErrorCode::kDeadlineExceeded,
+        fmt::format("rank {} waits for rank {} to end the same step; check whether it is running",
+                    rank(), missing));
   }
   for (int& times : all) --times;
 }

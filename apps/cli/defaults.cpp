@@ -78,7 +78,7 @@ std::string text_of(const fs::path& file, const std::string& key, const nlohmann
   if (value.is_string()) {
     auto text = value.get<std::string>();
     if (text.find('\0') == std::string::npos) return text;
-    refuse(file, fmt::format("'{}' has a NUL in it; write text alone", key));
+    refuse(file, fmt::format("'{}' contains a NUL; write plain text", key));
   }
   if (value.is_number() || value.is_boolean()) return value.dump();
   refuse(file, fmt::format("'{}' must be a text, a number, true or false", key));
@@ -97,7 +97,7 @@ nlohmann::json read_config() {
   const auto once = [&](int depth, nlohmann::json::parse_event_t event, const nlohmann::json& key) {
     if (depth > 1 || event != nlohmann::json::parse_event_t::key) return true;
     if (keys.insert(key.get<std::string>()).second) return true;
-    refuse(file, fmt::format("'{}' is there twice; keep one", key.get<std::string>()));
+    refuse(file, fmt::format("'{}' is given twice; keep one", key.get<std::string>()));
   };
   const auto config = nlohmann::json::parse(*text, once, false);
   if (!config.is_object()) refuse(file, "it is not a JSON object; write {\"threads\": 4}");

@@ -83,8 +83,7 @@ void add_quiet(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     add_quiet(*command);
     if (command->get_prefix_command() || command->get_require_subcommand_min() > 0) continue;
-    command
-        ->add_flag_callback("-q,--quiet", be_quiet, "Say nothing but what failed, and the result")
+    command->add_flag_callback("-q,--quiet", be_quiet, "Print only failures and the result")
         ->configurable(false);
   }
 }
@@ -121,7 +120,7 @@ int run(CLI::App& app, std::vector<std::string> words) {
     return kWrongUsage;
   }
   if (app.get_subcommands().empty()) {
-    say_failure("say which command; see 'tersewire --help'");
+    say_failure("give a command; see 'tersewire --help'");
     return kWrongUsage;
   }
   // What a command printed by other means than print().
@@ -151,7 +150,7 @@ int run(int argc, char** argv) {
     say_failure("there is not enough memory; use a smaller array or a machine with more");
   } catch (const std::system_error& error) {
     const bool threads = error.code() == std::errc::resource_unavailable_try_again;
-    say_failure(threads ? "the system has no room for another thread; use fewer workers or threads"
+    say_failure(threads ? "the system cannot start another thread; use fewer workers or threads"
                         : error.what());
   } catch (const std::exception& error) {
     say_failure(error.what());

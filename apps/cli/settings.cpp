@@ -48,8 +48,7 @@ void apply_settings(const Settings& settings, CLI::App& command,
     if (changeable.contains(name)) continue;
     if (before != settings.end() && are_the_same(before->second, value_of(*option))) continue;
     throw WrongUsage(fmt::format(
-        "the run has {}, and --{} '{}' was given; leave it out, or begin "
-        "a new run",
+        "the run has {}, but --{} '{}' was given; omit it, or begin a new run",
         before == settings.end() ? "no --" + name : fmt::format("--{} '{}'", name, before->second),
         name, value_of(*option)));
   }

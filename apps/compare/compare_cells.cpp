@@ -46,8 +46,9 @@ std::optional<CellResult> result_in(const fs::path& directory) {
         share.is_number() && !(share >= 0 && share <= 1)) {
       throw Error(
           ErrorCode::kDataLoss,
-          fmt::format("{}: a test accuracy of {} is not a share; remove {} to train it again",
-                      (directory / kSummaryFile).string(), share.dump(), directory.string()));
+          fmt::format(
+              "{}: a test accuracy of {} is not a number from 0 to 1; remove {} to train it again",
+              (directory / kSummaryFile).string(), share.dump(), directory.string()));
     }
     for (const auto& [key, member] : kSummaryNumbers) {
       const nlohmann::json& value = summary.at(key);
@@ -97,7 +98,7 @@ class CellRunner {
 
   std::vector<CellOutcome> run(std::size_t jobs) {
     if (ended_ > 0) {
-      note(fmt::format("{} of {} runs are there already\n", ended_, plan_.cells.size()));
+      note(fmt::format("{} of {} runs are done already\n", ended_, plan_.cells.size()));
     }
     while (!interrupted && !(waiting_.empty() && running_.empty())) {
       while (running_.size() < jobs && !waiting_.empty()) start_next();

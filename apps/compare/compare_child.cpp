@@ -66,7 +66,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command, const fs::pa
   ::close(errors_file);
   if (process_ < 0) {
     throw Error(ErrorCode::kResourceExhausted,
-                fmt::format("no process for '{}' can be made: {}; use fewer --jobs",
+                fmt::format("cannot start a process for '{}': {}; use fewer --jobs",
                             command.front(), std::generic_category().message(error)));
   }
 }
@@ -99,7 +99,7 @@ void ChildProcess::end() {
 
 std::string ChildProcess::last_words() const {
   if (status_ && *status_ > kSignalled) {
-    return fmt::format("it was ended by signal {}", *status_ - kSignalled);
+    return fmt::format("it was killed by signal {}", *status_ - kSignalled);
   }
   std::ifstream lines(errors_);
   std::string last;
@@ -112,7 +112,7 @@ std::string ChildProcess::last_words() const {
     }
   }
   if (!sentence.empty()) return sentence;
-  return last.empty() ? fmt::format("it ended with status {}", status_.value_or(0)) : last;
+  return last.empty() ? fmt::format("it exited with status {}", status_.value_or(0)) : last;
 }
 
 }  // namespace tersewire::apps

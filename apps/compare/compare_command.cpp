@@ -80,7 +80,7 @@ void check_same(const fs::path& out, const nlohmann::json& plan) {
       fs::is_regular_file(file, error) ? read_file_if_exists(file.string()) : std::nullopt;
   if (!text) {
     throw WrongUsage(
-        fmt::format("{} is there and holds no comparison; choose another --out", out.string()));
+        fmt::format("{} exists but holds no comparison; choose another --out", out.string()));
   }
   const auto before = parse_json(*text);
   if (before == plan) return;
@@ -91,8 +91,8 @@ void check_same(const fs::path& out, const nlohmann::json& plan) {
     // Another version's, or no comparison's.
   }
   throw WrongUsage(
-      fmt::format("{} holds another comparison (its {} are others); choose another --out, or give "
-                  "the command that it was made with",
+      fmt::format("{} holds another comparison (its {} differ); choose another --out, or use the "
+                  "command that it was made with",
                   out.string(), part));
 }
 
@@ -138,14 +138,13 @@ void fail_where_incomplete(const std::vector<CellOutcome>& outcomes, const fs::p
     if (!outcome.failure.empty()) ++failed;
   }
   if (interrupted) {
-    throw Error(ErrorCode::kCancelled,
-                fmt::format("interrupted when {} of {} runs were done; the same command, with "
-                            "--out {}, goes on",
-                            done, outcomes.size(), out.string()));
+    throw Error(ErrorCode::kCancelled, fmt::format("interrupted when {} of {} runs were done; the "
+                                                   "same command, with --out {}, continues",
+                                                   done, outcomes.size(), out.string()));
   }
   if (failed > 0) {
     throw Error(ErrorCode::kAborted,
-                fmt::format("{} of {} runs failed ({} has what they said); the same command, with "
+                fmt::format("{} of {} runs failed ({} holds their output); the same command, with "
                             "--out {}, tries them again",
                             failed, outcomes.size(), (out / "logs").string(), out.string()));
   }

@@ -72,7 +72,7 @@ void add_setting(Settings& settings, const std::string& piece, const Why& why) {
     throw WrongUsage(fmt::format("train has no setting '{}'{}", key, did_you_mean(key, known)));
   }
   if (!settings.emplace(key, piece.substr(equals + 1)).second) {
-    throw WrongUsage(fmt::format("{} is there twice; keep one", key));
+    throw WrongUsage(fmt::format("{} is given twice; keep one", key));
   }
 }
 
@@ -87,7 +87,7 @@ void with_name(const std::string& name, Task&& task) {
 }
 
 std::string not_for_a_design(const std::string& key) {
-  if (key == "steps" || key == "epochs") return "all designs take as many; use --steps";
+  if (key == "steps" || key == "epochs") return "all designs take the same number; use --steps";
   if (key == "seed") return "all designs have the same seeds; use --set seed=N";
   if (key == "transport") return "designs run in-process; use --lab to measure them over mpi";
   return "";
@@ -141,7 +141,7 @@ std::vector<Design> designs_argument(const std::string& text) {
     if (words.empty()) continue;
     designs.push_back(design_of(words));
     if (!names.insert(designs.back().name).second) {
-      throw WrongUsage(fmt::format("design '{}' is there twice; keep one", designs.back().name));
+      throw WrongUsage(fmt::format("design '{}' is given twice; keep one", designs.back().name));
     }
   }
   if (designs.empty()) throw WrongUsage("--designs names none; write 'fp32; 3lc:s=1.00; int8'");

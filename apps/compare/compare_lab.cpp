@@ -21,6 +21,7 @@
 #include "apps/compare/compare_child.h"
 #include "apps/files/new_file.h"
 #include "apps/files/read_file.h"
+#include "trainer/codec_chooser.h"
 #include "trainer/train_config.h"
 
 namespace tersewire::apps {
@@ -120,10 +121,17 @@ class Lab {
     }
     const std::string& name = plan_.designs[design].name;
     if (means_[design].runs == 0 || means_[plan_.baseline].runs == 0) {
-      return fmt::format("{} or its baseline has no whole run", name);
+      return fmt::format("{} or its baseline has no complete run", name);
     }
     if (config.job.exchange.starts_with("weight-average")) {
-      return fmt::format("the median step of {} is one without an average", name);
+      return fmt::format("the median step of {} does not average weights", name);
+    }
+    if (config.job.fragments > 1 || config.job.delay > 0) {
+      return fmt::format("'tersewire bench exchange' has no fragments and no delay, unlike {}",
+                         name);
+    }
+    if (!config.later_codec.empty() || config.job.push_codec == trainer::kAutoCodec) {
+      return fmt::format("the codec of {} changes during a run", name);
     }
     return "";
   }

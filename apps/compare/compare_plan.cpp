@@ -6,10 +6,11 @@
 #include <cctype>
 
 #include "apps/cli/failures.h"
-#include "apps/cli/job_options.h"
 #include "apps/run/train_report.h"
 #include "apps/train/recipe.h"
 #include "apps/train/train_check.h"
+#include "tersewire/policy.h"
+#include "trainer/codec_chooser.h"
 
 namespace tersewire::apps {
 namespace {
@@ -92,13 +93,20 @@ class Planner {
     }
   }
 
+  // With all parameters, of which local updates have other defaults.
+  static std::string whole_text(const std::string& codec, int local_updates) {
+    const std::vector<TensorInfo> any{{.name = "any", .shape = {1}, .kind = TensorKind::kDense}};
+    return choose_codecs("", codec, any, local_updates).front()->text();
+  }
+
   // '3lc' and '3lc:s=1.250' are.
   void refuse_same_jobs() const {
     std::vector<nlohmann::json> jobs;
     for (const trainer::TrainConfig& config : plan_.configs) {
       nlohmann::json job = config_json(config);
       for (const char* codec : {"push_codec", "pull_codec"}) {
-        job[codec] = codec_argument(job[codec].get<std::string>())->text();
+        const auto text = job[codec].get<std::string>();
+        if (text != trainer::kAutoCodec) job[codec] = whole_text(text, config.job.local_updates);
       }
       const auto same = std::ranges::find(jobs, job);
       if (same != jobs.end()) {

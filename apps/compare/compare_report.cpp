@@ -256,7 +256,7 @@ std::string CompareReport::traffic_table() const {
                     means.pull_bits_per_value, bytes_text(means.busiest_node_bytes),
                     100 * means.test_accuracy, front[i] ? " *" : "");
   }
-  return text + "* on the front: none else is as accurate with fewer bits, pushed and pulled.\n";
+  return text + "* on the front: no other is as accurate with fewer bits, pushed and pulled.\n";
 }
 
 std::string CompareReport::diverged_text() const {
@@ -270,7 +270,7 @@ std::string CompareReport::diverged_text() const {
   }
   if (text.empty()) return text;
   return text +
-         "diverged: the loss was no finite number, or tenfold over its best, to the end. The "
+         "diverged: the loss was not a finite number, or tenfold its best, at the end. The "
          "accuracy\nsays nothing then, nor does the speedup; a lower lr, a longer warm-up or a "
          "milder codec helps.\n";
 }

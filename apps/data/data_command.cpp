@@ -19,7 +19,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire data get tinyshakespeare                1 file, 1.1 MB
   tersewire data get mnist --url http://localhost:8000/mnist   from another mirror
 
-Every download is held against its SHA-256, whatever the mirror. One that was interrupted goes on
+Every download is checked against its SHA-256, whatever the mirror. One that was interrupted goes on
 where it stopped when the same command is run again.)";
 
 struct GetFlags {

@@ -51,7 +51,7 @@ const char* advice(CURLcode code) {
     case CURLE_COULDNT_CONNECT:
       return "check the network or name another mirror with --url";
     case CURLE_UNSUPPORTED_PROTOCOL:
-      return "name a mirror that http and https alone lead to with --url";
+      return "name a mirror that redirects only to http or https with --url";
     case CURLE_SSL_CONNECT_ERROR:
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
@@ -66,7 +66,7 @@ class Request {
   Request(Transfer& transfer, long stall_seconds) : transfer_(transfer) {
     static const CURLcode started = curl_global_init(CURL_GLOBAL_DEFAULT);
     if (started != CURLE_OK || !curl_) {
-      throw Error(ErrorCode::kInternal, "libcurl does not start; check its installation");
+      throw Error(ErrorCode::kInternal, "libcurl cannot be initialized; check its installation");
     }
     set(CURLOPT_URL, transfer.remote.url.c_str());
     set(CURLOPT_PROTOCOLS_STR, "http,https");
@@ -141,7 +141,7 @@ void download(const RemoteFile& remote, const std::string& target, const BytesPr
     part.remove();
     throw Error(
         ErrorCode::kDataLoss,
-        fmt::format("what {} sends is not the file expected, of {} bytes with SHA-256 {}, and {} "
+        fmt::format("what {} sends is not the expected file, of {} bytes with SHA-256 {}, and {} "
                     "was removed; run the same command again or name another mirror with --url",
                     remote.url, remote.bytes, remote.sha256, part.path()));
   }

@@ -61,7 +61,7 @@ void check_gradient(const EncodeOptions& options, const Codec& codec) {
   }
   if (!needed) {
     throw WrongUsage(
-        fmt::format("codec '{}' has no use for a gradient; leave --gradient out", options.codec));
+        fmt::format("codec '{}' does not use a gradient; omit --gradient", options.codec));
   }
 }
 
@@ -77,10 +77,11 @@ void check(const EncodeOptions& options, const Codec& codec) {
   refuse_same_file(options.output, options.state);
   if (!options.gradient.empty()) refuse_same_file(options.gradient, options.state);
   if (!keeps_residual(codec)) {
-    throw WrongUsage(fmt::format("codec '{}' keeps no residual; leave --state out", options.codec));
+    throw WrongUsage(fmt::format("codec '{}' keeps no residual; omit --state", options.codec));
   }
   if (options.state == kStandardStream) {
-    throw WrongUsage("a state is read and written, which standard input is not; name a file");
+    throw WrongUsage(
+        "a state is both read and written, so it cannot be standard input; name a file");
   }
   std::error_code none;
   const auto status = std::filesystem::status(options.state, none);
@@ -132,7 +133,7 @@ class OldState {
     const Frame frame = message.frames.front();
     if (frame.description->dims != shape_) {
       refuse(fmt::format(
-          "it is the state of an array of shape ({}), and this one's is ({}); use a state "
+          "it is the state of an array of shape ({}), but this one's is ({}); use a state "
           "for each tensor",
           fmt::join(frame.description->dims, ", "), fmt::join(shape_, ", ")));
     }
@@ -189,9 +190,10 @@ class ArrayEncoder {
     gradient_.emplace(options_.gradient);
     const std::size_t values = gradient_->reader.header().elems;
     if (values == elems) return;
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} has {} values, and the array has {}; name the gradient by it",
-                            options_.gradient, values, elems));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} has {} values, but the array has {}; name the gradient with respect to it",
+                    options_.gradient, values, elems));
   }
 
   void open_states() {
@@ -318,7 +320,8 @@ class ArrayEncoder {
 
 void run_encode(EncodeOptions options, const std::vector<FilePair>& pairs) {
   if (pairs.size() > 1 && !(options.state.empty() && options.gradient.empty())) {
-    throw WrongUsage("a --state and a --gradient are one array's; encode one at a time with them");
+    throw WrongUsage(
+        "--state and --gradient are for one array; encode one array at a time with them");
   }
   const auto codec = codec_argument(options.codec);
   for (const auto& [input, output] : pairs) {

@@ -36,9 +36,10 @@ void InputFile::read(std::size_t begin, std::span<std::byte> bytes) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_file(path_, "read", errno);
     if (got == 0) {
-      throw Error(ErrorCode::kDataLoss,
-                  fmt::format("{} ends after {} bytes, and it had {}; another program changes it",
-                              path_, begin, size_));
+      throw Error(
+          ErrorCode::kDataLoss,
+          fmt::format("{} ends after {} bytes, but it had {}; another program is changing it",
+                      path_, begin, size_));
     }
     begin += static_cast<std::size_t>(got);
     bytes = bytes.subspan(static_cast<std::size_t>(got));

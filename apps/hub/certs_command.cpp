@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* kExamples = R"(Examples:
   tersewire certs init clinic          once: the authority of job clinic, in the directory clinic/
   tersewire certs join hub | tersewire certs sign clinic --hub | tersewire certs join hub --signed -
-  tersewire certs join node3 | ssh HOST tersewire certs sign clinic --rank 3 \\
+  tersewire certs join node3 | ssh HOST tersewire certs sign clinic --rank 3 \
       | tersewire certs join node3 --signed -
   tersewire certs revoke clinic --rank 3 | ssh HUB tersewire certs join hub --signed -
 A key is made where it is used and never leaves that machine: what travels is a request and the
@@ -82,8 +82,8 @@ void init(const CertsFlags& flags) {
   write(in(directory, kAuthorityKey), authority.key);
   write(in(directory, kAuthority), authority.certificate);
   print(
-      fmt::format("The authority of job {} is in {}, for {} days; who reads {} there can be any "
-                  "node\n",
+      fmt::format("The authority of job {} is in {}, for {} days; whoever can read {} there can "
+                  "pose as any node\n",
                   flags.job, directory, flags.hours / 24, kAuthorityKey));
 }
 
@@ -104,15 +104,16 @@ void take_answer(const CertsFlags& flags) {
   if (const auto trusted = read_file_if_exists(in(flags.directory, kAuthority))) {
     if (with_file(flags.answer, [&] { return is_revocation(answer, string_of(*trusted)); })) {
       write(in(flags.directory, kRevoked), answer);
-      return note(fmt::format("{} knows what is revoked\n", flags.directory));
+      return note(fmt::format("{} has the revocation list\n", flags.directory));
     }
   }
   const std::size_t own = answer.find(kBegin);
   const std::size_t next = own == std::string::npos ? own : answer.find(kBegin, own + 1);
   if (next == std::string::npos) {
-    throw Error(ErrorCode::kDataLoss,
-                fmt::format("{}: it is not what 'tersewire certs sign' prints; pass that on whole",
-                            shown(flags.answer)));
+    throw Error(
+        ErrorCode::kDataLoss,
+        fmt::format("{}: it is not what 'tersewire certs sign' prints; pass that on unchanged",
+                    shown(flags.answer)));
   }
   const std::string certificate = answer.substr(own, next - own);
   const std::string authority = answer.substr(next);
@@ -153,7 +154,7 @@ Authority authority_in(const std::string& directory) {
 
 void sign(const CertsFlags& flags) {
   if ((flags.hub ? 1 : 0) + (flags.rank ? 1 : 0) + (flags.name.empty() ? 0 : 1) != 1) {
-    throw WrongUsage("say whose certificate it is to be: --rank R, --name NAME, or --hub");
+    throw WrongUsage("say whose certificate it will be: --rank R, --name NAME, or --hub");
   }
   const auto [authority, job] = authority_in(flags.directory);
   const std::string asked = text_of(std::string(kStandardStream));
@@ -165,7 +166,7 @@ void sign(const CertsFlags& flags) {
 
 void revoke(const CertsFlags& flags) {
   if (flags.rank.has_value() != flags.name.empty()) {
-    throw WrongUsage("say whose certificates do not count any more: --rank R, or --name NAME");
+    throw WrongUsage("say whose certificates to revoke: --rank R, or --name NAME");
   }
   const auto [authority, job] = authority_in(flags.directory);
   const std::string path = in(flags.directory, kRevoked);
@@ -227,9 +228,8 @@ void add_certs_command(CLI::App& app) {
   command->callback([of_sign] { sign(*of_sign); });
 
   auto of_revoke = std::make_shared<CertsFlags>();
-  command =
-      add(*certs, "revoke",
-          "Have no certificate count that was made until now, and print the list for the hub");
+  command = add(*certs, "revoke",
+                "Revoke all certificates made until now, and print the list for the hub");
   command->add_option("DIR", of_revoke->directory, "Directory that 'certs init' made")->required();
   command->add_option("--rank", of_revoke->rank, "For this rank")
       ->check(CLI::Range(std::uint32_t{0}, std::uint32_t{2047}));

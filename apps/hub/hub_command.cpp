@@ -73,7 +73,7 @@ HubJournal journal_at(const std::string& path) {
 std::unique_ptr<GrpcHub> make_hub(const HubFlags& flags) {
   if (flags.least) {
     if (flags.servers.value_or(0) > 0) {
-      throw WrongUsage("a job whose members change has no --servers: leave them out");
+      throw WrongUsage("a job whose members change has no servers: omit --servers");
     }
     MembershipLimits limits{.first = flags.workers,
                             .least = *flags.least,
@@ -134,8 +134,7 @@ void run_hub(const HubFlags& flags) {
 }  // namespace
 
 void add_hub_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("hub", "Where the nodes of a job meet that only dial out (grpc)");
+  CLI::App* command = app.add_subcommand("hub", "Run the hub that a job's nodes dial (grpc)");
   command->footer(kExamples);
   auto flags = std::make_shared<HubFlags>();
   command->add_option("--workers", flags->workers, "Workers of the job")
@@ -153,22 +152,21 @@ void add_hub_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--max-workers", flags->most,
-                   "More than so many wait until one has gone [--workers]")
+                   "Most workers at a time; others wait for a place [--workers]")
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--deadline", flags->deadline_seconds,
-                   "Seconds without a sign of life after which a worker of such a job is given up "
+                   "Seconds of silence after which a worker of such a job counts as dead "
                    "[20 times what 99 of 100 silences last, from 10 to 120]")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86400}));
   command
       ->add_option("--join-at", flags->join_steps,
-                   "Let workers join past multiples of so many steps [at the next state]")
+                   "Let workers join after multiples of this many steps [at the next state]")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
-  command->add_option(
-      "--journal", flags->journal,
-      "File by which a hub that is killed and started again knows who has come and left");
+  command->add_option("--journal", flags->journal,
+                      "File from which a hub that is restarted learns who has joined and left");
   command->add_option("--metrics", flags->metrics,
-                      "[ADDRESS:]PORT for Prometheus to fetch the job's numbers from");
+                      "[ADDRESS:]PORT on which Prometheus finds the job's metrics");
   command->add_option("--listen", flags->listen, "ADDRESS:PORT; port 0: any that is free")
       ->capture_default_str();
   CLI::Option* certificates = command->add_option(

@@ -56,6 +56,11 @@ const char* text_of(MemberPhase phase) {
   return "";
 }
 
+std::optional<double> seconds_since_heard(const MemberEntry& member) {
+  if (member.age_ms == std::numeric_limits<std::uint32_t>::max()) return std::nullopt;
+  return member.age_ms / 1000.0;
+}
+
 std::optional<double> seconds_quiet(const MemberEntry& member) {
   if (member.traffic.quiet_ms == Traffic::kNever) return std::nullopt;
   return static_cast<double>(member.traffic.quiet_ms) / 1000.0;
@@ -96,8 +101,7 @@ std::string prometheus_text(const MemberList& list) {
   if (list.members.empty() && list.waiting.empty()) return text.text();
   text.begin_gauge("tersewire_member_heard_seconds", "Since the hub heard the member.");
   add([](const MemberEntry& member) {
-    const bool never = member.age_ms == std::numeric_limits<std::uint32_t>::max();
-    return never ? std::numeric_limits<double>::quiet_NaN() : member.age_ms / 1000.0;
+    return seconds_since_heard(member).value_or(std::numeric_limits<double>::quiet_NaN());
   });
   text.begin_gauge("tersewire_member_quiet_seconds", "Since a part of a message came from it.");
   add([](const MemberEntry& member) {

@@ -11,6 +11,9 @@ namespace tersewire::apps {
 const char* text_of(JobPhase phase);
 const char* text_of(MemberPhase phase);
 
+// Nothing where the hub has not heard it.
+std::optional<double> seconds_since_heard(const MemberEntry& member);
+
 // Since something of a message came from it; nothing where none has come.
 std::optional<double> seconds_quiet(const MemberEntry& member);
 

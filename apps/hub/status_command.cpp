@@ -29,15 +29,18 @@ struct StatusFlags {
   bool json = false;
 };
 
+nlohmann::json json_of(std::optional<double> seconds) {
+  return seconds ? nlohmann::json(*seconds) : nlohmann::json();
+}
+
 nlohmann::json json_of(const MemberList& list, const MemberEntry& member, bool works) {
   const std::string why = waited_for(list, member);
   return {{"name", member.name},
           {"phase", text_of(member.phase)},
           {"worker", works},
           {"leaving", member.leaving},
-          {"age_seconds", member.age_ms / 1000.0},
-          {"quiet_seconds",
-           seconds_quiet(member) ? nlohmann::json(*seconds_quiet(member)) : nlohmann::json()},
+          {"age_seconds", json_of(seconds_since_heard(member))},
+          {"quiet_seconds", json_of(seconds_quiet(member))},
           {"step", member.newest.step},
           {"sent_bytes", member.traffic.sent_bytes},
           {"received_bytes", member.traffic.received_bytes},
@@ -71,17 +74,16 @@ std::string shown_bytes(std::uint64_t bytes) {
   return fmt::format("{:.3g} {}", value, kUnits[unit]);
 }
 
-std::string shown_seconds(double seconds) {
-  return fmt::format("{:.1f} s", std::min(seconds, 9999.0));
+std::string shown_seconds(std::optional<double> seconds) {
+  return seconds ? fmt::format("{:.1f} s", std::min(*seconds, 9999.0)) : "-";
 }
 
 std::string line_of(const MemberList& list, const MemberEntry& member, const std::string& rank) {
   const std::string why = waited_for(list, member);
-  const auto quiet = seconds_quiet(member);
   return fmt::format(
       "{:>4}  {:<20}  {:<8}  {:>8}  {:>8}  {:>8}  {:>7}  {:>9}  {:>7}  {:>9}  {}\n", rank,
       member.name, member.leaving ? "leaves" : text_of(member.phase), member.newest.step,
-      shown_seconds(member.age_ms / 1000.0), quiet ? shown_seconds(*quiet) : "-",
+      shown_seconds(seconds_since_heard(member)), shown_seconds(seconds_quiet(member)),
       shown_bytes(member.traffic.sent_bytes), shown_bytes(member.traffic.sent_rate) + "/s",
       shown_bytes(member.traffic.received_bytes), shown_bytes(member.traffic.received_rate) + "/s",
       why.empty() ? "" : "waited for: " + why);
@@ -113,7 +115,7 @@ void show_status(const StatusFlags& flags) {
 
 void add_status_command(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("status", "How the job of a hub stands, and who is waited for");
+      app.add_subcommand("status", "Show the state of a hub's job, and who it waits for");
   command->footer(kExamples);
   auto flags = std::make_shared<StatusFlags>();
   command->add_option("HUB", flags->hub, "HOST:PORT of 'tersewire hub'")->required();

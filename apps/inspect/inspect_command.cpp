@@ -24,7 +24,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire inspect long/model.safetensors
 Any message will do: a .tw file, a state, or what an application captured. Header, checksum and every
 payload whose number of values is known are verified; damage is reported and ends with exit code 1.
-What is damaged among the files of a directory is part of what is said of it.)";
+Damaged files of a directory are reported with the rest.)";
 
 bool begins_as_json(ByteView bytes) { return !bytes.empty() && bytes.front() == std::byte{'{'}; }
 
@@ -65,7 +65,7 @@ void run_inspect(const std::string& path, bool as_json) {
 
 void add_inspect_command(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("inspect", "Verify a file, checkpoint or run and say what it holds");
+      app.add_subcommand("inspect", "Verify a file, checkpoint or run and show its contents");
   command->footer(kExamples);
   auto path = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);

@@ -49,7 +49,7 @@ TensorInfo tensor_of(const Json& entry, std::size_t number, const std::string& p
   }
   tensor.kind = usual_kind(tensor.shape.size());
   if (entry.contains("kind")) {
-    if (!entry["kind"].is_string()) wrong("has a kind that is no text");
+    if (!entry["kind"].is_string()) wrong("has a kind that is not text");
     tensor.kind = with_file(path, [&] { return tensor_kind(entry["kind"].get<std::string>()); });
   }
   with_file(path, [&] { static_cast<void>(tensor.elems()); });  // throws where it is too large
@@ -82,7 +82,7 @@ std::vector<TensorInfo> model_argument(const std::string& model, double scale) {
     throw WrongUsage(fmt::format("'{}' is neither a file nor a model; use {}, or a file of shapes",
                                  model, fmt::join(names, ", ")));
   }
-  if (scale != 1) throw WrongUsage("--scale is for models by name; a file says its shapes");
+  if (scale != 1) throw WrongUsage("--scale is for named models; a file gives its own shapes");
   return read_model(*bytes, model);
 }
 

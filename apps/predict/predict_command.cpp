@@ -155,7 +155,7 @@ void run_predict(PredictFlags flags, const CLI::App& command) {
   std::vector<NamedLink> links;
   for (const std::string& link : flags.links) links.push_back(link_argument(link));
   if (!flags.probe.empty()) take_probe(flags, links);
-  if (links.empty()) throw WrongUsage("say --link, as in 100mbit,20ms, or --probe FILE");
+  if (links.empty()) throw WrongUsage("give --link, as in 100mbit,20ms, or --probe FILE");
   for (NamedLink& link : links) link.speed.is_shared = flags.transport == "mpi";
   note_what_was_not_measured(plan);
   std::vector<Prediction> all;
@@ -179,15 +179,16 @@ void run_predict(PredictFlags flags, const CLI::App& command) {
 }  // namespace
 
 void add_predict_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("predict", "What a step would take under each design, calculated");
+  CLI::App* command = app.add_subcommand("predict", "Predict the step time of each design");
   command->footer(kExamples);
   auto flags = std::make_shared<PredictFlags>();
   PredictionPlan& plan = flags->plan;
   command->add_option(
       "--model", flags->model,
       fmt::format("{}, or a JSON file of shapes", fmt::join(bench::model_names(), ", ")));
-  command->add_option("--scale", flags->scale, "Times so many values in every tensor, above 0 to 1")
+  command
+      ->add_option("--scale", flags->scale,
+                   "Scale the number of values of every tensor by this, above 0 and up to 1")
       ->capture_default_str();
   command->add_option("--workers", flags->workers, "Workers; several are predicted in turn")
       ->delimiter(',')
@@ -195,7 +196,7 @@ void add_predict_command(CLI::App& app) {
   command->add_option("--link", flags->links,
                       "A node's link, each way, and how long a message takes to the other end: "
                       "100mbit, or 100mbit,20ms; may be repeated");
-  command->add_option("--compute-ms", flags->compute_ms, "Milliseconds of computation a step")
+  command->add_option("--compute-ms", flags->compute_ms, "Milliseconds of computation per step")
       ->check(CLI::Range(0.0, 1e8));
   command->add_option("--gpus-per-node", plan.gpus_per_node, "Workers that share a machine")
       ->capture_default_str()
@@ -217,12 +218,12 @@ void add_predict_command(CLI::App& app) {
                      "worker's node");
   command
       ->add_option("--local-steps", plan.local_steps,
-                   "Steps whose gradients a worker adds up before it sends their mean")
+                   "Steps over which a worker accumulates gradients before it sends their mean")
       ->capture_default_str()
       ->check(CLI::Range(1, kMostSteps));
   command
       ->add_option("--local-updates", plan.local_updates,
-                   "Steps that each worker makes by itself between two exchanges; 0: none")
+                   "Steps that each worker takes on its own between two exchanges; 0: none")
       ->capture_default_str()
       ->check(CLI::Range(0, kMostSteps));
   command->add_option("--policy", plan.policy, "Rules that override the codecs")
@@ -241,12 +242,12 @@ void add_predict_command(CLI::App& app) {
                       "codec that sends least of those that keep little back, and nothing else");
   command
       ->add_option("--most-residual", flags->most_residual,
-                   "With --from: how many times as large as a gradient what a codec keeps back may "
-                   "be")
+                   "With --from: how many times as large as a gradient a codec's residual may be")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  command->add_option("--page", flags->page,
-                      "Write a page of charts: speedup against workers and against the rate");
+  command->add_option(
+      "--page", flags->page,
+      "Write a page of charts: speedup over the number of workers and over the rate");
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags, command] { run_predict(*flags, *command); });
 }

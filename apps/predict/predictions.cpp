@@ -128,10 +128,21 @@ void add_designs(const PredictionPlan& plan, const Way& way, const std::vector<s
   }
 }
 
-const Prediction& fastest_fp32(const std::vector<Prediction>& predictions) {
-  return *std::ranges::min_element(predictions, {}, [](const Prediction& each) {
-    return each.codec == "fp32" ? each.step.step_seconds : INFINITY;
-  });
+// The fastest with fp32 alone: of an exchange whose parameters do not fit it, without them.
+Prediction fastest_fp32(PredictionPlan plan, int workers, const NamedLink& link) {
+  plan.policy.clear();
+  std::vector<Prediction> predictions;
+  std::string refusal;
+  for (Way way : ways_of(plan)) {
+    const std::size_t before = predictions.size();
+    add_designs(plan, way, {"fp32"}, workers, link, predictions, refusal);
+    if (predictions.size() > before) continue;
+    way.exchange = way.exchange.substr(0, way.exchange.find(':'));
+    add_designs(plan, way, {"fp32"}, workers, link, predictions, refusal);
+  }
+  if (predictions.empty()) throw WrongUsage(refusal);
+  return *std::ranges::min_element(predictions, {},
+                                   [](const Prediction& each) { return each.step.step_seconds; });
 }
 
 bool is_trusted(const Prediction& each) {
@@ -196,19 +207,13 @@ std::vector<Prediction> predict_designs(const PredictionPlan& plan, int workers,
   }
   std::vector<Prediction> predictions;
   std::string refusal;
-  std::vector<std::string> codecs = codecs_of(plan);
-  const bool has_fp32 = std::ranges::find(codecs, "fp32") != codecs.end();
-  if (!has_fp32) codecs.emplace_back("fp32");
+  const std::vector<std::string> codecs = codecs_of(plan);
   for (const Way& way : ways_of(plan)) {
     add_designs(plan, way, codecs, workers, link, predictions, refusal);
   }
   if (predictions.empty()) throw WrongUsage(refusal);
-  const double baseline = fastest_fp32(predictions).step.step_seconds;
+  const double baseline = fastest_fp32(plan, workers, link).step.step_seconds;
   for (Prediction& each : predictions) each.speedup = baseline / each.step.step_seconds;
-  if (!has_fp32) {
-    std::erase_if(predictions, [](const Prediction& each) { return each.codec == "fp32"; });
-  }
-  if (predictions.empty()) throw WrongUsage(refusal);
   return predictions;
 }
 
@@ -232,12 +237,7 @@ const Prediction& best_of(const std::vector<Prediction>& predictions, bool all) 
 
 std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& predictions) {
   const Prediction& best = best_of(predictions, plan.codecs_are_named());
-  PredictionPlan with_fp32 = plan;
-  if (!plan.codecs.empty() && std::ranges::find(plan.codecs, "fp32") == plan.codecs.end()) {
-    with_fp32.codecs.emplace_back("fp32");
-  }
-  const auto all = predict_designs(with_fp32, best.workers, best.link);
-  const Prediction& fp32 = fastest_fp32(all);
+  const Prediction fp32 = fastest_fp32(plan, best.workers, best.link);
   std::string text;
   const bool worth_it = most_gained(predictions, plan.codecs_are_named()) >= kWorthIt;
   if (!worth_it) {
@@ -246,20 +246,19 @@ std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& p
         "5 % faster.",
         best.link.text, fp32.design(), time_text(fp32.step.step_seconds));
   } else {
-    text = fmt::format("Take {}: {} a step in place of {} by {}, {:.2g} times as fast.",
+    text = fmt::format("Take {}: {} a step instead of {} with {}, {:.2g} times as fast.",
                        best.design(), time_text(best.step.step_seconds),
                        time_text(fp32.step.step_seconds), fp32.design(), best.speedup);
   }
-  const auto rate = rate_above_which_nothing_is_worth_it(with_fp32, best.workers, best.link);
+  const auto rate = rate_above_which_nothing_is_worth_it(plan, best.workers, best.link);
   if (rate) {
     return text + fmt::format(
                       " Above {} nothing is worth it: no design is more than 5 % faster "
                       "than fp32.",
                       rate_text(*rate));
   }
-  const bool never = best.speedup < kWorthIt;
   return text +
-         (never ? " That is so at every rate." : " That is so at every rate up to 1 Tbit/s.");
+         (worth_it ? " That is so at every rate up to 1 Tbit/s." : " That is so at every rate.");
 }
 
 }  // namespace tersewire::apps

@@ -96,8 +96,8 @@ void run_probe(ProbeFlags flags) {
 }  // namespace
 
 void add_probe_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("probe", "Rate and latency of the network, cores and codecs' speeds");
+  CLI::App* command = app.add_subcommand(
+      "probe", "Measure the network's rate and latency, the cores, and the codecs' speeds");
   command->footer(kExamples);
   auto flags = std::make_shared<ProbeFlags>();
   command
@@ -111,7 +111,7 @@ void add_probe_command(CLI::App& app) {
   command->add_option("--rate", flags->rate, "The same as rate=RATE in --transport: 10mbit, 1gbit");
   command
       ->add_option("--deadline", flags->deadline_seconds,
-                   "Seconds without a sign of life of a node after which a probe ends")
+                   "Seconds of silence of a node after which a probe ends")
       ->capture_default_str()
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));
   command->add_flag("--json", flags->json, "Print JSON");

@@ -28,7 +28,7 @@ double number(const Json& object, const char* key, const std::string& path, doub
   }
   const double value = object[key].get<double>();
   if (!(value >= least && value <= most)) {
-    refuse(path, fmt::format("{} makes no sense as '{}'", value, key));
+    refuse(path, fmt::format("{} is out of range for '{}'", value, key));
   }
   return value;
 }
@@ -54,7 +54,7 @@ void add_codec(const Json& entry, const std::string& path, ProbeFile& probe) {
 
 ProbeFile read_probe(const std::string& path) {
   const Json json = parse_json(read_file(path));
-  if (!json.is_object()) refuse(path, "it is no probe");
+  if (!json.is_object()) refuse(path, "it is not a probe");
   ProbeFile probe;
   probe.link = {.bits_per_second = number(json, "rate_bits_per_second", path, 1, kMostRate),
                 .latency_seconds = number(json, "latency_seconds", path, 0, kMostLatency)};

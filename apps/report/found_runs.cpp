@@ -81,7 +81,7 @@ void Finder::read_comparison(const fs::path& directory) {
   if (found_.runs.size() == before) scan_cells(directory);
   if (found_.runs.size() == before) {
     throw Error(ErrorCode::kNotFound, directory.string() +
-                                          " is a comparison without a run that can be read; run "
+                                          " is a comparison without a readable run; run "
                                           "'tersewire compare' first");
   }
 }

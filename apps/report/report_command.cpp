@@ -78,7 +78,7 @@ void run_report(const ReportArguments& arguments) {
 }  // namespace
 
 void add_report_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("report", "Make a page of charts of what runs came to");
+  CLI::App* command = app.add_subcommand("report", "Make a page of charts of the results of runs");
   command->footer(kExamples);
   auto arguments = std::make_shared<ReportArguments>();
   command

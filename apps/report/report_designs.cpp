@@ -194,7 +194,7 @@ void Grouping::tell_diverged() {
     const std::string since =
         steps.empty() ? "" : fmt::format(" (at step {})", fmt::join(steps, ", "));
     designs_.notes.push_back(
-        fmt::format("{}: {} of {} runs diverged{}, their loss was no finite number or tenfold over "
+        fmt::format("{}: {} of {} runs diverged{}, their loss was not a finite number or tenfold "
                     "its best at the end; they are left out of every mean. Use a lower learning "
                     "rate, a longer warm-up or a milder codec.",
                     design.name, diverged, design.runs.size(), since));
@@ -246,6 +246,11 @@ Designs Grouping::designs() && {
 }
 
 }  // namespace
+
+double DesignRuns::fp32_seconds(const LinkRate& rate) const {
+  return rate.measured ? std::numeric_limits<double>::quiet_NaN()
+                       : shown_run().fp32_step_seconds(rate.name);
+}
 
 Designs read_designs(const std::vector<std::string>& directories) {
   return Grouping(find_runs(directories)).designs();

@@ -28,6 +28,9 @@ struct DesignRuns {
   std::vector<ObservedStep> observed;
 
   [[nodiscard]] const RunRecord& shown_run() const { return runs[shown]; }
+  // Of a step with fp32, which is modelled; NaN where steps at that rate were measured, with which
+  // it does not compare.
+  [[nodiscard]] double fp32_seconds(const LinkRate& rate) const;
 };
 
 struct Designs {

@@ -104,7 +104,7 @@ RateVerdict verdict(const LinkRate& rate, const std::vector<Arrival>& sorted,
       fmt::format("{} test accuracy ({:+.2f} points)", percent_text(best.accuracy),
                   100 * (best.accuracy - reference_accuracy));
   if (best.design == &reference) {
-    verdict.gain = sorted.size() > 1 ? "nothing else is faster" : "nothing else is so accurate";
+    verdict.gain = sorted.size() > 1 ? "nothing else is faster" : "nothing else is as accurate";
     verdict.detail = fmt::format("{}, {} test accuracy.", duration_text(best.seconds),
                                  percent_text(best.accuracy));
   } else if (other != sorted.end()) {
@@ -202,7 +202,7 @@ Headline single(const Designs& designs, const Contender& contender) {
   for (std::size_t i = 0; i < designs.rates.size(); ++i) {
     const LinkRate& rate = designs.rates[i];
     const double ours = end.step_seconds[i];
-    const double fp32 = design.shown_run().fp32_step_seconds(rate.name);
+    const double fp32 = design.fp32_seconds(rate);
     if (!std::isfinite(ours)) continue;
     RateVerdict verdict{rate.name, times_name(rate), duration_text(ours) + " a step", "", ""};
     if (fp32 > 1.01 * ours) {

@@ -32,8 +32,8 @@ std::vector<double> design_row(const DesignRuns& design, const std::vector<LinkR
       end.means.pull_bits_per_value,
       end.means.compression_ratio};
   for (std::size_t rate = 0; rate < rates.size(); ++rate) {
-    const double reference = baseline ? baseline->step_seconds[rate]
-                                      : design.shown_run().fp32_step_seconds(rates[rate].name);
+    const double reference =
+        baseline ? baseline->step_seconds[rate] : design.fp32_seconds(rates[rate]);
     row.push_back(end.step_seconds[rate]);
     row.push_back(reference / end.step_seconds[rate]);
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <system_error>
@@ -16,6 +15,7 @@
 #include "apps/files/read_file.h"
 #include "tersewire/setting_text.h"
 #include "trainer/tensor_file.h"
+#include "trainer/train_config.h"
 
 namespace tersewire::apps {
 namespace {
@@ -40,12 +40,15 @@ constexpr const char* kWorkers = "workers";
 constexpr const char* kServers = "servers";
 constexpr const char* kSettings = "settings";
 
-// Those in which the processes of a job may differ.
-constexpr std::array<const char*, 5> kOfAProcess{"data", "deadline", "progress-limit", "threads",
-                                                 "transport"};
-
+// Without those in which the processes of a job may differ. Servers have a fact of their own,
+// however their number was given.
 Settings of_the_job(Settings settings) {
-  for (const char* name : kOfAProcess) settings.erase(name);
+  settings.erase("link");
+  settings.erase("servers");
+  const trainer::TrainConfig config;
+  trainer::visit_settings(config, [&](const trainer::Setting& setting, const auto& /*member*/) {
+    if (setting.scope == trainer::SettingScope::kNode) settings.erase(setting.key);
+  });
   return settings;
 }
 
@@ -68,9 +71,8 @@ std::optional<Number> number_between(std::string_view name, std::string_view pre
 std::string text_in(const TensorFileIndex& file, const char* name) {
   const auto found = file.facts.find(name);
   if (found != file.facts.end()) return found->second;
-  throw Error(
-      ErrorCode::kDataLoss,
-      fmt::format("it does not say its '{}'; it is not a checkpoint of this program", name));
+  throw Error(ErrorCode::kDataLoss,
+              fmt::format("it has no '{}'; it is not a checkpoint of this program", name));
 }
 
 template <typename Number>
@@ -78,7 +80,7 @@ Number number_in(const TensorFileIndex& file, const char* name) {
   const std::string text = text_in(file, name);
   if (const auto number = parsed_number<Number>(text)) return *number;
   throw Error(ErrorCode::kDataLoss,
-              fmt::format("its '{}' is '{}' and no number; use another copy", name, text));
+              fmt::format("its '{}' is '{}', not a number; use another copy", name, text));
 }
 
 Settings settings_in(const TensorFileIndex& file) {
@@ -89,7 +91,7 @@ Settings settings_in(const TensorFileIndex& file) {
     settings[name] = value.get<std::string>();
   }
   if (!json.is_object() || settings.size() != json.size()) {
-    throw Error(ErrorCode::kDataLoss, "its settings are no texts by name; use another copy");
+    throw Error(ErrorCode::kDataLoss, "its settings are not an object of texts; use another copy");
   }
   return settings;
 }
@@ -109,7 +111,8 @@ CheckpointJob job_in(const TensorFileIndex& file) {
   if (file.facts.contains(kServers)) job.servers = number_in<int>(file, kServers);
   if (job.workers < 1 || job.nodes < job.workers) {
     throw Error(ErrorCode::kDataLoss,
-                fmt::format("{} workers among {} nodes make no job", job.workers, job.nodes));
+                fmt::format("it cannot be a job of {} workers among {} nodes; use another copy",
+                            job.workers, job.nodes));
   }
   return job;
 }

@@ -63,10 +63,9 @@ Address address_of(const std::string& text) {
       set_host(address, has_host ? text.substr(0, colon) : kLoopback)) {
     return address;
   }
-  throw WrongUsage(
-      fmt::format("--metrics takes PORT or ADDRESS:PORT, as 9100, 192.0.2.7:9100 or [::1]:9100, "
-                  "and not '{}'",
-                  text));
+  throw WrongUsage(fmt::format(
+      "--metrics takes PORT or ADDRESS:PORT, as 9100, 192.0.2.7:9100 or [::1]:9100, not '{}'",
+      text));
 }
 
 MHD_Result respond(MHD_Connection* connection, unsigned status, const std::string& text,

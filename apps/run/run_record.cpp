@@ -78,7 +78,7 @@ class ObjectLines {
       }
       if (text_.size() == kMaxLineBytes) {
         throw Error(ErrorCode::kDataLoss,
-                    name_ + " has a line that is too long for one of a run; name another run");
+                    name_ + " has a line longer than any that a run writes; name another run");
       }
       text_.push_back(static_cast<char>(c));
     }
@@ -193,7 +193,7 @@ Json json_object_if_any(const fs::path& file) {
   if (!fs::is_regular_file(file, error)) return {};
   if (fs::file_size(file, error) > kMaxObjectBytes) {
     throw Error(ErrorCode::kDataLoss,
-                file.string() + " is too large for what a run leaves; name another directory");
+                file.string() + " is too large to be a run's; name another directory");
   }
   const Bytes bytes = read_file(file.string());
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());

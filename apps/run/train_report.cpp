@@ -13,6 +13,7 @@
 #include "apps/run/step_numbers.h"
 #include "apps/run/traffic_ratios.h"
 #include "trainer/descent.h"
+#include "trainer/later_codec.h"
 
 namespace tersewire::apps {
 namespace {
@@ -183,6 +184,10 @@ double TrainSummary::waited() const {
 }
 
 std::string TrainSummary::codec_text() const {
+  if (!config_.later_codec.empty()) {
+    return config_.job.push_codec + ", then " +
+           trainer::later_codec(config_.later_codec, config_.steps).codec;
+  }
   if (!result_.servers_encode || config_.job.push_codec == config_.job.pull_codec) {
     return config_.job.push_codec;
   }
@@ -242,7 +247,7 @@ std::string TrainSummary::table() const {
       result_.final_loss, result_.seconds);
   if (!result_.diverged_step) return text + traffic_table();
   return text + fmt::format(
-                    "Diverged at step {}: the loss {}. What was saved says nothing then.\n"
+                    "Diverged at step {}: the loss {}. What was saved means nothing then.\n"
                     "Use a lower --lr, a longer --warm-up or a milder codec.\n",
                     *result_.diverged_step,
                     std::isfinite(result_.final_loss) ? "has grown tenfold over its best"
@@ -276,14 +281,14 @@ std::string TrainSummary::traffic_table() const {
   text += fmt::format("Of the time that exchanges took here, workers stood waiting for {:.0f} %.\n",
                       100 * waited());
   if (result_.workers_own_model) {
-    text += "Tested was the replica of worker 0, which those of all others equal.\n";
+    text += "The test was of worker 0's replica, which equals all others.\n";
   }
   if (config_.ema > 0) {
-    text +=
-        fmt::format("Tested was the moving average of the parameters (decay {}).\n", config_.ema);
+    text += fmt::format("The test was of the moving average of the parameters (decay {}).\n",
+                        config_.ema);
   }
   if (counters.not_finite_tensors > 0) {
-    text += fmt::format("{} tensors held a NaN or an infinity and travelled uncompressed.\n",
+    text += fmt::format("{} tensors held a NaN or an infinity and were sent uncompressed.\n",
                         counters.not_finite_tensors);
   }
   return text;

@@ -30,19 +30,26 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook(100);
 
-// Nobody's share of the model, or of the steps, is with one node alone.
+// No node but the workers, which come and go, and all take the same steps.
 void check_elastic(const trainer::TrainConfig& config) {
   const Job& job = config.job;
-  if (!workers_own_model(job) || trainer::server_nodes(config) > 0 ||
+  // The number of workers changes, and groups have to divide it.
+  const bool has_groups = job.exchange.starts_with("hierarchical-ring");
+  if (trainer::server_nodes(config) > 0 || has_groups ||
       job.exchange.starts_with("weight-average") || !job.in_lock_step() || job.backup_workers > 0) {
     throw WrongUsage(
-        "--elastic is for jobs in which every worker has the whole model and all take the same "
-        "steps; use exchange all-gather, ring, or gradient-server with --servers colocated, "
-        "without backup workers and staleness");
+        "--elastic is for jobs of workers alone that all take the same steps; use exchange "
+        "all-gather, ring, or gradient-server or parameter-server with --servers colocated, "
+        "without backup workers or staleness");
+  }
+  if (!workers_own_model(job) && job.state_steps == 0) {
+    throw WrongUsage(
+        "with --elastic and parameter-server, every server's state is sent uncompressed to another "
+        "node each time that state is kept; say how often, as in --checkpoint-steps 100");
   }
   if (job.push_codec == trainer::kAutoCodec) {
     throw WrongUsage(
-        "--codec auto measures a job whose nodes stay, and --elastic has them come and go; give "
+        "--codec auto measures a job whose nodes stay, but with --elastic they come and go; give "
         "a codec");
   }
 }
@@ -65,7 +72,8 @@ GrpcMember::Settings member_settings(const TrainFlags& flags, std::uint64_t fing
           .name = place->name.empty() ? certified_name(security) : place->name,
           .fingerprint = fingerprint,
           .security = security,
-          .limits = flags.config.job.wait_limits()};
+          .limits = flags.config.job.wait_limits(),
+          .direct = place->direct};
 }
 
 void check_place(const TrainFlags& flags) {
@@ -220,16 +228,15 @@ void ElasticRun::train(const TrainFlags& flags, const MemberList& list, Network&
     if (saves_ || last) directory.save(job, checkpoint);
     keep(generation, std::move(checkpoint));
   };
+  if (list.last) hooks.last_step = list.base.step;  // what there is is saved, and no step is taken
   if (tells) {
     Listeners listeners = listeners_of(flags);
-    RunDirectory directory = list.generation == 1
-                                 ? directory_of(flags)
-                                 : RunDirectory::taken_over(flags.out, list.base.step);
+    const std::uint64_t step = flags.resumed ? flags.resumed->checkpoint.step() : 0;
+    RunDirectory directory =
+        list.generation == 1 ? directory_of(flags) : RunDirectory::taken_over(flags.out, step);
     return train_and_tell(flags, data_, network, std::move(listeners), directory, std::move(hooks));
   }
-  trainer::TrainConfig config = flags.config;
-  if (list.last) config.steps = list.base.step;  // what there is is saved, and no step is taken
-  trainer::train(config, data_, hooks, std::move(network), resumed_from(flags));
+  trainer::train(flags.config, data_, hooks, std::move(network), resumed_from(flags));
 }
 
 void ElasticRun::keep(std::uint32_t generation, trainer::NodeCheckpoint checkpoint) {
@@ -255,6 +262,7 @@ std::shared_ptr<const trainer::NodeCheckpoint> ElasticRun::held(const Boundary& 
 
 void train_elastically(TrainFlags& flags, NoticeWatch& notice) {
   trainer::TrainConfig& config = flags.config;
+  if (!flags.resume.empty()) flags.out = flags.resume;
   as_usage([&] {
     check_place(flags);
     check_elastic(config);

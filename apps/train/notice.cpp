@@ -43,8 +43,8 @@ NoticeWatch::NoticeWatch(const std::string& text) {
   if (!in_seconds || !seconds || !(*seconds >= kLeastSeconds && *seconds <= kMostSeconds) ||
       comma + 1 == text.size()) {
     throw WrongUsage(
-        fmt::format("'{}' is no notice; write the seconds that it lasts, 1s at least, and the file "
-                    "that tells of it where there is one: 30s, or 30s,/run/notice",
+        fmt::format("'{}' is not a notice; write how long it lasts, at least 1s, and the file that "
+                    "announces it, if any: 30s, or 30s,/run/notice",
                     text));
   }
   limit_ = milliseconds(static_cast<std::int64_t>(*seconds * 1e3));

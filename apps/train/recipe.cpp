@@ -65,7 +65,7 @@ CLI::Option& option_of(const Recipe& recipe, const Setting& setting, CLI::App& c
 void check_against(const std::set<const CLI::Option*>& earlier, const CLI::Option& option,
                    const Recipe& recipe, std::size_t line) {
   if (earlier.contains(&option)) {
-    refuse(recipe, line, fmt::format("'{}' is there twice; keep one", key_of(option)));
+    refuse(recipe, line, fmt::format("'{}' is given twice; keep one", key_of(option)));
   }
   for (const CLI::Option* other : option.get_excludes()) {
     if (earlier.contains(other)) {

@@ -10,6 +10,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
+#include "apps/cli/output.h"
 #include "apps/files/read_file.h"
 #include "apps/run/checkpoint_directory.h"
 #include "apps/run/run_directory.h"
@@ -35,22 +36,34 @@ void keep_freed_memory() {
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
-// What of the run is saved is its last step's state, or an earlier one's.
-NoticeWatch::Standing standing_after(std::uint64_t taken, const TrainFlags& flags,
+// What of the run is saved is this step's state, or an earlier one's; `which` says what step it is.
+NoticeWatch::Standing standing_after(std::uint64_t step, const char* which, const TrainFlags& flags,
                                      const std::filesystem::path& run) {
   auto saved = CheckpointDirectory(run).newest_step(checkpoint_job(flags).nodes);
   if (!saved && flags.resumed) saved = flags.resumed->checkpoint.step();
   const std::string go_on = how_to_go_on(flags, run);
-  if (!saved) return {.sentence = fmt::format("nothing of {} steps is saved; {}", taken, go_on)};
-  if (*saved < taken) {
-    return {.sentence =
-                fmt::format("the last saved state is that of step {}, and {} had been taken; {}",
-                            *saved, taken, go_on)};
+  if (!saved) return {.sentence = fmt::format("nothing of {} steps is saved; {}", step, go_on)};
+  if (*saved < step) {
+    return {.sentence = fmt::format("the last saved state is that of step {}, and {} {}; {}",
+                                    *saved, step, which, go_on)};
   }
-  return {
-      .saved = true,
-      .sentence = fmt::format(
-          "the state of step {} is saved, and what the run came to is left out; {}", taken, go_on)};
+  return {.saved = true,
+          .sentence = fmt::format(
+              "the state of step {} is saved, but the run's results are not; {}", step, go_on)};
+}
+
+// A process without rank 0, which alone tells what the run came to.
+void run_untold(const TrainFlags& flags, const trainer::DataSplits& data, Network& network,
+                NoticeWatch& notice) {
+  const std::filesystem::path run = flags.resumed ? flags.resume : flags.out;
+  trainer::TrainHooks hooks = hooks_of(flags, run);
+  const auto last = std::make_shared<std::atomic<std::uint64_t>>(0);
+  if (!flags.notice.empty()) hooks.on_ending = [last](std::uint64_t step) { *last = step; };
+  notice.ask([last, flags, run]() -> NoticeWatch::Standing {
+    if (*last > 0) return standing_after(*last, "was to be the last", flags, run);
+    return {.sentence = "the nodes have not agreed on a last step; " + how_to_go_on(flags, run)};
+  });
+  trainer::train(flags.config, data, hooks, std::move(network), resumed_from(flags));
 }
 
 void run_nodes(TrainFlags& flags, Network& network, NoticeWatch& notice) {
@@ -68,12 +81,17 @@ void run_nodes(TrainFlags& flags, Network& network, NoticeWatch& notice) {
     const auto taken = std::make_shared<std::atomic<std::uint64_t>>(
         flags.resumed ? flags.resumed->checkpoint.step() : 0);
     hooks.on_step = [taken](const trainer::StepReport& report) { *taken = report.step; };
-    notice.ask(
-        [taken, flags, run = directory.path()] { return standing_after(*taken, flags, run); });
+    if (!flags.notice.empty()) {
+      hooks.on_ending = [](std::uint64_t last) {
+        note(fmt::format("all nodes end after step {}\n", last));
+      };
+    }
+    notice.ask([taken, flags, run = directory.path()] {
+      return standing_after(*taken, "had been taken", flags, run);
+    });
     train_and_tell(flags, data, network, std::move(listeners), directory, std::move(hooks));
   } else {
-    trainer::train(config, data, hooks_of(flags, flags.resumed ? flags.resume : flags.out),
-                   std::move(network), resumed_from(flags));
+    run_untold(flags, data, network, notice);
   }
 }
 
@@ -102,21 +120,16 @@ void check_launcher(const TrainFlags& flags) {
 void check_notice(const TrainFlags& flags) {
   const Job& job = flags.config.job;
   if (flags.notice.empty() || flags.config.elastic) return;
-  if (choose_transport(flags.config.transport).between_processes) {
-    throw WrongUsage(
-        "--notice has a run end after a step that all nodes know, and the processes of a job with "
-        "fixed ranks agree on none; use --elastic, or --checkpoint-steps without it");
-  }
   if (job.state_steps == 0) {
     throw WrongUsage(
-        "--notice has a run save what it would lose, and this one saves nothing; give it "
+        "--notice makes a run save what it would lose, but this one saves nothing; give "
         "--checkpoint-steps");
   }
   if (!job.in_lock_step() || job.exchange.starts_with("weight-average")) {
     throw WrongUsage(
-        "--notice has a run save what it would lose after any step, and with weight-average, "
-        "--staleness and --asynchronous there are states at multiples of --checkpoint-steps alone; "
-        "leave it out, or use another exchange");
+        "--notice makes a run save what it would lose after any step, but with weight-average, "
+        "--staleness and --asynchronous there are states only at multiples of --checkpoint-steps; "
+        "omit --notice, or use another exchange");
   }
 }
 

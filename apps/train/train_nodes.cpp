@@ -53,7 +53,7 @@ const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags) {
 RunDirectory directory_of(const TrainFlags& flags) {
   if (flags.resumed) {
     for (const std::string& sentence : flags.resumed->passed_over) {
-      note(fmt::format("passed over a checkpoint: {}\n", sentence));
+      note(fmt::format("skipped a checkpoint: {}\n", sentence));
     }
     const std::uint64_t step = flags.resumed->checkpoint.step();
     RunDirectory directory = RunDirectory::resumed(flags.resume, step);
@@ -83,8 +83,7 @@ void write_model(const RunDirectory& directory, const trainer::TrainResult& resu
 void tell(const TrainFlags& flags, const trainer::TrainResult& result,
           const std::optional<DryRunFindings>& dry, const RunDirectory& directory,
           const std::optional<Error>& of_metrics) {
-  const TrainSummary summary(flags.config, result,
-                             interrupted && result.steps < flags.config.steps);
+  const TrainSummary summary(flags.config, result, result.stopped_by.has_value());
   std::exception_ptr failure = of_metrics ? std::make_exception_ptr(*of_metrics) : nullptr;
   const auto attempt = [&](const auto& task) {
     try {
@@ -109,10 +108,12 @@ void tell(const TrainFlags& flags, const trainer::TrainResult& result,
   });
   if (failure) std::rethrow_exception(failure);
   if (summary.interrupted()) {
-    const std::string sentence =
-        fmt::format("{} ended the run after step {} of {}; {}", interruption(), result.steps,
-                    flags.config.steps, how_to_go_on(flags, directory.path()));
-    if (flags.notice.empty()) throw Error(ErrorCode::kCancelled, sentence);
+    const bool by_this_node = *result.stopped_by == 0;
+    const std::string sentence = fmt::format(
+        "{} ended the run after step {} of {}; {}",
+        by_this_node ? interruption() : fmt::format("the notice of rank {}", *result.stopped_by),
+        result.steps, flags.config.steps, how_to_go_on(flags, directory.path()));
+    if (by_this_node && flags.notice.empty()) throw Error(ErrorCode::kCancelled, sentence);
     note(sentence + "\n");  // as it was meant to
   }
   if (summary.ended_by_its_loss()) {

@@ -69,21 +69,16 @@ std::string as_published(const std::string& codec) {
   const auto& known = codec_descriptions();
   const auto found = std::ranges::find(known, name, &CodecDescription::name);
   if (found == known.end()) return codec;
-  const auto with = [&](std::string_view key, std::string_view value) {
-    return codec.find(fmt::format("{}=", key)) != std::string::npos
-               ? codec
-               : fmt::format("{}{}{}={}", codec, codec == name ? ":" : ",", key, value);
+  const auto names = [&](std::string_view key) {
+    return codec.find(fmt::format("{}=", key)) != std::string::npos;
   };
+  std::string published = codec;
   for (const CodecParameter& parameter : found->parameters) {
-    if (parameter.key == "mode" && parameter.range.find("paper") != std::string::npos) {
-      return with("mode", "paper");
-    }
-    if (parameter.key == "lead" && parameter.value != "1" &&
-        codec.find("ef=off") == std::string::npos) {
-      return with("lead", "1");
-    }
+    if (parameter.published.empty() || names(parameter.key)) continue;
+    published +=
+        fmt::format("{}{}={}", published == name ? ":" : ",", parameter.key, parameter.published);
   }
-  return codec;
+  return published;
 }
 
 // What a run that goes on may have otherwise than before.
@@ -112,11 +107,12 @@ void find_checkpoint(TrainFlags& flags) {
 void tell_hub_that_it_is_done(const TrainFlags& flags) {
   const auto place = choose_transport(flags.config.transport).grpc;
   if (!place) return;
-  const std::string name = place->rank            ? std::to_string(*place->rank)
-                           : !place->name.empty() ? place->name
-                           : flags.config.elastic ? certified_name(place->security)
-                                                  : std::to_string(certified_rank(place->security));
   try {
+    const std::string name = place->rank            ? std::to_string(*place->rank)
+                             : !place->name.empty() ? place->name
+                             : flags.config.elastic
+                                 ? certified_name(place->security)
+                                 : std::to_string(certified_rank(place->security));
     tell_done(place->hub, name, place->security, flags.config.job.wait_limits().deadline);
   } catch (const Error& error) {
     note(fmt::format("{}\n", error.what()));  // the run is done nevertheless
@@ -131,7 +127,6 @@ bool find_checkpoint_if_any(TrainFlags& flags) {
     if (flags.json) {
       print(string_of(read_file((std::filesystem::path(flags.out) / kSummaryFile).string())));
     }
-    tell_hub_that_it_is_done(flags);
     return false;
   }
   flags.resumed = CheckpointDirectory(flags.out).newest_if_any();
@@ -145,7 +140,7 @@ void resume(TrainFlags& flags, CLI::App& command) {
   const auto recipe = settings.extract(kRecipe);
   if (!flags.recipe.empty() && (!recipe || recipe.mapped() != flags.recipe)) {
     throw WrongUsage(
-        fmt::format("the run in {} is not of recipe {}; leave it out, or choose another "
+        fmt::format("the run in {} is not of recipe {}; omit --recipe, or choose another "
                     "--out",
                     flags.resume, flags.recipe));
   }
@@ -188,7 +183,8 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
                      "With --codec auto: the decisions.json of another run, whose codecs each step "
                      "takes again");
   command.add_flag("--paper", flags.paper,
-                   "Codecs as their papers print them, where ours do better: mode=paper, lead=1");
+                   "Codecs as published, without our improvements: mode=paper, lead=1 and others; "
+                   "not those that --policy and --dry name");
   trainer::visit_settings(flags.config, SettingOptions(command));
   command
       .add_option(
@@ -251,18 +247,26 @@ void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options) 
     apply_defaults(command);
   }
   flags.settings = settings_of(command);
+  // A dry run changes nothing, unless it is asked for a codec as well.
+  if (!flags.config.dry.empty() && options.codec->count() == 0) {
+    flags.codec = flags.settings["codec"] = "fp32";
+  }
   if (!flags.recipe.empty()) flags.settings[kRecipe] = flags.recipe;
 }
 
-// A dry run changes nothing, unless it is asked for a codec as well.
 void choose_codecs(TrainFlags& flags, const CLI::App& command) {
-  if (!flags.config.dry.empty() && command.get_option("--codec")->count() == 0) {
-    flags.codec = "fp32";
-  }
   for (const auto& [option, codec] : {std::pair{"--push-codec", &flags.config.job.push_codec},
                                       {"--pull-codec", &flags.config.job.pull_codec}}) {
     if (command.get_option(option)->count() == 0) *codec = flags.codec;
     if (flags.paper) *codec = as_published(*codec);
+  }
+  if (flags.paper && !flags.resumed && flags.config.job.push_codec == trainer::kAutoCodec) {
+    throw WrongUsage("codec auto chooses among improved codecs; omit --paper, or name a codec");
+  }
+  std::string& later = flags.config.later_codec;
+  const std::size_t when = later.find(':');
+  if (flags.paper && when != std::string::npos) {
+    later = later.substr(0, when + 1) + as_published(later.substr(when + 1));
   }
 }
 
@@ -277,13 +281,18 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
     if (flags->list_recipes) return print(recipe_list());
     flags->transport_given = command->get_option("--transport")->count() > 0;
     const bool link_given = command->get_option("--link")->count() > 0;
+    if (command->get_option("--budget")->count() > 0 && !flags->replay_decisions.empty()) {
+      throw WrongUsage(
+          "--replay-decisions takes the codecs of another run, whatever they cost; omit --budget");
+    }
     if (options.resume->count() > 0) find_checkpoint(*flags);
-    if (flags->resume_or_start && !find_checkpoint_if_any(*flags)) return;
+    const bool is_done = flags->resume_or_start && !find_checkpoint_if_any(*flags);
     fill_in(*flags, *command, options);
+    if (is_done) return tell_hub_that_it_is_done(*flags);
     if (link_given && flags->config.dry.empty()) {
       throw WrongUsage(
-          "--link is what the verdict of --dry is for, and this run has none; give it --dry, or "
-          "model links with --transport in-process:rate=20mbit,delay=40ms");
+          "--link is for the verdict of --dry, which was not given; give --dry, or model links "
+          "with --transport in-process:rate=20mbit,delay=40ms");
     }
     choose_codecs(*flags, *command);
     with_recipe_named(flags->recipe, [&] { act(*flags); });

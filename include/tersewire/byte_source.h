@@ -1,4 +1,4 @@
-// Bytes that come one after the other: out of a file, a pipe, or memory.
+// A sequential source of bytes: a file, a pipe, or memory.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
-  // Puts the next bytes at the beginning of `out`, which is not empty, and says how many: at least
-  // one, unless there are no more. May throw what it likes.
+  // Puts the next bytes at the beginning of `out`, which is not empty, and returns how many: at
+  // least one, unless there are no more. May throw anything.
   virtual std::size_t read(std::span<std::byte> out) = 0;
 
-  // How many are still to come, where that is known.
+  // How many are still to come, if known.
   [[nodiscard]] virtual std::optional<std::uint64_t> left() const { return std::nullopt; }
 };
 

@@ -1,4 +1,4 @@
-// Byte buffers that do not pay for being zeroed first.
+// Byte buffers without the cost of zeroing them first.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct UninitializedAllocator : std::allocator<T> {
 using Bytes = std::vector<std::byte, UninitializedAllocator<std::byte>>;
 using ByteView = std::span<const std::byte>;
 
-// Arrays whose contents are whatever the memory held, for outputs that are about to be overwritten.
+// Arrays with uninitialised contents, for outputs that are about to be overwritten.
 using Floats = std::vector<float, UninitializedAllocator<float>>;
 using Doubles = std::vector<double, UninitializedAllocator<double>>;
 

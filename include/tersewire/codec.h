@@ -3,8 +3,8 @@
 // A Codec is immutable and may be shared between threads. It makes one Encoder for each tensor and
 // direction, which owns the residual and belongs to one thread at a time. Decoding needs no state.
 //
-// Whatever the floating point mode of the calling thread is (denormals flushed to zero, another
-// rounding, traps), everything here computes in the default one and leaves the caller's as it was.
+// Everything here computes in the default floating point mode, whatever the calling thread's is
+// (denormals flushed to zero, another rounding, traps), and leaves the caller's unchanged.
 #pragma once
 
 #include <cstddef>
@@ -46,48 +46,48 @@ enum class CodecId : std::uint8_t {
 };
 inline constexpr CodecId kLastCodecId = CodecId::kBf16;
 
-// What a codec's error is like, and with it what of a training job the codec may carry.
+// The kind of error a codec makes, and so which of a training job's data it may carry.
 struct CodecTraits {
   enum class Error : std::uint8_t {
     kNone,
-    kBounded,   // for each value, whatever the others are
-    kUnbiased,  // random, and right on average
-    kScaled,    // goes by the largest value, or by the mean of all
-    kUnsent     // all of the many values that are not among the few that are sent
+    kBounded,   // for each value, regardless of the others
+    kUnbiased,  // random, and correct on average
+    kScaled,    // depends on the largest value, or on the mean of all
+    kUnsent     // all values except the few that are sent
   };
 
   Error error = Error::kNone;
-  bool fits_sums = false;     // partial sums, which are encoded again at every hop of a ring
-  bool fits_weights = false;  // whole weights, each of which must arrive nearly as it is
-  // Whether what is below a bound, which stays where it is however small values become, is sent as
-  // zeros: without a residual model deltas, which are small, would be lost for ever.
+  bool fits_sums = false;     // partial sums, re-encoded at every hop of a ring
+  bool fits_weights = false;  // whole weights, each of which must arrive nearly unchanged
+  // Whether values below a bound, which stays fixed however small values become, are sent as zeros:
+  // without a residual model deltas, which are small, would be lost for ever.
   bool loses_small_changes = false;
-  // Whether senders may agree on its scalers, under which what they push adds up exactly
+  // Whether senders may agree on its scalers, under which their pushes add up exactly
   // (Encoder::local_scalers(), decode_levels_add()).
   bool shares_scalers = false;
-  // Whether threads share the encoding of one array whole, so that two arrays at once gain nothing
-  // more: no step in it needs the one before, as where positions of values are written.
+  // Whether threads share all of the encoding of one array, so encoding two arrays at once gains
+  // nothing more: no step in it needs the one before, as writing positions of values does.
   bool splits = false;
 };
 
-// Of any codec that has payloads, those that are only read among them; kDataLoss for another
+// For any codec that has payloads, including those that can only be read; kDataLoss for another
 // number.
 const CodecTraits& codec_traits(CodecId codec);
 
-// What an encoder is for. Stochastic codecs draw their numbers by (seed, sender, tensor, step, the
-// element's place in the tensor) and nothing else, so that bytes depend neither on threads nor on
-// the order of tensors, and a value's number not on how its tensor is cut into parts.
+// The data that an encoder is for. Stochastic codecs derive their random numbers from (seed,
+// sender, tensor, step, the element's position in the tensor) only: bytes do not depend on threads
+// or on the order of tensors, nor a value's number on how its tensor is split into parts.
 struct EncoderContext {
   std::uint64_t seed = 0;                // the job's
   std::uint32_t sender = 0;              // rank of the node that encodes, below 2^24
   std::uint32_t tensor = 0;              // the tensor's number in its job
   std::uint64_t first_elem = 0;          // where the encoder's values begin in it: a multiple of 4
-  TensorKind kind = TensorKind::kOther;  // adacomp takes its bin length from it
+  TensorKind kind = TensorKind::kOther;  // adacomp derives its bin length from it
 };
 
-// What encode() made.
+// The result of encode().
 struct Encoded {
-  CodecId codec;            // fp32 where the tensor was not finite
+  CodecId codec;            // fp32 if the tensor was not finite
   bool not_finite = false;  // the tensor (or its sum with the residual) held a NaN or an infinity
 };
 
@@ -99,48 +99,49 @@ class Encoder {
   [[nodiscard]] virtual std::size_t elems() const noexcept = 0;
 
   // Encodes residual + input, appends the payload to `out`, and keeps in the residual what the
-  // payload does not say.
+  // payload leaves out.
   //   input   elems() values, any alignment; must not alias the residual or `out`
-  //   step    the training step: stochastic codecs repeat their random numbers where it repeats
+  //   step    the training step: stochastic codecs repeat their random numbers if it repeats
   //   pool    threads to use; none: the calling thread alone. The bytes do not depend on it.
-  // An input with a NaN or an infinity, or whose sum with the residual has one, is appended as it
-  // is (codec fp32) and leaves the residual as it was; with non-finite=reject kInvalidArgument is
-  // thrown instead. Throws kInvalidArgument where input has another length. After an exception
-  // residual and `out` are as before the call.
-  // Cost: two passes over input and residual; allocates only where `out` must grow.
+  // An input with a NaN or an infinity, or whose sum with the residual has one, is appended
+  // uncompressed (codec fp32) and leaves the residual unchanged; with non-finite=reject
+  // kInvalidArgument is thrown instead. Throws kInvalidArgument if input has another length. After
+  // an exception residual and `out` are as before the call.
+  // Cost: two passes over input and residual; allocates only if `out` must grow.
   virtual Encoded encode(std::span<const float> input, std::uint64_t step, Bytes& out,
                          ThreadPool* pool = nullptr) = 0;
 
-  // The same for doubles. Codecs that keep no more than floats round each value to float first, in
-  // a copy, and throw kInvalidArgument, naming the value, where a finite one overflows.
+  // The same for doubles. Codecs that store only floats round each value to float first, in a copy,
+  // and throw kInvalidArgument, naming the value, if a finite one overflows.
   virtual Encoded encode_f64(std::span<const double> input, std::uint64_t step, Bytes& out,
                              ThreadPool* pool = nullptr);
 
   // The first half of encoding under scalers that all senders share (TernGrad, section 3.1): this
-  // tensor's own, one, or one a bucket; none for codecs that have nothing to agree on. A tensor
-  // that is not finite offers infinity. Changes nothing.
+  // tensor's own scalers: one, or one per bucket; none for codecs that have nothing to agree on. A
+  // tensor that is not finite offers infinity. Changes nothing.
   virtual std::vector<float> local_scalers(std::span<const float> input,
                                            ThreadPool* pool = nullptr);
-  // The second half: encodes under `agreed`, the largest of all senders' offers for each. Where one
-  // of them is infinite the input is appended as it is (codec fp32). Throws kInvalidArgument where
+  // The second half: encodes under `agreed`, the largest of all senders' offers for each. If one of
+  // them is infinite, the input is appended uncompressed (codec fp32). Throws kInvalidArgument if
   // the codec has nothing to agree on, for another count, or for a scaler below this tensor's own.
   // Otherwise like encode().
   virtual Encoded encode_under(std::span<const float> agreed, std::span<const float> input,
                                std::uint64_t step, Bytes& out, ThreadPool* pool = nullptr);
 
-  // Tells the encoder the gradient of the loss by the values that it will encode: oland-raj with
-  // bits-from=gradient takes the number of bits from its root mean square; other codecs have no use
-  // for it. It stands until the next one, and is no part of the residual: observe again after a
-  // restart. Throws kInvalidArgument where it has another length than elems() or is not finite.
+  // Gives the encoder the gradient of the loss with respect to the values that it will encode:
+  // oland-raj with bits-from=gradient derives the number of bits from its root mean square; other
+  // codecs ignore it. It stays in effect until the next one, and is not part of the residual:
+  // observe again after a restart. Throws kInvalidArgument if its length is not elems() or it is
+  // not finite.
   virtual void observe_gradient(std::span<const float> gradient);
 
-  // Adds a payload that this encoder made, and that nobody used, back to the residual. Without a
-  // residual, and for payloads of fp32, there is nothing to add back. Throws like decode_add.
+  // Adds an unused payload of this encoder back to the residual. Without a residual, and for
+  // payloads of fp32, there is nothing to add back. Throws like decode_add.
   void give_back(CodecId codec, ByteView payload);
 
-  // The residual (error accumulation buffer): elems() values, or none where error accumulation is
-  // off. It is all the state that an encoder has, beside an observed gradient; saving it and
-  // writing it back resumes exactly, with the next step's number.
+  // The residual (error accumulation buffer): elems() values, or none if error accumulation is off.
+  // It is all of an encoder's state, apart from an observed gradient; saving it and writing it back
+  // resumes exactly, with the next step's number.
   virtual std::span<float> residual() noexcept = 0;
 };
 
@@ -150,43 +151,43 @@ class Codec {
 
   [[nodiscard]] virtual CodecId id() const noexcept = 0;
   [[nodiscard]] const CodecTraits& traits() const { return codec_traits(id()); }
-  // The full text that makes this codec, every parameter said: "3lc:s=1.75,layout=neighbours,...".
+  // The full text that makes this codec, with every parameter: "3lc:s=1.75,layout=neighbours,...".
   [[nodiscard]] virtual std::string text() const = 0;
-  // No payload for `elems` values is longer, raw ones of tensors that are not finite included.
+  // No payload for `elems` values is longer, including raw payloads of tensors that are not finite.
   [[nodiscard]] virtual std::size_t max_encoded_bytes(std::size_t elems) const = 0;
-  // The context matters to stochastic codecs and to those that go by the tensor's kind. Throws
-  // kInvalidArgument for a sender that is not below 2^24, and a first element that is no multiple
-  // of 4.
+  // The context matters to stochastic codecs and to those that depend on the tensor's kind. Throws
+  // kInvalidArgument for a sender that is not below 2^24, and a first element that is not a
+  // multiple of 4.
   [[nodiscard]] virtual std::unique_ptr<Encoder> make_encoder(
       std::size_t elems, const EncoderContext& context = {}) const = 0;
 };
 
-// Makes a codec from its text, NAME or NAME:KEY=VALUE,KEY=VALUE. Throws kInvalidArgument that names
-// the part that is wrong and what would be right.
+// Makes a codec from its text, NAME or NAME:KEY=VALUE,KEY=VALUE. Throws kInvalidArgument, naming
+// the wrong part and what is allowed.
 std::shared_ptr<const Codec> make_codec(std::string_view text);
 
 // Appends the payload of codec `levels` for the average of workers' ternary gradients (TernGrad,
 // section 3.1): element e decodes to sums[e] * (its scaler / workers).
-//   sums          of the workers' digits, each from -workers to workers
+//   sums          sums of the workers' digits, each from -workers to workers
 //   workers       1 to 65535
-//   scalers       those that the workers shared, finite and not negative: one for each bucket of
-//                 bucket_elems (at most 2^40) values, the last may be short; one in all where
+//   scalers       the workers' shared scalers, finite and not negative: one for each bucket of
+//                 bucket_elems (at most 2^40) values, the last may be short; one in all if
 //                 bucket_elems is 0
-//   dense         levels as digits of 64-bit numbers, which takes up to a fifth less than fields of
-//                 bits do and more time
+//   dense         levels as digits of 64-bit numbers, which takes up to a fifth less space than bit
+//                 fields and more time
 // The largest finite float is sent as the one below it, so that no product overflows. Throws
-// kInvalidArgument where something is not so; `out` is then as before.
-// Cost: one pass over sums, one more to check them; allocates only where `out` must grow.
+// kInvalidArgument if a requirement is not met; `out` is then as before.
+// Cost: one pass over sums, one more to check them; allocates only if `out` must grow.
 void append_levels(std::span<const std::int32_t> sums, std::uint32_t workers,
                    std::span<const float> scalers, std::uint64_t bucket_elems, bool dense,
                    Bytes& out);
 
-// Overwrites `out` with the payload's values. The payload is checked whole first: where it is
+// Overwrites `out` with the payload's values. The whole payload is checked first: if it is
 // malformed or does not hold exactly out.size() values, kDataLoss is thrown and `out` is unchanged.
 // Any thread. Cost: one pass over `out`.
 void decode(CodecId codec, ByteView payload, std::span<float> out, ThreadPool* pool = nullptr);
 
-// The same into doubles. Codecs whose values are floats decode into a copy, which is widened.
+// The same into doubles. Codecs whose values are floats decode into a copy, then widen it.
 void decode_f64(CodecId codec, ByteView payload, std::span<double> out, ThreadPool* pool = nullptr);
 
 // Adds weight times the payload's values to `out`, the product rounded to float first; a 3lc digit
@@ -195,14 +196,13 @@ void decode_add(CodecId codec, ByteView payload, float weight, std::span<float> 
                 ThreadPool* pool = nullptr);
 
 // Checks what decode() would check, for `elems` values, and writes nothing: for a receiver that
-// wants to know before it allocates.
+// checks before it allocates.
 void check_payload(CodecId codec, ByteView payload, std::size_t elems);
 
 // Adds the digits -1, 0 and 1 of a payload of codec terngrad or stoch3 to `levels`, one for each of
-// its values: exact where decode_add() rounds. With frames under the same scalers the sums are what
-// append_levels() takes. The caller sees to it that no level leaves its range. Throws
-// kInvalidArgument for other codecs; otherwise like decode(). Any thread. Cost: one pass over
-// `levels`.
+// its values: exact where decode_add() rounds. With frames under the same scalers append_levels()
+// takes the sums. The caller ensures that no level leaves its range. Throws kInvalidArgument for
+// other codecs; otherwise like decode(). Any thread. Cost: one pass over `levels`.
 void decode_levels_add(CodecId codec, ByteView payload, std::span<std::int32_t> levels);
 
 // The scalers in a payload of codec terngrad or stoch3, which frames must share for their digits to
@@ -213,7 +213,7 @@ struct PayloadScalers {
 
   bool operator==(const PayloadScalers&) const = default;
 };
-// Those of a payload for `elems` values. Checks them and what comes before them, not the digits.
+// The scalers of a payload for `elems` values. Checks them and what precedes them, not the digits.
 // Throws like decode_levels_add(). Any thread.
 PayloadScalers payload_scalers(CodecId codec, ByteView payload, std::size_t elems);
 
@@ -221,15 +221,17 @@ PayloadScalers payload_scalers(CodecId codec, ByteView payload, std::size_t elem
 struct CodecParameter {
   std::string key;
   std::string value;    // in a listing: the default
-  std::string range;    // in a listing: what it may be
+  std::string range;    // in a listing: the allowed values
   std::string meaning;  // in a listing: one line
+  // In a listing: the value in the codec's paper, if another default does better; or empty.
+  std::string published = {};
 };
 
 // The parameters that a payload itself carries (m, s, layout, ...), for people. Throws like decode
-// where the payload's head is malformed.
+// if the payload's head is malformed.
 std::vector<CodecParameter> payload_parameters(CodecId codec, ByteView payload);
 
-// What make_codec() makes, for listings.
+// A codec that make_codec() makes, for listings.
 struct CodecDescription {
   CodecId id;
   std::string name;
@@ -238,7 +240,7 @@ struct CodecDescription {
 };
 const std::vector<CodecDescription>& codec_descriptions();
 
-// The codec's name: "fp32", "3lc", ... Throws kDataLoss for a number that no codec has.
+// The codec's name: "fp32", "3lc", ... Throws kDataLoss for an unknown number.
 std::string_view codec_name(CodecId id);
 
 }  // namespace tersewire

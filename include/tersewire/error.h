@@ -7,7 +7,7 @@
 
 namespace tersewire {
 
-// What kind of failure an Error is; the numbers are gRPC's status codes.
+// The kind of failure; the numbers are gRPC's status codes.
 enum class ErrorCode : std::uint8_t {
   kCancelled = 1,
   kInvalidArgument = 3,

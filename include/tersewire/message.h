@@ -24,13 +24,13 @@ enum class MessageKind : std::uint8_t {
   kState = 4,
   kDone = 5,
   kOffer = 6,      // a worker's own scalers
-  kAgreement = 7,  // those that all workers encode under
+  kAgreement = 7,  // the scalers that all workers encode under
   kChecksum = 8,   // of a worker's parameters
   kFiniteness = 9  // which tensors of a bucket are not finite
 };
 // "push", "pull", "file", ...
 std::string_view to_string(MessageKind kind);
-// The inverse. Throws kInvalidArgument, naming the kinds there are.
+// The inverse. Throws kInvalidArgument, naming the known kinds.
 MessageKind message_kind_named(std::string_view name);
 
 enum class ElementType : std::uint8_t { kFloat32 = 1, kFloat64 = 2 };
@@ -41,12 +41,12 @@ struct MessageHeader {
   std::uint64_t step = 0;
 };
 
-// What makes a frame decodable without knowing the tensor.
+// Makes a frame decodable without knowing the tensor.
 struct Description {
   ElementType element_type = ElementType::kFloat32;
   std::vector<std::uint64_t> dims;
-  // In files and states, of a tensor that is cut: the elements of each part but the last, a
-  // multiple of 4. 0 where the frame has all that `dims` say.
+  // In files and states, for a tensor that is split: the elements of each part except the last, a
+  // multiple of 4. 0 if the frame has all elements of `dims`.
   std::uint64_t part_values = 0;
 
   bool operator==(const Description&) const = default;
@@ -60,19 +60,19 @@ struct Description {
 // One frame inside a message, of a part of a tensor. `payload` points into the message's bytes.
 struct Frame {
   std::uint32_t tensor = 0;
-  std::uint32_t part = 0;  // its place among the tensor's
+  std::uint32_t part = 0;  // its position among the tensor's parts
   CodecId codec = CodecId::kFp32;
   bool not_finite = false;
   std::optional<Description> description;
   ByteView payload;
 
-  // For how many elements the payload is, where the frame says it.
+  // The number of elements in the payload, if the frame says it.
   [[nodiscard]] std::optional<std::size_t> elems() const;
 };
 
 // Writes one message, frame by frame, into a buffer that it keeps; clear() reuses its memory, so
-// that packing allocates nothing after the first step, or once a message where take() gives the
-// buffer away. One thread at a time.
+// packing allocates nothing after the first step, or once per message if take() gives the buffer
+// away. One thread at a time.
 class MessageWriter {
  public:
   explicit MessageWriter(const MessageHeader& header) { clear(header); }
@@ -80,35 +80,35 @@ class MessageWriter {
   // Starts a new message.
   void clear(const MessageHeader& header);
 
-  // Appends a frame. `frame.payload` must not point into this writer. Throws kInvalidArgument where
-  // a field exceeds what the format can hold; the message is then as before.
+  // Appends a frame. `frame.payload` must not point into this writer. Throws kInvalidArgument if a
+  // field exceeds what the format can hold; the message is then as before.
   void add(const Frame& frame);
 
-  // Appends a frame of a part whose payload `encode` appends to the message itself, so that it is
-  // not copied. Returns the frame; its payload is valid until anything else is called. Where
-  // `encode` throws, the message is as before.
+  // Appends a frame of a part; `encode` appends its payload directly to the message, without a
+  // copy. Returns the frame; its payload is valid until anything else is called. If `encode`
+  // throws, the message is as before.
   Frame add_encoded(std::uint32_t tensor, std::uint32_t part,
                     const std::function<Encoded(Bytes&)>& encode);
 
-  // Completes the message (count, checksum) and hands out its bytes: valid until the next clear().
+  // Completes the message (count, checksum) and returns its bytes: valid until the next clear().
   ByteView finish();
-  // The same, giving the buffer away, or a copy where half of it or more is empty: clear() comes
-  // before anything else then. `own`: the message stays with who packs it, and has no checksum;
-  // parse_message() must be told.
+  // The same, giving the buffer away, or a copy if half of it or more is empty: call clear() before
+  // anything else then. `own`: the message stays on the node that packs it, and has no checksum;
+  // pass the same to parse_message().
   Bytes take(bool own = false);
 
  private:
   void write_count();
 
   Bytes bytes_;
-  Bytes head_;            // of the frame that was encoded last
-  std::size_t room_ = 0;  // that the message which was taken last had
+  Bytes head_;            // of the last encoded frame
+  std::size_t room_ = 0;  // of the message taken last
   std::uint32_t count_ = 0;
 };
 
-// The frames of a message that was checked, in their order. They are read from its bytes, which
-// must outlive this, each time that they are asked for: whoever sent them, they take no memory.
-// Finding one by its place reads those before it.
+// The frames of a checked message, in order. They are read from its bytes, which must outlive this,
+// on each access: whoever sent them, they take no memory. Finding one by its position reads those
+// before it.
 class Frames {
  public:
   class Iterator {
@@ -137,16 +137,16 @@ class Frames {
   };
 
   Frames() = default;
-  // `bytes` begin with so many frames, which were checked.
+  // `bytes` begin with `count` frames, which were checked.
   Frames(ByteView bytes, std::size_t count) : bytes_(bytes), count_(count) {}
 
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
   [[nodiscard]] Iterator begin() const { return {bytes_, count_}; }
   [[nodiscard]] Iterator end() const { return {}; }
-  // Requires one.
+  // Requires at least one frame.
   [[nodiscard]] Frame front() const { return *begin(); }
-  // Requires that there is one.
+  // Requires that this frame exists.
   [[nodiscard]] Frame operator[](std::size_t place) const;
 
  private:
@@ -163,32 +163,32 @@ struct Message {
 // Payloads are not decoded. Throws kDataLoss naming the offset. Any thread. Cost: one checksum
 // pass; no memory for frames, and at most the message's size for scalers.
 //
-// `own`: who calls has packed these bytes, and they have been nowhere else. Their checksum is not
-// looked at, which is most of the cost.
+// `own`: the caller packed these bytes, and they have been nowhere else. Their checksum is not
+// verified, which is most of the cost.
 Message parse_message(ByteView bytes, bool own = false);
 
-// The kind that a message's header says, nothing else being checked: for those who pass messages
-// on. kPush where it says none.
+// The kind in a message's header, with no other checks: for code that passes messages on. kPush if
+// it has none.
 MessageKind message_kind(ByteView bytes) noexcept;
 
-// The message of kind checksum for a worker whose parameters sum up to `checksum`, and what such a
-// message says.
+// The message of kind checksum for a worker whose parameters sum up to `checksum`, and the checksum
+// in such a message.
 Bytes checksum_message(std::uint32_t sender, std::uint64_t step, std::uint64_t checksum);
 std::uint64_t checksum_in(const Message& message);
 
-// What one tensor contributes to such a checksum: they add up modulo 2^64.
+// One tensor's contribution to such a checksum: contributions add up modulo 2^64.
 std::uint64_t tensor_checksum(std::uint32_t tensor, std::span<const float> values) noexcept;
 
 // The message of kind finiteness for a bucket of parts, at least one of them, numbered as in its
-// job: `not_finite` says of each, in the bucket's order, whether it is not finite.
+// job: `not_finite` says for each, in the bucket's order, whether it is not finite.
 Bytes finiteness_message(std::uint32_t sender, std::uint64_t step, std::uint32_t bucket,
                          const std::vector<bool>& not_finite);
-// What such a message says of a bucket of so many parts. Throws kDataLoss where it speaks of more
+// The contents of such a message, for a bucket of `parts` parts. Throws kDataLoss if it covers more
 // or fewer.
 std::vector<bool> finiteness_in(const Message& message, std::size_t parts);
 
-// Checks a contributors frame's payload in a job of so many workers: its length, its reserved bits,
-// and that it leaves somebody out. Throws kDataLoss.
+// Checks a contributors frame's payload in a job of `workers` workers: its length, its reserved
+// bits, and that it leaves out at least one worker. Throws kDataLoss.
 void check_contributors(ByteView bitmap, std::size_t workers);
 
 }  // namespace tersewire

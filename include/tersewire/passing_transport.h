@@ -1,4 +1,4 @@
-// For transports around another: what stands between a node and its end of the network.
+// A base for transports that wrap another: a layer between a node and its end of the network.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace tersewire {
 
-// Passes every call on to another end. A class based on it overrides what it does otherwise; one
-// that gives messages later than they arrive must override on_arrival(), too, and may return null.
+// Passes every call on to another end. A derived class overrides what it does differently; one that
+// delivers messages later than they arrive must also override on_arrival(), and may return null.
 // Threads and exceptions are the other end's.
 class PassingTransport : public Transport {
  public:
@@ -43,8 +43,8 @@ class PassingTransport : public Transport {
  protected:
   [[nodiscard]] Transport& end() const { return end_; }
 
-  // The other end's next message that `keeps` does not take for itself, or nothing where none has
-  // arrived within `timeout`. `keeps` may move a message only where it returns true.
+  // The other end's next message that `keeps` does not take for itself, or nothing if none has
+  // arrived within `timeout`. `keeps` may move a message only if it returns true.
   std::optional<Incoming> receive_unkept(std::chrono::milliseconds timeout,
                                          const std::function<bool(Incoming&)>& keeps) {
     using Clock = std::chrono::steady_clock;

@@ -14,8 +14,8 @@ namespace tersewire {
 
 // Chooses a codec for each tensor of a job.
 //
-// A policy is a list of rules, "CONDITION:CODEC; CONDITION:CODEC; ...", the first that matches
-// wins, and a tensor that none matches gets `fallback`. Conditions:
+// A policy is a list of rules, "CONDITION:CODEC; CONDITION:CODEC; ..."; the first match wins, and a
+// tensor without a match gets `fallback`. Conditions:
 //   *            every tensor
 //   size<N  size<=N  size>N  size>=N  size=N    by number of elements
 //   rank<N ...   by number of dimensions
@@ -24,18 +24,22 @@ namespace tersewire {
 //   first  last  the first or the last layer: the tensors whose name up to the last '.' is the same
 //                as that of the first or last tensor
 // Ready-made texts by name:
-//   auto             light where `fallback` is 3lc with mode=blocks, else small
+//   auto             light if `fallback` is 3lc with mode=blocks, else small
 //   small            size<256:fp32
 //   light            size<256:int8:ef=on: a quarter of fp32, and nothing is lost
 //   3lc-paper        kind=norm:fp32: tensors of norm layers uncompressed (3LC, section 4.2)
 //   terngrad-paper   last:fp32: the last layer uncompressed (TernGrad)
 //   adacomp-paper    kind=conv:adacomp:bin=50; *:adacomp:bin=500: bins by kind of layer (AdaComp)
 //
-// Returns one codec a tensor; tensors with the same text share one object. Throws kInvalidArgument
-// for a rule that cannot be read, and for one whose condition no tensor meets (rules of ready-made
-// texts excepted), naming the rule.
+// In jobs with `local_updates` (Job::local_updates), codecs have no lead and keep a residual where
+// small changes would be lost, unless their texts say otherwise.
+//
+// Returns one codec per tensor; tensors with the same text share one object. Throws
+// kInvalidArgument for a rule that cannot be parsed, and for one whose condition no tensor meets
+// (except rules of ready-made texts), naming the rule.
 std::vector<std::shared_ptr<const Codec>> choose_codecs(std::string_view policy,
                                                         std::string_view fallback,
-                                                        std::span<const TensorInfo> tensors);
+                                                        std::span<const TensorInfo> tensors,
+                                                        int local_updates = 0);
 
 }  // namespace tersewire

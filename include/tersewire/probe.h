@@ -1,4 +1,4 @@
-// What a network and this machine can do, as predictions need it: measured, where predict.h
+// Performance of a network and this machine, as predictions need it: measured, where predict.h
 // calculates.
 #pragma once
 
@@ -21,7 +21,7 @@ struct ProbedPeer {
 
 struct ProbedCodec {
   std::string codec;
-  double encode_seconds_per_value = 0;  // by one thread, its residual included
+  double encode_seconds_per_value = 0;  // by one thread, including its residual
   double decode_seconds_per_value = 0;  // decode_add
 };
 
@@ -30,27 +30,26 @@ struct Probe {
   std::vector<ProbedCodec> codecs;
   std::size_t cores = 0;  // that this process may use
 
-  // The least of all peers, either way, in bits per second.
+  // The minimum over all peers and both directions, in bits per second.
   [[nodiscard]] double rate() const;
-  // The most of all peers, in seconds.
+  // The maximum over all peers, in seconds.
   [[nodiscard]] double latency() const;
 };
 
-// No message of a probe is longer, in bytes.
+// The longest message of a probe, in bytes.
 inline constexpr std::size_t kLongestProbeMessage = std::size_t{1} << 26;
 
-// By rank 0: every other node in turn, the others idle; some hundred milliseconds each way and
-// node. The others answer until rank 0 is done, and return nothing. Throws kFailedPrecondition
-// where there is no other node, kDataLoss for a message that is none of a probe's, and like
-// receive_within(). One thread a node.
+// Rank 0 probes every other node in turn, while the others idle; some hundred milliseconds per
+// direction and node. The others answer until rank 0 is done, and return nothing. Throws
+// kFailedPrecondition if there is no other node, kDataLoss for a message that is not a probe's, and
+// like receive_within(). One thread per node.
 std::vector<ProbedPeer> probe_network(Transport& transport, const WaitLimits& limits);
 
-// Those that were measured for predictions (measured_codecs()), over made-up values: the
-// processor's time of the calling thread. Cost: some seconds.
+// The codecs that were measured for predictions (measured_codecs()), on synthetic values: processor
+// time of the calling thread. Cost: some seconds.
 std::vector<ProbedCodec> probe_codecs();
 
-// All of it, by rank 0; the other nodes answer, and return what is empty. Throws like
-// probe_network().
+// Both, by rank 0; the other nodes answer, and return an empty result. Throws like probe_network().
 Probe probe(Transport& transport, const WaitLimits& limits);
 
 }  // namespace tersewire

@@ -1,5 +1,5 @@
-// The text syntax of codecs, exchanges, transports and other settings that are a name with
-// parameters: NAME or NAME:KEY=VALUE,KEY=VALUE.
+// The text syntax of codecs, exchanges, transports and other settings with a name and parameters:
+// NAME or NAME:KEY=VALUE,KEY=VALUE.
 #pragma once
 
 #include <charconv>
@@ -16,8 +16,7 @@
 
 namespace tersewire {
 
-// The whole of `text` as a number; nothing where it is none, one that T does not hold, or not
-// finite.
+// All of `text` as a number; nothing if it is not a number, does not fit T, or is not finite.
 template <typename T>
 std::optional<T> parsed_number(std::string_view text) {
   T number{};
@@ -30,17 +29,17 @@ std::optional<T> parsed_number(std::string_view text) {
   return number;
 }
 
-// The parts of such a text. Each parameter is taken by its reader once; finish() refuses what
-// nobody took, so that a misspelt key never passes. All functions throw kInvalidArgument with a
-// sentence that names the text, the key and what it may be. One thread.
+// The parts of such a text. Its reader takes each parameter once; finish() refuses parameters that
+// nobody took, so a misspelt key never passes. All functions throw kInvalidArgument with a sentence
+// that names the text, the key and the allowed values. One thread.
 class SettingText {
  public:
-  // `noun` is what the text names, for sentences: "codec", "exchange".
+  // `noun` says what the text names, for sentences: "codec", "exchange".
   SettingText(std::string_view text, std::string_view noun);
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
-  // A number in [low, high), or `fallback` where the key is absent.
+  // A number in [low, high), or `fallback` if the key is absent.
   double take_number(std::string_view key, double fallback, double low, double high);
   // A whole number from `low` to `high`, both included.
   std::uint64_t take_integer(std::string_view key, std::uint64_t fallback, std::uint64_t low,
@@ -49,20 +48,20 @@ class SettingText {
   std::size_t take_choice(std::string_view key, const std::vector<std::string>& choices);
   // on or off.
   bool take_switch(std::string_view key, bool fallback);
-  // The value of `key` as it is written; empty where it is absent, and never otherwise.
+  // The value of `key` as written; empty only if it is absent.
   std::string take_word(std::string_view key);
 
-  // What the text says of `key`, and `value` where it says nothing: then as if it had.
+  // The text's value of `key`, or `value` if it has none: then as if it had.
   std::string set_default(std::string_view key, std::string_view value);
 
-  // Throws the sentence, behind what the text is.
+  // Throws the sentence, preceded by the text and what it is.
   [[noreturn]] void fail(std::string_view sentence) const;
   // Throws: `key` must be `what` ("a number from 1 to below 2"), not `value`.
   [[noreturn]] void refuse(std::string_view key, std::string_view what,
                            std::string_view value) const;
-  // Throws: the name is none of `known`.
+  // Throws: the name is not one of `known`.
   [[noreturn]] void refuse_name(const std::vector<std::string>& known) const;
-  // Nothing is left to take; `keys` are the parameters there are, for the sentence.
+  // Checks that nothing is left to take; `keys` are the known parameters, for the sentence.
   void finish(const std::vector<std::string>& keys) const;
 
  private:

@@ -15,7 +15,7 @@ std::vector<std::string> simd_targets();
 std::string simd_target();
 
 // Uses `target` from now on in the whole process; "best" undoes it. Throws kInvalidArgument, naming
-// the targets there are. For tests and benchmarks: call it while nothing encodes or decodes.
+// the available targets. For tests and benchmarks: call it while nothing encodes or decodes.
 void force_simd_target(std::string_view target);
 
 }  // namespace tersewire

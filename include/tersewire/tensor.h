@@ -9,7 +9,7 @@
 
 namespace tersewire {
 
-// What a tensor is in its network; policies choose by it.
+// A tensor's role in its network; policies choose by it.
 enum class TensorKind : std::uint8_t {
   kOther,
   kConv,
@@ -22,11 +22,11 @@ enum class TensorKind : std::uint8_t {
 
 // "conv", "dense", ... ; "other" for kOther.
 std::string_view to_string(TensorKind kind);
-// The inverse. Throws kInvalidArgument, naming the kinds there are.
+// The inverse. Throws kInvalidArgument, naming the known kinds.
 TensorKind tensor_kind(std::string_view name);
 
-// One tensor of a job. A job lists its tensors in the order in which the forward pass uses them;
-// a tensor's place in that list is its number on the wire.
+// One tensor of a job. A job lists its tensors in the order in which the forward pass uses them; a
+// tensor's position in that list is its number on the wire.
 struct TensorInfo {
   std::string name;
   std::vector<std::uint64_t> shape;

@@ -7,15 +7,15 @@
 
 namespace tersewire {
 
-// Cores that this process may use, at least 1: fewer than the machine's where it is bound to some.
+// Cores that this process may use, at least 1: fewer than the machine's if it is bound to some.
 std::size_t allowed_cores();
 
 // Runs the same function for several indices at once; its own threads compute in the default
-// floating point mode. They help whoever calls run(): several threads may, and tasks too.
+// floating point mode. They help any caller of run(): several threads may call it, and tasks too.
 class ThreadPool {
  public:
-  // threads: how many run at once, a caller included; at least 1, or kInvalidArgument is thrown.
-  // Throws kResourceExhausted where the system starts no more.
+  // threads: how many run at once, including a caller; at least 1, or kInvalidArgument is thrown.
+  // Throws kResourceExhausted if the system cannot start more.
   explicit ThreadPool(std::size_t threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

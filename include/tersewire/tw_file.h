@@ -1,5 +1,5 @@
-// .tw files, and the states that encoders leave in files: a message for each part of an array, one
-// behind the other (spec/wire-format.md, "Files").
+// .tw files, and encoder states in files: a message for each part of an array, one after the other
+// (spec/wire-format.md, "Files").
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace tersewire {
 class TwParts;
 
 // Reads such a file part by part. Holds one part's message at a time, and takes no memory for bytes
-// that have not come. One thread.
+// that have not arrived. One thread.
 class TwReader {
  public:
   // `source`, which begins with the file, must outlive this.
@@ -26,21 +26,21 @@ class TwReader {
   TwReader(const TwReader&) = delete;
   TwReader& operator=(const TwReader&) = delete;
 
-  // The message of the next part, which has one frame, described; nothing behind the last. Its
-  // payload stays until the next call, and is not decoded. Throws kDataLoss where the file is
-  // malformed, damaged or cut off, kInvalidArgument for a message of another kind, and what the
-  // source throws; the file is over then. Cost: one pass for the checksum.
+  // The message of the next part, which has one frame, with a description; nothing after the last.
+  // Its payload stays valid until the next call, and is not decoded. Throws kDataLoss if the file
+  // is malformed, damaged or truncated, kInvalidArgument for a message of another kind, and what
+  // the source throws; reading is over then. Cost: one pass for the checksum.
   std::optional<Message> next();
 
  private:
-  // Holds so many bytes, or as many as there are.
+  // Holds `bytes` bytes, or as many as there are.
   void hold(std::size_t bytes);
 
   ByteSource& source_;
   std::unique_ptr<TwParts> parts_;
   Bytes buffer_;
-  std::size_t held_ = 0;  // bytes of the buffer that came
-  std::size_t used_ = 0;  // of them those of the message that was given out
+  std::size_t held_ = 0;  // bytes of the buffer that have arrived
+  std::size_t used_ = 0;  // of these, those of the message returned
 };
 
 // The messages of such a file, all of it: they point into `bytes`, which must outlive them. Throws

@@ -1,7 +1,7 @@
 """Tersewire: cheap distributed training on slow networks.
 
 Codecs turn the state changes of training (gradients, model deltas) into few bytes and back, in
-place in numpy arrays and CPU tensors of torch:
+place in numpy arrays and torch CPU tensors:
 
     codec = tersewire.Codec("3lc:s=1.75")
     encoder = codec.encoder(gradient.shape)       # keeps what is still to be sent

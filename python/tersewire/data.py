@@ -41,5 +41,5 @@ def text(seed: int = 1) -> str:
 
 def _checked(seed: int) -> int:
     if not 0 <= seed < 2**64:
-        raise Error(ErrorCode.kInvalidArgument, f"the seed is {seed}; take one from 0 to 2^64 - 1")
+        raise Error(ErrorCode.kInvalidArgument, f"the seed is {seed}; use one from 0 to 2^64 - 1")
     return seed

@@ -201,7 +201,7 @@ def case_a_budget_is_kept_and_a_run_under_it_repeats():
         codecs = [each["codec"] for each in told[0]]
         assert codecs[:2] == ["fp32", "3lc:s=1.75"] and told[0][1]["step"] == 2
         assert "fp32 would take" in told[0][1]["sentence"]
-        assert "nothing that auto may choose takes less" in told[0][-1]["sentence"]
+        assert "nothing that auto may choose stays within the" in told[0][-1]["sentence"]
         averager.close()
         # The decisions repeat the run, under whatever budget; a state goes on with its codec.
         again = make()
@@ -233,23 +233,23 @@ def case_mistakes_are_refused():
             ("weight-average has no mean gradient", {"exchange": "weight-average"}),
             ("replay_decisions is for runs that choose", {"codec": "3lc",
                                                           "replay_decisions": [first]}),
-            ("replay_decisions='x' cannot be", {"replay_decisions": "x"}),
+            ("replay_decisions='x' is not valid", {"replay_decisions": "x"}),
             ("budget is for runs that choose", {"codec": "3lc", "budget": "2GB/day"}),
             ("'much' is not a budget; write 2GB/day", {"budget": "much"}),
-            ("budget=2 cannot be; pass a text", {"budget": 2}),
+            ("budget=2 is not valid; pass a text", {"budget": 2}),
             ("an entry has no step, or no codec", {"replay_decisions": [1]}),
             ("an entry has no step, or no codec", {"replay_decisions": [object()]}),
-            ("this is no list", {"replay_decisions": [{**first, "expected_speedup": float("nan")}]}),
+            ("is not a list", {"replay_decisions": [{**first, "expected_speedup": float("nan")}]}),
             ("an entry has no step", {"replay_decisions": [{"codec": "fp32"}]}),
             ("or no codec", {"replay_decisions": [{"step": 1}]}),
-            ("its steps do not rise", {"replay_decisions": [first, first]}),
+            ("its steps do not increase", {"replay_decisions": [first, first]}),
             ("do not begin with step 1", {"replay_decisions": [{**first, "step": 2}]}),
             ("name codec 3lc, which auto does not choose here", {
                 "exchange": "ring", "replay_decisions": DECISIONS}),
-            ("its steps do not rise", {"replay_decisions": [{**first, "step": 1 << 60}]})):
+            ("its steps do not increase", {"replay_decisions": [{**first, "step": 1 << 60}]})):
         assert words in raises(ErrorCode.kInvalidArgument, wrap, network(), **named)
     model = network()
-    assert "codec auto goes by what each step's exchange takes" in raises(
+    assert "codec auto goes by how long each step's exchange takes" in raises(
         ErrorCode.kInvalidArgument, LocalUpdates, model, sgd(model), codec="auto")
 
 

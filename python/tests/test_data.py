@@ -59,4 +59,4 @@ def test_the_text_is_that_of_the_trainer():
 def test_wrong_arguments_are_refused():
     for call in (tersewire.data.digits, tersewire.data.text):
         for seed in (-1, 2**64):
-            assert "take one from 0" in raises(ErrorCode.kInvalidArgument, call, seed=seed)
+            assert "use one from 0" in raises(ErrorCode.kInvalidArgument, call, seed=seed)

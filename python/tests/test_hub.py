@@ -147,7 +147,8 @@ def check_broadcast(group):
 
 def over_both(rank, ranks, address, folder):
     torch.set_num_threads(1)
-    group = HubGroup(address, ranks, rank, timeout=PATIENCE)
+    direct = "127.0.0.1:0" if rank == 0 else None
+    group = HubGroup(address, ranks, rank, timeout=PATIENCE, direct=direct)
     assert (group.rank, group.ranks) == (rank, ranks)
     over_hub = [case(group, rank) for case in CASES]
     check_broadcast(group)
@@ -255,6 +256,7 @@ def test_a_script_finds_its_hub_in_the_environment(tmp_path):
     for certified in (True, False):
         with hubs.hub(2, *(["--certs", hub_certificate] if certified else [])) as hub:
             processes = [start(SCRIPT, TERSEWIRE_HUB=hub.address, WORLD_SIZE="2",
+                               TERSEWIRE_DIRECT="127.0.0.1:0",
                                **({"TERSEWIRE_CERTS": certificates[rank], "RANK": "7"}
                                   if certified else {"RANK": str(rank)}))
                          for rank in range(2)]
@@ -312,12 +314,15 @@ def test_mistakes_are_refused(tmp_path, monkeypatch):
             ("pass the hub's as 'HOST:PORT'", ErrorCode.kInvalidArgument, (7100, 2, 0), {}),
             ("neither ranks= nor WORLD_SIZE", ErrorCode.kInvalidArgument, ("h:1",), {}),
             ("neither rank= nor RANK", ErrorCode.kInvalidArgument, ("h:1", 2), {}),
-            ("rank=True cannot be", ErrorCode.kInvalidArgument, ("h:1", 2, True), {}),
+            ("rank=True is not valid", ErrorCode.kInvalidArgument, ("h:1", 2, True), {}),
             ("there is no rank 2 of 2", ErrorCode.kInvalidArgument, ("h:1", 2, 2), {}),
             ("there is no rank -1 of 2", ErrorCode.kInvalidArgument, ("h:1", 2, -1), {}),
             ("there is no rank 0 of 0", ErrorCode.kInvalidArgument, ("h:1", 0, 0), {}),
-            ("timeout=5 cannot be", ErrorCode.kInvalidArgument, ("h:1", 2, 0), {"timeout": 5}),
-            ("nothing protects what goes there", ErrorCode.kInvalidArgument, ("h:1", 2, 0), {}),
+            ("timeout=5 is not valid", ErrorCode.kInvalidArgument, ("h:1", 2, 0), {"timeout": 5}),
+            ("direct=7100 is not valid", ErrorCode.kInvalidArgument, ("h:1", 2, 0), {"direct": 7100}),
+            ("is not an address at which other nodes reach this one", ErrorCode.kInvalidArgument,
+             ("127.0.0.1:9", 2, 0), {"direct": "0.0.0.0:0", "insecure": True}),
+            ("nothing protects what is sent there", ErrorCode.kInvalidArgument, ("h:1", 2, 0), {}),
             ("certificate.pem' cannot be read", ErrorCode.kNotFound, ("h:1", 2, 0, tmp_path), {}),
             ("certificate.pem' cannot be read", ErrorCode.kNotFound, ("h:1", 2, None, tmp_path), {}),
             ("cannot reach the hub at 127.0.0.1:9", ErrorCode.kUnavailable, ("127.0.0.1:9", 2, 0),
@@ -331,7 +336,7 @@ def test_mistakes_are_refused(tmp_path, monkeypatch):
 def test_who_is_missing_is_named():
     hub = hubs.Hub(3)
     try:
-        assert "at the hub for rank 0, 2; look whether they were started" in raises(
+        assert "at the hub for rank 0, 2; check whether they were started" in raises(
             ErrorCode.kDeadlineExceeded, HubGroup, hub.address, 3, 1,
             timeout=datetime.timedelta(seconds=2))
     finally:
@@ -364,7 +369,7 @@ def test_a_rank_that_dies_is_named(tmp_path):
         (tmp_path / "it is dead").touch()
         ranks[0].join()
         assert ranks[0].exitcode == 0
-        assert "rank 0 has heard nothing of rank 1 for 3" in (tmp_path / "sentence").read_text()
+        assert "rank 0 has heard nothing from rank 1 for 3" in (tmp_path / "sentence").read_text()
 
 
 def over_a_hub_that_comes_back(rank, address, folder):
@@ -416,7 +421,7 @@ def test_what_a_peer_says_is_compared_and_no_more(said):
     """One that says anything else than this library would."""
     with hubs.hub(2) as hub:
         def rogue():
-            end = _core._HubEnd(hub.address, 1, 2, "", False, datetime.timedelta(minutes=1))
+            end = _core._HubEnd(hub.address, 1, 2, "", False, datetime.timedelta(minutes=1), "")
             end.gather(said)
             end.close()
 

@@ -117,6 +117,7 @@ def case_a_policy_is_of_the_whole_model():
     local.change(codec="bf16", policy="")
     train(model, optimizer, range(6, 9))
     assert "bf16" in local.summary() and "int8" not in local.summary()
+    assert local.counters.codec.count("bf16") == 1
     local.close()
 
 
@@ -166,6 +167,18 @@ def case_what_scripts_do_beside():
         local.close()
 
 
+def case_rounds_may_become_shorter_within_a_delay():
+    model = network()
+    optimizer = adamw(model)
+    local = LocalUpdates(model, optimizer, 40, fragments=2, delay=3, codec="int8")
+    train(model, optimizer, range(15))
+    local.change(every=8)
+    train(model, optimizer, range(15, 40))
+    local.synchronize()
+    check_replicas(flat(model))
+    local.close()
+
+
 def case_a_resumed_run_is_the_uninterrupted_one():
     streaming = {"fragments": 2, "delay": 1, "codec": "int8"}
     # At a round's end and within one, while an exchange is under way and after it.
@@ -195,12 +208,23 @@ def refused(match, *arguments, **options):
     assert raised.value.code == tersewire.ErrorCode.kInvalidArgument
 
 
+def case_codecs_have_no_lead_unless_their_texts_say_one():
+    found = []
+    for codec in ("3lc", "3lc:lead=1", "3lc:lead=2"):
+        model = network()
+        optimizer = adamw(model)
+        local = LocalUpdates(model, optimizer, 2, "sgd:lr=1", codec)
+        found.append(train(model, optimizer, range(8)))
+        local.close()
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
 def case_what_makes_no_sense_is_refused():
     model = network()
     optimizer = adamw(model)
     refused("every=0", model, optimizer, 0)
     refused("fragments=0", model, optimizer, fragments=0)
-    refused("no whole number for each of 3", model, optimizer, 100, fragments=3)
+    refused("cannot be divided among 3", model, optimizer, 100, fragments=3)
     refused("the model has 4 parameters", model, optimizer, fragments=5)
     refused("delay=-1", model, optimizer, delay=-1)
     refused("not below the 25 steps", model, optimizer, fragments=4, delay=25)
@@ -212,7 +236,7 @@ def case_what_makes_no_sense_is_refused():
     refused("lr must be a number from", model, optimizer, outer="sgd:lr=0")
     refused("momentum must be above 0", model, optimizer, outer="nesterov:momentum=0")
     refused("pass an outer optimizer's text", model, optimizer, outer=1)
-    refused("add ef=on", model, optimizer, codec="inceptionn", policy="")
+    refused("omit ef=off", model, optimizer, codec="inceptionn:ef=off", policy="")
     if dist.get_world_size() > 1:
         refused("rank 1 has another", model, optimizer, 5 + dist.get_rank())
     refused("pass the model within it", DistributedDataParallel(model), optimizer)

@@ -2,12 +2,10 @@
 
 import concurrent.futures
 import datetime
-import json
 import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -16,25 +14,26 @@ torch = pytest.importorskip("torch")
 import hubs  # noqa: E402
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
+from members import (GIVEN_UP, LIMIT, SAVING, check_done, check_one_died,  # noqa: E402, F401
+                     check_one_that_waits_is_told, check_one_with_more_to_do_is_told,
+                     check_residuals, job, kill_and_begin_again)
 from support import ROOT, raises  # noqa: E402
 from tersewire import ErrorCode, _core  # noqa: E402
-from tersewire.torch import DistributedOptimizer, HubGroup, LocalUpdates  # noqa: E402
-
-# Above what a busy machine lets a live process be silent; a dead one is given up after it.
-GIVEN_UP = "12"
-LIMIT = datetime.timedelta(minutes=5)
+from tersewire.torch import HubGroup, LocalUpdates, broadcast_parameters  # noqa: E402
 
 # A rank that begins no round before the file "until" has a higher number, and says what each ends
 # with: its model as the sum of the bits, and one of its values.
-SCRIPT = """
+SCRIPT = SAVING + """
 import datetime, hashlib, logging, os, pathlib, signal, sys, time
 import torch
 import tersewire.torch
 
 address, name, folder, rounds, more = sys.argv[1:]
 folder, rounds = pathlib.Path(folder), int(rounds)
-settings = {"every": 4, "codec": "3lc", "dies": -1, "at": "begin", "width": 40, "change": None, **eval(more)}
-dies, at, width, change = (settings.pop(key) for key in ("dies", "at", "width", "change"))
+settings = {"every": 4, "codec": "3lc", "dies": -1, "at": "begin", "width": 40, "change": None, "saves": False,
+            "hangs": -1, **eval(more)}
+dies, at, width, change, saves, hangs = (
+    settings.pop(key) for key in ("dies", "at", "width", "change", "saves", "hangs"))
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 torch.set_num_threads(1)
 torch.manual_seed(sum(name.encode()))
@@ -49,7 +48,7 @@ else:
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=1)
-local = tersewire.torch.LocalUpdates(model, optimizer, group=group, **settings)
+local = what = tersewire.torch.LocalUpdates(model, optimizer, group=group, **settings)
 signal.signal(signal.SIGTERM, lambda *_: local.leave())
 
 def say(*words):
@@ -61,7 +60,9 @@ def flat():
 def learn():
     optimizer.zero_grad()
     if change is None:
-        model(torch.randn(8, 16)).square().mean().backward()
+        numbers = torch.Generator().manual_seed(
+            1000 * local.rounds + 100 * local._steps + sum(name.encode()))
+        model(torch.randn(8, 16, generator=numbers)).square().mean().backward()
     else:
         model.weight.grad = torch.full((1, 1), float(change))
     optimizer.step()
@@ -69,117 +70,37 @@ def learn():
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
+if saves:
+    go_on_from_disk()
 say("joined", local.rounds)
 while local.rounds < rounds and not local.left:
     while local.rounds >= int((folder / "until").read_text()):
         time.sleep(0.01)
+        group._member.be_away(True)  # it does not hang
         if not group._member.goes_on():
             break
     begun = local.rounds
     if begun == dies:  # before it has pushed, or behind it
         setattr(local._fragments[0], at, die)
+    while begun == hangs and not (folder / "wake").exists():
+        time.sleep(0.01)
     learn()
+    if local.rounds > begun and saves:
+        save()
     if local.rounds > begun:
         say("round", local.rounds, hashlib.sha256(flat().numpy().tobytes()).hexdigest(),
             float(flat()[0]))
 local.close()
+local.state_dict()  # as a last save has it
 say("left" if local.left else "done", local.rounds)
 """
-
-
-class Rank:
-    """A process that runs SCRIPT."""
-
-    def __init__(self, job, name, rounds, **settings):
-        self.name, self.lines = name, []
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, job.hub.address, name, job.folder, str(rounds),
-             repr(settings)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def wait_for(self, beginning):
-        """The rest of the line that begins so."""
-        while not (self.lines and self.lines[-1].startswith(beginning)):
-            line = self.process.stdout.readline()
-            assert line, (beginning, self.lines, self.process.communicate()[1])
-            self.lines.append(line)
-        return self.lines[-1][len(beginning):].split()
-
-    def end(self):
-        output, self.errors = self.process.communicate()
-        self.lines += output.splitlines(keepends=True)
-        return self.process.returncode
-
-    def rounds(self):
-        """{round: (bits, a value)}"""
-        return {int(words[1]): (words[2], float(words[3]))
-                for words in map(str.split, self.lines) if words[0] == "round"}
-
-
-class Job:
-    def __init__(self, hub, folder):
-        self.hub, self.folder, self.ranks = hub, folder, []
-        self.go_on_until(0)
-
-    def go_on_until(self, rounds):
-        (self.folder / "new").write_text(str(rounds))
-        (self.folder / "new").rename(self.folder / "until")
-
-    def start(self, names, rounds, **settings):
-        started = [Rank(self, name, rounds, **settings) for name in names]
-        self.ranks += started
-        return started
-
-    def status(self):
-        return json.loads(hubs.run("status", self.hub.address, "--json"))
-
-    def wait_until(self, is_so):
-        while not is_so(self.status()):
-            time.sleep(0.05)
-
-
-@pytest.fixture
-def job(tmp_path, request):
-    options = getattr(request, "param", {})
-    hub = hubs.Hub(options.get("workers", 3), "--min-workers", str(options.get("least", 1)),
-                   "--max-workers", "4", "--deadline", GIVEN_UP,
-                   *(["--journal", str(tmp_path / "journal")] if "journal" in options else []))
-    job = Job(hub, tmp_path)
-    try:
-        yield job
-    finally:
-        for rank in job.ranks:
-            if rank.process.poll() is None:
-                rank.process.kill()
-                rank.process.communicate()
-        if job.hub.process.poll() is None:
-            job.hub.process.kill()
-            job.hub.end()
-
-
-def check_done(job, *ranks):
-    """All have ended well, and after each round that they had in common with the same bits."""
-    for rank in ranks:
-        assert rank.end() == 0, rank.errors
-        assert rank.lines[-1].startswith("done"), rank.lines
-    assert job.hub.end() == 0, job.hub.lines
-    for one, other in zip(ranks, ranks[1:]):
-        common = set(one.rounds()) & set(other.rounds())
-        assert max(common) == max(one.rounds()) == max(other.rounds())
-        assert all(one.rounds()[number] == other.rounds()[number] for number in common)
 
 
 def test_one_dies_in_a_round(job):
     a, b = job.start("ab", 6)
     c, = job.start("c", 6, dies=2, at="end")
     job.go_on_until(6)
-    assert c.process.wait() == -signal.SIGKILL
-    check_done(job, a, b)
-    assert set(a.rounds()) == set(range(1, 7))
-    for rank in (a, b):
-        assert len(re.findall("gone, with what they had still to deliver: 'c'", rank.errors)) == 1
-        # Its last push may have been enough for the round to end.
-        assert re.search("2 ranks go on after round [23]: 'a', 'b'; gone", rank.errors)
-    assert re.search("'c' is lost after step [23]", "".join(job.hub.lines))
+    check_one_died(job, (a, b), c, "round")
 
 
 def test_the_mean_is_that_of_those_who_are_there(job):
@@ -249,6 +170,34 @@ def test_a_hub_that_comes_back_lets_them_go_on(job):
     assert "gone" not in a.errors
 
 
+def test_one_whose_script_hangs_is_left_behind_and_joins_again(job):
+    limit = {"timeout": datetime.timedelta(seconds=20)}
+    job.go_on_until(3)
+    a, b = job.start("ab", 6, **limit)
+    c, = job.start("c", 6, hangs=2, **limit)
+    a.wait_for("round 3")
+    told = "'c' has made no progress in the job for 2[0-9.]* s, though its process is alive"
+    (job.folder / "wake").touch()
+    job.wait_until(lambda status: [member["name"] for member in status["waiting"]] == ["c"])
+    job.go_on_until(6)
+    check_done(job, a, b, c)
+    assert set(c.rounds()) >= {1, 2, 4, 5, 6} and 3 not in c.rounds()
+    assert len(re.findall(told, "".join(job.hub.lines))) == 1
+    assert "'c' is lost after step 2" in "".join(job.hub.lines)
+    assert "the others went on without this rank" in c.errors
+    assert "the others went on" not in a.errors + b.errors
+
+
+@pytest.mark.parametrize("names", ["abc", "xy", "wxyz"])
+def test_a_job_goes_on_from_disk(job, names):
+    killed, ranks = kill_and_begin_again(job, names)
+    check_residuals(job.folder, len(names), lambda state: state["what"]["fragments"][0]["averager"]
+                    if "what" in state else state["fragments"][0]["averager"])
+    if names == "abc":
+        for rank, before in zip(ranks, killed):
+            assert rank.rounds()[4] == before.rounds()[4]
+
+
 @pytest.mark.parametrize("job", [{"workers": 2, "least": 2}], indirect=True)
 def test_below_the_least_number_the_job_ends(job):
     a, = job.start("a", 4)
@@ -259,6 +208,14 @@ def test_below_the_least_number_the_job_ends(job):
     assert "1 workers are left, and the job needs 2" in a.errors
     assert "this rank has the model after round 2: save it" in a.errors
     assert job.hub.end() == 1
+
+
+def test_one_that_waits_is_told_that_the_job_is_over(job):
+    check_one_that_waits_is_told(job)
+
+
+def test_one_with_more_to_do_is_told_that_the_job_is_over(job):
+    check_one_with_more_to_do_is_told(job)
 
 
 def test_one_with_another_model_is_refused(job):
@@ -276,7 +233,7 @@ def test_one_with_another_model_is_refused(job):
 def test_a_state_of_another_length_is_refused(job):
     """Of one that says it has the same model, and has not."""
     def member(name, elems):
-        made = _core._HubMember(job.hub.address, name, 7, "", False, LIMIT, LIMIT, 1 << 20)
+        made = _core._HubMember(job.hub.address, name, 7, "", False, LIMIT, LIMIT, 1 << 20, "")
         return made, _core._MeanWorker(
             [tersewire.TensorInfo("w", (elems,), "dense")], "gradient-server", 1, "3lc", "auto", 0,
             0, LIMIT, LIMIT, 1, None, None, False)
@@ -308,9 +265,10 @@ def test_a_state_of_another_length_is_refused(job):
         opened.close()
 
 
-def test_the_example_of_the_documentation_runs(tmp_path):
+@pytest.mark.parametrize("number, ends", [(0, "round 4"), (1, "step 40")])
+def test_the_examples_of_the_documentation_run(tmp_path, number, ends):
     section = (ROOT / "docs" / "python.md").read_text().split("## Ranks that come and go\n")[1]
-    example, = re.findall(r"^```python\n(.*?)^```", section.split("\n## ")[0], re.M | re.S)
+    example = re.findall(r"^```python\n(.*?)^```", section.split("\n## ")[0], re.M | re.S)[number]
     hub_certificate, _ = hubs.certificates(tmp_path, 0)
     names = [hubs.certificate(tmp_path / "clinic", tmp_path / name, "--name", name)
              for name in ("node0", "node1")]
@@ -321,7 +279,7 @@ def test_the_example_of_the_documentation_runs(tmp_path):
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE) for name in names]
         for rank in ranks:
             output, errors = rank.communicate()
-            assert (rank.returncode, output) == (0, "done after round 4\n"), errors
+            assert (rank.returncode, output) == (0, f"done after {ends}\n"), errors
 
 
 @pytest.mark.parametrize("job", [{"workers": 1}], indirect=True)
@@ -329,23 +287,25 @@ def test_what_cannot_be_is_said_at_once(job, monkeypatch):
     code = ErrorCode.kInvalidArgument
     address = job.hub.address
     assert "pass name=" in raises(code, HubGroup, address, elastic=True)
-    assert "rank=0 cannot be" in raises(code, HubGroup, address, rank=0, elastic=True, name="a")
+    assert "rank=0 is not valid" in raises(code, HubGroup, address, rank=0, elastic=True, name="a")
     assert "pass elastic=True" in raises(code, HubGroup, address, 1, 0, name="a")
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     group = HubGroup(address, elastic=True, name="a", ranks=1,
                      timeout=datetime.timedelta(minutes=5))
     for settings in ({"fragments": 2}, {"every": 4, "delay": 1}, {"mix": 0.5, "codec": "int8"}):
-        assert "leave fragments, delay and mix out" in raises(
+        assert "omit fragments, delay and mix" in raises(
             code, LocalUpdates, model, optimizer, group=group, **settings)
-    assert "LocalUpdates alone trains" in raises(code, DistributedOptimizer, optimizer, group=group)
+    assert "only LocalUpdates and DistributedOptimizer train" in raises(
+        code, broadcast_parameters, model.state_dict(), group=group)
     local = LocalUpdates(model, optimizer, every=2, group=group)
     assert "is for one LocalUpdates" in raises(code, LocalUpdates, model, optimizer, group=group)
-    assert "for ranks that stay" in raises(code, local.load_state_dict, local.state_dict())
     for _ in range(4):
         model(torch.ones(1, 3)).sum().backward()
         optimizer.step()
     assert (local.rounds, local.rank, group.ranks) == (2, 0, 1)
+    assert "this rank is in a running job after round 2" in raises(
+        code, local.load_state_dict, local.state_dict())
     local.close()
     local.close()
     assert "the job is over for this rank" in raises(ErrorCode.kFailedPrecondition, optimizer.step)

@@ -221,6 +221,37 @@ def case_memory_formats_and_types_are_kept():
     optimizer.averager.close()
 
 
+def case_tensors_are_in_the_models_order():
+    """Policies have a first and a last one, however parameters are grouped."""
+    model = network()
+    biases = [value for name, value in model.named_parameters() if name.endswith("bias")]
+    weights = [value for name, value in model.named_parameters() if name.endswith("weight")]
+    grouped = torch.optim.SGD([{"params": weights}, {"params": biases, "weight_decay": 0}], lr=0.05)
+    optimizer = DistributedOptimizer(grouped, model.named_parameters(), "3lc", policy="last:fp32")
+    names = [name for name, _ in model.named_parameters()]
+    assert [info.name for info in optimizer.averager._infos] == names
+    check_replicas(train(model, optimizer))
+    optimizer.averager.close()
+
+
+def case_gradients_may_have_graphs():
+    model = network()
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), "fp32")
+    for step in range(2):
+        optimizer.zero_grad()
+        loss(model, step, dist.get_rank()).backward(create_graph=True)
+        optimizer.step()
+    check_replicas(flat(model).detach())
+    optimizer.zero_grad()
+    optimizer.averager.close()
+
+
+def case_bfloat16_reaches_all():
+    model = network(seed=dist.get_rank()).bfloat16()
+    broadcast_parameters(model.state_dict())
+    assert torch.equal(flat(model), flat(network(seed=0).bfloat16()))
+
+
 def case_parameters_and_state_of_one_rank_reach_all():
     model = network(seed=dist.get_rank())
     optimizer = momentum(model)
@@ -278,7 +309,9 @@ def case_mistakes_are_refused():
             inner.named_parameters())
     taken = momentum(model)
     taken.averager = "its own"
-    refused("has 'averager' for itself", DistributedOptimizer, taken)
+    refused("has its own 'averager'", DistributedOptimizer, taken)
+    still = torch.nn.Parameter(torch.zeros(3), requires_grad=False)
+    refused("trains no parameter", DistributedOptimizer, torch.optim.SGD([still], lr=1))
     phase = torch.nn.Parameter(torch.zeros(3, dtype=torch.complex64))
     refused("is complex", DistributedOptimizer, torch.optim.SGD([phase], lr=1))
     twins = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(3))
@@ -308,14 +341,17 @@ def case_mistakes_are_refused():
 
 def case_a_group_of_some_ranks():
     """The others know nothing of it."""
-    some = dist.new_group([0, 1]) if dist.get_world_size() == 3 else dist.group.WORLD
-    if dist.get_rank() < 2:
-        parameter = torch.nn.Parameter(torch.full((3,), 1.0 + dist.get_rank()))
+    of_three = dist.get_world_size() == 3
+    some = dist.new_group([1, 2]) if of_three else dist.group.WORLD
+    rank = dist.get_rank() - int(of_three)
+    if rank >= 0:
+        parameter = torch.nn.Parameter(torch.full((3,), 1.0 + rank))
         broadcast_parameters({"w": parameter.detach()}, group=some)
         assert torch.equal(parameter.detach(), torch.ones(3))
-        optimizer = DistributedOptimizer(torch.optim.SGD([parameter], lr=1), [("w", parameter)],
-                                         "fp32", group=some)
-        parameter.grad = torch.full((3,), 2.0 * dist.get_rank())
+        optimizer = torch.optim.SGD([parameter], lr=1)
+        tersewire.torch.broadcast_optimizer_state(optimizer, group=some)
+        optimizer = DistributedOptimizer(optimizer, [("w", parameter)], "fp32", group=some)
+        parameter.grad = torch.full((3,), 2.0 * rank)
         optimizer.step()
         both = dist.get_world_size() > 1
         assert torch.equal(parameter.detach(), torch.full((3,), 0.0 if both else 1.0))

@@ -18,12 +18,12 @@ def read_bin(text):
     return BIN if text == "kind" else whole(1)(text)
 
 
-LOCAL_SELECTION_PARAMETERS = {"bin": (read_bin, BIN)} | error_feedback(True, lead=4.0)
+LOCAL_SELECTION_PARAMETERS = {"bin": (read_bin, 50)} | error_feedback(True, lead=4.0)
 ADACOMP_PARAMETERS = {
     "bin": (read_bin, BIN),
     "factor": (f32_within(1, 10), 2.0),
 } | error_feedback(True, lead=2.0)
-DRYDEN_PARAMETERS = {"fraction": (positive(1), 0.003)} | error_feedback(True, lead=4.0)
+DRYDEN_PARAMETERS = {"fraction": (positive(1), 0.01)} | error_feedback(True, lead=2.0)
 
 
 def decode_one_scale(cursor, n):

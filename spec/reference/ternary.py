@@ -22,12 +22,13 @@ def read_clip(text):
     return None if text == "off" else positive(1e6)(text)
 
 
+CLIP = (read_clip, 2.5)
 TERNGRAD_PARAMETERS = {
-    "clip": (read_clip, 2.5),
+    "clip": CLIP,
     "pack": (one_of({"2bit": TWO_BITS, "base243": GROUPS, "zre": ZERO_RUNS}), ZERO_RUNS),
     "bucket": (whole(0), 0),
 } | error_feedback(False)
-STOCH3_PARAMETERS = error_feedback(False)
+STOCH3_PARAMETERS = {"clip": CLIP} | error_feedback(False)
 
 
 def decode_terngrad(cursor, n):
@@ -83,8 +84,8 @@ def encode_terngrad(task, settings):
     return payload(settings["pack"], bucket, scalers, signs)
 
 
-def encode_stoch3(task, _settings):
-    scalers, signs = quantized(task, None, 0)
+def encode_stoch3(task, settings):
+    scalers, signs = quantized(task, settings["clip"], 0)
     return payload(GROUPS, 0, scalers, signs)
 
 

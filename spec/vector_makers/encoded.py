@@ -57,7 +57,7 @@ TEXTS = {
         "bucket=100",
         "bucket=4096",
     ],
-    "stoch3": [],
+    "stoch3": ["clip=off", "clip=1"],
     "qsgd": [
         "levels=1",
         "levels=2",
@@ -73,8 +73,8 @@ TEXTS = {
         for b in (1, 2, 6, 7, 8, 9, 15)
     ],
     "adacomp": ["bin=1", "bin=7", "bin=50,factor=1.5", "bin=10,factor=3", "bin=10,factor=2.3"],
-    "local-selection": ["bin=1", "bin=7", "bin=50", "bin=100"],
-    "dryden": ["fraction=0.0001", "fraction=0.1", "fraction=0.5", "fraction=1"],
+    "local-selection": ["bin=1", "bin=7", "bin=100", "bin=500"],
+    "dryden": ["fraction=0.0001", "fraction=0.003", "fraction=0.1", "fraction=0.5", "fraction=1"],
     "topk": ["fraction=0.0001", "fraction=0.015", "fraction=0.025", "fraction=0.3", "fraction=1"],
     "int8": [],
     "mqe1bit": [],
@@ -90,7 +90,7 @@ LEADS = ["lead=1", "lead=1.5625", "lead=2.7", "lead=64"]
 LONG_TEXTS = {
     "3lc": [("ef=off", 9000), ("block=4096,s=1.75", 9000), ("block=64,s=1", LONG)],
     "terngrad": [("ef=off", 9000), ("bucket=5000,clip=2", 12000)],
-    "stoch3": [("ef=off", 5000)],
+    "stoch3": [("ef=off", 5000), ("clip=off", 5000)],
     "qsgd": [("bucket=0", 9000), ("bucket=4100,levels=100", 9000)],
     "inceptionn": [("bound=2^-8", 5000)],
     "adacomp": [("ef=off", 9000), ("ef=off,bin=1", 9000), ("ef=off,bin=4097,factor=2.5", 9000)],

@@ -34,7 +34,7 @@ SettingText::SettingText(std::string_view text, std::string_view noun) : text_(t
     }
     const std::string key(part.substr(0, equals));
     if (std::ranges::any_of(parameters_, [&](const auto& known) { return known.first == key; })) {
-      fail(fmt::format("{} is said twice; say it once", key));
+      fail(fmt::format("{} is given twice; give it once", key));
     }
     parameters_.emplace_back(key, part.substr(equals + 1));
     if (comma == std::string_view::npos) return;

@@ -17,8 +17,9 @@ constexpr std::uint64_t kMaxBin = std::uint64_t{1} << 40;
 // Section "Methodology": L_T of 50 for convolutional layers, of 500 for all others.
 constexpr std::uint64_t kConvBin = 50;
 constexpr std::uint64_t kOtherBin = 500;
+constexpr const char* kLocalSelectionBin = "50";  // for all, see below
 // The published forms, 1, are late: adacomp loses a point in few steps, local selection diverges at
-// rates that fp32 survives (docs/record.md).
+// rates that fp32 survives, with any lead where bins are of 500 (docs/record.md).
 constexpr float kAdaCompLead = 2;
 constexpr float kLocalSelectionLead = 4;
 // Elements that are worth a thread.
@@ -98,10 +99,14 @@ CodecId BinEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
 // A bin's length as the text says it; none: by the tensor's kind.
 class BinLength {
  public:
-  static BinLength take(SettingText& text) {
-    BinLength length;
+  static constexpr const char* kByKind = "kind";
+
+  // `fallback` where the text does not say.
+  static BinLength take(SettingText& text, const char* fallback) {
+    text.set_default("bin", fallback);
     const std::string word = text.take_word("bin");
-    if (word.empty() || word == "kind") return length;
+    BinLength length;
+    if (word == kByKind) return length;
     length.elems_ = parsed_number<std::uint64_t>(word);
     if (!length.elems_ || *length.elems_ < 1 || *length.elems_ > kMaxBin) {
       text.refuse("bin", fmt::format("kind or a whole number from 1 to {}", kMaxBin), word);
@@ -113,11 +118,11 @@ class BinLength {
     return elems_.value_or(kind == TensorKind::kConv ? kConvBin : kOtherBin);
   }
   [[nodiscard]] std::string text() const {
-    return elems_ ? fmt::format("{}", *elems_) : std::string("kind");
+    return elems_ ? fmt::format("{}", *elems_) : std::string(kByKind);
   }
-  static CodecParameter describe() {
-    return {"bin", "kind", "kind, 1 to 2^40",
-            "values in a bin; kind: 50 in convolutions, 500 elsewhere"};
+  static CodecParameter describe(std::string fallback, std::string published = {}) {
+    return {"bin", std::move(fallback), "kind, 1 to 2^40",
+            "values in a bin; kind: 50 in convolutions, 500 elsewhere", std::move(published)};
   }
 
  private:
@@ -137,7 +142,7 @@ float take_factor(SettingText& text) {
 template <CodecId kId>
 class BinCodec final : public Codec {
  public:
-  explicit BinCodec(SettingText& text) : bin_(BinLength::take(text)) {
+  explicit BinCodec(SettingText& text) : bin_(BinLength::take(text, kDefaultBin)) {
     if constexpr (kHasFactor) factor_ = take_factor(text);
     options_ = EncoderOptions::take(text, true, kDefaultLead);
   }
@@ -159,6 +164,7 @@ class BinCodec final : public Codec {
  private:
   static constexpr bool kHasFactor = kId == CodecId::kAdaComp;
   static constexpr float kDefaultLead = kHasFactor ? kAdaCompLead : kLocalSelectionLead;
+  static constexpr const char* kDefaultBin = kHasFactor ? BinLength::kByKind : kLocalSelectionBin;
 
   BinLength bin_;
   float factor_ = 1;  // local selection counts the last gradient once
@@ -174,7 +180,7 @@ const CodecEntry& adacomp_codec() {
        "one scale for all values that, with the last gradient counted twice, reach the largest of "
        "their bin (AdaComp)",
        EncoderOptions::describe(
-           {BinLength::describe(),
+           {BinLength::describe(BinLength::kByKind),
             {"factor", "2", "[1, 10]", "how often the last gradient counts: higher sends more"}},
            true, fmt::format("{}", kAdaCompLead))});
   return entry;
@@ -185,8 +191,8 @@ const CodecEntry& local_selection_codec() {
       sparse_ternary_entry<BinCodec<CodecId::kLocalSelection>, CodecId::kLocalSelection>(
           {CodecId::kLocalSelection, "local-selection",
            "one scale for the largest value of each bin: adacomp without its soft threshold",
-           EncoderOptions::describe({BinLength::describe()}, true,
-                                    fmt::format("{}", kLocalSelectionLead))});
+           EncoderOptions::describe({BinLength::describe(kLocalSelectionBin, BinLength::kByKind)},
+                                    true, fmt::format("{}", kLocalSelectionLead))});
   return entry;
 }
 

@@ -13,9 +13,11 @@
 namespace tersewire {
 namespace {
 
-constexpr double kDefaultFraction = 0.003;
-// The published form, 1, diverges at rates that fp32 survives (docs/record.md).
-constexpr float kDefaultLead = 4;
+// With other leads, and with the 0.003 of AdaComp's figure 1, it diverges at rates that fp32
+// survives (docs/record.md).
+constexpr double kDefaultFraction = 0.01;
+constexpr const char* kPublishedFraction = "0.003";
+constexpr float kDefaultLead = 2;
 constexpr std::size_t kBlockWords = kernels::kSumBlockElems / kernels::kWordElems;
 // Blocks that are worth a thread.
 constexpr std::size_t kMinPartBlocks = 1 << 4;
@@ -140,8 +142,9 @@ const CodecEntry& dryden_codec() {
   static const CodecEntry entry = sparse_ternary_entry<DrydenCodec, CodecId::kDryden>(
       {CodecId::kDryden, "dryden",
        "the largest values as the mean of the positive or of the negative ones (Dryden et al.)",
-       EncoderOptions::describe({describe_fraction("0.003")}, true,
-                                fmt::format("{}", kDefaultLead))});
+       EncoderOptions::describe(
+           {describe_fraction(fmt::format("{}", kDefaultFraction), kPublishedFraction)}, true,
+           fmt::format("{}", kDefaultLead))});
   return entry;
 }
 

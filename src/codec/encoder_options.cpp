@@ -50,7 +50,7 @@ std::vector<CodecParameter> EncoderOptions::describe(std::vector<CodecParameter>
                                                      bool error_feedback, std::string lead) {
   if (error_feedback) {
     own.push_back({"lead", std::move(lead), fmt::format("[1, {}]", kMaxLead),
-                   "how many times a new value counts in what is sent: less is sent late"});
+                   "how many times a new value counts in what is sent: less is sent late", "1"});
   }
   own.push_back({"ef", error_feedback ? "on" : "off", "on, off",
                  "error accumulation: keep what was not sent in a residual"});

@@ -71,19 +71,18 @@ void decode_add_fp32(ByteView payload, float weight, std::span<float> out, Threa
 }  // namespace
 
 const CodecEntry& fp32_codec() {
-  static const CodecEntry entry{
-      .description = {CodecId::kFp32,
-                      "fp32",
-                      "32-bit floats as they are: the baseline, and what small or non-finite "
-                      "tensors travel in",
-                      {non_finite_parameter()}},
-      .traits = {.fits_sums = true, .fits_weights = true, .splits = true},
-      .make = make_from_text<Fp32Codec>,
-      .check = check_fp32,
-      .decode = decode_fp32,
-      .decode_add = decode_add_fp32,
-      .parameters = nullptr,
-      .decode_f64 = nullptr};
+  static const CodecEntry entry{.description = {CodecId::kFp32,
+                                                "fp32",
+                                                "32-bit floats, uncompressed: the baseline, and "
+                                                "what small or non-finite tensors are sent in",
+                                                {non_finite_parameter()}},
+                                .traits = {.fits_sums = true, .fits_weights = true, .splits = true},
+                                .make = make_from_text<Fp32Codec>,
+                                .check = check_fp32,
+                                .decode = decode_fp32,
+                                .decode_add = decode_add_fp32,
+                                .parameters = nullptr,
+                                .decode_f64 = nullptr};
   return entry;
 }
 

@@ -46,7 +46,7 @@ BurstFormat parse_format(ByteView payload) {
   const BurstFormat format{.bound_bits = byte & kBoundMask, .bounded = (byte & kBoundedBit) != 0};
   if (format.bound_bits == 0 || layout_byte(format) != byte) {
     fail(ErrorCode::kDataLoss,
-         "an inceptionn payload has the layout byte {}; it must be 1 to 15, or that and 16", byte);
+         "an inceptionn payload has the layout byte {}; it must be 1 to 15, or 17 to 31", byte);
   }
   return format;
 }
@@ -74,7 +74,7 @@ void check_last_burst(const std::uint8_t* burst, std::size_t elems) {
   std::memcpy(&tags, burst, sizeof(tags));
   if (tags >> 2 * (elems % kBurstElems) == 0) return;
   fail(ErrorCode::kDataLoss,
-       "the last burst of an inceptionn payload has the tags {:#06x}; those behind its {} values "
+       "the last burst of an inceptionn payload has the tags {:#06x}; those after its {} values "
        "must be 0",
        tags, elems % kBurstElems);
 }
@@ -96,8 +96,8 @@ class BurstWalk {
 
   void finish() const {
     if (at_ == end_) return;
-    fail(ErrorCode::kDataLoss, "an inceptionn payload has {} bytes behind its {} bursts",
-         end_ - at_, bursts_);
+    fail(ErrorCode::kDataLoss, "an inceptionn payload has {} bytes after its {} bursts", end_ - at_,
+         bursts_);
   }
 
  private:
@@ -270,11 +270,12 @@ CodecDescription description() {
   return {CodecId::kInceptionn, "inceptionn",
           "0, 8, 16 or 32 bits a value by its magnitude, in bursts as hardware makes them "
           "(INCEPTIONN)",
-          EncoderOptions::describe({{"mode", "bounded", "bounded, paper",
-                                     "bounded keeps the bound; paper is Algorithm 2 to the letter"},
-                                    {"bound", bound_text(kDefaultBoundBits), "2^-1 to 2^-15",
-                                     "largest error of a value below 1"}},
-                                   false)};
+          EncoderOptions::describe(
+              {{"mode", "bounded", "bounded, paper",
+                "bounded keeps the bound; paper is Algorithm 2 to the letter", "paper"},
+               {"bound", bound_text(kDefaultBoundBits), "2^-1 to 2^-15",
+                "largest error of a value below 1"}},
+              false)};
 }
 
 }  // namespace

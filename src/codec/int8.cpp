@@ -86,7 +86,8 @@ void check(ByteView payload, std::size_t elems) {
   const std::byte* bytes = payload.data() + kHeadBytes;
   const void* found = elems > 0 ? std::memchr(bytes, 0x80, elems) : nullptr;
   if (found == nullptr) return;
-  fail(ErrorCode::kDataLoss, "an int8 payload has the byte -128 for element {}; -127 is the least",
+  fail(ErrorCode::kDataLoss,
+       "an int8 payload has the byte -128 for element {}; the minimum is -127",
        static_cast<const std::byte*>(found) - bytes);
 }
 

@@ -64,8 +64,9 @@ double take_fraction(SettingText& text, double fallback) {
   return *fraction;
 }
 
-CodecParameter describe_fraction(std::string fallback) {
-  return {"fraction", std::move(fallback), "(0, 1]", "part of the values to send, about"};
+CodecParameter describe_fraction(std::string fallback, std::string published) {
+  return {"fraction", std::move(fallback), "(0, 1]", "part of the values to send, about",
+          std::move(published)};
 }
 
 LargestSelection::LargestSelection(std::size_t elems, const EncoderContext& context,

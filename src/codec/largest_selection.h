@@ -13,7 +13,7 @@ namespace tersewire {
 
 // Their parameter fraction: the part of the elements that is to be sent.
 double take_fraction(SettingText& text, double fallback);
-CodecParameter describe_fraction(std::string fallback);
+CodecParameter describe_fraction(std::string fallback, std::string published = {});
 
 // Selects in the first pass over the tensor.
 class LargestSelection : public ResidualEncoder {

@@ -15,7 +15,7 @@ constexpr std::string_view kName = "levels";
 
 void check_scalers(std::span<const float> scalers, std::size_t expected) {
   if (scalers.size() != expected) {
-    fail(ErrorCode::kInvalidArgument, "there are {} scalers where the sums take {}", scalers.size(),
+    fail(ErrorCode::kInvalidArgument, "there are {} scalers, but the sums take {}", scalers.size(),
          expected);
   }
   for (const float scaler : scalers) {
@@ -29,7 +29,7 @@ void check_sums(std::span<const std::int32_t> sums, std::int64_t workers) {
   const auto too_large =
       std::ranges::find_if(sums, [&](std::int64_t sum) { return sum < -workers || sum > workers; });
   if (too_large == sums.end()) return;
-  fail(ErrorCode::kInvalidArgument, "the sum {} of element {} is beyond -{} to {}", *too_large,
+  fail(ErrorCode::kInvalidArgument, "the sum {} of element {} is outside -{} to {}", *too_large,
        too_large - sums.begin(), workers, workers);
 }
 

@@ -31,8 +31,7 @@ OlandRajSettings take_settings(SettingText& text) {
     if (!number) text.refuse("bits", "auto or a whole number from 1 to 16", bits);
     if (!floor.empty() || !text.take_word("bits-from").empty()) {
       fail(ErrorCode::kInvalidArgument,
-           "codec oland-raj: bits={} leaves c and bits-from nothing to decide; leave them out",
-           bits);
+           "codec oland-raj: with bits={} c and bits-from have no effect; omit them", bits);
     }
     return {.from = BitsFrom::kGiven, .floor = 0, .given = *number};
   }

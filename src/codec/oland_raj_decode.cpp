@@ -49,7 +49,7 @@ void check_fixed(const Payload& payload, std::size_t elems) {
   }
   const std::size_t last_bits = elems % 8 * bits % 8;
   if (last_bits != 0 && std::to_integer<unsigned>(payload.fixed.back()) >> last_bits != 0) {
-    fail(ErrorCode::kDataLoss, "an oland-raj payload has bits behind its last index");
+    fail(ErrorCode::kDataLoss, "an oland-raj payload has bits after its last index");
   }
 }
 
@@ -79,7 +79,7 @@ void check_end(const Streams& streams) {
            stream.size, stream.position);
     }
     if (stream.position % 8 != 0 && stream.bytes[stream.size - 1] >> stream.position % 8 != 0) {
-      fail(ErrorCode::kDataLoss, "stream {} of an oland-raj payload has bits behind its last code",
+      fail(ErrorCode::kDataLoss, "stream {} of an oland-raj payload has bits after its last code",
            k);
     }
   }
@@ -182,8 +182,7 @@ void append_oland_raj_head(Bytes& out, const OlandRajHead& head) {
 OlandRajHead read_oland_raj_head(ByteReader& reader) {
   const auto layout = reader.read<std::uint8_t>("oland-raj layout");
   if (layout > (kF64Bit | kBodyMask) || (layout & kBodyMask) == kBodyMask) {
-    fail(ErrorCode::kDataLoss, "an oland-raj payload has the layout byte {}, which means nothing",
-         layout);
+    fail(ErrorCode::kDataLoss, "an oland-raj payload has the unknown layout byte {}", layout);
   }
   OlandRajHead head;
   head.body = static_cast<OlandRajBody>(layout & kBodyMask);

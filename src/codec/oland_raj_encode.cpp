@@ -239,8 +239,8 @@ OlandRajHead OlandRajEncoder::head_of(bool f64) const {
 void check_rest(const OlandRajHead& head) {
   if (head.grid().range / head.grid().bins <= std::numeric_limits<float>::max()) return;
   fail(ErrorCode::kInvalidArgument,
-       "the values run from {} to {}, and what {} bits leave of them is beyond the floats of the "
-       "residual; scale the array or use ef=off",
+       "the values run from {} to {}, and the error of {} bits is beyond what a float of the "
+       "residual holds; scale the array or use ef=off",
        head.min, head.max, head.bits);
 }
 

@@ -144,7 +144,7 @@ void check_every_rule_is_met(const std::vector<Rule>& rules, std::span<const Ten
     std::vector<std::string> names;
     for (const TensorInfo& tensor : tensors) names.push_back(tensor.name);
     fail(ErrorCode::kInvalidArgument,
-         "policy rule '{}' matches none of the tensors ({}); mend or remove it", rule.text,
+         "policy rule '{}' matches none of the tensors ({}); correct or remove it", rule.text,
          fmt::join(names, ", "));
   }
 }
@@ -163,8 +163,11 @@ std::string_view ready_made(std::string_view policy) {
 
 std::vector<std::shared_ptr<const Codec>> choose_codecs(std::string_view policy,
                                                         std::string_view fallback,
-                                                        std::span<const TensorInfo> tensors) {
-  return choose_codecs_for(StateChange::kGradients, policy, fallback, tensors);
+                                                        std::span<const TensorInfo> tensors,
+                                                        int local_updates) {
+  const StateChange carried =
+      local_updates > 0 ? StateChange::kLocalUpdates : StateChange::kGradients;
+  return choose_codecs_for(carried, policy, fallback, tensors);
 }
 
 std::vector<std::shared_ptr<const Codec>> choose_codecs_for(StateChange carried,

@@ -63,7 +63,7 @@ void keep_residual(SettingText& parsed, std::string_view text) {
   if (parsed.set_default("ef", "on") != "off") return;
   fail(ErrorCode::kInvalidArgument,
        "codec '{}' would never send model deltas below its bound, and a model that moves in small "
-       "steps would stand still; leave ef=off out, or use another codec for them",
+       "steps would stand still; omit ef=off, or use another codec for them",
        text);
 }
 

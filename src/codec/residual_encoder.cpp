@@ -27,7 +27,7 @@ ResidualEncoder::ResidualEncoder(std::size_t elems, const EncoderContext& contex
       reject_not_finite_(options.reject_not_finite),
       lead_(options.lead) {
   if (context.sender >= kMaxSenders) {
-    fail(ErrorCode::kInvalidArgument, "sender number {} is too high; number senders below {}",
+    fail(ErrorCode::kInvalidArgument, "sender number {} is too high; use numbers below {}",
          context.sender, kMaxSenders);
   }
   if (context.first_elem % kFirstElemUnit != 0) {
@@ -67,8 +67,8 @@ Encoded ResidualEncoder::append_raw(std::span<const float> input, bool not_finit
                                     Bytes& out) const {
   if (not_finite && reject_not_finite_) {
     fail(ErrorCode::kInvalidArgument,
-         "the tensor holds a NaN or an infinity, or its sum with the residual overflows; mend the "
-         "input or use non-finite=send");
+         "the tensor holds a NaN or an infinity, or its sum with the residual overflows; correct "
+         "the input or use non-finite=send");
   }
   append(out, input.data(), input.size_bytes());
   return {CodecId::kFp32, not_finite};

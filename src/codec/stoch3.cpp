@@ -13,11 +13,13 @@ class Stoch3Codec final : public Codec {
   explicit Stoch3Codec(SettingText& text)
       : codec_{.id = CodecId::kStoch3,
                .format = {},
-               .clip = std::nullopt,
+               .clip = take_ternary_clip(text),
                .options = EncoderOptions::take(text, false)} {}
 
   [[nodiscard]] CodecId id() const noexcept override { return codec_.id; }
-  [[nodiscard]] std::string text() const override { return "stoch3:" + codec_.options.text(); }
+  [[nodiscard]] std::string text() const override {
+    return fmt::format("stoch3:clip={},{}", ternary_clip_text(codec_.clip), codec_.options.text());
+  }
   [[nodiscard]] std::size_t max_encoded_bytes(std::size_t elems) const override {
     return std::max(codec_.format.max_bytes(elems), elems * sizeof(float));
   }
@@ -37,8 +39,8 @@ const CodecEntry& stoch3_codec() {
   static const CodecEntry entry{
       .description = {CodecId::kStoch3, "stoch3",
                       "stochastic ternary values, five in a byte: what 3LC compares itself with",
-                      EncoderOptions::describe({}, false)},
-      .traits = {.error = CodecTraits::Error::kUnbiased},
+                      EncoderOptions::describe({ternary_clip_parameter("off")}, false)},
+      .traits = {.error = CodecTraits::Error::kUnbiased, .shares_scalers = true, .splits = true},
       .make = make_from_text<Stoch3Codec>,
       .check = Reading::check,
       .decode = Reading::decode,

@@ -23,6 +23,8 @@ using kernels::kBlockElems;
 using kernels::kDigitsPerGroup;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kDefaultClip = 2.5;
+constexpr double kMaxClip = 1e6;
 
 class TernaryEncoder final : public ResidualEncoder {
  public:
@@ -108,8 +110,8 @@ void TernaryEncoder::raise_scalers(std::span<const float> agreed) {
   for (std::size_t i = 0; i < scales_.size(); ++i) {
     if (std::signbit(agreed[i]) || !(agreed[i] >= scales_[i].scaler)) {
       fail(ErrorCode::kInvalidArgument,
-           "scaler {} is {}, below the tensor's own of {}; agree on the largest of all senders", i,
-           agreed[i], scales_[i].scaler);
+           "scaler {} is {}, below the tensor's own of {}; agree on the largest one of all senders",
+           i, agreed[i], scales_[i].scaler);
     }
   }
   for (std::size_t i = 0; i < scales_.size(); ++i) scales_[i].scaler = agreed[i];
@@ -120,7 +122,7 @@ Encoded TernaryEncoder::encode_under(std::span<const float> agreed, std::span<co
   const DefaultFloatMode mode;
   check_length(input.size());
   if (agreed.size() != scales_.size()) {
-    fail(ErrorCode::kInvalidArgument, "{} scalers were agreed on where the tensor has {}",
+    fail(ErrorCode::kInvalidArgument, "{} scalers were agreed on, but the tensor has {}",
          agreed.size(), scales_.size());
   }
   const std::uint32_t largest = survey(input.data(), residual_data(), pool);
@@ -224,6 +226,26 @@ CodecId TernaryEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
 }
 
 }  // namespace
+
+std::optional<double> take_ternary_clip(SettingText& text) {
+  const std::string word = text.take_word("clip");
+  if (word.empty()) return kDefaultClip;
+  if (word == "off") return std::nullopt;
+  const auto clip = parsed_number<double>(word);
+  if (!clip || !(*clip > 0 && *clip <= kMaxClip)) {
+    text.refuse("clip", "off or a number above 0, at most 1e6", word);
+  }
+  return clip;
+}
+
+std::string ternary_clip_text(std::optional<double> clip) {
+  return clip ? fmt::format("{}", *clip) : "off";
+}
+
+CodecParameter ternary_clip_parameter(std::string published) {
+  return {"clip", fmt::format("{}", kDefaultClip), "off, (0, 1e6]",
+          "clip at this many standard deviations", std::move(published)};
+}
 
 std::unique_ptr<Encoder> make_ternary_encoder(std::size_t elems, const EncoderContext& context,
                                               const TernaryCodec& codec) {

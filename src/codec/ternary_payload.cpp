@@ -45,8 +45,8 @@ TernaryFormat read_format(CodecId codec, ByteReader& reader) {
   const bool buckets = (layout & kBucketsBit) != 0;
   if (packing > static_cast<std::uint8_t>(TernaryPacking::kZeroRuns) ||
       (layout & ~(kPackingMask | kBucketsBit)) != 0) {
-    fail(ErrorCode::kDataLoss, "a {} payload has the layout byte {}, which means nothing",
-         codec_name(codec), layout);
+    fail(ErrorCode::kDataLoss, "a {} payload has the unknown layout byte {}", codec_name(codec),
+         layout);
   }
   if (codec == CodecId::kStoch3 && layout != static_cast<std::uint8_t>(TernaryPacking::kGroups)) {
     fail(ErrorCode::kDataLoss, "a stoch3 payload has the layout byte {} where 1 is expected",
@@ -96,12 +96,12 @@ class PairSource final : public DigitSource {
            codec_name(codec), body.size(), bytes);
     }
     if (!kernels::are_pairs(body_, bytes)) {
-      fail(ErrorCode::kDataLoss, "a {} payload has a digit of 2, which means nothing",
+      fail(ErrorCode::kDataLoss, "a {} payload has a digit of 2, which is invalid",
            codec_name(codec));
     }
     const std::size_t left = elems % kPairsPerByte;
     if (left != 0 && body_[bytes - 1] >> 2 * left != 0) {
-      fail(ErrorCode::kDataLoss, "a {} payload has a digit behind its last element",
+      fail(ErrorCode::kDataLoss, "a {} payload has a digit after its last element",
            codec_name(codec));
     }
   }

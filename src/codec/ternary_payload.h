@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -43,6 +44,11 @@ struct TernaryCodec {
   std::optional<double> clip;  // in standard deviations
   EncoderOptions options;
 };
+
+// Their parameter clip, TernGrad's (section 3.4): 2.5 where the text does not say, none for off.
+std::optional<double> take_ternary_clip(SettingText& text);
+std::string ternary_clip_text(std::optional<double> clip);
+CodecParameter ternary_clip_parameter(std::string published = {});
 
 std::unique_ptr<Encoder> make_ternary_encoder(std::size_t elems, const EncoderContext& context,
                                               const TernaryCodec& codec);

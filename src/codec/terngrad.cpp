@@ -8,30 +8,16 @@
 namespace tersewire {
 namespace {
 
-constexpr double kDefaultClip = 2.5;
-constexpr double kMaxClip = 1e6;
-
 // In the order of the parameter's choices: the first is the default.
 const std::vector<std::string> kPackingNames{"zre", "base243", "2bit"};
 constexpr std::array kPackings{TernaryPacking::kZeroRuns, TernaryPacking::kGroups,
                                TernaryPacking::kTwoBits};
 
-std::optional<double> take_clip(SettingText& text) {
-  const std::string word = text.take_word("clip");
-  if (word.empty()) return kDefaultClip;
-  if (word == "off") return std::nullopt;
-  const auto clip = parsed_number<double>(word);
-  if (!clip || !(*clip > 0 && *clip <= kMaxClip)) {
-    text.refuse("clip", "off or a number above 0, at most 1e6", word);
-  }
-  return clip;
-}
-
 class TernGradCodec final : public Codec {
  public:
   explicit TernGradCodec(SettingText& text) {
     codec_.id = CodecId::kTernGrad;
-    codec_.clip = take_clip(text);
+    codec_.clip = take_ternary_clip(text);
     packing_ = text.take_choice("pack", kPackingNames);
     codec_.format.packing = kPackings.at(packing_);
     codec_.format.bucket_elems = text.take_integer("bucket", 0, 0, kMaxTernaryBucket);
@@ -40,8 +26,7 @@ class TernGradCodec final : public Codec {
 
   [[nodiscard]] CodecId id() const noexcept override { return codec_.id; }
   [[nodiscard]] std::string text() const override {
-    return fmt::format("terngrad:clip={},pack={},bucket={},{}",
-                       codec_.clip ? fmt::format("{}", *codec_.clip) : "off",
+    return fmt::format("terngrad:clip={},pack={},bucket={},{}", ternary_clip_text(codec_.clip),
                        kPackingNames[packing_], codec_.format.bucket_elems, codec_.options.text());
   }
   [[nodiscard]] std::size_t max_encoded_bytes(std::size_t elems) const override {
@@ -61,7 +46,7 @@ CodecDescription description() {
   return {CodecId::kTernGrad, "terngrad",
           "stochastic ternary values under a shared or local scaler, clipped (TernGrad)",
           EncoderOptions::describe(
-              {{"clip", "2.5", "off, (0, 1e6]", "clip at so many standard deviations"},
+              {ternary_clip_parameter(),
                {"pack", "zre", "zre, base243, 2bit",
                 "five values in a byte with or without zero-run encoding, or two bits a value"},
                {"bucket", "0", "[0, 2^40]", "values that share a scaler; 0: the whole tensor"}},

@@ -49,10 +49,10 @@ PaperCodec::PaperCodec(SettingText& text)
     fail(ErrorCode::kInvalidArgument, "codec 3lc: s is 2 as a 32-bit float; choose it below 2");
   }
   const std::string block = text.take_word("block");
-  if (!block.empty()) text.refuse("block", "left out with mode=paper", block);
+  if (!block.empty()) text.refuse("block", "omitted with mode=paper", block);
   if (layout_.long_runs && !layout_.zero_runs) {
     fail(ErrorCode::kInvalidArgument,
-         "codec 3lc: long-runs=on extends zero-run encoding; leave zre on with it");
+         "codec 3lc: long-runs=on extends zero-run encoding; use zre=on with it");
   }
 }
 
@@ -111,7 +111,7 @@ BlocksCodec::BlocksCodec(SettingText& text)
   }
   for (const char* key : {"layout", "zre", "long-runs"}) {
     const std::string value = text.take_word(key);
-    if (!value.empty()) text.refuse(key, "left out, or said with mode=paper", value);
+    if (!value.empty()) text.refuse(key, "omitted, or given with mode=paper", value);
   }
 }
 
@@ -137,7 +137,8 @@ CodecDescription description() {
           "3-value quantization with sparsity multiplication and error accumulation (3LC)",
           EncoderOptions::describe(
               {{"mode", "blocks", "blocks, paper",
-                "blocks: a scale a block and a lead, accurate in few steps; paper: as published"},
+                "blocks: a scale a block and a lead, accurate in few steps; paper: as published",
+                "paper"},
                {"s", "1.25; paper: 1", "[1, 16); paper: [1, 2)",
                 "sparsity multiplier: higher sends fewer values, later"},
                {"block", "256", "64 to 4096", "values that share a scale; mode=blocks"},
@@ -162,7 +163,7 @@ GroupLayout three_lc_layout(std::uint8_t byte) {
                            .zero_runs = (byte & kZeroRunsBit) != 0,
                            .long_runs = (byte & kLongRunsBit) != 0};
   if (three_lc_layout_byte(layout) != byte || (layout.long_runs && !layout.zero_runs)) {
-    fail(ErrorCode::kDataLoss, "a 3lc payload has the layout byte {}, which means nothing", byte);
+    fail(ErrorCode::kDataLoss, "a 3lc payload has the unknown layout byte {}", byte);
   }
   return layout;
 }

@@ -186,7 +186,7 @@ std::vector<CodecParameter> parameters(ByteView bytes) {
 const CodecEntry& topk_codec() {
   static const CodecEntry entry{
       .description = {CodecId::kTopK, "topk",
-                      "the largest values as they are (3LC's \"5% sparsification\")",
+                      "the largest values, unquantized (3LC's \"5% sparsification\")",
                       EncoderOptions::describe({describe_fraction("0.05")}, true,
                                                fmt::format("{}", kDefaultLead))},
       .traits = {.error = CodecTraits::Error::kUnsent},

@@ -62,25 +62,24 @@ void check_raw_from_all(const Job& job) {
   if (job.backup_workers > 0) {
     fail(ErrorCode::kInvalidArgument,
          "raw from all means that workers agree on every step, and with {} backup workers some are "
-         "not waited for; use 0 backup workers, or leave raw from all out",
+         "not waited for; use 0 backup workers, or omit raw from all",
          job.backup_workers);
   }
   const auto [exchange, options] = choose_exchange(job);
   if (options.average_asynchronous) {
     fail(ErrorCode::kInvalidArgument,
-         "raw from all means that workers agree on every step, and with exchange {} they wait for "
-         "nobody; use mode=synchronous, or leave raw from all out",
+         "raw from all means that workers agree on every step, and with exchange {} they do not "
+         "wait for each other; use mode=synchronous, or omit raw from all",
          job.exchange);
   }
   if (!options.scaler_sharing) return;
   // With scalers workers agree on what is not finite, and on nothing where there are none.
   for (const auto& codec : choose_push_codecs(job)) {
     if (codec->traits().shares_scalers || codec->id() == CodecId::kFp32) continue;
-    fail(
-        ErrorCode::kInvalidArgument,
-        "raw from all is agreed on with the scalers of terngrad, and codec {} has none; push every "
-        "tensor with terngrad or fp32, or use scaler-sharing=off",
-        codec_name(codec->id()));
+    fail(ErrorCode::kInvalidArgument,
+         "raw from all is agreed on with the scalers of terngrad or stoch3, and codec {} has none; "
+         "push every tensor with one of them or fp32, or use scaler-sharing=off",
+         codec_name(codec->id()));
   }
 }
 
@@ -107,21 +106,22 @@ void check_state_steps(const Job& job) {
 // Local updates of which not everything is exchanged at once, or taken at once.
 void check_turns(const Job& job) {
   if (job.fragments < 1) {
-    fail(ErrorCode::kInvalidArgument, "a model has at least 1 fragment, not {}", job.fragments);
+    fail(ErrorCode::kInvalidArgument, "a model must have at least 1 fragment, not {}",
+         job.fragments);
   }
   if (job.delay < 0) {
-    fail(ErrorCode::kInvalidArgument, "a delay has at least 0 steps, not {}", job.delay);
+    fail(ErrorCode::kInvalidArgument, "a delay must be at least 0 steps, not {}", job.delay);
   }
   if (!(job.share_kept() >= 0 && job.share_kept() < 1)) {
     fail(ErrorCode::kInvalidArgument,
-         "a mix of {} is not from 0, where workers take the shared model whole, to below 1",
+         "a mix must be from 0, where workers take the shared model whole, to below 1, not {}",
          job.share_kept());
   }
   if (job.fragments == 1 && job.delay == 0 && job.share_kept() == 0) return;
   if (job.local_updates == 0) {
     fail(ErrorCode::kInvalidArgument,
-         "fragments, a delay and a mix are of local updates, and this job makes none; give it some "
-         "or leave them out");
+         "fragments, a delay and a mix need local updates, and this job makes none; use local "
+         "updates, or omit them");
   }
   if (job.local_updates % job.fragments != 0) {
     fail(ErrorCode::kInvalidArgument,
@@ -131,15 +131,15 @@ void check_turns(const Job& job) {
   }
   if (job.delay >= job.local_updates / job.fragments) {
     fail(ErrorCode::kInvalidArgument,
-         "what a fragment has become cannot be taken {} steps after its turn, when the next has "
-         "ended already: a turn has {} ({} local updates, {} fragments); use a shorter delay or "
-         "longer turns",
+         "a fragment's result cannot be taken {} steps after its turn, when the next turn has "
+         "ended already: a turn has {} steps ({} local updates, {} fragments); use a shorter delay "
+         "or longer turns",
          job.delay, job.local_updates / job.fragments, job.local_updates, job.fragments);
   }
   if (job.fragments > 1 && job.backup_workers > 0) {
     fail(ErrorCode::kInvalidArgument,
-         "with {} backup workers one that is overtaken skips whole rounds, and {} fragments take "
-         "turns within them; use 1 fragment, or 0 backup workers",
+         "with {} backup workers a worker that is overtaken skips whole rounds, and {} fragments "
+         "take turns within a round; use 1 fragment, or 0 backup workers",
          job.backup_workers, job.fragments);
   }
   if (job.fragments > 1 && choose_exchange(job).options.scaler_sharing) {
@@ -167,7 +167,7 @@ void check_mix(const Job& job) {
       if (codec->make_encoder(1)->residual().empty()) continue;
       fail(ErrorCode::kInvalidArgument,
            "with a mix of {} workers would send again what codec {} keeps in a residual, and the "
-           "model would go too far; use a mix of 0, or a codec without a residual, such as int8",
+           "model would overshoot; use a mix of 0, or a codec without a residual, such as int8",
            job.share_kept(), codec_name(codec->id()));
     }
   }
@@ -176,8 +176,8 @@ void check_mix(const Job& job) {
 // When workers exchange.
 void check_clock(const Job& job) {
   if (job.local_steps < 1) {
-    fail(ErrorCode::kInvalidArgument, "a job exchanges gradients once in at least 1 step, not {}",
-         job.local_steps);
+    fail(ErrorCode::kInvalidArgument,
+         "a job exchanges gradients every 1 step or more, not every {}", job.local_steps);
   }
   if (job.local_updates < 0) {
     fail(ErrorCode::kInvalidArgument,
@@ -194,8 +194,8 @@ void check_clock(const Job& job) {
   }
   if (choose_exchange(job).exchange.carries == StateChange::kWeights) {
     fail(ErrorCode::kInvalidArgument,
-         "with exchange {} workers make updates of their own already, and average what comes of "
-         "them; use its every={} in place of local updates, or another exchange",
+         "with exchange {} workers already make updates of their own, and average their weights; "
+         "use its every={} instead of local updates, or another exchange",
          job.exchange, job.local_updates);
   }
 }
@@ -211,13 +211,12 @@ void check_staleness(const Job& job) {
     if (job.stale_weight == StaleWeight::kNone) return;
     fail(ErrorCode::kInvalidArgument,
          "no gradient is stale where all workers wait for each other; use staleness or "
-         "asynchronous, or leave the weight of stale gradients out");
+         "asynchronous, or omit the weight of stale gradients");
   }
   if (job.asynchronous && job.staleness > 0) {
-    fail(
-        ErrorCode::kInvalidArgument,
-        "an asynchronous job has no limit of staleness, and one of {} is given; use one of the two",
-        job.staleness);
+    fail(ErrorCode::kInvalidArgument,
+         "an asynchronous job has no staleness limit, and one of {} is given; use one of the two",
+         job.staleness);
   }
   const std::string what = job.asynchronous ? std::string("an asynchronous job")
                                             : fmt::format("a staleness of {}", job.staleness);
@@ -230,13 +229,14 @@ void check_staleness(const Job& job) {
   }
   if (job.local_updates > 0) {
     fail(ErrorCode::kInvalidArgument,
-         "{} does not go with {} local updates, after which workers meet; use one of the two", what,
-         job.local_updates);
+         "{} cannot be combined with {} local updates, after which workers wait for each other; "
+         "use one of the two",
+         what, job.local_updates);
   }
   if (job.raw_from_all) {
     fail(ErrorCode::kInvalidArgument,
          "raw from all means that workers agree on every step, and with {} they do not wait for "
-         "each other; use staleness 0, or leave raw from all out",
+         "each other; use staleness 0, or omit raw from all",
          what);
   }
 }
@@ -246,11 +246,15 @@ void check_rounds(const Job& job) {
   const CodecLadder& ladder = *job.ladder;
   const bool is_clock = job.local_updates > 0;
   const auto divides = [&](int steps) { return steps >= 1 && job.local_updates % steps == 0; };
-  if (ladder.steps.size() != (is_clock ? ladder.codecs.size() : 0) ||
-      (ladder.last_step != nullptr) != is_clock || !std::ranges::all_of(ladder.steps, divides)) {
+  if (!is_clock && (!ladder.steps.empty() || ladder.last_step != nullptr)) {
     fail(ErrorCode::kInvalidArgument,
-         "a ladder says of each of its codecs how many steps a round has, and when it ends, where "
-         "the job makes local updates and there alone; give each a divisor of {}",
+         "a ladder has steps and a last_step only in a job with local updates; omit them");
+  }
+  if (is_clock && (ladder.steps.size() != ladder.codecs.size() || ladder.last_step == nullptr ||
+                   !std::ranges::all_of(ladder.steps, divides))) {
+    fail(ErrorCode::kInvalidArgument,
+         "with local updates a ladder needs a last_step, and steps for each of its codecs; give "
+         "each codec a divisor of {}",
          job.local_updates);
   }
 }
@@ -262,12 +266,12 @@ void check_ladder(const Job& job) {
     fail(ErrorCode::kInvalidArgument, "a ladder has no codec; give it one or more");
   }
   if (job.backup_workers > 0 || !job.in_lock_step() || job.local_steps > 1 || job.fragments > 1 ||
-      job.delay > 0 || job.share_kept() > 0 ||
+      job.delay > 0 || job.share_kept() > 0 || choose_exchange(job).options.scaler_sharing ||
       choose_exchange(job).exchange.carries == StateChange::kWeights) {
     fail(ErrorCode::kInvalidArgument,
-         "codecs take turns in jobs whose workers wait for each other, with all that they "
-         "exchange; leave out backup workers, staleness, local steps, fragments, delay and mix, "
-         "use another exchange than weight-average, or choose one codec");
+         "codecs take turns only in jobs whose workers wait for each other and exchange "
+         "everything; omit backup workers, staleness, local steps, fragments, delay, mix and "
+         "scaler-sharing, use another exchange than weight-average, or choose one codec");
   }
   check_rounds(job);
 }

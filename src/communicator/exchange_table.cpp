@@ -62,8 +62,7 @@ int shared_by(const Job& job, std::size_t parts, std::string_view what) {
 
 int count_no_servers(const Job& job) {
   if (job.servers.value_or(0) == 0) return 0;
-  fail(ErrorCode::kInvalidArgument, "exchange {} has no servers; leave their number out",
-       job.exchange);
+  fail(ErrorCode::kInvalidArgument, "exchange {} has no servers; omit their number", job.exchange);
 }
 
 // A server without a part would have nothing to do.
@@ -79,8 +78,8 @@ int count_aggregators(const Job& job, const ExchangeOptions& options) {
   const int needed = static_cast<int>(make_tree(job.workers, options.fan_in).size()) - job.workers;
   if (job.servers.value_or(needed) == needed) return needed;
   fail(ErrorCode::kInvalidArgument,
-       "a tree over {} workers with fan-in={} has {} aggregators; leave their number out",
-       job.workers, options.fan_in, needed);
+       "a tree over {} workers with fan-in={} has {} aggregators; omit their number", job.workers,
+       options.fan_in, needed);
 }
 
 int count_ring_servers(const Job& job, const ExchangeOptions& options) {
@@ -103,7 +102,7 @@ const std::vector<Exchange>& exchanges() {
        .carries = StateChange::kGradients,
        .shards = true,
        .parameters = {{"scaler-sharing", "off", "on, off",
-                       "agree on the scalers of terngrad first, and send sums exactly"}},
+                       "agree on the scalers of terngrad or stoch3 first, and send sums exactly"}},
        .take_options = take_scaler_sharing,
        .count_servers = count_part_servers,
        .make_worker = make_parameter_server_worker,
@@ -159,8 +158,8 @@ void check_fits(const Codec& codec, const Exchange& exchange) {
          codec_name(codec.id()), exchange.name, known);
   }
   fail(ErrorCode::kInvalidArgument,
-       "codec {} does not fit weights, each of which must arrive nearly as it is; use {}, or "
-       "another exchange",
+       "codec {} does not fit weights, each of which must arrive nearly exact; use {}, or another "
+       "exchange",
        codec_name(codec.id()), known);
 }
 
@@ -243,8 +242,8 @@ void check_push_codecs(const ChosenExchange& chosen,
   const auto shares_scalers = [](const auto& codec) { return codec->traits().shares_scalers; };
   if (chosen.options.scaler_sharing && std::ranges::none_of(codecs, shares_scalers)) {
     fail(ErrorCode::kInvalidArgument,
-         "scaler sharing is for tensors that are pushed with codec terngrad, and there are none; "
-         "use that codec, or scaler-sharing=off");
+         "scaler sharing is for tensors that are pushed with codec terngrad or stoch3, and there "
+         "are none; use one of them, or scaler-sharing=off");
   }
 }
 

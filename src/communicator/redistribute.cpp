@@ -51,8 +51,9 @@ void check_jobs(const Placement& from, const Placement& to) {
 
 void check_states(const Placement& from, std::span<const NodeState> nodes) {
   if (nodes.size() != nodes_of(from.job)) {
-    fail(ErrorCode::kInvalidArgument, "a job of {} nodes has as many states, and {} were given",
-         nodes_of(from.job), nodes.size());
+    fail(ErrorCode::kInvalidArgument,
+         "a job of {} nodes needs one state for each, and {} were given", nodes_of(from.job),
+         nodes.size());
   }
   const std::uint64_t step = nodes.front().step;
   const std::uint64_t exchanged = empty_state(from, exchanges_in(from.job, nodes.front())).step;
@@ -62,8 +63,8 @@ void check_states(const Placement& from, std::span<const NodeState> nodes) {
     const std::uint64_t expected = worker ? step : exchanged;
     if (nodes[rank].step == expected) continue;
     fail(ErrorCode::kInvalidArgument,
-         "the state of rank {} is of step {}, and that of rank 0 of step {}; take all after the "
-         "same step",
+         "the state of rank {} is of step {}, and that of rank 0 of step {}; use states saved "
+         "after the same step",
          rank, nodes[rank].step, step);
   }
 }

@@ -21,8 +21,8 @@ struct List {
 void check_list(const Placement& placement, const List& list) {
   if (list.values.size() != placement.parts.size()) {
     fail(ErrorCode::kInvalidArgument,
-         "its list '{}' is for {} parts of tensors, and the job has {}; resume with tensors cut "
-         "as they were",
+         "its list '{}' is for {} parts of tensors, and the job has {}; resume with tensors cut as "
+         "before",
          list.name, list.values.size(), placement.parts.size());
   }
   for (std::size_t i = 0; i < list.values.size(); ++i) {
@@ -30,12 +30,12 @@ void check_list(const Placement& placement, const List& list) {
     if (values.empty()) continue;
     if (!list.kept) {
       fail(ErrorCode::kInvalidArgument,
-           "it has '{}' of {}, and such a node has none after such a step; resume from the states "
-           "of the same job",
+           "it has '{}' of {}, which this node does not keep after such a step; resume from the "
+           "states of the same job",
            list.name, placement.name(i));
     }
     if (values.size() != placement.parts[i].elems) {
-      fail(ErrorCode::kInvalidArgument, "its '{}' of {} has {} values, and that has {}", list.name,
+      fail(ErrorCode::kInvalidArgument, "its '{}' of {} has {} values, not {}", list.name,
            placement.name(i), values.size(), placement.parts[i].elems);
     }
     if (!list.finite) continue;
@@ -69,14 +69,13 @@ void check_state(const Placement& placement, int rank, const NodeState& state) {
       [&] { return fmt::format("the state of rank {}", rank); },
       [&] {
         if (state.step >= kMostSteps) {
-          fail(ErrorCode::kInvalidArgument, "no job gets to step {}", state.step);
+          fail(ErrorCode::kInvalidArgument, "no job can reach step {}", state.step);
         }
         if (in_round && job.local_updates > 0) {
-          fail(
-              ErrorCode::kInvalidArgument,
-              "step {} is within a round of {} local updates, of which there are no states; resume "
-              "from the states of the same job",
-              state.step, job.local_updates);
+          fail(ErrorCode::kInvalidArgument,
+               "step {} is within a round of {} local updates, where no state is saved; resume "
+               "from the states of the same job",
+               state.step, job.local_updates);
         }
         check_list(placement, {state.pushed, "pushed", sends_sums, true});
         check_list(placement, {state.pulled, "pulled", !sends_sums || has_server, true});
@@ -91,7 +90,7 @@ void check_state(const Placement& placement, int rank, const NodeState& state) {
         check_list(placement, shared);
         if (shared.kept) {
           check_is_whole(placement, shared,
-                         "with fragments, a delay or a mix workers' own parameters are others; "
+                         "with fragments, a delay or a mix workers' own parameters differ from it; "
                          "resume from the states of the same job");
         }
       });

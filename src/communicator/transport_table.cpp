@@ -54,20 +54,20 @@ std::optional<double> parsed_share(std::string_view text) {
 }
 
 void take_links(SettingText& text, ChosenTransport& chosen) {
-  constexpr const char* kTime = "a time, as 20ms, 300us or 0.5s";
+  constexpr const char* kTime = "a time, such as 20ms, 300us or 0.5s";
   chosen.links = {
       .bits_per_second =
-          take_parsed(text, "rate", parsed_rate, "a rate, as 10mbit, 1gbit or 2.5gbit"),
+          take_parsed(text, "rate", parsed_rate, "a rate, such as 10mbit, 1gbit or 2.5gbit"),
       .delay_seconds = take_parsed(text, "delay", parsed_time, kTime),
       .jitter_seconds = take_parsed(text, "jitter", parsed_time, kTime),
-      .loss = take_parsed(text, "loss", parsed_share, "a share of frames, as 0.1% or 0.001"),
+      .loss = take_parsed(text, "loss", parsed_share, "a share of frames, such as 0.1% or 0.001"),
       .seed = text.take_integer("seed", 0, 0, std::numeric_limits<std::uint64_t>::max())};
 }
 
 void refuse_rate(SettingText& text, ChosenTransport& /*chosen*/) {
   if (text.take_word("rate").empty()) return;
   text.fail(
-      "it goes at the rate of its network; limit that with lab/netlab, or use transport "
+      "it runs at the rate of its network; limit that with lab/netlab, or use transport "
       "in-process");
 }
 
@@ -78,14 +78,19 @@ Ends join_threads(const ChosenTransport& chosen, int nodes, const WaitLimits& /*
 // Without a hub the nodes are here, and so is theirs.
 void take_place(SettingText& text, ChosenTransport& chosen) {
   refuse_rate(text, chosen);
-  GrpcPlace place{.hub = text.take_word("hub"), .rank = std::nullopt, .name = {}, .security = {}};
+  GrpcPlace place{.hub = text.take_word("hub"),
+                  .rank = std::nullopt,
+                  .name = {},
+                  .security = {},
+                  .direct = text.take_word("direct")};
   const std::string rank = text.take_word("rank");
   place.name = text.take_word("name");
   place.security.certificates = text.take_word("certs");
   place.security.insecure = text.take_switch("insecure", false);
-  const bool alone = !rank.empty() || !place.name.empty() || !place.security.certificates.empty();
+  const bool alone = !rank.empty() || !place.name.empty() || !place.security.certificates.empty() ||
+                     !place.direct.empty();
   if (place.hub.empty()) {
-    if (alone || place.security.insecure) text.fail("say which hub with hub=HOST:PORT");
+    if (alone || place.security.insecure) text.fail("name the hub with hub=HOST:PORT");
     return;
   }
   place.rank = parsed_number<int>(rank);
@@ -100,7 +105,7 @@ void take_place(SettingText& text, ChosenTransport& chosen) {
 
 Ends join_grpc(const ChosenTransport& chosen, int nodes, const WaitLimits& limits) {
   if (!chosen.grpc) return make_grpc_network(nodes, limits);
-  const auto& [hub, rank, name, security] = *chosen.grpc;
+  const auto& [hub, rank, name, security, direct] = *chosen.grpc;
   if (!name.empty()) {
     fail(ErrorCode::kInvalidArgument,
          "'{}' is a name, and the nodes of this job have ranks: give it rank=R, or train with "
@@ -108,8 +113,8 @@ Ends join_grpc(const ChosenTransport& chosen, int nodes, const WaitLimits& limit
          name);
   }
   Ends ends;
-  ends.push_back(
-      join_grpc_network(hub, rank ? *rank : certified_rank(security), nodes, security, limits));
+  ends.push_back(join_grpc_network(hub, rank ? *rank : certified_rank(security), nodes, security,
+                                   limits, direct));
   return ends;
 }
 
@@ -136,7 +141,7 @@ const std::vector<TransportEntry>& transports() {
                      {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"}}},
       {.name = "grpc",
        .between_processes = false,
-       .keys = {"hub", "rank", "name", "certs", "insecure"},
+       .keys = {"hub", "rank", "name", "certs", "direct", "insecure"},
        .take_options = take_place,
        .join = join_grpc}};
   return all;

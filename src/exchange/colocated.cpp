@@ -1,6 +1,7 @@
 #include "colocated.h"
 
 #include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -321,7 +322,10 @@ class ColocatedWorker final : public Communicator {
   // link, and those that its server takes from, or sends to, other workers do.
   [[nodiscard]] std::uint64_t crossing(std::uint64_t of_worker) const {
     if (values_ == 0) return 0;
-    return of_worker / values_ * (values_ - own_values_ + own_values_ * others_);
+    const std::uint64_t of_model = values_ - own_values_ + own_values_ * others_;
+    const double share = static_cast<double>(of_worker % values_) / static_cast<double>(values_);
+    return of_worker / values_ * of_model +
+           static_cast<std::uint64_t>(std::llround(share * static_cast<double>(of_model)));
   }
 
   std::uint64_t values_;      // of all tensors

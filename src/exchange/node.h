@@ -102,8 +102,8 @@ inline void send_bounded(Transport& transport, const Placement& placement, int t
   const std::size_t waiting = transport.peer(to).waiting;
   if (waiting > placement.most_waiting_bytes()) {
     fail(ErrorCode::kResourceExhausted,
-         "rank {} does not take what it is sent: {} MiB wait for it; look whether it hangs, or "
-         "whether its link is slower than the others",
+         "rank {} does not receive what it is sent: {} MiB are waiting for it; check whether it "
+         "hangs, or whether its link is slower than the others",
          to, waiting >> 20U);
   }
   transport.send(to, bytes);
@@ -133,8 +133,8 @@ inline void check_length(int from, const std::string& name, const Frame& frame, 
 // Throws kInvalidArgument for a tensor that the job has not, and for another number of its values.
 inline void check_values(const Job& job, std::size_t tensor, std::size_t given) {
   if (tensor >= job.tensors.size()) {
-    fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {}", tensor,
-         job.tensors.size());
+    fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {} tensors",
+         tensor, job.tensors.size());
   }
   const TensorInfo& info = job.tensors[tensor];
   if (given == info.elems()) return;

@@ -11,8 +11,8 @@ std::size_t values_other_than_zero(std::span<const float> values) {
 void load_run(const std::string& name, const std::vector<float>& saved, const ResidualRun& run) {
   if (saved.empty()) {
     fail(ErrorCode::kInvalidArgument,
-         "the state has no residual of {}, and its codec keeps one here; resume with the codecs "
-         "and from the states of the same job",
+         "the state has no residual of {}, whose codec keeps one; resume with the codecs and from "
+         "the states of the same job",
          name);
   }
   std::ranges::copy(std::span(saved).subspan(run.begin, run.residual.size()), run.residual.begin());
@@ -46,8 +46,8 @@ void load_residuals(const Placement& placement, const PartValues& saved,
         kept[part] ? values_other_than_zero(saved[part]) == loaded[part] : saved[part].empty();
     if (fits) continue;
     fail(ErrorCode::kInvalidArgument,
-         "the state has a residual of {} that nobody keeps here; resume with the codecs and from "
-         "the states of the same job",
+         "the state has a residual of {} that no codec of this node keeps; resume with the codecs "
+         "and from the states of the same job",
          placement.name(part));
   }
 }

@@ -226,8 +226,8 @@ void ParameterServer::sort_in(const Received& received) {
   counters_.pushed_bytes += received.bytes->size();
   const int child = received.from - node_.first_child;
   if (child < 0 || child >= node_.children) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: it is none of those that send to this server",
-         received.from);
+    fail(ErrorCode::kDataLoss,
+         "message from rank {}: it is not one of those that send to this server", received.from);
   }
   switch (received.message.header.kind) {
     case MessageKind::kPush:

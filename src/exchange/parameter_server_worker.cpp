@@ -131,7 +131,7 @@ void ParameterServerWorker::take_agreement(const Received& received) {
   const std::uint64_t step = received.message.header.step;
   const std::uint64_t awaited = std::exchange(awaited_step_, 0);
   if (received.from != first_server() || awaited == 0 || step != awaited) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: nobody waits for an agreement of step {}",
+    fail(ErrorCode::kDataLoss, "message from rank {}: no agreement of step {} is awaited",
          received.from, step);
   }
   push_under(scalers_in(received, placement(), offers_));
@@ -224,7 +224,7 @@ void ParameterServerWorker::take_mean(std::size_t part, std::span<float> mean, C
 void ParameterServerWorker::settle_push(std::size_t part, const Delta& delta, Counters& counted) {
   if (!delta.contributors) return;
   if (job().backup_workers == 0) {
-    fail(ErrorCode::kDataLoss, "it names contributors, and every worker's push is waited for");
+    fail(ErrorCode::kDataLoss, "it names contributors, although every worker's push is waited for");
   }
   check_contributors(*delta.contributors, static_cast<std::size_t>(job().workers));
   const auto me = static_cast<std::size_t>(rank());

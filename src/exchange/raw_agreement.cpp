@@ -90,7 +90,7 @@ std::span<const HeldPushes::Push> HeldPushes::release(const Message& verdict) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (bucket.not_finite[i] && !anywhere[i]) {
       fail(ErrorCode::kDataLoss,
-           "message from rank 0: it calls {} of step {} finite, which it is not here",
+           "message from rank 0: it reports {} of step {} as finite, which it is not here",
            placement_->name(parts[i]), bucket.step);
     }
     if (anywhere[i]) raw_step_[parts[i]] = bucket.step;
@@ -105,8 +105,8 @@ void HeldPushes::check_is_awaited(std::size_t number, const Message& verdict) co
   const std::uint64_t step = verdict.header.step;
   if (bucket.awaits_verdict && step == bucket.step) return;
   fail(ErrorCode::kDataLoss,
-       "message from rank 0: nobody waits for what is finite of bucket {} in step {}", number,
-       step);
+       "message from rank 0: no report of what is finite in bucket {} in step {} is awaited",
+       number, step);
 }
 
 FinitenessCount::FinitenessCount(std::shared_ptr<const Placement> placement)
@@ -123,8 +123,8 @@ SharedBytes FinitenessCount::take(int from, const Message& message) {
   const std::uint64_t step = message.header.step;
   if (worker >= bucket.said.size() || bucket.said[worker]) {
     fail(ErrorCode::kDataLoss,
-         "message from rank {}: what is finite of bucket {} in step {} is not its to say now", from,
-         number, step);
+         "message from rank {}: its report of what is finite in bucket {} in step {} is not due",
+         from, number, step);
   }
   bucket.said[worker] = {
       .step = step, .not_finite = not_finite_in(from, message, placement_->buckets[number].size())};
@@ -140,8 +140,8 @@ SharedBytes FinitenessCount::verdict(std::size_t number) {
     const Said& said = *bucket.said[worker];
     if (said.step != anywhere.step) {
       fail(ErrorCode::kDataLoss,
-           "message from rank {}: what is finite of bucket {} came for step {} while step {} is "
-           "open",
+           "message from rank {}: its report of what is finite in bucket {} came for step {} while "
+           "step {} is open",
            worker, number, said.step, anywhere.step);
     }
     for (std::size_t i = 0; i < said.not_finite.size(); ++i) {

@@ -253,7 +253,7 @@ bool RingWorker::needs(std::size_t part, int rank) const {
 std::size_t RingWorker::source_of(int peer) const {
   const auto source = std::ranges::find(sources_, peer, &Source::rank);
   if (source == sources_.end()) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: nothing goes from there to rank {}", peer,
+    fail(ErrorCode::kDataLoss, "message from rank {}: it has nothing to send to rank {}", peer,
          rank());
   }
   return static_cast<std::size_t>(source - sources_.begin());
@@ -288,7 +288,7 @@ void RingWorker::check_is_next(std::size_t number, std::size_t source,
     return check_lengths(expected[index], number, received);
   }
   fail(ErrorCode::kDataLoss,
-       "message from rank {}: it is not number {} of the {} for the {} in step {}", received.from,
+       "message from rank {}: it is not message {} of the {} for the {} in step {}", received.from,
        index + 1, expected.size(), layout_.name(number), header.step);
 }
 

@@ -39,6 +39,7 @@ class RingAggregator final : public Server {
   void take_done(const Received& received);
   [[nodiscard]] std::uint32_t own_block(const Received& received) const;
   [[nodiscard]] bool is_finished() const;
+  [[nodiscard]] bool needs(int rank) const;
 
   void advance(std::uint32_t id);
   void add_up(std::uint32_t id);
@@ -122,7 +123,8 @@ Counters RingAggregator::run(const SaveState& save) {
   while (!is_finished()) {
     const Received received = [&] {
       const Stopwatch watch(counters_.wait_seconds, wall_seconds);
-      return receive_parsed(transport_, job_.wait_limits(), "sums of groups");
+      return receive_parsed(transport_, job_.wait_limits(), "sums of groups",
+                            [&](int rank) { return needs(rank); });
     }();
     sort_in(received);
   }
@@ -135,6 +137,20 @@ bool RingAggregator::is_finished() const {
          std::ranges::none_of(blocks_, [&](const Block& block) {
            return block.encoder && block.step <= *last_step_;
          });
+}
+
+// Whether other groups wait for a sum that is still to come from a worker.
+bool RingAggregator::needs(int rank) const {
+  if (rank >= job_.workers || done_[static_cast<std::size_t>(rank)]) return false;
+  const std::size_t group = static_cast<std::size_t>(rank) / layout_.group();
+  for (std::uint32_t id = 0; id < blocks_.size(); ++id) {
+    const Block& block = blocks_[id];
+    if (block.arrived > 0 && !block.sums[group].bytes &&
+        holder(group, id) == static_cast<std::size_t>(rank)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void RingAggregator::take(std::span<const Received> received) {
@@ -194,7 +210,7 @@ std::uint32_t RingAggregator::own_block(const Received& received) const {
     if (id && blocks_[*id].encoder && holder(from / layout_.group(), *id) == from) return *id;
   }
   fail(ErrorCode::kDataLoss,
-       "push from worker {}: it is not one block that goes from there to rank {}", received.from,
+       "push from worker {}: it is not one block that this worker sends to rank {}", received.from,
        transport_.rank());
 }
 

@@ -221,8 +221,8 @@ bool StaleServer::answer_late_pushes() {
 void StaleServer::sort_in(const Received& received) {
   counters_.pushed_bytes += received.bytes->size();
   if (received.from >= job_.workers) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: it is none of those that send to this server",
-         received.from);
+    fail(ErrorCode::kDataLoss,
+         "message from rank {}: it is not one of those that send to this server", received.from);
   }
   const auto worker = static_cast<std::size_t>(received.from);
   if (done_[worker]) {
@@ -262,7 +262,7 @@ std::vector<Frame> StaleServer::frames_of(const Bucket& bucket, const Received& 
     if (!part) fail_no_such_part(received.from, frame);
     const auto place = static_cast<std::size_t>(std::ranges::find(parts, *part) - parts.begin());
     if (place == parts.size() || there[place]) {
-      fail(ErrorCode::kDataLoss, "push from worker {}: {} does not belong into a message with {}",
+      fail(ErrorCode::kDataLoss, "push from worker {}: {} does not belong in a message with {}",
            received.from, name(*part), name(parts.front()));
     }
     check_length(received.from, name(*part), frame, placement_->most_pushed_bytes(*part));

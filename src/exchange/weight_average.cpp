@@ -48,6 +48,9 @@ class WeightAverageWorker final : public Worker {
   [[nodiscard]] bool change_is_here(std::size_t part) const override {
     return !averages_all(part, applied_step(part) + 1) || parts_[part].of_all.complete();
   }
+  [[nodiscard]] bool needs(std::size_t part, int rank) const override {
+    return !parts_[part].of_all.has(rank);
+  }
   void apply_change(std::size_t part, std::span<float> parameters, Counters& counted) override;
   void say_done() override;
   [[nodiscard]] std::vector<ResidualRun> residual_runs() override { return residuals_of(parts_); }

@@ -143,10 +143,14 @@ void Worker::mean(std::size_t tensor, std::span<float> mean) {
            "staleness of 0, or pull() what servers send");
     }
     const std::size_t first = placement_->first_part[tensor];
-    if (job().local_steps > 1 || job().local_updates > 0 || pushed_step(first) != step_ ||
-        applied_step(first) + 1 != step_) {
+    if (job().local_steps > 1 || job().local_updates > 0) {
       fail(ErrorCode::kFailedPrecondition,
-           "tensor '{}' has no mean to be taken in step {}; push it first, and take its mean once",
+           "single steps have no mean gradient with local steps or local updates; pull() the "
+           "model, or use neither");
+    }
+    if (pushed_step(first) != step_ || applied_step(first) + 1 != step_) {
+      fail(ErrorCode::kFailedPrecondition,
+           "tensor '{}' has no mean to take in step {}; push it first, and take its mean once",
            job().tensors[tensor].name, step_);
     }
     std::vector<std::size_t> taken(placement_->parts_of(tensor));
@@ -179,7 +183,8 @@ void Worker::say_skipped(std::uint64_t steps) {
   guarded([&] {
     if (job().checksum_steps > 0 || step_ == step_before_first_) {
       fail(ErrorCode::kFailedPrecondition,
-           "announce a skipped step after the step has begun, and in a job without checksum_steps");
+           "announce a skipped step only after the step has begun, and only in a job without "
+           "checksum_steps");
     }
     tell_checksum(step_, steps);
   });
@@ -207,8 +212,8 @@ void Worker::submit(std::size_t part, std::uint64_t step, std::span<const float>
 
 void Worker::take_finiteness(int from, const Message& message) {
   if (!held_ || (rank() != 0 && from != 0)) {
-    fail(ErrorCode::kDataLoss, "message from rank {}: what is finite there is not for worker {}",
-         from, rank());
+    fail(ErrorCode::kDataLoss,
+         "message from rank {}: its report of what is finite is not for worker {}", from, rank());
   }
   if (rank() != 0) return release(message);
   const SharedBytes verdict = count_->take(from, message);
@@ -226,7 +231,7 @@ void Worker::release(const Message& verdict) {
 // What was pushed is on its way then.
 void Worker::wait_for_verdicts() {
   wait_until([&] { return !held_ || !held_->awaits_verdict(); },
-             [] { return "what workers agree on of tensors that are not finite"; });
+             [] { return "the agreement on tensors that are not finite"; });
 }
 
 void Worker::take(Incoming incoming) {
@@ -279,7 +284,7 @@ void Worker::finish(std::span<const std::span<float>> parameters) {
   guarded([&] {
     const std::size_t tensors = job().tensors.size();
     if (parameters.size() != tensors) {
-      fail(ErrorCode::kInvalidArgument, "the job has {} tensors, and {} were given to finish",
+      fail(ErrorCode::kInvalidArgument, "the job has {} tensors, and finish() was given {}",
            tensors, parameters.size());
     }
     wait_for_verdicts();

@@ -203,7 +203,8 @@ class Worker : public Communicator {
 
   template <typename Task>
   decltype(auto) guarded(Task&& task) {
-    return ending_the_job_on_failure(transport_, fmt::format("{}, step {}", me_, step_),
+    const char* const counted = job().steps_a_round() > 1 ? "exchange" : "step";
+    return ending_the_job_on_failure(transport_, fmt::format("{}, {} {}", me_, counted, step_),
                                      std::forward<Task>(task));
   }
   // The fragment of this tensor whose turn in this step comes next; none where all had theirs.

@@ -143,7 +143,7 @@ DryRun::DryRun(std::vector<TensorInfo> tensors, std::vector<std::string> codecs,
     : state_(std::make_unique<State>()) {
   if (tensors.empty() || codecs.empty()) {
     fail(ErrorCode::kInvalidArgument,
-         "a dry run needs a tensor and a codec at least, not {} and {}", tensors.size(),
+         "a dry run needs at least one tensor and one codec, not {} and {}", tensors.size(),
          codecs.size());
   }
   state_->trials.resize(tensors.size());
@@ -168,7 +168,7 @@ bool DryRun::is_due(std::size_t tensor, std::uint64_t step) const {
 void DryRun::look(std::size_t tensor, std::uint64_t step, std::span<const float> gradient) {
   State& state = *state_;
   if (tensor >= state.tensors.size() || gradient.size() != state.tensors[tensor].elems()) {
-    fail(ErrorCode::kInvalidArgument, "tensor {} with {} values is none of the dry run's", tensor,
+    fail(ErrorCode::kInvalidArgument, "tensor {} with {} values is not part of the dry run", tensor,
          gradient.size());
   }
   if (!state.is_due(tensor, step)) return;
@@ -185,6 +185,7 @@ const std::vector<TensorInfo>& DryRun::tensors() const { return state_->tensors;
 std::vector<DryRunRow> DryRun::rows() const {
   std::vector<DryRunRow> rows;
   for (std::size_t tensor = 0; tensor < state_->tensors.size(); ++tensor) {
+    if (state_->tensors[tensor].elems() == 0) continue;
     for (std::size_t codec = 0; codec < state_->codecs.size(); ++codec) {
       rows.push_back({.tensor = tensor, .codec = state_->codecs[codec]});
       state_->trials[tensor][codec].tell(rows.back());
@@ -197,7 +198,7 @@ std::vector<DryRunRow> DryRun::totals() const {
   std::vector<DryRunRow> totals;
   const std::vector<DryRunRow> all = rows();
   for (std::size_t codec = 0; codec < state_->codecs.size(); ++codec) {
-    DryRunRow total{.codec = state_->codecs[codec], .looks = all[codec].looks};
+    DryRunRow total{.codec = state_->codecs[codec], .looks = all.empty() ? 0 : all[codec].looks};
     double values = 0;
     for (std::size_t i = codec; i < all.size(); i += state_->codecs.size()) {
       const DryRunRow& row = all[i];

@@ -37,7 +37,7 @@ class FlowMaker {
       for (const Stage& stage : flow_.stages) uses_ += stage.uses.size();
       if (uses_ > kMostUses) {
         fail(ErrorCode::kInvalidArgument,
-             "a step of {} buckets in exchange {} over {} workers is too long to be followed; take "
+             "a step of {} buckets in exchange {} over {} workers is too long to simulate; use "
              "fewer workers, or a smaller model",
              buckets.size(), placement_.job.exchange, placement_.job.workers);
       }

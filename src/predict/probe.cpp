@@ -42,7 +42,7 @@ SharedBytes said(Word word, std::size_t bytes = 1) {
   throw Error(
       ErrorCode::kDataLoss,
       "rank " + std::to_string(from) +
-          " sent something that is no part of a probe; start the same program on every node");
+          " sent something that does not belong to a probe; start the same program on every node");
 }
 
 SharedBytes wait_for(Transport& transport, const WaitLimits& limits, int from, Word word) {
@@ -180,10 +180,9 @@ void answer(Transport& transport, const WaitLimits& limits) {
 
 std::vector<ProbedPeer> probe_network(Transport& transport, const WaitLimits& limits) {
   if (transport.size() < 2) {
-    throw Error(
-        ErrorCode::kFailedPrecondition,
-        "a probe found no other node; start it on two at least, as in 'mpirun -n 2 tersewire "
-        "probe --transport mpi'");
+    throw Error(ErrorCode::kFailedPrecondition,
+                "a probe found no other node; start it on at least two, as in 'mpirun -n 2 "
+                "tersewire probe --transport mpi'");
   }
   std::vector<ProbedPeer> peers;
   if (transport.rank() != 0) {

@@ -32,19 +32,19 @@ void check_peers(const Transport& transport, milliseconds deadline, const std::s
     const milliseconds silent = since(peer.heard);
     if (silent < deadline) continue;
     fail(ErrorCode::kDeadlineExceeded,
-         "rank {} has heard nothing of rank {} for {:.3g} s while waiting for {}; look whether it "
-         "is running",
+         "rank {} has heard nothing from rank {} for {:.3g} s while waiting for {}; check whether "
+         "it is running",
          transport.rank(), rank, seconds(silent), waited_for);
   }
   if (!alone) return;
   fail(ErrorCode::kDeadlineExceeded,
-       "rank {} was left alone while waiting for {}: every other node has left the network; look "
-       "why they ended before this one",
+       "rank {} was left alone while waiting for {}: every other node has left the network; find "
+       "out why they ended before this one",
        transport.rank(), waited_for);
 }
 
-// A rank that has left although something is still to come from it. Few ranks are asked after: nodes
-// that wait should not look at all others.
+// A rank that has left although something is still to come from it. Few ranks are asked after:
+// nodes that wait should not look at all others.
 std::optional<int> missing(const Transport& transport, const std::function<bool(int)>& needs) {
   for (int rank = 0; needs && rank < transport.size(); ++rank) {
     if (rank != transport.rank() && needs(rank) && transport.peer(rank).gone) return rank;

@@ -37,7 +37,7 @@ Description read_description(ByteReader& reader, bool cut) {
   const auto type = reader.read<std::uint8_t>("element type");
   if (type != static_cast<std::uint8_t>(ElementType::kFloat32) &&
       type != static_cast<std::uint8_t>(ElementType::kFloat64)) {
-    fail(ErrorCode::kDataLoss, "element type {} at offset {} means nothing", type, start);
+    fail(ErrorCode::kDataLoss, "unknown element type {} at offset {}", type, start);
   }
   description.element_type = static_cast<ElementType>(type);
   const auto rank = reader.read<std::uint8_t>("rank");
@@ -50,7 +50,7 @@ Description read_description(ByteReader& reader, bool cut) {
   if (!cut) return description;
   description.part_values = reader.varint(kMaxElems, "number of a part's values");
   if (!cuts(description.part_values, *elems)) {
-    fail(ErrorCode::kDataLoss, "parts of {} values do not cut an array of {}, at offset {}",
+    fail(ErrorCode::kDataLoss, "parts of {} values cannot divide an array of {}, at offset {}",
          description.part_values, *elems, start);
   }
   return description;
@@ -60,7 +60,7 @@ CodecId read_codec(ByteReader& reader) {
   const std::size_t start = reader.offset();
   const auto codec = reader.read<std::uint8_t>("codec");
   if (codec > static_cast<std::uint8_t>(kLastCodecId)) {
-    fail(ErrorCode::kDataLoss, "codec number {} at offset {} is none of this version's", codec,
+    fail(ErrorCode::kDataLoss, "codec number {} at offset {} is unknown to this version", codec,
          start);
   }
   return static_cast<CodecId>(codec);
@@ -71,7 +71,7 @@ std::uint32_t read_part(ByteReader& reader) {
   constexpr std::uint64_t kMaxPart = std::numeric_limits<std::uint32_t>::max();
   const std::size_t start = reader.offset();
   const auto part = static_cast<std::uint32_t>(reader.varint(kMaxPart, "part number"));
-  if (part == 0) fail_at(start, "part number 0 is said by a flag that is not set, and came");
+  if (part == 0) fail_at(start, "part number 0 is written, although an unset flag stands for it");
   return part;
 }
 
@@ -142,10 +142,11 @@ std::size_t read_frame_head(ByteReader& reader, Frame& frame) {
   if ((flags & kReservedBits) != 0) fail_at(start, "reserved flags are set in the frame");
   const bool described = (flags & kDescribedBit) != 0;
   const bool cut = (flags & kCutBit) != 0;
-  if (cut && !described) fail_at(start, "how a tensor is cut goes with its shape, in the frame");
+  if (cut && !described)
+    fail_at(start, "the flag of a tensor that is cut is set without its shape in the frame");
   frame.not_finite = (flags & kNotFiniteBit) != 0;
   if (frame.not_finite && frame.codec != CodecId::kFp32) {
-    fail_at(start, "values that are not finite must travel as fp32 in the frame");
+    fail_at(start, "values that are not finite must be sent as fp32 in the frame");
   }
   if ((flags & kPartBit) != 0) frame.part = read_part(reader);
   if (described) frame.description = read_description(reader, cut);

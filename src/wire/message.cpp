@@ -66,8 +66,8 @@ void check_scalers(const Frames& frames) {
   for (const Frame& frame : frames) {
     const std::size_t bytes = frame.payload.size();
     if (!is_plain_fp32(frame) || bytes == 0 || bytes % sizeof(float) != 0) {
-      fail(ErrorCode::kDataLoss, "scalers of tensor {} must come as a plain fp32 frame with some",
-           frame.tensor);
+      fail(ErrorCode::kDataLoss,
+           "scalers of tensor {} must come as a plain fp32 frame with at least one", frame.tensor);
     }
     parts.emplace_back(frame.tensor, frame.part);
     for (std::size_t at = 0; at < bytes; at += sizeof(float)) {
@@ -145,8 +145,8 @@ void check_kind(const Message& message) {
 void check_cut(const Frame& frame, MessageKind kind, std::uint8_t version) {
   const bool cut = frame.description && frame.description->part_values > 0;
   if (cut && !is_file_or_state(kind)) {
-    fail(ErrorCode::kDataLoss, "a frame of tensor {} says how it is cut, in no file and no state",
-         frame.tensor);
+    fail(ErrorCode::kDataLoss,
+         "a frame of tensor {} says how it is cut, which only files and states may", frame.tensor);
   }
   if (version == kFirstVersion && (cut || frame.part != 0)) {
     fail(ErrorCode::kDataLoss, "a frame names a part, which version 1 does not know");
@@ -176,8 +176,8 @@ void check_version(std::uint8_t version, std::uint8_t kind) {
   if (version == kFirstVersion && kept) return;
   if (version == kFirstVersion) {
     fail(ErrorCode::kDataLoss,
-         "it is of format version 1, of which this reader, of version {}, knows files and states "
-         "alone; run the same release of tersewire on every node",
+         "it is of format version 1, of which this reader, of version {}, knows only files and "
+         "states; run the same release of tersewire on every node",
          kVersion);
   }
   fail(ErrorCode::kDataLoss, "it is of format version {}, and this reader knows version {} only",
@@ -198,12 +198,12 @@ MessageHeader read_header(ByteReader& reader, ByteView bytes, bool own) {
   reader.read<std::uint32_t>("count");
   const auto said = reader.read<std::uint64_t>("checksum");
   if (!own && said != checksum(bytes)) {
-    fail(ErrorCode::kDataLoss, "its checksum does not fit its {} bytes: it was altered or cut",
+    fail(ErrorCode::kDataLoss, "its checksum does not match its {} bytes: it was altered or cut",
          bytes.size());
   }
   if (kind < static_cast<std::uint8_t>(MessageKind::kPush) ||
       kind > static_cast<std::uint8_t>(MessageKind::kFiniteness)) {
-    fail(ErrorCode::kDataLoss, "message kind {} means nothing", kind);
+    fail(ErrorCode::kDataLoss, "unknown message kind {}", kind);
   }
   header.kind = static_cast<MessageKind>(kind);
   return header;
@@ -318,7 +318,7 @@ MessageKind message_kind_named(std::string_view name) {
   if (found != kKindNames.end()) {
     return static_cast<MessageKind>(found - kKindNames.begin() + 1);
   }
-  fail(ErrorCode::kInvalidArgument, "unknown kind of message '{}'; take one of {}", name,
+  fail(ErrorCode::kInvalidArgument, "unknown kind of message '{}'; use one of {}", name,
        fmt::join(kKindNames, ", "));
 }
 

@@ -91,12 +91,14 @@ class AutoTest(Case):
         for code, arguments, part in (
             (2, ["--exchange", "weight-average"], "use another exchange than weight-average"),
             (2, ["--local-steps", "4"], "codecs take turns"),
-            (2, ["--local-updates", "4", "--outer", "nesterov"], "for rounds that are alike"),
+            (2, ["--local-updates", "4", "--outer", "nesterov"], "needs rounds of equal length"),
             (2, ["--pull-codec", "fp32"], "chooses for both directions"),
             (2, ["--budget", "much"], "is not a budget; write 2GB/day"),
             (1, ["--replay-decisions", bad], "an entry has no step, or no codec"),
-            (1, ["--replay-decisions", falls], "its steps do not rise"),
-            (2, ["--link", "10mbit"], "--link is what the verdict of --dry is for"),
+            (1, ["--replay-decisions", falls], "its steps do not increase"),
+            (2, ["--link", "10mbit"], "--link is for the verdict of --dry"),
+            (2, ["--paper"], "codec auto chooses among improved codecs"),
+            (2, ["--budget", "2GB/day", "--replay-decisions", bad], "omit --budget"),
         ):
             with self.subTest(arguments=arguments):
                 self.assertIn(part, self.refused(code, "train", *JOB, *arguments, *out))

@@ -157,13 +157,13 @@ class BenchExchangeTest(unittest.TestCase):
                 ("unknown transport 'udp'; use in-process, mpi or grpc", ["--transport", "udp"]),
                 ("cannot share 8 ", ["--model", "lenet", "--servers", 9, "--part-values", "whole"]),
                 ("waits for every worker", ["--staleness", 2, "--exchange", "all-gather"]),
-                ("use --compute-ms", ["--slowest", 3]),
+                ("give --compute-ms", ["--slowest", 3]),
                 ("cannot be backups", ["--workers", 2, "--backup-workers", 2]),
                 ("policy rule 'x' has no codec", ["--policy", "x"]),
                 ("'10' is not a rate; write 10mbit", ["--rate", "10"]),
                 ("links of 1 bit/s cannot be modelled", ["--rate", "1bit"]),
                 ("'-1mbit' is not a rate", ["--rate=-1mbit"]),
-                ("delay must be a time, as 20ms, 300us or 0.5s, not '40'",
+                ("delay must be a time, such as 20ms, 300us or 0.5s, not '40'",
                  ["--transport", "in-process:delay=40"]),
                 ("loss must be a share of frames", ["--transport", "in-process:loss=some"]),
                 ("a jitter of 61 s cannot be modelled", ["--transport", "in-process:jitter=61s"]),
@@ -196,7 +196,7 @@ class MpiTest(unittest.TestCase):
         done = self.run_ranks(2, "--model", "lenet", "--workers", 2)
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr.count("tersewire: "), 1, done.stderr)
-        self.assertIn("need 3 processes, and 2 were started; use 'mpirun -n 3'", done.stderr)
+        self.assertIn("need 3 processes, but 2 were started; use 'mpirun -n 3'", done.stderr)
 
 
 class CountersTest(unittest.TestCase):

@@ -228,7 +228,7 @@ class Results(CompareTest):
         self.assertEqual(len(before), 6)
         again = compare(*self.arguments)
         self.assertEqual((again.returncode, again.stdout), (0, self.done.stdout), again.stderr)
-        self.assertEqual(again.stderr, "6 of 6 runs are there already\n")
+        self.assertEqual(again.stderr, "6 of 6 runs are done already\n")
         other = compare(*self.arguments, "--rates", "100mbit", "--json")
         self.assertEqual(other.returncode, 0, other.stderr)
         rates = json.loads(other.stdout)["designs"][0]["rates"]
@@ -245,7 +245,7 @@ class Results(CompareTest):
             with self.subTest(part=part):
                 done = compare(*arguments)
                 self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertIn(f"another comparison (its {part} are others)", done.stderr)
+                self.assertIn(f"another comparison (its {part} differ)", done.stderr)
 
 
 class Steps(CompareTest):
@@ -290,7 +290,7 @@ class Interrupted(CompareTest):
         before = summaries(self.out)
         process.kill()
         _, errors = process.communicate()
-        self.assertIn("3lc with 20 steps and seed 1 failed: it was ended by signal 9", errors)
+        self.assertIn("3lc with 20 steps and seed 1 failed: it was killed by signal 9", errors)
         wait_until(lambda: not is_alive(child))
         self.assertEqual([path.parent.name[:2] for path in before], ["01"])
         found = self.results(*self.LONG)
@@ -308,7 +308,8 @@ class Interrupted(CompareTest):
             cell.write_text(json.dumps({**summary, "test_accuracy": accuracy}))
             refused = compare(*arguments, "--out", self.out)
             self.assertEqual(refused.returncode, 1, refused)
-            self.assertIn(f"a test accuracy of {accuracy} is not a share; remove", refused.stderr)
+            self.assertIn(f"a test accuracy of {accuracy} is not a number from 0 to 1; remove",
+                          refused.stderr)
 
     def test_an_interrupt_ends_it_with_its_cells(self):
         endless = [*JOB, "--designs", "fp32", "--steps", "100000"]
@@ -337,7 +338,7 @@ class Interrupted(CompareTest):
             self.assertIn("1 of 2 runs failed", done.stderr.splitlines()[-1])
             self.assertRegex(done.stdout, r"(?m)^lr=1e300 +- +- +- +- +-$")
             self.assertRegex(done.stdout, r"(?m)^fp32 +~1.00 ")
-        self.assertIn("1 of 2 runs are there already", done.stderr)
+        self.assertIn("1 of 2 runs are done already", done.stderr)
         failed, _ = json.loads((self.out / "results.json").read_text())["designs"]
         self.assertEqual(failed["cells"][0]["state"], "failed")
         self.assertIn("value cannot be", failed["cells"][0]["failure"])
@@ -359,7 +360,7 @@ class Diverged(CompareTest):
         self.assertTrue(1 <= step <= 5, diverged)
         self.assertIsNone(fp32["diverged_step"])
         self.assertIn(f"lr=1e30 int8 with 5 steps and seed 1 diverged at step {step}.", done.stdout)
-        self.assertRegex(done.stdout, r"(?m)^diverged: the loss was no finite number")
+        self.assertRegex(done.stdout, r"(?m)^diverged: the loss was not a finite number")
         self.assertRegex(done.stdout, r"(?m)^lr=1e30 int8 +- +- +")
         # It was over then, and is not tried again.
         again = compare(*JOB, "--designs", "fp32; lr=1e30 int8", "--steps", "5", "--out", self.out)
@@ -367,7 +368,8 @@ class Diverged(CompareTest):
 
 
 class Lab(CompareTest):
-    JOB = [*JOB, "--designs", "3lc:s=1.00; int8; exchange=weight-average codec=fp32", "--steps", "5",
+    JOB = [*JOB, "--designs", "3lc:s=1.00; int8; exchange=weight-average codec=fp32; auto; "
+           "later-codec=50%:int8 codec=fp32; local-updates=2 delay=1 codec=fp32", "--steps", "5",
            "--rates", "100mbit"]  # fmt: skip
 
     def netlab(self, script):
@@ -388,12 +390,14 @@ class Lab(CompareTest):
             self.assertIn(part, first)
         self.assertIn("--codec=int8 --pull-codec=int8", second)
         rates = [design["rates"][0] for design in found["designs"]]
-        self.assertEqual([rate["kind"] for rate in rates], ["measured", "measured", "modelled"])
+        self.assertEqual([rate["kind"] for rate in rates], ["measured"] * 2 + ["modelled"] * 4)
         self.assertEqual([rate["step_seconds"] for rate in rates[:2]], [0.25, 0.5])
         self.assertEqual([rate["speedup"] for rate in rates[:2]], [1, 0.5])
         # Over a time of the same kind.
         self.assertLess(rates[2]["speedup"], 0.2)
-        self.assertIn("without an average", rates[2]["not_measured"])
+        for rate, why in zip(rates[2:], ["does not average weights", "changes during a run",
+                                         "changes during a run", "has no fragments and no delay"]):  # fmt: skip
+            self.assertIn(why, rate["not_measured"])
         # Neither measured again nor forgotten.
         for lab in (["--lab", netlab], []):
             again = compare(*self.JOB, "--out", self.out, *lab)
@@ -406,7 +410,7 @@ class Lab(CompareTest):
         netlab = self.netlab("echo 'netlab: there is no root here.' >&2; exit 125\n")
         found = self.results(*self.JOB, "--rates", "1gbit", "--lab", netlab)
         rates = [design["rates"][1] for design in found["designs"]]
-        self.assertEqual([rate["kind"] for rate in rates], ["modelled"] * 3)
+        self.assertEqual([rate["kind"] for rate in rates], ["modelled"] * 6)
         self.assertEqual(rates[0]["not_measured"], "the lab: there is no root here.")
 
     def test_in_netlab_itself(self):
@@ -436,11 +440,13 @@ class Refused(CompareTest):
         (self.scratch / "other/compare.json").write_text("[1, {")
         cases = [
             (2, "design '3lcc': unknown codec '3lcc'", "--designs", "fp32; 3lcc"),
-            (2, "design 'fp32' is there twice", "--designs", "fp32;fp32 "),
+            (2, "design 'fp32' is given twice", "--designs", "fp32;fp32 "),
             (2, "'3lc' and '3lc:s=1.250' are the same job", *JOB, "--designs", "3lc; 3lc:s=1.250"),
+            (2, "'3lc' and '3lc:lead=1' are the same job", *JOB, "--set", "local-updates=4",
+             "--designs", "3lc; 3lc:lead=2; 3lc:lead=1"),
             (2, "names none", "--designs", " ; "),
             (2, "no setting 'wokers'; did you mean 'workers'?", "--designs", "wokers=2 int8"),
-            (2, "design 'int8 fp16': codec is there twice", "--designs", "int8 fp16"),
+            (2, "design 'int8 fp16': codec is given twice", "--designs", "int8 fp16"),
             (2, "use --steps", "--designs", "steps=5 int8"),
             (2, "does not fit exchange ring", "--designs", "exchange=ring 3lc"),
             (2, "a quote", "--designs", "fp32; policy='last:fp32; *:3lc"),

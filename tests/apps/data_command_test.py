@@ -241,7 +241,7 @@ class Download(DataTest):
         result = self.run_command(
             self.command({"a": CONTENT}),
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
-        self.assert_refused(result, "not the file expected")
+        self.assert_refused(result, "not the expected file")
 
     def test_a_transfer_that_breaks_off_is_resumed(self):
         self.serve("a", CONTENT, cut=HALF)
@@ -559,7 +559,7 @@ class Program(DataTest):
                 self.serve(name, b"something else")
                 result = self.data_get(data_set, "--to", self.directory, "--url", self.url)
                 self.assertEqual(result.returncode, 1, result)
-                self.assertIn(f"tersewire: what {self.url}/{name} sends is not the file expected",
+                self.assertIn(f"tersewire: what {self.url}/{name} sends is not the expected file",
                               result.stderr.splitlines()[-1])
                 self.assertEqual(result.stdout, "")
                 self.assert_files()

@@ -35,10 +35,11 @@ class ElasticTest(GrpcCommandTest):
             "--min-workers", least, "--max-workers", most, "--deadline", GIVEN_UP, *arguments,
             listen=listen, workers=workers)  # fmt: skip
 
-    def start_member(self, name, *arguments, certs="", stands=False, **settings):
+    def start_member(self, name, *arguments, certs="", direct="", stands=False, **settings):
         job = {"exchange": "all-gather", "codec": "3lc:s=1.5", "steps": self.STEPS, **settings}
         flags = [word for key, value in job.items() for word in (f"--{key.replace('_', '-')}", value)]
         transport = f"grpc:hub={self.address}" + (f",certs={certs}" if certs else f",name={name}")
+        transport += f",direct={direct}" if direct else ""
         variables = grpc_command_test.held_at(self.PLACES, self.path("go-on")) if stands else {}
         return self.start("train", "--model", "mlp", "--workers", 3, "--batch", 8, *flags, "--elastic",
                           "--transport", transport, "--deadline", BOUND_SECONDS, "--out",
@@ -129,8 +130,14 @@ class Churn(ElasticTest):
     def test_all_gather(self):
         self.churn()
 
+    def test_all_gather_past_the_hub(self):
+        self.churn(direct="127.0.0.1:0")
+
     def test_gradient_server(self):
         self.churn(exchange="gradient-server", servers="colocated")
+
+    def test_parameter_server(self):
+        self.churn(exchange="parameter-server", servers="colocated", checkpoint_steps="5")
 
     def test_ring(self):
         self.churn(exchange="ring", codec="int8")
@@ -251,9 +258,10 @@ class Members(ElasticTest):
 
     def too_few_save(self, code_of_who_leaves, *notice):
         self.start_hub(least=3)
-        a = self.start_member("a", stands=True)
-        b = self.start_member("b")
-        c = self.start_member("c", *notice)
+        later = {"warm_up": self.STEPS - 1, "later_codec": f"{self.STEPS - 1}:3lc:s=2"}  # than they save
+        a = self.start_member("a", stands=True, **later)
+        b = self.start_member("b", **later)
+        c = self.start_member("c", *notice, **later)
         self.go_on_until("generation 1 has begun")
         c.signal(signal.SIGTERM)
         self.hub.wait_for("'c' is to leave")
@@ -310,7 +318,7 @@ class Members(ElasticTest):
         self.assertEqual(made.returncode, 0, made)
         self.start_hub("--certs", certify("hub", "--hub"))
         certs = {name: certify(name, "--name", name) for name in "abc"}
-        nodes = [self.start_member(name, certs=certs[name]) for name in "ab"]
+        nodes = [self.start_member(name, certs=certs[name], direct="127.0.0.1:0") for name in "ab"]
         self.hub.wait_for("'b' is here")
         # Who is b may not be c, and whoever has a rank is nobody here.
         other = self.start("train", "--model", "mlp", "--exchange", "all-gather", "--elastic", "--out",
@@ -323,6 +331,7 @@ class Members(ElasticTest):
         self.assertEqual([member["name"] for member in status["waiting"]], ["a", "b"])
         nodes.append(self.start_member("c", certs=certs["c"]))
         self.assert_done(*nodes)
+        self.assertNotIn("directly", "\n".join(self.hub.lines))
 
     def test_a_finished_job_started_again_ends(self):
         def start():
@@ -351,7 +360,7 @@ class Members(ElasticTest):
         listed = run("certs", "revoke", self.path("clinic"), "--name", "c")
         self.assertEqual(listed.returncode, 0, listed)
         run("certs", "join", self.path("hub"), "--signed", "-", stdin=listed.stdout)
-        self.hub.wait_for("generation 1 is over: 'c' is put out: its certificate is revoked")
+        self.hub.wait_for("generation 1 is over: 'c' is removed: its certificate is revoked")
         code, errors = c.end()
         self.assertEqual(code, 1)
         self.assertIn("its certificate is revoked", errors[0])
@@ -388,7 +397,7 @@ class Members(ElasticTest):
         self.assertEqual({(member["sent_bytes"], member["quiet_seconds"]) for member in status["members"]},
                          {(0, None)})  # fmt: skip
         gone = run("status", "127.0.0.1:9", "--patience", 1)
-        self.assert_refused(gone, 1, "does not say how its job stands")
+        self.assert_refused(gone, 1, "does not report the state of its job")
 
     def test_what_passed_is_told(self):
         """By status and to Prometheus, while the job stands still."""
@@ -429,14 +438,19 @@ class Members(ElasticTest):
             return run("train", "--model", "mlp", "--out", self.path("x"), "--elastic", *arguments)
 
         member = ("--transport", "grpc:hub=127.0.0.1:9,name=a")
-        self.assert_refused(refused(*member), 2, "has the whole model")
+        self.assert_refused(refused(*member), 2, "--servers colocated")
+        self.assert_refused(refused(*member, "--servers", "colocated"), 2, "--checkpoint-steps 100")
         gather = ("--exchange", "all-gather")
         self.assert_refused(refused(*gather), 2, "needs a hub, and a name")
+        groups = ("--exchange", "hierarchical-ring:group=2", "--codec", "int8")
+        self.assert_refused(refused(*groups, *member), 2, "use exchange all-gather, ring, or")
         ranked = ("--transport", "grpc:hub=127.0.0.1:9,rank=1")
         self.assert_refused(refused(*gather, *ranked), 2, "needs a hub, and a name")
         number = ("--transport", "grpc:hub=127.0.0.1:9,name=7")
-        self.assert_refused(refused(*gather, *number), 2, "no name of a member")
+        self.assert_refused(refused(*gather, *number), 2, "not a valid member name")
         self.assert_refused(run("train", "--model", "mlp", *gather, *member), 2, "--elastic")
+        everywhere = ("--transport", "grpc:hub=127.0.0.1:9,name=a,direct=0.0.0.0:0,insecure=on")
+        self.assert_refused(refused(*gather, *everywhere), 2, "not an address at which other nodes reach")
         self.assert_refused(run("hub", "--workers", 2, "--min-workers", 3), 2, "cannot have at least 3")
         self.assert_refused(run("hub", "--workers", 2, "--max-workers", 3), 2, "--min-workers")
 

@@ -6,6 +6,7 @@
 HELD_AT_STEP_LIBRARY names the library of held_at_step.cpp, by which a run stands still.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -173,9 +174,10 @@ class GrpcCommandTest(unittest.TestCase):
         hub = self.start("hub", "--workers", workers, "--listen", listen, *arguments)
         return hub, hub.wait_for(r"listens at (\S+)")[1]
 
-    def start_node(self, hub, rank, *arguments, certs="", deadline=DEADLINE, **variables):
+    def start_node(self, hub, rank, *arguments, certs="", deadline=DEADLINE, direct="", **variables):
         # Whose certificate says its rank need not say it.
         place = "" if certs and rank == 2 else f",rank={rank}"
+        place += f",direct={direct}" if direct else ""
         transport = f"grpc:hub={hub}{place}" + (f",certs={certs}" if certs else "")
         return self.start("train", *self.JOB, "--transport", transport, "--deadline", deadline,
                           "--out", self.path("run"), "--json", *arguments, **variables)  # fmt: skip
@@ -212,6 +214,25 @@ class GrpcCommandTest(unittest.TestCase):
                 return
             time.sleep(0.02)
         self.fail(f"no step {step} in {BOUND_SECONDS} s")
+
+    def wait_for_connections(self, node, number):
+        """Until it has so many of TCP that are open."""
+        descriptors = f"/proc/{node.process.pid}/fd"
+        end = time.monotonic() + BOUND_SECONDS
+        while time.monotonic() < end:
+            established = set()
+            for table in ["/proc/net/tcp", "/proc/net/tcp6"]:
+                with open(table, encoding="ascii") as lines:
+                    rows = [line.split() for line in lines]
+                established |= {f"socket:[{row[9]}]" for row in rows if row[3] == "01"}
+            own = set()
+            for name in os.listdir(descriptors):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    own.add(os.readlink(f"{descriptors}/{name}"))
+            if len(own & established) >= number:
+                return
+            time.sleep(0.02)
+        self.fail(f"no {number} connections in {BOUND_SECONDS} s")
 
     def read(self, path):
         with open(path, "rb") as file:
@@ -279,6 +300,27 @@ class Nodes(GrpcCommandTest):
                       "rank 2 has left", "every node has left"]:  # fmt: skip
             self.assertIn(event, log)
 
+    def test_past_the_hub_they_come_to_the_same_as_threads(self):
+        hubs, certs = self.certificates()
+        hub, address = self.start_hub("--certs", hubs)
+        # Rank 2 only dials. When the hub, which would relay, is gone, the job goes on.
+        steps = 200
+        nodes = [self.start_node(address, rank, "--steps", steps, certs=certs[rank],
+                                 direct="127.0.0.1:0" if rank < 2 else "",
+                                 **(held_at(steps - 1, self.path("go")) if rank == 0 else {}))
+                 for rank in range(self.NODES)]  # fmt: skip
+        self.wait_for_connections(nodes[0], 3)  # to the hub, and from both others
+        hub.signal(signal.SIGKILL)
+        hub.end()
+        self.wait_for_step(steps - 1)
+        hub, _ = self.start_hub("--certs", hubs, listen=address)
+        hub.wait_for("all 3 nodes are here")
+        self.touch("go")
+        for node in nodes:
+            self.assertEqual(node.end(), (0, []), node.lines)
+        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assert_same_as_threads(nodes[0], "--steps", steps)
+
     def test_through_an_http_proxy(self):
         host = own_address()
         if host is None:
@@ -331,6 +373,31 @@ class Nodes(GrpcCommandTest):
         self.assertEqual(hub.end(), (0, []), hub.lines)
         self.assert_same_as_threads(nodes[0], "--steps", "6")
 
+    def test_a_notice_of_one_node_ends_all(self):
+        hub, address = self.start_hub()
+        job = ["--steps", "40", "--checkpoint-steps", "10"]
+        # The others have none, and end all the same.
+        nodes = [self.start_node(address, rank, *job, *(["--notice", "600s"] if rank == 1 else []),
+                                 **(held_at(3, self.path("go")) if rank == 0 else {}))
+                 for rank in range(self.NODES)]  # fmt: skip
+        self.wait_for_step(3)
+        nodes[1].signal(signal.SIGTERM)
+        nodes[1].wait_for("a notice of 600s has come")
+        self.touch("go")
+        for node in nodes:
+            self.assertEqual(node.end(), (0, []), node.lines)
+        self.assertEqual(hub.end(), (0, []), hub.lines)
+        last = json.loads(nodes[0].output)["steps"]
+        self.assertIn(f"the notice of rank 1 ended the run after step {last} of 40; ",
+                      "\n".join(nodes[0].lines))  # fmt: skip
+        resumed, whole = (
+            json.loads(run("train", *arguments, "--json").stdout)
+            for arguments in (["--resume", self.path("run"), "--transport", "in-process"],
+                              [*self.JOB, *job, "--out", self.path("whole")])
+        )  # fmt: skip
+        self.assertEqual((resumed["resumed_after"], resumed["steps"]), (last, 40))
+        self.assertEqual(resumed["parameters_checksum"], whole["parameters_checksum"])
+
 
 class Endings(GrpcCommandTest):
     def running(self):
@@ -358,7 +425,7 @@ class Endings(GrpcCommandTest):
         hub, nodes = self.running()
         nodes[1].signal(signal.SIGKILL)
         for process in [nodes[0], nodes[2], hub]:
-            self.assert_failed(process.end(), 1, "has heard nothing of rank 1 for ")
+            self.assert_failed(process.end(), 1, "has heard nothing from rank 1 for ")
 
     def test_a_killed_hub_ends_all(self):
         hub, nodes = self.running()
@@ -486,20 +553,20 @@ class Certificates(GrpcCommandTest):
         self.assert_refused(nobody, 2, "--rank R, or --name NAME")
         spoilt = listed.stdout.replace(b"clinic/1", b"clinic/2")
         result = run("certs", "join", hubs, "--signed", "-", stdin=spoilt)
-        self.assert_refused(result, 1, "no list of revoked certificates")
+        self.assert_refused(result, 1, "not a list of revoked certificates")
 
     def test_refused(self):
         self.certificates()
         self.certificates("another")
         again = run("certs", "init", "clinic", "--to", self.path("clinic"))
         self.assert_refused(again, 1, "holds an authority already")
-        self.assert_refused(run("certs", "init", "A B", "--to", self.path("x")), 2, "no name of a job")
+        self.assert_refused(run("certs", "init", "A B", "--to", self.path("x")), 2, "not a valid job name")
         asked = run("certs", "join", self.path("clinic-1")).stdout
         nobody = run("certs", "sign", self.path("clinic"), stdin=asked)
         self.assert_refused(nobody, 2, "--rank R, --name NAME, or --hub")
         for rubbish in [b"", b"rubbish", asked[:-100]]:
             result = run("certs", "sign", self.path("clinic"), "--rank", 1, stdin=rubbish)
-            self.assert_refused(result, 1, "is no request")
+            self.assert_refused(result, 1, "is not a certificate request")
         node = run("certs", "sign", self.path("clinic-1"), "--rank", 1, stdin=asked)
         self.assert_refused(node, 1, "authority-key.pem cannot be read")
         answer = run("certs", "sign", self.path("clinic"), "--rank", 1, stdin=asked).stdout
@@ -512,7 +579,7 @@ class Certificates(GrpcCommandTest):
         theirs = run("certs", "sign", self.path("another"), "--rank", 1, stdin=asked).stdout
         self.assert_refused(take("clinic-1", theirs), 1, "is of another authority")
         mixed = answer[: answer.rindex(b"-----BEGIN")] + theirs[theirs.rindex(b"-----BEGIN") :]
-        self.assert_refused(take("clinic-1", mixed), 1, "not of the authority beside it")
+        self.assert_refused(take("clinic-1", mixed), 1, "not signed by the authority beside it")
         self.assert_refused(run("hub", "--workers", 1, "--certs", self.path("clinic-1")), 2,
                             "a hub needs its own")  # fmt: skip
 

@@ -73,6 +73,17 @@ class PredictTest(Case):
         self.assertEqual({row["codec"] for row in alone}, {"int8"})
         self.assertEqual(alone, [row for row in rows if row["codec"] == "int8"])
 
+    def test_an_exchange_that_takes_no_fp32_is_compared_with_its_plain_form(self):
+        job = [*JOB, "--link", "10mbit", "--exchange"]
+        shared = self.rows(*job, "gradient-server:scaler-sharing=on", "--codec", "terngrad")
+        plain, = self.rows(*job, "gradient-server", "--codec", "fp32")
+        self.assertEqual(len(shared), 1)
+        self.assertAlmostEqual(shared[0]["speedup"], plain["step_seconds"] / shared[0]["step_seconds"], 9)
+        self.assertGreater(shared[0]["speedup"], 2)
+        # What a policy says of all tensors is not what is compared with.
+        ruled, = self.rows(*job, "gradient-server", "--codec", "int8", "--policy", "*:3lc")
+        self.assertAlmostEqual(ruled["speedup"], plain["step_seconds"] / ruled["step_seconds"], 9)
+
     def test_ten_times_the_rate_is_a_tenth_of_the_wire(self):
         job = ["--model", "lenet", "--workers", "4", "--compute-ms", "0", "--exchange", "ring",
                "--codec", "fp32"]  # fmt: skip
@@ -110,10 +121,10 @@ class PredictTest(Case):
         self.assertRegex(lines[1], r"^codec +exchange +step +speedup +computation +codec +wire")
         steps = [line for line in lines[2:-1]]
         self.assertGreaterEqual(len(steps), 17)
-        self.assertRegex(lines[-1], r"^Take [a-z-]+(, colocated)?/\S+: .* in place of .*/fp32, "
+        self.assertRegex(lines[-1], r"^Take [a-z-]+(, colocated)?/\S+: .* instead of .*/fp32, "
                          r"[\d.]+ times as fast\. Above [\d.]+ [MG]bit/s nothing is worth it")  # fmt: skip
         # Nor is a codec that lost much of a training what to take, small as its messages are.
-        self.assertRegex(text, r"local-selection .* 29\.2\n")
+        self.assertRegex(text, r"local-selection .* 1\.3\n")
         self.assertNotRegex(lines[-1], "dryden|local-selection")
 
     def test_where_nothing_is_worth_it(self):

@@ -191,7 +191,7 @@ class Own(RecipeTest):
             ("list-recipes = true\n", "'list-recipes'"),
             (" = 2\n", "line 1", "''"),
             ("--batch = 2\n", "'--batch'", "'batch'"),
-            ("batch = 2\nbatch = 2\n", "line 2", "'batch' is there twice"),
+            ("batch = 2\nbatch = 2\n", "line 2", "'batch' is given twice"),
             ("steps = 2\nepochs = 2\n", "line 2", "'steps' and 'epochs'"),
             ("workers = 0\n", "line 1", "--workers", "0"),
             ("workers = two\n", "line 1", "--workers", "two"),

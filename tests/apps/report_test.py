@@ -538,9 +538,9 @@ class DamageTest(ReportTest):
         (self.folder / "file").write_text("")
         self.assert_refused("is not a directory", self.folder / "file")
         (empty / "cells").mkdir()
-        self.assert_refused("without a run", empty)
+        self.assert_refused("without a readable run", empty)
         (empty / "results.json").write_text("{}")
-        self.assert_refused("without a run", empty)
+        self.assert_refused("without a readable run", empty)
 
     def test_file_that_never_ends(self):
         run = write_run(self.folder / "run")

@@ -81,6 +81,22 @@ def command_lines():
             pass  # it has ended
 
 
+def process_of_rank(run, rank):
+    """That of a run over MPI; the launcher has the directory in its command line, too, and no rank."""
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            texts = []
+            for name in ("cmdline", "environ"):
+                with open(f"/proc/{process}/{name}", encoding="utf-8", errors="replace") as file:
+                    texts.append(file.read().split("\0"))
+        except OSError:
+            continue  # it has ended
+        ranks = {f"{variable}={rank}" for variable in ("OMPI_COMM_WORLD_RANK", "PMI_RANK")}
+        if run in texts[0] and not ranks.isdisjoint(texts[1]):
+            return int(process)
+    raise AssertionError(f"no rank {rank} of {run}")
+
+
 def is_writing_in(directory, process):
     for descriptor in os.listdir(f"/proc/{process}/fd"):
         try:
@@ -89,6 +105,10 @@ def is_writing_in(directory, process):
         except OSError:
             pass  # it has been closed
     return False
+
+
+def signal_sender(number):
+    return lambda process: os.kill(process, number)
 
 
 def held_at(step):
@@ -196,7 +216,7 @@ class Resume(unittest.TestCase):
         with open(os.path.join(last, "node-1.safetensors"), "r+b") as file:
             file.truncate(os.path.getsize(file.name) - 100)
         resumed = train("--resume", run, "--json")
-        self.assertIn("passed over a checkpoint", resumed.stderr.decode())
+        self.assertIn("skipped a checkpoint", resumed.stderr.decode())
         self.assertIn("node-1.safetensors", resumed.stderr.decode())
         self.assertEqual(outcome(resumed), self.expected)
         self.assertEqual(json.loads(resumed.stdout)["resumed_after"], STEPS - 2 * EVERY)
@@ -249,7 +269,16 @@ class Resume(unittest.TestCase):
                 self.assertEqual(json.loads(resumed.stdout)["resumed_after"], last)
                 self.assertEqual(outcome(resumed), outcome(whole))
 
-    def noticed(self, notice, tell, step=3, goes_on=True, output=subprocess.PIPE):
+    def test_a_dry_run_goes_on_uncompressed(self):
+        run = tempfile.mkdtemp(dir=self.scratch)
+        whole = train(*JOB[:JOB.index("--codec")], "--dry", "int8", "--checkpoint-steps", EVERY, "--out", run,
+                      "--json")  # fmt: skip
+        os.remove(os.path.join(run, "summary.json"))
+        resumed = train("--resume", run, "--json")
+        self.assertEqual(json.loads(resumed.stdout)["resumed_after"], STEPS - EVERY)
+        self.assertEqual(outcome(resumed), outcome(whole))
+
+    def noticed(self, notice, tell, step=3, goes_on=True, output=subprocess.PIPE, launcher=()):
         """(the directory of a run that is told to go when it stands after a step, how it ended)"""
         run = tempfile.mkdtemp(dir=self.scratch)
         errors, go = run + ".err", run + ".go"
@@ -259,14 +288,15 @@ class Resume(unittest.TestCase):
                 return b" has come" in file.read()
 
         arguments = [*JOB, "--out", run, "--json", "--notice", notice]
+        arguments += ["--transport", "mpi"] if launcher else []
         with mpi_launcher.environment() as variables, open(errors, "wb") as file, subprocess.Popen(
-            [PROGRAM, "train", *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=file,
-            env={**variables, **held_at(step), "HELD_UNTIL": go},
+            [*launcher, PROGRAM, "train", *arguments], stdin=subprocess.DEVNULL, stdout=output,
+            stderr=file, env={**variables, **held_at(step), "HELD_UNTIL": go},
         ) as process:  # fmt: skip
             while not (os.path.exists(go + ".held") and (step < EVERY or has_whole_checkpoint(run))):
                 self.assertIsNone(process.poll(), "the run has ended")
                 time.sleep(0.002)
-            tell(process)
+            tell(process_of_rank(run, 2) if launcher else process.pid)
             while process.poll() is None and not has_come():
                 time.sleep(0.02)
             if goes_on:
@@ -285,7 +315,7 @@ class Resume(unittest.TestCase):
                 pass
 
         cases = [
-            ("600s", lambda process: process.send_signal(signal.SIGTERM), "SIGTERM"),
+            ("600s", signal_sender(signal.SIGTERM), "SIGTERM"),
             ("600s," + file, write_file, "the notice"),
         ]  # fmt: skip
         for notice, tell, cause in cases:
@@ -308,8 +338,30 @@ class Resume(unittest.TestCase):
                             file, "there already")  # fmt: skip
         self.assertFalse(os.path.exists(run + "-2"))
 
+    def test_a_notice_of_any_process_ends_all_of_them(self):
+        if "MPIEXEC" not in os.environ:
+            self.skipTest("no MPIEXEC in the environment")
+        file = os.path.join(self.scratch, "notice-to-all")
+
+        def write_file(_):
+            with open(file, "wb"):
+                pass
+
+        for notice, tell, cause in (("600s", signal_sender(signal.SIGTERM), "the notice of rank 2"),
+                                    ("600s," + file, write_file, "the notice")):  # fmt: skip
+            with self.subTest(notice=notice):
+                run, ended = self.noticed(notice, tell, launcher=mpi_launcher.command(3))
+                errors = ended.stderr.decode()
+                self.assertEqual(ended.returncode, 0, errors)
+                last = json.loads(ended.stdout)["steps"]
+                self.assertIn(f"all nodes end after step {last}\n", errors)
+                self.assertRegex(errors, f"{cause}.* ended the run after step {last} of {STEPS}")
+                resumed = train("--resume", run, "--transport", "in-process", "--json")
+                self.assertEqual(json.loads(resumed.stdout)["resumed_after"], last)
+                self.assertEqual(outcome(resumed), self.expected)
+
     def test_where_a_notice_is_too_short_it_ends_all_the_same(self):
-        run, ended = self.noticed("1s", lambda process: process.send_signal(signal.SIGTERM),
+        run, ended = self.noticed("1s", signal_sender(signal.SIGTERM),
                                   EVERY + 3, goes_on=False)  # fmt: skip
         self.assert_refused(ended, 128 + signal.SIGTERM, "the notice of 1s is nearly over",
                             f"the last saved state is that of step {EVERY}, and {EVERY + 3} had been taken",
@@ -328,7 +380,7 @@ class Resume(unittest.TestCase):
                 os.write(writer, bytes(1 << 16))
         os.set_blocking(writer, True)
         # Far above what saving takes on a busy machine; the test takes as long.
-        run, ended = self.noticed("10s", lambda process: process.send_signal(signal.SIGTERM),
+        run, ended = self.noticed("10s", signal_sender(signal.SIGTERM),
                                   output=writer)  # fmt: skip
         os.close(reader)
         os.close(writer)
@@ -343,14 +395,15 @@ class Resume(unittest.TestCase):
     def test_a_notice_that_makes_no_sense_is_refused(self):
         for notice in ("30", "s", "0.5s", "-1s", "nans", "1e9s", "30m", "30s,", "30 s"):
             with self.subTest(notice=notice):
-                self.assert_refused(train(*JOB, f"--notice={notice}"), 2, f"'{notice}' is no notice")
+                self.assert_refused(train(*JOB, f"--notice={notice}"), 2,
+                                    f"'{notice}' is not a notice")
         notice = ("--notice", "30s")
         without = [word for word in JOB if word not in ("--checkpoint-steps", str(EVERY))]
-        self.assert_refused(train(*without, *notice), 2, "give it --checkpoint-steps")
+        self.assert_refused(train(*without, *notice), 2, "give --checkpoint-steps")
         for system in (["--exchange", "weight-average"], ["--staleness", "2"], ["--asynchronous"]):
-            self.assert_refused(train(*JOB, *system, *notice), 2, "leave it out")
+            self.assert_refused(train(*JOB, *system, *notice), 2, "omit --notice")
         hub = ("--transport", "grpc:hub=127.0.0.1:9,rank=1", "--out", self.scratch + "/none")
-        self.assert_refused(train(*JOB, *hub, *notice), 2, "use --elastic")
+        self.assert_refused(train(*without, *hub, *notice), 2, "give --checkpoint-steps")
 
     def ended_by(self, number, arguments):
         """A run that was told to end after a few steps."""
@@ -557,6 +610,19 @@ class Resume(unittest.TestCase):
             rewrite(os.path.join(last, f"node-{rank}.safetensors"),
                     b'\\"momentum\\"', b'\\"momentun\\"')  # fmt: skip
         self.assert_refused(train("--resume", run), 1, "'momentun'")
+
+    def test_nodes_may_differ_in_settings_of_their_own(self):
+        for before, after in [
+            (b'\\"observe-steps\\":\\"0\\"', b'\\"observe-steps\\":\\"5\\"'),
+            (b'\\"link\\":\\"100mbit\\"', b'\\"link\\":\\"200mbit\\"'),
+        ]:
+            run = self.copy_of_whole()
+            last = os.path.join(run, "checkpoints", f"step-{STEPS - EVERY}")
+            rewrite(os.path.join(last, "node-1.safetensors"), before, after)
+            resumed = train("--resume", run, "--json")
+            self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
+            self.assertNotIn("skipped a checkpoint", resumed.stderr.decode())
+            self.assertEqual(outcome(resumed), self.expected)
 
     def test_a_full_disk_loses_nothing(self):
         run = os.path.join(self.scratch, "full")

@@ -91,25 +91,25 @@ TEST(TensorFile, WhatDoesNotFitIsRefused) {
   expect_refused(long_header, "cannot hold a header");
   expect_refused(with_header("[]", 0), "not a JSON object");
   expect_refused(with_header("{", 0), "not a JSON object");
-  expect_refused(with_header(R"({"a":3})", 0), "not described");
-  expect_refused(with_header(R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4), "no type");
+  expect_refused(with_header(R"({"a":3})", 0), "the entry of");
+  expect_refused(with_header(R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4), "no dtype");
   expect_refused(with_header(R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", 4), "no shape");
   expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4),
                  "not a number");
-  expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[1]}})", 4), "no place");
+  expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[1]}})", 4), "no data_offsets");
   expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4),
-                 "where it says");
+                 "the data_offsets of");
   expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 4),
-                 "where it says");
+                 "the data_offsets of");
   expect_refused(
       with_header(R"({"a":{"dtype":"F32","shape":[1099511627776,2],"data_offsets":[0,4]}})", 4),
       "2^40");
   expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8),
-                 "8 follow");
+                 "8 bytes follow");
   expect_refused(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                              R"("b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
                              4),
-                 "where it says");
+                 "the data_offsets of");
   expect_refused(with_header(R"({"__metadata__":{"a":1}})", 0), "not text");
   expect_refused(with_header(R"({"__metadata__":{"xxh64":"1"}})", 0), "checksum");
   expect_refused(with_header(R"({"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})", 4), "F16",

@@ -206,10 +206,13 @@ TEST(AdaComp, BinsGoByTheKindOfTheTensor) {
     make_codec(text)->make_encoder(2000, {.kind = kind})->encode(input, 0, out);
     return out;
   };
-  for (const std::string name : {"adacomp", "local-selection"}) {
-    EXPECT_EQ(payload(name, TensorKind::kConv), payload(name + ":bin=50", TensorKind::kOther));
+  const std::string local = "local-selection:bin=";
+  for (const auto& [name, bin] :
+       {std::pair{std::string("adacomp"), std::string("adacomp:bin=")}, {local + "kind", local}}) {
+    EXPECT_EQ(payload(name, TensorKind::kConv), payload(bin + "50", TensorKind::kOther));
     for (const TensorKind kind : {TensorKind::kOther, TensorKind::kDense, TensorKind::kRecurrent}) {
-      EXPECT_EQ(payload(name, kind), payload(name + ":bin=500", TensorKind::kConv));
+      EXPECT_EQ(payload(name, kind), payload(bin + "500", TensorKind::kConv));
+      EXPECT_EQ(payload("local-selection", kind), payload(local + "50", TensorKind::kConv));
     }
   }
 }
@@ -218,7 +221,7 @@ TEST(AdaComp, Texts) {
   EXPECT_EQ(make_codec("adacomp")->text(),
             "adacomp:bin=kind,factor=2,lead=2,ef=on,non-finite=send");
   EXPECT_EQ(make_codec("local-selection")->text(),
-            "local-selection:bin=kind,lead=4,ef=on,non-finite=send");
+            "local-selection:bin=50,lead=4,ef=on,non-finite=send");
   for (const char* text : {"adacomp:bin=50,factor=1.1,lead=1,ef=off,non-finite=reject",
                            "adacomp:bin=1099511627776,factor=10,lead=2.5,ef=on,non-finite=send",
                            "local-selection:bin=1,lead=64,ef=on,non-finite=send"}) {

@@ -75,11 +75,11 @@ TEST(Codec, DefaultsOf3lcDependOnItsMode) {
 }
 
 TEST(Codec, WhatIsOfTheOtherModeIsRefused) {
-  expect_refused([] { make_codec("3lc:zre=on"); }, "zre must be left out, or said with mode=paper");
-  expect_refused([] { make_codec("3lc:layout=partitions"); }, "layout must be left out");
-  expect_refused([] { make_codec("3lc:long-runs=off"); }, "long-runs must be left out");
+  expect_refused([] { make_codec("3lc:zre=on"); }, "zre must be omitted, or given with mode=paper");
+  expect_refused([] { make_codec("3lc:layout=partitions"); }, "layout must be omitted");
+  expect_refused([] { make_codec("3lc:long-runs=off"); }, "long-runs must be omitted");
   expect_refused([] { make_codec("3lc:mode=paper,block=64"); },
-                 "block must be left out with mode=paper");
+                 "block must be omitted with mode=paper");
   expect_refused([] { make_codec("3lc:mode=paper,s=2"); }, "s must be a number from 1 to below 2");
   expect_refused([] { make_codec("3lc:mode=plain"); }, "mode must be");
   expect_refused([] { make_codec("3lc:s=16"); }, "s must be a number from 1 to below 16");

@@ -136,7 +136,7 @@ TEST(TernaryPayload, Groups) {
 TEST(TernaryPayload, AddingLeavesAloneWhatIsZero) {
   constexpr std::size_t kElems = 3001;
   for (const std::string text : {"terngrad:clip=off", "terngrad:clip=off,pack=2bit",
-                                 "terngrad:clip=off,bucket=10", "stoch3"}) {
+                                 "terngrad:clip=off,bucket=10", "stoch3:clip=off"}) {
     // Few values and many: two ways to add.
     for (const std::size_t every : {2U, 501U}) {
       Floats input(kElems, 0.0F);
@@ -158,7 +158,8 @@ TEST(TernaryPayload, AddingLeavesAloneWhatIsZero) {
 }
 
 TEST(TernaryPayload, LevelsAddUpInPlace) {
-  for (const std::string text : {"terngrad:clip=off", "terngrad:clip=off,pack=2bit", "stoch3"}) {
+  for (const std::string text :
+       {"terngrad:clip=off", "terngrad:clip=off,pack=2bit", "stoch3:clip=off"}) {
     for (const std::size_t every : {1U, 2U, 300U}) {
       Floats input(2000, 0.0F);
       for (std::size_t e = 0; e < input.size(); e += every) input[e] = e % 3 == 0 ? -1.0F : 1.0F;

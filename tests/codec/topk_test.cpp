@@ -242,7 +242,7 @@ TEST(TopK, GivingBackRestoresTheSum) {
 
 TEST(TopK, Texts) {
   EXPECT_EQ(make_codec("topk")->text(), "topk:fraction=0.05,lead=2,ef=on,non-finite=send");
-  EXPECT_EQ(make_codec("dryden")->text(), "dryden:fraction=0.003,lead=4,ef=on,non-finite=send");
+  EXPECT_EQ(make_codec("dryden")->text(), "dryden:fraction=0.01,lead=2,ef=on,non-finite=send");
   EXPECT_EQ(make_codec("topk:fraction=1,ef=off")->text(),
             "topk:fraction=1,lead=1,ef=off,non-finite=send");
   for (const char* value : {"0", "-0.1", "1.01", "nan", "inf", "5%", ""}) {

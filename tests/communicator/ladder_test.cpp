@@ -108,6 +108,7 @@ TEST(LadderOfCodecs, IsRefusedWhereWorkersAreNotAtTheSameStep) {
     job.fragments = 2;
   });
   refused([](Job& job) { job.exchange = "weight-average"; });
+  refused([](Job& job) { job.exchange = "gradient-server:scaler-sharing=on"; });
   Job job = make_job(4, 0, "fp32");
   job.exchange = "ring";
   job.ladder = downwards({"fp32", "3lc"});
@@ -128,17 +129,18 @@ TEST(LadderOfCodecs, SaysHowManyStepsARoundOfLocalUpdatesHas) {
   };
   with({1, 4}, true);
   with({2, 2}, true);
-  const auto refused = [&](std::vector<int> steps, bool knows_ends) {
-    expect_error(ErrorCode::kInvalidArgument, "how many steps a round has",
-                 [&] { with(std::move(steps), knows_ends); });
+  const auto refused = [&](std::vector<int> steps, bool knows_ends, const char* why) {
+    expect_error(ErrorCode::kInvalidArgument, why, [&] { with(std::move(steps), knows_ends); });
   };
-  refused({}, true);
-  refused({1}, true);
-  refused({1, 3}, true);
-  refused({0, 4}, true);
-  refused({1, 4}, false);
+  const char* const divisor = "steps for each of its codecs; give each codec a divisor of 4";
+  refused({}, true, divisor);
+  refused({1}, true, divisor);
+  refused({1, 3}, true, divisor);
+  refused({0, 4}, true, divisor);
+  refused({1, 4}, false, divisor);
   job.local_updates = 0;
-  refused({1, 1}, true);
+  refused({1, 1}, true, "only in a job with local updates");
+  refused({1, 1}, false, "only in a job with local updates");
 }
 
 }  // namespace

@@ -528,7 +528,7 @@ TEST_F(BadState, IsRefusedOnWorkersAndServers) {
   // The largest tensor is server 2's.
   on_both("for 2 parts of tensors, and the job has 3", [](auto, Model& own) { own.pop_back(); });
   on_both("for 0 parts of tensors, and the job has 3", [](auto, Model& own) { own.clear(); });
-  on_both("has 64 values, and that has 65", [](auto, Model& own) { own[0].pop_back(); });
+  on_both("has 64 values, not 65", [](auto, Model& own) { own[0].pop_back(); });
   on_both("holds a NaN", [&](auto, Model& own) { own[0][3] = nan; });
   on_both("has no residual of tensor 'first.weight'", [](auto, Model& own) { own[0].clear(); });
 }
@@ -539,9 +539,9 @@ TEST_F(BadState, OfAnotherNodeIsRefused) {
                  [](NodeState& state) { state.pulled[2].resize(31); });
   expect_refused(job, 3, 2, "rank 3: it has 'pushed' of tensor 'last.weight'",
                  [](NodeState& state) { state.pushed[2].resize(31); });
-  expect_refused(job, 3, 2, "tensor 'first.weight' that nobody keeps here",
+  expect_refused(job, 3, 2, "tensor 'first.weight' that no codec of this node keeps",
                  [](NodeState& state) { state.pulled[0].resize(65); });
-  expect_refused(job, 1, 2, "no job gets to step",
+  expect_refused(job, 1, 2, "no job can reach step",
                  [](NodeState& state) { state.step = ~std::uint64_t{0}; });
 }
 
@@ -549,7 +549,7 @@ TEST_F(BadState, OfAColocatedNodeIsRefused) {
   const Job job = saving_job(Job::kColocated);
   expect_refused(job, 0, 2, "has no residual of tensor 'first.weight'",
                  [](NodeState& state) { state.pulled[0].clear(); });
-  expect_refused(job, 1, 2, "tensor 'first.weight' that nobody keeps here",
+  expect_refused(job, 1, 2, "tensor 'first.weight' that no codec of this node keeps",
                  [](NodeState& state) { state.pulled[0].resize(65); });
   expect_refused(job, 1, 2, "has no residual of tensor 'last.weight'",
                  [](NodeState& state) { state.pushed[2].clear(); });
@@ -561,7 +561,7 @@ TEST_F(BadState, OfAnotherCodecIsRefused) {
   Job other = job;
   other.push_codec = other.pull_codec = "fp32";
   for (const std::string& error : run_until(3, other, {}, &cut).errors) {
-    EXPECT_NE(error.find("that nobody keeps here"), std::string::npos) << error;
+    EXPECT_NE(error.find("that no codec of this node keeps"), std::string::npos) << error;
   }
 }
 

@@ -47,6 +47,8 @@ TEST(Transports, GrpcIsThreadsOrOneNodeOfAHubsJob) {
   EXPECT_EQ(node.grpc->security.certificates, "/etc/node");
   EXPECT_FALSE(node.grpc->security.insecure);
   EXPECT_TRUE(choose_transport("grpc:hub=h:1,rank=0,insecure=on").grpc->security.insecure);
+  EXPECT_EQ(choose_transport("grpc:hub=h:1,certs=here,direct=[::1]:0").grpc->direct, "[::1]:0");
+  EXPECT_TRUE(choose_transport("grpc:hub=h:1,certs=here").grpc->direct.empty());
 }
 
 TEST(Transports, WhatThereIsNotIsRefused) {
@@ -56,21 +58,23 @@ TEST(Transports, WhatThereIsNotIsRefused) {
   refused("pigeon", "unknown transport 'pigeon'; use in-process, mpi or grpc");
   refused("in-process:speed=1",
           "unknown parameter 'speed'; in-process has rate, delay, jitter, loss and seed");
-  refused("in-process:rate=fast", "rate must be a rate, as 10mbit, 1gbit or 2.5gbit, not 'fast'");
-  refused("in-process:delay=40", "delay must be a time, as 20ms, 300us or 0.5s, not '40'");
+  refused("in-process:rate=fast",
+          "rate must be a rate, such as 10mbit, 1gbit or 2.5gbit, not 'fast'");
+  refused("in-process:delay=40", "delay must be a time, such as 20ms, 300us or 0.5s, not '40'");
   refused("in-process:jitter=-1ms", "jitter must be a time");
-  refused("in-process:loss=1ms", "loss must be a share of frames, as 0.1% or 0.001, not '1ms'");
+  refused("in-process:loss=1ms",
+          "loss must be a share of frames, such as 0.1% or 0.001, not '1ms'");
   refused("in-process:loss=nan%", "loss must be a share of frames");
   refused("in-process:seed=-1", "seed must be a whole number");
   refused("mpi:delay=1ms", "mpi has no parameters");
   refused("mpi:rate=1gbit", "limit that with lab/netlab");
   refused("grpc:rate=1gbit", "limit that with lab/netlab");
-  refused("grpc:rank=1", "say which hub");
-  refused("grpc:certs=here", "say which hub");
-  refused("grpc:insecure=on", "say which hub");
+  refused("grpc:rank=1", "name the hub");
+  refused("grpc:certs=here", "name the hub");
+  refused("grpc:insecure=on", "name the hub");
   refused("grpc:hub=h:1", "rank must be this node's number, from 0 on, not ''");
   refused("grpc:hub=h:1,rank=-1", "rank must be this node's number, from 0 on, not '-1'");
-  refused("grpc:hub=h:1,rank=0,token=x", "grpc has hub, rank, name, certs and insecure");
+  refused("grpc:hub=h:1,rank=0,token=x", "grpc has hub, rank, name, certs, direct and insecure");
   refused("grpc:hub=h:1,rank=0,name=a", "a node has a rank or a name, not both");
   refused("mpi:ranks=2", "mpi has no parameters");
   expect_error(ErrorCode::kInvalidArgument, "cannot be modelled",

@@ -218,12 +218,12 @@ TEST_P(EveryExchange, APeerThatIsCutOffEndsTheJobForEveryone) {
           return std::make_unique<FarTransport>(std::move(end), peer, connection);
         });
     expect_everyone_failed(job, outcome);
-    const std::string silent = "has heard nothing of rank " + std::to_string(peer) + " for ";
+    const std::string silent = "has heard nothing from rank " + std::to_string(peer) + " for ";
     for (std::size_t rank = 0; rank < outcome.errors.size(); ++rank) {
       // The one that is cut off hears nobody.
       const bool cut_off = static_cast<int>(rank) == peer;
       const std::string& error = outcome.errors[rank];
-      EXPECT_NE(error.find(cut_off ? "has heard nothing of rank " : silent), std::string::npos)
+      EXPECT_NE(error.find(cut_off ? "has heard nothing from rank " : silent), std::string::npos)
           << error;
     }
   }

@@ -173,10 +173,30 @@ TEST_P(PeerFailureTest, AWorkerThatLeavesEndsTheJobEverywhere) {
   for (const std::string& error : outcome.errors) EXPECT_NE(error, "");
 }
 
+TEST_P(PeerFailureTest, AWorkerThatHasLeftIsNotWaitedFor) {
+  Job job = make_job(4, 0, "fp32");
+  job.exchange = GetParam();
+  job.servers.reset();
+  auto ends = make_in_process_network(job.workers + server_nodes(job));
+  ends[3].reset();  // without a word
+  Outcome outcome = empty_outcome(job);
+  std::vector<std::thread> threads;
+  for (const auto& end : ends) {
+    if (end) threads.emplace_back([&] { run_node(job, *end, {}, outcome); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+    if (!ends[rank]) continue;
+    EXPECT_NE(outcome.errors[rank].find("rank 3 has left the job"), std::string::npos)
+        << outcome.errors[rank];
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, PeerFailureTest,
                          testing::Values("gradient-server", "all-gather", "ring",
                                          "hierarchical-ring:group=2",
-                                         "hierarchical-ring:group=2,top=tree"));
+                                         "hierarchical-ring:group=2,top=tree",
+                                         "hierarchical-ring:group=1,top=tree"));
 
 Bytes message(std::uint32_t sender, std::uint64_t step, std::uint32_t tensor, CodecId codec,
               ByteView payload, MessageKind kind = MessageKind::kPush) {

@@ -290,7 +290,7 @@ TEST(Means, AreOfTensorsThatWerePushedInTheStep) {
     const auto ends = make_in_process_network(1);
     const auto worker = make_communicator(job, *ends[0], kNone);
     Floats mean(job.tensors[1].elems());
-    expect_error(ErrorCode::kFailedPrecondition, "has no mean to be taken",
+    expect_error(ErrorCode::kFailedPrecondition, "has no mean to take",
                  [&] { use(*worker, mean); });
   };
   refused([](Communicator& worker, Floats& mean) { worker.mean(1, mean); });
@@ -305,6 +305,18 @@ TEST(Means, AreOfTensorsThatWerePushedInTheStep) {
     EXPECT_TRUE(std::ranges::equal(mean, gradient(job, 0, 1, 1)));
     worker.mean(1, mean);
   });
+}
+
+TEST(Means, AreNotOfLocalSteps) {
+  Job job = suite_job({"all-gather", {}, Sends::kGradients, one_error}, "fp32", 1);
+  job.checksum_steps = 0;
+  job.local_steps = 2;
+  const auto ends = make_in_process_network(1);
+  const auto worker = make_communicator(job, *ends[0], kNone);
+  Floats mean(job.tensors[1].elems());
+  worker->begin_step();
+  expect_error(ErrorCode::kFailedPrecondition, "single steps have no mean gradient",
+               [&] { worker->mean(1, mean); });
 }
 
 TEST(Means, AreForJobsThatHaveThem) {

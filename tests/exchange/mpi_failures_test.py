@@ -133,7 +133,7 @@ class Failures(unittest.TestCase):
                 self.assertIn(DEADLINE_EXCEEDED, [code for code, _ in ended.values()])
                 for code, sentence in ended.values():
                     self.assertIn(code, [DEADLINE_EXCEEDED, ABORTED])
-                    self.assertRegex(sentence, f"rank \\d has heard nothing of rank {rank} for \\S+ s ")
+                    self.assertRegex(sentence, f"rank \\d has heard nothing from rank {rank} for \\S+ s ")
 
     def test_a_rank_that_is_busy_for_ten_times_the_deadline(self):
         cases = [("parameter-server", 0), ("ring", 1), ("weight-average", 2)]

@@ -250,7 +250,7 @@ TEST(RawFromAllWaits, NotInPushButInBeginStep) {
     ADD_FAILURE() << "it went on without worker 0";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
-    EXPECT_NE(std::string(error.what()).find("what workers agree on"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("the agreement on tensors"), std::string::npos);
   }
 }
 
@@ -280,6 +280,8 @@ TEST(RawFromAllRefused, WhereWorkersDoNotWaitForEachOther) {
 TEST(RawFromAllRefused, WhereScalersSayNothingOfATensor) {
   Job job = job_for("gradient-server:scaler-sharing=on", 4, "terngrad");
   job.raw_from_all = true;
+  EXPECT_EQ(refusal(job), "accepted");
+  job.policy = "size<20:stoch3";
   EXPECT_EQ(refusal(job), "accepted");
   job.policy = "size<20:int8";
   EXPECT_NE(refusal(job).find("codec int8 has none"), std::string::npos) << refusal(job);
@@ -317,26 +319,34 @@ const std::vector<Rubbish> kRubbish{
          return bits;
        }()}},
      "rank 0: part 31 of a bucket that has 1"},
-    {"said twice", 0, 1, {{1, 1, {false, false}}, {1, 1, {true, false}}}, "rank 1: what is finite"},
+    {"said twice",
+     0,
+     1,
+     {{1, 1, {false, false}}, {1, 1, {true, false}}},
+     "rank 1: its report of what is finite"},
     {"of a later step",
      0,
      1,
      {{7, 0, {false}}},
-     "rank 1: what is finite of bucket 0 came for step 7 while step 1 is open"},
+     "rank 1: its report of what is finite in bucket 0 came for step 7 while step 1 is open"},
     {"of no step", 0, 1, {{0, 0, {false}}}, "came for step 0 while step 1 is open"},
-    {"a verdict too early", 1, 0, {{1, 1, {false, false}}}, "rank 0: nobody waits"},
-    {"a verdict of a later step", 1, 0, {{2, 0, {false}}}, "rank 0: nobody waits"},
-    {"a verdict twice", 1, 0, {{1, 0, {true}}, {1, 0, {true}}}, "rank 0: nobody waits"},
+    {"a verdict too early", 1, 0, {{1, 1, {false, false}}}, "rank 0: no report of what is finite"},
+    {"a verdict of a later step", 1, 0, {{2, 0, {false}}}, "rank 0: no report of what is finite"},
+    {"a verdict twice",
+     1,
+     0,
+     {{1, 0, {true}}, {1, 0, {true}}},
+     "rank 0: no report of what is finite"},
     {"a verdict that denies what it was told",
      1,
      0,
      {{1, 0, {false}}},
-     "rank 0: it calls tensor 'last.weight' of step 1 finite"},
+     "rank 0: it reports tensor 'last.weight' of step 1 as finite"},
     {"a verdict from another",
      1,
      2,
      {{1, 0, {false}}},
-     "rank 2: what is finite there is not for worker 1"},
+     "rank 2: its report of what is finite is not for worker 1"},
 };
 
 // The sentence that a worker ends with. Its values are not finite; it has been told what it is told
@@ -381,7 +391,8 @@ TEST(RawFromAllRubbish, WorkersThatAgreeOnNothingTakeNoVerdict) {
   job.workers = 2;
   job.raw_from_all = false;
   const std::string error = error_of_a_worker(job, {"", 1, 0, {{1, 0, {true}}}, ""});
-  EXPECT_NE(error.find("rank 0: what is finite there is not for worker 1"), std::string::npos)
+  EXPECT_NE(error.find("rank 0: its report of what is finite is not for worker 1"),
+            std::string::npos)
       << error;
 }
 

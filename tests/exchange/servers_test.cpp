@@ -230,9 +230,11 @@ TEST(Tree, APullThatDoesNotBelongEndsTheJob) {
 
 // Ternary sums are exact: the mean is that of the digits that a lone encoder makes under the
 // scalers that the workers agreed on.
-TEST(ScalerSharing, AveragesAreExactSumsOfDigits) {
+class ScalerSharingTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(ScalerSharingTest, AveragesAreExactSumsOfDigits) {
   constexpr int kWorkers = 3;
-  Job job = job_for("gradient-server:scaler-sharing=on", kWorkers, "terngrad");
+  Job job = job_for("gradient-server:scaler-sharing=on", kWorkers, GetParam());
   job.servers = 2;
   const Outcome outcome = run_job(job, {.steps = 1, .before_step = {}, .gradient = {}});
   expect_no_errors(outcome);
@@ -249,7 +251,7 @@ TEST(ScalerSharing, AveragesAreExactSumsOfDigits) {
     float scaler = 0;
     for (int worker = 0; worker < kWorkers; ++worker) {
       encoders.push_back(
-          make_codec("terngrad")
+          make_codec(GetParam())
               ->make_encoder(part.elems, {.seed = job.seed,
                                           .sender = static_cast<std::uint32_t>(worker),
                                           .tensor = static_cast<std::uint32_t>(part.tensor),
@@ -274,6 +276,8 @@ TEST(ScalerSharing, AveragesAreExactSumsOfDigits) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Codecs, ScalerSharingTest, testing::Values("terngrad", "stoch3"));
 
 TEST(ScalerSharing, ATensorThatIsNotFiniteTravelsRawFromEveryWorker) {
   Job job = job_for("gradient-server:scaler-sharing=on", 3, "terngrad");

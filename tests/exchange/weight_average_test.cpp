@@ -421,6 +421,30 @@ TEST(WeightAverageAsynchronous, OneThatFallsSilentShowsAtTheEnd) {
   EXPECT_THROW(ends[1]->receive(0ms), Error);
 }
 
+TEST(WeightAverage, AWorkerThatHasLeftIsNotWaitedFor) {
+  const Job job = average_job(3, "fp32", 1, false);
+  auto ends = make_in_process_network(3);
+  ends[2].reset();  // without a word
+  Record run{.history = History(5, std::vector<Model>(3)),
+             .counters = {{}, {}, {}},
+             .errors = {"", "", ""}};
+  std::vector<std::thread> threads;
+  for (const std::size_t rank : {0, 1}) {
+    threads.emplace_back([&, rank] {
+      try {
+        run_one(job, *ends[rank], 4, {}, {}, run);
+      } catch (const Error& error) {
+        run.errors[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::size_t rank : {0, 1}) {
+    EXPECT_NE(run.errors[rank].find("rank 2 has left the job"), std::string::npos)
+        << run.errors[rank];
+  }
+}
+
 class BothModesTest : public testing::TestWithParam<bool> {};
 
 TEST_P(BothModesTest, AWorkerThatLeavesEndsTheJobEverywhere) {
@@ -674,7 +698,7 @@ TEST(WeightAverage, OneThatNeverTakesWhatItIsSentEndsTheJob) {
     ADD_FAILURE() << "sent on";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
-    EXPECT_NE(std::string(error.what()).find("rank 1 does not take"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("rank 1 does not receive"), std::string::npos)
         << error.what();
   }
 }

@@ -268,7 +268,7 @@ TEST(PredictStep, RefusesWhatMakesNoSense) {
   Job long_step = job_of("ring", 4096);
   long_step.bucket_bytes = 1;
   long_step.part_values = 256;
-  EXPECT_NE(refusal(long_step, conditions()).find("too long to be followed"), std::string::npos);
+  EXPECT_NE(refusal(long_step, conditions()).find("too long to simulate"), std::string::npos);
   Job sparse = job;
   sparse.push_codec = "3lc";
   EXPECT_NE(refusal(sparse, conditions()).find("every hop"), std::string::npos);

@@ -57,13 +57,15 @@ TEST(Probe, RefusesWhatIsNoPartOfOne) {
         SharedBytes(std::make_shared<const Bytes>(too_many))}) {
     const auto ends = make_in_process_network(2);
     ends[0]->send(1, bytes);
-    expect_error(ErrorCode::kDataLoss, "no part of a probe", [&] { probe_network(*ends[1], {}); });
+    expect_error(ErrorCode::kDataLoss, "not belong to a probe",
+                 [&] { probe_network(*ends[1], {}); });
     ends[1]->send(0, bytes);
-    expect_error(ErrorCode::kDataLoss, "no part of a probe", [&] { probe_network(*ends[0], {}); });
+    expect_error(ErrorCode::kDataLoss, "not belong to a probe",
+                 [&] { probe_network(*ends[0], {}); });
   }
   const auto ends = make_in_process_network(3);
   ends[2]->send(1, message_of({1}));  // rank 0 alone asks
-  expect_error(ErrorCode::kDataLoss, "no part of a probe", [&] { probe_network(*ends[1], {}); });
+  expect_error(ErrorCode::kDataLoss, "not belong to a probe", [&] { probe_network(*ends[1], {}); });
 }
 
 TEST(Probe, TimesTheCodecsThatPredictionsKnow) {

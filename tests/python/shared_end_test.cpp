@@ -110,11 +110,11 @@ TEST(SharedEnd, DropsWhatIsLateForALaneThatWasLeft) {
 
 TEST(SharedEnd, EndsTheJobForWhatIsNoMessage) {
   const std::vector<std::pair<std::vector<unsigned>, std::string>> kWrong{
-      {{}, "no message of a lane"},
-      {{0, 0, 0, 0, 0, 0, 0}, "no message of a lane"},
-      {{0, 0, 0, 0, 2, 0, 0, 0}, "no message of a lane"},
-      {{0, 0, 0, 0, 0, 0, 0, 1}, "no message of a lane"},
-      {{0, 0, 0, 0, 1, 0, 0, 0, 7}, "no message of a lane"},
+      {{}, "not a message of a lane"},
+      {{0, 0, 0, 0, 0, 0, 0}, "not a message of a lane"},
+      {{0, 0, 0, 0, 2, 0, 0, 0}, "not a message of a lane"},
+      {{0, 0, 0, 0, 0, 0, 0, 1}, "not a message of a lane"},
+      {{0, 0, 0, 0, 1, 0, 0, 0, 7}, "not a message of a lane"},
       {{1, 0, 0, 0, 0, 0, 0, 0}, "rank 1 uses lane 1, and rank 0 has opened 1"},
       {{255, 255, 255, 255, 0, 0, 0, 0}, "rank 1 uses lane 4294967295"},
       {{0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3}, "no message of this job has more than 2"}};
@@ -199,7 +199,7 @@ TEST(RankCalls, BroadcastWhatOneHas) {
 
 TEST(RankCalls, RefuseWhatMakesNoSense) {
   on_ranks(2, [](RankCalls& calls, int /*rank*/) {
-    expect_error(ErrorCode::kInvalidArgument, "1048576 is the most",
+    expect_error(ErrorCode::kInvalidArgument, "at most 1048576 are allowed",
                  [&] { calls.gather(*message(RankCalls::kMostBytes + 1, 1)); });
     expect_error(ErrorCode::kInvalidArgument, "there is no rank 2 in a job of 2",
                  [&] { calls.broadcast(2, {}); });
@@ -233,8 +233,8 @@ TEST(RankCalls, EndTheJobForAPieceOfAnotherLength) {
     bare.send(piece);
     RankCalls calls(*bare.lane, kLimits, "the hub");
     std::array<std::byte, 10> data{};
-    expect_error(ErrorCode::kDataLoss, "where 10 were to come", [&] { calls.broadcast(1, data); });
-    expect_error(ErrorCode::kAborted, "where 10 were to come", [&] { bare.peer->receive(30s); });
+    expect_error(ErrorCode::kDataLoss, "where 10 were expected", [&] { calls.broadcast(1, data); });
+    expect_error(ErrorCode::kAborted, "where 10 were expected", [&] { bare.peer->receive(30s); });
   }
 }
 

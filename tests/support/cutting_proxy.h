@@ -1,4 +1,5 @@
-// A TCP proxy on loopback that cuts what goes through it: where a network would, at any byte.
+// A TCP proxy on loopback that cuts what goes through it, where a network would, at any byte, or
+// keeps it to itself.
 #pragma once
 
 #include <netinet/in.h>
@@ -21,7 +22,9 @@ namespace tersewire {
 class CuttingProxy {
  public:
   // Hands on to this port of loopback.
-  explicit CuttingProxy(int port) : port_(port) {
+  explicit CuttingProxy(int port) : CuttingProxy(INADDR_LOOPBACK, port) {}
+  // Hands on to an address (in host order); with port 0 to the proxy's own port there.
+  CuttingProxy(std::uint32_t host, int port) : host_(host), port_(port) {
     listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -33,6 +36,7 @@ class CuttingProxy {
       throw std::runtime_error("no proxy on loopback");
     }
     own_port_ = ntohs(address.sin_port);
+    if (port_ == 0) port_ = own_port_;
     acceptor_ = std::thread([this] { accept_all(); });
   }
   ~CuttingProxy() {
@@ -56,7 +60,12 @@ class CuttingProxy {
   }
   // While it is on, nobody is let through.
   void refuse(bool on) { refusing_ = on; }
+  // While it is on, nothing is handed on, and nobody hears of it.
+  void hold(bool on) { holding_ = on; }
+  [[nodiscard]] int port() const { return own_port_; }
   [[nodiscard]] int connections() const { return count_; }
+  // Bytes handed on, both ways.
+  [[nodiscard]] std::uint64_t carried() const { return carried_; }
 
  private:
   struct Connection {
@@ -80,7 +89,7 @@ class CuttingProxy {
       const int to = ::socket(AF_INET, SOCK_STREAM, 0);
       sockaddr_in address{};
       address.sin_family = AF_INET;
-      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      address.sin_addr.s_addr = htonl(host_);
       address.sin_port = htons(static_cast<std::uint16_t>(port_));
       if (refusing_ || ::connect(to, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
         ::close(from);
@@ -95,14 +104,18 @@ class CuttingProxy {
       connection->left = after == 0 ? INT64_MAX : static_cast<std::int64_t>(after);
       const std::lock_guard lock(mutex_);
       connections_.push_back(connection);
-      threads_.emplace_back([connection] { carry(*connection); });
+      threads_.emplace_back([this, connection] { carry(*connection); });
     }
   }
 
   // Whole blocks, but the last: that ends where the connection is cut.
-  static void carry(Connection& connection) {
+  void carry(Connection& connection) {
     std::vector<char> block(std::size_t{1} << 16);
     for (bool open = true; open;) {
+      if (holding_ && !stop_) {
+        ::poll(nullptr, 0, 10);
+        continue;
+      }
       std::array<pollfd, 2> waiting{
           pollfd{.fd = connection.ends[0], .events = POLLIN, .revents = 0},
           pollfd{.fd = connection.ends[1], .events = POLLIN, .revents = 0}};
@@ -118,6 +131,7 @@ class CuttingProxy {
           if (done <= 0) open = false;
           sent += done;
         }
+        carried_ += static_cast<std::uint64_t>(std::max<std::int64_t>(let, 0));
         connection.left -= let;
         if (connection.left == 0) open = false;
       }
@@ -125,13 +139,16 @@ class CuttingProxy {
     end(connection);
   }
 
+  std::uint32_t host_;
   int port_;
   int own_port_ = 0;
   int listener_ = -1;
   std::atomic<bool> stop_{false};
   std::atomic<bool> refusing_{false};
+  std::atomic<bool> holding_{false};
   std::atomic<std::uint64_t> next_cut_{0};
   std::atomic<int> count_{0};
+  std::atomic<std::uint64_t> carried_{0};
   std::mutex mutex_;
   std::vector<std::shared_ptr<Connection>> connections_;
   std::vector<std::thread> threads_;

@@ -90,7 +90,7 @@ inline const std::vector<TestedCodec> kTestedCodecs{
     {"signsgd", kGradientsAlone, Check::kDrained, 60, 0.1},
     {"qsgd:levels=127", kNoWeights, Check::kUnbiased, 60, 0.02},
     {"terngrad:clip=off", {Sends::kGradients, Sends::kTernary}, Check::kUnbiased, 100, 0.2},
-    {"stoch3:ef=off", kGradientsAlone, Check::kUnbiased, 100, 0.2},
+    {"stoch3:clip=off,ef=off", {Sends::kGradients, Sends::kTernary}, Check::kUnbiased, 100, 0.2},
 };
 
 inline bool fits(const TestedExchange& exchange, const TestedCodec& codec) {

@@ -1,6 +1,7 @@
 // The ends of a network whose nodes meet: each is made and goes in a thread of its own.
 #pragma once
 
+#include <future>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -9,15 +10,17 @@
 
 namespace tersewire::test {
 
-// join(rank) for every rank.
+// join(rank) for every rank. What one of them throws is thrown.
 template <typename Join>
 std::vector<std::unique_ptr<Transport>> join_all(int ranks, const Join& join) {
-  std::vector<std::unique_ptr<Transport>> ends(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
+  std::vector<std::future<std::unique_ptr<Transport>>> joining;
   for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] { ends[static_cast<std::size_t>(rank)] = join(rank); });
+    joining.push_back(std::async(
+        std::launch::async,
+        [&join, rank]() -> std::unique_ptr<Transport> { return join(rank); }));
   }
-  for (std::thread& thread : threads) thread.join();
+  std::vector<std::unique_ptr<Transport>> ends;
+  for (auto& end : joining) ends.push_back(end.get());
   return ends;
 }
 

@@ -1,5 +1,5 @@
-// A job that chooses its codec: what it decides from measurements, here those of a modelled world,
-// and that its runs repeat from their decisions.
+// A job whose codecs take turns: what one that chooses decides from measurements, here those of a
+// modelled world, that its runs repeat from their decisions, and a later codec.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "trainer/codec_pilot.h"
 #include "trainer/data/image_samples.h"
 #include "trainer/data/stroke_digits.h"
+#include "trainer/later_codec.h"
 #include "trainer/local_nodes.h"
 #include "trainer/train.h"
 
@@ -41,6 +42,7 @@ struct World {
   double other = 0;   // waiting for workers that share a processor
   double slower = 1;  // its codecs but fp32
   bool overlaps = true;
+  double copies = 1;  // of the model that a worker sends, and is sent
   std::vector<double> more = std::vector<double>(8, 0.0);  // by rung, what no prediction knows
 
   [[nodiscard]] std::uint64_t steps_a_round(std::size_t rung) const {
@@ -65,7 +67,7 @@ struct World {
   [[nodiscard]] MeasuredSteps steps(std::size_t rung, double rate) const {
     double values = 0;
     for (const TensorInfo& tensor : job.tensors) values += static_cast<double>(tensor.elems());
-    values /= static_cast<double>(steps_a_round(rung));
+    values *= copies / static_cast<double>(steps_a_round(rung));
     const CodecCost cost = measured_codec(job.ladder->codecs[rung]).cost;
     const double times = rung > 0 ? slower : 1;
     MeasuredSteps measured{.seconds = step_seconds(rung, rate),
@@ -183,7 +185,7 @@ TEST(CodecChooser, TriesALighterCodecThatIsPredictedToBeAlmostAsFast) {
   EXPECT_EQ(course.rungs.back(), 1U);
   EXPECT_LE(course.seconds, 1.1 * 1000 * world.step_seconds(1, kRate));
   EXPECT_TRUE(std::ranges::any_of(course.decisions, [](const CodecDecision& each) {
-    return each.sentence.find("int8:ef=on was not measured yet") != std::string::npos;
+    return each.sentence.find("int8:ef=on has not been measured yet") != std::string::npos;
   }));
 }
 
@@ -280,9 +282,9 @@ TEST(CodecChooser, ComesBackFromACodecThatDidNotPayAndSaysSo) {
   EXPECT_NEAR(back.measured, 1 / 1.1, 1e-9);
   ASSERT_TRUE(back.decision);
   EXPECT_EQ(back.decision->codec, "fp32");
-  EXPECT_NE(back.decision->sentence.find("step 14: with int8:ef=on a step is 0.91 times as fast in "
-                                         "place of "),
-            std::string::npos)
+  EXPECT_NE(
+      back.decision->sentence.find("step 14: with int8:ef=on a step is 0.91 times as fast, not "),
+      std::string::npos)
       << back.decision->sentence;
   // Not at once again, though the link seems to take as long as before.
   EXPECT_FALSE(chooser.look(18, slow).decision);
@@ -299,6 +301,19 @@ TEST(CodecChooser, SaysWhatItExpectsAndWhy) {
   EXPECT_NEAR(first.expected, first.measured, 0.3 * first.measured);
 }
 
+TEST(CodecChooser, KeepsABudgetWhereAWorkerSendsSeveralCopies) {
+  World world;
+  const auto bytes_of_day = [&](std::size_t rung) {
+    const MeasuredSteps steps = world.steps(rung, kUnlimited);
+    return (steps.pushed_bytes + steps.pulled_bytes) / steps.seconds * 86400;
+  };
+  const double budget = 1.05 * bytes_of_day(1);
+  world.copies = 7;
+  const Course course = follow(world, always(kUnlimited), 200, budget);
+  EXPECT_GT(course.rungs.back(), 1U);
+  EXPECT_LE(bytes_of_day(course.rungs.back()), budget);
+}
+
 TEST(CodecChooser, KeepsABudgetByTheLightestCodecThatDoes) {
   const World world;
   const auto of_day = [&](std::size_t rung) {
@@ -311,7 +326,7 @@ TEST(CodecChooser, KeepsABudgetByTheLightestCodecThatDoes) {
   }
   const Course course = follow(world, always(kUnlimited), 200, 0.5 * of_day(3));
   EXPECT_EQ(course.rungs.back(), 3U);
-  EXPECT_NE(course.decisions.back().sentence.find("nothing that auto may choose takes less"),
+  EXPECT_NE(course.decisions.back().sentence.find("nothing that auto may choose stays within the"),
             std::string::npos);
   EXPECT_EQ(std::ranges::count_if(course.decisions,
                                   [](const CodecDecision& each) {
@@ -355,7 +370,7 @@ TEST(CodecDecisions, GoIntoACheckpointAndBack) {
   EXPECT_EQ(read[1].measured, 2.9);
   EXPECT_EQ(read[1].local_updates, 5);
   for (const char* bad : {"1", "x\tfp32\t0\t0\t0\tsentence", "1\tfp32\t0\n"}) {
-    expect_error(ErrorCode::kDataLoss, "is damaged", [&] { decisions_in(bad); });
+    expect_error(ErrorCode::kDataLoss, "are damaged", [&] { decisions_in(bad); });
   }
 }
 
@@ -548,18 +563,18 @@ TEST(AutoCodec, DecidesOnLocalUpdatesByItself) {
   EXPECT_EQ(train(config, small_data(), hooks).parameters_checksum, once.parameters_checksum);
 }
 
-void goes_on_to_the_bit(TrainConfig config, const CodecDecisions& replay) {
+// Calls go_on(checkpoint, its step, the checksum without one) for two steps of a run.
+void go_on_from_checkpoints(
+    TrainConfig config, TrainHooks hooks,
+    const std::function<void(const JobCheckpoint&, std::uint64_t, const std::string&)>& go_on) {
   config.job.state_steps = kBetween;
   std::mutex mutex;
   std::map<std::uint64_t, std::map<int, NodeCheckpoint>> saved;
-  TrainHooks hooks;
-  hooks.replay = &replay;
   hooks.on_checkpoint = [&](NodeCheckpoint node) {
     const std::lock_guard lock(mutex);
     saved[node.step][node.rank] = std::move(node);
   };
   const TrainResult whole = train(config, small_data(), hooks);
-  hooks.on_checkpoint = {};
   for (const std::uint64_t step : {kBetween, 2 * kBetween}) {
     JobCheckpoint checkpoint{
         .workers = config.job.workers, .servers = config.job.servers, .nodes = {}};
@@ -574,18 +589,28 @@ void goes_on_to_the_bit(TrainConfig config, const CodecDecisions& replay) {
       }
       checkpoint.nodes.push_back(std::move(stored));
     }
-    EXPECT_EQ(train(config, small_data(), hooks, &checkpoint).parameters_checksum,
-              whole.parameters_checksum)
-        << step;
-    // Without them it goes on deciding, from the codec that it had.
-    CodecDecisions made;
-    TrainHooks deciding;
-    deciding.on_decision = [&](const CodecDecisions& all) { made = all; };
-    train(config, small_data(), deciding, &checkpoint);
-    ASSERT_GE(made.size(), replay.size());
-    EXPECT_EQ(text_of(CodecDecisions(made.begin(), made.begin() + 2)),
-              text_of(CodecDecisions(replay.begin(), replay.begin() + 2)));
+    go_on(checkpoint, step, whole.parameters_checksum);
   }
+}
+
+void goes_on_to_the_bit(TrainConfig config, const CodecDecisions& replay) {
+  TrainHooks hooks;
+  hooks.replay = &replay;
+  go_on_from_checkpoints(
+      config, hooks,
+      [&](const JobCheckpoint& checkpoint, std::uint64_t step, const std::string& checksum) {
+        config.job.state_steps = kBetween;
+        EXPECT_EQ(train(config, small_data(), hooks, &checkpoint).parameters_checksum, checksum)
+            << step;
+        // Without them it goes on deciding, from the codec that it had.
+        CodecDecisions made;
+        TrainHooks deciding;
+        deciding.on_decision = [&](const CodecDecisions& all) { made = all; };
+        train(config, small_data(), deciding, &checkpoint);
+        ASSERT_GE(made.size(), replay.size());
+        EXPECT_EQ(text_of(CodecDecisions(made.begin(), made.begin() + 2)),
+                  text_of(CodecDecisions(replay.begin(), replay.begin() + 2)));
+      });
 }
 
 TEST(AutoCodec, GoesOnFromACheckpointToTheBit) {
@@ -606,17 +631,41 @@ TEST(AutoCodec, GoesOnFromACheckpointToTheBitWhereRoundsChangeTheirLength) {
   }
 }
 
+TEST(AutoCodec, GoesOnWithOtherNumbersOfNodesWhereRoundsChangeTheirLength) {
+  for (const auto& [exchange, servers] :
+       {std::pair<std::string, std::optional<int>>{"parameter-server", 2}, {"all-gather", {}}}) {
+    SCOPED_TRACE(exchange);
+    const CodecDecisions replay = decided_rarer(exchange);
+    TrainHooks hooks;
+    hooks.replay = &replay;
+    TrainConfig config = rarer(auto_job(exchange, servers));
+    go_on_from_checkpoints(
+        config, hooks,
+        [&](const JobCheckpoint& checkpoint, std::uint64_t step, const std::string&) {
+          config.job.workers = 2;
+          if (servers) config.job.servers = 1;
+          const TrainResult result = train(config, small_data(), hooks, &checkpoint);
+          EXPECT_EQ(result.resumed_after, step);
+          EXPECT_EQ(result.steps, kSteps);
+        });
+  }
+}
+
+void expect_refused(TrainConfig config, const std::string& part,
+                    const std::function<void(TrainConfig&)>& change) {
+  change(config);
+  expect_error(ErrorCode::kInvalidArgument, part, [&] { check(config, small_data()); });
+}
+
 TEST(AutoCodec, IsRefusedWhereItMakesNoSense) {
   const auto refused = [](const std::string& part,
                           const std::function<void(TrainConfig&)>& change) {
-    TrainConfig config = auto_job();
-    change(config);
-    expect_error(ErrorCode::kInvalidArgument, part, [&] { check(config, small_data()); });
+    expect_refused(auto_job(), part, change);
   };
   refused("use another exchange than weight-average",
           [](TrainConfig& config) { config.job.exchange = "weight-average"; });
   refused("codecs take turns", [](TrainConfig& config) { config.job.local_steps = 5; });
-  refused("an outer optimizer's momentum is for rounds that are alike", [](TrainConfig& config) {
+  refused("an outer optimizer's momentum needs rounds of equal length", [](TrainConfig& config) {
     config.job.local_updates = 4;
     config.outer = "nesterov";
   });
@@ -648,6 +697,94 @@ TEST(AutoCodec, IsRefusedWhereItMakesNoSense) {
   hooks.replay = &late;
   expect_error(ErrorCode::kInvalidArgument, "do not begin with step 1",
                [&] { train(auto_job(), small_data(), hooks); });
+}
+
+// A job with a later codec, after half of its steps, and the decisions that come to the same.
+struct Turn {
+  TrainConfig config;
+  CodecDecisions decisions;
+};
+
+Turn turn(TrainConfig config, int local_updates = 0) {
+  const bool ring = config.job.exchange == "ring";
+  const std::string first = ring ? "fp32" : "3lc";
+  const std::string later = ring ? "int8:ef=on" : "3lc:s=1.75";
+  config.job.push_codec = config.job.pull_codec = first;
+  config.later_codec = "50%:" + later;
+  return {.config = std::move(config),
+          .decisions = {{.step = 1, .codec = first, .local_updates = local_updates},
+                        {.step = 13, .codec = later, .local_updates = local_updates}}};
+}
+
+void comes_to_what_is_decided(const Turn& turn) {
+  TrainHooks hooks;
+  std::vector<std::string> codecs;
+  hooks.on_step = [&](const StepReport& report) { codecs.push_back(report.codec); };
+  const TrainResult result = train(turn.config, small_data(), hooks);
+  EXPECT_EQ(codecs[11], turn.decisions[0].codec);
+  EXPECT_EQ(codecs[12], turn.decisions[1].codec);
+  TrainConfig chosen = turn.config;
+  chosen.later_codec.clear();
+  chosen.job.push_codec = chosen.job.pull_codec = kAutoCodec;
+  hooks = {};
+  hooks.replay = &turn.decisions;
+  EXPECT_EQ(train(chosen, small_data(), hooks).parameters_checksum, result.parameters_checksum);
+}
+
+TEST(LaterCodec, TakesTheFirstOnesPlaceAsIfThatHadBeenDecided) {
+  for (const auto& [exchange, servers] :
+       {std::pair<std::string, std::optional<int>>{"parameter-server", 2},
+        {"gradient-server", Job::kColocated},
+        {"all-gather", {}},
+        {"ring", {}}}) {
+    SCOPED_TRACE(exchange);
+    comes_to_what_is_decided(turn(auto_job(exchange, servers)));
+    if (exchange != "ring") comes_to_what_is_decided(turn(rarer(auto_job(exchange, servers)), 4));
+  }
+}
+
+TEST(LaterCodec, GoesOnFromACheckpointToTheBit) {
+  for (const TrainConfig& job : {auto_job(), auto_job("ring"), rarer(auto_job("all-gather"))}) {
+    SCOPED_TRACE(job.job.exchange);
+    TrainConfig config = turn(job).config;
+    go_on_from_checkpoints(
+        config, {},
+        [&](const JobCheckpoint& checkpoint, std::uint64_t step, const std::string& checksum) {
+          EXPECT_EQ(train(config, small_data(), {}, &checkpoint).parameters_checksum, checksum)
+              << step;
+        });
+  }
+}
+
+TEST(LaterCodec, Texts) {
+  for (const auto& [text, after, codec] :
+       {std::tuple{"40%:3lc:s=1.75", 160U, "3lc:s=1.75"}, std::tuple{"0.4%:topk", 2U, "topk"},
+        std::tuple{"399:int8", 399U, "int8"}}) {
+    const LaterCodec later = later_codec(text, 400);
+    EXPECT_EQ(later.after, after) << text;
+    EXPECT_EQ(later.codec, codec) << text;
+  }
+  for (const std::string text :
+       {"3lc", "40%", "40%:", "40:", "0:3lc", "0%:3lc", "100%:3lc", "400:3lc", "-1:3lc", "2.5:3lc",
+        "nan:3lc", "nan%:3lc", "40% 3lc"}) {
+    expect_error(ErrorCode::kInvalidArgument, "is not a later codec for a job of 400 steps",
+                 [&] { later_codec(text, 400); });
+  }
+}
+
+TEST(LaterCodec, IsRefusedWhereItMakesNoSense) {
+  const auto refused = [](const std::string& part,
+                          const std::function<void(TrainConfig&)>& change) {
+    expect_refused(turn(auto_job()).config, part, change);
+  };
+  refused("codec auto chooses later codecs itself",
+          [](TrainConfig& config) { config.job.push_codec = config.job.pull_codec = kAutoCodec; });
+  refused("codec auto chooses later codecs itself",
+          [](TrainConfig& config) { config.later_codec = "10:auto"; });
+  refused("they begin with 3lc and fp32",
+          [](TrainConfig& config) { config.job.pull_codec = "fp32"; });
+  refused("codecs take turns", [](TrainConfig& config) { config.job.backup_workers = 1; });
+  refused("gzip", [](TrainConfig& config) { config.later_codec = "10:gzip"; });
 }
 
 }  // namespace

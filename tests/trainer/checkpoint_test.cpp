@@ -261,8 +261,105 @@ TEST_P(EverySystem, ANodeReadsItsOwnState) {
   }
 }
 
+// What the nodes of a job come to, each a process of its own, of which one is asked to end the run
+// after the third step and has it end together, by the rank.
+struct Asked {
+  std::optional<TrainResult> result;  // rank 0's
+  std::uint64_t last = 0;             // as the one that was asked hears it
+  std::vector<ErrorCode> failures;
+};
+
+Asked ask_one(const TrainConfig& config, Checkpoints& saved, int asked) {
+  auto ends = join_network(config);
+  std::vector<std::atomic<bool>> stops(ends.size());
+  std::mutex mutex;
+  Asked outcome;
+  std::vector<std::thread> processes;
+  for (auto& end : ends) {
+    const int rank = end->rank();
+    processes.emplace_back([&, rank, own = std::move(end)]() mutable {
+      TrainHooks hooks = saved.hooks();
+      hooks.stop = &stops[static_cast<std::size_t>(rank)];
+      hooks.on_step = [&](const StepReport& report) {
+        if (report.step == 3) stops[static_cast<std::size_t>(asked)] = true;
+      };
+      if (rank == asked) hooks.on_ending = [&](std::uint64_t last) { outcome.last = last; };
+      std::vector<std::unique_ptr<Transport>> one;
+      one.push_back(std::move(own));
+      try {
+        auto result = train(config, small_data(), hooks, std::move(one));
+        if (rank == 0) outcome.result = std::move(result);
+      } catch (const Error& error) {
+        const std::lock_guard lock(mutex);
+        outcome.failures.push_back(error.code());
+      }
+    });
+  }
+  for (std::thread& process : processes) process.join();
+  return outcome;
+}
+
+TEST_P(EverySystem, ProcessesEndTogetherWhereOneIsAskedTo) {
+  const TrainConfig& config = GetParam().config;
+  const TrainResult whole = train(config, small_data(), {});
+  const int last_rank = config.job.workers + server_nodes(config) - 1;
+  for (const int asked : {0, 1, last_rank}) {
+    SCOPED_TRACE(testing::Message() << "rank " << asked);
+    Checkpoints saved(config);
+    const Asked ended = ask_one(config, saved, asked);
+    if (config.job.exchange.starts_with("weight-average")) {  // which has no states between
+      EXPECT_EQ(std::ranges::count(ended.failures, ErrorCode::kCancelled), 1);
+      EXPECT_EQ(ended.failures.size(), static_cast<std::size_t>(last_rank) + 1);
+      continue;
+    }
+    EXPECT_TRUE(ended.failures.empty());
+    ASSERT_TRUE(ended.result);
+    EXPECT_EQ(ended.result->stopped_by, asked);
+    EXPECT_EQ(ended.result->steps, ended.last);
+    EXPECT_GE(ended.last, 3U);
+    ASSERT_LT(ended.last, kSteps);
+    const JobCheckpoint checkpoint = saved.after(ended.last);
+    ASSERT_EQ(checkpoint.nodes.size(), static_cast<std::size_t>(last_rank) + 1);
+    expect_same(train(config, small_data(), {}, &checkpoint), whole);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EverySystem, testing::ValuesIn(systems()),
                          [](const auto& test) { return std::string(test.param.name); });
+
+// Where members come and go, and the model is their servers'.
+TEST(ServersOfWorkers, EachNodeKeepsWhatTheOneBeforeHas) {
+  TrainConfig config = small_job("parameter-server", "3lc:s=1.75");
+  config.job.servers = Job::kColocated;
+  config.elastic = true;
+  Checkpoints saved(config);
+  auto ends = join_network(config);
+  std::vector<std::thread> processes;
+  for (auto& end : ends) {
+    processes.emplace_back([&, own = std::move(end)]() mutable {
+      std::vector<std::unique_ptr<Transport>> one;
+      one.push_back(std::move(own));
+      EXPECT_NO_THROW(train(config, small_data(), saved.hooks(), std::move(one)));
+    });
+  }
+  for (std::thread& process : processes) process.join();
+  for (std::uint64_t step = kBetween; step <= kSteps; step += kBetween) {
+    const auto nodes = saved.nodes_after(step);
+    ASSERT_EQ(nodes.size(), 3U);
+    for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+      const NodeCheckpoint& before = nodes[(rank + nodes.size() - 1) % nodes.size()];
+      std::size_t copied = 0;
+      for (const auto& [key, array] : before.arrays) {
+        if (!is_of_server(key)) continue;
+        ASSERT_TRUE(nodes[rank].copies.contains(key)) << key;
+        EXPECT_EQ(nodes[rank].copies.at(key).values, array.values) << key;
+        ++copied;
+      }
+      EXPECT_EQ(nodes[rank].copies.size(), copied);
+      EXPECT_GT(copied, 0U);
+    }
+  }
+}
 
 class Refusals : public testing::Test {
  protected:
@@ -286,7 +383,7 @@ class Refusals : public testing::Test {
 
 TEST_F(Refusals, AnotherModel) {
   config_.model = "lenet";
-  expect_refused(config_, small_data(), "with the model that it was made of");
+  expect_refused(config_, small_data(), "with the model that it was made from");
 }
 
 TEST_F(Refusals, AnotherOptimizer) {
@@ -322,7 +419,7 @@ TEST_F(Refusals, AnArrayOfAnotherSize) {
 
 TEST_F(Refusals, NumbersThatAreNone) {
   checkpoint_.nodes[2].facts["losses"] = "1.5 oops";
-  expect_refused(config_, small_data(), "no numbers");
+  expect_refused(config_, small_data(), "are not numbers");
 }
 
 // ---- Beside the training.

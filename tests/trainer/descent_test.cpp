@@ -102,8 +102,8 @@ TEST(Schedule, RefusesWhatItIsNot) {
   expect_has(refused("cosine:end=nan"), "not 'nan'");
   expect_has(refused("cosine:end"), "'end' is not a parameter");
   expect_has(refused("cosine:"), "'' is not a parameter");
-  expect_has(refused("cosine:end=0,end=0"), "end is said twice");
-  expect_has(refused("step:every=5,at=0.5"), "say at or every, not both");
+  expect_has(refused("cosine:end=0,end=0"), "end is given twice");
+  expect_has(refused("step:every=5,at=0.5"), "give at or every, not both");
   for (const char* mark : {"0", "-1", "1.5", "0.5/", "half", "inf"}) {
     expect_has(refused(std::string("step:at=") + mark), "or a whole number of steps");
   }
@@ -401,10 +401,12 @@ TEST(Descent, RefusesTheStateOfAnother) {
   };
   config.ema = 0.5;
   expect_has(refused(Mover(config).descent.state(kBias)),
-             "tensor 'fc1.bias': saved was average, momentum, needed is momentum; resume with");
-  expect_has(refused({.steps = 9, .buffers = {}}), "saved was nothing, needed is momentum");
+             "tensor 'fc1.bias': the checkpoint has average, momentum, but the run needs momentum; "
+             "resume with");
+  expect_has(refused({.steps = 9, .buffers = {}}),
+             "the checkpoint has nothing, but the run needs momentum");
   expect_has(refused({.steps = 9, .buffers = {{"momentum", {1, 2}}}}),
-             "saved were 2 values of momentum, and it has 392");
+             "the checkpoint has 2 values of momentum, but the tensor has 392");
 }
 
 }  // namespace

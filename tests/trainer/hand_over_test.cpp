@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -73,6 +75,73 @@ TEST(HandOver, ANewcomerGetsTheModelAndNobodysResidual) {
   EXPECT_EQ(values(arrays.at("pushed/w@0")), (std::vector<float>{0, 0, 0}));
 }
 
+// Of three workers, on whose nodes servers own a part of the model each, these are left.
+MemberList left_of_three(const std::vector<std::uint32_t>& base_ranks) {
+  MemberList list{.generation = 2, .phase = JobPhase::kRuns, .base = {1, kStep}};
+  list.base_workers = 3;
+  list.workers = static_cast<std::uint32_t>(base_ranks.size());
+  for (const std::uint32_t rank : base_ranks) {
+    list.members.push_back(member("w" + std::to_string(rank), rank));
+  }
+  return list;
+}
+
+std::shared_ptr<const NodeCheckpoint> state_with_server(std::uint32_t base_rank) {
+  const auto value = static_cast<float>(base_rank);
+  const float before = base_rank == 0 ? 2 : value - 1;
+  NodeCheckpoint own{.rank = 0, .step = kStep, .facts = {}, .arrays = {}};
+  own.arrays["model/w"] = {{3}, {7, 8, 9}};
+  own.arrays["pushed/w"] = {{3}, {value, value, value}};
+  const std::string at = "@" + std::to_string(base_rank);
+  const std::string at_before = "@" + std::to_string(static_cast<int>(before));
+  for (const char* group : {"server/w", "pulled/w", "momentum/w"}) {
+    own.arrays[group + at] = {{1}, {value}};
+    own.copies[group + at_before] = {{1}, {before}};
+  }
+  return std::make_shared<const NodeCheckpoint>(std::move(own));
+}
+
+TEST(HandOver, WhatAServerHadIsThereWhereItsNodeHasDied) {
+  const MemberList list = left_of_three({2, 0});
+  auto ends = make_in_process_network(2);
+  WorkersNetwork first(std::move(ends[0]), 2);
+  WorkersNetwork second(std::move(ends[1]), 2);
+  std::optional<JobCheckpoint> of_first;
+  std::thread other(
+      [&] { of_first = HandOver(list, 0).run(first, state_with_server(2), Job::kColocated, {}); });
+  const std::optional<JobCheckpoint> of_second =
+      HandOver(list, 1).run(second, state_with_server(0), Job::kColocated, {});
+  other.join();
+  for (const std::optional<JobCheckpoint>* checkpoint : {&std::as_const(of_first), &of_second}) {
+    ASSERT_TRUE(*checkpoint);
+    std::map<std::string, std::vector<float>> found;
+    for (const StoredNode& node : (*checkpoint)->nodes) {
+      for (const auto& [key, array] : node.arrays) {
+        if (!is_of_server(key)) continue;
+        EXPECT_FALSE(found.contains(key)) << key;
+        found[key] = values(array);
+      }
+    }
+    EXPECT_EQ(found.size(), 9U);
+    for (const char* group : {"server/w@", "pulled/w@", "momentum/w@"}) {
+      for (int rank = 0; rank < 3; ++rank) {
+        EXPECT_EQ(found[group + std::to_string(rank)],
+                  std::vector<float>{static_cast<float>(rank)});
+      }
+    }
+    // Of the one who has died nothing else is known.
+    EXPECT_TRUE((*checkpoint)->nodes[2].arrays.empty());
+  }
+}
+
+TEST(HandOver, AServerThatDiedWithItsCopyIsMissed) {
+  auto ends = make_in_process_network(1);
+  WorkersNetwork network(std::move(ends[0]), 1);
+  const MemberList list = left_of_three({0});
+  expect_error(ErrorCode::kFailedPrecondition, "1 and 2 in generation 1",
+               [&] { HandOver(list, 0).run(network, state_with_server(0), Job::kColocated, {}); });
+}
+
 TEST(HandOver, DamageIsRefused) {
   const Bytes good = handed_over();
   for (std::size_t i = 0; i < good.size(); ++i) {
@@ -82,11 +151,12 @@ TEST(HandOver, DamageIsRefused) {
       taken(std::move(bytes));
       ADD_FAILURE() << "byte " << i;
     } catch (const Error& error) {  // of another type where that is what the byte says
-      EXPECT_TRUE(std::string(error.what()).starts_with("what 'a' hands over: ")) << error.what();
+      EXPECT_TRUE(std::string(error.what()).starts_with("the hand-over from 'a': "))
+          << error.what();
     }
   }
   for (const std::size_t size : {std::size_t{0}, std::size_t{7}, good.size() - 1}) {
-    expect_error(ErrorCode::kDataLoss, "what 'a' hands over: ", [&] {
+    expect_error(ErrorCode::kDataLoss, "the hand-over from 'a': ", [&] {
       taken(Bytes(good.begin(), good.begin() + static_cast<long>(size)));
     });
   }
@@ -96,7 +166,7 @@ TEST(HandOver, AnotherStepIsRefused) {
   expect_error(ErrorCode::kDataLoss, "it is of step '4', not of 3", [] {
     taken(tensor_file_bytes({.facts = {{"step", "4"}}, .arrays = {}}));
   });
-  expect_error(ErrorCode::kDataLoss, "is 'many' and no length", [] {
+  expect_error(ErrorCode::kDataLoss, "is 'many', not a length", [] {
     taken(tensor_file_bytes({.facts = {{"step", "3"}, {"zeros/pushed/w", "many"}}, .arrays = {}}));
   });
 }

@@ -150,7 +150,7 @@ TEST_F(Images, WhatIsNoImageIsRefused) {
   refused("cut.png", "the PNG cannot be decoded");
   refused("huge.jpg", "an image of 65000 x 65000 pixels is more");
   refused("huge.png", "an image of 60000 x 60000 pixels is more");
-  refused("print.jpg", "a JPEG in colours of print", 1);
+  refused("print.jpg", "a CMYK JPEG", 1);
 }
 
 TEST_F(Images, EveryTruncationIsRefusedOrDecodesWhole) {
@@ -182,7 +182,7 @@ TEST_F(Images, ValIsTheTestWhereThereIsNoOther) {
   fs::rename(dir_ / "test", dir_ / "val");
   EXPECT_EQ(load().test->size(), 2U);
   fs::remove_all(dir_ / "val");
-  expect_load_error(ErrorCode::kNotFound, "/val: put the images to test with");
+  expect_load_error(ErrorCode::kNotFound, "/val: put the test images into");
 }
 
 TEST_F(Images, GreyNetworksGetOneChannel) {
@@ -196,7 +196,7 @@ TEST_F(Images, ImagesOfMixedSizesAreRefused) {
   write_good_set();
   write("train/cat/3.png", plain_png(2, 4, 0));
   expect_load_error(ErrorCode::kDataLoss,
-                    "train/cat/3.png: it has 2 x 4 pixels and the images before it 4 x 2");
+                    "train/cat/3.png: it has 2 x 4 pixels, but the images before it have 4 x 2");
   fs::remove(dir_ / "train/cat/3.png");
   write("test/cat/b.png", plain_png(4, 3, 0));
   expect_load_error(ErrorCode::kDataLoss, "test/cat/b.png: it has 4 x 3 pixels");
@@ -211,22 +211,22 @@ TEST_F(Images, ADamagedFileIsNamed) {
 TEST_F(ImageFolders, ClassesAreChecked) {
   write_good_set();
   write("test/dog/a.png", plain_png(4, 2, 0));
-  expect_load_error(ErrorCode::kDataLoss, "test/dog: there is no such class");
+  expect_load_error(ErrorCode::kDataLoss, "test/dog: the training images have no such class");
   fs::remove_all(dir_ / "test/dog");
   fs::create_directories(dir_ / "train/bee");
-  expect_load_error(ErrorCode::kDataLoss, "train/bee: no .jpg, .jpeg or .png");
+  expect_load_error(ErrorCode::kDataLoss, "train/bee: it holds no .jpg, .jpeg or .png");
   fs::remove_all(dir_ / "train/bee");
   fs::remove_all(dir_ / "train/ape");
-  expect_load_error(ErrorCode::kDataLoss, "train: it holds 1 directories");
+  expect_load_error(ErrorCode::kDataLoss, "train: it holds 1 class directories");
   fs::remove_all(dir_ / "train/cat");
-  expect_load_error(ErrorCode::kDataLoss, "train: it holds 0 directories");
+  expect_load_error(ErrorCode::kDataLoss, "train: it holds 0 class directories");
 }
 
 TEST_F(ImageFolders, AnEmptyTestIsRefused) {
   write_good_set();
   fs::remove_all(dir_ / "test/cat");
   fs::remove_all(dir_ / "test/ape");
-  expect_load_error(ErrorCode::kDataLoss, "test: no class is in it");
+  expect_load_error(ErrorCode::kDataLoss, "test: it holds no class directory");
 }
 
 TEST_F(Images, AFileThatCannotBeReadIsNamed) {

@@ -52,6 +52,13 @@ TEST(Observer, SeesWhatTheCodecMakesOfGradientAndResidual) {
   EXPECT_EQ(seen.encoded_bytes, payload.size());
 }
 
+TEST(Observer, KnowsThatLocalUpdatesHaveNoLead) {
+  Job job = job_with("3lc", 5);
+  job.local_updates = 4;
+  const std::vector<float> values{0.9F, -0.1F, 0, 0.1F, -0.4F};
+  EXPECT_EQ(Observer(job, 0).look(0, 1, values, {}).codec, make_codec("3lc:lead=1")->text());
+}
+
 TEST(Observer, NamesTheMagnitudeBelowWhichMostOfTheResidualLies) {
   std::vector<float> residual(101);
   std::iota(residual.begin(), residual.end(), -100.0F);

@@ -296,10 +296,10 @@ TEST(ModelDeltas, AreRefusedWithoutOne) {
   for (const char* exchange : {"parameter-server", "aggregator-tree"}) {
     Job job = job_of(exchange, "fp32");
     job.pull_codec = "inceptionn:ef=off";
-    EXPECT_NE(refusal(job).value_or("").find("leave ef=off out"), std::string::npos) << exchange;
+    EXPECT_NE(refusal(job).value_or("").find("omit ef=off"), std::string::npos) << exchange;
     job.pull_codec = "fp32";
     job.policy = "size<256:fp32; *:inceptionn:ef=off";
-    EXPECT_NE(refusal(job).value_or("").find("leave ef=off out"), std::string::npos) << exchange;
+    EXPECT_NE(refusal(job).value_or("").find("omit ef=off"), std::string::npos) << exchange;
   }
   // What is pushed, and mean gradients, are not: the next step's gradient makes up for them.
   EXPECT_EQ(refusal(job_of("gradient-server", "inceptionn:ef=off")), std::nullopt);

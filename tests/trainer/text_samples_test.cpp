@@ -115,7 +115,7 @@ TEST(SplitText, WhatIsNoTextIsRefused) {
   };
   refused("", "text: a text of 0 characters is too short");
   refused(repeated("abc", 509), "509 characters is too short");
-  refused(repeated("a", 600), "same character");
+  refused(repeated("a", 600), "it repeats one character");
   refused(repeated("ab", 600) + '\0' + "a", "byte 600 is 0");
 }
 
@@ -133,7 +133,7 @@ TEST_F(DataFiles, AnyFileOfTextLoads) {
   EXPECT_EQ(splits.name, path);
   EXPECT_EQ(splits.train->kind().classes, 8);
   EXPECT_EQ(splits.train->size(), 35U);
-  expect_error(ErrorCode::kInvalidArgument, "crop-flip varies images",
+  expect_error(ErrorCode::kInvalidArgument, "crop-flip is for images",
                [&] { load_data(path, 1, "crop-flip"); });
   expect_error(ErrorCode::kInvalidArgument, "unknown augmentation 'x'",
                [&] { load_data(path, 1, "x"); });

@@ -232,7 +232,7 @@ TEST(Train, OuterOptimizersThatMakeNoSenseAreRefused) {
   };
   TrainConfig config = small_job();
   config.outer = "sgd:lr=1";
-  expect_refused(config, "give it local updates");
+  expect_refused(config, "use local updates");
   config.job.local_updates = 5;
   EXPECT_NO_THROW(check(config, small_data()));
   config.outer = "adam";
@@ -667,6 +667,19 @@ TEST(StopPoint, EndsAfterAStepWhoseStateCanBeSaved) {
   EXPECT_FALSE(late.passed(18));
   EXPECT_EQ(late.last(), 20U);
   EXPECT_EQ(late.state_after(), 0U);
+}
+
+TEST(StopPoint, ItsStateIsThatOfAStepThatNoOtherHasBegun) {
+  std::atomic<bool> stop{false};
+  StopPoint point(20, &stop, true, 1);
+  EXPECT_FALSE(point.passed(6));
+  stop = true;
+  EXPECT_FALSE(point.passed(6));
+  EXPECT_EQ(point.state_after(), 7U);
+  EXPECT_EQ(point.asker(), 0);
+  StopPoint first(20, &stop, true, 1);
+  EXPECT_FALSE(first.passed(6));
+  EXPECT_EQ(first.state_after(), 6U);
 }
 
 TEST(Train, BackupWorkersAreAllowed) {

@@ -189,8 +189,8 @@ TEST_F(MnistFiles, PlainFileIsPreferred) {
 }
 
 TEST_F(MnistFiles, DirectoryWithoutDataSaysWhatIsExpected) {
-  for (const char* part :
-       {"holds no data set", "train-images-idx3-ubyte", "data_batch_1.bin", "--data embedded"}) {
+  for (const char* part : {"holds no known data set", "train-images-idx3-ubyte", "data_batch_1.bin",
+                           "--data embedded"}) {
     expect_load_error(ErrorCode::kNotFound, part);
   }
   expect_error(ErrorCode::kNotFound, "--data embedded",
@@ -238,10 +238,10 @@ TEST_F(MnistFiles, CountsThatDifferAreRefused) {
 TEST_F(MnistFiles, MixedUpFilesAreRefused) {
   write_good_set();
   write("train-images-idx3-ubyte", idx({3}, {9, 0, 4}));
-  expect_load_error(ErrorCode::kDataLoss, "images have 3 dimensions and this file has 1");
+  expect_load_error(ErrorCode::kDataLoss, "images have 3 dimensions, but this file has 1");
   write_good_set();
   write("train-labels-idx1-ubyte", idx({3, 2, 3}, counting(18)));
-  expect_load_error(ErrorCode::kDataLoss, "labels have 1 dimensions and this file has 3");
+  expect_load_error(ErrorCode::kDataLoss, "labels have 1 dimensions, but this file has 3");
 }
 
 TEST_F(MnistFiles, SizesThatDifferBetweenTrainAndTestAreRefused) {
@@ -439,7 +439,7 @@ TEST(BatchSamplerTest, SeekResumes) {
     EXPECT_TRUE(std::equal(rest.begin(), rest.end(),
                            order.begin() + static_cast<std::ptrdiff_t>(7 * start), order.end()));
   }
-  expect_error(ErrorCode::kInvalidArgument, "too far", [&] { whole.seek(1ULL << 32); });
+  expect_error(ErrorCode::kInvalidArgument, "out of range", [&] { whole.seek(1ULL << 32); });
 }
 
 TEST(BatchSamplerTest, WhatCannotFillABatchIsRefused) {
@@ -448,7 +448,7 @@ TEST(BatchSamplerTest, WhatCannotFillABatchIsRefused) {
     expect_error(ErrorCode::kInvalidArgument, part,
                  [&] { BatchSampler(images, workers, worker, batch, 1); });
   };
-  refused(10, 3, 2, 4, "worker 2's shard has 3 images and a batch 4");
+  refused(10, 3, 2, 4, "worker 2's shard has 3 images, fewer than a batch of 4");
   refused(0, 1, 0, 1, "shard has 0 images");
   refused(10, 1, 0, 0, "a batch of 0 images");
   refused(10, 0, 0, 1, "no worker 0 of 0");

@@ -145,7 +145,7 @@ TEST(GrpcSecurity, WhoIsRevokedIsPutOutAndNotLetInAgain) {
   // That the job's authority has not signed.
   TestCertificates other("ours");
   write(make_revocation(other.authority(), "", {"ours", 1}));
-  EXPECT_TRUE(said("no list of revoked certificates that this job's authority has signed"));
+  EXPECT_TRUE(said("not a list of revoked certificates that this job's authority has signed"));
   expect_undisturbed(ends);
   const std::string first = make_revocation(job.certificates.authority(), "", {"ours", 7});
   write(first);
@@ -212,7 +212,7 @@ TEST(GrpcSecurity, HalfOpenConnectionsTakeNoMoreThanTheirRoom) {
   EXPECT_LE(most, 2 * kMostStrangers + 64);
   const std::vector<std::string> events = job.hub.take_events();
   EXPECT_TRUE(std::ranges::any_of(events, [](const std::string& event) {
-    return event.find("that had not said who they are went") != std::string::npos;
+    return event.find("that had not said who they are were closed") != std::string::npos;
   }));
   // Who comes now gets in.
   ends[1].reset();
@@ -282,20 +282,21 @@ TEST(Certificates, NameWhomTheyAreFor) {
                [] { identity_of("nothing", "x.pem"); });
   for (const char* job :
        {"", "Job", "a/b", "a.b", "a b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
-    expect_error(ErrorCode::kInvalidArgument, "no name of a job", [&] { make_authority(job, 1h); });
+    expect_error(ErrorCode::kInvalidArgument, "not a valid job name",
+                 [&] { make_authority(job, 1h); });
   }
 }
 
 TEST(Certificates, AreNotMadeForWhatIsNoRequest) {
   const KeyAndCertificate authority = make_authority("job", 1h);
   std::string request = make_request().request;
-  expect_error(ErrorCode::kDataLoss, "no request", [&] {
+  expect_error(ErrorCode::kDataLoss, "not a certificate request", [&] {
     certify(authority, "nothing", {"job", 1}, 1h);
   });
   // Another's key, which it cannot sign with.
   const std::size_t middle = request.size() / 2;
   request[middle] = request[middle] == 'A' ? 'B' : 'A';
-  expect_error(ErrorCode::kDataLoss, "no request", [&] {
+  expect_error(ErrorCode::kDataLoss, "not a certificate request", [&] {
     certify(authority, request, {"job", 1}, 1h);
   });
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <future>
 
+#include "both_ways.h"
 #include "cutting_proxy.h"
 #include "expect_error.h"
 #include "grpc_pair.h"
@@ -61,38 +62,10 @@ struct Cuttable {
   std::vector<std::unique_ptr<Transport>> ends;
 };
 
-// Messages of all sizes go both ways, while whoever `disturb` cuts.
-void exchange_and_check(Cuttable& network, int messages, std::size_t largest,
-                        const std::function<void(int sent)>& disturb) {
-  const auto size_of = [&](int i) {
-    return static_cast<std::size_t>(i) * 7919 * 13 % (i % 8 == 0 ? largest : 3000);
-  };
-  const auto run = [&](std::size_t rank) {
-    Transport& end = *network.ends[rank];
-    int received = 0;
-    const auto receive_one = [&] {
-      const auto incoming = end.receive(60s);
-      ASSERT_TRUE(incoming);
-      const int i = received++;
-      EXPECT_TRUE(same(incoming->bytes, pattern(size_of(i), static_cast<std::uint64_t>(i)))) << i;
-    };
-    for (int i = 0; i < messages; ++i) {
-      end.send(1 - static_cast<int>(rank), pattern(size_of(i), static_cast<std::uint64_t>(i)));
-      if (rank == 0) disturb(i);
-      if (i >= 16) receive_one();
-    }
-    while (received < messages && !testing::Test::HasFailure()) receive_one();
-    EXPECT_FALSE(end.receive(0ms));
-  };
-  std::thread other(run, 1);
-  run(0);
-  other.join();
-}
-
 TEST(GrpcReconnection, LosesAndRepeatsNothingWhereverItIsCut) {
   Cuttable network;
   std::uint64_t cut = 1;
-  exchange_and_check(network, 400, 300000, [&](int sent) {
+  test::exchange_both_ways(network.ends, 400, 300000, [&](int sent) {
     if (sent % 20 != 10) return;
     // The connections that follow are cut at places of all sizes: in a handshake, a head, a chunk.
     CuttingProxy& proxy = network.proxies.at(static_cast<std::size_t>(sent / 20 % 2));
@@ -107,7 +80,7 @@ TEST(GrpcReconnection, LosesAndRepeatsNothingWhereverItIsCut) {
 
 TEST(GrpcReconnection, BothMayBreakAtOnce) {
   Cuttable network;
-  exchange_and_check(network, 200, 2000000, [&](int sent) {
+  test::exchange_both_ways(network.ends, 200, 2000000, [&](int sent) {
     if (sent % 40 != 20) return;
     for (CuttingProxy& proxy : network.proxies) proxy.cut();
   });
@@ -398,6 +371,8 @@ TEST(GrpcTransport, RefusesWhatMakesNoSense) {
                [] { GrpcHub("0.0.0.0:0", 2); });
   expect_error(ErrorCode::kInvalidArgument, "not on this machine's loopback",
                [] { join_grpc_network("10.0.0.1:5000", 0, 2); });
+  expect_error(ErrorCode::kInvalidArgument, "not on this machine's loopback",
+               [] { join_grpc_network("127.example.com:5000", 0, 2); });
   expect_error(ErrorCode::kInvalidArgument, "write HOST:PORT", [] { GrpcHub("localhost", 2); });
   expect_error(ErrorCode::kUnavailable, "cannot reach the hub at 127.0.0.1:1",
                [] { join_grpc_network("127.0.0.1:1", 0, 2, {}, {.deadline = 1s}); });

@@ -110,6 +110,50 @@ TEST(Membership, GoesOnFromTheNewestStateThatAllHaveWithoutWhoHasDied) {
   EXPECT_EQ(next.lost, 1U);
 }
 
+TEST(Membership, GoesOnWithoutWhoHangsUntilItIsBack) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  job.member("b").hangs = true;
+  job.member("b").reason = "'b' has done nothing";
+  EXPECT_EQ(job.hear("b").phase, JobPhase::kGathers);
+  EXPECT_EQ(job.hub.list(job.now).reason, "'b' has done nothing");
+  job.stop("a");
+  job.stop("c");
+  EXPECT_EQ(job.workers(), (Names{"a", "c"}));
+  EXPECT_EQ(job.hub.list(job.now).lost, 1U);
+  for (const char* name : {"a", "c"}) job.work(name, 5);
+  EXPECT_TRUE(job.hear("b").waiting.empty());  // not yet
+  job.member("b").hangs = false;
+  job.member("b").reason.clear();
+  job.member("b").held.clear();
+  job.stop("b");
+  EXPECT_EQ(job.hub.list(job.now).waiting.at(0).name, "b");
+  // One that is back before the others go on loses nothing.
+  job.member("c").hangs = true;
+  job.hear("c");
+  job.member("c").hangs = false;
+  job.hear("c");
+  for (const char* name : {"a", "c"}) job.stop(name);
+  EXPECT_EQ(job.hub.list(job.now).base, (Boundary{2, 5}));
+  EXPECT_EQ(job.workers(), (Names{"a", "c", "b"}));
+  EXPECT_EQ(job.hub.list(job.now).lost, 1U);
+}
+
+// Its process lives on, and another may have its name.
+TEST(Membership, AnotherProcessMayTakeTheNameOfOneThatHangs) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  const MemberSays fresh = {
+      .name = "b", .incarnation = 99, .fingerprint = 7, .phase = MemberPhase::kWaits};
+  expect_error(ErrorCode::kUnavailable, "another process is 'b'",
+               [&] { job.hub.hear(fresh, job.now); });
+  job.member("b").hangs = true;
+  job.hear("b");
+  job.hub.hear(fresh, job.now);
+  for (const char* name : {"a", "c"}) job.stop(name);
+  EXPECT_EQ(job.workers(), (Names{"a", "c", "b"}));
+}
+
 TEST(Membership, LetsANewcomerInAtTheNextState) {
   Job job;
   job.begin({"a", "b", "c"}, 4);
@@ -263,6 +307,101 @@ TEST(Membership, EndsWithTheLastStepOfRank0) {
   EXPECT_TRUE(job.hub.is_over(job.now));
 }
 
+// The others may still be taking what rank 0 has sent.
+TEST(Membership, IsNotDoneBeforeTheOthersAreThroughWithTheLastStep) {
+  const auto finished_first = [](Job& job) {
+    job.begin({"a", "b", "c"});
+    job.member("a").phase = MemberPhase::kFinished;
+    EXPECT_EQ(job.hear("a").phase, JobPhase::kRuns);
+    job.hear("d");  // nobody is let in any more
+    for (const char* name : {"b", "c"}) job.work(name, 2);
+    EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);
+    job.member("b").phase = MemberPhase::kFinished;
+    EXPECT_EQ(job.hear("b").phase, JobPhase::kRuns);
+  };
+  Job all;
+  finished_first(all);
+  all.member("c").phase = MemberPhase::kFinished;
+  EXPECT_EQ(all.hear("c").phase, JobPhase::kDone);
+
+  Job one_goes_on;  // which finds that the others have left
+  finished_first(one_goes_on);
+  one_goes_on.stop("c");
+  EXPECT_EQ(one_goes_on.hub.list(one_goes_on.now).phase, JobPhase::kDone);
+
+  Job one_is_sooner;  // to find that than the hub
+  one_is_sooner.begin({"a", "b", "c"});
+  one_is_sooner.stop("c");
+  EXPECT_EQ(one_is_sooner.hub.list(one_is_sooner.now).phase, JobPhase::kGathers);
+  one_is_sooner.member("a").phase = MemberPhase::kFinished;
+  EXPECT_EQ(one_is_sooner.hear("a").phase, JobPhase::kDone);
+
+  Job one_dies;
+  finished_first(one_dies);
+  one_dies.now += 11s;
+  one_dies.hub.tick(one_dies.now);
+  EXPECT_EQ(one_dies.hub.list(one_dies.now).phase, JobPhase::kDone);
+
+  Job aborted;
+  finished_first(aborted);
+  aborted.hub.end_generation("'c' has aborted");
+  EXPECT_EQ(aborted.hub.list(aborted.now).phase, JobPhase::kDone);
+}
+
+TEST(Membership, WhoWasOnlyToGetTheModelDoesNotBeginAnew) {
+  for (const bool come_back : {false, true}) {
+    Job job({.first = 2, .least = 1, .most = 4, .deadline = 10s});
+    job.begin({"a", "b"}, 4);
+    job.hear("d");
+    for (const char* name : {"a", "b"}) job.work(name, 5);
+    for (const char* name : {"a", "b"}) job.stop(name);
+    ASSERT_EQ(job.workers(), (Names{"a", "b", "d"}));
+    job.member("d").generation = 2;
+    job.member("d").phase = MemberPhase::kWorks;
+    job.hear("d");
+    job.now += 11s;  // while it is handed the model nothing is heard of who has it
+    job.stop("d");
+    const MemberList list = job.hub.list(job.now);
+    EXPECT_EQ(list.generation, 2U);
+    EXPECT_EQ(list.phase, JobPhase::kGathers);
+    if (come_back) {
+      for (const char* name : {"a", "b"}) job.member(name).generation = 2;
+      for (const char* name : {"a", "b"}) job.hear(name);
+      for (const char* name : {"a", "b"}) job.stop(name);
+      EXPECT_EQ(job.hub.list(job.now).generation, 3U);
+      EXPECT_EQ(job.hub.list(job.now).base, (Boundary{1, 5}));
+    } else {
+      for (int i = 0; i < 50; ++i) {
+        job.hear("d");
+        job.hub.tick(job.now += 1s);
+      }
+      EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kEnded);
+    }
+  }
+}
+
+TEST(Membership, GoesOnFromAStateThatEachWhoHoldsAnyHolds) {
+  Job job;
+  job.begin({"a", "b", "c"}, 4);
+  job.work("b", 5);
+  job.now += 9s;
+  for (const char* name : {"a", "b"}) job.hear(name);
+  job.now += 2s;
+  for (const char* name : {"a", "b"}) job.stop(name);
+  ASSERT_EQ(job.hub.list(job.now).base, (Boundary{1, 4}));
+  job.work("a", 4);  // of generation 2; b has not kept that yet
+  job.member("b").generation = 2;
+  job.member("b").phase = MemberPhase::kWorks;
+  job.member("b").over = false;
+  job.hear("b");
+  for (const char* name : {"a", "b"}) job.stop(name);
+  const MemberList next = job.hub.list(job.now);
+  EXPECT_EQ(next.generation, 3U);
+  EXPECT_EQ(next.base, (Boundary{1, 4}));
+  EXPECT_EQ(next.members[0].base_rank, 0U);
+  EXPECT_EQ(next.members[1].base_rank, 1U);
+}
+
 TEST(Membership, TurnsAwayWhoDoesNotBelong) {
   Job job;
   job.begin({"a", "b", "c"});
@@ -374,7 +513,7 @@ TEST(Membership, WaitsHalfAMinuteWhereItKnowsOfFewSilences) {
   job.now += 100ms;
   job.hear("a");
   const std::string reason = job.hear("c").reason;
-  EXPECT_NE(reason.find("30 s, as long as"), std::string::npos) << reason;
+  EXPECT_NE(reason.find("30 s, the limit until"), std::string::npos) << reason;
 }
 
 TEST(SilenceLimit, ForgetsWhatWasLongAgo) {
@@ -405,6 +544,7 @@ MemberSays some_member() {
           .phase = MemberPhase::kWorks,
           .leaving = true,
           .over = false,
+          .hangs = true,
           .generation = 3,
           .held = {{2, 9}, {3, 9}},
           .reason = "why"};
@@ -445,7 +585,7 @@ TEST(Membership, WhoIsPutOutIsGivenUpAtOnce) {
   EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);
   job.hub.put_out({.name = "c", .incarnation = number}, "why", job.now);
   EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kGathers);
-  EXPECT_EQ(job.hub.list(job.now).reason, "'c' is put out: why");
+  EXPECT_EQ(job.hub.list(job.now).reason, "'c' is removed: why");
 }
 
 TEST(RankJournal, IsReadAsItWasWritten) {
@@ -534,7 +674,7 @@ TEST(MemberRecords, NamesAreNoRanksAndNoPaths) {
   EXPECT_TRUE(is_member_name(std::string(40, 'a')));
   EXPECT_FALSE(is_member_name(std::string(41, 'a')));
   EXPECT_NO_THROW(check_member_name("node-3"));
-  expect_error(ErrorCode::kInvalidArgument, "'hub' is no name of a member; use 1 to 40 letters",
+  expect_error(ErrorCode::kInvalidArgument, "'hub' is not a valid member name; use 1 to 40 letters",
                [] { check_member_name("hub"); });
   MemberSays says = some_member();
   says.name = "17";

@@ -147,7 +147,7 @@ TEST(TcpTransport, RefusesWhatMakesNoSense) {
   TcpMeeting meeting("127.0.0.1");
   expect_error(ErrorCode::kInvalidArgument, "no rank 1 among 1",
                [&] { meeting.join(1, {meeting.address()}, kToken); });
-  expect_error(ErrorCode::kInvalidArgument, "soon guessed",
+  expect_error(ErrorCode::kInvalidArgument, "easy to guess",
                [&] { meeting.join(0, {meeting.address()}, "short"); });
   expect_error(ErrorCode::kUnavailable, "rank 0 cannot be reached", [&] {
     meeting.join(1, {"127.0.0.1 1", meeting.address()}, kToken);

@@ -252,7 +252,7 @@ TEST(ReceiveWithin, NamesTheOneThatIsSilent) {
   connection.cut();
   FarTransport end(std::move(ends[0]), 2, connection);
   const std::string sentence = refusal_to_wait(end, {40ms, 60s});
-  EXPECT_NE(sentence.find("rank 0 has heard nothing of rank 2 for "), std::string::npos)
+  EXPECT_NE(sentence.find("rank 0 has heard nothing from rank 2 for "), std::string::npos)
       << sentence;
   EXPECT_NE(sentence.find(" s while waiting for Godot"), std::string::npos) << sentence;
 }

@@ -139,9 +139,9 @@ int shown_side(View view, int side) {
   if (view == View::kWhole || view == View::kCropFlip) return side;
   if (side >= kCifarNetSide) return kCifarNetSide;
   throw Error(ErrorCode::kInvalidArgument,
-              "the augmentation cifarnet shows " + std::to_string(kCifarNetSide) +
-                  " pixels a side and these images have " + std::to_string(side) +
-                  "; use another or larger images");
+              "the augmentation cifarnet crops to " + std::to_string(kCifarNetSide) +
+                  " pixels a side, but these images have " + std::to_string(side) +
+                  "; use another augmentation or larger images");
 }
 
 void append_view(const Image& image, View view, const PixelValues& value_of, CounterRandom& draws,

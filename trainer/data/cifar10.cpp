@@ -23,9 +23,9 @@ Dataset no_images() {
 
 void check_size(std::size_t bytes, const std::string& name) {
   if (bytes > 0 && bytes % kCifar10RecordBytes == 0) return;
-  refuse_file(name, "it has " + std::to_string(bytes) + " bytes, and records of CIFAR-10 have " +
+  refuse_file(name, "it has " + std::to_string(bytes) + " bytes, but CIFAR-10's records have " +
                         std::to_string(kCifar10RecordBytes) +
-                        "; the file is cut off or something else, fetch it again");
+                        "; the file is truncated or something else, fetch it again");
 }
 
 // Appends the records of a file.
@@ -38,7 +38,7 @@ void append_records(std::span<const std::uint8_t> data, const std::string& name,
     const auto record = data.subspan(i * kCifar10RecordBytes, kCifar10RecordBytes);
     if (record[0] >= kClasses) {
       refuse_file(name, "label " + std::to_string(i) + " is " + std::to_string(record[0]) +
-                            " and there are only the classes 0 to 9; give CIFAR-10's binary "
+                            ", but the classes are 0 to 9; give CIFAR-10's binary "
                             "version");
     }
     images.labels.push_back(record[0]);

@@ -32,8 +32,8 @@ std::vector<std::uint8_t> read_file(const std::string& path, std::uint64_t max_b
   }
   if (size > max_bytes) {
     refuse_file(path, "it has " + std::to_string(size) +
-                          " bytes and no file of its kind more than " + std::to_string(max_bytes) +
-                          "; give a smaller one");
+                          " bytes, but a file of its kind has at most " +
+                          std::to_string(max_bytes) + "; give a smaller one");
   }
   std::vector<std::uint8_t> bytes(size);
   file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));

@@ -62,8 +62,8 @@ BatchSampler::BatchSampler(std::size_t images, std::size_t workers, std::size_t 
   if (batch == 0) refuse_argument("a batch of 0 images trains nothing; use at least 1");
   if (shard_.size() < batch) {
     refuse_argument("worker " + std::to_string(worker) + "'s shard has " +
-                    std::to_string(shard_.size()) + " images and a batch " + std::to_string(batch) +
-                    "; use smaller batches, fewer workers or more images");
+                    std::to_string(shard_.size()) + " images, fewer than a batch of " +
+                    std::to_string(batch) + "; use smaller batches, fewer workers or more images");
   }
   shuffle_for(0);
 }
@@ -86,7 +86,8 @@ void BatchSampler::next(std::vector<std::uint32_t>& indices) {
 void BatchSampler::seek(std::uint64_t batches) {
   // Below this limit neither an epoch nor a position, at most batches * 2^32, can wrap.
   if (batches > std::numeric_limits<std::uint32_t>::max()) {
-    refuse_argument("batch " + std::to_string(batches) + " is too far on; go to one below 2^32");
+    refuse_argument("batch " + std::to_string(batches) +
+                    " is out of range; seek to one below 2^32");
   }
   batches_ = batches;
 }

@@ -109,7 +109,7 @@ std::size_t read_rank(Source& source) {
   const std::uint32_t magic = read_u32(source);
   if (magic >> 16 != 0) {
     refuse(source.name(), 0,
-           "an IDX file starts with two zero bytes and this one does not; give "
+           "an IDX file starts with two zero bytes, but this one does not; give "
            "an IDX file, plain or gzipped");
   }
   const unsigned type = (magic >> 8) & 0xFFU;

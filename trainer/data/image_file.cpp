@@ -36,9 +36,9 @@ Interleaved allocate(std::int64_t height, std::int64_t width, int components,
                     static_cast<std::size_t>(height * width) <= kMaxImagePixels;
   if (!fits) {
     refuse_file(name, "an image of " + std::to_string(width) + " x " + std::to_string(height) +
-                          " pixels is more than the " + std::to_string(kMaxImageSide) +
-                          " a side and the " + std::to_string(kMaxImagePixels) +
-                          " in all that are read; give a smaller one");
+                          " pixels is more than the limit of " + std::to_string(kMaxImageSide) +
+                          " pixels a side and " + std::to_string(kMaxImagePixels) +
+                          " in total; give a smaller one");
   }
   Interleaved image{.components = components,
                     .height = static_cast<int>(height),
@@ -81,7 +81,7 @@ Interleaved decode_jpeg(std::span<const std::uint8_t> file, int channels, const 
   }
   const bool printed = colours == TJCS_CMYK || colours == TJCS_YCCK;
   if (printed && channels == 1) {
-    refuse_file(name, "a JPEG in colours of print cannot be made grey; convert it first");
+    refuse_file(name, "a CMYK JPEG cannot be read as greyscale; convert it first");
   }
   Interleaved image = allocate(height, width, printed ? 4 : channels, name);
   const int format = printed ? TJPF_CMYK : channels == 1 ? TJPF_GRAY : TJPF_RGB;

@@ -59,7 +59,7 @@ void append_files(const std::string& directory, std::uint16_t label,
     files.push_back({.path = path, .bytes = entry.file_size(error), .label = label});
   });
   if (files.size() == begin) {
-    refuse_file(directory, "no .jpg, .jpeg or .png file is in it; fetch the data again");
+    refuse_file(directory, "it holds no .jpg, .jpeg or .png file; fetch the data again");
   }
   std::ranges::sort(files.begin() + static_cast<std::ptrdiff_t>(begin), files.end(), {},
                     &LabelledFile::path);
@@ -68,7 +68,7 @@ void append_files(const std::string& directory, std::uint16_t label,
 void check_classes(const std::string& directory, const std::vector<std::string>& classes) {
   if (classes.size() >= 2 && classes.size() <= kMaxClasses) return;
   refuse_file(directory, "it holds " + std::to_string(classes.size()) +
-                             " directories, which are the classes; there must be from 2 to " +
+                             " class directories; there must be from 2 to " +
                              std::to_string(kMaxClasses));
 }
 
@@ -79,12 +79,12 @@ std::vector<LabelledFile> list_part(const std::string& directory,
     const auto found = std::ranges::lower_bound(classes, name);
     if (found == classes.end() || *found != name) {
       refuse_file(path_in(directory, name),
-                  "there is no such class to learn from; fetch the data again");
+                  "the training images have no such class; fetch the data again");
     }
     append_files(path_in(directory, name), static_cast<std::uint16_t>(found - classes.begin()),
                  files);
   }
-  if (files.empty()) refuse_file(directory, "no class is in it; fetch the data again");
+  if (files.empty()) refuse_file(directory, "it holds no class directory; fetch the data again");
   return files;
 }
 
@@ -92,10 +92,9 @@ std::string find_test(const std::string& directory) {
   for (const char* name : {"test", "val"}) {
     if (is_directory(path_in(directory, name))) return path_in(directory, name);
   }
-  throw Error(ErrorCode::kNotFound, path_in(directory, "test") + " is missing, and so is " +
-                                        path_in(directory, "val") +
-                                        ": put the images to test with into one of them, in a "
-                                        "directory a class");
+  throw Error(ErrorCode::kNotFound,
+              path_in(directory, "test") + " is missing, and so is " + path_in(directory, "val") +
+                  ": put the test images into one of them, with a directory for each class");
 }
 
 void check_memory(const std::string& directory, const Dataset& images, std::size_t count) {
@@ -110,9 +109,10 @@ void check_memory(const std::string& directory, const Dataset& images, std::size
     return std::to_string(width) + " x " + std::to_string(height);
   };
   refuse_file(path, "it has " + text_of(image.width, image.height) +
-                        " pixels and the images before it " + text_of(images.width, images.height) +
-                        "; bring all to one size, or use a model that takes " +
-                        text_of(kPhotoSide, kPhotoSide) + ", for which they are cut out");
+                        " pixels, but the images before it have " +
+                        text_of(images.width, images.height) +
+                        "; resize all to one size, or use a model that takes " +
+                        text_of(kPhotoSide, kPhotoSide) + ", for which images are cropped");
 }
 
 // Decodes images that must all be of the size that `images`, which has none yet, says.

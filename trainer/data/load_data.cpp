@@ -47,7 +47,7 @@ void check_text_is_not_varied(const Request& request) {
   augmentation_of(request.augment);
   if (request.augment == "none") return;
   throw Error(ErrorCode::kInvalidArgument, "the augmentation " + request.augment +
-                                               " varies images and '" + request.source +
+                                               " is for images, but '" + request.source +
                                                "' is text; use --augment none");
 }
 
@@ -83,7 +83,7 @@ bool holds_cifar10(const std::string& directory) {
 
 [[noreturn]] void refuse_source(const std::string& source) {
   const std::string what =
-      is_directory(source) ? " holds no data set that is known" : " is neither directory nor file";
+      is_directory(source) ? " holds no known data set" : " is neither a directory nor a file";
   throw Error(ErrorCode::kNotFound,
               source + what +
                   ": looked for MNIST's four files (train-images-idx3-ubyte, ...), CIFAR-10's six "

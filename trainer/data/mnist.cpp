@@ -31,7 +31,7 @@ std::string find_file(const std::string& directory, const std::string& name) {
 void check_rank(const std::string& path, const IdxArray& array, std::size_t rank,
                 const std::string& content) {
   if (array.dims.size() == rank) return;
-  refuse_file(path, content + " have " + std::to_string(rank) + " dimensions and this file has " +
+  refuse_file(path, content + " have " + std::to_string(rank) + " dimensions, but this file has " +
                         std::to_string(array.dims.size()) +
                         "; check that the files are not mixed up");
 }
@@ -54,7 +54,7 @@ void take_labels(const std::string& path, const IdxArray& array, Dataset& data) 
   if (wrong != array.bytes.end()) {
     refuse_file(path, "label " + std::to_string(wrong - array.bytes.begin()) + " is " +
                           std::to_string(*wrong) +
-                          " and there are only the classes 0 to 9; give labels of ten classes");
+                          ", but the classes are 0 to 9; give labels of ten classes");
   }
   data.classes = kClasses;
   data.labels.assign(array.bytes.begin(), array.bytes.end());
@@ -82,7 +82,7 @@ Mnist read_mnist(const std::string& directory) {
              .test = load_pair(directory, kMnistFiles[2], kMnistFiles[3])};
   if (data.train.height != data.test.height || data.train.width != data.test.width) {
     refuse_file(directory,
-                "the images for training and for the test differ in size; fetch all four files "
+                "the training and test images differ in size; fetch all four files "
                 "from one place");
   }
   return data;

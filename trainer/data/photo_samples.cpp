@@ -79,7 +79,7 @@ PixelImage with_shorter_side(const PixelImage& image, const std::string& path) {
     refuse_file(path, "an image of " + std::to_string(image.width) + " x " +
                           std::to_string(image.height) + " pixels is more than " +
                           std::to_string(kMaxAspect) +
-                          " times as long as it is wide; cut it, or leave it out");
+                          " times as long as it is wide; crop or remove it");
   }
   const auto scaled = [&](int side) { return (side * kPhotoShorterSide + shorter / 2) / shorter; };
   return resized(image, scaled(image.height), scaled(image.width));

@@ -18,7 +18,7 @@ void check_length(std::span<const std::uint8_t> text, const std::string& name, s
   const std::size_t least = kTestPart * (length + 1);
   if (text.size() >= least) return;
   refuse_file(name, "a text of " + std::to_string(text.size()) +
-                        " characters is too short to learn from and be tested with; give one of " +
+                        " characters is too short to train on and test with; give one of " +
                         std::to_string(least) + " or more");
 }
 
@@ -40,7 +40,8 @@ Alphabet alphabet_of(std::span<const std::uint8_t> text, const std::string& name
     if (occurs[byte]) alphabet.number_of[byte] = static_cast<std::uint8_t>(alphabet.size++);
   }
   if (alphabet.size < 2) {
-    refuse_file(name, "the same character all along has nothing to learn; give a file of text");
+    refuse_file(name,
+                "it repeats one character, which leaves nothing to learn; give a file of text");
   }
   return alphabet;
 }

@@ -46,7 +46,7 @@ ModelMaker::ModelMaker(const SampleKind& takes, const ModelOptions& options)
       model_(new Model(with_classes(takes, options.classes), options.seed.value_or(0))) {
   if (options.classes < 0) {
     throw Error(ErrorCode::kInvalidArgument,
-                "a model tells at least one class apart, not " + std::to_string(options.classes));
+                "a model needs at least 1 class, not " + std::to_string(options.classes));
   }
   if (options.dropout && !(*options.dropout >= 0 && *options.dropout < 1)) {
     throw Error(ErrorCode::kInvalidArgument, "the dropout ratio must be from 0 to below 1");

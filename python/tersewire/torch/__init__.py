@@ -32,13 +32,15 @@ from ._dry_run import DryRun, dry_run
 from ._groups import HubGroup
 from ._hook import Hook, HookState, hook, register
 from ._local_updates import LocalUpdates
-from ._optimizer import DistributedOptimizer, broadcast_optimizer_state, broadcast_parameters
+from ._optimizer import (DistributedOptimizer, ElasticAverager, broadcast_optimizer_state,
+                         broadcast_parameters)
 from ._probe import probe
 
 __all__ = [
     "Counters",
     "DistributedOptimizer",
     "DryRun",
+    "ElasticAverager",
     "GradientAverager",
     "Hook",
     "HookState",

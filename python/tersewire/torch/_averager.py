@@ -22,35 +22,35 @@ _FLOAT_BYTES = 4
 _STATE_NAMES = {"exchange", "rank", "ranks", "step", "pushed", "pulled"}
 _log = logging.getLogger("tersewire")
 
-# Those of this process, in the order in which they were made.
+# The averagers of this process, in order of creation.
 _averagers: "List[weakref.ref[GradientAverager]]" = []
 
 
 def _json(decisions: List[Dict[str, Any]]) -> str:
-    """What it cannot say is refused by who reads it."""
+    """What JSON cannot express, the reader refuses."""
     return json.dumps(decisions, skipkeys=True, default=repr)
 
 
 @dataclass
 class Counters:
-    """Since the start of this process, of this rank."""
+    """This rank's counters since the start of this process."""
 
     steps: int = 0
     gradient_bytes: int = 0  # of the gradients in float32
     sent_bytes: int = 0  # to other ranks: whole messages
     received_bytes: int = 0
-    not_finite_tensors: int = 0  # encodings of a NaN or an infinity, which travel as they are
-    codec_seconds: float = 0.0  # of processor: encoding gradients and decoding means
-    transfer_seconds: float = 0.0  # on the clock, waiting for other ranks and for servers
-    exchange_seconds: float = 0.0  # on the clock, from a bucket's turn to its mean
-    codec: str = ""  # of the last step, where the policy does not say otherwise
+    not_finite_tensors: int = 0  # encodings of a NaN or an infinity, sent uncompressed
+    codec_seconds: float = 0.0  # processor time: encoding gradients and decoding means
+    transfer_seconds: float = 0.0  # elapsed, waiting for other ranks and for servers
+    exchange_seconds: float = 0.0  # elapsed, from a bucket's turn to its mean
+    codec: str = ""  # of the last step, unless the policy says otherwise
     decisions: Tuple[str, ...] = ()  # in the last step, with codec="auto": sentences, on rank 0
 
 
 class GradientAverager:
     """The residuals and the counters of one rank.
 
-    Call what is public between steps, and in the same order on every rank.
+    Call public methods between steps, and in the same order on every rank.
     """
 
     _overlaps = False  # whether gradients are exchanged while others are computed
@@ -63,7 +63,7 @@ class GradientAverager:
         self._group = group_of(group, self._elastic)
         self.rank = self._group.rank  # among those that exchange gradients
         self._ranks = self._group.ranks
-        self._steps_here = 0  # without those before a restart
+        self._steps_here = 0  # excluding those before a restart
         self._gradient_bytes = 0
         self._exchange_seconds = 0.0
         self._codec = ""  # of the last step
@@ -71,12 +71,12 @@ class GradientAverager:
         self._last_state: Any = None
         self._worker = self._meet(settings)
         self._join(self._worker)
-        # Nothing that it needs refers to this object, which may go without close().
+        # Nothing that it needs refers to this object, which may be deleted without close().
         self._end = weakref.finalize(self, _core._MeanWorker.close, self._worker)
         _averagers.append(weakref.ref(self))
 
     def _meet(self, settings: Settings) -> _core._MeanWorker:
-        """Agrees with the other ranks on settings; the worker for them has yet to join theirs."""
+        """Agrees with the other ranks on settings; the returned worker has yet to join theirs."""
         settings.check()
         codecs = [] if settings.is_auto else tersewire.choose_codecs(
             settings.policy, settings.codec_text, self._infos)
@@ -89,7 +89,7 @@ class GradientAverager:
                 threads, None if settings.replay_decisions is None else _json(settings.replay_decisions),
                 settings.budget, self._overlaps)
 
-        begins_with = make_worker(1).codec  # refuses a job that makes no sense, before ranks meet
+        begins_with = make_worker(1).codec  # refuses an invalid job before ranks meet
         if settings.is_auto:
             codecs = tersewire.choose_codecs(settings.policy, begins_with, self._infos)
         self._job = [(info.name, info.shape, codec.text)
@@ -101,10 +101,10 @@ class GradientAverager:
             settings.threads or max(1, len(os.sched_getaffinity(0)) // ranks_here))
 
     def change(self, **settings: Any) -> None:
-        """Goes on with other settings: those of register(), codec and policy among them.
+        """Continues with other settings: those of register(), including codec and policy.
 
-        Between steps, on every rank. What is still to be sent stays: Error (kInvalidArgument) for
-        a codec that keeps nothing where the one before did, such as fp32; take one with ef=on.
+        Between steps, on every rank. Unsent data stays: Error (kInvalidArgument) for a codec that
+        keeps none where the previous one did, such as fp32; use one with ef=on.
         """
         self._check_open()
         self._worker.change(self.rank, self._meet(dataclasses.replace(self._settings, **settings)))
@@ -117,25 +117,33 @@ class GradientAverager:
                         waiting, self._exchange_seconds, self._codec, self._news)
 
     def decisions(self) -> List[Dict[str, Any]]:
-        """With codec="auto", on rank 0: what it decided so far, as a run's decisions.json has it.
+        """With codec="auto", on rank 0: its decisions so far, as in a run's decisions.json.
 
-        Each has step, codec, expected_speedup, measured_speedup (None where there is none) and
-        sentence. As replay_decisions= of another run they give its steps the same codecs.
+        Each has step, codec, expected_speedup, measured_speedup (None if there is none) and
+        sentence. As another run's replay_decisions= they give its steps the same codecs.
         """
         told: List[Dict[str, Any]] = json.loads(self._worker.decisions)
         return told
 
     def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
-        """A step: replaces the gradients of all parameters, one behind the other, by their means.
+        """A step: replaces the gradients of all parameters, concatenated, by their means.
 
         gradients  flat, in the order of the parameters
-        skipped    in how many steps so far gradients were thrown away: where ranks differ, Error
-                   says which skipped a step that others take
+        skipped    in how many steps so far gradients were discarded: if ranks differ, Error says
+                   which skipped a step that others take
         """
         self._end_average(self._begin_average(gradients, skipped))
 
+    def _among_ranks(self, exchange: Callable[[], None]) -> bool:
+        """Runs an exchange; returns whether this rank's part counted, always true if ranks stay."""
+        exchange()
+        return True
+
+    def _after_update(self) -> None:
+        """Called once the model has been updated with the means."""
+
     def _begin_average(self, gradients: torch.Tensor, skipped: int = 0) -> "Tuple[float, Bucket]":
-        """The first half of average(), which waits for no gradients: what _end_average() takes."""
+        """The first half of average(), without waiting for gradients: _end_average()'s input."""
         begin = time.perf_counter()
         self._check_open()
         self._worker.begin_step(self._exchange_seconds)
@@ -151,7 +159,7 @@ class GradientAverager:
         self._end_step()
 
     def summary(self) -> str:
-        """A table: what each parameter's gradients took, and what they would in float32."""
+        """A table: the size of each parameter's gradients as sent, and in float32."""
         steps = max(1, self._steps_here)
         width = max([len("parameter"), *(len(info.name) for info in self._infos)])
         lines = [f"{'parameter':{width}} {'values':>10} {'codec':16} {'bits a value':>12} {'ratio':>8}"]
@@ -180,13 +188,13 @@ class GradientAverager:
         return {**state, "decisions": self.decisions()} if self._settings.is_auto else state
 
     def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
-        """Takes back what state_dict() returned on every rank, in a run with as many or others.
+        """Restores what state_dict() returned on every rank, with as many ranks or another number.
 
-        states  those of all ranks; this rank's own will do where there are as many ranks as then
+        states  those of all ranks; this rank's own is enough if the number of ranks is the same
 
-        With as many ranks the run goes on to the same bits. With others, residuals of what rank r
-        pushed go to rank r modulo the number of ranks, where they are added up; those of means go
-        to the ranks that serve them now. Raises Error (kInvalidArgument) where the states are not
+        With the same number, the run continues to the same bits. With another, residuals of rank
+        r's pushes go to rank r modulo the number of ranks, where they are added up; those of means
+        go to the ranks that serve them now. Raises Error (kInvalidArgument) if the states are not
         those of one step of a run of this model.
         """
         listed = [states] if isinstance(states, dict) else list(states)
@@ -202,27 +210,34 @@ class GradientAverager:
         if len({state["step"] for state in listed}) != 1:
             refuse("the states are of different steps; pass those saved after the same one")
         listed.sort(key=lambda state: state["rank"])
-        saved = [_core._SavedState(state["rank"], state["step"], state["pushed"], state["pulled"])
+        # torch.load() may have put them on a GPU.
+        saved = [_core._SavedState(state["rank"], state["step"],
+                                   *({name: residual.cpu() for name, residual in state[which].items()}
+                                     for which in ("pushed", "pulled")))
                  for state in listed]
         decided = listed[0].get("decisions", []) if self._settings.is_auto else []
         self._worker.load(self.rank, listed[0]["ranks"], saved, _json(decided))
-        if self._worker.has_begun:  # what others expect of this rank is of a run that is over
+        if self._worker.has_begun:  # what others expect of this rank belongs to a run that is over
             self._worker.close()
             self._join(self._worker)
 
     def close(self) -> None:
-        """Ends the threads and connections, as Python's end does, or this object's. Twice is as once.
+        """Ends the threads and connections, as does Python's exit or this object's end. Idempotent.
 
         Call it after the last step: no gradients can be averaged after it. Counters, summary() and
         state_dict() remain.
         """
         if not self._end.alive:
             return
+        self._keep_state()
+        self._end()
+
+    def _keep_state(self) -> None:
+        """For state_dict() when the worker is closed."""
         try:
             self._last_state = self._worker.state()
         except Error:  # within a step, after a failure
             pass
-        self._end()
 
     def _check_open(self) -> None:
         if not self._end.alive:
@@ -230,7 +245,7 @@ class GradientAverager:
                         "the averager of these gradients is closed; close it after the last step")
 
     def _scale(self) -> float:
-        """The loss's: residuals are of gradients without it."""
+        """The loss scale: residuals are of gradients without it."""
         return self._settings.loss_scale() if self._settings.loss_scale else 1.0
 
     def _end_step(self) -> None:
@@ -249,7 +264,7 @@ class GradientAverager:
         self._exchange_seconds += time.perf_counter() - began
 
     def _stretches(self, parameters: Sequence[int]) -> List[Tuple[int, int]]:
-        """Each parameter with its place in a buffer that holds them one behind the other."""
+        """Each parameter with its place in a buffer that holds them concatenated."""
         stretches, begin = [], 0
         for parameter in parameters:
             stretches.append((parameter, begin))
@@ -258,7 +273,7 @@ class GradientAverager:
 
 
 class Bucket:
-    """A flat buffer with gradients of some parameters, which means take the place of."""
+    """A flat buffer with gradients of some parameters, replaced by their means."""
 
     def __init__(self, buffer: torch.Tensor, stretches: List[Tuple[int, int]],
                  scale: float) -> None:
@@ -279,7 +294,7 @@ class Bucket:
             self._values = buffer.to("cpu", torch.float32)
         if self._scale != 1:
             self._values /= self._scale
-        # As the library cuts its own buckets: from the last parameter on.
+        # As the library forms its own buckets: from the last parameter on.
         worker.push(self._values, sorted(self._stretches, reverse=True))
 
     def mean(self, worker: _core._MeanWorker) -> None:
@@ -290,17 +305,17 @@ class Bucket:
             self.buffer.copy_(self._values)
 
     def give_back(self, worker: _core._MeanWorker, parameters: Set[int]) -> None:
-        """The means of those parameters, which nobody has applied."""
+        """Gives back the means of those parameters, which nobody has applied."""
         unused = [stretch for stretch in self._stretches if stretch[0] in parameters]
         if unused:
             worker.give_back(self._values / self._scale, unused)
 
 
 def summary() -> None:
-    """Prints the table of each registered model and wrapped optimizer, on rank 0 alone.
+    """Prints the table of each registered model and wrapped optimizer, on rank 0 only.
 
-    What each parameter's gradients took, and what they would in float32. Call it on every rank or
-    on one, between steps.
+    It shows the size of each parameter's gradients as sent, and in float32. Call it on every rank
+    or on one, between steps.
     """
     for reference in _averagers:
         averager = reference()

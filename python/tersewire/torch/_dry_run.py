@@ -19,7 +19,7 @@ class DryRun:
     def __init__(self, model: torch.nn.Module, codecs: Sequence[str], policy: str,
                  seed: int) -> None:
         if isinstance(codecs, str) or not all(isinstance(codec, str) for codec in codecs):
-            refuse(f"codecs={codecs!r} cannot be; pass a list of codecs' texts")
+            refuse(f"codecs={codecs!r} is not valid; pass a list of codecs' texts")
         self._infos = tensor_infos(model)
         self._run = _core._DryRun(self._infos, list(codecs), policy, seed)
         self._step = 1

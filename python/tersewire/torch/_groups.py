@@ -1,4 +1,4 @@
-"""Whose gradients are averaged: the ranks of a process group of PyTorch's, or of a hub's job."""
+"""Whose gradients are averaged: the ranks of a PyTorch process group, or of a hub's job."""
 
 import datetime
 import fcntl
@@ -22,7 +22,7 @@ from tersewire import Error, ErrorCode, _core
 from ._tensors import refuse
 
 _SIOCGIFADDR = 0x8915  # Linux: an interface's address
-Joining = Union[_core._MeanWorker, _core._Prober]  # what takes part in a network of its own
+Joining = Union[_core._MeanWorker, _core._Prober]  # takes part in a network of its own
 # For ranks that are alive and compute: the program's progress limit.
 _BUSY = datetime.timedelta(hours=1)
 # For a rank that gives no sign of life, and for one that does.
@@ -31,63 +31,70 @@ _log = logging.getLogger("tersewire")
 
 
 class HubGroup:
-    """The ranks of a hub's job, for networks that nobody trusts: group= of what trains here.
+    """The ranks of a hub's job, for untrusted networks: the group= of what trains here.
 
         group = tersewire.torch.HubGroup("hub.example:7100", ranks=4, certs="node3")
         optimizer = tersewire.torch.DistributedOptimizer(optimizer, group=group)
 
-    Every rank dials out to `tersewire hub --workers RANKS --servers 0`, which relays what they send
-    each other, under mutual TLS where there are certificates (docs/python.md). No process group of
-    PyTorch's is needed, but by DistributedDataParallel itself.
+    Every rank dials out to `tersewire hub --workers RANKS --servers 0`, which relays their messages
+    to each other, under mutual TLS if there are certificates (docs/python.md). A PyTorch process
+    group is not needed, except by DistributedDataParallel itself.
 
     address   "HOST:PORT" of the hub
-    ranks     of the job; without it the environment's WORLD_SIZE. With elastic the number to begin
-              with, as the hub has it: only checked where it is given
-    rank      of this process; without it that of the certificate, or the environment's RANK
+    ranks     of the job; by default the environment's WORLD_SIZE. With elastic the number to begin
+              with, as the hub has it: only checked if given
+    rank      of this process; by default that of the certificate, or the environment's RANK
     certs     a directory of `tersewire certs join`, with this rank's key and certificate
-    insecure  plaintext beyond this machine: everybody on the way may read and change what is sent
+    insecure  plaintext beyond this machine: anyone on the path can read and change what is sent
     timeout   how long it waits for the hub and all ranks, and later for a rank or a hub that gives
-              no sign of life. One that lives may send nothing for an hour; timeout= of what trains
-              says otherwise
-    elastic   ranks come and go while LocalUpdates, which the group is for alone, goes on; `rank`
-              and `ranks` change with them. The hub is `tersewire hub --workers RANKS
+              no sign of life. A live one may send nothing for an hour, unless timeout= of what
+              trains says otherwise
+    elastic   ranks come and go while the group's one LocalUpdates or DistributedOptimizer runs;
+              `rank` and `ranks` change with them. The hub is `tersewire hub --workers RANKS
               --min-workers N`
-    name      of this process, where ranks come and go; without it that of the certificate
+    name      of this process, if ranks come and go; by default that of the certificate
+    direct    "HOST:PORT" of this machine, port 0 for any: it listens there, and ranks that reach it
+              use a direct connection, bypassing the hub
 
-    Waits until all ranks are there; with elastic LocalUpdates() does. A process joins a hub once, and
-    uses the group for all that it trains; make the same calls in the same order on every rank. A
-    failure or Ctrl-C on one rank ends the job on all, where they do not come and go. Raises Error:
-    kInvalidArgument for arguments that make no sense, kUnavailable where the hub cannot be reached,
-    kDeadlineExceeded where ranks are missing, kFailedPrecondition where the hub refuses this one,
-    kUnimplemented where tersewire was built without gRPC.
+    Waits until all ranks have joined; with elastic what trains does. A process joins a hub once,
+    and uses the group for all that it trains; make the same calls in the same order on every rank.
+    A failure or Ctrl-C on one rank ends the job on all, unless they come and go. Raises Error:
+    kInvalidArgument for invalid arguments, kUnavailable if the hub cannot be reached,
+    kDeadlineExceeded if ranks are missing, kFailedPrecondition if the hub refuses this one,
+    kUnimplemented if tersewire was built without gRPC.
     """
 
     def __init__(self, address: str, ranks: Optional[int] = None, rank: Optional[int] = None,
                  certs: "Union[str, os.PathLike[str], None]" = None, insecure: bool = False,
                  timeout: datetime.timedelta = datetime.timedelta(minutes=2), *,
-                 elastic: bool = False, name: Optional[str] = None) -> None:
-        if not isinstance(address, str) or not address.rpartition(":")[2].isdigit():
-            refuse(f"address={address!r} cannot be; pass the hub's as 'HOST:PORT'")
+                 elastic: bool = False, name: Optional[str] = None,
+                 direct: Optional[str] = None) -> None:
+        if not _is_address(address):
+            refuse(f"address={address!r} is not valid; pass the hub's as 'HOST:PORT'")
+        if direct is not None and not _is_address(direct):
+            refuse(f"direct={direct!r} is not valid; pass this machine's as 'HOST:PORT', port 0 "
+                   "for any")
         if not isinstance(timeout, datetime.timedelta) or timeout <= datetime.timedelta(0):
-            refuse(f"timeout={timeout!r} cannot be; pass a datetime.timedelta above 0")
+            refuse(f"timeout={timeout!r} is not valid; pass a datetime.timedelta above 0")
         self.elastic, self.timeout = elastic, timeout
         if elastic:
-            self._prepare(address, ranks, rank, certs, insecure, name)
+            self._prepare(address, ranks, rank, certs, insecure, name, direct)
             return
         if name is not None:
-            refuse(f"name={name!r} is of a rank that comes and goes; pass elastic=True, or rank=")
+            refuse(f"name={name!r} is for a rank that comes and goes; pass elastic=True, or rank=")
         ranks = _number("ranks", ranks, "WORLD_SIZE")
         if rank is not None or certs is None:
             rank = _number("rank", rank, "RANK")
         if ranks < 1 or rank is not None and not 0 <= rank < ranks:
             refuse(f"there is no rank {rank} of {ranks}; pass ranks=N, and rank= from 0 to N - 1")
-        self._end = _core._HubEnd(address, rank, ranks, os.fspath(certs or ""), insecure, timeout)
+        self._end = _core._HubEnd(address, rank, ranks, os.fspath(certs or ""), insecure, timeout,
+                                  direct or "")
         self.rank, self.ranks = self._end.rank, ranks
-        # Python's end calls it after those of averagers, which are younger.
+        # At exit Python calls it after those of averagers, which are younger.
         self._finish = weakref.finalize(self, _core._HubEnd.close, self._end)
 
     def close(self) -> None:
-        """Leaves the hub, as Python's end does, or this object's; after the averagers' close()."""
+        """Leaves the hub, as Python's exit or this object's end does; after averagers' close()."""
         self._finish()
 
     def _gather(self, own: str) -> List[str]:
@@ -97,19 +104,25 @@ class HubGroup:
         worker.join_hub(self._end)
 
     def _limits(self, timeout: Optional[datetime.timedelta]) -> _Limits:
+        silent, busy = self._member_limits(timeout)
+        # The hub evicts a rank that hangs; ranks that wait for it must still be there then.
+        return silent, 2 * busy if self.elastic else busy
+
+    def _member_limits(self, timeout: Optional[datetime.timedelta]) -> _Limits:
         busy = timeout or _BUSY
         return min(self.timeout, busy), busy
 
     def _prepare(self, address: str, ranks: Optional[int], rank: Optional[int],
                  certs: "Union[str, os.PathLike[str], None]", insecure: bool,
-                 name: Optional[str]) -> None:
+                 name: Optional[str], direct: Optional[str]) -> None:
         if rank is not None:
-            refuse(f"rank={rank!r} cannot be where ranks come and go; pass name=")
+            refuse(f"rank={rank!r} is not valid where ranks come and go; pass name=")
         if name is None and certs is None:
             refuse("ranks that come and go have names; pass name=, or certs= of "
                    "'tersewire certs sign --name'")
         self._first = ranks
         self._place = address, name, os.fspath(certs or ""), insecure
+        self._direct = direct or ""
         self._joined: Dict[str, Any] = {}  # "member" and "end"
         self.rank, self.ranks = 0, 1  # until it has met the others
         self._known: Optional[Set[Tuple[str, int]]] = None  # ranks of the last generation
@@ -120,19 +133,21 @@ class HubGroup:
         member: _core._HubMember = self._joined["member"]
         return member
 
-    def _enter(self, alike: str, longest: int, timeout: Optional[datetime.timedelta]) -> None:
-        """Becomes a member of the job of all who say the same; `longest` bytes are handed over."""
+    def _enter(self, alike: str, longest: int, timeout: Optional[datetime.timedelta],
+               round_name: str) -> None:
+        """Joins the job of all with the same `alike`; `longest` bytes are handed over."""
         if self._joined or not self._finish.alive:
-            refuse("a group whose ranks come and go is for one LocalUpdates; start a process and a "
-                   "hub for each")
+            refuse("a group whose ranks come and go is for one LocalUpdates or "
+                   "DistributedOptimizer; start a process and a hub for each")
+        self._round_name = round_name
         address, name, certs, insecure = self._place
         digest = hashlib.sha256(f"{tersewire.__version__} {alike}".encode()).digest()
         self._joined["member"] = _core._HubMember(
             address, name, int.from_bytes(digest[:8], "little"), certs, insecure,
-            *self._limits(timeout), longest)
+            *self._member_limits(timeout), longest, self._direct)
 
     def _next(self) -> bool:
-        """Goes on to the next generation of ranks; False where the job is over for this one."""
+        """Continues with the next generation of ranks; False if the job is over for this one."""
         if "end" in self._joined:
             self._joined.pop("end").close()
         end = self._member.join()
@@ -149,10 +164,10 @@ class HubGroup:
         return True
 
     def _tell(self) -> None:
-        """Logs who has come and gone."""
+        """Logs who has joined and left."""
         now = {(name, number) for name, number, _ in self._member.members}
         works = {(name, number) for name, number, is_rank in self._member.members if is_rank}
-        parts = [f"{len(works)} ranks go on after round {self._member.begun_with or 0}: "
+        parts = [f"{len(works)} ranks go on after {self._round_name} {self._member.begun_with or 0}: "
                  f"{_listed(works)}"]
         if self._known is not None:
             gone, new = self._known - now, works - self._known
@@ -180,21 +195,25 @@ class HubGroup:
             unpack(data, values)
 
 
+def _is_address(given: Any) -> bool:
+    return isinstance(given, str) and given.rpartition(":")[2].isdigit()
+
+
 def packed(values: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Their bytes, one behind the other."""
+    """Their bytes, concatenated."""
     flat = [value.detach().to("cpu").contiguous().flatten() for value in values if value.numel()]
     return torch.cat([torch.empty(0, dtype=torch.uint8),
                       *(value.view(torch.uint8) for value in flat)])
 
 
 def unpack(data: torch.Tensor, targets: Sequence[torch.Tensor]) -> None:
-    """The inverse; there are as many bytes as targets need."""
+    """The inverse; `data` has as many bytes as targets need."""
     begin = 0
     for target in targets:
         end = begin + target.numel() * target.element_size()
-        came = data[begin:end].clone()  # where its type may lie
+        came = data[begin:end].clone()  # aligned for its type
         begin = end
-        # A truth value of another byte than 0 and 1 means nothing.
+        # A bool with a byte other than 0 and 1 is undefined.
         came = came.bool() if target.dtype is torch.bool else came.view(target.dtype)
         target.copy_(came.view(target.shape))
 
@@ -210,7 +229,7 @@ def _leave(joined: Dict[str, Any]) -> None:
 
 
 class _ProcessGroup:
-    """The same of PyTorch's; exchanges go over connections of their own, not encrypted."""
+    """The same for a PyTorch process group; exchanges use their own connections, not encrypted."""
 
     def __init__(self, group: Optional[dist.ProcessGroup]) -> None:
         self._group: Any = group or dist.group.WORLD
@@ -224,7 +243,7 @@ class _ProcessGroup:
 
     def _join(self, worker: Joining, one_machine: bool) -> None:
         meeting = _core._TcpMeeting("127.0.0.1" if one_machine else _own_host())
-        # Each makes a token, and rank 0's is everybody's.
+        # Each makes a token, and all use rank 0's.
         found = [told.split("\n")
                  for told in self._gather(f"{meeting.address}\n{secrets.token_hex(32)}")]
         worker.join(meeting, self.rank, [address for address, _ in found],
@@ -235,22 +254,39 @@ class _ProcessGroup:
         return limit, limit
 
     def _timeout(self) -> datetime.timedelta:
-        """As the user gave it to init_process_group() or new_group()."""
+        """As passed to init_process_group() or new_group()."""
         try:
             return self._group.options._timeout
-        except (AttributeError, RuntimeError):  # a backend that does not say
+        except (AttributeError, RuntimeError):  # a backend that does not expose it
             return getattr(dist.distributed_c10d, "default_pg_timeout")
 
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
+        source = self._rank_of_all(root)
         for name in sorted(state):
-            if torch.is_tensor(state[name]):
-                dist.broadcast(state[name], root, group=self._group)
+            value = state[name]
+            if not torch.is_tensor(value):
+                continue
+            # Gloo has no bfloat16; float32 holds each of its values.
+            sent = value.float() if value.dtype == torch.bfloat16 else value
+            dist.broadcast(sent, source, group=self._group)
+            if sent is not value:
+                with torch.no_grad():
+                    value.copy_(sent)
 
     def _share_model(self, model: torch.nn.Module) -> None:
         # As objects: Gloo has no bfloat16.
-        begun = [{name: value.cpu() for name, value in model.state_dict().items()}]
-        dist.broadcast_object_list(begun, dist.get_global_rank(self._group, 0), self._group)
+        begun = [{name: value.cpu() if torch.is_tensor(value) else value
+                  for name, value in model.state_dict().items()}]
+        self._broadcast_objects(begun, 0)
         model.load_state_dict(begun[0])
+
+    def _broadcast_objects(self, objects: List[Any], root: int) -> None:
+        dist.broadcast_object_list(objects, self._rank_of_all(root), self._group)
+
+    def _rank_of_all(self, rank: int) -> int:
+        """What torch.distributed calls that rank of this group."""
+        number: int = dist.get_global_rank(self._group, rank)
+        return number
 
 
 Group = Union[dist.ProcessGroup, HubGroup]  # what users pass
@@ -260,15 +296,15 @@ _of_environment: Optional[HubGroup] = None  # a process joins a hub once
 
 
 def group_of(group: Optional[Group], elastic: bool = False) -> AnyGroup:
-    """Without one that of all ranks: PyTorch's, or else that of the hub in TERSEWIRE_HUB.
+    """Without `group`, that of all ranks: PyTorch's, or else that of the hub in TERSEWIRE_HUB.
 
     elastic  whether its ranks may come and go
     """
     global _of_environment
     if isinstance(group, HubGroup):
         if group.elastic and not elastic:
-            refuse("where ranks come and go LocalUpdates alone trains, and shares the model itself; "
-                   "pass a HubGroup without elastic=True")
+            refuse("where ranks come and go only LocalUpdates and DistributedOptimizer train, and "
+                   "they share the model themselves; pass a HubGroup without elastic=True")
         return group
     if dist.is_available() and dist.is_initialized():
         return _ProcessGroup(group)
@@ -278,12 +314,13 @@ def group_of(group: Optional[Group], elastic: bool = False) -> AnyGroup:
                     "group=tersewire.torch.HubGroup(...), or TERSEWIRE_HUB in the environment")
     if _of_environment is None:
         _of_environment = HubGroup(os.environ["TERSEWIRE_HUB"],
-                                   certs=os.environ.get("TERSEWIRE_CERTS"))
+                                   certs=os.environ.get("TERSEWIRE_CERTS"),
+                                   direct=os.environ.get("TERSEWIRE_DIRECT"))
     return _of_environment
 
 
 def agree(group: AnyGroup, call: str, alike: Any, beside: str = "") -> List[str]:
-    """Checks that every rank makes the same call with the same; what each says beside, by rank."""
+    """Checks that every rank makes the same call with the same `alike`; all `beside`, by rank."""
     own = call, tersewire.__version__, hashlib.sha256(repr(alike).encode()).hexdigest(), beside
     told = [(text + "\n\n\n").split("\n", 3) for text in group._gather("\n".join(own))]
     for rank, other in enumerate(told):
@@ -295,8 +332,8 @@ def agree(group: AnyGroup, call: str, alike: Any, beside: str = "") -> List[str]
 
 
 def meet_ranks(group: AnyGroup, call: str, alike: Any) -> Tuple[int, Callable[..., None]]:
-    """agree(); how many ranks are on this machine, and what makes a worker join those of all."""
-    # Namespaces of one machine are as far apart as machines.
+    """agree(); returns the number of ranks on this machine, and what joins a worker to all."""
+    # Namespaces of one machine count as separate machines.
     machine = f"{socket.gethostname()} {os.stat('/proc/self/ns/net').st_ino}"
     machines = agree(group, call, alike, machine)
     return (machines.count(machines[group.rank]),
@@ -304,25 +341,25 @@ def meet_ranks(group: AnyGroup, call: str, alike: Any) -> Tuple[int, Callable[..
 
 
 def _number(name: str, value: Optional[int], variable: str) -> int:
-    """What was passed, or else the environment's."""
+    """The value passed, or else the environment's."""
     if value is None and os.environ.get(variable, "").isdigit():
         return int(os.environ[variable])
     if value is None:
-        refuse(f"neither {name}= nor {variable} in the environment says a number; pass {name}=")
+        refuse(f"neither {name}= nor {variable} in the environment is a number; pass {name}=")
     if not isinstance(value, int) or isinstance(value, bool):
-        refuse(f"{name}={value!r} cannot be; pass a whole number")
+        refuse(f"{name}={value!r} is not valid; pass a whole number")
     return value
 
 
 def _own_host() -> str:
-    """An address by which other machines reach this one, found as Gloo and torchrun do."""
+    """An address at which other machines reach this one, found as Gloo and torchrun do."""
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unconnected:
         if interface:
             request = struct.pack("256s", interface.encode()[:15])
             return socket.inet_ntoa(
                 fcntl.ioctl(unconnected.fileno(), _SIOCGIFADDR, request)[20:24])
-        try:  # what leads to the master; nothing is sent
+        try:  # the route to the master; nothing is sent
             unconnected.connect((os.environ["MASTER_ADDR"], 1))
             found: str = unconnected.getsockname()[0]
         except (KeyError, OSError):

@@ -28,14 +28,14 @@ class _Task(NamedTuple):
     stood_seconds: float  # before this step
     bucket: Bucket
     future: torch.futures.Future[torch.Tensor]
-    stream: Optional[torch.cuda.Stream]  # on a GPU: waits for this bucket, not for those behind it
+    stream: Optional[torch.cuda.Stream]  # on a GPU: waits for this bucket, not for later ones
     done: Callable[[Bucket], None]
 
 
 class _Threads:
     """One pushes buckets as the backward pass completes them, the other takes their means.
 
-    They refer to nothing of the hook, which may go while they wait.
+    They hold no reference to the hook, which may be deleted while they wait.
     """
 
     def __init__(self, worker: _core._MeanWorker) -> None:
@@ -57,7 +57,7 @@ class _Threads:
                 self._means.put(None)
                 return
             self._try(task, work)
-            del task  # which refers to the hook
+            del task  # it refers to the hook
 
     def _push(self, task: _Task) -> None:
         if task.begins_step:
@@ -76,17 +76,17 @@ class _Threads:
                 raise self.failure
             with torch.cuda.stream(task.stream) if task.stream else nullcontext():
                 work(task)
-        except BaseException as failure:  # it is the backward pass that must hear of it
+        except BaseException as failure:  # the backward pass must hear of it
             self.failure = failure
             task.future.set_exception(failure)
 
     def close(self) -> None:
-        # A thread that is still in torch when Python ends would take the process down with it.
+        # A thread still in torch when Python exits would crash the process.
         self.pushes.put(None)
         for last_words in (None, "a rank ended its hook within a step"):
-            if last_words:  # one that waits for ranks that are gone waits in vain
+            if last_words:  # a wait for ranks that are gone is in vain
                 self.worker.abort(last_words)
-            # One of them may be who collects a hook that is no longer used.
+            # One of them may be collecting a hook that is no longer used.
             others = [thread for thread in self._threads if thread is not threading.current_thread()]
             for thread in others:
                 thread.join(_LAST_SECONDS)
@@ -96,7 +96,7 @@ class _Threads:
 
 
 class Hook(GradientAverager):
-    """What register() returns: the residuals and the counters of one rank."""
+    """The result of register(): one rank's residuals and counters."""
 
     _overlaps = True
 
@@ -110,20 +110,24 @@ class Hook(GradientAverager):
         self._finds_unused: bool = model.find_unused_parameters
         self._grads_are_views: bool = model.gradient_as_bucket_view
         self._tasks: List[_Task] = []  # of the step
+        if isinstance(group, HubGroup) and group.elastic:
+            refuse("the ranks of DistributedDataParallel's own process group cannot come and go; use "
+                   "DistributedOptimizer or LocalUpdates, with the model within it")
         if group is not None and not isinstance(group, HubGroup):
-            refuse("DistributedDataParallel has its own process group; leave group= out, or pass a "
+            refuse("DistributedDataParallel has its own process group; omit group=, or pass a "
                    "HubGroup")
         if group and group.ranks != dist.get_world_size(model.process_group):
             refuse(f"the model's process group has {dist.get_world_size(model.process_group)} "
-                   f"ranks, and the hub's job {group.ranks}; start both with the same processes")
+                   f"ranks, and the hub's job has {group.ranks}; start both with the same "
+                   "processes")
         super().__init__(tensor_infos(model.module), group or model.process_group, settings)
         self._end.detach()
         self._threads = _Threads(self._worker)
         self._end = weakref.finalize(self, _Threads.close, self._threads)
         self._scale_now = 1.0
-        self._stood_seconds = 0.0  # on the clock, that backward passes waited at their end
+        self._stood_seconds = 0.0  # elapsed, waited at the end of backward passes
 
-    # Called by the backward pass, bucket by bucket in the same order on every rank.
+    # Called by the backward pass, bucket by bucket, in the same order on every rank.
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._check_open()
@@ -145,7 +149,7 @@ class Hook(GradientAverager):
         return future
 
     def _end_backward(self) -> None:
-        """Waits for the means before DistributedDataParallel does, which hides what went wrong."""
+        """Waits for the means before DistributedDataParallel does, which hides failures."""
         tasks, self._tasks = self._tasks, []
         ended = time.perf_counter()
         for task in tasks:
@@ -158,7 +162,7 @@ class Hook(GradientAverager):
 
     def _give_back(self, tasks: List[_Task],
                    before: List[Tuple[Optional[torch.Tensor], int]]) -> None:
-        """The means of parameters that no rank used, whose gradients have stayed as they were."""
+        """Gives back the means of parameters that no rank used, whose gradients are unchanged."""
         unused = {number for number, (grad, version) in enumerate(before)
                   if self._parameters[number].grad is grad
                   and (grad is None or grad._version == version and not self._grads_are_views)}
@@ -167,10 +171,10 @@ class Hook(GradientAverager):
 
 
 class HookState:
-    """For model.register_comm_hook(HookState("3lc"), hook), as Lightning and Accelerate have it.
+    """For model.register_comm_hook(HookState("3lc"), hook), as in Lightning and Accelerate.
 
-    Takes what register() takes except the model, which it meets in the first backward pass; there
-    need not be a process group before. `hook` is then what register() returns.
+    Takes register()'s arguments except the model, which it gets in the first backward pass; no
+    process group is needed before. `hook` is then what register() returns.
     """
 
     def __init__(self, codec: Union[str, tersewire.Codec] = "3lc", *,
@@ -195,7 +199,7 @@ def hook(state: Union[Hook, HookState],
 
 
 def _after_backward(call: Callable[[], None]) -> None:
-    """In the backward pass that is under way, behind what has been asked for so far."""
+    """Calls it in the current backward pass, after the callbacks queued so far."""
     torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
@@ -209,45 +213,45 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
              group: Optional[HubGroup] = None,
              replay_decisions: Optional[List[Dict[str, Any]]] = None,
              budget: Optional[str] = None) -> Hook:
-    """Has a model that is wrapped in DistributedDataParallel exchange compressed gradients.
+    """Makes a model wrapped in DistributedDataParallel exchange compressed gradients.
 
-    model          trained on the CPU or on a GPU, from which buckets are copied to the CPU, where
-                   codecs work, and back; call this on every rank of its process group, with the
+    model          trained on the CPU or on a GPU; from a GPU, buckets are copied to the CPU, where
+                   codecs work, and back. Call this on every rank of its process group, with the
                    same settings, before the first backward pass
     codec, policy  which parameter's gradients get which codec: choose_codecs(); a large parameter
-                   is cut into parts, each encoded by itself. codec="auto" begins with fp32 and
-                   changes, on all ranks at the same step, to what the link is worth and back;
-                   rank 0 decides from what its steps take, and tells each decision to the logger
+                   is split into parts, each encoded separately. codec="auto" begins with fp32 and
+                   changes, on all ranks at the same step, to what the link is worth and back; rank
+                   0 decides from its steps' times, and reports each decision to the logger
                    "tersewire" and in decisions()
-    exchange       "gradient-server": each rank averages a shard and sends the mean, encoded once
-                   more; traffic does not grow with the number of ranks; the default from 3 ranks
-                   on. "all-gather": each rank sends its gradients to every other; the default for
-                   two. "ring", "hierarchical-ring": sums go around, encoded at each hop
-                   (INCEPTIONN); for codecs whose error is bounded for each value. "all-reduce":
+    exchange       "gradient-server": each rank averages a shard and sends the mean, encoded again;
+                   traffic does not grow with the number of ranks; the default from 3 ranks on.
+                   "all-gather": each rank sends its gradients to every other; the default for two.
+                   "ring", "hierarchical-ring": sums go around, encoded at each hop (INCEPTIONN);
+                   for codecs with a bounded error for each value. "all-reduce":
                    "gradient-server:scaler-sharing=on", where ranks agree on the largest scalers
                    and servers add up whole numbers (TernGrad, section 3.1); for terngrad
     seed           for stochastic codecs
-    warm_up_steps  how many steps are not compressed
+    warm_up_steps  number of initial steps without compression
     loss_scale     for mixed precision: returns the factor of the step's loss, as
                    GradScaler.get_scale does; gradients are exchanged without it
-    threads        that encode and decode, on this rank alone; by default the cores that this
-                   process may use, over the ranks of this machine. The bytes do not depend on them
+    threads        that encode and decode, on this rank only; by default the cores that this process
+                   may use, divided by the ranks on this machine. The bytes do not depend on them
     timeout        how long a rank waits for another that is silent, or sends nothing; by default
-                   that of the model's process group
-    on_step        called with the counters after each step, on this rank alone: for a logger
-    group          a HubGroup of the same processes, over which gradients go in place of connections
-                   between all ranks; DistributedDataParallel keeps its own process group
-    replay_decisions  with codec="auto": what decisions() of another run returned, whose codecs its
-                   steps have; the same on every rank
+                   the timeout of the model's process group
+    on_step        called with the counters after each step, on this rank only: for a logger
+    group          a HubGroup of the same processes, which carries gradients instead of connections
+                   between all ranks; DistributedDataParallel keeps its own process group, whose
+                   ranks cannot come and go: for that use DistributedOptimizer
+    replay_decisions  with codec="auto": the result of another run's decisions(), whose codecs its
+                   steps use; the same on every rank
     budget         with codec="auto": "2GB/day" (kB, MB, GB, TB), the most that a rank may send and
-                   receive: no codec is taken that would need more, even where it is faster; where
+                   receive: no codec that would need more is chosen, even if it is faster; if even
                    the strongest does, a decision says so
 
-    What is not sent in a step is added to the parameter's next gradient, whatever bucket it is in.
-    The training loop stays as it is. Returns a Hook with counters, summary(), change(),
-    state_dict() and close(). Raises Error (kInvalidArgument) where ranks differ, an argument makes no sense or the
-    model is not wrapped. After an error in a backward pass the job is over on every rank, with
-    that error.
+    Unsent data is added to the parameter's next gradient, whatever bucket it is in. The training
+    loop does not change. Returns a Hook with counters, summary(), change(), state_dict() and
+    close(). Raises Error (kInvalidArgument) if ranks differ, an argument is invalid or the model is
+    not wrapped. After an error in a backward pass the job is over on every rank, with that error.
     """
     made = Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads,
                                 timeout, on_step, replay_decisions, budget), group)

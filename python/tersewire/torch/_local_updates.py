@@ -1,4 +1,4 @@
-"""Local updates: ranks train by themselves, and exchange now and then how far they came."""
+"""Local updates: ranks train on their own, and exchange their changes now and then."""
 
 import dataclasses
 import datetime
@@ -12,12 +12,14 @@ import torch
 import tersewire
 from tersewire import _core
 
-from ._averager import Counters, GradientAverager
+from ._averager import Counters
 from ._groups import Group, HubGroup
-from ._members import Members
+from ._members import Members, Replica, refuse_elastic
 from ._settings import Settings
 from ._tensors import refuse, tensor_infos
 
+# Handed over: parameters, momentum, and residuals of sent data and of means.
+_VALUES_HANDED_OVER = 4
 _STATE_NAMES = {"steps", "turn", "age", "met", "fragments"}
 
 
@@ -45,22 +47,22 @@ class _LocalSettings(Settings):
     def check(self) -> None:
         super().check()
         if self.is_auto:
-            refuse("codec auto goes by what each step's exchange takes, and local updates exchange "
-                   "once in many; name a codec, such as 3lc")
+            refuse("codec auto goes by how long each step's exchange takes, and local updates "
+                   "exchange once in many steps; name a codec, such as 3lc")
         for name, least in (("every", 1), ("fragments", 1), ("delay", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                refuse(f"{name}={value!r} cannot be; pass a whole number, {least} or more")
+                refuse(f"{name}={value!r} is not valid; pass a whole number, {least} or more")
         if self.every % self.fragments:
-            refuse(f"every={self.every} steps are no whole number for each of {self.fragments} "
-                   "fragments; pass a multiple of that")
+            refuse(f"every={self.every} steps cannot be divided among {self.fragments} fragments; "
+                   "pass a multiple of that")
         if self.delay >= self.turn:
             refuse(f"delay={self.delay} is not below the {self.turn} steps from one exchange to "
                    "the next (every / fragments); pass less, or a longer every")
         if not isinstance(self.share_kept, (int, float)) or not 0 <= self.share_kept < 1:
-            refuse(f"mix={self.mix!r} cannot be; pass a number from 0 to below 1")
+            refuse(f"mix={self.mix!r} is not valid; pass a number from 0 to below 1")
         if self.outer is not None and not isinstance(self.outer, str):
-            refuse(f"outer={self.outer!r} cannot be; pass an outer optimizer's text")
+            refuse(f"outer={self.outer!r} is not valid; pass an outer optimizer's text")
         _core._outer_optimizer(self.outer_text)
 
 
@@ -69,10 +71,8 @@ def _outer_optimizer(text: str, shared: torch.Tensor) -> torch.optim.Optimizer:
     return torch.optim.SGD([shared], lr=lr, momentum=momentum, nesterov=nesterov)
 
 
-class _Fragment(GradientAverager):
-    """Parameters that are exchanged together, and what ranks share of them."""
-
-    _elastic = True
+class _Fragment(Replica):
+    """Parameters that are exchanged together, and their shared values."""
 
     def __init__(self, chosen: Sequence[int], parameters: Sequence[torch.nn.Parameter],
                  infos: Sequence[tersewire.TensorInfo], group: Optional[Group],
@@ -83,24 +83,23 @@ class _Fragment(GradientAverager):
         self.shared = torch.zeros(sum(value.numel() for value in self._parameters))
         self._outer = _outer_optimizer(settings.outer_text, self.shared)
         self._begun: Any = None  # the exchange under way
-        self.rounds = 0  # exchanges of these parameters so far
 
     def share(self) -> None:
-        """Takes every rank's parameters as the shared ones."""
+        """Sets the shared values to the ranks' parameters."""
         for parameter, begin, end in self._places():
             self.shared[begin:end] = parameter.flatten().to("cpu", torch.float32)
 
     def begin(self) -> None:
-        """Sends how far this rank has come from what is shared."""
+        """Sends how far this rank has moved from the shared values."""
         change = torch.empty_like(self.shared)
         for parameter, begin, end in self._places():
-            # Whence the rank began: the shared values as its parameters can hold them.
+            # The rank's starting point: the shared values in its parameters' dtype.
             start = self.shared[begin:end].to(parameter.dtype).to(torch.float32)
             change[begin:end] = start - parameter.flatten().to("cpu", torch.float32)
         self._begun = self._begin_average(change)
 
     def end(self) -> None:
-        """Waits for the others, and moves what is shared; nothing where no exchange is under way."""
+        """Waits for the others, and updates the shared values; without an exchange does nothing."""
         if self._begun is None:
             return
         _, bucket = self._begun
@@ -111,7 +110,7 @@ class _Fragment(GradientAverager):
         self.shared.grad = None
         self.rounds += 1
 
-    def take(self, share_kept: float) -> None:
+    def take(self, share_kept: float = 0.0) -> None:
         for parameter, begin, end in self._places():
             values = self.shared[begin:end].view(parameter.shape)
             if share_kept:
@@ -133,20 +132,13 @@ class _Fragment(GradientAverager):
         self.rounds = own["averager"]["step"]
 
     def go_on(self, group: HubGroup) -> None:
-        """Meets those of another generation, and takes what all of it begin with alike."""
-        self.rank, self._ranks, self._begun = group.rank, group.ranks, None
-        self._worker.go_on(group._end, group._member)
+        self._begun = None
+        super().go_on(group)
         if group._member.begun_with is not None:
-            self.rounds = group._member.begun_with
             for name, values in self.alike().items():
                 group._member.begin_with(name, values)
 
-    def hold(self, group: HubGroup, beside: Dict[str, torch.Tensor]) -> None:
-        """Keeps what others may have to go on from."""
-        self._worker.hold(group._member, {**self.alike(), **beside})
-
     def alike(self) -> Dict[str, torch.Tensor]:
-        """What is the same on all ranks between two rounds."""
         found = {"parameters": self.shared}
         if self._outer.defaults["momentum"]:
             found["momentum"] = self._outer.state[self.shared].setdefault(
@@ -155,20 +147,17 @@ class _Fragment(GradientAverager):
 
     def _meet(self, settings: Settings) -> _core._MeanWorker:
         settings.check()
-        codecs = tersewire.choose_codecs(settings.policy, settings.codec_text, self._infos_of_all)
+        codecs = tersewire.choose_codecs(settings.policy, settings.codec_text, self._infos_of_all,
+                                         local_updates=1)
         for codec in codecs:
-            if codec.name == "inceptionn" and "ef=on" not in codec.text:
-                refuse("codec inceptionn would never send changes below its bound, and a model "
-                       "that moves in small steps would stand still; add ef=on")
             if self._share_kept(settings) and codec.encoder([1]).residual is not None:
                 refuse(f"with mix={self._share_kept(settings)} ranks would send again what codec "
-                       f"{codec.name} keeps in a residual, and the model would go too far; pass "
+                       f"{codec.name} keeps in a residual, and the model would overshoot; pass "
                        "mix=0, or a codec without a residual, such as int8")
-        here = settings
-        if len(self._infos) < len(codecs):  # rules are of all tensors, the first and the last too
-            texts = {info.name: codec.text for info, codec in zip(self._infos_of_all, codecs)}
-            here = dataclasses.replace(settings, policy="; ".join(
-                f"name={info.name}:{texts[info.name]}" for info in self._infos))
+        # By name, since rules apply to all tensors, including first and last.
+        texts = {info.name: codec.text for info, codec in zip(self._infos_of_all, codecs)}
+        here = dataclasses.replace(settings, policy="; ".join(
+            f"name={info.name}:{texts[info.name]}" for info in self._infos))
         worker = super()._meet(here)
         self._settings = settings
         return worker
@@ -178,7 +167,7 @@ class _Fragment(GradientAverager):
         return settings.share_kept if isinstance(settings, _LocalSettings) else 0.0
 
     def _places(self) -> Iterator[Tuple[torch.Tensor, int, int]]:
-        """Each parameter, and where its values lie in what ranks share."""
+        """Each parameter, and the place of its values in the shared ones."""
         begin = 0
         for parameter in self._parameters:
             end = begin + parameter.numel()
@@ -187,10 +176,10 @@ class _Fragment(GradientAverager):
 
 
 def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> List[List[int]]:
-    """As even as whole parameters allow: from the largest on each goes to where there is least."""
+    """As even as whole parameters allow: from the largest on, each goes to the least filled."""
     if fragments > len(parameters):
-        refuse(f"fragments={fragments} cannot be: the model has {len(parameters)} parameters, and "
-               "each is in one of them; pass fewer")
+        refuse(f"fragments={fragments} is too many: the model has {len(parameters)} parameters, "
+               "and each is in one of them; pass fewer")
     chosen: List[List[int]] = [[] for _ in range(fragments)]
     values = [0] * fragments
     for i in sorted(range(len(parameters)), key=lambda i: -parameters[i].numel()):
@@ -201,32 +190,32 @@ def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> Lis
 
 
 class LocalUpdates:
-    """Has ranks train by themselves for `every` steps, then meet: local SGD, DiLoCo.
+    """Lets ranks train on their own for `every` steps, then exchange: local SGD, DiLoCo.
 
         local = tersewire.torch.LocalUpdates(model, optimizer, every=100)
 
-    model      on each rank, not in DistributedDataParallel; all begin as rank 0's
-    optimizer  the rank's own, of whatever kind, with whatever schedule; it is seen to step
+    model      on each rank, not in DistributedDataParallel; all start as copies of rank 0's
+    optimizer  the rank's own, of any kind, with any schedule; its step() calls are observed
     every      steps between two exchanges of a parameter
-    outer      what turns the mean of how far ranks came into a step of the model that they share:
-               nesterov, or sgd, whose rate of 1 makes that the mean of their models; None:
-               sgd:lr=1 where `every` is below 10, else nesterov:lr=1,momentum=0.5
-    codec      of what ranks send and get, as for register(), and so are the others
-    fragments  groups of parameters that take turns, so that so much less is sent at once; `every`
-               is a multiple
-    delay      steps, fewer than every / fragments, that ranks go on by themselves while an exchange
+    outer      turns the mean of the ranks' changes into a step of the shared model: nesterov, or
+               sgd, which at a rate of 1 gives the mean of their models; None: sgd:lr=1 if `every`
+               is below 10, else nesterov:lr=1,momentum=0.5
+    codec      for what ranks send and receive, as for register(), like the other arguments
+    fragments  groups of parameters that take turns, so that this many times less is sent at once;
+               `every` is a multiple
+    delay      steps, fewer than every / fragments, that ranks train on their own while an exchange
                is under way
     mix        the share of its own values that a rank keeps when it takes the shared ones, from 0
-               to below 1; 0, and 0.5 with a delay
+               to below 1; default 0, and 0.5 with a delay
 
-    Buffers, as batch normalization's, stay each rank's own. Every rank takes as many steps. Call
-    synchronize() before the model is tested or saved between two exchanges. Raises Error
-    (kInvalidArgument) where ranks differ.
+    Buffers, such as batch normalization's, stay local to each rank. Every rank takes the same
+    number of steps. Call synchronize() before the model is tested or saved between two exchanges.
+    Raises Error (kInvalidArgument) if ranks differ.
 
     Over a HubGroup(elastic=True) ranks come and go, in one fragment without delay and mix: train
-    until `rounds` are as many as you want, call leave() where this rank has to go and end where it
-    has `left`, and call close() after the last round. Raises Error (kAborted) where too few are
-    left, and (kFailedPrecondition) where the hub refuses this rank or the job is over.
+    until `rounds` reaches the number that you want, call leave() if this rank must go and stop when
+    it has `left`, and call close() after the last round. Raises Error (kAborted) if too few are
+    left, and (kFailedPrecondition) if the hub refuses this rank or the job is over.
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, every: int = 100,
@@ -247,39 +236,42 @@ class LocalUpdates:
             outer=outer, fragments=fragments, delay=delay, mix=mix)
         self._settings.check()
         if elastic and (fragments > 1 or delay or self._settings.share_kept):
-            refuse("where ranks come and go all of the model is exchanged at a round's end; leave "
-                   "fragments, delay and mix out")
+            refuse("where ranks come and go all of the model is exchanged at a round's end; omit "
+                   "fragments, delay and mix")
         infos = tensor_infos(model)
         parameters = [value for value in model.parameters() if value.requires_grad]
         self._fragments = [_Fragment(chosen, parameters, infos, group, self._settings)
                            for chosen in _choose_fragments(parameters, fragments)]
         if isinstance(group, HubGroup) and group.elastic:
-            self._members = Members(model, self._fragments[0], group, self._settings)
+            fragment = self._fragments[0]
+            self._members = Members(
+                model, parameters, fragment, group,
+                4 * _VALUES_HANDED_OVER * fragment.shared.numel(), self._settings.alike, "round")
         else:
             self._fragments[0]._group._share_model(model)
             with torch.no_grad():
                 for fragment in self._fragments:
                     fragment.share()
         self._steps = 0  # of this round
-        self._turn = 0  # the fragment that is exchanged next
-        self._age: Optional[int] = None  # steps since the last one's exchange, which is to be taken
-        self._met = True  # every rank has the shared model, and no other
+        self._turn = 0  # the fragment to exchange next
+        self._age: Optional[int] = None  # steps since the last exchange, if its result is pending
+        self._met = True  # every rank has exactly the shared model
         self._watch(optimizer)
 
     @property
     def rank(self) -> int:
-        """Of this process; where ranks come and go, among those that are there now."""
+        """Of this process; if ranks come and go, among those present now."""
         return self._fragments[0].rank
 
     @property
     def rounds(self) -> int:
-        """How often ranks have exchanged how far they came: of the job, before this one joined too."""
+        """Exchanges of the ranks' changes in the job so far, also before this one joined."""
         return self._fragments[0].rounds
 
     def leave(self) -> None:
-        """Has this rank leave, where ranks come and go, at the end of its round.
+        """Makes this rank leave, if ranks come and go, at the end of its round.
 
-        It hands over what it has still to deliver. Returns at once, also in a signal's handler.
+        It hands over its undelivered data. Returns at once, also in a signal handler.
         """
         if self._members is None:
             refuse("the ranks of this job stay; call leave() with a HubGroup(elastic=True)")
@@ -287,19 +279,20 @@ class LocalUpdates:
 
     @property
     def left(self) -> bool:
-        """Whether this rank has left, and is not needed any more."""
+        """Whether this rank has left and is no longer needed."""
         return self._members is not None and self._members.left
 
     @torch.no_grad()
     def synchronize(self) -> None:
-        """Exchanges how far ranks have come, and gives each the model that comes of it.
+        """Exchanges the ranks' changes, and gives each the resulting model.
 
-        Nothing where they have just met.
+        Does nothing if they have just exchanged.
         """
         if self._met:
             return
         if self._members is not None:
-            self._members.meet()
+            with self._members.here():
+                self._meet_members(self._members)
             self._steps, self._met = 0, True
             return
         self._take_pending()
@@ -317,7 +310,7 @@ class LocalUpdates:
         total = Counters()
         for fragment in self._fragments:
             for name, value in vars(fragment.counters).items():
-                setattr(total, name, getattr(total, name) + value)
+                setattr(total, name, value if name == "codec" else getattr(total, name) + value)
         return total
 
     def summary(self) -> str:
@@ -326,7 +319,7 @@ class LocalUpdates:
 
     @torch.no_grad()
     def state_dict(self) -> Dict[str, Any]:
-        """What a restart of this rank would lose, beside the model and its own optimizer's state.
+        """What a restart of this rank would lose, apart from the model and its optimizer's state.
 
         Save all three on every rank, after the same step. Waits for an exchange under way.
         """
@@ -337,12 +330,19 @@ class LocalUpdates:
 
     @torch.no_grad()
     def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
-        """Takes back what state_dict() returned on every rank, in a run with as many or others.
+        """Restores what state_dict() returned on every rank, with as many ranks or another number.
 
-        As GradientAverager.load_state_dict(). With another number of ranks the states must be of a
-        moment at which all have met, and every rank goes on from the shared model.
+        As GradientAverager.load_state_dict(). With another number of ranks the states must be from
+        a moment when all have just exchanged, and every rank continues from the shared model. If
+        ranks come and go, every rank of a new job loads, with `rounds` at 0; ranks that join later
+        get their state from the others.
         """
-        self._refuse_elastic("load_state_dict")
+        if self._members is not None:
+            self._members.load(functools.partial(self._load, states))
+        else:
+            self._load(states)
+
+    def _load(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
         listed = [states] if isinstance(states, dict) else list(states)
         if not listed or any(set(state) != _STATE_NAMES for state in listed):
             refuse("a state is not of LocalUpdates; pass what its state_dict() returned")
@@ -362,19 +362,20 @@ class LocalUpdates:
                    "synchronize()")
         for i, fragment in enumerate(self._fragments):
             fragment.load_state_dict([state["fragments"][i] for state in listed])
-            if not as_many:
-                fragment.take(0.0)
+            if own["met"]:
+                fragment.take()
         self._steps, self._turn = own["steps"], own["turn"]
         self._age, self._met = own["age"], own["met"]
 
     @torch.no_grad()
     def change(self, **settings: Any) -> None:
-        """As GradientAverager.change(); `every`, `delay` and `mix` too. Between steps, on all ranks."""
-        self._refuse_elastic("change")
+        """As GradientAverager.change(), also `every`, `delay`, `mix`. Between steps, all ranks."""
+        if self._members is not None:
+            refuse_elastic("change")
         for name in ("outer", "fragments"):
             if name in settings:
-                refuse(f"{name} stays as it is in a run, since the outer optimizer remembers how it "
-                       "moved; change it in a run of its own")
+                refuse(f"{name} cannot change in a run, since the outer optimizer remembers "
+                       "earlier rounds; change it in a new run")
         changed = dataclasses.replace(self._settings, **settings)
         changed.check()
         self._take_pending()
@@ -389,15 +390,10 @@ class LocalUpdates:
         if self._members is not None:
             self._members.close()
 
-    def _refuse_elastic(self, call: str) -> None:
-        if self._members is not None:
-            refuse(f"{call}() is for ranks that stay: one that comes has its state from the others; "
-                   "end the job, and start another hub for one with other settings")
-
     def _watch(self, optimizer: torch.optim.Optimizer) -> None:
         step = optimizer.step
 
-        @functools.wraps(step)  # with the mark of a scheduler, which may have it already
+        @functools.wraps(step)  # keeps the mark of a scheduler, which may have it already
         def step_and_count(_: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
             loss = step(*args, **kwargs)
             self._after_step()
@@ -411,11 +407,12 @@ class LocalUpdates:
         self._met = False
         self._steps += 1
         if self._members is not None:
-            if not self._members.follow():
-                self._steps = 0
-            elif self._steps >= settings.every:
-                self._members.meet()
-                self._steps = 0
+            with self._members.here():
+                if not self._members.follow():
+                    self._steps = 0
+                elif self._steps >= settings.every:
+                    self._meet_members(self._members)
+                    self._steps = 0
             self._met = self._steps == 0
             return
         if self._age is not None:
@@ -424,6 +421,7 @@ class LocalUpdates:
                 self._take_pending()
         if self._steps < (self._turn + 1) * settings.turn:
             return
+        self._take_pending()  # change() may have made turns shorter than the delay
         self._fragments[self._turn].begin()
         self._age = 0
         self._turn += 1
@@ -433,11 +431,24 @@ class LocalUpdates:
             self._take_pending()
             self._met = len(self._fragments) == 1 and settings.share_kept == 0
 
+    def _meet_members(self, members: Members) -> None:
+        """Ends a round with the members present."""
+        fragment = self._fragments[0]
+
+        def exchange() -> None:
+            fragment.begin()
+            fragment.end()
+            members.hold(compares=True)
+
+        if members.exchange(exchange):
+            fragment.take()
+            members.settle()
+
     def _take_pending(self) -> None:
-        """What came of the last exchange, if that has not been taken."""
+        """Takes the last exchange's result, if still pending."""
         if self._age is None:
             return
-        fragment = self._fragments[self._turn - 1]  # at turn 0 the last of the round before
+        fragment = self._fragments[self._turn - 1]  # at turn 0 the last of the previous round
         fragment.end()
         fragment.take(self._settings.share_kept)
         self._age = None

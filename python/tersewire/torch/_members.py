@@ -1,87 +1,191 @@
-"""Local updates among ranks that come and go."""
+"""Ranks that come and go: what LocalUpdates and DistributedOptimizer share of it."""
 
+import contextlib
 import hashlib
-from typing import TYPE_CHECKING, Optional
+import logging
+from typing import Any, Callable, Dict, Iterator, Sequence
 
 import torch
 
 from tersewire import Error, ErrorCode
 
+from ._averager import GradientAverager
 from ._groups import HubGroup, packed, unpack
-from ._settings import Settings
-
-if TYPE_CHECKING:
-    from ._local_updates import _Fragment
+from ._tensors import refuse
 
 _SLACK_BYTES = 1 << 20  # names and shapes of what is handed over
-_ARRAYS = 4  # parameters, momentum, and residuals of what is sent and of means
+_log = logging.getLogger("tersewire")
+
+
+class Replica(GradientAverager):
+    """What ranks that come and go have alike, and the exchange that changes it."""
+
+    _elastic = True
+    rounds = 0  # exchanges so far, of the job
+
+    def share(self) -> None:
+        """Takes the model, which all ranks have just been given, as what they have alike."""
+
+    def alike(self) -> Dict[str, torch.Tensor]:
+        """What is the same on all ranks between two exchanges, as float32."""
+        raise NotImplementedError
+
+    def beside(self) -> Dict[str, torch.Tensor]:
+        """What only a rank that comes is given, as float32."""
+        return {}
+
+    def take(self) -> None:
+        """Gives the model what ranks have alike."""
+        raise NotImplementedError
+
+    def take_beside(self) -> None:
+        """Takes what beside() is of another rank."""
+
+    def go_on(self, group: HubGroup) -> None:
+        """Meets those of another generation, in the state that all of it begin with."""
+        self.rank, self._ranks, self._last_state = group.rank, group.ranks, None
+        self._worker.go_on(group._end, group._member)
+        if group._member.begun_with is not None:
+            self.rounds = group._member.begun_with
+
+    def hold(self, group: HubGroup, beside: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+        """Keeps what others may have to go on from; returns alike()."""
+        alike = self.alike()
+        self._worker.hold(group._member, {**alike, **self.beside(), **beside})
+        return alike
 
 
 class Members:
-    """What one rank does as others come and go: from generation to generation, round to round.
+    """What one rank does as others come and go: from generation to generation, exchange to exchange.
 
-    In each generation all begin with the state after one round, of which everybody keeps the last
-    two. Where one fails, those who are left go on in the next: with their progress since that
-    round, if that is the one they trained from, and with the shared model otherwise.
+    In each generation all begin with the state after one exchange, of which everybody keeps the
+    last two. Where one fails, those who are left go on in the next: with what they have learned
+    since that state, if that is the one they trained from, and with the shared model otherwise.
+
+    most_bytes  more no rank has to hand over, beside its buffers
+    alike       of which a hash must be the same on all ranks, beside the tensors' names and codecs
+    round_name  what an exchange ends, in sentences
     """
 
-    def __init__(self, model: torch.nn.Module, fragment: "_Fragment", group: HubGroup,
-                 settings: Settings) -> None:
-        self._model, self._fragment, self._group = model, fragment, group
+    def __init__(self, model: torch.nn.Module, trained: Sequence[torch.Tensor], replica: Replica,
+                 group: HubGroup, most_bytes: int, alike: Any, round_name: str) -> None:
+        self._model, self._replica, self._group = model, replica, group
+        self._round_name = round_name
         self._buffers = [buffer for _, buffer in sorted(model.named_buffers())]
         self._round = -1  # after which this rank began to train as the others did
-        self._over: Optional[str] = None  # why there are no more rounds
+        self._loaded = -1  # the round after which this rank has loaded what was saved
+        self._over = ""  # why there are no more exchanges
         self._leaves = False
         self.left = False
-        fixed = [value for value in model.parameters() if not value.requires_grad]
-        job = (settings.alike, fragment._job, _digest(packed(fixed)),
+        known = {id(value) for value in trained}
+        fixed = [value for value in model.parameters() if id(value) not in known]
+        job = (alike, replica._job, _digest(packed(fixed)),
                [(tuple(buffer.shape), buffer.dtype) for buffer in self._buffers])
         group._enter(
-            repr(job),
-            4 * _ARRAYS * fragment.shared.numel() + self._packed_buffers().numel() * 4
-            + _SLACK_BYTES * (1 + len(fragment._job) // 1000),
-            settings.timeout)
+            repr(job), most_bytes + self._packed_buffers().numel() * 4
+            + _SLACK_BYTES * (1 + len(replica._job) // 1000),
+            replica._settings.timeout, round_name)
         self._regroup()
         self._check_over()
+        group._member.be_away(True)
+
+    @contextlib.contextmanager
+    def here(self) -> Iterator[None]:
+        """While the script is in a call that goes on with the job: outside of them it may hang."""
+        self._check_over()
+        self._group._member.be_away(False)
+        try:
+            yield
+        finally:
+            self._group._member.be_away(True)
 
     def leave(self) -> None:
         self._leaves = True
         self._group._member.leave()
 
     def close(self) -> None:
-        """Ends the job: all rounds are done. Not that of others, where this rank's is over."""
-        if self._over is None:
+        """Ends the job: all exchanges are done. Not that of others, where this rank's is over."""
+        if not self._over:
             self._over = "it has been closed"
             self._group._member.finish()
         self._group.close()
 
+    def load(self, load: Callable[[], None]) -> None:
+        """Has this rank begin with what was saved of a job that is over, as every rank must."""
+        self._check_over()
+        if self._replica.rounds > 0:
+            refuse(f"this rank is in a running job after {self._round_name} "
+                   f"{self._replica.rounds}, and has its state from the others; load what was "
+                   f"saved only before the first {self._round_name}")
+        try:
+            load()
+        except Exception as error:  # the others must not go on without what it has saved
+            self._over = f"rank {self._replica.rank} could not load what was saved: {error}"
+            self._group._member.goes_on_after(int(ErrorCode.kInvalidArgument), self._over)
+            raise
+        self._round = self._loaded = self._replica.rounds
+        self.hold(compares=False)
+
     def follow(self) -> bool:
-        """After a step: whether what this rank has learned since the last round counts still."""
+        """Whether what this rank has learned since the last exchange counts still."""
         self._check_over()
         return self._group._member.goes_on() or self._regroup()
 
-    def meet(self) -> None:
-        """Ends a round, with those who are there."""
-        self._check_over()
+    def exchange(self, exchange: Callable[[], None]) -> bool:
+        """Makes an exchange with those who are there, again where some of them fail.
+
+        Returns whether it was made: not where the others have gone on without this rank, or the
+        job is over for it.
+        """
+        if not self.follow():
+            return False
         while True:
             try:
-                self._fragment.begin()
-                self._fragment.end()
-                self._hold()
+                exchange()
             except Error as error:
                 self._tell_hub(error)
                 if not self._regroup():
-                    return
+                    return False
             else:
                 break
-        self._take()
+        self._round = self._replica.rounds
+        return True
+
+    @torch.no_grad()
+    def hold(self, compares: bool) -> None:
+        """Keeps a state; where it compares, all ranks must have the same one before it returns."""
+        alike = self._replica.hold(self._group, {"buffers": self._packed_buffers()})
+        if not compares:
+            return
+        own = _digest(*alike.values())
+        for rank, told in enumerate(self._group._gather(own)):
+            if told != own:
+                raise Error(ErrorCode.kDataLoss,
+                            f"after {self._round_name} {self._replica.rounds} rank {rank} has "
+                            f"another model than rank {self._group.rank}; run one version "
+                            "everywhere, with the same settings and learning rates, and start "
+                            "again from a saved model")
+
+    def settle(self) -> None:
+        """Waits until the hub knows what this rank holds, and goes on with those who are then there."""
         self._group._member.settle()
         if not self._group._member.goes_on():
             self._regroup()
 
+    def settle_changes(self) -> None:
+        """The same where somebody is to come or go."""
+        if self._group._member.closes():
+            self.settle()
+
+    def recover(self, error: Error) -> None:
+        """Goes on after an error that came of others; raises it where the job cannot."""
+        self._tell_hub(error)
+        self._regroup()
+
+    @torch.no_grad()
     def _take(self) -> None:
-        self._fragment.take(0.0)
-        self._round = self._fragment.rounds
+        self._replica.take()
+        self._round = self._replica.rounds
 
     def _tell_hub(self, error: Error) -> None:
         """Raises it, unless the job may go on without those of whom it comes."""
@@ -92,12 +196,13 @@ class Members:
     def _regroup(self) -> bool:
         """Goes on with those who are there now.
 
-        Returns whether what this rank has learned since the last round counts still: not where the
-        others have gone on without it, and not where the job is over for it.
+        Returns whether what this rank has learned since the last exchange counts still: not where
+        the others have gone on without it, and not where the job is over for it.
         """
-        held = self._fragment.rounds
+        held = self._replica.rounds
         while True:
-            self._fragment._worker.close()
+            self._replica._keep_state()  # the job may be over
+            self._replica._worker.close()
             try:
                 goes_on = self._group._next()
             except Error as error:
@@ -114,10 +219,10 @@ class Members:
                 break
         member = self._group._member
         if member.is_last:
-            self._fragment.take(0.0)
-            self._over = (f"{member.reason}; this rank has the model after round "
-                          f"{self._fragment.rounds}: save it, and start a hub and all ranks anew")
-            self._fragment.close()
+            self._replica.take()
+            self._over = (f"{member.reason}; this rank has the model after {self._round_name} "
+                          f"{self._replica.rounds}: save it, and start a hub and all ranks anew")
+            GradientAverager.close(self._replica)  # the group stays
             member.finish()
             raise Error(ErrorCode.kAborted, self._over)
         return keeps
@@ -125,54 +230,64 @@ class Members:
     def _end(self, held: int) -> None:
         self.left = self._leaves
         self._over = ("this rank has left it" if self.left else
-                      "another rank has closed it; let every script end after the same round")
-        if held > self._round and (not self.left or held == self._group._member.begun_with):
+                      f"another rank has closed it; let every script end after the same "
+                      f"{self._round_name}")
+        has_begun = self._round >= 0
+        if has_begun and held > self._round and (
+                not self.left or held == self._group._member.begun_with):
             self._take()  # what its last round came to, as all others know
-        self._fragment.close()
+        GradientAverager.close(self._replica)  # the group stays
 
     @torch.no_grad()
     def _begin(self) -> bool:
         """What all of a generation do first; whether this rank trains on from where it is."""
-        member, fragment = self._group._member, self._fragment
-        fragment.go_on(self._group)
+        member, replica = self._group._member, self._replica
+        replica.go_on(self._group)
+        if replica.rounds < self._loaded:
+            raise Error(ErrorCode.kFailedPrecondition,
+                        f"this rank has loaded what was saved after {self._round_name} "
+                        f"{self._loaded}, but not all ranks had when ranks came or went; start the "
+                        "hub and all ranks again")
         if member.begun_with is None:
             self._group._share_model(self._model)
-            fragment.share()
+            replica.share()
         elif not member.had_it:
             buffers = self._packed_buffers()
             member.begin_with("buffers", buffers)
             unpack(buffers.view(torch.uint8), self._buffers)
-        keeps = member.had_it and fragment.rounds == self._round
+            replica.take_beside()
+            if self._round >= 0:
+                _log.warning(
+                    "the others went on without this rank, which was silent or made no progress in "
+                    f"the job for its time limit; it joins again after {self._round_name} "
+                    f"{replica.rounds}, and what it had still to deliver is lost")
+        keeps = member.had_it and replica.rounds == self._round
         if not keeps:
             self._take()
-        self._hold()
+        self.hold(compares=True)
         return keeps
 
-    def _hold(self) -> None:
-        """Keeps a state, and waits until all ranks have the same one."""
-        fragment = self._fragment
-        fragment.hold(self._group, {"buffers": self._packed_buffers()})
-        own = _digest(*fragment.alike().values())
-        for rank, told in enumerate(self._group._gather(own)):
-            if told != own:
-                raise Error(ErrorCode.kDataLoss,
-                            f"after round {fragment.rounds} rank {rank} has another model than "
-                            f"rank {self._group.rank}; run one version everywhere, and start again "
-                            "from a model that was saved")
-
     def _packed_buffers(self) -> torch.Tensor:
-        """As float32, with which nobody computes."""
-        data = packed(self._buffers)
-        return torch.cat([data, data.new_zeros(-data.numel() % 4)]).view(torch.float32)
+        return as_floats(packed(self._buffers))
 
     def _check_over(self) -> None:
-        if self._over is not None:
+        if self._over:
             raise Error(ErrorCode.kFailedPrecondition,
                         f"the job is over for this rank: {self._over}")
+
+
+def as_floats(data: torch.Tensor) -> torch.Tensor:
+    """Bytes as float32, with which nobody computes; zeros behind them fill the last."""
+    return torch.cat([data, data.new_zeros(-data.numel() % 4)]).view(torch.float32)
+
+
+def refuse_elastic(call: str) -> None:
+    refuse(f"{call}() is for ranks that stay: one that joins has its state from the others; end "
+           "the job, and start another hub for one with other settings")
 
 
 def _digest(*values: torch.Tensor) -> str:
     digest = hashlib.sha256()
     for value in values:
-        digest.update(value.view(torch.uint8).numpy().tobytes())
+        digest.update(value.view(torch.uint8).numpy())
     return digest.hexdigest()

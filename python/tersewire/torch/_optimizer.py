@@ -4,7 +4,8 @@ import contextlib
 import datetime
 import functools
 import itertools
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import (Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence,
+                    Tuple, Union)
 
 import torch
 import torch.distributed as dist
@@ -13,42 +14,55 @@ import tersewire
 from tersewire import Error, ErrorCode
 
 from ._averager import Counters, GradientAverager
-from ._groups import Group, HubGroup, group_of
+from ._groups import Group, HubGroup, group_of, packed, unpack
+from ._members import Members, Replica, as_floats, refuse_elastic
 from ._settings import Settings
 from ._tensors import ddp_of, kind_of, refuse, tensor_info
+from ._trees import tree_bytes, tree_of
+
+# Per value of a model: of an optimizer's state (Adam's takes 8), and of residuals.
+_MOST_STATE_BYTES = 64
+_RESIDUAL_BYTES = 8
+# As often as the trainer compares its replicas.
+_COMPARE_EVERY = 100
 
 
 class _AveragesFirst:
-    """What a wrapped optimizer has in front of its own class. DistributedOptimizer() says more."""
+    """Precedes a wrapped optimizer's own class. DistributedOptimizer() says more."""
 
     averager: GradientAverager
-    _parameters: List[torch.Tensor]
-    _buffer: torch.Tensor  # the gradients of all parameters, one behind the other
+    _parameters: List[torch.Tensor]  # in the model's order
+    _trained: List[torch.Tensor]  # the same in the optimizer's
+    _buffer: torch.Tensor  # the gradients of all parameters, concatenated
     _sparse_as_dense: bool
     _averaged: bool  # since the last step
+    _void: bool  # the others have continued without this rank's gradients
     _skipped: int  # steps
     _first: Optional[torch.Tensor]  # parameter that got a gradient since the last average
 
     def _note(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-        """What has become of the gradients before one that comes: a rank may not skip alone."""
+        """Notes what became of the gradients before a new one: a rank may not skip alone."""
         if self._averaged:  # and no step() since
-            self._skipped += 1
-            self._averaged = False
+            self._skipped += 0 if self._void else 1
+            self._averaged = self._void = False
         if self._first is None:
             self._first = parameter if _has_some(gradient) else None
         elif self._first is parameter and not _has_some(parameter.grad):
             self._skipped += 1
 
+    @torch.no_grad()
     def synchronize(self) -> None:
-        """Replaces every gradient by its mean over all ranks; step() does it where nobody has.
+        """Replaces every gradient by its mean over all ranks; step() does so if nobody has.
 
-        A parameter without a gradient counts as one with zeros.
+        A parameter without a gradient counts as one with zeros. If ranks come and go, and the
+        others have continued without this one, gradients stay, and the model becomes the others'.
         """
         if any(now is not then for now, then in itertools.zip_longest(
-                _trained(self), self._parameters)):
-            refuse("the optimizer trains other parameters than when it was wrapped, and those of "
-                   "others would part; wrap it when all are there, with requires_grad as it stays")
-        for parameter, values in self._gradients():
+                _trained(self), self._trained)):
+            refuse("the optimizer trains other parameters than when it was wrapped, and the ranks' "
+                   "models would drift apart; wrap it when all are there, with requires_grad as it "
+                   "stays")
+        for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             if parameter.grad.is_sparse:
@@ -56,17 +70,25 @@ class _AveragesFirst:
                     refuse(f"a gradient of shape {tuple(parameter.shape)} is sparse; make its "
                            "embedding with sparse=False, or pass sparse_as_dense=True")
                 parameter.grad = parameter.grad.to_dense()
-            values.copy_(parameter.grad)
-        self.averager.average(self._buffer, self._skipped)
+
+        def exchange() -> None:
+            for parameter, values in self._gradients():
+                values.copy_(parameter.grad)
+            self.averager.average(self._buffer, self._skipped)
+
+        self._void = not self.averager._among_ranks(exchange)
         self._first = None
+        self._averaged = True
+        if self._void:
+            return
         for parameter, values in self._gradients():
             parameter.grad.copy_(values)
-        self._averaged = True
 
     def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
         """Averages the gradients unless synchronize() has, then takes the optimizer's own step.
 
-        A backward pass after synchronize() makes it average again. A closure is called first, once.
+        After a backward pass following synchronize(), it averages again. A closure is called first,
+        once.
         """
         loss = None
         if closure is not None:
@@ -75,7 +97,10 @@ class _AveragesFirst:
         if not self._averaged:
             self.synchronize()
         self._averaged = False
-        super().step()  # type: ignore[misc]
+        if not self._void:
+            super().step()  # type: ignore[misc]
+            self.averager._after_update()
+        self._void = False
         return loss
 
     @contextlib.contextmanager
@@ -87,7 +112,7 @@ class _AveragesFirst:
         yield
 
     def _gradients(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
-        """Each parameter and where its gradient lies in the buffer."""
+        """Each parameter and its gradient's place in the buffer."""
         begin = 0
         for parameter in self._parameters:
             end = begin + parameter.numel()
@@ -95,9 +120,130 @@ class _AveragesFirst:
             begin = end
 
 
+class ElasticAverager(Replica):
+    """The `averager` of a DistributedOptimizer if ranks come and go.
+
+    Its `steps` count the job's, including those before this rank joined. Train until they reach the
+    number that you want, set learning rates by them, call leave() if this rank must go and stop
+    when it has `left`, and call close() after the last step.
+    """
+
+    def __init__(self, optimizer: Any, parameters: Sequence[torch.Tensor], model: torch.nn.Module,
+                 infos: Sequence[tersewire.TensorInfo], group: HubGroup,
+                 settings: Settings) -> None:
+        self._optimizer, self._parameters = optimizer, list(parameters)
+        super().__init__(infos, group, settings)
+        values = sum(parameter.numel() for parameter in parameters)
+        held = _packed(self._parameters).numel() * 4
+        self._most_state_bytes = _MOST_STATE_BYTES * values
+        self._members = Members(
+            model, parameters, self, group,
+            held + _RESIDUAL_BYTES * values + self._most_state_bytes,
+            (settings.alike, type(optimizer).__name__), "step")
+
+    @property
+    def steps(self) -> int:
+        """Exchanges so far."""
+        return self.rounds
+
+    def leave(self) -> None:
+        """Makes this rank leave after its step; it hands over its undelivered data.
+
+        Returns at once, also in a signal handler.
+        """
+        self._members.leave()
+
+    @property
+    def left(self) -> bool:
+        """Whether this rank has left and is no longer needed."""
+        return self._members.left
+
+    def close(self) -> None:
+        """As GradientAverager.close(). The first rank's call ends the job: all steps are taken."""
+        super().close()
+        self._members.close()
+
+    def change(self, **settings: Any) -> None:
+        """Refused."""
+        refuse_elastic("change")
+
+    def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
+        """As GradientAverager.load_state_dict(), in a new job with `steps` at 0.
+
+        Every rank of it loads, after loading the model and the optimizer. Ranks that join later get
+        their state from the others.
+        """
+        load = super().load_state_dict
+
+        def load_and_count() -> None:
+            load(states)
+            self.rounds = (states if isinstance(states, dict) else states[0])["step"]
+
+        self._members.load(load_and_count)
+
+    def alike(self) -> Dict[str, torch.Tensor]:
+        state = tree_bytes(self._optimizer.state_dict()["state"], "the optimizer's state")
+        if state.numel() > self._most_state_bytes:
+            refuse(f"the optimizer's state has {state.numel()} bytes, and a rank that joins takes "
+                   f"at most {self._most_state_bytes}, {_MOST_STATE_BYTES} a value; use an "
+                   "optimizer that keeps less, or ranks that stay")
+        return {"parameters": _packed(self._parameters), "optimizer": as_floats(state)}
+
+    def beside(self) -> Dict[str, torch.Tensor]:
+        groups = [{name: value for name, value in group.items() if name != "params"}
+                  for group in self._optimizer.param_groups]
+        return {"rates": as_floats(tree_bytes(groups, "a parameter group of the optimizer"))}
+
+    @torch.no_grad()
+    def take(self) -> None:
+        member = self._group._member
+        if member.begun_with is None:  # all have been given the same model
+            return
+        parameters = _packed(self._parameters)
+        member.begin_with("parameters", parameters)
+        unpack(parameters.view(torch.uint8), self._parameters)
+        groups = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": self._begun("optimizer"),
+                                         "param_groups": groups})
+
+    def take_beside(self) -> None:
+        for group, told in zip(self._optimizer.param_groups, self._begun("rates")):
+            group.update(told)
+
+    def go_on(self, group: HubGroup) -> None:
+        super().go_on(group)
+        self._optimizer._skipped = 0  # counts since a state that all have
+
+    def _begun(self, name: str) -> Any:
+        values = torch.empty(self._group._member.elems_of(name))
+        self._group._member.begin_with(name, values)
+        return tree_of(values.view(torch.uint8))
+
+    def _among_ranks(self, exchange: Callable[[], None]) -> bool:
+        def count() -> None:
+            exchange()
+            self.rounds += 1
+
+        with self._members.here():
+            return self._members.exchange(count)
+
+    def _after_update(self) -> None:
+        with self._members.here():
+            try:
+                self._members.hold(compares=self.rounds % _COMPARE_EVERY == 0)
+            except Error as error:
+                self._members.recover(error)
+            else:
+                self._members.settle_changes()
+
+
+def _packed(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    return as_floats(packed(values))
+
+
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         optimizer: torch.optim.Optimizer,
-        named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]] = None,
+        named_parameters: "Union[torch.nn.Module, Iterable[Tuple[str, torch.Tensor]], None]" = None,
         codec: Union[str, tersewire.Codec] = "3lc", *, policy: str = "auto",
         exchange: Optional[str] = None, seed: int = 0, warm_up_steps: int = 0,
         loss_scale: Optional[Callable[[], float]] = None, threads: Optional[int] = None,
@@ -106,57 +252,80 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         group: Optional[Group] = None, sparse_as_dense: bool = False,
         replay_decisions: Optional[List[Dict[str, Any]]] = None,
         budget: Optional[str] = None) -> Any:
-    """Has an optimizer average compressed gradients over all ranks before each step.
+    """Makes an optimizer average compressed gradients over all ranks before each step.
 
-    optimizer         of a model that is not in DistributedDataParallel, on the CPU or on a GPU,
-                      from which gradients are copied to the CPU and back. It is this very object
-                      that changes: what refers to it, a scheduler made later too, sees it
-    named_parameters  model.named_parameters(): the names for summary() and states. Without them
-                      parameters are numbered
-    group             whose ranks take part: a process group, or a HubGroup; all of them without it
-    sparse_as_dense   whether sparse gradients are made dense; they are refused otherwise
-    others            as those of register(), which exchanges while the backward pass goes on;
-                      this one exchanges in step(). Policies see a parameter's kind by its shape
+    optimizer         of a model that is not in DistributedDataParallel, on the CPU or on a GPU;
+                      from a GPU, gradients are copied to the CPU and back. This object itself is
+                      changed: all references to it, a scheduler made later too, see it
+    named_parameters  the model, or model.named_parameters(): the names for summary() and states.
+                      Without them parameters are numbered
+    group             whose ranks take part: a process group, or a HubGroup; without it, all ranks.
+                      With HubGroup(elastic=True), and the model, ranks come and go
+    sparse_as_dense   whether to make sparse gradients dense; otherwise they are refused
+    others            as for register(), which exchanges during the backward pass; this one
+                      exchanges in step(). Policies infer a parameter's kind from its shape
 
-    Returns the optimizer. It has synchronize(), for who clips gradients before step(), and
+    Returns the optimizer. It has synchronize(), for clipping gradients before step(), and
     skip_synchronize(); `averager` has counters, summary(), state_dict() and close(). Gradients
-    that are accumulated over several backward passes are exchanged once, in step(). Begin with
-    broadcast_parameters(). Raises Error (kInvalidArgument) where ranks differ, for parameters
-    without a name, and for an optimizer that is wrapped already or has a scheduler: make it after.
+    accumulated over several backward passes are exchanged once, in step(). Begin with
+    broadcast_parameters(), if ranks stay. Raises Error (kInvalidArgument) if ranks differ, for
+    parameters without a name, and for an optimizer that is already wrapped or has a scheduler: make
+    the scheduler after this call.
+
+    If ranks come and go, it waits for them, and gives each the model, buffers and optimizer state
+    of the others; `averager` is an ElasticAverager, which counts the job's steps. If the others
+    have continued without this rank's gradients, step() changes only the model, which is then
+    theirs. Raises Error (kAborted) if too few are left, and (kFailedPrecondition) if the hub
+    refuses this rank or the job is over.
     """
     if isinstance(optimizer, _AveragesFirst):
         refuse("this optimizer is a DistributedOptimizer already; wrap it once")
     if "step" in vars(optimizer):
-        refuse("a scheduler has this optimizer already and would pass by the exchange; make the "
+        refuse("a scheduler has this optimizer already and would bypass the exchange; make the "
                "scheduler after DistributedOptimizer()")
     for name in ("averager", "synchronize", "skip_synchronize"):
         if hasattr(optimizer, name):
-            refuse(f"a {type(optimizer).__name__} has '{name}' for itself, which would be "
+            refuse(f"a {type(optimizer).__name__} has its own '{name}', which would be "
                    "overwritten; wrap the optimizer within it")
-    named = _named(optimizer, named_parameters)
+    elastic = isinstance(group, HubGroup) and group.elastic
+    model = named_parameters if isinstance(named_parameters, torch.nn.Module) else None
+    if elastic and model is None:
+        refuse("ranks that come and go give each other a whole model, its buffers too; pass the "
+               "model in place of its named_parameters()")
+    if elastic and codec == "auto":
+        refuse("codec auto measures ranks that stay, and these come and go; name a codec, such as "
+               "3lc")
+    if elastic and exchange is None:
+        exchange = "gradient-server"  # whatever the number of ranks becomes
+    named = _named(optimizer, named_parameters.named_parameters()
+                   if isinstance(named_parameters, torch.nn.Module) else named_parameters)
     if all(name.startswith("module.") for name, _ in named) and ddp_of(named[0][1]):
         refuse("these are the parameters of a model in DistributedDataParallel, which averages "
                "gradients itself; use register(), or the model within it")
     infos = [tensor_info(name, parameter, kind_of(name, parameter)) for name, parameter in named]
-    averager = GradientAverager(
-        infos, group,
-        Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
-                 on_step, replay_decisions, budget))
+    settings = Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
+                        on_step, replay_decisions, budget)
+    parameters = [parameter for _, parameter in named]
+    if isinstance(group, HubGroup) and group.elastic and model is not None:
+        averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, group,
+                                                     settings)
+    else:
+        averager = GradientAverager(infos, group, settings)
     own = type(optimizer)
     optimizer.__class__ = type(own.__name__, (_AveragesFirst, own), {})
     wrapped: Any = optimizer
     wrapped.averager = averager
-    wrapped._parameters = [parameter for _, parameter in named]
+    wrapped._parameters, wrapped._trained = parameters, _trained(optimizer)
     wrapped._buffer = torch.empty(sum(parameter.numel() for _, parameter in named))
     wrapped._sparse_as_dense = sparse_as_dense
-    wrapped._averaged, wrapped._skipped, wrapped._first = False, 0, None
+    wrapped._averaged, wrapped._void, wrapped._skipped, wrapped._first = False, False, 0, None
     for parameter in wrapped._parameters:
         parameter.register_hook(functools.partial(wrapped._note, parameter))
     return wrapped
 
 
 def _has_some(gradient: Optional[torch.Tensor]) -> bool:
-    """Whether it is there and not zero."""
+    """Whether it exists and is not zero."""
     if gradient is None:
         return False
     return bool((gradient._values() if gradient.is_sparse else gradient).any())
@@ -170,8 +339,10 @@ def _trained(optimizer: Any) -> List[torch.Tensor]:
 def _named(optimizer: torch.optim.Optimizer,
            named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]]
            ) -> List[Tuple[str, torch.Tensor]]:
-    """The parameters that the optimizer trains, in its order."""
+    """The parameters that the optimizer trains, in the model's order."""
     trained = _trained(optimizer)
+    if not trained:
+        refuse("the optimizer trains no parameter; pass one with parameters that require gradients")
     if named_parameters is None:
         return [(f"parameter {number}", parameter) for number, parameter in enumerate(trained)]
     names = {parameter: name for name, parameter in named_parameters}
@@ -179,12 +350,13 @@ def _named(optimizer: torch.optim.Optimizer,
         if parameter not in names:
             refuse(f"a parameter of shape {tuple(parameter.shape)} that the optimizer trains has "
                    "no name; pass model.named_parameters() of the whole model")
-    return [(names[parameter], parameter) for parameter in trained]
+    known = set(trained)
+    return [(name, parameter) for parameter, name in names.items() if parameter in known]
 
 
 def broadcast_parameters(state: Mapping[str, torch.Tensor], root_rank: int = 0,
                          group: Optional[Group] = None) -> None:
-    """Gives every rank the values of one, in place: of model.state_dict(), before training."""
+    """Copies one rank's values to all, in place: of model.state_dict(), before training."""
     if not isinstance(state, Mapping):
         refuse(f"a {type(state).__name__} has no names; pass model.state_dict()")
     group_of(group)._broadcast(state, root_rank)
@@ -192,13 +364,14 @@ def broadcast_parameters(state: Mapping[str, torch.Tensor], root_rank: int = 0,
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0,
                               group: Optional[dist.ProcessGroup] = None) -> None:
-    """Gives every rank's optimizer the state of one's, after that one has loaded a checkpoint.
+    """Gives every rank's optimizer the state of one rank's, after that one loaded a checkpoint.
 
-    Over a process group alone: it is pickled, and who unpickles trusts who pickled.
+    Over a process group only: it is pickled, and unpickling it means trusting the sender.
     """
-    if isinstance(group_of(group), HubGroup):
+    ranks = group_of(group)
+    if isinstance(ranks, HubGroup):
         refuse("an optimizer's state is not sent over a hub, as whoever unpickles it would have to "
                "trust every rank; give every rank the checkpoint")
     state = [optimizer.state_dict()]
-    dist.broadcast_object_list(state, root_rank, group=group)
+    ranks._broadcast_objects(state, root_rank)
     optimizer.load_state_dict(state[0])

@@ -25,7 +25,7 @@ def probe(group: Optional[Group] = None) -> Dict[str, Any]:
     among = group_of(group)
     if among.ranks < 2:
         raise Error(ErrorCode.kFailedPrecondition, "a probe found no other rank; start the script "
-                    "on two at least, as torchrun --nproc_per_node 2 does")
+                    "on at least two, as torchrun --nproc_per_node 2 does")
     _, join = meet_ranks(among, "probe", None)
     prober = _core._Prober(*among._limits(None))
     join(prober)

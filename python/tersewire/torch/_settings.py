@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import os
 import warnings
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
@@ -42,7 +43,7 @@ class Settings:
             least = 1 if name == "threads" else 0
             if not isinstance(value, kinds) or isinstance(value, bool) or (
                     isinstance(value, int) and value < least):
-                refuse(f"{name}={value!r} cannot be; pass {what}")
+                refuse(f"{name}={value!r} is not valid; pass {what}")
         for name, what in (("loss_scale", "returns the factor, as scaler.get_scale"),
                            ("on_step", "takes Counters")):
             value = getattr(self, name)
@@ -75,15 +76,15 @@ class Settings:
             # Two send each other as much without a server, and encode once.
             return "all-gather" if ranks <= 2 else "gradient-server"
         if self.exchange == "sharded-server":
-            warnings.warn("exchange 'sharded-server' is 'gradient-server'; its old name goes with "
-                          "the next version", DeprecationWarning, stacklevel=6)
+            warnings.warn("exchange 'sharded-server' is now 'gradient-server'; the next version "
+                          "drops the old name", DeprecationWarning, stacklevel=6)
             return "gradient-server"
         if self.exchange != "all-reduce":
             return self.exchange
         names = {"auto"} if self.is_auto else {codec.name for codec in codecs}
         for name in sorted(names - {"terngrad", "fp32"}):
             refuse(f"codec {name} does not fit exchange all-reduce, which adds up whole numbers; "
-                   "take terngrad or another exchange")
+                   "use terngrad or another exchange")
         return "gradient-server" + (":scaler-sharing=on" if "terngrad" in names else "")
 
 
@@ -93,6 +94,7 @@ def meet(group: AnyGroup, settings: Settings, job: Any) -> Tuple[int, Callable[.
     Returns how many ranks are on this machine, and what makes a worker join the network of all.
     """
     if isinstance(group, HubGroup) and group.elastic:
-        # The hub compares what they say, and each generation of them joins by itself.
-        return 1, lambda worker: None
+        # The hub compares what they say, and each generation of them joins by itself. Only torchrun
+        # knows how many are on this machine.
+        return int(os.environ.get("LOCAL_WORLD_SIZE", 1)), lambda worker: None
     return meet_ranks(group, "exchange", (settings.alike, job))

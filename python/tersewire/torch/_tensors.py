@@ -38,7 +38,7 @@ def kind_of(name: str, parameter: torch.Tensor) -> str:
 def tensor_info(name: str, parameter: torch.Tensor, kind: str) -> tersewire.TensorInfo:
     if parameter.is_complex():
         refuse(f"parameter '{name}' is complex, and codecs take real numbers; keep its real and "
-               "imaginary parts as a parameter each")
+               "imaginary parts as two parameters")
     return tersewire.TensorInfo(name, tuple(parameter.shape), kind)
 
 

@@ -55,9 +55,8 @@ LevelsFormat read_format(std::string_view codec, ByteReader& reader) {
   const std::uint64_t bucket = has_buckets ? reader.varint(kMaxBucketElems, "bucket length") : 0;
   if (levels == 0 || (has_buckets && bucket == 0)) {
     fail(ErrorCode::kDataLoss,
-         "the payload of {} says {} levels and buckets of {}; neither may "
-         "be 0",
-         codec, levels, bucket);
+         "the payload of {} declares {} levels and buckets of {}; neither may be 0", codec, levels,
+         bucket);
   }
   return {levels, bucket, (layout & kDenseBit) != 0};
 }
@@ -90,11 +89,10 @@ LevelsPayload parse_and_check(std::string_view codec, ByteView bytes, std::size_
   check_scalers(codec, payload, elems);
   visit_blocks(elems, payload.format.block_elems(), pool, [&](std::size_t begin, std::size_t n) {
     if (payload.format.is_valid_block(payload.body, begin, n)) return;
-    fail(
-        ErrorCode::kDataLoss,
-        "the payload of {} is malformed from element {} to {}: it has a level beyond -{} to {}, or "
-        "something behind the last level",
-        codec, begin, begin + n - 1, payload.format.levels(), payload.format.levels());
+    fail(ErrorCode::kDataLoss,
+         "the payload of {} is malformed from element {} to {}: it has a level outside -{} to {}, "
+         "or data after the last level",
+         codec, begin, begin + n - 1, payload.format.levels(), payload.format.levels());
   });
   return payload;
 }

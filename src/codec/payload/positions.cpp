@@ -319,12 +319,11 @@ std::uint64_t GapReader::take_bits(unsigned n) {
 void GapReader::check_end() const {
   const auto bytes = static_cast<std::size_t>(cursor_.end - cursor_.at);
   if (bytes + cursor_.available / 8 > 0) {
-    fail(ErrorCode::kDataLoss, "a {} payload goes on behind the last of its elements, by {} bytes",
+    fail(ErrorCode::kDataLoss, "a {} payload continues past the last of its elements, by {} bytes",
          codec_, bytes + cursor_.available / 8);
   }
   if (cursor_.bits != 0) {
-    fail(ErrorCode::kDataLoss, "a {} payload has a bit set behind the last of its elements",
-         codec_);
+    fail(ErrorCode::kDataLoss, "a {} payload has a bit set after the last of its elements", codec_);
   }
 }
 

@@ -43,7 +43,7 @@ kernels::SignValues read_signs_head(std::string_view codec, SignsHead head, Byte
   const bool means = head == SignsHead::kMeans;
   const float minus = means ? reader.read<float>("minus") : -plus;
   if (!std::isfinite(plus) || !std::isfinite(minus) || (!means && std::signbit(plus))) {
-    fail(ErrorCode::kDataLoss, "the payload of {} says plus = {} and minus = {}; {}", codec, plus,
+    fail(ErrorCode::kDataLoss, "the payload of {} has plus = {} and minus = {}; {}", codec, plus,
          minus, means ? "both must be finite" : "plus must be finite and not negative");
   }
   return {.plus = plus, .minus = minus};

@@ -302,7 +302,7 @@ void GroupSource::cut_long_runs(std::size_t wanted) {
     groups += code < kernels::kFirstRunCode ? 1 : kernels::run_length(code);
     if (code == kernels::kLongRunCode) groups += reader.varint(kMaxLongRun, "long run");
     if (groups > kMaxLongRun) {
-      fail(ErrorCode::kDataLoss, "a {} payload holds more groups than any tensor", codec_);
+      fail(ErrorCode::kDataLoss, "a {} payload holds more groups than any tensor has", codec_);
     }
   }
   cuts_[i] = {.byte = body_.size(), .group = static_cast<std::size_t>(groups)};

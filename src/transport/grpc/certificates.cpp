@@ -52,7 +52,7 @@ std::string last_failure() {
 
 void check(bool fine) {
   if (fine) return;
-  fail(ErrorCode::kInternal, "OpenSSL fails to make a certificate: {}; report it", last_failure());
+  fail(ErrorCode::kInternal, "OpenSSL failed to make a certificate: {}; report it", last_failure());
 }
 
 bool is_job(std::string_view job) {
@@ -128,7 +128,8 @@ std::string sign(X509* certificate, EVP_PKEY* key) {
 Key read_key(const std::string& pem) {
   Key key(PEM_read_bio_PrivateKey(reading(pem).get(), nullptr, nullptr, nullptr));
   if (!key) {
-    fail(ErrorCode::kDataLoss, "there is no key in PEM: {}; make it anew", last_failure());
+    fail(ErrorCode::kDataLoss, "there is no private key in PEM: {}; make a new one",
+         last_failure());
   }
   return key;
 }
@@ -144,22 +145,27 @@ std::string request_for(EVP_PKEY* key) {
 Certificate read_certificate(const std::string& pem, const std::string& file) {
   Certificate certificate(PEM_read_bio_X509(reading(pem).get(), nullptr, nullptr, nullptr));
   if (!certificate) {
-    fail(ErrorCode::kDataLoss, "'{}' holds no certificate in PEM: {}; make it anew", file,
+    fail(ErrorCode::kDataLoss, "'{}' holds no certificate in PEM: {}; make a new one", file,
          last_failure());
   }
   return certificate;
 }
 
+// Its rank, its name, or that it is the hub.
+std::string who_of(const Identity& identity) {
+  if (identity.rank) return std::to_string(*identity.rank);
+  return identity.name.empty() ? std::string(kHub) : identity.name;
+}
+
 }  // namespace
 
 std::string uri_of(const Identity& identity) {
-  return fmt::format("{}{}/{}", kScheme, identity.job,
-                     identity.rank            ? std::to_string(*identity.rank)
-                     : !identity.name.empty() ? identity.name
-                                              : std::string(kHub));
+  return fmt::format("{}{}/{}", kScheme, identity.job, who_of(identity));
 }
 
-std::string hub_dns_name(const std::string& job) { return "hub." + job + ".tersewire.invalid"; }
+std::string dns_name_of(const Identity& identity) {
+  return fmt::format("{}.{}.tersewire.invalid", who_of(identity), identity.job);
+}
 
 std::optional<Identity> parse_uri(const std::string& uri) {
   const std::size_t slash = uri.rfind('/');
@@ -198,7 +204,7 @@ Identity identity_of(const std::string& pem, const std::string& file) {
 KeyAndCertificate make_authority(const std::string& job, std::chrono::hours valid) {
   if (!is_job(job)) {
     fail(ErrorCode::kInvalidArgument,
-         "'{}' is no name of a job; use 1 to {} letters a to z, digits and hyphens", job,
+         "'{}' is not a valid job name; use 1 to {} letters a to z, digits and hyphens", job,
          kMostJobChars);
   }
   const Key key = new_key();
@@ -228,13 +234,12 @@ std::string certify(const KeyAndCertificate& authority, const std::string& reque
   if (key == nullptr || EVP_PKEY_get_base_id(key) != EVP_PKEY_EC ||
       X509_REQ_verify(asked.get(), key) != 1) {
     fail(ErrorCode::kDataLoss,
-         "what asks for a certificate is no request, signed by the key that it names: {}; have the "
-         "node make it anew",
+         "this is not a certificate request signed by the key that it names: {}; have the node "
+         "make a new one",
          last_failure());
   }
   const Certificate issuer = read_certificate(authority.certificate, "the authority");
   const Key issuer_key = read_key(authority.key);
-  const std::string uri = uri_of(identity);
   const Certificate certificate =
       new_certificate(identity.rank            ? fmt::format("rank {}", *identity.rank)
                       : !identity.name.empty() ? identity.name
@@ -245,10 +250,9 @@ std::string certify(const KeyAndCertificate& authority, const std::string& reque
   add_extension(it, issuer.get(), NID_basic_constraints, "critical,CA:FALSE");
   add_extension(it, issuer.get(), NID_key_usage, "critical,digitalSignature");
   add_extension(it, issuer.get(), NID_ext_key_usage,
-                identity.is_hub() ? "serverAuth" : "clientAuth");
-  add_extension(
-      it, issuer.get(), NID_subject_alt_name,
-      identity.is_hub() ? "URI:" + uri + ",DNS:" + hub_dns_name(identity.job) : "URI:" + uri);
+                identity.is_hub() ? "serverAuth" : "clientAuth,serverAuth");
+  add_extension(it, issuer.get(), NID_subject_alt_name,
+                fmt::format("URI:{},DNS:{}", uri_of(identity), dns_name_of(identity)));
   return sign(it, issuer_key.get());
 }
 
@@ -261,7 +265,7 @@ std::string job_of_authority(const std::string& certificate) {
   const std::string job(text.substr(std::min(kAuthorityName.size(), text.size())));
   if (X509_check_ca(it.get()) != 1 || !text.starts_with(kAuthorityName) || !is_job(job)) {
     fail(ErrorCode::kDataLoss,
-         "this is no authority of a job; name the directory that 'tersewire certs init' made");
+         "this is not the authority of a job; name the directory that 'tersewire certs init' made");
   }
   return job;
 }
@@ -270,7 +274,7 @@ std::string make_revocation(const KeyAndCertificate& authority, const std::strin
                             const Identity& identity) {
   if (identity.is_hub()) {
     fail(ErrorCode::kInvalidArgument,
-         "a hub's certificate is not revoked; make the job another authority");
+         "a hub's certificate cannot be revoked; make a new authority for the job");
   }
   if (!identity.name.empty()) check_member_name(identity.name);
   Revocations all;
@@ -299,8 +303,8 @@ bool is_revocation(const std::string& text, const std::string& authority) {
 Revocations parse_revocations(const std::string& list, const std::string& authority) {
   const auto refuse = [] {
     fail(ErrorCode::kDataLoss,
-         "it is no list of revoked certificates that this job's authority has signed; take the one "
-         "that 'tersewire certs revoke' prints, whole");
+         "it is not a list of revoked certificates that this job's authority has signed; use all "
+         "of what 'tersewire certs revoke' prints");
   };
   const std::size_t end = list.rfind(kSignature);
   if (!list.starts_with(kRevoked) || end == std::string::npos || list.size() > kMostListBytes ||
@@ -348,7 +352,7 @@ Identity check_certificate(const std::string& certificate, const std::string& ke
   ERR_clear_error();
   if (!is_for_key || !is_issued) {
     fail(ErrorCode::kDataLoss, "the certificate is not {}; have this node's request signed",
-         is_for_key ? "of the authority beside it" : "for this node's key");
+         is_for_key ? "signed by the authority beside it" : "for this node's key");
   }
   return identity_of(certificate, "the answer");
 }

@@ -10,11 +10,11 @@
 
 namespace tersewire {
 
-// A node's is the URI tersewire://JOB/RANK or tersewire://JOB/NAME among its alternative names; the
-// hub's is tersewire://JOB/hub, and the DNS name hub.JOB.tersewire.invalid, which no resolver
-// knows, because gRPC's clients look for one.
+// A node's is the URI tersewire://JOB/RANK or tersewire://JOB/NAME among its alternative names, and
+// the hub's tersewire://JOB/hub. Each has a DNS name as well, RANK.JOB.tersewire.invalid and so on,
+// which no resolver knows, because gRPC's clients look for one where somebody listens.
 std::string uri_of(const Identity& identity);
-std::string hub_dns_name(const std::string& job);
+std::string dns_name_of(const Identity& identity);
 // Of such a URI; nothing where it is none.
 std::optional<Identity> parse_uri(const std::string& uri);
 

@@ -101,8 +101,7 @@ grpc::Slice in_one_piece(const grpc::ByteBuffer& buffer) {
   grpc::Slice slice;
   if (!buffer.TrySingleSlice(&slice).ok() && !buffer.DumpToSingleSlice(&slice).ok()) {
     fail(ErrorCode::kDataLoss,
-         "gRPC gives a message that cannot be read; run one version "
-         "everywhere");
+         "gRPC delivered a message that cannot be read; run one version everywhere");
   }
   return slice;
 }

@@ -11,9 +11,10 @@
 
 namespace tersewire {
 
-// The hub's methods: a node's stream, and a member's call.
+// The hub's methods: a node's stream, and a member's call. A node's: a stream of a peer.
 inline constexpr const char* kExchangeMethod = "/tersewire.Hub/Exchange";
 inline constexpr const char* kMemberMethod = "/tersewire.Hub/Member";
+inline constexpr const char* kPeerMethod = "/tersewire.Node/Exchange";
 // What HTTP/2 may have on its way in a stream: gRPC's own guesses begin at 64 KiB.
 inline constexpr int kLookaheadBytes = 4 << 20;
 // A batch in one frame: gRPC's own are of 16 KiB.

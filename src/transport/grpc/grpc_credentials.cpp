@@ -1,5 +1,6 @@
 #include "grpc_credentials.h"
 
+#include <arpa/inet.h>
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/create_channel.h>
 
@@ -10,6 +11,7 @@
 #include "certificates.h"
 #include "errors.h"
 #include "grpc_batch.h"
+#include "grpc_record.h"
 #include "tersewire/grpc_members.h"
 
 namespace tersewire {
@@ -52,37 +54,44 @@ std::optional<Identity> peer_identity(const grpc::AuthContext& peer) {
   return std::nullopt;
 }
 
-std::string shown(const Identity& identity) {
-  return identity.rank ? fmt::format("rank {}", *identity.rank)
-                       : fmt::format("'{}'", identity.name);
-}
-
 }  // namespace
 
 bool is_loopback(const std::string& address) {
   const std::string host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+  in_addr number{};  // a name that begins with 127. may be anybody's
+  const bool is_number = inet_pton(AF_INET, host.c_str(), &number) == 1;
+  return host == "localhost" || host == "[::1]" || (is_number && host.starts_with("127."));
 }
 
 void check_protected(const std::string& address, const GrpcSecurity& security) {
   if (address.rfind(':') == std::string::npos) {
-    fail(ErrorCode::kInvalidArgument, "'{}' is no address; write HOST:PORT", address);
+    fail(ErrorCode::kInvalidArgument, "'{}' is not an address; write HOST:PORT", address);
   }
   if (!security.certificates.empty() || security.insecure || is_loopback(address)) return;
   fail(ErrorCode::kInvalidArgument,
-       "'{}' is not on this machine's loopback, and nothing protects what goes there; name a "
-       "directory of certificates (--certs, certs=DIR), or say --insecure or insecure=on where "
+       "'{}' is not on this machine's loopback, and nothing protects what is sent there; name a "
+       "directory of certificates (--certs, certs=DIR), or use --insecure or insecure=on if "
        "everyone on the network may read and change what is sent",
+       address);
+}
+
+void check_direct(const std::string& address, const GrpcSecurity& security) {
+  check_protected(address, security);
+  const std::size_t colon = address.rfind(':');
+  const std::string host = address.substr(0, colon);
+  const bool any_port = address.substr(colon + 1) == "0";
+  if (is_peer_address(any_port ? host + ":1" : address) && host != "0.0.0.0" && host != "[::]") {
+    return;
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "direct={} is not an address at which other nodes reach this one; write this machine's own, "
+       "HOST:PORT, with port 0 for any",
        address);
 }
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const GrpcSecurity& security) {
   if (security.certificates.empty()) return grpc::InsecureServerCredentials();
   const Files files = read_files(security.certificates);
-  if (!files.identity.is_hub()) {
-    fail(ErrorCode::kInvalidArgument, "the certificate in '{}' is that of {}; a hub needs its own",
-         security.certificates, shown(files.identity));
-  }
   grpc::SslServerCredentialsOptions options(
       GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   options.pem_root_certs = files.authority;
@@ -91,16 +100,19 @@ std::shared_ptr<grpc::ServerCredentials> server_credentials(const GrpcSecurity& 
 }
 
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const GrpcSecurity& security,
-                                                              grpc::ChannelArguments& arguments) {
+                                                              grpc::ChannelArguments& arguments,
+                                                              const std::optional<Identity>& peer) {
   if (security.certificates.empty()) return grpc::InsecureChannelCredentials();
   const Files files = read_files(security.certificates);
-  arguments.SetSslTargetNameOverride(hub_dns_name(files.identity.job));
+  const Identity hub{.job = files.identity.job, .rank = std::nullopt};
+  arguments.SetSslTargetNameOverride(dns_name_of(peer.value_or(hub)));
   return grpc::SslCredentials({.pem_root_certs = files.authority,
                                .pem_private_key = files.key,
                                .pem_cert_chain = files.certificate});
 }
 
-std::shared_ptr<grpc::Channel> channel_to(const std::string& hub, const GrpcSecurity& security) {
+std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const GrpcSecurity& security,
+                                          const std::optional<Identity>& peer) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
@@ -108,14 +120,20 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& hub, const GrpcSecu
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
   arguments.SetMaxReceiveMessageSize(kMostBatchBytes);
   // A proxy is for what is outside.
-  if (is_loopback(hub)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  const auto credentials = channel_credentials(security, arguments);
-  return grpc::CreateCustomChannel(hub, credentials, arguments);
+  if (peer || is_loopback(address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  const auto credentials = channel_credentials(security, arguments, peer);
+  // A peer's address is from outside, and must not be taken for one of another kind (unix:1).
+  return grpc::CreateCustomChannel(peer ? "dns:///" + address : address, credentials, arguments);
 }
 
 std::string certificate_of(const grpc::AuthContext& peer) {
   const auto found = peer.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
   return found.empty() ? "" : std::string(found.front().data(), found.front().size());
+}
+
+std::string shown(const Identity& identity) {
+  return identity.rank ? fmt::format("rank {}", *identity.rank)
+                       : fmt::format("'{}'", identity.name);
 }
 
 std::optional<std::string> objection(const grpc::AuthContext& peer, const Identity& claimed) {
@@ -134,6 +152,14 @@ std::optional<std::string> objection(const grpc::AuthContext& peer, const Identi
 
 std::string job_of(const GrpcSecurity& security) {
   return security.certificates.empty() ? "" : read_files(security.certificates).identity.job;
+}
+
+void check_is_hub(const GrpcSecurity& security) {
+  if (security.certificates.empty()) return;
+  const Identity identity = read_files(security.certificates).identity;
+  if (identity.is_hub()) return;
+  fail(ErrorCode::kInvalidArgument, "the certificate in '{}' is that of {}; a hub needs its own",
+       security.certificates, shown(identity));
 }
 
 int certified_rank(const GrpcSecurity& security) {

@@ -22,20 +22,32 @@ bool is_loopback(const std::string& address);
 // Throws kInvalidArgument where `address` is not on loopback and nothing protects what goes there.
 void check_protected(const std::string& address, const GrpcSecurity& security);
 
-// Throw kNotFound for files that are not there.
-std::shared_ptr<grpc::ServerCredentials> server_credentials(const GrpcSecurity& security);
-// Sets in `arguments` whom the node expects at the other end.
-std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const GrpcSecurity& security,
-                                                              grpc::ChannelArguments& arguments);
+// The same where nodes listen for each other there, of which the hub tells them; throws as well
+// where it is no address at which they can reach this one.
+void check_direct(const std::string& address, const GrpcSecurity& security);
 
-// A connection to the hub of its own, once it is used.
-std::shared_ptr<grpc::Channel> channel_to(const std::string& hub, const GrpcSecurity& security);
+// Throw kNotFound for files that are not there.
+// Who connects must have a certificate of the job's authority.
+std::shared_ptr<grpc::ServerCredentials> server_credentials(const GrpcSecurity& security);
+// Sets in `arguments` whom the node expects at the other end: a peer, or the hub.
+std::shared_ptr<grpc::ChannelCredentials> channel_credentials(
+    const GrpcSecurity& security, grpc::ChannelArguments& arguments,
+    const std::optional<Identity>& peer = std::nullopt);
+
+// A connection of its own to the hub, or directly to a peer, once it is used.
+std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const GrpcSecurity& security,
+                                          const std::optional<Identity>& peer = std::nullopt);
 
 // The job that the certificates are of; empty in plaintext.
 std::string job_of(const GrpcSecurity& security);
+// Throws kInvalidArgument where the certificates are not the hub's.
+void check_is_hub(const GrpcSecurity& security);
 
 // In PEM; empty in plaintext.
 std::string certificate_of(const grpc::AuthContext& peer);
+
+// As sentences name a node: "rank 3", or a name in quotes.
+std::string shown(const Identity& identity);
 
 // Why who is at the other end of a hub's stream may not speak for this rank or name of a job, or,
 // where neither is there, for any; nothing where it may, as everyone does in plaintext (job empty).

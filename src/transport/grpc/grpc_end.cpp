@@ -1,11 +1,9 @@
 #include "grpc_end.h"
 
-#include <grpcpp/generic/generic_stub.h>
-
 #include <algorithm>
-#include <future>
 #include <random>
 
+#include "end_stream.h"
 #include "ends.h"
 #include "errors.h"
 #include "grpc_credentials.h"
@@ -15,13 +13,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAliveEvery(250);
 // Between attempts to reach the hub.
 constexpr milliseconds kFirstPause(50);
 constexpr milliseconds kLongestPause(2000);
 constexpr milliseconds kLongestFarewell(2000);
-// A hub that says nothing for so long is dialled anew: it speaks four times a second.
-constexpr milliseconds kMostSilence(10000);
 // A thread that wakes so much later than it wanted was suspended.
 constexpr milliseconds kLate(1000);
 // What a peer may be told late that was taken, where more is waiting, and where not.
@@ -39,42 +34,6 @@ bool is_final(grpc::StatusCode code) {
 
 }  // namespace
 
-// One connection to the hub and the stream in it. Everything under the end's mutex but what gRPC
-// calls. Nothing of it may go in a thread of gRPC's, which the last channel to go waits for.
-class NodeStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  NodeStream(GrpcEnd& end, std::shared_ptr<grpc::Channel> channel)
-      : end_(end), channel_(std::move(channel)), stub_(channel_) {
-    stub_.PrepareBidiStreamingCall(&context_, kExchangeMethod, {}, this);
-  }
-
-  void OnReadDone(bool ok) override { end_.on_read(*this, incoming_, ok); }
-  void OnWriteDone(bool ok) override { end_.on_written(*this, ok); }
-  void OnDone(const grpc::Status& status) override { end_.on_done(*this, status); }
-
-  void start() {
-    AddHold();  // write() is called from any thread
-    StartRead(&incoming_);
-    StartCall();
-  }
-  void read() { StartRead(&incoming_); }
-  void write(grpc::ByteBuffer batch) {
-    outgoing_ = std::move(batch);
-    StartWrite(&outgoing_);
-  }
-  // Nothing is written any more. Once.
-  void let_go() { RemoveHold(); }
-  void cancel() { context_.TryCancel(); }
-
- private:
-  GrpcEnd& end_;
-  std::shared_ptr<grpc::Channel> channel_;
-  grpc::GenericStub stub_;
-  grpc::ClientContext context_;
-  grpc::ByteBuffer incoming_;
-  grpc::ByteBuffer outgoing_;
-};
-
 std::uint64_t random_number() {
   std::random_device device;
   return (std::uint64_t{device()} << 32) | device();
@@ -88,11 +47,18 @@ GrpcEnd::GrpcEnd(const std::string& hub, const GrpcNode& node, const GrpcSecurit
       generation_(node.generation),
       security_(security),
       secure_(!security.certificates.empty()),
+      job_(job_of(security)),
+      names_(node.names),
       limits_(limits),
       incarnation_(node.incarnation),
       peers_(static_cast<std::size_t>(node.nodes)),
       longest_(kUnknownLongest) {
   state_of(rank_).here = true;
+  if (!node.direct.empty()) {
+    door_ = std::make_unique<PeerDoor>(*this, node.direct, security);
+    address_ = node.forwarded.empty() ? door_->address() : node.forwarded;
+    door_->open();
+  }
   thread_ = std::thread([this] { run(); });
   std::unique_lock lock(mutex_);
   try {
@@ -115,12 +81,12 @@ void GrpcEnd::await_all(std::unique_lock<std::mutex>& lock) {
   if (joined_) return;
   if (!answered_) {
     fail(ErrorCode::kUnavailable,
-         "rank {} cannot reach the hub at {}: {}; look whether it runs there and speaks to who is "
-         "outside",
+         "rank {} cannot reach the hub at {}: {}; check whether it runs there and listens to other "
+         "machines",
          rank_, hub_, trouble_);
   }
   fail(ErrorCode::kDeadlineExceeded,
-       "rank {} has waited {} s at the hub for {}; look whether they were started", rank_,
+       "rank {} has waited {} s at the hub for {}; check whether they were started", rank_,
        std::chrono::duration_cast<std::chrono::seconds>(limits_.deadline).count(), missing());
 }
 
@@ -146,6 +112,7 @@ void GrpcEnd::send(int to, SharedBytes bytes) {
   sent_ += bytes->size();
   if (to == rank_) return deliver({.from = rank_, .bytes = std::move(bytes), .own = true});
   peer.sending.put(std::move(bytes));
+  if (peer.direct != nullptr) return pump_direct(to);
   if (size() == 2) return pump();
   owes_data_ = true;
   wake_.notify_all();
@@ -223,7 +190,10 @@ void GrpcEnd::run() {
   for (std::unique_lock lock(mutex_); !stop_;) {
     const Clock::time_point now = Clock::now();
     // While this process was suspended it could hear nobody.
-    if (now - ticked_ > kAliveEvery + kLate) hub_heard_ += now - ticked_;
+    if (now - ticked_ > kAliveEvery + kLate) {
+      hub_heard_ += now - ticked_;
+      for (EndStream* const stream : direct_) stream->heard += now - ticked_;
+    }
     ticked_ = now;
     try {
       const bool leaves = goodbye_ == Goodbye::kSaid || goodbye_ == Goodbye::kHeard;
@@ -231,6 +201,7 @@ void GrpcEnd::run() {
       if (stream_ != nullptr && now - std::max(hub_heard_, dialed_) > kMostSilence) {
         stream_->cancel();
       }
+      look_after_direct(now);
       owes_alive_ = now - written_ >= kAliveEvery;
       tell_all_states();
     } catch (const std::exception& error) {
@@ -238,7 +209,7 @@ void GrpcEnd::run() {
     }
     send_what_is_owed();
     if (joined_ && !leaving_ && now - hub_heard_ > limits_.deadline) {
-      end_with(fmt::format("rank {} has lost the hub at {} for {:.3g} s: {}; look whether it runs",
+      end_with(fmt::format("rank {} has lost the hub at {} for {:.3g} s: {}; check whether it runs",
                            rank_, hub_, std::chrono::duration<double>(now - hub_heard_).count(),
                            trouble_));
     }
@@ -269,12 +240,13 @@ void GrpcEnd::dial() {
   pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
   dialed_ = Clock::now();
   dial_at_ = dialed_ + pause_;
-  stream_ = new NodeStream(*this, channel_to(hub_, security_));
+  stream_ = new DialedStream(*this, channel_to(hub_, security_), kExchangeMethod);
   ++streams_;
-  writing_ = false;
   owes_hello_ = true;
   owes_abort_ = aborted_.has_value();
+  has_news_ = has_news_ || report_.sent_bytes > 0 || report_.received_bytes > 0;
   for (PeerState& peer : peers_) {
+    if (peer.direct != nullptr) continue;
     peer.sending.rewind();
     peer.owes_resume = true;
   }
@@ -282,12 +254,12 @@ void GrpcEnd::dial() {
 }
 
 void GrpcEnd::pump() {
+  for (int rank = 0; rank < size(); ++rank) pump_direct(rank);
   // What is owed the thread sends, when it is there for all peers.
-  if (stream_ == nullptr || writing_ || owes_data_) return;
+  if (stream_ == nullptr || stream_->writing || owes_data_) return;
   BatchWriter batch(secure_);
   fill(batch);
   if (batch.empty()) return;
-  writing_ = true;
   written_ = Clock::now();
   stream_->write(batch.finish());
 }
@@ -297,34 +269,49 @@ void GrpcEnd::fill(BatchWriter& batch) {
   // Each peer has its turn, a record at a time.
   for (int idle = 0; idle < size() && batch.room() > 0;) {
     next_ = (next_ + 1) % size();
-    idle = add_data(batch, next_) ? 0 : idle + 1;
+    const bool is_relayed = state_of(next_).direct == nullptr;
+    idle = is_relayed && add_data(batch, next_) ? 0 : idle + 1;
   }
 }
 
+// To the hub.
+void GrpcEnd::say(BatchWriter& batch, RecordKind kind, ByteView data) {
+  batch.add({.kind = kind,
+             .generation = generation_,
+             .from = static_cast<std::uint32_t>(rank_),
+             .to = kHubRank},
+            data);
+}
+
 void GrpcEnd::add_signs(BatchWriter& batch) {
-  const auto own = static_cast<std::uint32_t>(rank_);
-  const auto say = [&](RecordKind kind, ByteView data = {}) {
-    batch.add({.kind = kind, .generation = generation_, .from = own, .to = kHubRank}, data);
-  };
   if (std::exchange(owes_hello_, false)) {
-    say(RecordKind::kHello,
-        hello_data({.incarnation = incarnation_, .ranks = static_cast<std::uint32_t>(size())}));
+    say(batch, RecordKind::kHello,
+        hello_data({.incarnation = incarnation_,
+                    .ranks = static_cast<std::uint32_t>(size()),
+                    .address = address_}));
   }
   if (std::exchange(owes_abort_, false)) {
     const auto reason = std::as_bytes(std::span(*aborted_));
-    say(RecordKind::kAbort, reason.first(std::min(reason.size(), kMostReasonBytes)));
+    say(batch, RecordKind::kAbort, reason.first(std::min(reason.size(), kMostReasonBytes)));
   }
   for (int rank = 0; rank < size() && batch.room() > 0; ++rank) {
     PeerState& peer = state_of(rank);
-    if (rank == rank_ || !(peer.owes_state || peer.owes_resume)) continue;
+    if (rank == rank_ || peer.direct != nullptr || !(peer.owes_state || peer.owes_resume)) {
+      continue;
+    }
     batch.add(state_for(
         rank, std::exchange(peer.owes_resume, false) ? RecordKind::kResume : RecordKind::kState));
   }
+  if (std::exchange(owes_report_, false)) {
+    say(batch, RecordKind::kDirect, direct_data(report_));
+    report_.trouble.clear();
+    has_news_ = false;
+  }
   if (goodbye_ == Goodbye::kOwed) {
     goodbye_ = Goodbye::kSaid;
-    say(RecordKind::kGoodbye);
+    say(batch, RecordKind::kGoodbye);
   } else if (std::exchange(owes_alive_, false) && batch.empty()) {
-    say(RecordKind::kAlive);
+    say(batch, RecordKind::kAlive);
   }
 }
 
@@ -341,14 +328,21 @@ RecordHead GrpcEnd::state_for(int to, RecordKind kind) {
           .taken = peer.told_taken};
 }
 
-// What goes to several peers crosses this node's link once: the hub copies it.
+// What the hub is to hand on to several peers crosses this node's link once: the hub copies it.
 bool GrpcEnd::add_data(BatchWriter& batch, int to) {
-  const std::size_t room = batch.room(peers_.size());
+  const bool is_direct = state_of(to).direct != nullptr;
+  const std::size_t room = batch.room(is_direct ? 0 : peers_.size());
   if (room == 0) return false;
   const auto chunk = state_of(to).sending.next(room);
   if (!chunk) return false;
   add_data(batch, to, *chunk, RecordKind::kData);
+  if (is_direct) {
+    report_.sent_bytes += kRecordHeadBytes + chunk->bytes;
+    has_news_ = true;
+    return true;
+  }
   for (int other = 0; other < size() && chunk->bytes > 0; ++other) {
+    if (state_of(other).direct != nullptr) continue;
     if (const auto copy = state_of(other).sending.next_like(*chunk)) {
       add_data(batch, other, *copy, RecordKind::kCopy);
     }
@@ -366,10 +360,9 @@ void GrpcEnd::add_data(BatchWriter& batch, int to, const SendingSide::Chunk& chu
   kind == RecordKind::kData ? batch.add(head, data, chunk.message) : batch.add_copy(head, data);
 }
 
-void GrpcEnd::on_written(NodeStream& stream, bool ok) {
+void GrpcEnd::on_written(EndStream& stream, bool ok) {
   const std::lock_guard lock(mutex_);
-  if (&stream != stream_) return;
-  writing_ = false;
+  stream.wrote();
   if (leaving_) moved_.notify_all();
   try {
     if (ok) pump();
@@ -378,18 +371,22 @@ void GrpcEnd::on_written(NodeStream& stream, bool ok) {
   }
 }
 
-void GrpcEnd::on_read(NodeStream& stream, const grpc::ByteBuffer& batch, bool ok) {
+void GrpcEnd::on_read(EndStream& stream, const grpc::ByteBuffer& batch, bool ok) {
   const std::lock_guard lock(mutex_);
   if (!ok) {
-    if (&stream == stream_) stream_ = nullptr;
+    leave(stream);
     return stream.let_go();
   }
-  if (&stream != stream_) return stream.read();
-  hub_heard_ = Clock::now();
-  pause_ = milliseconds(0);
+  stream.heard = Clock::now();
   try {
-    const grpc::Slice bytes = in_one_piece(batch);
-    for (ByteView rest = view_of(bytes); !rest.empty();) take(take_record(rest, secure_));
+    if (stream.is_direct) {
+      take_direct(stream, batch);
+    } else if (&stream == stream_) {
+      hub_heard_ = Clock::now();
+      pause_ = milliseconds(0);
+      const grpc::Slice bytes = in_one_piece(batch);
+      for (ByteView rest = view_of(bytes); !rest.empty();) take(take_record(rest, secure_));
+    }
     pump();
   } catch (const std::exception& error) {
     end_with(fmt::format("what came to rank {}: {}", rank_, error.what()));
@@ -402,16 +399,24 @@ void GrpcEnd::take(const Record& record) {
   const RecordHead& head = record.head;
   if (head.generation != generation_) {
     fail(ErrorCode::kDataLoss,
-         "a record of generation {} came to one of {}; run one version everywhere", head.generation,
-         generation_);
+         "a record of generation {} came to a node of generation {}; run one version everywhere",
+         head.generation, generation_);
   }
   if (head.kind == RecordKind::kRoster) {
     return take_roster(parse_roster(record.data, peers_.size()));
+  }
+  if (head.kind == RecordKind::kAddresses) {
+    return take_addresses(parse_addresses(record.data, peers_.size()));
   }
   if (head.kind == RecordKind::kAbort) {
     end_with(std::string(reinterpret_cast<const char*>(record.data.data()), record.data.size()));
     return;
   }
+  take_of_pair(record);
+}
+
+void GrpcEnd::take_of_pair(const Record& record) {
+  const RecordHead& head = record.head;
   if (head.kind > RecordKind::kResume || head.from >= peers_.size() ||
       head.from == static_cast<std::uint32_t>(rank_) ||
       head.to != static_cast<std::uint32_t>(rank_)) {
@@ -460,18 +465,22 @@ void GrpcEnd::take_roster(const std::vector<std::uint32_t>& ages) {
   moved_.notify_all();
 }
 
-void GrpcEnd::on_done(NodeStream& stream, const grpc::Status& status) {
+void GrpcEnd::on_done(EndStream& stream, const grpc::Status& status) {
   const std::lock_guard lock(mutex_);
-  if (&stream == stream_) stream_ = nullptr;
-  const bool final = is_final(status.error_code());
-  if (!status.ok()) trouble_ = status.error_message();
-  if (goodbye_ == Goodbye::kSaid) {
-    goodbye_ = status.ok() || final ? Goodbye::kHeard : Goodbye::kOwed;
-  } else if (final) {
-    refused_ = !joined_;
-    end_with(fmt::format("the hub at {} refuses rank {}: {}", hub_, rank_, trouble_));
+  leave(stream);
+  if (stream.is_direct) {
+    done_direct(stream, status);
+  } else {
+    --streams_;
+    const bool final = is_final(status.error_code());
+    if (!status.ok()) trouble_ = status.error_message();
+    if (goodbye_ == Goodbye::kSaid) {
+      goodbye_ = status.ok() || final ? Goodbye::kHeard : Goodbye::kOwed;
+    } else if (final) {
+      refused_ = !joined_;
+      end_with(fmt::format("the hub at {} refuses rank {}: {}", hub_, rank_, trouble_));
+    }
   }
-  --streams_;
   finished_.emplace_back(&stream);
   wake_.notify_all();
   moved_.notify_all();
@@ -491,13 +500,16 @@ void GrpcEnd::say_goodbye(std::unique_lock<std::mutex>& lock) {
   inbox_.clear();
   wake_.notify_all();
   const milliseconds farewell = std::min(kLongestFarewell, limits_.deadline);
-  const auto is_told = [&] { return streams_ == 0 || (!owes_abort_ && !writing_); };
+  const auto is_told = [&] {
+    return streams_ == 0 || (!owes_abort_ && (stream_ == nullptr || !stream_->writing));
+  };
   if (joined_ && !aborted_) {
     moved_.wait_for(lock, limits_.deadline, [&] { return all_is_delivered() || aborted_; });
   }
   if (aborted_) moved_.wait_for(lock, farewell, is_told);
   if (answered_) {
     goodbye_ = Goodbye::kOwed;
+    owes_report_ = has_news_;
     try {
       pump();
     } catch (const std::exception&) {
@@ -507,40 +519,12 @@ void GrpcEnd::say_goodbye(std::unique_lock<std::mutex>& lock) {
   }
   stop_ = true;
   if (stream_ != nullptr) stream_->cancel();
+  for (EndStream* const stream : direct_) stream->cancel();
   wake_.notify_all();
-  moved_.wait(lock, [&] { return streams_ == 0; });
+  moved_.wait(lock, [&] { return streams_ == 0 && direct_.empty(); });
   lock.unlock();
+  if (door_) door_->close();
   thread_.join();
-}
-
-std::unique_ptr<Transport> join_grpc_network(const std::string& hub, int rank, int nodes,
-                                             const GrpcSecurity& security,
-                                             const WaitLimits& limits) {
-  if (rank < 0 || rank >= nodes) {
-    fail(ErrorCode::kInvalidArgument, "there is no rank {} in a job of {} nodes; use 0 to {}", rank,
-         nodes, nodes - 1);
-  }
-  check_protected(hub, security);
-  keep_grpc_quiet();
-  grpc::ChannelArguments unused;
-  channel_credentials(security, unused);  // throws here rather than in the end's thread
-  return std::make_unique<GrpcEnd>(hub, GrpcNode{.rank = rank, .nodes = nodes}, security, limits);
-}
-
-std::vector<std::unique_ptr<Transport>> make_grpc_network(int nodes, const WaitLimits& limits) {
-  keep_grpc_quiet();
-  const auto hub = std::make_shared<GrpcHub>("127.0.0.1:0", nodes);
-  // Each waits for all.
-  std::vector<std::future<std::unique_ptr<Transport>>> joining;
-  for (int rank = 0; rank < nodes; ++rank) {
-    joining.push_back(std::async(std::launch::async, [&, rank]() -> std::unique_ptr<Transport> {
-      return std::make_unique<GrpcEnd>(hub->address(), GrpcNode{.rank = rank, .nodes = nodes},
-                                       GrpcSecurity(), limits, hub);
-    }));
-  }
-  std::vector<std::unique_ptr<Transport>> ends;
-  for (auto& end : joining) ends.push_back(end.get());
-  return ends;
 }
 
 }  // namespace tersewire

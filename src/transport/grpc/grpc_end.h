@@ -1,5 +1,5 @@
 // A node's end of the transport grpc: what it sends to and receives from each peer, over whatever
-// stream to the hub there is at the time.
+// stream to the hub, or direct one to the peer, there is at the time.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,10 +17,14 @@
 #include "grpc_batch.h"
 #include "grpc_pair.h"
 #include "tersewire/grpc_network.h"
+#include "tersewire/job_certificates.h"
 
 namespace tersewire {
 
-class NodeStream;
+class AcceptedStream;
+class DialedStream;
+class EndStream;
+class PeerDoor;
 
 // Of the system's.
 std::uint64_t random_number();
@@ -30,6 +35,12 @@ struct GrpcNode {
   int nodes = 1;
   std::uint32_t generation = kOnlyGeneration;
   std::uint64_t incarnation = random_number();
+  // "HOST:PORT" where it listens for its peers; empty: it only dials.
+  std::string direct = {};
+  // Where they reach it, if a port is forwarded; empty: there.
+  std::string forwarded = {};
+  // By rank, where nodes have names; empty: their certificates are for ranks.
+  std::vector<std::string> names = {};
 };
 
 class GrpcEnd final : public Transport {
@@ -52,12 +63,17 @@ class GrpcEnd final : public Transport {
   [[nodiscard]] std::uint64_t bytes_received() const noexcept override { return received_; }
 
   // For the streams; gRPC's threads.
-  void on_read(NodeStream& stream, const grpc::ByteBuffer& batch, bool ok);
-  void on_written(NodeStream& stream, bool ok);
-  void on_done(NodeStream& stream, const grpc::Status& status);
+  void on_read(EndStream& stream, const grpc::ByteBuffer& batch, bool ok);
+  void on_written(EndStream& stream, bool ok);
+  void on_done(EndStream& stream, const grpc::Status& status);
+  void on_accepted(AcceptedStream& stream, bool is_of_peer);
 
  private:
   using Clock = std::chrono::steady_clock;
+
+  static constexpr std::chrono::milliseconds kAliveEvery{250};
+  // Who says nothing for so long, hub or peer, is dialed anew: they speak four times a second.
+  static constexpr std::chrono::milliseconds kMostSilence{10000};
 
   struct PeerState {
     SendingSide sending;
@@ -70,6 +86,14 @@ class GrpcEnd final : public Transport {
     Clock::time_point heard = Clock::now();
     bool here = false;
     bool left = false;
+
+    EndStream* direct = nullptr;      // what is said to it goes there; none: to the hub
+    DialedStream* dialing = nullptr;  // which it has not answered yet
+    PeerAddress place;                // as the hub says
+    Clock::time_point dial_at = Clock::now();
+    std::chrono::milliseconds pause{0};
+    std::optional<Clock::time_point> missed;  // since when it is dialed in vain
+    bool complained = false;
   };
 
   // With the mutex held, unless said otherwise.
@@ -79,12 +103,15 @@ class GrpcEnd final : public Transport {
   void pump();
   void fill(BatchWriter& batch);
   void add_signs(BatchWriter& batch);
-  [[nodiscard]] bool add_data(BatchWriter& batch, int to);
+  void say(BatchWriter& batch, RecordKind kind, ByteView data = {});
+  // Whether there was any.
+  bool add_data(BatchWriter& batch, int to);
   void add_data(BatchWriter& batch, int to, const SendingSide::Chunk& chunk, RecordKind kind);
   RecordHead state_for(int to, RecordKind kind);
   void take(const Record& record);
   void take_roster(const std::vector<std::uint32_t>& ages);
   void deliver(Incoming message);
+  void take_of_pair(const Record& record);
   void tell_taken(PeerState& peer, bool caught_up);
   void tell_all_states();
   bool end_with(const std::string& reason) noexcept;
@@ -95,14 +122,32 @@ class GrpcEnd final : public Transport {
   void say_goodbye(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] bool all_is_delivered() const;
 
+  // Direct streams: end_direct.cpp.
+  void look_after_direct(Clock::time_point now);
+  [[nodiscard]] bool dials(int to, Clock::time_point now) const;
+  void dial_direct(int to);
+  void pump_direct(int to);
+  void take_addresses(std::vector<PeerAddress> places);
+  void take_direct(EndStream& stream, const grpc::ByteBuffer& batch);
+  void admit(AcceptedStream& stream, const Record& record);
+  // What is said to the peer goes there from now on, or to the hub.
+  void go_by(int to, EndStream* direct);
+  void leave(EndStream& stream);
+  void miss(int to, const std::string& why);
+  [[nodiscard]] Identity identity_of(int rank) const;
+  void done_direct(EndStream& stream, const grpc::Status& status);
+
   const std::shared_ptr<GrpcHub> own_hub_;  // where it is in this process, for as long as this end
   const std::string hub_;
   const int rank_;
   const std::uint32_t generation_;
   const GrpcSecurity security_;
   const bool secure_;
+  const std::string job_;                 // of the certificates
+  const std::vector<std::string> names_;  // by rank; empty: they are for ranks
   const WaitLimits limits_;
   const std::uint64_t incarnation_;
+  std::string address_;  // where its peers reach it directly; empty: nowhere
 
   mutable std::mutex mutex_;
   std::condition_variable moved_;  // a message, the end of the job, a peer or a stream that changed
@@ -116,14 +161,17 @@ class GrpcEnd final : public Transport {
   bool leaving_ = false;
   bool stop_ = false;
 
-  NodeStream* stream_ = nullptr;  // the one in use
-  int streams_ = 0;               // that gRPC is not done with
-  std::vector<std::unique_ptr<NodeStream>> finished_;
-  bool writing_ = false;
+  DialedStream* stream_ = nullptr;  // the one to the hub that is in use
+  int streams_ = 0;                 // to the hub that gRPC is not done with
+  std::set<EndStream*> direct_;     // nor with these
+  std::vector<std::unique_ptr<EndStream>> finished_;
   bool owes_hello_ = false;
   bool owes_abort_ = false;
   bool owes_alive_ = false;
   bool owes_data_ = false;  // that may be for several peers
+  DirectReport report_;
+  bool has_news_ = false;  // that the hub has not been told
+  bool owes_report_ = false;
   enum class Goodbye { kNotYet, kOwed, kSaid, kHeard } goodbye_ = Goodbye::kNotYet;
   int next_ = 0;  // whose turn it is to be sent to
   Clock::time_point hub_heard_ = Clock::now();
@@ -137,6 +185,7 @@ class GrpcEnd final : public Transport {
   std::atomic<std::uint64_t> longest_;
   std::atomic<std::uint64_t> sent_{0};
   std::atomic<std::uint64_t> received_{0};
+  std::unique_ptr<PeerDoor> door_;
   std::thread thread_;
 };
 

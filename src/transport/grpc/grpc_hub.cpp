@@ -1,7 +1,5 @@
 #include "grpc_hub.h"
 
-#include <grpcpp/server_builder.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -17,9 +15,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kRosterEvery(250);
 // For a hello, and for what is still being written to one who is to go.
 constexpr milliseconds kPatience(10000);
-constexpr milliseconds kHandshake(10000);
-// For a connection without streams.
-constexpr milliseconds kIdle(60000);
 
 // In bytes of its own.
 grpc::Slice slice_of(const Record& record) {
@@ -45,6 +40,7 @@ GrpcHubServer::GrpcHubServer(const std::string& address, int nodes, const GrpcSe
          nodes);
   }
   check_protected(address, security);
+  check_is_hub(security);
   keep_grpc_quiet();
   seats_.resize(static_cast<std::size_t>(nodes));
   if (!membership_ && !kept_.kept.empty()) recall_ranks();
@@ -53,30 +49,8 @@ GrpcHubServer::GrpcHubServer(const std::string& address, int nodes, const GrpcSe
     generation_ = 0;
     follow_members();
   }
-  grpc::ServerBuilder builder;
-  door_ = std::make_unique<HubDoor>(address);
-  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
-      builder.experimental().AddExternalConnectionAcceptor(
-          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-          server_credentials(security));
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-                             static_cast<int>(kHandshake.count()));
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, static_cast<int>(kIdle.count()));
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 4);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
-  builder.SetMaxReceiveMessageSize(kMostBatchBytes);
-  builder.RegisterCallbackGenericService(this);
-  server_ = builder.BuildAndStart();
-  if (!server_) {
-    fail(ErrorCode::kInternal, "gRPC does not serve what comes to '{}'; report it", address);
-  }
-  door_->open([acceptor = std::move(acceptor)](int descriptor) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = descriptor;
-    acceptor->HandleNewConnection(&connection);
-  });
+  listener_ = std::make_unique<GrpcListener>(address, security, *this);
+  listener_->open();
   ticker_ = std::thread([this] { tick(); });
 }
 
@@ -87,9 +61,7 @@ GrpcHubServer::~GrpcHubServer() {
   }
   changed_.notify_all();
   ticker_.join();
-  door_->close();
-  server_->Shutdown(std::chrono::system_clock::now());
-  server_->Wait();
+  listener_->close();
 }
 
 bool GrpcHubServer::is_over() const {
@@ -143,7 +115,7 @@ MemberList GrpcHubServer::status() const {
 
 grpc::ServerGenericBidiReactor* GrpcHubServer::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
-  door_->let_in(context->peer());
+  listener_->let_in(context->peer());
   auto* const stream = new HubStream(*this, *context);
   const std::lock_guard lock(mutex_);
   streams_.insert(stream);
@@ -202,6 +174,9 @@ void GrpcHubServer::pump(HubStream& stream) {
   if (std::exchange(stream.owes_roster, false)) {
     batch.add(head(RecordKind::kRoster), roster_data(ages()));
   }
+  if (std::exchange(stream.owes_addresses, false)) {
+    batch.add(head(RecordKind::kAddresses), addresses());
+  }
   if (std::exchange(stream.owes_abort, false)) {
     const std::string& why = stream.over ? *stream.over : *aborted_;
     batch.add(head(RecordKind::kAbort), std::as_bytes(std::span(why)));
@@ -228,7 +203,7 @@ void GrpcHubServer::finish(HubStream& stream, const grpc::Status& status) {
           fmt::format("{} was turned away: {}", stream.address(), status.error_message()));
     } else if (!status.ok()) {
       log_.add(
-          fmt::format("the stream of rank {} is ended: {}", *stream.rank, status.error_message()));
+          fmt::format("the stream of rank {} was ended: {}", *stream.rank, status.error_message()));
     }
   }
   unseat(stream);
@@ -264,10 +239,10 @@ void GrpcHubServer::tick() {
     if (std::exchange(handshakes_failed_, failed) < failed) {
       log_.add_stranger("a connection was turned away in its TLS handshake", now);
     }
-    const std::uint64_t put_out = door_->put_out();
+    const std::uint64_t put_out = listener_->put_out();
     if (const std::uint64_t more = put_out - std::exchange(put_out_, put_out)) {
-      log_.add_stranger(fmt::format("{} connections that had not said who they are went, for want "
-                                    "of room for more than {}",
+      log_.add_stranger(fmt::format("{} connections that had not said who they are were closed, as "
+                                    "the hub keeps at most {} of them",
                                     more, kMostStrangers),
                         now);
     }
@@ -286,9 +261,14 @@ void GrpcHubServer::tick() {
         log_.add_stranger(stream->address() + " says nothing", now);
       stream->cancel();
     }
+    // Together, however many have come.
+    const bool tells_places =
+        std::exchange(places_changed_, false) && seats_.size() <= kMostPlaces &&
+        std::ranges::any_of(seats_, [](const Seat& seat) { return !seat.address.empty(); });
     for (const Seat& seat : seats_) {
       if (seat.stream == nullptr) continue;
       seat.stream->owes_roster = true;
+      seat.stream->owes_addresses = seat.stream->owes_addresses || tells_places;
       pump(*seat.stream);
     }
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
-#include <grpcpp/server.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -16,7 +15,7 @@
 #include <vector>
 
 #include "grpc_batch.h"
-#include "hub_door.h"
+#include "grpc_listener.h"
 #include "hub_log.h"
 #include "membership.h"
 #include "revoked_certificates.h"
@@ -34,7 +33,7 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
                 std::unique_ptr<Membership> membership = nullptr, HubJournal journal = {});
   ~GrpcHubServer() override;
 
-  [[nodiscard]] const std::string& address() const { return door_->address(); }
+  [[nodiscard]] const std::string& address() const { return listener_->address(); }
   [[nodiscard]] bool wait(std::chrono::milliseconds timeout) const;
   [[nodiscard]] std::string aborted() const;
   void abort(const std::string& reason);
@@ -58,6 +57,10 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
     Clock::time_point heard{};
     HubStream* stream = nullptr;
     std::shared_ptr<TrafficMeter> meter;  // once it has come
+    std::string address;                  // where its peers reach it directly
+    std::string certificate;              // in PEM, that it came with
+    bool is_known = false;                // to this hub, which has seen that, and may be told of
+    DirectReport direct;                  // its last one
     bool left = false;
   };
 
@@ -78,6 +81,8 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
                                                         const Hello& hello) const;
   void relay(HubStream& stream, const Record& record, const grpc::Slice& bytes, std::size_t came);
   void announce();
+  void take_report(Seat& seat, const DirectReport& report);
+  [[nodiscard]] Bytes addresses() const;
   // Who is at the other end of this stream may not be this rank or member.
   [[nodiscard]] std::optional<std::string> objection_to(HubStream& stream,
                                                         const Identity& claimed) const;
@@ -118,12 +123,12 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   std::set<HubStream*> streams_;
   std::optional<std::string> aborted_;
   bool all_came_ = false;
+  bool places_changed_ = false;  // and with them what nodes are told of each other
   HubLog log_;
   std::uint64_t handshakes_failed_;  // that the log has heard of
   std::uint64_t put_out_ = 0;        // as well
   bool stop_ = false;
-  std::unique_ptr<HubDoor> door_;
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<GrpcListener> listener_;
   std::thread ticker_;
 };
 

@@ -13,6 +13,7 @@
 #include "grpc_batch.h"
 #include "grpc_credentials.h"
 #include "grpc_end.h"
+#include "hub_door.h"
 #include "member_record.h"
 #include "tersewire/grpc_members.h"
 
@@ -126,6 +127,18 @@ class GrpcMember::Talk {
     changed.notify_all();
   }
 
+  void be_away(bool away) {
+    {
+      const std::lock_guard lock(mutex);
+      away_since = away ? std::optional(Clock::now()) : std::nullopt;
+      if (!told_hangs) return;
+      told_hangs = false;
+      ++version;
+      hurry = true;
+    }
+    changed.notify_all();
+  }
+
   MemberList look() {
     const std::lock_guard lock(mutex);
     return list.value_or(MemberList());
@@ -141,12 +154,14 @@ class GrpcMember::Talk {
              (list->phase >= JobPhase::kDone || (heard_version == version && wanted(*list)));
     };
     for (;;) {
+      const Clock::time_point began = Clock::now();
       changed.wait_for(lock, kTellEvery, [&] { return refused || is_there(); });
+      note_suspension(began);
       if (is_there()) return *list;
       if (refused) throw Error(ErrorCode::kFailedPrecondition, *refused);
       if (Clock::now() - heard <= settings.limits.deadline) continue;
       fail(ErrorCode::kUnavailable,
-           "'{}' has not reached the hub at {} for {:.3g} s: {}; look whether it runs there",
+           "'{}' has not reached the hub at {} for {:.3g} s: {}; check whether it runs there",
            settings.name, settings.hub, std::chrono::duration<double>(Clock::now() - heard).count(),
            trouble);
     }
@@ -167,14 +182,21 @@ class GrpcMember::Talk {
   MemberSays says;
 
  private:
+  // After a call or a wait that began then, with the mutex held: while this process was suspended
+  // the hub was not silent.
+  void note_suspension(Clock::time_point began) {
+    if (Clock::now() - began > 2 * kLongestCall) heard = Clock::now();
+  }
+
   void run() {
     const bool secure = !settings.security.certificates.empty();
     std::shared_ptr<grpc::Channel> channel;
     std::uint64_t said = 0;
     for (std::unique_lock lock(mutex); !stop;) {
-      const MemberSays now = says;
+      const MemberSays now = says_now();
       said = version;
       hurry = false;
+      const Clock::time_point asked = Clock::now();
       lock.unlock();
       MemberList answer;
       grpc::Status status;
@@ -187,6 +209,7 @@ class GrpcMember::Talk {
       // The next one reads the certificate anew, and does not wait as gRPC would.
       if (!status.ok()) channel.reset();
       lock.lock();
+      note_suspension(asked);
       if (status.ok()) {
         list = std::move(answer);
         heard = Clock::now();
@@ -200,10 +223,26 @@ class GrpcMember::Talk {
       }
       changed.notify_all();
       if (refused) return;
+      const Clock::time_point began = Clock::now();
       changed.wait_for(lock, kTellEvery, [&] { return stop || (status.ok() && hurry); });
+      note_suspension(began);
     }
   }
 
+  // With the mutex held.
+  MemberSays says_now() {
+    MemberSays now = says;
+    const auto away = away_since ? Clock::now() - *away_since : Clock::duration(0);
+    if (away <= settings.limits.progress_limit) return now;
+    now.hangs = told_hangs = true;
+    now.reason = fmt::format(
+        "'{}' has made no progress in the job for {:.3g} s, though its process is alive",
+        settings.name, std::chrono::duration<double>(away).count());
+    return now;
+  }
+
+  std::optional<Clock::time_point> away_since;
+  bool told_hangs = false;
   std::optional<MemberList> list;
   std::uint64_t version = 1;        // of what is said
   std::uint64_t heard_version = 0;  // that the list answers
@@ -220,6 +259,10 @@ GrpcMember::GrpcMember(Settings settings) {
   check_protected(settings.hub, settings.security);
   keep_grpc_quiet();
   channel_to(settings.hub, settings.security);  // throws here rather than in the thread
+  if (!settings.direct.empty()) {
+    check_direct(settings.direct, settings.security);
+    const HubDoor free_to_listen(settings.direct);  // the job does not wait for one who cannot
+  }
   talk_ = std::make_unique<Talk>(std::move(settings));
 }
 
@@ -270,15 +313,20 @@ std::unique_ptr<Transport> GrpcMember::join(const MemberList& list) {
     says.over = false;
     says.reason.clear();
   });
-  const GrpcNode node{.rank = *rank,
-                      .nodes = static_cast<int>(list.members.size()),
-                      .generation = list.generation,
-                      .incarnation = incarnation()};
+  GrpcNode node{.rank = *rank,
+                .nodes = static_cast<int>(list.members.size()),
+                .generation = list.generation,
+                .incarnation = incarnation(),
+                .direct = talk_->settings.direct};
+  for (const MemberEntry& member : list.members) node.names.push_back(member.name);
   try {
     return std::make_unique<GrpcEnd>(talk_->settings.hub, node, talk_->settings.security,
                                      talk_->settings.limits);
   } catch (const Error& error) {
-    throw Error(ErrorCode::kAborted, error.what());
+    // Others may have ended the generation already, which they know; what went wrong here they do
+    // not.
+    const bool is_of_others = error.code() == ErrorCode::kAborted;
+    throw Error(is_of_others ? ErrorCode::kAborted : ErrorCode::kUnavailable, error.what());
   }
 }
 
@@ -296,6 +344,8 @@ void GrpcMember::end(std::uint32_t generation, const std::string& reason) {
     says.reason = reason.substr(0, kMostReasonBytes);
   });
 }
+
+void GrpcMember::be_away(bool away) { talk_->be_away(away); }
 
 void GrpcMember::finish() {
   talk_->say([](MemberSays& says) { says.phase = MemberPhase::kFinished; });
@@ -316,9 +366,8 @@ MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
   const grpc::Status status = ask_until(hub, {}, security, patience, list);
   if (status.ok()) return list;
   fail(ErrorCode::kUnavailable,
-       "the hub at {} does not say how its job stands: {}; look whether "
-       "it runs there",
-       hub, status.error_message());
+       "the hub at {} does not report the state of its job: {}; check whether it runs there", hub,
+       status.error_message());
 }
 
 void tell_done(const std::string& hub, const std::string& name, const GrpcSecurity& security,
@@ -331,7 +380,7 @@ void tell_done(const std::string& hub, const std::string& name, const GrpcSecuri
   if (status.ok()) return;
   throw Error(
       is_final(status.error_code()) ? ErrorCode::kFailedPrecondition : ErrorCode::kUnavailable,
-      fmt::format("the hub at {} is not told that the job is done already: {}", hub,
+      fmt::format("the hub at {} could not be told that the job is done already: {}", hub,
                   status.error_message()));
 }
 

@@ -37,7 +37,8 @@ MemberList GrpcHub::status() const { refuse(); }
 
 std::unique_ptr<Transport> join_grpc_network(const std::string& /*hub*/, int /*rank*/,
                                              int /*nodes*/, const GrpcSecurity& /*security*/,
-                                             const WaitLimits& /*limits*/) {
+                                             const WaitLimits& /*limits*/,
+                                             const std::string& /*direct*/) {
   refuse();
 }
 
@@ -48,6 +49,7 @@ std::uint64_t GrpcMember::incarnation() const { refuse(); }
 MemberList GrpcMember::await(std::uint32_t /*after*/) { refuse(); }
 MemberList GrpcMember::await_end(std::uint32_t /*generation*/) { refuse(); }
 MemberList GrpcMember::look() const { refuse(); }
+void GrpcMember::be_away(bool /*away*/) { refuse(); }
 MemberList GrpcMember::await_settled(std::uint32_t /*generation*/) { refuse(); }
 std::unique_ptr<Transport> GrpcMember::join(const MemberList& /*list*/) { refuse(); }
 void GrpcMember::holds(std::vector<Boundary> /*boundaries*/) { refuse(); }

@@ -58,8 +58,15 @@ void SendingSide::hear(std::uint64_t received, std::uint64_t taken) {
   if (dropped_) return;
   if (received > furthest_ || taken > received) {
     fail(ErrorCode::kDataLoss,
-         "it says that it has {} bytes and took {}, and {} were sent; run one version everywhere",
+         "it says that it received {} bytes and took {}, and {} were sent; run one version "
+         "everywhere",
          received, taken, furthest_);
+  }
+  if (received > received_ && !may_go_on_at(received)) {
+    fail(ErrorCode::kDataLoss,
+         "it says that it received {} bytes, which is within no message; run one version "
+         "everywhere",
+         received);
   }
   received_ = std::max(received_, received);
   taken_ = std::max(taken_, taken);
@@ -75,6 +82,13 @@ void SendingSide::hear(std::uint64_t received, std::uint64_t taken) {
   }
 }
 
+// Whether a chunk may begin there: not between a message's bytes and the next one's.
+bool SendingSide::may_go_on_at(std::uint64_t position) const {
+  if (position >= end_) return position == end_;
+  const Message& message = *--std::ranges::upper_bound(messages_, position, {}, &Message::begin);
+  return position == message.begin || position - message.begin < message.size;
+}
+
 void SendingSide::drop() {
   messages_.clear();
   waiting_bytes_ = 0;
@@ -86,14 +100,14 @@ std::optional<Bytes> ReceivingSide::add(const Record& record, std::uint64_t long
   const RecordHead& head = record.head;
   if (head.total > longest) {
     fail(ErrorCode::kDataLoss,
-         "it announces {} bytes where none of this job has more than {}; start all nodes with the "
-         "same arguments",
+         "it announces {} bytes, and no message of this job has more than {}; start all nodes with "
+         "the same arguments",
          head.total, longest);
   }
   if (head.offset > head.total || record.data.size() > head.total - head.offset ||
       head.offset > head.position || (record.data.empty() && head.total > 0)) {
     fail(ErrorCode::kDataLoss,
-         "{} bytes at offset {} are no piece of a message of {}; run one version everywhere",
+         "{} bytes at offset {} are not a piece of a message of {}; run one version everywhere",
          record.data.size(), head.offset, head.total);
   }
   const bool whole = head.offset + record.data.size() == head.total;

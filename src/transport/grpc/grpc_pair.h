@@ -32,7 +32,7 @@ class SendingSide {
   // The next chunk, where it is this piece of this message, which another peer is sent.
   std::optional<Chunk> next_like(const Chunk& other);
 
-  // What the peer says. Throws kDataLoss where it has what was never sent.
+  // What the peer says. Throws kDataLoss where it has what was never sent, or a part that is none.
   void hear(std::uint64_t received, std::uint64_t taken);
   // Sends all again that the peer is not known to have.
   void rewind() { sent_ = received_; }
@@ -46,6 +46,7 @@ class SendingSide {
 
  private:
   [[nodiscard]] std::optional<Chunk> peek(std::size_t most) const;
+  [[nodiscard]] bool may_go_on_at(std::uint64_t position) const;
   void pass(const Chunk& chunk);
 
   struct Message {

@@ -3,6 +3,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
+#include <charconv>
 #include <memory>
 
 #include "byte_io.h"
@@ -19,8 +21,9 @@ std::uint32_t checksum_of(RecordHead head, ByteView data) {
 }
 
 void check_kind(const RecordHead& head) {
-  if (head.kind > RecordKind::kCopy) {
-    fail(ErrorCode::kDataLoss, "a record of kind {} means nothing; run one version everywhere",
+  if (head.kind > kLastRecordKind) {
+    fail(ErrorCode::kDataLoss,
+         "a record of kind {} is unknown to this version; run one version everywhere",
          static_cast<unsigned>(head.kind));
   }
   const bool is_data = head.kind == RecordKind::kData || head.kind == RecordKind::kCopy;
@@ -28,12 +31,12 @@ void check_kind(const RecordHead& head) {
   const bool takes_data = is_data || head.kind == RecordKind::kHello ||
                           head.kind == RecordKind::kRoster || head.kind == RecordKind::kAbort ||
                           head.kind == RecordKind::kMember || head.kind == RecordKind::kList ||
-                          head.kind == RecordKind::kTraffic;
+                          head.kind >= RecordKind::kTraffic;
   const bool places = head.position != 0 || head.total != 0 || head.offset != 0;
   const bool states = head.received != 0 || head.taken != 0;
   if ((head.bytes > 0 && !takes_data) || (places && !is_data) || (states && !of_pair)) {
     fail(ErrorCode::kDataLoss,
-         "a record of kind {} has fields that such records have not; run one version everywhere",
+         "a record of kind {} has fields that such records do not have; run one version everywhere",
          static_cast<unsigned>(head.kind));
   }
 }
@@ -43,6 +46,17 @@ void check_checksum(const Record& record, bool secure) {
   fail(ErrorCode::kDataLoss,
        "a record's checksum is wrong: it was altered on its way, or one end speaks TLS and the "
        "other does not; use certificates on every node");
+}
+
+std::string text_of(ByteView bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void check_address(const std::string& address) {
+  if (address.empty() || is_peer_address(address)) return;
+  fail(ErrorCode::kDataLoss,
+       "{} bytes are not HOST:PORT, where a node is reached directly; run one version everywhere",
+       address.size());
 }
 
 }  // namespace
@@ -65,8 +79,8 @@ Record copied(const Record& copy, ByteView data, bool secure) {
   record.head.kind = RecordKind::kData;
   if (copy.head.bytes != data.size() || data.empty()) {
     fail(ErrorCode::kDataLoss,
-         "a copy of {} bytes stands behind a record with {}; run one version everywhere",
-         copy.head.bytes, data.size());
+         "a copy of {} bytes follows a record with {}; run one version everywhere", copy.head.bytes,
+         data.size());
   }
   check_checksum(record, secure);
   return record;
@@ -75,8 +89,7 @@ Record copied(const Record& copy, ByteView data, bool secure) {
 Record take_record(ByteView& batch, bool secure) {
   if (batch.size() < kRecordHeadBytes) {
     fail(ErrorCode::kDataLoss,
-         "{} bytes are no record, whose head has {}; run one version "
-         "everywhere",
+         "{} bytes are too few for a record, whose head has {}; run one version everywhere",
          batch.size(), kRecordHeadBytes);
   }
   Record record;
@@ -107,6 +120,7 @@ Bytes hello_data(const Hello& hello) {
   Bytes data;
   append_value(data, hello.incarnation);
   append_value(data, hello.ranks);
+  append(data, hello.address.data(), hello.address.size());
   return data;
 }
 
@@ -115,10 +129,8 @@ Hello parse_hello(ByteView data) {
   Hello hello;
   hello.incarnation = reader.read<std::uint64_t>("a hello's number");
   hello.ranks = reader.read<std::uint32_t>("a hello's number of ranks");
-  if (reader.left() > 0) {
-    fail(ErrorCode::kDataLoss, "a hello has {} bytes too many; run one version everywhere",
-         reader.left());
-  }
+  hello.address = text_of(reader.take(reader.left(), "a hello's address"));
+  check_address(hello.address);
   return hello;
 }
 
@@ -137,6 +149,79 @@ std::vector<std::uint32_t> parse_roster(ByteView data, std::size_t ranks) {
   std::vector<std::uint32_t> ages(ranks);
   std::memcpy(ages.data(), data.data(), data.size());
   return ages;
+}
+
+bool is_peer_address(std::string_view text) {
+  const std::size_t colon = text.rfind(':');
+  if (text.size() > kMostAddressBytes || colon == std::string_view::npos || colon == 0) {
+    return false;
+  }
+  std::string_view host = text.substr(0, colon);
+  const bool is_v6 = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (is_v6) host = host.substr(1, host.size() - 2);
+  const std::string_view port = text.substr(colon + 1);
+  std::uint16_t number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  return error == std::errc() && end == port.data() + port.size() && number > 0 &&
+         std::ranges::all_of(host, [&](char c) {
+           const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                                 (c >= '0' && c <= '9') || c == '.';
+           return is_plain || c == (is_v6 ? ':' : '-');
+         });
+}
+
+Bytes addresses_data(const std::vector<PeerAddress>& peers) {
+  constexpr std::size_t kWithout = sizeof(std::uint64_t) + sizeof(std::uint8_t);
+  std::size_t room = kMostRecordBytes - std::min(kMostRecordBytes, peers.size() * kWithout);
+  Bytes data;
+  for (const PeerAddress& peer : peers) {
+    const std::size_t bytes = peer.address.size() <= room ? peer.address.size() : 0;
+    room -= bytes;
+    append_value(data, peer.incarnation);
+    append_value(data, static_cast<std::uint8_t>(bytes));
+    append(data, peer.address.data(), bytes);
+  }
+  return data;
+}
+
+std::vector<PeerAddress> parse_addresses(ByteView data, std::size_t ranks) {
+  ByteReader reader(data);
+  std::vector<PeerAddress> peers;
+  while (reader.left() > 0 && peers.size() < ranks) {
+    PeerAddress peer;
+    peer.incarnation = reader.read<std::uint64_t>("the number of a rank's process");
+    const auto bytes = reader.read<std::uint8_t>("the length of its address");
+    peer.address = text_of(reader.take(bytes, "its address"));
+    check_address(peer.address);
+    peers.push_back(std::move(peer));
+  }
+  if (peers.size() != ranks || reader.left() > 0) {
+    fail(ErrorCode::kDataLoss,
+         "the hub's addresses of {} ranks are {} bytes; start hub and nodes for the same job",
+         ranks, data.size());
+  }
+  return peers;
+}
+
+Bytes direct_data(const DirectReport& report) {
+  Bytes data;
+  append_value(data, report.sent_bytes);
+  append_value(data, report.received_bytes);
+  append(data, report.trouble.data(), std::min(report.trouble.size(), kMostReasonBytes));
+  return data;
+}
+
+DirectReport parse_direct(ByteView data) {
+  ByteReader reader(data);
+  DirectReport report;
+  report.sent_bytes = reader.read<std::uint64_t>("bytes sent directly");
+  report.received_bytes = reader.read<std::uint64_t>("bytes received directly");
+  report.trouble = text_of(reader.take(reader.left(), "a sentence"));
+  if (report.trouble.size() > kMostReasonBytes) {
+    fail(ErrorCode::kDataLoss, "a sentence has {} bytes, more than {}; run one version everywhere",
+         report.trouble.size(), kMostReasonBytes);
+  }
+  return report;
 }
 
 }  // namespace tersewire

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tersewire/bytes.h"
@@ -24,7 +25,10 @@ enum class RecordKind : std::uint8_t {
   kList = 9,
   kTraffic = 10,
   kCopy = 11,
+  kAddresses = 12,
+  kDirect = 13,
 };
+inline constexpr RecordKind kLastRecordKind = RecordKind::kDirect;
 
 inline constexpr std::uint32_t kHubRank = 0xffffffff;
 // Of a job whose members stay.
@@ -77,6 +81,7 @@ Record copied(const Record& copy, ByteView data, bool secure);
 struct Hello {
   std::uint64_t incarnation = 0;
   std::uint32_t ranks = 0;
+  std::string address = {};  // where its peers reach it directly; empty: nowhere
 };
 Bytes hello_data(const Hello& hello);
 // Throws kDataLoss.
@@ -90,5 +95,30 @@ inline constexpr std::uint32_t kLongestAge = 0xfffffffd;
 Bytes roster_data(const std::vector<std::uint32_t>& ages);
 // Throws kDataLoss where there are not as many as ranks.
 std::vector<std::uint32_t> parse_roster(ByteView data, std::size_t ranks);
+
+inline constexpr std::size_t kMostAddressBytes = 100;
+// Whether it is HOST:PORT, an IPv6 address in brackets, and nothing else.
+bool is_peer_address(std::string_view text);
+
+// What the hub tells its nodes of a rank.
+struct PeerAddress {
+  std::uint64_t incarnation = 0;  // of who may speak for it directly; 0: nobody may
+  std::string address = {};
+};
+// For at most so many ranks. Leaves out addresses that have no room in a record.
+inline constexpr std::size_t kMostPlaces = kMostRecordBytes / 9;
+Bytes addresses_data(const std::vector<PeerAddress>& peers);
+// Throws kDataLoss where there are not as many as ranks, or one is no address.
+std::vector<PeerAddress> parse_addresses(ByteView data, std::size_t ranks);
+
+// What a node tells the hub of its direct streams.
+struct DirectReport {
+  std::uint64_t sent_bytes = 0;  // in records of kind 0, so far
+  std::uint64_t received_bytes = 0;
+  std::string trouble = {};  // a sentence, where there is something to say
+};
+Bytes direct_data(const DirectReport& report);
+// Throws kDataLoss.
+DirectReport parse_direct(ByteView data);
 
 }  // namespace tersewire

@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <memory>
 
@@ -38,17 +39,28 @@ Name split(const std::string& address) {
   return name;
 }
 
+[[noreturn]] void fail_to_listen(const std::string& address, const char* reason) {
+  fail(ErrorCode::kUnavailable,
+       "this process cannot listen at '{}': {}; check whether another one does, and whether the "
+       "address is this machine's, or name another HOST:PORT",
+       address, reason);
+}
+
 int listen_at(const std::string& address) {
   const Name name = split(address);
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  if (::getaddrinfo(name.host.c_str(), name.port.c_str(), &wanted, &found) != 0) return -1;
+  if (const int failed = ::getaddrinfo(name.host.c_str(), name.port.c_str(), &wanted, &found)) {
+    fail_to_listen(address, ::gai_strerror(failed));
+  }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
+  int error = 0;
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
     const int socket =
         ::socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, one->ai_protocol);
+    error = errno;
     if (socket < 0) continue;
     const int on = 1;
     const int off = 0;
@@ -59,9 +71,10 @@ int listen_at(const std::string& address) {
     if (::bind(socket, one->ai_addr, one->ai_addrlen) == 0 && ::listen(socket, SOMAXCONN) == 0) {
       return socket;
     }
+    error = errno;
     ::close(socket);
   }
-  return -1;
+  fail_to_listen(address, std::strerror(error));
 }
 
 // Host and port as gRPC names peers, without its escapes.
@@ -95,12 +108,11 @@ std::string unescaped(std::string peer) {
 HubDoor::HubDoor(const std::string& address) : socket_(listen_at(address)) {
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
-  if (socket_ < 0 || ::pipe2(wake_, O_CLOEXEC) != 0 ||
+  if (::pipe2(wake_, O_CLOEXEC) != 0 ||
       ::getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
-    if (socket_ >= 0) ::close(socket_);
-    fail(ErrorCode::kUnavailable,
-         "a hub cannot listen at '{}'; look whether another one does, or name another HOST:PORT",
-         address);
+    const int error = errno;
+    ::close(socket_);
+    fail_to_listen(address, std::strerror(error));
   }
   address_ = address.substr(0, address.rfind(':') + 1) + name_of(bound).port;
 }
@@ -155,7 +167,7 @@ void HubDoor::accept_one() {
   const int descriptor =
       ::accept4(socket_, reinterpret_cast<sockaddr*>(&from), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (descriptor < 0) {
-    // What is left is not accepted, and waits where it costs the hub nothing.
+    // What is left is not accepted, and waits where it costs nothing here.
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       const std::lock_guard lock(mutex_);
       put_one_out();

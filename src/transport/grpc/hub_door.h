@@ -1,5 +1,5 @@
-// The hub's listening socket. It takes connections in and hands them on, and keeps strangers, who
-// connect and do not say who they are, from filling the hub. No gRPC here.
+// A listening socket, the hub's or a node's. It takes connections in and hands them on, and keeps
+// strangers, who connect and do not say who they are, from filling the process. No gRPC here.
 #pragma once
 
 #include <atomic>

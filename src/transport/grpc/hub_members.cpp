@@ -23,7 +23,8 @@ std::optional<std::uint32_t> rank_in(const std::string& text) {
 // One record, one answer, and the call is over.
 void GrpcHubServer::answer_member(HubStream& stream, const Record& record) {
   if (record.head.kind != RecordKind::kMember) {
-    fail(ErrorCode::kDataLoss, "a member says what is for nodes; run one version everywhere");
+    fail(ErrorCode::kDataLoss,
+         "a member sent a record that only nodes send; run one version everywhere");
   }
   const MemberSays says = parse_member(record.data);
   const auto refuse = [&](grpc::StatusCode code, const std::string& sentence) {
@@ -49,8 +50,8 @@ void GrpcHubServer::answer_member(HubStream& stream, const Record& record) {
   if (finds_done && !membership_) {
     if (!own_rank || *own_rank >= seats_.size() || seats_[*own_rank].incarnation) {
       return refuse(grpc::StatusCode::FAILED_PRECONDITION,
-                    fmt::format("the job has no rank {} that has not come; start hub and nodes for "
-                                "the same number of nodes",
+                    fmt::format("the job has no rank {} that is still to come; start hub and nodes "
+                                "for the same number of nodes",
                                 says.name));
     }
     if (!std::exchange(seats_[*own_rank].left, true)) {
@@ -140,8 +141,9 @@ void GrpcHubServer::keep(const Bytes& journal) {
   try {
     kept_.keep(journal);
   } catch (const std::exception& error) {
-    log_.add(fmt::format("the journal is not kept, and a hub that is killed cannot go on: {}",
-                         error.what()));
+    log_.add(
+        fmt::format("the journal could not be written, and a hub that is killed cannot go on: {}",
+                    error.what()));
   }
 }
 

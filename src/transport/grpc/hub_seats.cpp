@@ -34,6 +34,8 @@ void GrpcHubServer::take(HubStream& stream, const Record& record, const grpc::Sl
       return relay(stream, record, bytes, came);
     case RecordKind::kAlive:
       return;
+    case RecordKind::kDirect:
+      return take_report(seat, parse_direct(record.data));
     case RecordKind::kAbort: {
       const std::string reason(reinterpret_cast<const char*>(record.data.data()),
                                std::min(record.data.size(), kMostReasonBytes));
@@ -53,7 +55,9 @@ void GrpcHubServer::take(HubStream& stream, const Record& record, const grpc::Sl
     case RecordKind::kList:
     case RecordKind::kTraffic:
     case RecordKind::kCopy:
-      fail(ErrorCode::kDataLoss, "rank {} says what no node says here; run one version everywhere",
+    case RecordKind::kAddresses:
+      fail(ErrorCode::kDataLoss,
+           "rank {} sent a record that no node sends here; run one version everywhere",
            *stream.rank);
   }
 }
@@ -92,7 +96,7 @@ void GrpcHubServer::seat(HubStream& stream, const Record& record) {
                     rank));
   }
   if (seat.stream != nullptr) {
-    finish(*seat.stream, {grpc::StatusCode::CANCELLED, "the node has connected anew"});
+    finish(*seat.stream, {grpc::StatusCode::CANCELLED, "the node has reconnected"});
   }
   // What it sent before comes again.
   for (const Seat& other : seats_) {
@@ -107,6 +111,10 @@ void GrpcHubServer::seat(HubStream& stream, const Record& record) {
   if (!std::exchange(seat.incarnation, hello.incarnation)) keep_ranks();
   seat.heard = Clock::now();
   seat.stream = &stream;
+  seat.address = hello.address;
+  seat.certificate = certificate_of(*stream.peer());
+  seat.is_known = true;
+  places_changed_ = true;
   std::shared_ptr<TrafficMeter>& meter = meters_[name_of(rank)];
   if (!meter) meter = std::make_shared<TrafficMeter>();
   seat.meter = meter;
@@ -128,6 +136,12 @@ std::optional<std::string> GrpcHubServer::objection_to(HubStream& stream,
 void GrpcHubServer::put_out_revoked() {
   log_.add(revoked_.trouble().empty() ? "the list of revoked certificates has changed"
                                       : revoked_.trouble());
+  // Nor may one speak directly to others, whether it is connected here or not.
+  for (Seat& seat : seats_) {
+    if (!seat.is_known || !revoked_.objection(seat.certificate)) continue;
+    seat.is_known = false;
+    places_changed_ = true;
+  }
   for (HubStream* const stream : streams_) {
     if (stream->last || !stream->rank) continue;
     const auto why = revoked_.objection(certificate_of(*stream->peer()));
@@ -189,16 +203,22 @@ void GrpcHubServer::relay(HubStream& stream, const Record& record, const grpc::S
   const std::uint32_t to = record.head.to;
   if (to >= seats_.size() || to == *stream.rank) {
     fail(ErrorCode::kDataLoss,
-         "rank {} sends to rank {}, which is none; run one version everywhere", *stream.rank, to);
+         "rank {} sends to rank {}, which does not exist; run one version everywhere", *stream.rank,
+         to);
   }
   if (record.head.kind == RecordKind::kData) {
     seats_[*stream.rank].meter->add_sent(came, Clock::now());
   }
   HubStream* const receiver = seats_[to].stream;
   if (receiver == nullptr) return;
+  // What the two have sent each other before comes again, however often they change their way.
+  if (record.head.kind == RecordKind::kResume) {
+    receiver->drop(*stream.rank);
+    stream.drop(to);
+  }
   if (!receiver->put(*stream.rank, bytes)) {
     fail(ErrorCode::kResourceExhausted,
-         "rank {} sends rank {} more than that has room for; run one version everywhere",
+         "rank {} sends rank {} more than there is room for; run one version everywhere",
          *stream.rank, to);
   }
   if (record.head.kind == RecordKind::kData) seats_[to].meter->add_received(bytes.size());
@@ -212,6 +232,29 @@ void GrpcHubServer::announce() {
     pump(*seat.stream);
   }
   changed_.notify_all();
+}
+
+void GrpcHubServer::take_report(Seat& seat, const DirectReport& report) {
+  if (report.sent_bytes < seat.direct.sent_bytes ||
+      report.received_bytes < seat.direct.received_bytes) {
+    fail(ErrorCode::kDataLoss,
+         "a node reports fewer direct bytes than before; run one version everywhere");
+  }
+  const std::uint64_t sent = report.sent_bytes - seat.direct.sent_bytes;
+  if (sent > 0) seat.meter->add_sent(sent, Clock::now());
+  seat.meter->add_received(report.received_bytes - seat.direct.received_bytes);
+  if (!report.trouble.empty()) log_.add(report.trouble);
+  seat.direct = report;
+}
+
+Bytes GrpcHubServer::addresses() const {
+  std::vector<PeerAddress> places;
+  for (const Seat& seat : seats_) {
+    const bool speaks = seat.is_known && !seat.left;
+    places.push_back(speaks ? PeerAddress{.incarnation = *seat.incarnation, .address = seat.address}
+                            : PeerAddress{});
+  }
+  return addresses_data(places);
 }
 
 std::vector<std::uint32_t> GrpcHubServer::ages() const {

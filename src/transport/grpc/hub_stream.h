@@ -55,6 +55,7 @@ class HubStream final : public grpc::ServerGenericBidiReactor {
   std::string tells_end_to;           // the member whose call it is
   bool writing = false;
   bool owes_roster = false;
+  bool owes_addresses = false;
   bool owes_abort = false;
   std::optional<grpc::Status> last;  // it is to end with this
   bool finished = false;

@@ -48,7 +48,7 @@ class Fields {
   T number_up_to(T most) {
     const T value = number<T>();
     if (value > most)
-      refuse(fmt::format("a list of members says {} where {} is the most",
+      refuse(fmt::format("a list of members has {} where {} is the maximum",
                          static_cast<std::uint64_t>(value), static_cast<std::uint64_t>(most)));
     return value;
   }
@@ -71,7 +71,7 @@ class Fields {
   // Or a rank, which a list of a job that does not change has for a name.
   std::string name() {
     std::string name = text(kMostNameBytes);
-    if (!name.empty() && !is_plain(name)) refuse("a name of a member is none");
+    if (!name.empty() && !is_plain(name)) refuse("a member's name is not valid");
     return name;
   }
   std::optional<std::uint32_t> rank() {
@@ -140,8 +140,8 @@ bool is_member_name(std::string_view name) {
 void check_member_name(std::string_view name) {
   if (is_member_name(name)) return;
   fail(ErrorCode::kInvalidArgument,
-       "'{}' is no name of a member; use 1 to {} letters a to z, digits and hyphens, a letter "
-       "among them, and not 'hub'",
+       "'{}' is not a valid member name; use 1 to {} letters a to z, digits and hyphens, with at "
+       "least one letter, and not 'hub'",
        name, kMostNameBytes);
 }
 
@@ -152,7 +152,7 @@ Bytes member_data(const MemberSays& says) {
   append_value(data, says.phase);
   append_value(data, static_cast<std::uint8_t>(says.leaving));
   append_value(data, static_cast<std::uint8_t>(says.over));
-  append_value(data, std::uint8_t{0});
+  append_value(data, static_cast<std::uint8_t>(says.hangs));
   append_value(data, says.generation);
   append_value(data, static_cast<std::uint32_t>(says.held.size()));
   for (const Boundary& boundary : says.held) append_boundary(data, boundary);
@@ -169,7 +169,7 @@ MemberSays parse_member(ByteView data) {
   says.phase = fields.phase(MemberPhase::kFoundDone);
   says.leaving = fields.flag();
   says.over = fields.flag();
-  fields.number_up_to<std::uint8_t>(0);
+  says.hangs = fields.flag();
   says.generation = fields.number<std::uint32_t>();
   says.held.resize(fields.count(kMostHeld, kBoundaryBytes));
   for (Boundary& boundary : says.held) boundary = fields.boundary();
@@ -179,9 +179,9 @@ MemberSays parse_member(ByteView data) {
   const bool watches = says.phase == MemberPhase::kWatches;
   const bool may_be_rank = says.phase == MemberPhase::kFoundDone && !says.name.empty();
   if (watches ? !says.name.empty() : !may_be_rank && !is_member_name(says.name)) {
-    refuse(fmt::format("'{}' is no name of a member", says.name));
+    refuse(fmt::format("'{}' is not a valid member name", says.name));
   }
-  if (!std::ranges::is_sorted(says.held)) refuse("a member's states are not in their order");
+  if (!std::ranges::is_sorted(says.held)) refuse("a member's states are out of order");
   return says;
 }
 
@@ -270,7 +270,7 @@ ByteView checked(ByteView bytes) {
   if (bytes.size() >= kSum) std::memcpy(&sum, bytes.data() + bytes.size() - kSum, kSum);
   if (bytes.size() < kSum || sum != XXH3_64bits(bytes.data(), bytes.size() - kSum)) {
     fail(ErrorCode::kDataLoss,
-         "the journal is that of no hub, or damaged; remove it where the job is to begin anew");
+         "the journal is not a hub's, or is damaged; remove it to begin the job anew");
   }
   return bytes.first(bytes.size() - kSum);
 }
@@ -292,7 +292,7 @@ Bytes journal_bytes(const std::vector<RankRecord>& ranks) {
 std::vector<RankRecord> parse_rank_journal(ByteView bytes) {
   Fields fields(checked(bytes));
   if (fields.number<std::uint64_t>() != kRanksMark) {
-    refuse("it is no journal of a hub of fixed ranks");
+    refuse("it is not the journal of a hub of fixed ranks");
   }
   std::vector<RankRecord> ranks(fields.count(kMostMembers, 10));
   for (RankRecord& rank : ranks) {
@@ -332,7 +332,7 @@ Bytes journal_bytes(const Journal& journal) {
 Journal parse_journal(ByteView bytes) {
   Fields fields(checked(bytes));
   Journal journal;
-  if (fields.number<std::uint64_t>() != kJournalMark) refuse("it is no journal of a hub");
+  if (fields.number<std::uint64_t>() != kJournalMark) refuse("it is not the journal of a hub");
   journal.fingerprint = fields.number<std::uint64_t>();
   journal.generation = fields.number<std::uint32_t>();
   journal.phase = fields.phase(JobPhase::kEnded);

@@ -30,7 +30,8 @@ struct MemberSays {
   std::uint64_t fingerprint = 0;
   MemberPhase phase = MemberPhase::kWatches;
   bool leaving = false;
-  bool over = false;                // the generation is, for it
+  bool over = false;   // the generation is, for it
+  bool hangs = false;  // its process lives, and does nothing of the job; the reason says how long
   std::uint32_t generation = 0;     // that it is or was in; 0: none
   std::vector<Boundary> held = {};  // oldest first
   std::string reason = {};          // where it has failed, or the generation is over because of it

@@ -1,6 +1,8 @@
 #include "membership.h"
 
 #include <algorithm>
+#include <ranges>
+#include <span>
 
 #include "errors.h"
 
@@ -123,8 +125,8 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
       return !is_live(member.second, now) && !is_listed(place_of(member.second.says));
     });
     if (known_.size() == kMostMembers) {
-      fail(ErrorCode::kResourceExhausted, "{} have asked to be members already; look who they are",
-           kMostMembers);
+      fail(ErrorCode::kResourceExhausted,
+           "{} processes have asked to be members already; check who they are", kMostMembers);
     }
   }
   if (known(place) == nullptr) {
@@ -141,7 +143,7 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
 
 void Membership::find_done(const std::string& name, Clock::time_point now) {
   if (!is_member_name(name)) {
-    fail(ErrorCode::kFailedPrecondition, "'{}' is no name of a member of this job", name);
+    fail(ErrorCode::kFailedPrecondition, "'{}' is not the name of a member of this job", name);
   }
   if (journal_.generation > 0 || journal_.phase != JobPhase::kGathers) {
     fail(ErrorCode::kFailedPrecondition, "the job has begun and is not done; look at its --out");
@@ -158,8 +160,8 @@ void Membership::put_out(const Roll::Place& place, const std::string& reason,
                          Clock::time_point now) {
   if (known(place) == nullptr) return;
   known_[place.name].heard = now - 2 * kAllSilent * silence_.limit();
-  events_.push_back(fmt::format("'{}' is put out: {}", place.name, reason));
-  if (is_listed(place)) end_generation(fmt::format("'{}' is put out: {}", place.name, reason));
+  events_.push_back(fmt::format("'{}' is removed: {}", place.name, reason));
+  if (is_listed(place)) end_generation(fmt::format("'{}' is removed: {}", place.name, reason));
   advance(now);
 }
 
@@ -182,6 +184,7 @@ void Membership::advance(Clock::time_point now) {
 void Membership::end_generation(const std::string& reason) {
   if (journal_.phase != JobPhase::kRuns) return;
   if (journal_.last) return end(reason);
+  if (rank_0_has_finished()) return end_done();
   journal_.phase = JobPhase::kGathers;
   journal_.reason = reason;
   wanted_at_.reset();
@@ -194,6 +197,18 @@ void Membership::end(const std::string& reason) {
   journal_.reason = reason;
   told_.clear();
   events_.push_back("the job is ended: " + reason);
+}
+
+void Membership::end_done() {
+  journal_.phase = JobPhase::kDone;
+  told_.clear();
+  events_.push_back(fmt::format("'{}' has ended the job", roll().places.front().name));
+}
+
+bool Membership::rank_0_has_finished() const {
+  const Known* const member = known(roll().places.front());
+  return member != nullptr && member->says.generation == journal_.generation &&
+         member->says.phase == MemberPhase::kFinished;
 }
 
 void Membership::look_at_generation(Clock::time_point now) {
@@ -219,6 +234,8 @@ void Membership::look_at_generation(Clock::time_point now) {
     // What one who leaves had to hand over is in the others' states.
     if (!works && established_) continue;
     if (member == nullptr) {
+      const bool hangs = known_one != nullptr && known_one->says.hangs;
+      if (hangs) return end_generation(known_one->says.reason);
       return end_generation(fmt::format("'{}' has not been heard for {:.3g} s{}", place.name,
                                         seconds(silence_.limit()), silence_.reason()));
     }
@@ -227,14 +244,13 @@ void Membership::look_at_generation(Clock::time_point now) {
                                 ? fmt::format("it is over for '{}'", place.name)
                                 : member->says.reason);
     }
-    if (rank == 0 && finished && !journal_.last) {
-      journal_.phase = JobPhase::kDone;
-      told_.clear();
-      events_.push_back(fmt::format("'{}' has ended the job", place.name));
-      return;
-    }
   }
   if (journal_.last && all_finished) return end(journal_.reason);
+  if (!journal_.last && rank_0_has_finished()) {
+    // The others may still be taking what it has sent.
+    if (all_finished) end_done();
+    return;
+  }
   look_for_changes(now);
 }
 
@@ -292,6 +308,9 @@ std::vector<Roll::Place> Membership::newcomers(Clock::time_point now) const {
 void Membership::gather(Clock::time_point now) {
   std::vector<Roll::Place> survivors;
   if (journal_.generation > 0) {
+    // Who goes on longer than rank 0 found that it had left before the hub heard that it is
+    // through.
+    if (rank_0_has_finished()) return end_done();
     for (std::size_t rank = 0; rank < roll().places.size(); ++rank) {
       const Roll::Place& place = roll().places[rank];
       const Known* const member = live(place, now);
@@ -305,16 +324,21 @@ void Membership::gather(Clock::time_point now) {
       if (!is_out) return;
       survivors.push_back(place);
     }
-    if (survivors.empty()) {
-      // Where all are silent at once it may be the network, and they come back.
+    const auto has_state = [&](const Roll::Place& place) {
+      return newest(*known(place)).generation > 0;
+    };
+    const bool there_was_one = established_ || journal_.base.generation > 0;
+    if (survivors.empty() || (there_was_one && std::ranges::none_of(survivors, has_state))) {
+      // Where all that have the model are silent at once it may be the network, and they come back.
       const auto was_heard = [&](const Roll::Place& place) {
+        if (std::ranges::find(survivors, place) != survivors.end()) return false;
         const Known* const member = known(place);
         return member != nullptr && now - member->heard < kAllSilent * silence_.limit();
       };
       if (std::ranges::any_of(roll().places, was_heard)) return;
       return end(
-          "nobody is left who had the model; start the hub and all nodes again, without the "
-          "journal, and with --resume where there are checkpoints");
+          "no member that had the model is left; start the hub and all nodes again, without the "
+          "journal, and with --resume if there are checkpoints");
     }
   } else if (newcomers(now).size() < static_cast<std::size_t>(limits_.first)) {
     return;
@@ -322,15 +346,28 @@ void Membership::gather(Clock::time_point now) {
   form(survivors, now);
 }
 
-// The newest state that each who holds any holds: they are one step apart at most, and each keeps
-// the last ones.
+// The newest state that each who holds any holds: each keeps the last ones. Where they have none in
+// common, the oldest of their newest.
 void Membership::choose_base(const std::vector<Roll::Place>& survivors) {
-  std::optional<Boundary> base;
+  std::vector<std::span<const Boundary>> holders;
+  std::optional<Boundary> oldest;
   for (const Roll::Place& place : survivors) {
-    const Boundary held = newest(*known(place));
-    if (held.generation > 0) base = std::min(base.value_or(held), held);
+    const Known& member = *known(place);
+    const Boundary held = newest(member);
+    if (held.generation == 0) continue;
+    holders.emplace_back(member.says.held);
+    oldest = std::min(oldest.value_or(held), held);
   }
-  journal_.base = base.value_or(Boundary());
+  journal_.base = oldest.value_or(Boundary());
+  if (holders.empty()) return;
+  for (const Boundary& held : std::views::reverse(holders.front())) {
+    const auto holds = [&](std::span<const Boundary> others) {
+      return std::ranges::find(others, held) != others.end();
+    };
+    if (!journal_.rolls.contains(held.generation) || !std::ranges::all_of(holders, holds)) continue;
+    journal_.base = held;
+    return;
+  }
 }
 
 // Those who hold the state go on in their order, behind them who has to be given it.

@@ -54,6 +54,9 @@ class Membership {
   };
 
   void advance(Clock::time_point now);
+  // The job is done.
+  void end_done();
+  [[nodiscard]] bool rank_0_has_finished() const;
   void look_at_generation(Clock::time_point now);
   void look_for_changes(Clock::time_point now);
   void gather(Clock::time_point now);
@@ -64,7 +67,7 @@ class Membership {
 
   [[nodiscard]] const Known* known(const Roll::Place& place) const;
   [[nodiscard]] bool is_live(const Known& member, Clock::time_point now) const {
-    return now - member.heard < silence_.limit();
+    return now - member.heard < silence_.limit() && !member.says.hangs;
   }
   [[nodiscard]] const Known* live(const Roll::Place& place, Clock::time_point now) const;
   [[nodiscard]] const Roll& roll() const;

@@ -40,7 +40,8 @@ void RevokedCertificates::read() {
   for (const auto& [uri, until] : all_) {
     const auto kept = all.find(uri);
     if (kept == all.end() || kept->second < until) {
-      fail(ErrorCode::kDataLoss, "'{}' is older than the list before it, which counts on", file_);
+      fail(ErrorCode::kDataLoss, "'{}' is older than the list before it, which stays in force",
+           file_);
     }
   }
   all_ = std::move(all);

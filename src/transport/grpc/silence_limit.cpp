@@ -43,8 +43,7 @@ void SilenceLimit::note(Duration silence) {
 std::string SilenceLimit::reason() const {
   if (is_fixed_) return "";
   if (noted_ < kLookEvery) {
-    return fmt::format(", as long as a member may be until {} of their silences are known",
-                       kLookEvery);
+    return fmt::format(", the limit until {} silences of members have been measured", kLookEvery);
   }
   return fmt::format(
       ", where 99 of 100 signs of life came within {:.2g} s of the last ({} times that, from {} to "

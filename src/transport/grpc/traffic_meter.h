@@ -1,4 +1,4 @@
-// What passes between a node and the hub. No gRPC here.
+// What passes between a node and the others (Traffic). No gRPC here.
 #pragma once
 
 #include <chrono>

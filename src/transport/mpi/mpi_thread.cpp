@@ -79,8 +79,7 @@ void MpiThread::enter() {
   MPI_Initialized(&initialized);
   if (initialized != 0) {
     fail(ErrorCode::kFailedPrecondition,
-         "MPI is already initialised in this process; transport 'mpi' has to be the one that does "
-         "it");
+         "MPI is already initialised in this process; leave that to transport 'mpi'");
   }
   int provided = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
@@ -109,8 +108,8 @@ void MpiThread::carry() {
       progress();
     } catch (const std::bad_alloc&) {
       mailbox_->fail(ErrorCode::kResourceExhausted,
-                     fmt::format("rank {} has no memory for the messages that it is sent; use a "
-                                 "machine with more",
+                     fmt::format("rank {} has no memory left for the messages that it is sent; use "
+                                 "a machine with more",
                                  place_.rank),
                      true);
     } catch (const Error& error) {

@@ -129,14 +129,14 @@ std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits) {
   try {
     thread = std::thread(communicate, mailbox, std::move(promise), limits);
   } catch (const std::system_error& error) {
-    fail(ErrorCode::kResourceExhausted, "the system starts no thread for transport 'mpi': {}",
-         error.what());
+    fail(ErrorCode::kResourceExhausted,
+         "the system could not start a thread for transport 'mpi': {}", error.what());
   }
   if (place.wait_for(limits.deadline) != std::future_status::ready) {
     mailbox->order_to_leave();
     thread.detach();
     fail(ErrorCode::kDeadlineExceeded,
-         "MPI did not start within {} ms; look whether every rank is running",
+         "MPI did not start within {} ms; check whether every rank is running",
          limits.deadline.count());
   }
   try {

@@ -88,11 +88,10 @@ int rank_in(const std::string& text, const std::string& token) {
 }
 
 [[noreturn]] void fail_to_reach(int rank, const std::string& address, int error) {
-  fail(
-      ErrorCode::kUnavailable,
-      "rank {} cannot be reached at '{}': {}; look whether it is running, and name an address that "
-      "every node reaches",
-      rank, address, std::strerror(error));
+  fail(ErrorCode::kUnavailable,
+       "rank {} cannot be reached at '{}': {}; check whether it is running, and name an address "
+       "that every node reaches",
+       rank, address, std::strerror(error));
 }
 
 Socket connect_to(int rank, const std::string& address, const std::string& greeting,
@@ -153,7 +152,7 @@ void accept_all(const Socket& listener, int rank, const std::string& token, Cloc
       const auto none = std::find_if(sockets.begin() + rank + 1, sockets.end(),
                                      [](const Socket& socket) { return !socket.is_open(); });
       fail(ErrorCode::kDeadlineExceeded,
-           "rank {} has not connected to rank {}; look whether it is running",
+           "rank {} has not connected to rank {}; check whether it is running",
            none - sockets.begin(), rank);
     }
     std::size_t place = 1;
@@ -188,8 +187,9 @@ std::pair<Socket, std::string> listen_at(const std::string& host) {
   Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.is_open() || ::bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
       ::listen(socket.get(), kBacklog) != 0) {
-    fail(ErrorCode::kUnavailable, "nobody can be met at '{}': {}; name an address of this machine",
-         host, std::strerror(errno));
+    fail(ErrorCode::kUnavailable,
+         "this process cannot listen at '{}': {}; name an address of this machine", host,
+         std::strerror(errno));
   }
   std::string address = name_of(socket);
   return {std::move(socket), std::move(address)};

@@ -55,8 +55,8 @@ void TcpReader::read_head(std::uint64_t longest) {
   length_ = word & kMostLength;
   const std::uint64_t kind = word >> kKindShift;
   if (kind > static_cast<std::uint64_t>(TcpRecord::kGoodbye)) {
-    fail(ErrorCode::kDataLoss, "a record of kind {} means nothing; run one version everywhere",
-         kind);
+    fail(ErrorCode::kDataLoss,
+         "a record of kind {} is unknown to this version; run one version everywhere", kind);
   }
   const auto record = static_cast<TcpRecord>(kind);
   const std::uint64_t most = record == TcpRecord::kMessage ? longest
@@ -64,8 +64,8 @@ void TcpReader::read_head(std::uint64_t longest) {
                                                            : 0;
   if (length_ > most) {
     fail(ErrorCode::kDataLoss,
-         "it announces {} bytes where none of this job has more than {}; start all nodes with the "
-         "same arguments",
+         "it announces {} bytes, and no message of this job has more than {}; start all nodes with "
+         "the same arguments",
          length_, most);
   }
   open_ = Record{.kind = record, .bytes = Bytes(std::min<std::uint64_t>(length_, kFirstBytes))};

@@ -131,7 +131,8 @@ class TcpTransport final : public Transport {
         connections_(sockets.size()),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!wake_.is_open()) {
-      fail(ErrorCode::kUnavailable, "there is no descriptor left: {}; raise the limit (ulimit -n)",
+      fail(ErrorCode::kUnavailable,
+           "there is no file descriptor left: {}; raise the limit (ulimit -n)",
            std::strerror(errno));
     }
     for (std::size_t i = 0; i < sockets.size(); ++i)
@@ -357,7 +358,7 @@ void TcpTransport::read_from(int rank) {
     if (got <= 0) {
       return lose(
           rank,
-          fmt::format("rank {} is gone: {}; look why its process ended before rank {}'s", rank,
+          fmt::format("rank {} is gone: {}; find out why its process ended before rank {}'s", rank,
                       got == 0 ? "its connection was closed" : std::strerror(errno), rank_));
     }
     peer.heard = Clock::now().time_since_epoch().count();
@@ -413,7 +414,7 @@ std::unique_ptr<Transport> TcpMeeting::join(int rank, const std::vector<std::str
   }
   if (token.size() < kLeastTokenBytes) {
     fail(ErrorCode::kInvalidArgument,
-         "a token of {} bytes is soon guessed; give every rank the same {} random ones or more",
+         "a token of {} bytes is easy to guess; give every rank the same {} random bytes or more",
          token.size(), kLeastTokenBytes);
   }
   return std::make_unique<TcpTransport>(

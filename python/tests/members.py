@@ -1,0 +1,213 @@
+"""Jobs of ranks that come and go: processes that run a test module's SCRIPT."""
+
+import datetime
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import hubs
+import pytest
+
+# Above what a busy machine lets a live process be silent; a dead one is given up after it.
+GIVEN_UP = "12"
+LIMIT = datetime.timedelta(minutes=5)
+
+
+# For a script: `what` has the state, `model` and `optimizer` are saved beside it.
+SAVING = """
+def save():
+    path = folder / f"{what.rounds} {group.rank} {group.ranks}"
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(),
+                "what": what.state_dict()}, f"{path}.new")
+    os.rename(f"{path}.new", f"{path}.pt")
+
+def newest():
+    \"\"\"What all ranks have saved after the same round.\"\"\"
+    found = {}
+    for path in sorted(folder.glob("*.pt")):
+        rounds, _, ranks = map(int, path.stem.split())
+        found.setdefault((rounds, ranks), []).append(path)
+    whole = [key for key in found if len(found[key]) == key[1]]
+    return [torch.load(path) for path in found[max(whole)]] if whole else []
+
+def go_on_from_disk():
+    states = newest()
+    if what.rounds > 0 or not states:
+        return
+    own = states[group.rank % len(states)]
+    model.load_state_dict(own["model"])
+    optimizer.load_state_dict(own["optimizer"])
+    what.load_state_dict([state["what"] for state in states])
+    torch.save(what.state_dict(), folder / f"{group.rank}.loaded")
+"""
+
+
+def kill_and_begin_again(job, names, **settings):
+    """Ranks a, b and c, which save, and then others with what all of them have; what those end with.
+
+    Rank 1 has not saved round 4.
+    """
+    first = job.start("abc", 100, saves=True, **settings)
+    job.go_on_until(4)
+    for rank in first:
+        rank.wait_for("round 4")
+    for process in (*(rank.process for rank in first), job.hub.process):
+        process.kill()
+        process.communicate() if process is not job.hub.process else job.hub.end()
+    job.go_on_until(0)
+    (job.folder / "4 1 3.pt").unlink()
+    job.hub = hubs.Hub(len(names), "--min-workers", "1", "--deadline", GIVEN_UP)
+    ranks = job.start(names, 6, saves=True, **settings)
+    for rank in ranks:
+        assert rank.wait_for("joined") == ["3"]
+    job.go_on_until(6)
+    check_done(job, *ranks)
+    return first, ranks
+
+
+def check_residuals(folder, ranks, averager_of):
+    """What was still to be delivered after round 3 was so after it was loaded."""
+    import torch
+
+    def read(pattern):
+        states = [averager_of(torch.load(path)) for path in sorted(folder.glob(pattern))]
+        return sorted(states, key=lambda state: state["rank"])
+
+    old = read("3 * 3.pt")
+    new = read("*.loaded")
+    assert len(old) == 3 and len(new) == ranks
+    for name in old[0]["pushed"]:
+        for rank, state in enumerate(new):
+            expected = torch.zeros_like(state["pushed"][name])
+            for one in old[rank::ranks]:
+                expected += one["pushed"][name]
+            assert torch.equal(state["pushed"][name], expected)
+        served = [sum(state["pulled"][name] for state in states if name in state["pulled"])
+                  for states in (old, new)]
+        assert torch.equal(*served) and served[0].any() and old[0]["pushed"][name].any()
+
+
+class Rank:
+    """A process that runs its job's script."""
+
+    def __init__(self, job, name, rounds, **settings):
+        self.name, self.lines = name, []
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", job.script, job.hub.address, name, job.folder, str(rounds),
+             repr(settings)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def wait_for(self, beginning):
+        """The rest of the line that begins so."""
+        while not (self.lines and self.lines[-1].startswith(beginning)):
+            line = self.process.stdout.readline()
+            assert line, (beginning, self.lines, self.process.communicate()[1])
+            self.lines.append(line)
+        return self.lines[-1][len(beginning):].split()
+
+    def end(self):
+        output, self.errors = self.process.communicate()
+        self.lines += output.splitlines(keepends=True)
+        return self.process.returncode
+
+    def rounds(self):
+        """{round: (bits, a value)}"""
+        return {int(words[1]): (words[2], float(words[3]))
+                for words in map(str.split, self.lines) if words[0] == "round"}
+
+
+class Job:
+    def __init__(self, hub, folder, script):
+        self.hub, self.folder, self.script, self.ranks = hub, folder, script, []
+        self.go_on_until(0)
+
+    def go_on_until(self, rounds):
+        (self.folder / "new").write_text(str(rounds))
+        (self.folder / "new").rename(self.folder / "until")
+
+    def start(self, names, rounds, **settings):
+        started = [Rank(self, name, rounds, **settings) for name in names]
+        self.ranks += started
+        return started
+
+    def status(self):
+        return json.loads(hubs.run("status", self.hub.address, "--json"))
+
+    def wait_until(self, is_so):
+        while not is_so(self.status()):
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def job(tmp_path, request):
+    options = getattr(request, "param", {})
+    hub = hubs.Hub(options.get("workers", 3), "--min-workers", str(options.get("least", 1)),
+                   "--max-workers", "4", "--deadline", GIVEN_UP,
+                   *(["--journal", str(tmp_path / "journal")] if "journal" in options else []))
+    job = Job(hub, tmp_path, request.module.SCRIPT)
+    try:
+        yield job
+    finally:
+        for rank in job.ranks:
+            if rank.process.poll() is None:
+                rank.process.kill()
+                rank.process.communicate()
+        if job.hub.process.poll() is None:
+            job.hub.process.kill()
+            job.hub.end()
+
+
+def check_one_died(job, others, dead, round_name):
+    """The others went on without the one that died in round 2, and were told so once."""
+    assert dead.process.wait() == -signal.SIGKILL
+    check_done(job, *others)
+    assert set(others[0].rounds()) == set(range(1, 7))
+    for rank in others:
+        assert len(re.findall("gone, with what they had still to deliver: 'c'", rank.errors)) == 1
+        # Its last push may have been enough for the round to end.
+        assert re.search(f"2 ranks go on after {round_name} [23]: 'a', 'b'; gone", rank.errors)
+    assert re.search("'c' is lost after step [23]", "".join(job.hub.lines))
+
+
+def check_one_that_waits_is_told(job):
+    """Of five ranks four have a place; the fifth is told that the job is over."""
+    def waits(name):
+        return lambda status: [member["name"] for member in status["waiting"]] == [name]
+
+    a, b, c = job.start("abc", 4)
+    job.go_on_until(1)
+    a.wait_for("round 1")
+    d, = job.start("d", 4)
+    job.wait_until(waits("d"))
+    job.go_on_until(2)
+    d.wait_for("joined")
+    e, = job.start("e", 4)
+    job.wait_until(waits("e"))
+    job.go_on_until(4)
+    assert e.end() == 1
+    assert "the job is over for this rank: another rank has closed it" in e.errors, e.errors
+    check_done(job, a, b, c, d)
+
+
+def check_one_with_more_to_do_is_told(job):
+    """Its script is longer than that of the others, of which rank 0 is one."""
+    a, b = job.start("ab", 3)
+    c, = job.start("c", 5)
+    job.go_on_until(5)
+    assert c.end() == 1
+    assert "the job is over for this rank: another rank has closed it" in c.errors, c.errors
+    check_done(job, a, b)
+
+
+def check_done(job, *ranks):
+    """All have ended well, and after each round that they had in common with the same bits."""
+    for rank in ranks:
+        assert rank.end() == 0, rank.errors
+        assert rank.lines[-1].startswith("done"), rank.lines
+    assert job.hub.end() == 0, job.hub.lines
+    for one, other in zip(ranks, ranks[1:]):
+        common = set(one.rounds()) & set(other.rounds())
+        assert max(common) == max(one.rounds()) == max(other.rounds())
+        assert all(one.rounds()[number] == other.rounds()[number] for number in common)

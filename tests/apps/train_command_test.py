@@ -1,0 +1,499 @@
+#!/usr/bin/python3
+"""Tests of `tersewire train` from outside: its options, what it prints and what it leaves behind.
+
+    train_command_test.py PATH_TO_TERSEWIRE
+"""
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+
+import command_line_test
+from command_line_test import CommandLineTest, npy, run, run_all
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import mpi_launcher
+
+
+class Train(CommandLineTest):
+    JOB = "--model mlp --workers 2 --batch 8 --codec 3lc:s=1.5".split()
+    RING = "--model mlp --workers 3 --batch 8 --codec int8 --exchange ring".split()
+    KEYS = """test_accuracy final_loss steps exchange workers servers push_bits_per_value pull_bits_per_value
+        push_bytes pull_bytes compression_ratio step_seconds waited
+        parameters_checksum""".split()
+
+    def train(self, name, *arguments, job=None, **variables):
+        return run("train", *(job or self.JOB), "--out", self.path(name), "--json", *arguments,
+                   **variables)  # fmt: skip
+
+    def test_defaults_stand_behind_a_recipe_and_change_no_run_that_goes_on(self):
+        job = "--model mlp --workers 1 --batch 8 --steps 4 --quiet".split()
+        variables = {"TERSEWIRE_CODEC": "int8", "TERSEWIRE_CHECKPOINT_STEPS": "2"}
+
+        def config(name):
+            return json.loads(self.read(name + "/config.json"))
+
+        self.assertEqual(self.train("plain", job=job, **variables).returncode, 0)
+        self.assertEqual((config("plain")["push_codec"], config("plain")["checkpoint_steps"]),
+                         ("int8", 2))  # fmt: skip
+        recipe = self.write("own.ini", b"push-codec = fp16\n")
+        result = self.train("recipe", "--recipe", recipe, job=job, **variables)
+        self.assertEqual(result.returncode, 0, result)
+        self.assertEqual(config("recipe")["push_codec"], "fp16")
+        os.remove(self.path("plain/summary.json"))
+        again = run("train", "--resume", self.path("plain"), "--quiet", TERSEWIRE_CODEC="fp16")
+        self.assertEqual(again.returncode, 0, again)
+        self.assertEqual(config("plain")["push_codec"], "int8")
+        compared = run("compare", "--designs", "fp32", "--steps", "1", "--set", "model=mlp", "--set",
+                       "workers=1", "--set", "batch=1", "--out", self.path("compared"), **variables)
+        self.assertEqual(compared.returncode, 0, compared)
+        (cell,) = os.listdir(self.path("compared/cells"))
+        self.assertEqual(config(f"compared/cells/{cell}")["checkpoint_steps"], 0)
+
+    def test_libtorch_is_loaded_by_what_trains_alone(self):
+        def libraries(program):
+            return subprocess.run(["ldd", program], capture_output=True, check=True).stdout
+
+        self.assertNotIn(b"libtorch", libraries(command_line_test.PROGRAM))
+        self.assertIn(b"libtorch", libraries(command_line_test.PROGRAM + "-train"))
+
+    def test_what_trains_must_lie_beside_the_program(self):
+        alone = self.path("tersewire")
+        shutil.copy(command_line_test.PROGRAM, alone)
+        result = subprocess.run([alone, "train", "--steps", "1"], capture_output=True, check=False)
+        self.assert_refused(result, 1, self.path("tersewire-train"), "No such file")
+
+    def test_quiet_says_the_result_alone(self):
+        result = self.train("run", "--steps", "12", "--quiet")
+        self.assert_done(result)
+        self.assertEqual(json.loads(result.stdout)["steps"], 12)
+        result = run("train", "--quiet", "--model", "none")
+        self.assert_refused(result, 2, "none")
+
+    def test_json_is_the_summary_alone(self):
+        result = self.train("run", "--steps", "12")
+        self.assertEqual(result.returncode, 0, result)
+        summary = json.loads(result.stdout)
+        self.assertLessEqual(set(self.KEYS), set(summary))
+        self.assertEqual((summary["steps"], summary["workers"]), (12, 2))
+        self.assertGreater(summary["compression_ratio"], 10)
+        self.assertTrue(0 <= summary["waited"] <= 1, summary)
+        # Plain lines where there is no terminal.
+        self.assertIn(b"step 12/12", result.stderr)
+        self.assertFalse([c for c in result.stderr if c < 32 and c != 10], result.stderr)
+
+    def test_a_run_leaves_its_record(self):
+        summary = json.loads(self.train("run", "--steps", "12").stdout)
+        self.assertEqual(
+            sorted(os.listdir(self.path("run"))),
+            ["config.json", "metrics.jsonl", "model.safetensors", "summary.json"],
+        )
+        self.assertEqual(json.loads(self.read("run/config.json"))["push_codec"], "3lc:s=1.5")
+        lines = self.read("run/metrics.jsonl").splitlines()
+        self.assertEqual([json.loads(line)["step"] for line in lines], list(range(1, 13)))
+        self.assertEqual(json.loads(self.read("run/summary.json")), summary)
+        again = json.loads(self.train("again", "--steps", "12").stdout)
+        self.assertEqual(again["parameters_checksum"], summary["parameters_checksum"])
+
+    def test_codecs_as_their_papers_print_them(self):
+        texts = {
+            "3lc:s=1.5": "3lc:s=1.5,mode=paper,lead=1",
+            "adacomp:bin=20": "adacomp:bin=20,lead=1",
+            "dryden": "dryden:fraction=0.003,lead=1",
+            "local-selection": "local-selection:bin=kind,lead=1",
+            "local-selection:bin=200,lead=2": "local-selection:bin=200,lead=2",
+            "stoch3": "stoch3:clip=off",
+            "terngrad": "terngrad",
+        }
+        for i, (given, published) in enumerate(texts.items()):
+            self.train(f"{i}", "--steps", "1", "--codec", given, "--paper",
+                       job=["--model", "mlp"])  # fmt: skip
+            self.assertEqual(json.loads(self.read(f"{i}/config.json"))["push_codec"], published)
+
+    def test_a_later_codec(self):
+        self.train("run", "--steps", "12", "--later-codec", "50%:3lc:s=1.9")
+        lines = [json.loads(line) for line in self.read("run/metrics.jsonl").splitlines()]
+        self.assertEqual([line["codec"] for line in lines], ["3lc:s=1.5"] * 6 + ["3lc:s=1.9"] * 6)
+        pushed = [0] + [line["push_bytes"] for line in lines]
+        self.assertGreater(pushed[6], 1.5 * (pushed[12] - pushed[6]))
+        refused = self.train("none", "--steps", "12", "--later-codec", "12:int8")
+        self.assert_refused(refused, 2, "'12:int8' is not a later codec for a job of 12 steps")
+
+    def assert_kept_its_record(self, name):
+        self.assertEqual(
+            sorted(os.listdir(self.path(name))),
+            ["config.json", "metrics.jsonl", "model.safetensors", "summary.json"],
+        )
+        self.assertEqual(json.loads(self.read(name + "/summary.json"))["steps"], 12)
+
+    def test_a_run_whose_output_fails_keeps_its_record(self):
+        command = ("train", *self.JOB, "--steps", "12", "--out")
+        with open("/dev/full", "wb") as full:
+            result = run(*command, self.path("full"), "--json", stdout=full)
+        self.assertEqual(result.returncode, 1, result)
+        self.assertIn(b"tersewire: standard output", result.stderr.splitlines()[-1])
+        self.assert_kept_its_record("full")
+        # As `train 2>&1 | head -1`: both streams go to a reader that leaves after a line.
+        reader, writer = os.pipe()
+        command = [command_line_test.PROGRAM, *command, self.path("pipe")]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=writer,
+                              stderr=writer) as process:
+            os.close(writer)
+            with open(reader, "rb", buffering=0) as lines:
+                lines.readline()
+            self.assertEqual(process.wait(timeout=120), -signal.SIGPIPE)
+        self.assert_kept_its_record("pipe")
+
+    def test_a_run_that_diverges_says_so_and_fails(self):
+        arguments = ("--steps", "20", "--lr", "1e30")
+        result = self.train("run", *arguments)
+        self.assertEqual(result.returncode, 1, result)
+        summary = json.loads(result.stdout)
+        self.assertEqual(json.loads(self.read("run/summary.json")), summary)
+        step = summary["diverged_step"]
+        self.assertTrue(1 <= step <= summary["steps"] < 20, summary)
+        self.assertIn(f"not a finite number in step {step}:".encode(), result.stderr)
+        self.assertIn(b"--keep-going", result.stderr.splitlines()[-1])
+        result = run("train", *self.JOB, *arguments, "--keep-going", "--out", self.path("on"))
+        self.assertEqual(result.returncode, 0, result)
+        summary = json.loads(self.read("on/summary.json"))
+        self.assertEqual((summary["diverged_step"], summary["steps"]), (step, 20))
+        self.assertIn(f"Diverged at step {step}: the loss is not a finite number.".encode(),
+                      result.stdout)
+        self.assertNotIn(b"saved", result.stdout.replace(b"was saved", b""))
+
+    def test_raw_from_all(self):
+        plain = json.loads(self.train("plain", "--steps", "6").stdout)
+        raw = json.loads(self.train("raw", "--steps", "6", "--raw-from-all").stdout)
+        self.assertEqual(raw["parameters_checksum"], plain["parameters_checksum"])
+        self.assertGreater(raw["push_bytes"], plain["push_bytes"])  # what workers tell each other
+        self.assertTrue(json.loads(self.read("raw/config.json"))["raw_from_all"])
+        refused = self.train("none", "--raw-from-all", "--backup-workers", "1")
+        self.assert_refused(refused, 2, "use 0 backup workers")
+
+    def test_local_updates(self):
+        summary = json.loads(self.train("plain", "--steps", "12", "--local-updates", "5").stdout)
+        self.assertEqual(summary["validation_loss"], summary["test_loss"])
+        config = json.loads(self.read("plain/config.json"))
+        self.assertEqual([config["local_updates"], config["outer"]],
+                         [5, "sgd:lr=1"])
+        other = json.loads(self.train("other", "--steps", "12", "--local-updates", "5", "--outer",
+                                      "nesterov").stdout)
+        self.assertNotEqual(other["parameters_checksum"], summary["parameters_checksum"])
+        self.assertEqual(json.loads(self.read("other/config.json"))["outer"], "nesterov")
+        self.train("rare", "--steps", "10", "--local-updates", "10")
+        self.assertEqual(json.loads(self.read("rare/config.json"))["outer"],
+                         "nesterov:lr=1,momentum=0.5")
+        for arguments, word in [
+            (["--local-updates", "5", "--local-steps", "2"], "use one of the two"),
+            (["--outer", "sgd:lr=1"], "use local updates"),
+            (["--local-updates", "5", "--outer", "adam"], "'adam'"),
+            (["--local-updates", "5", "--outer", "sgd:lr=none"], "'none'"),
+            (["--local-updates", "-1"], "--local-updates"),
+            (["--fragments", "2"], "this job makes none"),
+            (["--local-updates", "5", "--fragments", "2"], "fragments divide"),
+            (["--local-updates", "6", "--fragments", "2", "--delay", "3"], "a turn has 3"),
+            (["--local-updates", "6", "--mix", "1"], "to below 1, not 1"),
+            (["--local-updates", "2000", "--fragments", "2000"], "no more than"),
+            (["--local-updates", "5", "--exchange", "weight-average"], "every=5"),
+        ]:
+            with self.subTest(arguments=arguments):
+                self.assert_refused(self.train("none", *arguments), 2, word)
+
+    def test_fragments_take_turns(self):
+        turns = ["--steps", "12", "--local-updates", "6", "--fragments", "3", "--delay", "1"]
+        summary = json.loads(self.train("turns", *turns, "--mix", "0").stdout)
+        config = json.loads(self.read("turns/config.json"))
+        self.assertEqual([config["fragments"], config["delay"], config["mix"]], [3, 1, 0])
+        whole = json.loads(self.train("whole", "--steps", "12", "--local-updates", "6").stdout)
+        self.assertNotEqual(whole["parameters_checksum"], summary["parameters_checksum"])
+        self.assert_refused(self.train("none", *turns), 2, "codec 3lc keeps in a residual")
+
+    def test_a_dry_run_changes_nothing_and_says_what_codecs_would_save(self):
+        job = ["--model", "mlp", "--workers", "2", "--batch", "8"]
+        twelve = ["train", *job, "--steps", "12", "--json"]
+        plain = json.loads(run(*twelve, "--codec", "fp32", "--out", self.path("plain")).stdout)
+        dry = run(*twelve, "--dry", "3lc,adacomp:bin=50,lead=1,int8", "--link", "20mbit,5ms", "--out",
+                  self.path("dry"))
+        summary = json.loads(dry.stdout)
+        self.assertEqual(summary["parameters_checksum"], plain["parameters_checksum"])
+        self.assertEqual(summary["push_bytes"], plain["push_bytes"])
+        found = json.loads(self.read("dry/dry.json"))
+        self.assertEqual((found["rate_bits_per_second"], found["latency_seconds"]), (2e7, 0.005))
+        codecs = {row["codec"]: row for row in found["codecs"]}
+        self.assertEqual(list(codecs), ["3lc", "adacomp:bin=50,lead=1", "int8"])
+        self.assertTrue(0.5 < codecs["3lc"]["bits_per_value"] < 2, codecs)
+        self.assertTrue(8 <= codecs["int8"]["bits_per_value"] < 9, codecs)
+        self.assertTrue(0 < codecs["int8"]["error"] < 0.1 < codecs["3lc"]["error"], codecs)
+        self.assertEqual(len(found["tensors"]), 3 * len({row["tensor"] for row in found["tensors"]}))
+        self.assertTrue(all(row["looks"] >= 1 for row in found["tensors"]), found)
+        # Unless a codec is asked for, the run sends fp32.
+        shown = run("train", *job, "--steps", "6", "--dry", "3lc", "--out", self.path("shown"))
+        self.assertEqual(json.loads(self.read("shown/config.json"))["push_codec"], "fp32")
+        self.assertRegex(shown.stdout.decode(), r"(?s)Dry run, [\d.]+ % of the time:\ncodec .*\n3lc .*"
+                         r"With parameter-server at 100mbit: (Take|Nothing)")
+        few = run("train", *job, "--steps", "1", "--dry", "3lc", "--out", self.path("few"))
+        self.assertRegex(few.stdout, rb"Tensor \S+ was not looked at: take \d+ steps or more\.")
+        weights = run("train", *job, "--dry", "3lc", "--exchange", "weight-average", "--out",
+                      self.path("none"))
+        self.assert_refused(weights, 2, "a dry run measures gradients")
+        for arguments, word in [
+            (["--dry", "3lc,nope"], "unknown codec 'nope'"),
+            (["--dry", "3lc", "--local-updates", "5"], "a dry run measures gradients"),
+            (["--dry", "3lc", "--link", "fast"], "'fast' is not a rate"),
+        ]:
+            with self.subTest(arguments=arguments):
+                self.assert_refused(self.train("none", *arguments), 2, word)
+
+    def test_staleness(self):
+        plain = json.loads(self.train("plain", "--steps", "12").stdout)
+        # Where states are saved workers meet, and so this is lock-step.
+        met = json.loads(self.train("met", "--steps", "12", "--staleness", "2",
+                                    "--checkpoint-steps", "1").stdout)
+        self.assertEqual(met["parameters_checksum"], plain["parameters_checksum"])
+        config = json.loads(self.read("met/config.json"))
+        self.assertEqual([config[key] for key in ("staleness", "asynchronous", "stale_weight")],
+                         [2, False, "none"])
+        free = json.loads(self.train("free", "--steps", "12", "--asynchronous", "--stale-weight",
+                                     "inverse", "--compute-ms", "5", "--slowest", "3").stdout)
+        self.assertEqual(free["steps"], 12)
+        spared = json.loads(self.train("spared", "--steps", "12", "--staleness", "3",
+                                       "--backup-workers", "1", "--checkpoint-steps", "1").stdout)
+        self.assertEqual(spared["parameters_checksum"], plain["parameters_checksum"])
+        self.assertEqual(json.loads(self.read("free/config.json"))["stale_weight"], "inverse")
+        for arguments, word in [
+            (["--staleness", "2", "--asynchronous"], "use one of the two"),
+            (["--staleness", "2", "--backup-workers", "9"], "cannot be backups"),
+            (["--staleness", "2", "--local-updates", "5"], "use one of the two"),
+            (["--asynchronous", "--exchange", "all-gather"], "waits for every worker"),
+            (["--asynchronous", "--raw-from-all"], "use staleness 0"),
+            (["--stale-weight", "inverse"], "no gradient is stale"),
+            (["--stale-weight", "half", "--asynchronous"], "half"),
+            (["--staleness", "-1"], "--staleness"),
+            (["--slowest", "3"], "give --compute-ms"),
+        ]:
+            with self.subTest(arguments=arguments):
+                self.assert_refused(self.train("none", *arguments), 2, word)
+
+    def test_the_moving_average_is_what_was_tested(self):
+        result = run("train", *self.JOB, "--steps", "12", "--ema", "0.9", "--out", self.path("run"))
+        self.assertIn(b"moving average of the parameters (decay 0.9)", result.stdout)
+        self.assertEqual(json.loads(self.read("run/config.json"))["ema"], 0.9)
+        averaged = json.loads(self.read("run/summary.json"))
+        self.assertEqual(averaged["measured_values"], "their moving average")
+        plain = json.loads(self.train("plain", "--steps", "12").stdout)
+        self.assertEqual(plain["measured_values"], "the last")
+        self.assertEqual(plain["parameters_checksum"], averaged["parameters_checksum"])
+
+    def test_an_interrupt_ends_with_what_was_measured(self):
+        command = [command_line_test.PROGRAM, "train", *self.JOB, "--steps", "1000000", "--json", "--out"]
+        with subprocess.Popen(
+            [*command, self.path("run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            metrics = self.path("run/metrics.jsonl")
+            while process.poll() is None and not (
+                os.path.exists(metrics) and os.path.getsize(metrics) > 0
+            ):
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=60)
+        summary = json.loads(output)
+        self.assertEqual((process.returncode, summary["interrupted"]), (130, True))
+        (sentence,) = [line for line in errors.splitlines() if line.startswith(b"tersewire: ")]
+        self.assertIn(b"SIGINT ended the run after step", sentence)
+        self.assertIn(b"--checkpoint-steps", sentence)
+        self.assertEqual(len(self.read("run/metrics.jsonl").splitlines()), summary["steps"])
+
+    def over_mpi(self, ranks, *arguments, job=None):
+        """The same over processes."""
+        alone = self.train("alone", "--transport", "mpi")
+        if b"unknown transport 'mpi'" in alone.stderr:
+            self.skipTest("this build has no MPI")
+        self.assert_refused(alone, 1, "mpirun -n NODES")
+        if not mpi_launcher.launcher():
+            self.skipTest("there is no mpirun here")
+        command = mpi_launcher.command(
+            ranks, command_line_test.PROGRAM, "train", *(job or self.JOB), "--transport", "mpi",
+            "--json", *arguments)  # fmt: skip
+        with mpi_launcher.environment() as variables:
+            return subprocess.run(
+                command,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=120,
+                check=False,
+            )
+
+    def test_processes_come_to_the_same_as_threads(self):
+        cases = [
+            (4, [*self.JOB, "--servers", "2", "--optimizer", "adam", "--ema", "0.9"]),
+            (3, [*self.JOB, "--exchange", "gradient-server"]),
+            (3, self.RING),
+            (2, [*self.JOB, "--servers", "colocated", "--local-steps", "4"]),
+            (3, [*self.JOB, "--local-updates", "4", "--outer", "sgd:lr=1", "--fragments", "2",
+                 "--delay", "1", "--mix", "0"]),
+        ]
+        for i, (ranks, job) in enumerate(cases):
+            with self.subTest(job=job):
+                name = f"mpi{i}"
+                steps = ("--steps", "12")
+                over_mpi = self.over_mpi(ranks, "--out", self.path(name), *steps, job=job)
+                self.assertEqual(over_mpi.returncode, 0, over_mpi)
+                self.assertEqual(over_mpi.stderr.count(b"step 12/12"), 1, over_mpi)
+                threads = json.loads(self.train(f"threads{i}", *steps, job=job).stdout)
+                summary = json.loads(over_mpi.stdout)
+                for key in ["parameters_checksum", "final_loss", "test_accuracy", "push_bytes"]:
+                    self.assertEqual(summary[key], threads[key], key)
+                self.assertEqual(json.loads(self.read(f"{name}/summary.json")), summary)
+                self.assertEqual(os.listdir(self.directory).count(name), 1)
+
+    def test_a_job_without_servers(self):
+        result = run("train", *self.RING, "--steps", "5", "--out", self.path("run"))
+        self.assertEqual(result.returncode, 0, result)
+        self.assertIn(b"5 steps of 3 workers, ring:", result.stdout)
+        self.assertIn(b"worker 0's replica", result.stdout)
+        self.assertNotIn(b"server", result.stdout)
+        summary = json.loads(self.read("run/summary.json"))
+        found = [summary[key] for key in ["exchange", "servers", "push_codec", "pull_codec"]]
+        self.assertEqual(found, ["ring", 0, "int8", None])
+        self.assertEqual(json.loads(self.read("run/config.json"))["servers"], 0)
+
+    def test_what_all_processes_refuse_is_said_once(self):
+        os.mkdir(self.path("full"))
+        self.write("full/file", b"")
+        cases = [
+            (2, 2, "2 workers and 1 servers need 3 processes, but 2 were started", self.JOB),
+            (2, 2, "3 workers need 3 processes, but 2 were started", self.RING),
+            (3, 1, "full exists and is not an empty directory", self.JOB),
+        ]
+        for ranks, code, sentence, job in cases:
+            with self.subTest(sentence=sentence):
+                refused = self.over_mpi(ranks, "--out", self.path("full"), job=job)
+                self.assertEqual(refused.returncode, code, refused)
+                self.assertEqual(refused.stderr.count(b"tersewire: "), 1, refused)
+                self.assertIn(sentence.encode(), refused.stderr)
+                self.assertNotIn(b"tersewire", refused.stdout)
+
+    def test_what_cannot_fit_into_memory_is_refused(self):
+        def limit_memory():
+            resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+        # LeNet-300-100's kin of 0.4 million values: parameters, gradients, residuals, Adam's two.
+        job = "--model mlp --workers 1024 --batch 1 --exchange all-gather --optimizer adam".split()
+        result = run("train", *job, "--out", self.path("run"), preexec_fn=limit_memory)
+        self.assert_refused(result, 1, "1024 workers with mlp and all-gather need", "GB")
+        self.assert_files()
+
+    def test_what_is_said_to_fit_takes_about_what_is_said(self):
+        job = "--model hdc --batch 1 --steps 2 --exchange all-gather".split()
+
+        def peak(workers):
+            """Of a run's memory, in bytes."""
+            command = [command_line_test.PROGRAM, "train", *job, "--workers", str(workers), "--threads", "1"]
+            out = self.path(f"run{workers}")
+            with subprocess.Popen([*command, "--out", out], stdout=subprocess.DEVNULL,
+                                  env=command_line_test.ENVIRONMENT) as process:
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, 0)
+            return usage.ru_maxrss * 1024
+
+        def limit_memory():
+            resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+        refused = run("train", *job, "--workers", "1024", "--out", self.path("none"),
+                      preexec_fn=limit_memory)
+        self.assert_refused(refused, 1, "1024 workers with hdc and all-gather need at least")
+        said = float(re.search(rb"need at least ([0-9.]+) GB", refused.stderr)[1]) * 1e9 / 1024
+        each = (peak(36) - peak(4)) / 32
+        self.assertGreater(each, 0.8 * said)
+        self.assertLess(each, 1.5 * said)
+
+    def test_more_workers_than_cores_take_turns(self):
+        job = "--model mlp --workers 330 --batch 1 --steps 2 --codec int8".split()
+        result = self.train("run", job=job)
+        self.assertEqual(result.returncode, 0, result)
+        self.assertNotIn(b"OpenBLAS", result.stderr)
+
+    def test_a_launcher_without_its_transport_is_noticed(self):
+        self.over_mpi(1, "--out", self.path("none"))  # whether there is one at all
+        command = [command_line_test.PROGRAM, "train", *self.JOB, "--steps", "2"]
+        with mpi_launcher.environment() as variables:
+            refused = subprocess.run(
+                [*mpi_launcher.command(3), *command, "--out", self.path("run")],
+                env=variables, stdin=subprocess.DEVNULL, capture_output=True, timeout=120,
+                check=False,
+            )  # fmt: skip
+        self.assertEqual(refused.returncode, 2, refused)
+        self.assertEqual(refused.stderr.count(b"tersewire: "), 1, refused)
+        self.assertIn(b"3 processes were started", refused.stderr)
+        self.assertIn(b"--transport mpi", refused.stderr)
+        self.assertFalse(os.path.exists(self.path("run")))
+        alone = subprocess.run(
+            [*command, "--transport", "in-process", "--out", self.path("meant")],
+            env={**os.environ, "PMI_SIZE": "3", "PMI_RANK": "1"}, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=120, check=False,
+        )  # fmt: skip
+        self.assertEqual(alone.returncode, 0, alone)
+
+    def test_processes_that_were_started_differently_are_refused(self):
+        server = [command_line_test.PROGRAM, "train", *self.JOB, "--transport", "mpi", "--seed", "2"]
+        refused = self.over_mpi(2, "--out", self.path("run"), ":", "-n", "1", *server)
+        self.assertEqual(refused.returncode, 1, refused)
+        self.assertIn(b"rank 2 was started with other arguments", refused.stderr)
+        self.assertFalse(os.path.exists(self.path("run")), "it stands in the way of the next")
+
+    def test_refused(self):
+        os.mkdir(self.path("full"))
+        self.write("full/file", b"")
+        os.mkdir(self.path("empty"))
+        cases = [
+            (2, "3lc:s=16", ("--codec", "3lc:s=16")),
+            (2, "matches none", ("--policy", "kind=norm:fp32")),
+            (2, "unknown model", ("--model", "vgg")),
+            (2, "9 servers", ("--servers", "9", "--part-values", "whole")),
+            (2, "epochs", ("--epochs", "nan")),
+            (2, "parameter-server, gradient-server", ("--exchange", "relay")),
+            (2, "3lc does not fit", ("--exchange", "ring")),
+            (2, "no servers", ("--exchange", "all-gather", "--servers", "1")),
+            (2, "negative", ("--seed", "-1")),
+            (2, "octal", ("--workers", "010")),
+            (2, "octal", ("--part-values", "010")),
+            (2, "too large", ("--seed", "1" * 26)),
+            (2, "not a finite number", ("--lr", "1e999")),
+            (2, "unknown recipe 'nope'; 'tersewire", ("--recipe", "nope")),
+            (2, "momentum", ("--momentum", "nan")),
+            (2, "use constant, cosine", ("--schedule", "linear")),
+            (2, "sgd, nesterov, adam or adamw", ("--optimizer", "rmsprop")),
+            (2, "warm-up of 2 steps", ("--warm-up", "2")),
+            (2, "unknown augmentation", ("--augment", "sideways")),
+            (2, "is text", ("--augment", "crop-flip", "--data", "embedded-text")),
+            (2, "takes samples of", ("--data", "embedded-text")),
+            (1, "embedded", ("--data", self.path("empty"))),
+            (1, "full", ("--out", self.path("full"))),
+            (1, "in.npy", ("--out", self.write("in.npy", b""))),
+            (1, "in.npy", ("--out", self.path("new"), "--tensorboard", self.path("in.npy"))),
+        ]
+        commands = [("train", "--steps", "1", *arguments) for _, _, arguments in cases]
+        commands[4] = ("train", *cases[4][2])
+        for (code, word, _), result in zip(cases, run_all(commands)):
+            with self.subTest(word=word):
+                self.assert_refused(result, code, word)
+        self.assert_files("empty", "full", "in.npy")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    command_line_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
