@@ -38,30 +38,31 @@ SharedBytes RankCalls::message(Kind kind, ByteView data) const {
   return std::make_shared<const Bytes>(std::move(bytes));
 }
 
-// The next message of that rank; others may be a call ahead.
+void RankCalls::fail_apart(int rank) const {
+  throw Error(ErrorCode::kFailedPrecondition,
+              fmt::format("rank {} is not where rank {} is in its script; make the same calls of "
+                          "tersewire.torch in the same order on every rank",
+                          rank, lane_.rank()));
+}
+
+// The next message of that rank. Another that is a call ahead has said one thing, and waits.
 Bytes RankCalls::receive(int rank) {
-  auto& early = early_[static_cast<std::size_t>(rank)];
-  while (early.empty()) {
+  while (!early_[static_cast<std::size_t>(rank)]) {
     Incoming incoming =
         receive_within(lane_, limits_, fmt::format("what rank {} says by way of {}", rank, where_),
                        [&](int other) { return other == rank; });
-    early_[static_cast<std::size_t>(incoming.from)].push_back(std::move(incoming.bytes));
+    SharedBytes& early = early_[static_cast<std::size_t>(incoming.from)];
+    if (early) fail_apart(incoming.from);
+    early = std::move(incoming.bytes);
   }
-  const SharedBytes bytes = std::move(early.front());
-  early.pop_front();
-  return *bytes;
+  return *std::exchange(early_[static_cast<std::size_t>(rank)], nullptr);
 }
 
 Bytes RankCalls::from(int rank, Kind kind) {
   Bytes bytes = receive(rank);
   CallHead head{};
   if (bytes.size() >= kHeadBytes) std::memcpy(&head, bytes.data(), kHeadBytes);
-  if (head != CallHead{.call = call_, .kind = static_cast<std::uint32_t>(kind)}) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                fmt::format("rank {} is not where rank {} is in its script; make the same calls "
-                            "of tersewire.torch in the same order on every rank",
-                            rank, lane_.rank()));
-  }
+  if (head != CallHead{.call = call_, .kind = static_cast<std::uint32_t>(kind)}) fail_apart(rank);
   bytes.erase(bytes.begin(), bytes.begin() + kHeadBytes);
   return bytes;
 }
@@ -115,7 +116,10 @@ void RankCalls::broadcast(int root, std::span<std::byte> data) {
     for (int rank = 0; tells && rank < lane_.size(); ++rank) {
       if (rank != root) from(rank, Kind::kBroadcast);
     }
-    for (std::size_t at = 0; at < data.size(); at += kMostBytes) {
+    // A piece of nothing, too: nobody may be further ahead than this call.
+    const std::size_t pieces = std::max<std::size_t>(1, (data.size() + kMostBytes - 1) / kMostBytes);
+    for (std::size_t i = 0; i < pieces; ++i) {
+      const std::size_t at = i * kMostBytes;
       const auto piece = data.subspan(at, std::min(kMostBytes, data.size() - at));
       if (tells) {
         const SharedBytes shared = message(Kind::kBroadcast, piece);

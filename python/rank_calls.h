@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +40,7 @@ class RankCalls {
   // What that rank says in this call, without its head.
   Bytes from(int rank, Kind kind);
   Bytes receive(int rank);
+  [[noreturn]] void fail_apart(int rank) const;
   template <typename Call>
   auto made(const Call& call);
 
@@ -48,7 +48,7 @@ class RankCalls {
   WaitLimits limits_;
   std::string where_;
   std::uint32_t call_ = 0;
-  std::vector<std::deque<SharedBytes>> early_;  // by sender
+  std::vector<SharedBytes> early_;  // by sender; null: nothing has come of it that is not taken
 };
 
 }  // namespace tersewire::python

@@ -132,6 +132,7 @@ Job job_of(const TrainConfig& config) {
     job.tensors.push_back(
         {.name = parameter.name, .shape = parameter.shape, .kind = tensor_kind(parameter.kind)});
   }
+  if (!servers_encode(job)) job.pull_codec = job.push_codec;  // which nobody uses
   if (!config.later_codec.empty()) go_on_with(later_codec(config.later_codec, config.steps), job);
   if (job.push_codec == kAutoCodec || job.pull_codec == kAutoCodec) choose_among_codecs(job);
   return job;
@@ -478,7 +479,7 @@ TrainResult LocalNodes::result() {
   for (const ServerReport& server : server_reports_) compare_busiest(result, server.counters);
   for (const TensorInfo& tensor : job_.tensors) result.values += tensor.elems();
   result.servers = server_nodes(job_);
-  result.servers_encode = result.servers > 0 || !owners_.empty();
+  result.servers_encode = servers_encode(job_);
   result.workers_own_model = workers_own_model(job_);
   result.parameters_checksum = checksum_of(*model_);
   const TestOutcome outcome = tested();

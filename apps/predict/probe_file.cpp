@@ -39,6 +39,11 @@ void add_codec(const Json& entry, const std::string& path, ProbeFile& probe) {
   }
   const auto codec = entry["codec"].get<std::string>();
   CodecCost cost = with_file(path, [&] { return measured_codec(codec).cost; });
+  // In a dry run of fewer steps than codecs, whose figures are then all 0.
+  const auto is_zero = [&](const char* key) { return entry.contains(key) && entry[key] == 0; };
+  if (is_zero("looks") && is_zero("bits_per_value")) {
+    refuse(path, fmt::format("codec {} was not looked at, for want of steps", codec));
+  }
   const auto take = [&](const char* key, double& value) {
     if (entry.contains(key)) value = number(entry, key, path, 0, kMostOfAValue);
   };

@@ -33,6 +33,10 @@ void settle(TrainFlags& flags, const trainer::DataSplits& data) {
     }
     trainer::check(config, data);
   });
+  if (flags.pull_codec_given && !servers_encode(trainer::job_of(config))) {
+    throw WrongUsage("--pull-codec is for what servers send, and exchange " + config.job.exchange +
+                     " has none; omit it");
+  }
 }
 
 void check_data_was_got(const std::string& path) {

@@ -280,6 +280,7 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
   command->callback([flags, command, options, act] {
     if (flags->list_recipes) return print(recipe_list());
     flags->transport_given = command->get_option("--transport")->count() > 0;
+    flags->pull_codec_given = command->get_option("--pull-codec")->count() > 0;
     const bool link_given = command->get_option("--link")->count() > 0;
     if (command->get_option("--budget")->count() > 0 && !flags->replay_decisions.empty()) {
       throw WrongUsage(

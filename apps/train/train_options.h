@@ -22,6 +22,7 @@ struct TrainFlags {
   std::string recipe;
   bool list_recipes = false;
   bool transport_given = false;    // on the command line
+  bool pull_codec_given = false;   // the same
   std::string codec = "3lc";       // for both directions
   std::string replay_decisions;    // decisions.json of a run
   trainer::CodecDecisions replay;  // what it holds

@@ -298,6 +298,10 @@ using Update = std::function<void(const Part& part, std::span<const float> mean_
 // for an invalid job.
 int server_nodes(const Job& job);
 
+// Whether there are servers, ranks or colocated ones, which send with the pull codec. Throws
+// kInvalidArgument for numbers of workers and servers that a job cannot have.
+bool servers_encode(const Job& job);
+
 // Whether each worker owns the model rather than the servers. Throws kInvalidArgument for an
 // exchange that does not exist.
 bool workers_own_model(const Job& job);

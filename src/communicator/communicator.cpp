@@ -1,6 +1,7 @@
 #include "tersewire/communicator.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -162,14 +163,14 @@ void check_fragments(const Job& job) {
 // What a worker keeps of its own is in its next change: what a residual holds would be sent twice.
 void check_mix(const Job& job) {
   if (job.share_kept() == 0) return;
-  for (const auto& codecs : {choose_push_codecs(job), choose_pull_codecs(job)}) {
-    for (const auto& codec : codecs) {
-      if (codec->make_encoder(1)->residual().empty()) continue;
-      fail(ErrorCode::kInvalidArgument,
-           "with a mix of {} workers would send again what codec {} keeps in a residual, and the "
-           "model would overshoot; use a mix of 0, or a codec without a residual, such as int8",
-           job.share_kept(), codec_name(codec->id()));
-    }
+  auto codecs = choose_push_codecs(job);
+  if (count_servers(job) > 0) std::ranges::copy(choose_pull_codecs(job), std::back_inserter(codecs));
+  for (const auto& codec : codecs) {
+    if (codec->make_encoder(1)->residual().empty()) continue;
+    fail(ErrorCode::kInvalidArgument,
+         "with a mix of {} workers would send again what codec {} keeps in a residual, and the "
+         "model would overshoot; use a mix of 0, or a codec without a residual, such as int8",
+         job.share_kept(), codec_name(codec->id()));
   }
 }
 
@@ -276,11 +277,14 @@ void check_ladder(const Job& job) {
   check_rounds(job);
 }
 
+void check_workers(const Job& job) {
+  if (job.workers >= 1) return;
+  fail(ErrorCode::kInvalidArgument, "a job needs at least 1 worker, not {}", job.workers);
+}
+
 void check_job(const Job& job) {
   check_tensors(job);
-  if (job.workers < 1) {
-    fail(ErrorCode::kInvalidArgument, "a job needs at least 1 worker, not {}", job.workers);
-  }
+  check_workers(job);
   check_clock(job);
   check_ladder(job);
   check_part_values(job);
@@ -378,6 +382,11 @@ std::unique_ptr<Communicator> make_colocated(const std::shared_ptr<const Placeme
 int server_nodes(const Job& job) {
   check_job(job);
   return is_colocated(job) ? 0 : count_servers(job);
+}
+
+bool servers_encode(const Job& job) {
+  check_workers(job);
+  return count_servers(job) > 0;
 }
 
 bool workers_own_model(const Job& job) { return choose_exchange(job).exchange.workers_own_model; }

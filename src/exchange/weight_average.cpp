@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "gathered.h"
 
@@ -88,6 +89,7 @@ class WeightAverageWorker final : public Worker {
 
   Update update_;
   std::vector<AveragedPart> parts_;
+  std::uint64_t encoded_values_ = 0;  // for the partner, and not sent yet
 };
 
 void WeightAverageWorker::see_initial(std::size_t part, std::span<const float> parameters) {
@@ -146,11 +148,15 @@ void WeightAverageWorker::send_to_partner(std::size_t part) {
   const int partner = partner_of(rank(), step());
   if (partner == rank()) return;  // alone
   const Floats& weights = parts_[part].weights;
-  counters_.pushed_values += weights.size();
+  encoded_values_ += weights.size();
   const SharedBytes bytes = encoded_weights(kForPartner, part, step(), weights);
+  if (!bytes) return;
+  const std::uint64_t values = std::exchange(encoded_values_, 0);
   // Of one that takes nothing now two models are on their way, and later ones can wait for its next
   // turn.
-  if (bytes && waiting_for(partner) < placement().longest_message) send(partner, bytes);
+  if (waiting_for(partner) >= placement().longest_message) return;
+  counters_.pushed_values += values;
+  send(partner, bytes);
 }
 
 void WeightAverageWorker::say_done() {

@@ -225,6 +225,11 @@ class ProbeTest(Case):
             # A link that is said goes before the probe's.
             (other,) = self.rows(*job, "--probe", path, "--link", "100mbit")
             self.assertLess(other["wire_seconds"], row["wire_seconds"] / 9)
+            # Of a dry run with fewer steps than codecs.
+            probe["codecs"][0] |= {"bits_per_value": 0, "looks": 0}
+            path.write_text(json.dumps(probe))
+            self.assertIn("codec 3lc was not looked at",
+                          self.refused(1, "predict", *job, "--probe", path))  # fmt: skip
             for broken in ("", "[]", "{}", '{"rate_bits_per_second": 0}',
                            '{"rate_bits_per_second": 1e6, "latency_seconds": 0}',
                            '{"rate_bits_per_second": 1e6, "latency_seconds": 0, "codecs": [1]}',

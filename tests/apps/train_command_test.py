@@ -127,6 +127,10 @@ class Train(CommandLineTest):
         self.assertGreater(pushed[6], 1.5 * (pushed[12] - pushed[6]))
         refused = self.train("none", "--steps", "12", "--later-codec", "12:int8")
         self.assert_refused(refused, 2, "'12:int8' is not a later codec for a job of 12 steps")
+        # Where there are no servers their codec is not asked about.
+        ring = self.train("ring", "--steps", "2", "--later-codec", "50%:int8",
+                          job=["--model", "mlp", "--exchange", "ring", "--push-codec", "fp32"])  # fmt: skip
+        self.assertEqual(ring.returncode, 0, ring)
 
     def assert_kept_its_record(self, name):
         self.assertEqual(
@@ -466,6 +470,8 @@ class Train(CommandLineTest):
             (2, "parameter-server, gradient-server", ("--exchange", "relay")),
             (2, "3lc does not fit", ("--exchange", "ring")),
             (2, "no servers", ("--exchange", "all-gather", "--servers", "1")),
+            (2, "--pull-codec is for what servers send, and exchange all-gather has none",
+             ("--exchange", "all-gather", "--pull-codec", "fp32")),
             (2, "negative", ("--seed", "-1")),
             (2, "octal", ("--workers", "010")),
             (2, "octal", ("--part-values", "010")),

@@ -199,12 +199,18 @@ TEST(LocalUpdates, WhoFallsSilentLosesItsRoundAlone) {
   std::vector<Model> replicas(3, zeros(job));
   std::vector<std::string> errors(4);
   std::uint64_t unused = 0;
+  // Whom the others overtake before its second round would skip that round, not end it too late.
+  std::latch silent_is_in_round_two(1);
   std::latch others_are_far(2);
   const auto work = [&](int rank) {
     Model& replica = replicas[static_cast<std::size_t>(rank)];
     const auto worker = make_communicator(job, *ends[static_cast<std::size_t>(rank)]);
     for (auto step = worker->begin_step(); step <= kSteps; step = worker->begin_step()) {
-      if (rank == kSilent && step == 5) others_are_far.wait();
+      if (rank == kSilent && step == 5) {
+        silent_is_in_round_two.count_down();
+        others_are_far.wait();
+      }
+      if (rank != kSilent && step == 5) silent_is_in_round_two.wait();
       if (rank != kSilent && step == 13) others_are_far.count_down();
       for (std::size_t i = 0; i < replica.size(); ++i) worker->pull(i, replica[i]);
       for (std::size_t i = replica.size(); i-- > 0;) {

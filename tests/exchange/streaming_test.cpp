@@ -313,6 +313,10 @@ TEST(Streaming, ThatMakesNoSenseIsRefused) {
   expect_refused(kept, "with a mix of 0.5 workers would send again what codec topk keeps");
   kept.mix = 0;
   EXPECT_EQ(server_nodes(kept), 0);
+  Job without_servers = streaming_job("all-gather", 2, 4, 2, 1);
+  without_servers.push_codec = "int8";
+  without_servers.pull_codec = "topk";  // which nobody uses
+  EXPECT_EQ(server_nodes(without_servers), 0);
   Job whole = streaming_job("ring", 2, 4, 4);
   whole.part_values = Job::kWholeTensors;
   expect_refused(whole, "no more than 3 parts");

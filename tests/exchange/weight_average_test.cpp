@@ -678,7 +678,9 @@ TEST(WeightAverageAsynchronous, SendsNoMoreThanTwoModelsToOneThatTakesNone) {
   busy.waiting = 2 * model;
   EXPECT_GT(bytes_of_a_step(), 0U);  // a longest model is a little longer
   busy.waiting = 3 * model;
+  const std::uint64_t values = communicator->counters().pushed_values;
   EXPECT_EQ(bytes_of_a_step(), 0U);
+  EXPECT_EQ(communicator->counters().pushed_values, values);
   busy.waiting = 0;
   EXPECT_EQ(bytes_of_a_step(), model);
 }

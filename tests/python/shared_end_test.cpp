@@ -238,6 +238,30 @@ TEST(RankCalls, EndTheJobForAPieceOfAnotherLength) {
   }
 }
 
+// Nothing is kept of what it says beside that.
+TEST(RankCalls, EndTheJobForARankThatRunsAhead) {
+  const auto lanes = lanes_of(3, 1, RankCalls::kLongestMessage);
+  for (int i = 0; i < 2; ++i) lanes[0][2]->send(0, pattern(RankCalls::kLongestMessage, 1));
+  RankCalls calls(*lanes[0][0], kLimits, "the hub");
+  expect_error(ErrorCode::kFailedPrecondition, "rank 2 is not where rank 0 is in its script",
+               [&] { calls.gather({}); });
+  expect_error(ErrorCode::kAborted, "rank 2 is not where", [&] { lanes[0][1]->receive(30s); });
+}
+
+// Each in its turn, in calls one after the other.
+TEST(RankCalls, WaitForRanksThatAreACallBehind) {
+  on_ranks(4, [&](RankCalls& calls, int rank) {
+    for (int round = 0; round < 8; ++round) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(rank == round % 4 ? 20 : 0));
+      Bytes data(3 * RankCalls::kMostBytes, static_cast<std::byte>(rank == round % 4));
+      calls.broadcast(round % 4, data);
+      EXPECT_EQ(data.back(), std::byte{1});
+      EXPECT_EQ(calls.gather(*message(3, 1)).size(), 4U);
+      calls.broadcast((round + 1) % 4, data);
+    }
+  });
+}
+
 TEST(RankCalls, NameWhoIsGone) {
   auto lanes = lanes_of(3, 1, RankCalls::kLongestMessage);
   lanes[0][1].reset();

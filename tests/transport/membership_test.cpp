@@ -307,6 +307,25 @@ TEST(Membership, EndsWithTheLastStepOfRank0) {
   EXPECT_TRUE(job.hub.is_over(job.now));
 }
 
+TEST(Membership, AJobThatIsDoneDoesNotWaitForWhoHasLeft) {
+  Job job;
+  job.begin({"a", "b"});
+  job.member("b").leaving = true;
+  job.hear("b");
+  job.work("a", 2);
+  job.work("b", 2);
+  job.stop("a");
+  job.stop("b");
+  ASSERT_EQ(job.workers(), Names{"a"});
+  job.work("a", 3);
+  job.member("a").phase = MemberPhase::kFinished;
+  EXPECT_EQ(job.hear("a").phase, JobPhase::kDone);
+  job.hub.told("a");
+  EXPECT_FALSE(job.hub.is_over(job.now));  // b may be about to ask whether it can go
+  job.now += 4s;
+  EXPECT_TRUE(job.hub.is_over(job.now));
+}
+
 // The others may still be taking what rank 0 has sent.
 TEST(Membership, IsNotDoneBeforeTheOthersAreThroughWithTheLastStep) {
   const auto finished_first = [](Job& job) {

@@ -65,6 +65,8 @@ GrpcHubServer::~GrpcHubServer() {
 }
 
 bool GrpcHubServer::is_over() const {
+  const auto tells_end = [](const HubStream* stream) { return !stream->tells_end_to.empty(); };
+  if (std::ranges::any_of(streams_, tells_end)) return false;
   if (membership_) return membership_->is_over(Clock::now());
   const bool all_left = std::ranges::all_of(seats_, &Seat::left);
   const bool nobody = std::ranges::none_of(seats_, [](const Seat& seat) { return seat.stream; });
@@ -227,7 +229,7 @@ void GrpcHubServer::on_done(HubStream& stream) {
   unseat(stream);
   streams_.erase(&stream);
   // Not before it has gone out: the hub ends when all have been told.
-  if (!stream.tells_end_to.empty()) membership_->told(stream.tells_end_to);
+  if (membership_ && !stream.tells_end_to.empty()) membership_->told(stream.tells_end_to);
   changed_.notify_all();
 }
 

@@ -13,6 +13,9 @@ using std::chrono::milliseconds;
 
 // A hub that looks so much later than the last time was suspended, or had no processor.
 constexpr std::chrono::seconds kLate(1);
+// One that was to leave and could, and says nothing for so long, has left. It says something every
+// quarter of a second.
+constexpr std::chrono::seconds kGone(3);
 // Deadlines for which it waits for members that are all silent.
 constexpr int kAllSilent = 4;
 
@@ -481,8 +484,16 @@ MemberList Membership::list(Clock::time_point now) const {
 bool Membership::is_over(Clock::time_point now) const {
   if (journal_.phase != JobPhase::kDone && journal_.phase != JobPhase::kEnded) return false;
   return std::ranges::all_of(known_, [&](const auto& member) {
-    return told_.contains(member.first) || !is_live(member.second, now);
+    return told_.contains(member.first) || !is_live(member.second, now) ||
+           has_left(member.second, now);
   });
+}
+
+bool Membership::has_left(const Known& member, Clock::time_point now) const {
+  const auto workers = journal_.generation == 0 ? std::span<const Roll::Place>()
+                                                : std::span(roll().places).first(roll().workers);
+  return member.says.leaving && now - member.heard > kGone &&
+         std::ranges::find(workers, place_of(member.says)) == workers.end();
 }
 
 }  // namespace tersewire

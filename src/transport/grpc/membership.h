@@ -69,6 +69,8 @@ class Membership {
   [[nodiscard]] bool is_live(const Known& member, Clock::time_point now) const {
     return now - member.heard < silence_.limit() && !member.says.hangs;
   }
+  // Whether it has nothing more to do in the job, and has gone.
+  [[nodiscard]] bool has_left(const Known& member, Clock::time_point now) const;
   [[nodiscard]] const Known* live(const Roll::Place& place, Clock::time_point now) const;
   [[nodiscard]] const Roll& roll() const;
   // The newest state that it holds and that a generation can begin with; generation 0: none.
