@@ -54,6 +54,10 @@ std::size_t Card::Hash::operator()(const ConnectionId& id) const {
                                   16);
 }
 
+std::int32_t Card::Connection::ahead(std::uint32_t sequence) const {
+  return static_cast<std::int32_t>(sequence - *first_sequence - static_cast<std::uint32_t>(place));
+}
+
 Card::Connection* Card::find(const ConnectionId& id) {
   const auto found = connections_.find(id);
   return found == connections_.end() ? nullptr : &found->second;
@@ -78,7 +82,10 @@ Verdict Card::announce(ByteView packet, const PacketHeaders& headers, Instant no
     if (Connection* connection = find_or_add(leaving_connection(headers), now)) {
       const std::uint32_t first = headers.sequence + 1;
       // One that is sent again begins nothing anew.
-      if (connection->first_sequence != first) connection->floats.clear();
+      if (connection->first_sequence != first) {
+        connection->floats.clear();
+        connection->place = 0;
+      }
       connection->first_sequence = first;
     }
   }
@@ -91,12 +98,8 @@ PayloadFloats Card::floats_of(const PacketHeaders& headers, const Connection& co
   const std::size_t bytes = headers.payload_bytes();
   if (blind_) return {0, bytes / sizeof(float)};
   if (!connection.first_sequence || connection.floats.empty()) return {};
-  // Sequence numbers repeat every 4 GiB: the one that is near what was said last is meant.
-  const std::uint64_t near = connection.floats.back().end;
-  const std::uint32_t place = headers.sequence - *connection.first_sequence;
   const std::uint64_t begin =
-      near + static_cast<std::uint64_t>(static_cast<std::int64_t>(
-                 static_cast<std::int32_t>(place - static_cast<std::uint32_t>(near))));
+      connection.place + static_cast<std::uint64_t>(connection.ahead(headers.sequence));
   const std::uint64_t end = begin + bytes;
   if (end < begin) return {};  // before the stream's first byte
   PayloadFloats longest;
@@ -119,6 +122,11 @@ Verdict Card::leaving(ByteView packet, Instant now, Bytes& out) {
   }
   if (!headers.is_udp && headers.payload_bytes() == 0) return announce(packet, headers, now, out);
   Connection* connection = headers.is_udp ? nullptr : find(leaving_connection(headers));
+  if (connection != nullptr && connection->first_sequence && !headers.is_syn) {
+    const std::int32_t ahead =
+        connection->ahead(headers.sequence + static_cast<std::uint32_t>(headers.payload_bytes()));
+    if (ahead > 0) connection->place += static_cast<std::uint64_t>(ahead);
+  }
   if (connection != nullptr && connection->peer_has_card && !headers.is_syn &&
       now - connection->peer_said_so <= kBelief) {
     connection->used = now;
@@ -166,6 +174,7 @@ void Card::take(const FloatsNotice& notice) {
   Connection* connection = find(notice.connection);
   if (connection == nullptr || !connection->first_sequence) return;
   ++counters_.notices;
+  connection->place = std::max(connection->place, notice.begin);
   std::deque<Stretch>& floats = connection->floats;
   while (!floats.empty() && floats.back().begin >= notice.begin) floats.pop_back();
   if (!floats.empty()) floats.back().end = std::min(floats.back().end, notice.begin);

@@ -89,7 +89,11 @@ class Card {
     std::uint64_t end;
   };
   struct Connection {
+    // How far a byte is ahead of `place`, by its sequence number; less than 0 where it is behind.
+    [[nodiscard]] std::int32_t ahead(std::uint32_t sequence) const;
+
     std::optional<std::uint32_t> first_sequence;  // of the stream's first byte
+    std::uint64_t place = 0;  // what the stream has come to, as sequence numbers repeat every 4 GiB
     Instant peer_said_so{};
     Instant used{};
     bool peer_has_card = false;

@@ -15,7 +15,9 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <vector>
 
@@ -236,6 +238,17 @@ class Daemon {
   Bytes out_;
 };
 
+// Connection tracking sees compressed packets before the card has restored them.
+void warn_of_connection_tracking() {
+  std::ifstream setting("/proc/sys/net/netfilter/nf_conntrack_checksum");
+  if (setting.get() != '1') return;
+  std::fputs(
+      "tersewire nic: firewalls that track connections take compressed packets for invalid; if one "
+      "is here, run `sysctl net.netfilter.nf_conntrack_checksum=0 "
+      "net.netfilter.nf_conntrack_tcp_be_liberal=1`\n",
+      stderr);
+}
+
 }  // namespace
 
 CardCounters run_daemon(const DaemonConfig& config, int stop, const std::function<void()>& ready) {
@@ -246,6 +259,7 @@ CardCounters run_daemon(const DaemonConfig& config, int stop, const std::functio
   Daemon daemon(config.codec);
   const Rules rules(config.interface);
   ready();
+  warn_of_connection_tracking();
   return daemon.run(stop);
 }
 

@@ -25,9 +25,10 @@ bool is_buffer(const void* buffer) { return reinterpret_cast<std::uintptr_t>(buf
 
 class FloatBuffers {
  public:
-  FloatBuffers(const void* first, const void* second, int count, const void* type) {
+  FloatBuffers(const void* first, const void* second, int count, const void* type, const void* op) {
     static const void* const kFloat = mpi_symbol(RTLD_DEFAULT, "ompi_mpi_float");
-    if (type != kFloat || kFloat == nullptr || count <= 0) return;
+    static const void* const kSum = mpi_symbol(RTLD_DEFAULT, "ompi_mpi_op_sum");
+    if (type != kFloat || kFloat == nullptr || op != kSum || kSum == nullptr || count <= 0) return;
     const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
     for (const void* buffer : {first, second}) {
       if (!is_buffer(buffer)) continue;
@@ -53,7 +54,7 @@ extern "C" {
 int MPI_Allreduce(const void* from, void* to, int count, void* type, void* op, void* communicator) {
   using Function = int(const void*, void*, int, void*, void*, void*);
   static auto* const real = reinterpret_cast<Function*>(mpi_symbol(RTLD_NEXT, "MPI_Allreduce"));
-  const FloatBuffers floats(from, to, count, type);
+  const FloatBuffers floats(from, to, count, type, op);
   return real(from, to, count, type, op, communicator);
 }
 
@@ -61,7 +62,7 @@ int MPI_Reduce(const void* from, void* to, int count, void* type, void* op, int 
                void* communicator) {
   using Function = int(const void*, void*, int, void*, void*, int, void*);
   static auto* const real = reinterpret_cast<Function*>(mpi_symbol(RTLD_NEXT, "MPI_Reduce"));
-  const FloatBuffers floats(from, to, count, type);
+  const FloatBuffers floats(from, to, count, type, op);
   return real(from, to, count, type, op, root, communicator);
 }
 

@@ -1,10 +1,11 @@
 // libtersewire-nic.so: stands before the C library's functions that make connections and send, and
 // tells the card which bytes of a stream are floats. It counts a stream's bytes from its connection
-// on; of a connection whose bytes it cannot count (sendfile, a duplicated descriptor) it says
-// nothing, and that is always right. A write is announced before it is made, as its packets may
-// leave at once, and what was not taken of it is withdrawn.
+// on; of a connection whose bytes it cannot count (sendfile, splice, a duplicated descriptor) it
+// says nothing, and that is always right. A write is announced before it is made, as its packets
+// may leave at once, and what was not taken of it is withdrawn.
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -14,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdarg>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -95,23 +97,31 @@ bool has_address(int descriptor, Notice& notice) {
   return true;
 }
 
-// False where there is no card, or it is too busy: then nothing was said.
+// False where there is no card, or it is too busy: then nothing was said. Each notice has a socket
+// of its own: a program may close descriptors that it does not know, and the number of one that was
+// kept would be another connection's next.
 bool tell(const Notice& notice) {
-  static const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   TERSEWIRE_NEXT(sendto);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, kNoticeSocket.data(), kNoticeSocket.size());
   const auto bytes =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + kNoticeSocket.size());
-  return real(socket, &notice, sizeof(notice), MSG_NOSIGNAL,
-              reinterpret_cast<const sockaddr*>(&address), bytes) == sizeof(notice);
+  const bool is_said = real(socket, &notice, sizeof(notice), MSG_NOSIGNAL,
+                            reinterpret_cast<const sockaddr*>(&address), bytes) == sizeof(notice);
+  const int error = errno;
+  ::close(socket);
+  errno = error;
+  return is_said;
 }
 
 // Withdraws what is behind `sent`; a card that does not listen for long must not keep it for true.
 void withdraw(Notice notice, std::uint64_t sent) {
   notice.begin = notice.end = sent;
-  for (int tries = 0; !tell(notice) && errno == EAGAIN && tries < 1000; ++tries) ::usleep(1000);
+  for (int tries = 0; !tell(notice) && errno != ECONNREFUSED && tries < 1000; ++tries) {
+    ::usleep(1000);
+  }
 }
 
 // The payload of Gloo's that a write is of, where the environment says that all are floats: Gloo's
@@ -154,11 +164,27 @@ ssize_t announced(int descriptor, std::span<const iovec> pieces, const Call& cal
   return sent;
 }
 
+// Both lead into one stream.
+int duplicated(int descriptor, int made) {
+  begin_stream(descriptor, false);
+  begin_stream(made, false);
+  return made;
+}
+
+// The argument, where a command has one, is no longer than a pointer.
+int controlled(decltype(::fcntl)* call, int descriptor, int command, void* argument) {
+  const int result = call(descriptor, command, argument);
+  const bool is_duplicate = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
+  return is_duplicate ? duplicated(descriptor, result) : result;
+}
+
 }  // namespace
 }  // namespace tersewire::nic
 
 using tersewire::nic::announced;
 using tersewire::nic::begin_stream;
+using tersewire::nic::controlled;
+using tersewire::nic::duplicated;
 using tersewire::nic::next;
 using tersewire::nic::regions;
 
@@ -234,6 +260,19 @@ ssize_t sendfile(int descriptor, int file, off_t* offset, size_t bytes) {
   return real(descriptor, file, offset, bytes);
 }
 
+ssize_t sendfile64(int descriptor, int file, off64_t* offset, size_t bytes) {
+  TERSEWIRE_NEXT(sendfile64);
+  begin_stream(descriptor, false);
+  return real(descriptor, file, offset, bytes);
+}
+
+ssize_t splice(int from, off64_t* from_offset, int to, off64_t* to_offset, size_t bytes,
+               unsigned flags) {
+  TERSEWIRE_NEXT(splice);
+  begin_stream(to, false);
+  return real(from, from_offset, to, to_offset, bytes, flags);
+}
+
 int sendmmsg(int descriptor, mmsghdr* messages, unsigned count, int flags) {
   TERSEWIRE_NEXT(sendmmsg);
   begin_stream(descriptor, false);
@@ -242,15 +281,35 @@ int sendmmsg(int descriptor, mmsghdr* messages, unsigned count, int flags) {
 
 int dup(int descriptor) {
   TERSEWIRE_NEXT(dup);
-  begin_stream(descriptor, false);
-  return real(descriptor);
+  return duplicated(descriptor, real(descriptor));
 }
 
 int dup2(int descriptor, int other) {
   TERSEWIRE_NEXT(dup2);
-  begin_stream(descriptor, false);
-  begin_stream(other, false);
-  return real(descriptor, other);
+  return duplicated(descriptor, real(descriptor, other));
+}
+
+int dup3(int descriptor, int other, int flags) {
+  TERSEWIRE_NEXT(dup3);
+  return duplicated(descriptor, real(descriptor, other, flags));
+}
+
+int fcntl(int descriptor, int command, ...) {
+  TERSEWIRE_NEXT(fcntl);
+  va_list arguments;
+  va_start(arguments, command);
+  void* argument = va_arg(arguments, void*);
+  va_end(arguments);
+  return controlled(real, descriptor, command, argument);
+}
+
+int fcntl64(int descriptor, int command, ...) {
+  TERSEWIRE_NEXT(fcntl64);
+  va_list arguments;
+  va_start(arguments, command);
+  void* argument = va_arg(arguments, void*);
+  va_end(arguments);
+  return controlled(real, descriptor, command, argument);
 }
 
 }  // extern "C"

@@ -12,6 +12,8 @@ A codec's text is that of the program; --s, --layout, --zre and --long-runs
 are short for parameters of 3lc. IN.f32 holds raw little-endian f32 values,
 but f64 values where --dtype f64 meets oland-raj; an empty --dims is rank 0.
 The state is read if it exists, as the residual, and written afterwards.
+Without a state a codec keeps no residual and has no lead, which only later
+arrays could take back, unless its text has ef or lead.
 Without --part-values the array is not cut.
 --gradient is for oland-raj:bits-from=gradient. Exit status: 0 written, 2
 wrong usage.
@@ -209,7 +211,10 @@ def parse_arguments(argv):
     parser.add_argument("output", metavar="OUT.tw")
     arguments = parser.parse_args(argv)
     try:
-        arguments.codec = codecs.parse_codec(codec_text(arguments))
+        text = codec_text(arguments)
+        arguments.codec = codecs.parse_codec(text)
+        if arguments.state is None and arguments.codec[1].get("ef") and not says_error(text):
+            arguments.codec = codecs.parse_codec(text + ("ef=off" if text[-1] == ":" else ",ef=off"))
     except BadCodecText as error:
         parser.error(str(error))
     check_arguments(parser, arguments)
@@ -223,6 +228,11 @@ def codec_text(arguments):
     added = [f"{key}={value}" for key, value in short.items() if value is not None]
     name, _, parameters = arguments.codec.partition(":")
     return f"{name}:{','.join(added + [parameters] if parameters else added)}"
+
+
+def says_error(text):
+    """Whether it says what happens to what is not sent."""
+    return any(key in text for key in (":ef=", ",ef=", ":lead=", ",lead="))
 
 
 def check_arguments(parser, arguments):

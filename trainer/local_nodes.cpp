@@ -450,6 +450,7 @@ TrainResult LocalNodes::result() {
   TrainResult result;
   result.steps = stop_.last();
   result.stopped_by = stop_.asker();
+  result.ended_by = stop_.ended_by();
   result.resumed_after = resume_ ? resume_->step() : 0;
   Totals totals = worker_reports_.front().totals;  // worker 0's, whose clock counts
   for (std::size_t i = 1; i < worker_reports_.size(); ++i) {
@@ -474,7 +475,8 @@ TrainResult LocalNodes::result() {
     const Counters& counters = result.worker_counters;
     const auto n = static_cast<double>(totals.steps);
     result.codec_seconds = (counters.encode_seconds + counters.decode_seconds) / n;
-    result.compute_seconds = totals.cpu_seconds / n - result.codec_seconds;
+    result.compute_seconds =
+        std::max(totals.cpu_seconds / n - result.codec_seconds, config_.compute_ms * 1e-3);
   }
   for (const ServerReport& server : server_reports_) compare_busiest(result, server.counters);
   for (const TensorInfo& tensor : job_.tensors) result.values += tensor.elems();

@@ -43,6 +43,7 @@ bool StopPoint::passed(std::uint64_t step) {
 void StopPoint::end(std::uint64_t step, const std::string& sentence) {
   if (!all_here_) throw Error(ErrorCode::kOutOfRange, sentence);
   const std::lock_guard lock(mutex_);
+  if (ended_by_.empty()) ended_by_ = sentence;
   choose(std::max(newest_, step));
 }
 
@@ -67,6 +68,11 @@ void StopPoint::choose_with_state(std::uint64_t step) {
 std::uint64_t StopPoint::last() const {
   const std::lock_guard lock(mutex_);
   return last_;
+}
+
+std::string StopPoint::ended_by() const {
+  const std::lock_guard lock(mutex_);
+  return ended_by_;
 }
 
 std::optional<int> StopPoint::asker() const {

@@ -62,6 +62,8 @@ class StopPoint {
   [[nodiscard]] std::uint64_t last() const;
   // The rank of the node whose `stop` has ended the run sooner, where one has.
   [[nodiscard]] std::optional<int> asker() const;
+  // The first sentence with which end() was called; empty: it was not.
+  [[nodiscard]] std::string ended_by() const;
   // As Job::state_also_after.
   [[nodiscard]] const std::atomic<std::uint64_t>& state_after() const { return state_after_; }
 
@@ -92,6 +94,7 @@ class StopPoint {
   bool chosen_ = false;
   bool cut_short_ = false;
   std::optional<int> asker_;
+  std::string ended_by_;
   const std::atomic<bool>* stop_;
   bool all_here_;
   std::uint64_t state_every_;

@@ -126,6 +126,8 @@ std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) 
 
 int server_nodes(const TrainConfig& config) { return server_nodes(job_of(config)); }
 
+bool servers_encode(const TrainConfig& config) { return servers_encode(job_of(config)); }
+
 void check_nodes(const TrainConfig& config, int nodes) {
   const int servers = server_nodes(config);
   const int needed = config.job.workers + servers;

@@ -97,8 +97,11 @@ struct TrainResult {
   // The rank of the node whose TrainHooks::stop ended the run before its last step; 0 for any where
   // all are in one process.
   std::optional<int> stopped_by;
+  // Why the run ended before its last step though nobody asked for it; empty where it did not.
+  std::string ended_by;
   double seconds = 0;          // of worker 0's training, without loading data and without the test
-  double compute_seconds = 0;  // processor time of a worker's step without codecs, mean
+  // Processor time of a worker's step without codecs, mean; at least TrainConfig::compute_ms.
+  double compute_seconds = 0;
   double codec_seconds = 0;    // encoding and decoding at a worker and step, mean
   std::string parameters_checksum;  // XXH64 of the model, in hex
   // The model's parameters and statistics, by name.
@@ -120,6 +123,9 @@ void check(const TrainConfig& config, const DataSplits& data);
 
 // The nodes beside the workers. Throws kInvalidArgument for a job that makes no sense.
 int server_nodes(const TrainConfig& config);
+// Whether there are servers, beside the workers or on their nodes, that send with the pull codec.
+// Throws like server_nodes().
+bool servers_encode(const TrainConfig& config);
 
 // Throws kInvalidArgument where a network of `nodes` nodes is not what the job needs.
 void check_nodes(const TrainConfig& config, int nodes);

@@ -15,6 +15,7 @@
 #include <numeric>
 
 #include "apps/bench/peers.h"
+#include "apps/files/one_array.h"
 #include "kernels.h"
 #include "tersewire/codec.h"
 #include "tersewire/simd.h"
@@ -319,7 +320,8 @@ class CodecMeasurement {
   [[nodiscard]] Errors first_errors() {
     std::size_t first = 0;
     const auto input = arrays_.inputs.next(first);
-    for (PartEncoder& part : make_encoders(text_, elems_, part_values_)) {
+    for (PartEncoder& part :
+         make_encoders(apps::codec_for_one_array(text_), elems_, part_values_)) {
       part.encode(input, 0, nullptr);
       decode(part.encoded.codec, part.payload, part.in(arrays_.out));
     }

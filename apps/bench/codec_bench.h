@@ -54,7 +54,7 @@ struct CodecBenchRow {
   std::optional<double> floor_ratio;
   std::optional<double> encode_over_floor;
   double bits_per_value = 0;  // of payload
-  // What decoding the first encode of a fresh encoder leaves of `values`: the largest difference,
+  // What decoding one encode without residual and lead leaves of `values`: the largest difference,
   // and the root of the mean square over that of the values.
   double max_error = 0;
   double relative_error = 0;

@@ -51,21 +51,36 @@ NodeReport unpacked(const std::string& text) {
   return report;
 }
 
-std::vector<std::string> designs_of(const ExchangeBenchConfig& config) {
-  std::vector<std::string> designs;
-  if (config.baseline) designs.push_back(*config.baseline);
-  for (const std::string& codec : config.codecs) {
-    if (std::ranges::find(designs, codec) == designs.end()) designs.push_back(codec);
-  }
+Job job_of(const ExchangeBenchConfig& config, const std::string& push, const std::string& pull) {
+  Job job = config.job;
+  job.tensors = model_tensors(config.model, config.scale);
+  job.push_codec = push;
+  job.pull_codec = pull;
+  return job;
+}
+
+// A job each.
+std::vector<Job> designs_of(const ExchangeBenchConfig& config) {
+  std::vector<Job> designs;
+  const auto add = [&](const std::string& push, const std::string& pull) {
+    const bool is_there = std::ranges::any_of(designs, [&](const Job& design) {
+      return design.push_codec == push && design.pull_codec == pull;
+    });
+    if (!is_there) designs.push_back(job_of(config, push, pull));
+  };
+  if (config.baseline) add(*config.baseline, *config.baseline);
+  for (const std::string& codec : config.codecs) add(codec, config.pull_codec.value_or(codec));
   return designs;
 }
 
 // What all processes must be started with alike.
 std::string arguments_text(const ExchangeBenchConfig& config) {
-  std::string text = fmt::format(
-      "{} {} {} {} {} {} {} {} {} {}", config.model, config.scale, config.job.policy,
-      config.compute_seconds, config.slowest, config.warm_up_steps, config.steps, config.job.seed,
-      config.pull_codec.value_or("-"), fmt::join(designs_of(config), " "));
+  std::string text = fmt::format("{} {} {} {} {} {} {} {}", config.model, config.scale,
+                                 config.job.policy, config.compute_seconds, config.slowest,
+                                 config.warm_up_steps, config.steps, config.job.seed);
+  for (const Job& design : designs_of(config)) {
+    text += fmt::format(" {} {}", design.push_codec, design.pull_codec);
+  }
   trainer::visit_exchange_settings(
       config.job, [&](const trainer::Setting& setting, const auto& member) {
         text += fmt::format(" {}={}", setting.key, trainer::setting_value(member));
@@ -139,7 +154,7 @@ class Bench {
   void run_node(Transport& end, bool first) {
     RoundTransport transport(end);
     compare(transport.meet(arguments_text(config_), config_.job.wait_limits()));
-    for (const std::string& design : designs_of(config_)) {
+    for (const Job& design : designs_of(config_)) {
       // What the exchange takes by itself, against which what computation hides of it is measured.
       double exchange_seconds = 0;
       if (config_.compute_seconds > 0) {
@@ -156,9 +171,8 @@ class Bench {
 
  private:
   // One node's part of a design; what all nodes measured.
-  std::vector<std::string> measure(const std::string& design, double compute_seconds,
+  std::vector<std::string> measure(const Job& job, double compute_seconds,
                                    RoundTransport& transport) const {
-    const Job job = exchange_bench_job(config_, design);
     const std::uint64_t sent_before = transport.bytes_sent();
     const std::uint64_t received_before = transport.bytes_received();
     NodeReport report;
@@ -189,8 +203,7 @@ class Bench {
     }
   }
 
-  void add_row(const std::string& design, const std::vector<std::string>& told,
-               double exchange_seconds);
+  void add_row(const Job& design, const std::vector<std::string>& told, double exchange_seconds);
 
   const ExchangeBenchConfig& config_;
   std::vector<TensorInfo> tensors_;
@@ -206,10 +219,9 @@ std::optional<double> hidden_of(double compute_seconds, double exchange_seconds,
   return std::clamp((compute_seconds + exchange_seconds - step_seconds) / most, 0.0, 1.0);
 }
 
-void Bench::add_row(const std::string& design, const std::vector<std::string>& told,
+void Bench::add_row(const Job& design, const std::vector<std::string>& told,
                     double exchange_seconds) {
-  ExchangeBenchRow row{.codec = design,
-                       .pull_codec = exchange_bench_job(config_, design).pull_codec};
+  ExchangeBenchRow row{.codec = design.push_codec, .pull_codec = design.pull_codec};
   WorkerMeasures sum;
   // Of servers, the measures are 0.
   for (const std::string& text : told) {
@@ -240,17 +252,9 @@ void Bench::add_row(const std::string& design, const std::vector<std::string>& t
 
 }  // namespace
 
-Job exchange_bench_job(const ExchangeBenchConfig& config, const std::string& codec) {
-  Job job = config.job;
-  job.tensors = model_tensors(config.model, config.scale);
-  job.push_codec = codec;
-  job.pull_codec = codec == config.baseline ? codec : config.pull_codec.value_or(codec);
-  return job;
-}
-
 std::vector<std::unique_ptr<Transport>> join_exchange_bench(const ExchangeBenchConfig& config) {
   return join_network(config.transport,
-                      config.job.workers + server_nodes(exchange_bench_job(config, "fp32")),
+                      config.job.workers + server_nodes(job_of(config, "fp32", "fp32")),
                       config.job.wait_limits());
 }
 
@@ -273,8 +277,7 @@ void check_exchange_bench(const ExchangeBenchConfig& config, int nodes) {
         config.steps, config.warm_up_steps, config.job.local_steps));
   }
   if (designs_of(config).empty()) refuse("a bench needs at least one codec");
-  for (const std::string& design : designs_of(config)) {
-    const Job job = exchange_bench_job(config, design);
+  for (const Job& job : designs_of(config)) {
     const int servers = server_nodes(job);
     const int needed = config.job.workers + servers;
     if (nodes != needed) {

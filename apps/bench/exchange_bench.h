@@ -71,9 +71,6 @@ struct ExchangeBenchRow {
   std::uint64_t peak_memory_bytes = 0;
 };
 
-// The job of one design.
-Job exchange_bench_job(const ExchangeBenchConfig& config, const std::string& codec);
-
 // This process's ends of the network: those of all nodes for transport in-process, its own one for
 // one between processes. Throws like join_network().
 std::vector<std::unique_ptr<Transport>> join_exchange_bench(const ExchangeBenchConfig& config);

@@ -147,6 +147,10 @@ class Lab {
     Job job = config.job;
     job.local_steps = static_cast<int>(job.steps_a_round());
     const auto round = static_cast<std::uint64_t>(job.local_steps);
+    if (job.local_updates > 0) {
+      job.push_codec = whole_text(job.push_codec, job.local_updates);
+      job.pull_codec = whole_text(job.pull_codec, job.local_updates);
+    }
     std::vector<std::string> arguments = {
         "bench",
         "exchange",
@@ -154,8 +158,8 @@ class Lab {
         "--json",
         "--baseline=none",
         "--model=" + config.model,
-        "--codec=" + config.job.push_codec,
-        "--pull-codec=" + config.job.pull_codec,
+        "--codec=" + job.push_codec,
+        "--pull-codec=" + job.pull_codec,
         fmt::format("--compute-ms={:.3f}", compute_ms),
         fmt::format("--slowest={}", config.slowest),
         fmt::format("--warm-up={}", steps_for(modelled, 2, 100, round)),

@@ -93,12 +93,6 @@ class Planner {
     }
   }
 
-  // With all parameters, of which local updates have other defaults.
-  static std::string whole_text(const std::string& codec, int local_updates) {
-    const std::vector<TensorInfo> any{{.name = "any", .shape = {1}, .kind = TensorKind::kDense}};
-    return choose_codecs("", codec, any, local_updates).front()->text();
-  }
-
   // '3lc' and '3lc:s=1.250' are.
   void refuse_same_jobs() const {
     std::vector<nlohmann::json> jobs;
@@ -138,6 +132,11 @@ class Planner {
 };
 
 }  // namespace
+
+std::string whole_text(const std::string& codec, int local_updates) {
+  const std::vector<TensorInfo> any{{.name = "any", .shape = {1}, .kind = TensorKind::kDense}};
+  return choose_codecs("", codec, any, local_updates).front()->text();
+}
 
 ComparePlan make_compare_plan(const CompareOptions& options) { return Planner(options).plan(); }
 

@@ -47,6 +47,9 @@ struct ComparePlan {
 // an Error where data or recipe cannot be read. Cost: loading the data once.
 ComparePlan make_compare_plan(const CompareOptions& options);
 
+// A codec with all its parameters, of which local updates have other defaults.
+std::string whole_text(const std::string& codec, int local_updates);
+
 // What decides the cells: designs, steps, seeds and every setting. Two plans with the same may go
 // on with each other's cells.
 nlohmann::json compare_plan_json(const ComparePlan& plan);

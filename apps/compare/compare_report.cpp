@@ -31,13 +31,18 @@ std::optional<double> sample_deviation(const std::vector<SummaryNumbers>& runs, 
 
 DesignMeans means_of(const std::vector<const CellResult*>& results) {
   if (results.empty()) return {};
-  std::vector<SummaryNumbers> runs;
-  for (const CellResult* result : results) runs.push_back(*result);
+  const auto has_diverged = [](const CellResult* result) {
+    return !result->diverged_step.is_null();
+  };
   DesignMeans means;
+  means.diverged = static_cast<std::size_t>(std::ranges::count_if(results, has_diverged));
+  // Those that have diverged are no part of a mean, unless there is nothing else to show.
+  std::vector<SummaryNumbers> runs;
+  for (const CellResult* result : results) {
+    if (!has_diverged(result) || means.diverged == results.size()) runs.push_back(*result);
+  }
   static_cast<SummaryNumbers&>(means) = mean(runs);
   means.runs = runs.size();
-  means.diverged = static_cast<std::size_t>(std::ranges::count_if(
-      results, [](const CellResult* result) { return !result->diverged_step.is_null(); }));
   means.accuracy_deviation = sample_deviation(runs, means.test_accuracy);
   return means;
 }
@@ -250,11 +255,13 @@ std::string CompareReport::traffic_table() const {
   for (std::size_t i = 0; i < plan_.designs.size(); ++i) {
     const DesignMeans& means = means_[i][count];
     if (means.runs == 0) continue;
-    text +=
-        fmt::format("{:<{}} {:>10} {:>12.3f} {:>12.3f} {:>18} {:>12.2f}{}\n", plan_.designs[i].name,
-                    width_, three_digits(means.compression_ratio) + "x", means.push_bits_per_value,
-                    means.pull_bits_per_value, bytes_text(means.busiest_node_bytes),
-                    100 * means.test_accuracy, front[i] ? " *" : "");
+    text += fmt::format("{:<{}} {:>10} {:>12.3f} {:>12.3f} {:>18} {:>12.2f}{}\n",
+                        plan_.designs[i].name, width_, three_digits(means.compression_ratio) + "x",
+                        means.push_bits_per_value, means.pull_bits_per_value,
+                        bytes_text(means.busiest_node_bytes), 100 * means.test_accuracy,
+                        front[i]             ? " *"
+                        : means.diverged > 0 ? " diverged"
+                                             : "");
   }
   return text + "* on the front: no other is as accurate with fewer bits, pushed and pulled.\n";
 }

@@ -15,6 +15,7 @@
 #include "apps/files/input_stream.h"
 #include "apps/files/new_file.h"
 #include "apps/files/npy_file.h"
+#include "apps/files/one_array.h"
 #include "apps/files/read_file.h"
 #include "tersewire/communicator.h"
 #include "tersewire/thread_pool.h"
@@ -324,11 +325,13 @@ void run_encode(EncodeOptions options, const std::vector<FilePair>& pairs) {
         "--state and --gradient are for one array; encode one array at a time with them");
   }
   const auto codec = codec_argument(options.codec);
+  const auto used =
+      options.state.empty() ? codec_argument(codec_for_one_array(options.codec)) : codec;
   for (const auto& [input, output] : pairs) {
     options.input = input;
     options.output = output;
     check(options, *codec);
-    ArrayEncoder(options, *codec).run();
+    ArrayEncoder(options, *used).run();
   }
 }
 
@@ -340,8 +343,10 @@ void add_encode_command(CLI::App& app) {
   auto options = std::make_shared<EncodeOptions>();
   command->add_option("--codec", options->codec, "The codec and its parameters")
       ->capture_default_str();
-  command->add_option("--state", options->state,
-                      "File that holds the residual: read where it exists, written afterwards");
+  command->add_option(
+      "--state", options->state,
+      "File that holds the residual: read where it exists, written afterwards; without "
+      "it a codec keeps none, and has no lead");
   command->add_option(
       "--gradient", options->gradient,
       "For oland-raj:bits-from=gradient: the gradient by the array's values (.npy)");

@@ -49,33 +49,13 @@ double mean_of(std::span<const StepRecord> lines, double StepRecord::*member) {
   return sum / static_cast<double>(lines.size());
 }
 
-// Values that a worker sends or receives in a step, which the running mean of bits a value tells; a
-// resumed run's counts from where it was resumed.
-double values_per_step(const DesignRuns& design, double StepRecord::*bytes,
-                       double StepRecord::*bits) {
-  if (design.steps.empty()) return kNothing;
-  const StepRecord& last = design.steps.back();
-  const double resumed = design.shown_run().summary("resumed_after");
-  double bytes_before = 0;
-  double steps_before = 0;
-  for (const StepRecord& step : design.steps) {
-    if (!(step.step <= resumed)) break;
-    bytes_before = step.*bytes;
-    steps_before = step.step;
-  }
-  const double values =
-      8 * (last.*bytes - bytes_before) / (last.*bits) / (last.step - steps_before);
-  return values > 0 ? values : kNothing;
-}
-
 std::vector<std::vector<double>> bits_course(const DesignRuns& design, double StepRecord::*bytes,
-                                             double StepRecord::*bits) {
-  const double values = values_per_step(design, bytes, bits);
+                                             double StepRecord::*values) {
   return course(design, [&](auto lines, const StepRecord* before) {
     const StepRecord& last = lines.back();
     const double new_bytes = last.*bytes - (before != nullptr ? before->*bytes : 0);
-    const double new_steps = last.step - (before != nullptr ? before->step : 0);
-    return std::vector{last.step, 8 * new_bytes / (values * new_steps)};
+    const double new_values = last.*values - (before != nullptr ? before->*values : 0);
+    return std::vector{last.step, new_values > 0 ? 8 * new_bytes / new_values : kNothing};
   });
 }
 
@@ -143,11 +123,11 @@ Figure bits_over_steps(const Designs& designs) {
                 .groups = {}};
   for (const DesignRuns& design : designs.list) {
     add_group(figure, {"push", design.name},
-              bits_course(design, &StepRecord::push_bytes, &StepRecord::push_bits_per_value));
+              bits_course(design, &StepRecord::push_bytes, &StepRecord::push_values));
   }
   for (const DesignRuns& design : designs.list) {
     add_group(figure, {"pull", design.name},
-              bits_course(design, &StepRecord::pull_bytes, &StepRecord::pull_bits_per_value));
+              bits_course(design, &StepRecord::pull_bytes, &StepRecord::pull_values));
   }
   return figure;
 }

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "apps/cli/failures.h"
+#include "apps/run/run_files.h"
 
 namespace tersewire::apps {
 namespace {
@@ -47,8 +48,8 @@ std::string host_name() {
 
 // Readers go through the files of a directory in the order of their names, so time comes first.
 std::string new_path(const fs::path& directory) {
-  const std::string name =
-      fmt::format("events.out.tfevents.{:010}.{}.{}", std::time(nullptr), host_name(), ::getpid());
+  const std::string name = fmt::format("{}{:010}.{}.{}", kTensorboardPrefix, std::time(nullptr),
+                                       host_name(), ::getpid());
   std::error_code error;
   for (int i = 0;; ++i) {
     const fs::path path = directory / fmt::format("{}.{}", name, i);

@@ -5,6 +5,7 @@
 
 #include "apps/cli/interrupt.h"
 #include "apps/run/step_numbers.h"
+#include "apps/run/traffic_ratios.h"
 #include "apps/run/train_report.h"
 
 namespace tersewire::apps {
@@ -52,6 +53,11 @@ nlohmann::json MetricsWriter::since_the_start(nlohmann::json line) const {
     } else {
       add_to<double>(line, before_, number.key);
     }
+  }
+  if (!before_.is_object() || !before_.contains("push_values")) return line;
+  for (const std::string way : {"push", "pull"}) {
+    line[way + "_bits_per_value"] = bits_per_value(line[way + "_bytes"].get<std::uint64_t>(),
+                                                   line[way + "_values"].get<std::uint64_t>());
   }
   return line;
 }

@@ -95,18 +95,22 @@ void RunDirectory::forget() const {
   if (made_) fs::remove(path_, error);
 }
 
-RunDirectory RunDirectory::restarted(fs::path path) {
+RunDirectory RunDirectory::restarted(fs::path path, const std::optional<std::string>& tensorboard) {
   std::error_code error;
+  const auto is_of_this_run = [&](const fs::path& file) {
+    const std::string name = file.filename().string();
+    return is_of_a_run(name) || is_temporary_file(name) || name.starts_with(kTensorboardPrefix) ||
+           (tensorboard && fs::equivalent(file, *tensorboard, error));
+  };
   if (!fs::exists(path, error) || fs::is_empty(path, error)) return RunDirectory(path);
   RunDirectory directory;
   directory.path_ = std::move(path);
   lock_directory(directory.path_);
   for (const auto& entry : fs::directory_iterator(directory.path_)) {
-    const std::string name = entry.path().filename().string();
-    if (is_of_a_run(name) || is_temporary_file(name)) continue;
+    if (is_of_this_run(entry.path())) continue;
     throw Error(ErrorCode::kFailedPrecondition,
-                fmt::format("{} holds {}, which belongs to no run; choose another --out",
-                            directory.path_.string(), name));
+                fmt::format("{} holds {}, which does not belong to the run; choose another --out",
+                            directory.path_.string(), entry.path().filename().string()));
   }
   for (const auto& entry : fs::directory_iterator(directory.path_)) {
     fs::remove_all(entry.path(), error);

@@ -32,8 +32,10 @@ class RunDirectory {
   // what processes that were killed were writing. Throws kNotFound where there is none.
   static RunDirectory resumed(std::filesystem::path path, std::uint64_t step);
   // That of a run which begins again because it had no checkpoint yet: all that it has left is
-  // removed. Throws kFailedPrecondition where the directory is not that of a run.
-  static RunDirectory restarted(std::filesystem::path path);
+  // removed, and what it has written to `tensorboard`, which may be the directory itself or in it.
+  // Throws kFailedPrecondition where the directory holds anything else.
+  static RunDirectory restarted(std::filesystem::path path,
+                                const std::optional<std::string>& tensorboard);
   // The same where another process may have begun the run, whose part this one takes: made where
   // there is none, and not locked, since who else might write is told so by others.
   static RunDirectory taken_over(std::filesystem::path path, std::uint64_t step);

@@ -17,6 +17,9 @@ inline constexpr const char* kDecisionsFile = "decisions.json";
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kCheckpointsFolder = "checkpoints";
 
+// Before the rest of the name of each file that is written for TensorBoard.
+inline constexpr const char* kTensorboardPrefix = "events.out.tfevents.";
+
 inline bool is_of_a_run(std::string_view name) {
   const auto names = {kConfigFile, kMetricsFile,   kObservationsFile, kSummaryFile,
                       kDryFile,    kDecisionsFile, kModelFile,        kCheckpointsFolder};

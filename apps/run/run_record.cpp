@@ -291,6 +291,8 @@ std::vector<StepRecord> RunRecord::steps(Notes& notes) const {
                      .seconds = number_of(*line, "seconds"),
                      .push_bytes = number_of(*line, "push_bytes"),
                      .pull_bytes = number_of(*line, "pull_bytes"),
+                     .push_values = number_of(*line, "push_values"),
+                     .pull_values = number_of(*line, "pull_values"),
                      .push_bits_per_value = number_of(*line, "push_bits_per_value"),
                      .pull_bits_per_value = number_of(*line, "pull_bits_per_value")});
     tell_decisions(*line, directory_, notes);

@@ -23,6 +23,8 @@ struct StepRecord {
   double seconds = 0;
   double push_bytes = 0;
   double pull_bytes = 0;
+  double push_values = 0;
+  double pull_values = 0;
   double push_bits_per_value = 0;
   double pull_bits_per_value = 0;
 };

@@ -231,10 +231,6 @@ nlohmann::json TrainSummary::json() const {
   return json;
 }
 
-bool TrainSummary::ended_by_its_loss() const {
-  return result_.diverged_step && !config_.keep_going && !std::isfinite(result_.final_loss);
-}
-
 std::string TrainSummary::table() const {
   const std::string resumed = result_.resumed_after > 0
                                   ? fmt::format(" (resumed after step {})", result_.resumed_after)
@@ -251,7 +247,7 @@ std::string TrainSummary::table() const {
                     "Use a lower --lr, a longer --warm-up or a milder codec.\n",
                     *result_.diverged_step,
                     std::isfinite(result_.final_loss) ? "has grown tenfold over its best"
-                                                      : "is not a finite number");
+                                                      : "has grown until it is not a finite number");
 }
 
 std::string TrainSummary::traffic_table() const {

@@ -56,8 +56,6 @@ class TrainSummary {
   // What was saved, and of a run that diverged that alone.
   [[nodiscard]] std::string table() const;
   [[nodiscard]] bool interrupted() const { return interrupted_; }
-  // Whether a loss that is not finite was the end of the run.
-  [[nodiscard]] bool ended_by_its_loss() const;
 
  private:
   [[nodiscard]] std::string traffic_table() const;

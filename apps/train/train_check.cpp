@@ -33,7 +33,7 @@ void settle(TrainFlags& flags, const trainer::DataSplits& data) {
     }
     trainer::check(config, data);
   });
-  if (flags.pull_codec_given && !servers_encode(trainer::job_of(config))) {
+  if (flags.pull_codec_given && !trainer::servers_encode(config)) {
     throw WrongUsage("--pull-codec is for what servers send, and exchange " + config.job.exchange +
                      " has none; omit it");
   }

@@ -60,7 +60,7 @@ RunDirectory directory_of(const TrainFlags& flags) {
     CheckpointDirectory(flags.resume).remove_after(step);
     return directory;
   }
-  if (flags.resume_or_start) return RunDirectory::restarted(flags.out);
+  if (flags.resume_or_start) return RunDirectory::restarted(flags.out, flags.tensorboard);
   return flags.out.empty() ? RunDirectory::fresh(flags.config.model) : RunDirectory(flags.out);
 }
 
@@ -116,9 +116,7 @@ void tell(const TrainFlags& flags, const trainer::TrainResult& result,
     if (by_this_node && flags.notice.empty()) throw Error(ErrorCode::kCancelled, sentence);
     note(sentence + "\n");  // as it was meant to
   }
-  if (summary.ended_by_its_loss()) {
-    throw Error(ErrorCode::kOutOfRange, trainer::not_finite_sentence(*result.diverged_step));
-  }
+  if (!result.ended_by.empty()) throw Error(ErrorCode::kOutOfRange, result.ended_by);
 }
 
 // Trains in this directory, and takes it back where the run is refused before its first step:
@@ -166,6 +164,8 @@ trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics, L
     return std::move(*result);
   } catch (...) {
     if (!begun) directory.forget();
+    // Which has ended the run, as an interrupt would.
+    if (metrics.failure()) throw *metrics.failure();
     throw;
   }
 }

@@ -234,6 +234,11 @@ void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options) 
     // It has its number of steps already, whatever data and workers it has now.
     flags.epochs.reset();
   } else {
+    // A dry run changes nothing, unless the command line asks for a codec as well.
+    if (!flags.config.dry.empty() && options.codec->count() == 0) {
+      options.codec->add_result("fp32");
+      options.codec->run_callback();
+    }
     if (options.recipe->count() > 0) {
       // A codec on the command line is for everything, whatever the recipe had for a part.
       std::set<const CLI::Option*> settled;
@@ -247,10 +252,6 @@ void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options) 
     apply_defaults(command);
   }
   flags.settings = settings_of(command);
-  // A dry run changes nothing, unless it is asked for a codec as well.
-  if (!flags.config.dry.empty() && options.codec->count() == 0) {
-    flags.codec = flags.settings["codec"] = "fp32";
-  }
   if (!flags.recipe.empty()) flags.settings[kRecipe] = flags.recipe;
 }
 

@@ -29,7 +29,8 @@ namespace tersewire {
 //   light            size<256:int8:ef=on: a quarter of fp32, and nothing is lost
 //   3lc-paper        kind=norm:fp32: tensors of norm layers uncompressed (3LC, section 4.2)
 //   terngrad-paper   last:fp32: the last layer uncompressed (TernGrad)
-//   adacomp-paper    kind=conv:adacomp:bin=50; *:adacomp:bin=500: bins by kind of layer (AdaComp)
+//   adacomp-paper    kind=conv:adacomp:bin=50,lead=1; *:adacomp:bin=500,lead=1: bins by kind of
+//                    layer (AdaComp)
 //
 // In jobs with `local_updates` (Job::local_updates), codecs have no lead and keep a residual where
 // small changes would be lost, unless their texts say otherwise.

@@ -174,14 +174,29 @@ StateChange carried_in_rung(const Job& job, std::size_t rung, StateChange carrie
   return every_step ? StateChange::kModelDeltas : carried_in(job, carried);
 }
 
+// By tensor.
+std::vector<std::shared_ptr<const Codec>> choose(const Job& job, StateChange carried,
+                                                 const std::string& codec) {
+  auto codecs = choose_codecs_for(carried, job.policy, codec, job.tensors);
+  // Weights alone come with a gradient for each.
+  if (choose_exchange(job).exchange.carries == StateChange::kWeights) return codecs;
+  for (const auto& each : codecs) {
+    if (each->text().find("bits-from=gradient") == std::string::npos) continue;
+    fail(ErrorCode::kInvalidArgument,
+         "codec {} takes its bits from the gradient by the values that it encodes, which only "
+         "exchange weight-average has; use bits-from=entropy, or bits=N",
+         each->text());
+  }
+  return codecs;
+}
+
 // By rung and tensor.
 std::vector<std::vector<std::shared_ptr<const Codec>>> rungs_of(const Job& job,
                                                                 StateChange carried) {
   std::vector<std::vector<std::shared_ptr<const Codec>>> rungs;
   const std::vector<std::string>& codecs = job.ladder->codecs;
   for (std::size_t rung = 0; rung < codecs.size(); ++rung) {
-    rungs.push_back(choose_codecs_for(carried_in_rung(job, rung, carried), job.policy, codecs[rung],
-                                      job.tensors));
+    rungs.push_back(choose(job, carried_in_rung(job, rung, carried), codecs[rung]));
   }
   return rungs;
 }
@@ -220,8 +235,7 @@ bool is_colocated(const Job& job) {
 std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
   const Exchange& exchange = choose_exchange(job).exchange;
   if (!job.ladder) {
-    return choose_codecs_for(carried_in(job, exchange.carries), job.policy, job.push_codec,
-                             job.tensors);
+    return choose(job, carried_in(job, exchange.carries), job.push_codec);
   }
   const auto rungs = rungs_of(job, exchange.carries);
   for (const auto& codecs : rungs) {
@@ -233,7 +247,7 @@ std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
 std::vector<std::shared_ptr<const Codec>> choose_pull_codecs(const Job& job) {
   const StateChange pulls = choose_exchange(job).exchange.pulls;
   if (job.ladder) return make_ladder(rungs_of(job, pulls), job.ladder->rung);
-  return choose_codecs_for(carried_in(job, pulls), job.policy, job.pull_codec, job.tensors);
+  return choose(job, carried_in(job, pulls), job.pull_codec);
 }
 
 void check_push_codecs(const ChosenExchange& chosen,

@@ -145,6 +145,11 @@ class BenchExchangeTest(unittest.TestCase):
             self.assertAlmostEqual(row["busiest_bytes"] / (2 * row["pull_bytes"]), 1, delta=0.01)
             self.assertAlmostEqual(row["wire_seconds"], row["busiest_bytes"] * 8e-9)
         self.assert_refused("unknown codec 'tnt'", "--pull-codec", "tnt")
+        # Pushed like the baseline, it is a design all the same.
+        rows = self.rows("--model", "lenet", "--workers", 2, "--servers", 1, "--steps", 1,
+                         "--warm-up", 0, "--codec", "fp32", "--pull-codec", "int8")  # fmt: skip
+        self.assertEqual([(row["codec"], row["pull_codec"]) for row in rows],
+                         [("fp32", "fp32"), ("fp32", "int8")])  # fmt: skip
 
     def test_wrong_usage(self):
         for sentence, arguments in [

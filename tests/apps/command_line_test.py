@@ -237,6 +237,15 @@ class Reference(CommandLineTest):
                 for s, r, w in zip(sent[i], floats(residual), wanted):
                     self.assertAlmostEqual(s + r, w, delta=1e-6)
 
+    def test_one_array_alone_has_no_lead(self):
+        for codec in ("3lc", "3lc:s=1.75", "topk", "adacomp", "dryden", "local-selection", "mqe1bit",
+                      "signsgd"):  # fmt: skip
+            with self.subTest(codec=codec):
+                message = self.encoded([1.5], (1,), codec=codec)
+                self.assertEqual(floats(decoder.decode_message(message)[1][0].values), [1.5])
+        twice = self.encoded([1.5], (1,), codec="topk:lead=2")
+        self.assertEqual(floats(decoder.decode_message(twice)[1][0].values), [3.0])
+
     def test_f64_and_more_dimensions(self):
         values = floats(struct.pack("<12f", *heavy_tailed(self.random, 12)))
         message = self.encoded(values, (3, 1, 4), "d")

@@ -367,6 +367,20 @@ class Diverged(CompareTest):
         self.assertEqual((again.returncode, again.stdout), (0, done.stdout), again.stderr)
 
 
+    def test_it_is_no_part_of_the_mean(self):
+        job = [*JOB, "--designs", "fp32", "--steps", "5", "--repeat", "2", "--out", self.out]
+        self.assertEqual(compare(*job).returncode, 0)
+        cells = json.loads((self.out / "results.json").read_text())["designs"][0]["cells"]
+        summary = self.out / cells[1]["dir"] / "summary.json"
+        summary.write_text(json.dumps({**json.loads(summary.read_text()), "diverged_step": 3,
+                                       "test_accuracy": 0.0}))  # fmt: skip
+        done = compare(*job)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (means,) = json.loads((self.out / "results.json").read_text())["designs"][0]["by_steps"]
+        self.assertEqual((means["runs"], means["test_accuracy"]), (1, cells[0]["test_accuracy"]))
+        self.assertIn("fp32 with 5 steps and seed 2 diverged at step 3.", done.stdout)
+
+
 class Lab(CompareTest):
     JOB = [*JOB, "--designs", "3lc:s=1.00; int8; exchange=weight-average codec=fp32; auto; "
            "later-codec=50%:int8 codec=fp32; local-updates=2 delay=1 codec=fp32", "--steps", "5",
@@ -412,6 +426,14 @@ class Lab(CompareTest):
         rates = [design["rates"][1] for design in found["designs"]]
         self.assertEqual([rate["kind"] for rate in rates], ["modelled"] * 6)
         self.assertEqual(rates[0]["not_measured"], "the lab: there is no root here.")
+
+    def test_local_updates_keep_their_codec(self):
+        calls = self.scratch / "calls"
+        netlab = self.netlab(f'echo "$@" >> {calls}\necho \'[{{"step_seconds_median": 1}}]\'\n')
+        self.results(*JOB, "--designs", "local-updates=2 3lc", "--steps", "4", "--rates", "100mbit",
+                     "--lab", netlab)  # fmt: skip
+        self.assertRegex(calls.read_text(), r" --codec=3lc:\S*lead=1\b.* --pull-codec=3lc:\S*lead=1\b")
+        self.assertIn(" --local-steps=2 ", calls.read_text())
 
     def test_in_netlab_itself(self):
         sys.path.insert(0, str(SOURCE / "lab"))

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import stat
@@ -413,6 +414,16 @@ class Endings(GrpcCommandTest):
         self.assert_failed(nodes[1].end(), 130, "the run was interrupted")
         for process in [nodes[0], nodes[2], hub]:
             self.assert_failed(process.end(), 1, "the run was interrupted")
+
+    def test_a_full_disk_ends_all_and_is_not_called_an_interrupt(self):
+        _, address = self.start_hub()
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, limits)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))  # dozens of steps
+        nodes = self.start_nodes(address, "--steps", 100_000)
+        self.assert_failed(nodes[0].end(), 1, "metrics.jsonl")
+        for node in nodes[1:]:
+            self.assertEqual(node.end()[0], 1)
 
     def test_an_interrupt_of_the_hub_ends_all(self):
         hub, nodes = self.running()

@@ -51,6 +51,7 @@ def metrics(steps, push=250, pull=500):
         pulled += pull
         yield {"step": step, "loss": loss_at(step), "accuracy": 1 - 1 / (step + 1),
                "seconds": 0.1 * step, "push_bytes": pushed, "pull_bytes": pulled,
+               "push_values": VALUES * step, "pull_values": VALUES * step,
                "push_bits_per_value": 8 * pushed / (VALUES * step),
                "pull_bits_per_value": 8 * pulled / (VALUES * step),
                "codec_seconds": 0.001 * step, "wait_seconds": 0.002 * step,

@@ -442,6 +442,9 @@ class Resume(unittest.TestCase):
         self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
         self.assertEqual(outcome(resumed), self.expected)
         self.assertGreaterEqual(json.loads(resumed.stdout)["resumed_after"], EVERY)
+        last, expected = lines_of(run)[-1], lines_of(self.copy_of_whole())[-1]
+        for key in ("push_values", "pull_values", "push_bits_per_value", "pull_bits_per_value"):
+            self.assertEqual(last[key], expected[key], key)
         again = train(*loop)
         self.assertEqual((again.returncode, json.loads(again.stdout)),
                          (0, json.loads(resumed.stdout)))  # fmt: skip

@@ -375,6 +375,17 @@ class TensorboardTest(unittest.TestCase):
         # Nothing keeps the next try from the same --out.
         self.assertFalse(os.path.exists(self.out))
 
+    def test_a_run_that_begins_again(self):
+        for events in (self.out, os.path.join(self.out, "events")):
+            self.events = events
+            job = ["--model", "mlp", "--workers", 2, "--steps", 2, "--batch", 4, "--out", self.out]
+            self.train(*job)
+            os.remove(os.path.join(self.out, "summary.json"))  # cut off before its first checkpoint
+            self.train(*job, "--resume-or-start")
+            found = glob.glob(os.path.join(events, "events.out.tfevents.*"))
+            self.assertEqual(len(found), 1)
+            shutil.rmtree(self.out)
+
     def test_in_the_directory_of_the_run(self):
         self.events = os.path.join(self.out, "events")
         self.train("--model", "mlp", "--workers", 2, "--steps", 2, "--batch", 4, "--out", self.out)

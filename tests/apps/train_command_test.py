@@ -171,7 +171,7 @@ class Train(CommandLineTest):
         self.assertEqual(result.returncode, 0, result)
         summary = json.loads(self.read("on/summary.json"))
         self.assertEqual((summary["diverged_step"], summary["steps"]), (step, 20))
-        self.assertIn(f"Diverged at step {step}: the loss is not a finite number.".encode(),
+        self.assertIn(f"Diverged at step {step}: the loss has grown until it is not a finite number.".encode(),
                       result.stdout)
         self.assertNotIn(b"saved", result.stdout.replace(b"was saved", b""))
 
@@ -245,6 +245,11 @@ class Train(CommandLineTest):
         self.assertEqual(json.loads(self.read("shown/config.json"))["push_codec"], "fp32")
         self.assertRegex(shown.stdout.decode(), r"(?s)Dry run, [\d.]+ % of the time:\ncodec .*\n3lc .*"
                          r"With parameter-server at 100mbit: (Take|Nothing)")
+        # What a recipe or a default has is not asked for.
+        for i, given in enumerate((["--recipe", "terngrad-lenet", "--data", "embedded"], [])):
+            run("train", *job, *given, "--steps", "1", "--dry", "int8", "--out", self.path(f"dry{i}"),
+                TERSEWIRE_CODEC="3lc")  # fmt: skip
+            self.assertEqual(json.loads(self.read(f"dry{i}/config.json"))["push_codec"], "fp32")
         few = run("train", *job, "--steps", "1", "--dry", "3lc", "--out", self.path("few"))
         self.assertRegex(few.stdout, rb"Tensor \S+ was not looked at: take \d+ steps or more\.")
         weights = run("train", *job, "--dry", "3lc", "--exchange", "weight-average", "--out",

@@ -766,5 +766,20 @@ TEST(WeightAverage, CodecsThatDropWeightsAreRefused) {
   EXPECT_GE(refused, 20);
 }
 
+// Which the library would otherwise find out at the first push, or the first delta.
+TEST(WeightAverage, BitsFromAGradientFitWeightsAlone) {
+  Job job = average_job(2, "oland-raj:bits-from=gradient", 1);
+  job.pull_codec = job.push_codec;
+  EXPECT_EQ(server_nodes(job), 0);
+  for (const char* exchange : {"parameter-server", "all-gather"}) {
+    job.exchange = exchange;
+    job.pull_codec = "fp32";
+    expect_job_refused(job, "which only exchange weight-average has");
+  }
+  job.exchange = "parameter-server";
+  std::swap(job.push_codec, job.pull_codec);
+  expect_job_refused(job, "which only exchange weight-average has");
+}
+
 }  // namespace
 }  // namespace tersewire

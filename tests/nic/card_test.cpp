@@ -207,6 +207,28 @@ TEST(Card, BeyondFourGibibytes) {
   EXPECT_EQ(pair.leaving(pair.a, pair.data(far + 1200, payload)), pair.data(far + 1200, payload));
 }
 
+// No notice says how far a stream has come that sends no more floats: its packets do, even while
+// the peer has no card.
+TEST(Card, FourGibibytesOfOtherDataBehindTheFloats) {
+  const Frame payload = bytes_of_values(heavy_tailed(300, 1), 1200);
+  constexpr std::uint64_t kGibibyte = 1 << 30;
+  for (const Instant later : {kStart, kStart + kBelief * 2}) {
+    Pair pair;
+    pair.connect();
+    pair.a.take(notice_of(0, 1200));
+    EXPECT_NE(pair.leaving(pair.a, pair.data(0, payload)), pair.data(0, payload));
+    for (std::uint64_t at = kGibibyte; at < 4 * kGibibyte; at += kGibibyte) {
+      EXPECT_EQ(pair.leaving(pair.a, pair.data(at, payload), later), pair.data(at, payload));
+    }
+    pair.connect(later);
+    const Bytes last = pair.data(4 * kGibibyte, payload);
+    EXPECT_EQ(pair.leaving(pair.a, last, later), last);
+    // It is the place alone that keeps it as it is.
+    pair.a.take(notice_of(4 * kGibibyte, 4 * kGibibyte + 1200));
+    EXPECT_NE(pair.leaving(pair.a, last, later), last);
+  }
+}
+
 TEST(Card, PaperModeTakesEveryPayloadForFloats) {
   const Frame payload = bytes_of_values(heavy_tailed(300, 1), 1201);
   Pair pair("inceptionn:bound=2^-10,mode=paper");

@@ -9,6 +9,7 @@ iptables and NFQUEUE, and is skipped, by name, without them.
 
 import array
 import ctypes
+import fcntl
 import json
 import os
 import pathlib
@@ -41,7 +42,29 @@ def values():
 
 # ---- What runs in the namespaces: this file, with `--send` or `--receive`.
 
-def send(messages, pause):
+def send_header(connection, way):
+    """By a way that the library does not count, except for "send"."""
+    own = connection.fileno()
+    if way == "send":
+        connection.sendall(HEADER)
+    elif way == "fcntl":
+        os.write(fcntl.fcntl(own, fcntl.F_DUPFD_CLOEXEC, 100), HEADER)
+    elif way == "dup":
+        os.write(os.dup(own), HEADER)
+    elif way == "dup3":
+        os.write(os.dup2(own, 100, inheritable=False), HEADER)
+    elif way == "sendfile":
+        with tempfile.TemporaryFile() as file:
+            file.write(HEADER)
+            file.flush()
+            os.sendfile(own, file.fileno(), 0, len(HEADER))
+    elif way == "splice":
+        end, start = os.pipe()
+        os.write(start, HEADER)
+        os.splice(end, own, len(HEADER))
+
+
+def send(messages, pause, way):
     """Sends `messages` times a header and the values, which it tells the card of."""
     floats = values()
     memory = (ctypes.c_char * (4 * len(floats))).from_buffer(floats)
@@ -53,8 +76,10 @@ def send(messages, pause):
         for i in range(messages):
             if i:
                 time.sleep(pause)
-            connection.sendall(HEADER)
+            send_header(connection, way)
             connection.sendall(memory)
+            # As programs do that keep none but their own.
+            os.closerange(connection.fileno() + 1, 256)
         connection.shutdown(socket.SHUT_WR)
         connection.recv(1)
 
@@ -176,10 +201,11 @@ class NicTest(unittest.TestCase):
         self.assertEqual(card.returncode, 0, errors)
         return json.loads(output)
 
-    def sender_and_receiver(self, messages, pause=0.0):
+    def sender_and_receiver(self, messages, pause=0.0, way="send"):
         receiver = self.start(1, sys.executable, __file__, "--receive", messages)
         self.assertEqual(receiver.stdout.readline(), "listening\n")
-        sender = self.start(0, sys.executable, __file__, "--send", messages, pause, loaded=True)
+        sender = self.start(0, sys.executable, __file__, "--send", messages, pause, way,
+                            loaded=True)
         return sender, receiver
 
     def message(self, receiver):
@@ -200,7 +226,7 @@ class NicTest(unittest.TestCase):
         for message in got:
             self.assertTrue(message["header"])
             self.assertLessEqual(message["error"], BOUND)
-        self.assertGreater(max(message["error"] for message in got), 0)
+            self.assertGreater(message["error"], 0)
         first, second = map(self.counted, cards)
         self.assertGreater(first["compressed"], 1000)
         self.assertEqual(first["compressed"], second["restored"])
@@ -249,6 +275,16 @@ class NicTest(unittest.TestCase):
                   "c.sendall(m['HEADER']); c.sendall(m['values']()); c.shutdown(1); c.recv(1)")
         self.start(0, sys.executable, "-c", script)
         self.assertEqual(self.message(receiver), {"header": True, "error": 0})
+        self.assertEqual(self.counted(cards[0])["compressed"], 0)
+        self.counted(cards[1])
+
+    def test_a_connection_whose_bytes_are_not_counted_is_left_alone(self):
+        cards = [self.card(0), self.card(1)]
+        for way in ("fcntl", "dup", "dup3", "sendfile", "splice"):
+            with self.subTest(way):
+                sender, receiver = self.sender_and_receiver(1, way=way)
+                self.assertEqual(self.message(receiver), {"header": True, "error": 0})
+                self.assert_done(sender)
         self.assertEqual(self.counted(cards[0])["compressed"], 0)
         self.counted(cards[1])
 
@@ -306,7 +342,7 @@ class NetlabTest(unittest.TestCase):
     def test_an_mpi_job_as_it_is(self):
         result = self.run_job({"OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
                                "OMPI_MCA_coll_tuned_allreduce_algorithm": "4"}, JOB, "300000", "2")
-        self.assertEqual(result["wrong"], 0)  # integers, and a broadcast of floats
+        self.assertEqual(result["wrong"], 0)  # integers, maxima, and a broadcast of floats
 
     def test_a_gloo_job_as_it_is(self):
         python = next((p for p in (sys.executable, "/usr/bin/python3") if subprocess.run(
@@ -320,7 +356,7 @@ class NetlabTest(unittest.TestCase):
 
 if __name__ == "__main__":
     if sys.argv[1] == "--send":
-        send(int(sys.argv[2]), float(sys.argv[3]))
+        send(int(sys.argv[2]), float(sys.argv[3]), sys.argv[4])
         sys.exit()
     if sys.argv[1] == "--receive":
         receive(int(sys.argv[2]))
