@@ -206,6 +206,21 @@ def case_nothing_is_lost_where_settings_change():
         assert min(sizes) > 4 * 60000 * 3 / 50  # of both networks
 
 
+def case_a_refused_change_changes_nothing():
+    model = wrapped()
+    hook = tersewire.torch.register(model, "3lc", exchange="gradient-server")
+    train(model, range(1))
+    table = hook.summary()
+    with pytest.raises(tersewire.Error, match="its new codec keeps none"):
+        hook.change(codec="fp32", exchange="all-gather")
+    assert hook.state_dict()["exchange"] == "gradient-server"
+    assert hook.counters.codec == "3lc" and hook.summary() == table
+    hook.change(threads=1)
+    check_replicas(train(model, range(1, STEPS)))
+    assert hook.counters.steps == STEPS
+    hook.close()
+
+
 def case_shared_scalers_make_means_of_whole_numbers():
     ranks = dist.get_world_size()
     for bucket in (0, 40):  # which divides each part

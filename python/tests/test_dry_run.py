@@ -99,6 +99,7 @@ def test_predict_takes_what_it_saves(tmp_path):
     found = dry_run(model, CODECS)
     train(model, 6)
     found.save(tmp_path / "dry", rate_bits_per_second=1e7, latency_seconds=0.02)
+    assert sorted(path.name for path in (tmp_path / "dry").iterdir()) == ["dry.json", "model.json"]
     ran = subprocess.run(
         [program, "predict", "--model", tmp_path / "dry" / "model.json", "--probe",
          tmp_path / "dry" / "dry.json", "--workers", "4", "--compute-ms", "50", "--json"],

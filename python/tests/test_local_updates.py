@@ -259,6 +259,21 @@ def case_states_that_do_not_fit_are_refused():
     local.close()
 
 
+def case_ranks_that_took_other_numbers_of_steps_are_named():
+    """A rank has a step more: after the last exchange, or in one for which it waits."""
+    if dist.get_world_size() == 1:
+        return
+    for steps in (3, 4):
+        for delay, mix in ((0, None), (1, 0)):
+            model = network()
+            optimizer = adamw(model)
+            local = LocalUpdates(model, optimizer, 2, delay=delay, mix=mix)
+            train(model, optimizer, range(steps if dist.get_rank() == 0 else steps - 1))
+            with pytest.raises(tersewire.Error, match="rank 1 has taken another number of steps"):
+                local.synchronize()
+            local.close()
+
+
 CASES = [value for name, value in sorted(globals().items()) if name.startswith("case_")]
 
 

@@ -107,7 +107,13 @@ class GradientAverager:
         keeps none where the previous one did, such as fp32; use one with ef=on.
         """
         self._check_open()
-        self._worker.change(self.rank, self._meet(dataclasses.replace(self._settings, **settings)))
+        before = vars(self).copy()
+        try:
+            self._worker.change(
+                self.rank, self._meet(dataclasses.replace(self._settings, **settings)))
+        except Exception:  # refused: all stays as it was
+            vars(self).update(before)
+            raise
         self._join(self._worker)
 
     @property

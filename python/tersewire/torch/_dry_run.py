@@ -71,16 +71,23 @@ class DryRun:
         found = {"rate_bits_per_second": rate_bits_per_second, "latency_seconds": latency_seconds,
                  "share_of_time": self.share, "codecs": self.codecs(),
                  "tensors": self.parameters()}
-        (path / "dry.json").write_text(json.dumps(found, indent=1) + "\n")
+        _write(path / "dry.json", found)
         shapes = [{"name": info.name, "shape": list(info.shape), "kind": info.kind}
                   for info in self._infos]
-        (path / "model.json").write_text(json.dumps(shapes, indent=1) + "\n")
+        _write(path / "model.json", shapes)
 
     def close(self) -> None:
         """Looks at no more gradients; what was found stays."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+
+def _write(path: pathlib.Path, found: Any) -> None:
+    """Replaces the file at once: a reader never sees half of it."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(found, indent=1) + "\n")
+    temporary.replace(path)
 
 
 def dry_run(model: torch.nn.Module, codecs: Sequence[str], *, policy: str = "auto",

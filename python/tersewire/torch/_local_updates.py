@@ -13,7 +13,7 @@ import tersewire
 from tersewire import _core
 
 from ._averager import Counters
-from ._groups import Group, HubGroup
+from ._groups import Group, HubGroup, agree
 from ._members import Members, Replica, refuse_elastic
 from ._settings import Settings
 from ._tensors import refuse, tensor_infos
@@ -209,8 +209,8 @@ class LocalUpdates:
                to below 1; default 0, and 0.5 with a delay
 
     Buffers, such as batch normalization's, stay local to each rank. Every rank takes the same
-    number of steps. Call synchronize() before the model is tested or saved between two exchanges.
-    Raises Error (kInvalidArgument) if ranks differ.
+    number of steps. Call synchronize(), on every rank, before the model is tested or saved between
+    two exchanges. Raises Error (kInvalidArgument) if ranks differ.
 
     Over a HubGroup(elastic=True) ranks come and go, in one fragment without delay and mix: train
     until `rounds` reaches the number that you want, call leave() if this rank must go and stop when
@@ -286,19 +286,21 @@ class LocalUpdates:
     def synchronize(self) -> None:
         """Exchanges the ranks' changes, and gives each the resulting model.
 
-        Does nothing if they have just exchanged.
+        On every rank. If they have just exchanged, it only checks that all have, unless ranks come
+        and go.
         """
-        if self._met:
-            return
         if self._members is not None:
-            with self._members.here():
-                self._meet_members(self._members)
-            self._steps, self._met = 0, True
+            if not self._met:
+                with self._members.here():
+                    self._meet_members(self._members)
+                self._steps, self._met = 0, True
             return
         self._take_pending()
-        for fragment in self._fragments:
+        moved = [] if self._met else self._fragments
+        for fragment in moved:
             fragment.begin()
-        for fragment in self._fragments:
+        self._compare_steps()  # not before: a rank that is ahead may wait for this one in a step
+        for fragment in moved:
             fragment.end()
             fragment.take(0.0)
         self._steps = self._turn = 0
@@ -430,6 +432,15 @@ class LocalUpdates:
         if settings.delay == 0:
             self._take_pending()
             self._met = len(self._fragments) == 1 and settings.share_kept == 0
+
+    def _compare_steps(self) -> None:
+        told = agree(self._fragments[0]._group, "synchronize", None,
+                     f"{self._steps} {self._turn} {self._met}")
+        for rank, other in enumerate(told):
+            if other != told[0]:
+                refuse(f"rank {rank} has taken another number of steps than rank 0; take each step "
+                       "on every rank or on none: a GradScaler skips those in which its own rank's "
+                       "gradients overflow")
 
     def _meet_members(self, members: Members) -> None:
         """Ends a round with the members present."""

@@ -103,6 +103,9 @@ class _AveragesFirst:
         self._void = False
         return loss
 
+    # The optimizer's own step has torch's hooks; load_state_dict() would give them to this one too.
+    step.hooked = True  # type: ignore[attr-defined]
+
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
         """As in Horovod: around a step() after synchronize(), which is not repeated here anyway."""
