@@ -499,8 +499,9 @@ class CommandLines(unittest.TestCase):
         self.write("in", bytes_of_floats(values))
         for codec in WRITERS:
             options = ["--codec", codec.name, "--seed", "7", "--step", "9", "--dims", "3,20"]
-            message, results = self.encode(*options)
             with_residual = codecs.parse_codec(codec.name)[1].get("ef")
+            state = ["--state", self.path(f"{codec.name}.state")] if with_residual else []
+            message, results = self.encode(*options, *state)
             residual = [0.0] * 60 if with_residual else None
             encoded = made(codec.name, values, residual, draws=Draws(7, step=9))
             self.assertEqual(message.frames[0].payload, encoded.payload, codec.name)

@@ -165,7 +165,8 @@ class Train(CommandLineTest):
         self.assertEqual(json.loads(self.read("run/summary.json")), summary)
         step = summary["diverged_step"]
         self.assertTrue(1 <= step <= summary["steps"] < 20, summary)
-        self.assertIn(f"not a finite number in step {step}:".encode(), result.stderr)
+        (said,) = re.findall(rb"not a finite number in step (\d+):", result.stderr)
+        self.assertIn(int(said), (step, step + 1))  # it may have grown tenfold before
         self.assertIn(b"--keep-going", result.stderr.splitlines()[-1])
         result = run("train", *self.JOB, *arguments, "--keep-going", "--out", self.path("on"))
         self.assertEqual(result.returncode, 0, result)
@@ -246,7 +247,7 @@ class Train(CommandLineTest):
         self.assertRegex(shown.stdout.decode(), r"(?s)Dry run, [\d.]+ % of the time:\ncodec .*\n3lc .*"
                          r"With parameter-server at 100mbit: (Take|Nothing)")
         # What a recipe or a default has is not asked for.
-        for i, given in enumerate((["--recipe", "terngrad-lenet", "--data", "embedded"], [])):
+        for i, given in enumerate((["--recipe", "adacomp-mnist-cnn", "--data", "embedded"], [])):
             run("train", *job, *given, "--steps", "1", "--dry", "int8", "--out", self.path(f"dry{i}"),
                 TERSEWIRE_CODEC="3lc")  # fmt: skip
             self.assertEqual(json.loads(self.read(f"dry{i}/config.json"))["push_codec"], "fp32")

@@ -773,6 +773,7 @@ TEST(WeightAverage, BitsFromAGradientFitWeightsAlone) {
   EXPECT_EQ(server_nodes(job), 0);
   for (const char* exchange : {"parameter-server", "all-gather"}) {
     job.exchange = exchange;
+    job.servers.reset();
     job.pull_codec = "fp32";
     expect_job_refused(job, "which only exchange weight-average has");
   }
