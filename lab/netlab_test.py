@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import socket
@@ -233,6 +234,8 @@ class Usage(NetlabTest):
                           ["up", "--nodes", 2, "--rate", "none", "--tos", "256"],
                           ["up", "--nodes", 2, "--rate", "none", "--tos", "-1"],
                           ["run", "--nodes", 2, "--rate", "none", "--tos", "low", "--", "true"],
+                          ["run", "--nodes", 2, "--rate", "none", "--tos", "0x10", "--nic",
+                           "inceptionn:bound=2^-10", "--", "true"],
                           ["up", "--nodes", 2, "--rate", "none", "--delay", "20"],
                           ["up", "--nodes", 2, "--rate", "none", "--loss", "0.1"],
                           ["up", "--nodes", 2, "--rate", "none", "--loss", "100%"],
@@ -341,7 +344,7 @@ while [ $(wc -l < {folder}/made) -ge {after} ] && [ ! -e {folder}/go ]; do sleep
 
     def test_rate_is_changed(self):
         self.assert_done(netlab("up", "--nodes", 2, "--rate", "10mbit"))
-        for rate, shown in (("1gbit", "tbf rate 1Gbit"), ("none", "pfifo"),
+        for rate, shown in (("1gbit", "tbf rate 1Gbit"), ("none", "tbf rate 1Tbit"),
                             ("100mbit", "tbf rate 100Mbit")):
             self.assert_done(netlab("rate", rate))
             self.assertIn(f"at {rate}", netlab("status").stderr)
@@ -367,13 +370,27 @@ class Exec(NetlabTest):
         self.assertEqual(done.stderr, "told\n")
 
     def test_refuses_what_is_not_there(self):
-        self.assert_refused(netlab("exec", 2, "--", "true"), "there is no node 2")
+        for node in (2, -1):
+            self.assert_refused(netlab("exec", node, "--", "true"),
+                                f"there is no node {node}; the last is 1")
         self.assert_done(netlab("exec", 0, "--", "no-such-command"), 127)
 
     def test_ends_what_the_command_started(self):
         self.assert_done(netlab("exec", 0, "--", "sh", "-c",
                                 f"setsid sh -c 'trap \"\" TERM; {SLEEP}; true' & sleep 0.1"))
         self.assertEqual(processes(SLEEP), [])
+
+    def test_a_signal_leaves_time_to_finish(self):
+        script = ("trap 'sleep 0.2; echo finished; exit' INT TERM HUP; echo ready; "
+                  "while :; do sleep 0.01; done")
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(signum):
+                process = self.start("exec", "0", "--", "sh", "-c", script)
+                self.assertEqual(process.stdout.readline(), "ready\n")
+                process.send_signal(signum)
+                stdout, stderr = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 128 + signum, stderr)
+                self.assertEqual(stdout, "finished\n")
 
     def test_down_is_refused_meanwhile(self):
         process = self.start("exec", "0", "--", "sh", "-c", f"echo ready; {SLEEP}; true")
@@ -430,7 +447,7 @@ class Run(NetlabTest):
                 self.assert_nothing_left()
 
     def test_signal_leaves_nothing(self):
-        for signum in (signal.SIGINT, signal.SIGTERM):
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with self.subTest(signum):
                 process = self.start_sleepers()
                 process.send_signal(signum)
@@ -506,6 +523,28 @@ add rule ip count in iifname "eth0" ip protocol tcp counter
         self.assertIn("marked 0x28", netlab("status").stderr)
         self.assert_refused(netlab("run", "--tos", "0", "--", "true"), "leave out --nodes, --rate")
 
+    def test_a_card_that_ends_early_is_reported(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "apps", "tersewire")
+            library = pathlib.Path(folder, "nic", "libtersewire-nic.so")  # is not one: ignored
+            for file in (program, library):
+                file.parent.mkdir()
+                file.touch(mode=0o755)
+            for end, reason, command, status in (
+                    ("echo worn out >&2; exit 1", "worn out", "true", 125),
+                    ("kill -9 $$", "status -9", "false", 1)):
+                program.write_text("#!/bin/sh\necho tersewire nic: ready >&2\n"
+                                   f"ip address show | grep -q 10.77.0.1/ || {{ {end}; }}\n"
+                                   "exec sleep 60\n")
+                with self.subTest(reason):
+                    process = self.start("run", "--nodes", "2", "--rate", "none", "--nic", "fp32",
+                                         "--", command, TERSEWIRE=str(program))
+                    _, stderr = process.communicate(timeout=60)
+                    self.assertEqual(process.returncode, status, stderr)
+                    self.assertIn(f"netlab: the card of node 1 ended early: {reason}\n", stderr)
+                    self.assertNotIn("the card of node 0", stderr)
+        self.assert_nothing_left()
+
 
 @needs_cluster
 class Wires(NetlabTest):
@@ -534,9 +573,26 @@ class Wires(NetlabTest):
         self.assertIn("rate 100Mbit", self.queue("n1", "eth0"))
         self.assertIn("rate 1Gbit", self.queue("switch", "p1"))
 
-    def queue(self, where, link):
-        return subprocess.run(["tc", "-n", f"tersewire-{NAME}-{where}", "qdisc", "show", "dev", link],
-                              capture_output=True, text=True, check=True).stdout
+    def test_a_wires_queue_is_as_long_as_the_links(self):
+        self.assert_done(netlab("up", "--nodes", 2, "--rate", "1mbit", "--uplink", "100mbit",
+                                "--delay", "1ms"))
+        flood = ("import socket\nend = socket.socket(type=socket.SOCK_DGRAM)\n"
+                 "for _ in range(1500): end.sendto(bytes(1400), ('10.77.0.1', 5002))")
+        self.round_trip(1, 0)  # its address is known: what waits for that is dropped elsewhere
+        self.assert_done(netlab("exec", 1, "--", sys.executable, "-c", flood))
+
+        def queue():
+            return json.loads(self.queue("switch", "p0", "-s", "-j"))[0]
+
+        wait_until(lambda: queue()["drops"] > 0)
+        self.assertGreater(queue()["backlog"], 500_000)
+        self.assert_done(netlab("rate", "1gbit"))  # what waits would take 8 s
+        self.assertGreaterEqual(self.round_trip(1, 0), 0.004)
+
+    def queue(self, where, link, *options):
+        return subprocess.run(
+            ["tc", "-n", f"tersewire-{NAME}-{where}", *options, "qdisc", "show", "dev", link],
+            capture_output=True, text=True, check=True).stdout
 
     @needs_mpi
     def test_what_is_lost_is_sent_again(self):
@@ -565,16 +621,70 @@ class Wires(NetlabTest):
             self.assert_done(done)
             self.assertRegex(done.stderr, r"netlab: 2\.\d s: down\.(.|\n)*netlab: 3\.\d s: 10mbit\.")
             self.assertIn(line, netlab("status").stderr)
-            self.assertIn("pfifo", self.queue("switch", "p0"))  # as it was before
+            self.assertIn("rate 1Tbit", self.queue("switch", "p0"))  # as it was before
             self.assert_done(netlab("down"))
+
+    def is_cut(self):
+        return " master br0 " not in subprocess.run(
+            ["ip", "-n", f"tersewire-{NAME}-switch", "-o", "link", "show", "p0"],
+            capture_output=True, text=True, check=True).stdout
+
+    @needs_mpi
+    def test_a_trace_leaves_what_is_to_be(self):
+        self.assert_done(netlab("up", "--nodes", 2, "--rate", "none"))
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder, "trace")
+            trace.write_text("0s down\n")
+            for ends in (subprocess.Popen.terminate, subprocess.Popen.kill):
+                process = self.start("run", "--trace", str(trace), "--", "sleep", "100")
+                self.assertIn("down", process.stderr.readline())
+                self.assert_done(netlab("status"))
+                self.assertTrue(self.is_cut())
+                self.assert_refused(netlab("run", "--trace", trace, "--", "true"), "another run")
+                if ends is subprocess.Popen.terminate:
+                    self.assert_done(netlab("rate", "10mbit"))
+                ends(process)
+                process.communicate(timeout=60)
+                self.assertEqual(self.is_cut(), ends is subprocess.Popen.kill)
+                self.assertIn("2 nodes at 10mbit.", netlab("status").stderr)
+                self.assertFalse(self.is_cut())
+                self.assertIn("rate 10Mbit", self.queue("switch", "p0"))
+
+    @needs_mpi
+    def test_counters_outlast_a_change_of_rates(self):
+        self.assert_done(netlab("up", "--nodes", 2, "--rate", "none"))
+        size = 1_000_000
+        with tempfile.TemporaryDirectory() as folder:
+            trace, file = pathlib.Path(folder, "trace"), pathlib.Path(folder, "counters.json")
+            trace.write_text("0s 20mbit\n")
+            moves = shlex.join([sys.executable, __file__, "--transfer", "gather", str(size)])
+            ends = shlex.join(words("rate", "none"))
+            script = f"{moves}; [ $OMPI_COMM_WORLD_RANK = 1 ] || {ends}"
+            self.assert_done(netlab("run", "--trace", trace, "--counters", file, "--",
+                                    "sh", "-c", script))
+            counters = json.loads(file.read_text())
+        self.assertEqual(counters["rate"], "none")
+        for way, node in (("tx", 1), ("rx", 0)):
+            self.assertGreater(counters["links"][node][f"{way}_wire_bytes"], size)
+
+    @needs_mpi
+    def test_a_step_that_tc_refuses_is_reported(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder, "trace")
+            trace.write_text("0s 99999999tbit\n")
+            done = netlab("run", "--nodes", 2, "--rate", "none", "--trace", trace, "--", "sleep", 1)
+        self.assert_done(done, 125)
+        self.assertIn("netlab: the trace ended at 0 s, 99999999tbit: ", done.stderr)
+        self.assert_nothing_left()
 
     @needs_mpi
     def test_a_wrong_trace_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             trace = pathlib.Path(folder, "trace")
-            for text, sentence in (("1s 5mbit\n2 down\n", "line 2 of"), ("1s fast\n", "line 1 of"),
-                                   ("2s down\n1s none\n", "do not increase")):
-                trace.write_text(text)
+            for text, sentence in ((b"1s 5mbit\n2 down\n", "line 2 of"),
+                                   (b"# \xfcber\n1s fast\n", "line 2 of"),
+                                   (b"2s down\n1s none\n", "do not increase")):
+                trace.write_bytes(text)
                 self.assert_refused(netlab("run", "--nodes", 2, "--rate", "none", "--trace", trace,
                                            "--", "true"), sentence)
             self.assert_refused(netlab("run", "--trace", trace.with_name("none"), "--", "true"),
