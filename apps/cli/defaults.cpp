@@ -1,6 +1,7 @@
 #include "apps/cli/defaults.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -87,12 +88,13 @@ std::string text_of(const fs::path& file, const std::string& key, const nlohmann
 // What the configuration file says; an object.
 nlohmann::json read_config() {
   const fs::path file = config_path();
-  if (file.empty()) return nlohmann::json::object();
-  const auto text = as_usage([&] { return small_text_if_exists(file.string()); });
-  if (!text) {
-    if (variable(kFileVariable) == nullptr) return nlohmann::json::object();
-    refuse(file, fmt::format("there is no such file; {} names it", kFileVariable));
+  // Unless it is named it need not be there, nor in a folder that this process may read.
+  const bool optional = variable(kFileVariable) == nullptr;
+  if (file.empty() || (optional && ::access(file.c_str(), R_OK) != 0)) {
+    return nlohmann::json::object();
   }
+  const auto text = as_usage([&] { return small_text_if_exists(file.string()); });
+  if (!text) refuse(file, fmt::format("there is no such file; {} names it", kFileVariable));
   std::set<std::string> keys;
   const auto once = [&](int depth, nlohmann::json::parse_event_t event, const nlohmann::json& key) {
     if (depth > 1 || event != nlohmann::json::parse_event_t::key) return true;
@@ -127,6 +129,16 @@ std::optional<Default> default_of(const Setting& setting, const nlohmann::json& 
                        : fmt::format("{}, '{}': {}", wrong.source, setting.option, what));
 }
 
+// To the option that takes it.
+void give(CLI::Option& option, const Default& given, const Setting& setting) {
+  try {
+    option.add_result(given.value);
+    option.run_callback();
+  } catch (const CLI::ParseError& error) {
+    refuse(given, setting, error.what());
+  }
+}
+
 bool is_for(const Setting& setting, const CLI::App& command) {
   return std::ranges::find(setting.commands, command.get_name()) != setting.commands.end();
 }
@@ -143,8 +155,8 @@ bool is_settled(const CLI::App& command, const CLI::Option& option) {
 }
 
 // Null where the program is built without the command.
-const CLI::Option* option_of(const CLI::App& app, std::string_view name, const Setting& setting) {
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+CLI::Option* option_of(CLI::App& app, std::string_view name, const Setting& setting) {
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (command->get_name() != name) continue;
     return command->get_option_no_throw(fmt::format("--{}", setting.option));
   }
@@ -161,12 +173,7 @@ void apply_defaults(CLI::App& command) {
     if (is_settled(command, option)) continue;
     const auto given = default_of(setting, config);
     if (!given) continue;
-    try {
-      option.add_result(given->value);
-      option.run_callback();
-    } catch (const CLI::ParseError& error) {
-      refuse(*given, setting, error.what());
-    }
+    give(option, *given, setting);
   }
 }
 
@@ -185,7 +192,7 @@ void forget_defaults() {
   ::setenv(kFileVariable, "", 1);
 }
 
-std::vector<EffectiveDefault> effective_defaults(const CLI::App& app) {
+std::vector<EffectiveDefault> effective_defaults(CLI::App& app) {
   const nlohmann::json config = read_config();
   std::vector<EffectiveDefault> defaults;
   for (const Setting& setting : settings()) {
@@ -196,8 +203,9 @@ std::vector<EffectiveDefault> effective_defaults(const CLI::App& app) {
     };
     if (setting.commands.empty()) add("every command", "false");
     for (const std::string_view name : setting.commands) {
-      const CLI::Option* option = option_of(app, name, setting);
+      CLI::Option* const option = option_of(app, name, setting);
       if (option == nullptr) continue;
+      if (given) give(*option, *given, setting);
       const bool is_flag = option->get_items_expected_max() == 0;
       add(std::string(name), is_flag ? "false" : option->get_default_str());
     }

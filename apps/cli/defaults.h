@@ -35,6 +35,6 @@ struct EffectiveDefault {
 };
 
 // All that a user may set, by command. Throws as apply_defaults().
-std::vector<EffectiveDefault> effective_defaults(const CLI::App& app);
+std::vector<EffectiveDefault> effective_defaults(CLI::App& app);
 
 }  // namespace tersewire::apps

@@ -1,6 +1,5 @@
 #include "apps/cli/output.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -14,9 +13,14 @@ std::string json_text(const nlohmann::json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::string one_line(std::string sentence) {
-  std::ranges::replace_if(
-      sentence, [](unsigned char c) { return c < ' ' || c == 0x7F; }, ' ');
+std::string one_line(std::string sentence, char instead) {
+  for (std::size_t i = 0; i < sentence.size(); ++i) {
+    const auto c = static_cast<unsigned char>(sentence[i]);
+    // U+0080 to U+009F have two bytes.
+    const bool second = i > 0 && sentence[i - 1] == '\xC2' && c >= 0x80 && c < 0xA0;
+    if (second) sentence[i - 1] = instead;
+    if (second || c < ' ' || c == 0x7F) sentence[i] = instead;
+  }
   return sentence;
 }
 

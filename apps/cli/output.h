@@ -10,8 +10,9 @@ namespace tersewire::apps {
 // JSON for people (indent 2) or on one line (-1); what is not UTF-8, as a path may be, is replaced.
 std::string json_text(const nlohmann::json& json, int indent = 2);
 
-// A sentence on one line, whatever a file's name, a library or a peer brings along.
-std::string one_line(std::string sentence);
+// A sentence on one line, whatever a file's name, a library or a peer brings along: what a terminal
+// would obey is replaced, byte by byte.
+std::string one_line(std::string sentence, char instead = ' ');
 
 // Writes to stdout. Throws where that fails (a full disk behind it), and ReaderGone.
 void print(std::string_view text);

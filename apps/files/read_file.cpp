@@ -24,8 +24,13 @@ std::string shown(const std::string& path) {
 void refuse_same_file(const std::string& first, const std::string& second) {
   if (first == kStandardStream || second == kStandardStream) return;
   std::error_code none;
-  if (first == second ||
-      (fs::is_regular_file(first, none) && fs::equivalent(first, second, none))) {
+  const auto place = [&](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(path, none), none);
+  };
+  const bool same = fs::exists(first, none)
+                        ? fs::is_regular_file(first, none) && fs::equivalent(first, second, none)
+                        : place(first) == place(second);
+  if (first == second || same) {
     throw WrongUsage(fmt::format("{} and {} are the same file; name two", first, second));
   }
 }

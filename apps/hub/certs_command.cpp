@@ -56,6 +56,12 @@ std::string in(const std::string& directory, const char* name) {
 
 std::string text_of(const std::string& path) { return string_of(read_file(path)); }
 
+std::string key_in(const std::string& path) {
+  std::string key = text_of(path);
+  with_file(path, [&] { check_key(key); });
+  return key;
+}
+
 void write(const std::string& path, const std::string& text) {
   write_new_file(path, std::as_bytes(std::span(text)));
 }
@@ -82,9 +88,12 @@ void init(const CertsFlags& flags) {
   write(in(directory, kAuthorityKey), authority.key);
   write(in(directory, kAuthority), authority.certificate);
   print(
-      fmt::format("The authority of job {} is in {}, for {} days; whoever can read {} there can "
-                  "pose as any node\n",
-                  flags.job, directory, flags.hours / 24, kAuthorityKey));
+      fmt::format("The authority of job {} is in {}, for {}; whoever can read {} there can pose as "
+                  "any node\n",
+                  flags.job, directory,
+                  flags.hours < 48 ? fmt::format("{} h", flags.hours)
+                                   : fmt::format("{} days", flags.hours / 24),
+                  kAuthorityKey));
 }
 
 // The same key again where there is one: its certificate is replaced in one go.
@@ -103,7 +112,16 @@ void take_answer(const CertsFlags& flags) {
   const std::string answer = text_of(flags.answer);
   if (const auto trusted = read_file_if_exists(in(flags.directory, kAuthority))) {
     if (with_file(flags.answer, [&] { return is_revocation(answer, string_of(*trusted)); })) {
-      write(in(flags.directory, kRevoked), answer);
+      const std::string path = in(flags.directory, kRevoked);
+      const auto kept = read_file_if_exists(path);
+      if (kept && !with_file(path, [&] {
+            return keeps_revoked(answer, string_of(*kept), string_of(*trusted));
+          })) {
+        throw Error(ErrorCode::kFailedPrecondition,
+                    fmt::format("{} lacks what {} revokes; pass on the newest list",
+                                shown(flags.answer), path));
+      }
+      write(path, answer);
       return note(fmt::format("{} has the revocation list\n", flags.directory));
     }
   }
@@ -118,7 +136,7 @@ void take_answer(const CertsFlags& flags) {
   const std::string certificate = answer.substr(own, next - own);
   const std::string authority = answer.substr(next);
   make_private_directory(flags.directory);
-  const std::string key = text_of(in(flags.directory, kKey));
+  const std::string key = key_in(in(flags.directory, kKey));
   const Identity identity =
       with_file(flags.answer, [&] { return check_certificate(certificate, key, authority); });
   const std::string path = in(flags.directory, kAuthority);
@@ -144,7 +162,7 @@ struct Authority {
 };
 
 Authority authority_in(const std::string& directory) {
-  Authority authority{.files = {.key = text_of(in(directory, kAuthorityKey)),
+  Authority authority{.files = {.key = key_in(in(directory, kAuthorityKey)),
                                 .certificate = text_of(in(directory, kAuthority))},
                       .job = {}};
   authority.job = with_file(in(directory, kAuthority),
@@ -172,8 +190,11 @@ void revoke(const CertsFlags& flags) {
   const std::string path = in(flags.directory, kRevoked);
   const auto kept = read_file_if_exists(path);
   const Identity identity{.job = job, .rank = flags.rank, .name = flags.name};
-  const std::string list = with_file(
-      path, [&] { return make_revocation(authority, kept ? string_of(*kept) : "", identity); });
+  const std::string list = as_usage([&] {
+    const std::string first = make_revocation(authority, "", identity);
+    if (!kept) return first;
+    return with_file(path, [&] { return make_revocation(authority, string_of(*kept), identity); });
+  });
   write(path, list);
   print(list);
 }

@@ -94,7 +94,7 @@ std::string table_of(const MemberList& list) {
       "The job {}: generation {} of {} workers, since step {}{}\n", text_of(list.phase),
       list.generation, list.workers, list.base.step,
       list.lost > 0 ? fmt::format("; {} members were lost with what they held", list.lost) : "");
-  if (!list.reason.empty()) text += fmt::format("The last end: {}\n", list.reason);
+  if (!list.reason.empty()) text += fmt::format("The last end: {}\n", one_line(list.reason));
   text += fmt::format("{:>4}  {:<20}  {:<8}  {:>8}  {:>8}  {:>8}  {:>7}  {:>9}  {:>7}  {:>9}\n",
                       "rank", "name", "", "step", "heard", "message", "sent", "", "got", "");
   for (std::size_t rank = 0; rank < list.members.size(); ++rank) {

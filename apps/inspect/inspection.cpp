@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
+#include "apps/cli/output.h"
 #include "apps/files/read_file.h"
 
 namespace tersewire::apps {
@@ -19,8 +21,7 @@ constexpr std::size_t kMaxShown = 200;
 
 // What a terminal would obey becomes a question mark.
 std::string printable(std::string text) {
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return c < ' ' || c == 0x7F; }, '?');
+  text = one_line(std::move(text), '?');
   if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
   return text;
 }

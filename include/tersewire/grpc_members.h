@@ -179,7 +179,7 @@ class GrpcMember {
 
 // A hub's view of its job, available to anyone who may be a node of it. Also for a job with fixed
 // ranks, whose nodes' names are their ranks. Throws kUnavailable if the hub is not reached within
-// `patience`.
+// `patience`, and kFailedPrecondition with its reason if it refuses.
 MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
                        std::chrono::milliseconds patience);
 

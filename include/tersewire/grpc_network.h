@@ -35,8 +35,8 @@ class GrpcHub {
  public:
   // Listens at "HOST:PORT", with port 0 at one that the system chooses, for the nodes of one job.
   // Throws kUnimplemented if this build has no gRPC, kUnavailable if it cannot listen,
-  // kInvalidArgument for plaintext off loopback and for a job without nodes, and kNotFound for
-  // missing certificates.
+  // kInvalidArgument for plaintext off loopback and for a job without nodes, kNotFound for missing
+  // certificates, and kFailedPrecondition for expired ones.
   GrpcHub(const std::string& address, int nodes, const GrpcSecurity& security = {});
   // The same with a journal (grpc_members.h) of who has joined and left, from which a restarted hub
   // continues.

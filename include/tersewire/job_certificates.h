@@ -39,11 +39,14 @@ struct KeyAndRequest {
 KeyAndRequest make_request();
 // The request for an existing key. Throws kDataLoss if it is not a key.
 std::string make_request(const std::string& key);
+// Throws kDataLoss if it is not a key.
+void check_key(const std::string& key);
 
 inline constexpr std::chrono::seconds kBeginsAgo = std::chrono::minutes(5);
 // A certificate for the key of a request, ignoring the request's other contents. `begins_ago`
 // allows for clocks that differ. Throws kDataLoss for anything but a request signed by its own key,
-// and kInvalidArgument for a name that members may not have.
+// kInvalidArgument for a name that members may not have, and kFailedPrecondition once the authority
+// has expired.
 std::string certify(const KeyAndCertificate& authority, const std::string& request,
                     const Identity& identity, std::chrono::seconds valid,
                     std::chrono::seconds begins_ago = kBeginsAgo);
@@ -56,6 +59,10 @@ std::string make_revocation(const KeyAndCertificate& authority, const std::strin
                             const Identity& identity);
 // Whether this is such a list. Throws kDataLoss if it is one but not of this authority.
 bool is_revocation(const std::string& text, const std::string& authority);
+// Whether one such list revokes all that another does. Throws kDataLoss if one is not of this
+// authority.
+bool keeps_revoked(const std::string& list, const std::string& before,
+                   const std::string& authority);
 
 // The identity that this certificate is for. Throws kDataLoss if it is not for this key, or not of
 // this authority.

@@ -596,6 +596,16 @@ class States(CommandLineTest):
 
 
 class Usage(CommandLineTest):
+    def test_a_state_and_an_output_that_would_be_one_file(self):
+        self.write("in.npy", npy([1.0], (1,)))
+        for state in ("./x.tw", self.path("x.tw")):
+            with self.subTest(state=state):
+                command = [PROGRAM, "encode", "--codec", "3lc", "--state", state, "in.npy", "x.tw"]
+                result = subprocess.run(command, cwd=self.directory, capture_output=True,
+                                        env=ENVIRONMENT, check=False)  # fmt: skip
+                self.assert_refused(result, 2, "same file")
+        self.assert_files("in.npy")
+
     def test_wrong_usage(self):
         source, out = self.write("in.npy", npy([1.0], (1,))), self.path("m.tw")
         state = ("--state", self.path("s"))
@@ -718,7 +728,8 @@ class Defaults(CommandLineTest):
         variables = {name: value for name, value in ENVIRONMENT.items()
                      if name not in ("TERSEWIRE_CONFIG", "XDG_CONFIG_HOME")}  # fmt: skip
         for more, codec in (({}, "int8"), ({"XDG_CONFIG_HOME": self.path("xdg")}, "fp16"),
-                            ({"XDG_CONFIG_HOME": self.path("none")}, "3lc")):  # fmt: skip
+                            ({"XDG_CONFIG_HOME": self.path("none")}, "3lc"),
+                            ({"HOME": "/dev/null"}, "3lc")):  # fmt: skip
             with self.subTest(codec=codec):
                 command = [PROGRAM, "encode", "--force", self.source, self.path("m.tw")]
                 environment = {**variables, "HOME": self.path("home"), **more}
@@ -783,6 +794,8 @@ class Defaults(CommandLineTest):
                 self.assert_refused(run("encode", self.source, out, **given), 2, *words)
         missing = {"TERSEWIRE_CONFIG": self.path("missing.json")}
         self.assert_refused(run("codecs", **missing), 2, "missing.json", "TERSEWIRE_CONFIG")
+        self.assert_refused(run("codecs", TERSEWIRE_CONFIG="/dev/null/x"), 1, "/dev/null/x cannot be read")
+        self.assert_refused(run("config", TERSEWIRE_THREADS="abc"), 2, "TERSEWIRE_THREADS", "abc")
 
 
 if __name__ == "__main__":

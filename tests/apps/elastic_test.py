@@ -399,6 +399,15 @@ class Members(ElasticTest):
         gone = run("status", "127.0.0.1:9", "--patience", 1)
         self.assert_refused(gone, 1, "does not report the state of its job")
 
+    def test_status_shows_on_one_line_why_a_generation_ended(self):
+        # A journal with the reason "x\x1b[31m\ny\x9b", and its checksum.
+        with open(self.path("journal"), "wb") as file:
+            file.write(b"TUBJRNL1" + bytes(34) + b"\x0a\0x\x1b[31m\ny\xc2\x9b" + bytes(4)
+                       + bytes.fromhex("c6c1d05b8469b2f3"))  # fmt: skip
+        self.start_hub("--journal", self.path("journal"))
+        table = run("status", self.address).stdout
+        self.assertIn(b"\nThe last end: x [31m y  \nrank ", table)
+
     def test_what_passed_is_told(self):
         """By status and to Prometheus, while the job stands still."""
         self.start_hub("--metrics", "0")

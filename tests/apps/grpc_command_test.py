@@ -566,16 +566,53 @@ class Certificates(GrpcCommandTest):
         result = run("certs", "join", hubs, "--signed", "-", stdin=spoilt)
         self.assert_refused(result, 1, "not a list of revoked certificates")
 
+    def test_an_older_list_does_not_replace_a_newer_one(self):
+        hubs, _ = self.certificates()
+        lists = [run("certs", "revoke", self.path("clinic"), "--rank", rank).stdout for rank in (1, 2)]
+        for revoked in (lists[1], lists[1]):
+            self.assertEqual(run("certs", "join", hubs, "--signed", "-", stdin=revoked).returncode, 0)
+        result = run("certs", "join", hubs, "--signed", "-", stdin=lists[0])
+        self.assert_refused(result, 1, f"lacks what {hubs}/revoked revokes")
+        self.assertEqual(self.read(f"{hubs}/revoked"), lists[1])
+
+    def test_a_damaged_key_is_named(self):
+        self.certificates()
+        asked = run("certs", "join", self.path("clinic-1")).stdout
+        answer = run("certs", "sign", self.path("clinic"), "--rank", 1, stdin=asked).stdout
+        for key in ["clinic-1/key.pem", "clinic/authority-key.pem"]:
+            with open(self.path(key), "wb") as file:
+                file.write(b"-----BEGIN PRIVATE KEY-----\n")
+        authority, node = self.path("clinic"), self.path("clinic-1")
+        for key, result in [
+            ("clinic-1/key.pem", run("certs", "join", node)),
+            ("clinic-1/key.pem", run("certs", "join", node, "--signed", "-", stdin=answer)),
+            ("clinic/authority-key.pem", run("certs", "sign", authority, "--rank", 1, stdin=asked)),
+            ("clinic/authority-key.pem", run("certs", "revoke", authority, "--rank", 1)),
+        ]:
+            self.assert_refused(result, 1, f"{self.path(key)}: there is no private key")
+
     def test_refused(self):
         self.certificates()
         self.certificates("another")
         again = run("certs", "init", "clinic", "--to", self.path("clinic"))
         self.assert_refused(again, 1, "holds an authority already")
         self.assert_refused(run("certs", "init", "A B", "--to", self.path("x")), 2, "not a valid job name")
+        short = run("certs", "init", "short", "--to", self.path("short"), "--hours", 5)
+        self.assertIn(b", for 5 h;", short.stdout)
         asked = run("certs", "join", self.path("clinic-1")).stdout
+        for result in [run("certs", "revoke", self.path("clinic"), "--name", "HUB"),
+                       run("certs", "sign", self.path("clinic"), "--name", "HUB", stdin=asked)]:  # fmt: skip
+            self.assert_refused(result, 2, "'HUB'")
+        with open(self.path("clinic/revoked"), "wb") as file:
+            file.write(b"rubbish")
+        damaged = run("certs", "revoke", self.path("clinic"), "--rank", 1)
+        self.assert_refused(damaged, 1, "clinic/revoked: it is not a list")
         nobody = run("certs", "sign", self.path("clinic"), stdin=asked)
         self.assert_refused(nobody, 2, "--rank R, --name NAME, or --hub")
-        for rubbish in [b"", b"rubbish", asked[:-100]]:
+        # Nobody is asked for a passphrase.
+        head, rest = asked.split(b"\n", 1)
+        locked = head + b"\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC," + b"0" * 32 + b"\n\n" + rest
+        for rubbish in [b"", b"rubbish", asked[:-100], locked]:
             result = run("certs", "sign", self.path("clinic"), "--rank", 1, stdin=rubbish)
             self.assert_refused(result, 1, "is not a certificate request")
         node = run("certs", "sign", self.path("clinic-1"), "--rank", 1, stdin=asked)

@@ -13,9 +13,11 @@
 
 #include "expect_error.h"
 #include "grpc_certificates.h"
+#include "grpc_end.h"
 #include "grpc_record.h"
 #include "hub_door.h"
 #include "hub_log.h"
+#include "tersewire/grpc_members.h"
 #include "transport_cases.h"
 
 namespace tersewire {
@@ -103,11 +105,48 @@ TEST(GrpcSecurity, StrangersDoNotGetIn) {
                  other.of({"ours", 0}, trusted));
   expect_refused(ErrorCode::kUnavailable, "cannot reach the hub", job, 0,
                  same_name.of({"ours", 0}, trusted));
-  // That has expired.
-  expect_refused(ErrorCode::kUnavailable, "cannot reach the hub", job, 0,
-                 job.certificates.of(0, -3600s));
+  // That has expired, of a node that does not look at it.
+  expect_error(ErrorCode::kUnavailable, "cannot reach the hub", [&] {
+    GrpcEnd(job.hub.address(), {.rank = 0, .nodes = 2}, job.certificates.of(0, -3600s),
+            {.deadline = 1s});
+  });
   expect_undisturbed(ends);
   end_both(ends);
+}
+
+// Nobody waits to be refused for it.
+TEST(GrpcSecurity, WhatHasExpiredIsNamedAtOnce) {
+  Job job;
+  const std::string hub = job.hub.address();
+  const auto expect_expired = [](const std::string& file, const auto& task) {
+    expect_error(ErrorCode::kFailedPrecondition, file + "' has expired", task);
+  };
+  const GrpcSecurity hubs = job.certificates.of(kHub, -1s);
+  expect_expired("/certificate.pem", [&] { GrpcHub("127.0.0.1:0", 2, hubs); });
+  const KeyAndCertificate old = make_authority("ours", -1h);
+  for (const auto& [file, node] :
+       {std::pair("/certificate.pem", job.certificates.of(0, -1s)),
+        std::pair("/authority.pem", job.certificates.of({"ours", 0}, old.certificate))}) {
+    expect_expired(file, [&] { join_grpc_network(hub, 0, 2, node, {.deadline = 600s}); });
+    expect_expired(file, [&] { look_at_hub(hub, node, 600s); });
+    expect_expired(file, [&] { tell_done(hub, "0", node, 600s); });
+    expect_expired(file, [&] {
+      GrpcMember({.hub = hub, .name = "a", .security = node, .limits = {.deadline = 600s}});
+    });
+  }
+  expect_expired("authority.pem", [&] { certify(old, make_request().request, {"ours", 1}, 1h); });
+}
+
+TEST(GrpcSecurity, WhatCannotBeReadIsSaidToBeSo) {
+  Job job;
+  std::filesystem::create_directory(job.directory + "/revoked");
+  expect_error(ErrorCode::kNotFound, "/revoked' cannot be read: Is a directory",
+               [&] { GrpcHub("127.0.0.1:0", 2, {.certificates = job.directory}); });
+  const GrpcSecurity node = job.certificates.of(0);
+  std::filesystem::remove(node.certificates + "/key.pem");
+  std::filesystem::create_directory(node.certificates + "/key.pem");
+  expect_error(ErrorCode::kNotFound, "/key.pem' cannot be read: Is a directory",
+               [&] { look_at_hub(job.hub.address(), node, 600s); });
 }
 
 TEST(GrpcSecurity, NobodyIsARankThatIsNotTheirs) {
@@ -156,6 +195,8 @@ TEST(GrpcSecurity, WhoIsRevokedIsPutOutAndNotLetInAgain) {
   expect_error(ErrorCode::kAborted, "its certificate is revoked", [&] { ends[1]->receive(30s); });
   expect_refused(ErrorCode::kFailedPrecondition, "its certificate is revoked", job, 1,
                  job.certificates.of(1));
+  expect_error(ErrorCode::kFailedPrecondition, "refuses this node: its certificate is revoked",
+               [&] { look_at_hub(job.hub.address(), job.certificates.of(1), 600s); });
   // A list that lacks it does not count.
   write(first);
   EXPECT_TRUE(said("is older than the list before it"));
@@ -173,6 +214,9 @@ TEST(Revocations, AreOfTheirAuthorityAndWhole) {
   ASSERT_EQ(all.size(), 2U);
   EXPECT_TRUE(all.contains("tersewire://job/3") && all.contains("tersewire://job/node-1"));
   const std::string made = certify(authority, make_request().request, {"job", 3}, 1h, 301s);
+  EXPECT_TRUE(keeps_revoked(two, one, authority.certificate));
+  EXPECT_TRUE(keeps_revoked(two, two, authority.certificate));
+  EXPECT_FALSE(keeps_revoked(one, two, authority.certificate));
   EXPECT_LE(begin_of(made), all.at("tersewire://job/3"));
   const std::string later = certify(authority, make_request().request, {"job", 3}, 1h, 200s);
   EXPECT_GT(begin_of(later), all.at("tersewire://job/3"));

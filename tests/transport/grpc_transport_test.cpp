@@ -346,6 +346,22 @@ TEST(GrpcTransport, AHubThatComesBackKnowsByItsJournalWhoHasLeft) {
   expect_error(ErrorCode::kDataLoss, "damaged", [&] { hub_at(address); });
 }
 
+// Its nodes are over, and no other may have their ranks.
+TEST(GrpcTransport, AHubThatComesBackKnowsByItsJournalThatTheJobWasAborted) {
+  Bytes kept;
+  {
+    const HubJournal journal{
+        .kept = {}, .keep = [&](ByteView bytes) { kept.assign(bytes.begin(), bytes.end()); }};
+    const GrpcHub hub("127.0.0.1:0", 2, journal, GrpcSecurity());
+    const auto ends = join_all({hub.address(), hub.address()});
+    ends[0]->abort("rank 0 gave up");
+    expect_error(ErrorCode::kAborted, "rank 0 gave up", [&] { ends[1]->receive(30s); });
+  }
+  expect_error(ErrorCode::kFailedPrecondition, "of a job that is over", [&] {
+    GrpcHub("127.0.0.1:0", 2, HubJournal{.kept = kept, .keep = {}}, GrpcSecurity());
+  });
+}
+
 // Each finds that it has nothing to do, as in a finished run that is started again.
 TEST(GrpcTransport, AJobThatAllFindDoneIsOver) {
   const GrpcHub hub("127.0.0.1:0", 2);

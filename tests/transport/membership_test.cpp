@@ -443,6 +443,19 @@ TEST(Membership, TurnsAwayWhoDoesNotBelong) {
   EXPECT_EQ(job.hub.list(job.now).members[2].base_rank, std::nullopt);
 }
 
+// Before the job has begun, the first of those who are there says what it is.
+TEST(Membership, WhoWasStartedDifferentlyBlocksNobodyOnceItIsGivenUp) {
+  Job job;
+  job.member("a").fingerprint = 8;
+  job.hear("a");
+  expect_error(ErrorCode::kFailedPrecondition, "'b' was started with other arguments",
+               [&] { job.hear("b"); });
+  job.now += 11s;
+  for (const char* name : {"b", "c", "d"}) job.hear(name);
+  EXPECT_EQ(job.workers(), (Names{"b", "c", "d"}));
+  EXPECT_THROW(job.hear("a"), Error);
+}
+
 TEST(Membership, GoesOnFromItsJournal) {
   Job job;
   job.begin({"a", "b", "c"}, 4);

@@ -10,8 +10,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <ctime>
+#include <fstream>
 #include <memory>
 #include <sstream>
 #include <vector>
@@ -63,6 +66,9 @@ Bio reading(const std::string& pem) {
   return Bio(BIO_new_mem_buf(pem.data(),
                              static_cast<int>(std::min<std::size_t>(pem.size(), kMostPemBytes))));
 }
+
+// What asks for a passphrase gets none, and nobody is asked at the terminal.
+int no_phrase(char* /*phrase*/, int /*size*/, int /*writes*/, void* /*unused*/) { return -1; }
 
 std::string text_in(BIO* bio) {
   char* data = nullptr;
@@ -126,9 +132,9 @@ std::string sign(X509* certificate, EVP_PKEY* key) {
 }
 
 Key read_key(const std::string& pem) {
-  Key key(PEM_read_bio_PrivateKey(reading(pem).get(), nullptr, nullptr, nullptr));
+  Key key(PEM_read_bio_PrivateKey(reading(pem).get(), nullptr, no_phrase, nullptr));
   if (!key) {
-    fail(ErrorCode::kDataLoss, "there is no private key in PEM: {}; make a new one",
+    fail(ErrorCode::kDataLoss, "there is no private key in PEM: {}; restore it, or make a new one",
          last_failure());
   }
   return key;
@@ -143,7 +149,7 @@ std::string request_for(EVP_PKEY* key) {
 }
 
 Certificate read_certificate(const std::string& pem, const std::string& file) {
-  Certificate certificate(PEM_read_bio_X509(reading(pem).get(), nullptr, nullptr, nullptr));
+  Certificate certificate(PEM_read_bio_X509(reading(pem).get(), nullptr, no_phrase, nullptr));
   if (!certificate) {
     fail(ErrorCode::kDataLoss, "'{}' holds no certificate in PEM: {}; make a new one", file,
          last_failure());
@@ -201,6 +207,26 @@ Identity identity_of(const std::string& pem, const std::string& file) {
        "the certificate in '{}' names no node of a job; have one made by 'tersewire certs'", file);
 }
 
+void check_not_expired(const std::string& pem, const std::string& file, std::string_view advice) {
+  const Certificate it = read_certificate(pem, file);
+  if (X509_cmp_current_time(X509_get0_notAfter(it.get())) >= 0) return;
+  fail(ErrorCode::kFailedPrecondition, "the certificate in '{}' has expired; {}", file, advice);
+}
+
+std::string read_text(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  std::getline(file, text, '\0');  // all of it: text has no NUL
+  if (!file.is_open() || file.bad()) {
+    fail(ErrorCode::kNotFound,
+         "'{}' cannot be read: {}; name a directory that 'tersewire certs join' made, and check "
+         "its permissions",
+         path, std::strerror(errno));
+  }
+  return text;
+}
+
 KeyAndCertificate make_authority(const std::string& job, std::chrono::hours valid) {
   if (!is_job(job)) {
     fail(ErrorCode::kInvalidArgument,
@@ -225,11 +251,13 @@ KeyAndRequest make_request() {
 
 std::string make_request(const std::string& key) { return request_for(read_key(key).get()); }
 
+void check_key(const std::string& key) { read_key(key); }
+
 std::string certify(const KeyAndCertificate& authority, const std::string& request,
                     const Identity& identity, std::chrono::seconds valid,
                     std::chrono::seconds begins_ago) {
   if (!identity.name.empty()) check_member_name(identity.name);
-  const Request asked(PEM_read_bio_X509_REQ(reading(request).get(), nullptr, nullptr, nullptr));
+  const Request asked(PEM_read_bio_X509_REQ(reading(request).get(), nullptr, no_phrase, nullptr));
   EVP_PKEY* const key = asked ? X509_REQ_get0_pubkey(asked.get()) : nullptr;
   if (key == nullptr || EVP_PKEY_get_base_id(key) != EVP_PKEY_EC ||
       X509_REQ_verify(asked.get(), key) != 1) {
@@ -238,6 +266,7 @@ std::string certify(const KeyAndCertificate& authority, const std::string& reque
          "make a new one",
          last_failure());
   }
+  check_not_expired(authority.certificate, "authority.pem", kNewAuthority);
   const Certificate issuer = read_certificate(authority.certificate, "the authority");
   const Key issuer_key = read_key(authority.key);
   const Certificate certificate =
@@ -334,6 +363,18 @@ Revocations parse_revocations(const std::string& list, const std::string& author
   for (std::int64_t until = 0; lines >> uri >> until;) all[uri] = until;
   if (!lines.eof()) refuse();
   return all;
+}
+
+bool keeps_all(const Revocations& list, const Revocations& before) {
+  return std::ranges::all_of(before, [&](const auto& revoked) {
+    const auto kept = list.find(revoked.first);
+    return kept != list.end() && kept->second >= revoked.second;
+  });
+}
+
+bool keeps_revoked(const std::string& list, const std::string& before,
+                   const std::string& authority) {
+  return keeps_all(parse_revocations(list, authority), parse_revocations(before, authority));
 }
 
 std::int64_t begin_of(const std::string& pem) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "tersewire/job_certificates.h"
 
@@ -23,8 +24,19 @@ using Revocations = std::map<std::string, std::int64_t>;
 // Of a list that make_revocation() has made. Throws kDataLoss for what this authority has not
 // signed.
 Revocations parse_revocations(const std::string& list, const std::string& authority);
+// Whether `list` revokes all that `before` does.
+bool keeps_all(const Revocations& list, const Revocations& before);
 // When a certificate begins to be valid.
 std::int64_t begin_of(const std::string& pem);
+
+// What a file of a job's directory holds. Throws kNotFound for what cannot be read.
+std::string read_text(const std::string& path);
+
+// What to do about an authority that has expired.
+inline constexpr std::string_view kNewAuthority =
+    "make a new authority with 'tersewire certs init'";
+// Throws kFailedPrecondition, `file` and the advice in the sentence, for what has expired.
+void check_not_expired(const std::string& pem, const std::string& file, std::string_view advice);
 
 // Who a certificate in PEM is for. Throws kDataLoss, `file` in the sentence, for what is none of
 // ours.

@@ -5,8 +5,6 @@
 #include <grpcpp/create_channel.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "certificates.h"
 #include "errors.h"
@@ -24,24 +22,11 @@ struct Files {
   Identity identity;
 };
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) {
-    fail(ErrorCode::kNotFound,
-         "'{}' cannot be read; name the directory of this node's key.pem, certificate.pem and "
-         "authority.pem",
-         path);
-  }
-  return std::move(text).str();
-}
-
 Files read_files(const std::string& directory) {
   const std::string certificate = directory + "/certificate.pem";
-  Files files{.certificate = read_file(certificate),
-              .key = read_file(directory + "/key.pem"),
-              .authority = read_file(directory + "/authority.pem"),
+  Files files{.certificate = read_text(certificate),
+              .key = read_text(directory + "/key.pem"),
+              .authority = read_text(directory + "/authority.pem"),
               .identity = {}};
   files.identity = identity_of(files.certificate, certificate);
   return files;
@@ -152,6 +137,14 @@ std::optional<std::string> objection(const grpc::AuthContext& peer, const Identi
 
 std::string job_of(const GrpcSecurity& security) {
   return security.certificates.empty() ? "" : read_files(security.certificates).identity.job;
+}
+
+void check_not_expired(const GrpcSecurity& security) {
+  if (security.certificates.empty()) return;
+  const Files files = read_files(security.certificates);
+  check_not_expired(files.certificate, security.certificates + "/certificate.pem",
+                    "renew it with 'tersewire certs join'");
+  check_not_expired(files.authority, security.certificates + "/authority.pem", kNewAuthority);
 }
 
 void check_is_hub(const GrpcSecurity& security) {

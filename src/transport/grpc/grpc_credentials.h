@@ -40,6 +40,9 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const Grpc
 
 // The job that the certificates are of; empty in plaintext.
 std::string job_of(const GrpcSecurity& security);
+// Throws kFailedPrecondition where a certificate has expired, which at the other end is only a
+// connection that fails.
+void check_not_expired(const GrpcSecurity& security);
 // Throws kInvalidArgument where the certificates are not the hub's.
 void check_is_hub(const GrpcSecurity& security);
 

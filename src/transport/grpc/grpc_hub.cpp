@@ -41,6 +41,7 @@ GrpcHubServer::GrpcHubServer(const std::string& address, int nodes, const GrpcSe
   }
   check_protected(address, security);
   check_is_hub(security);
+  check_not_expired(security);
   keep_grpc_quiet();
   seats_.resize(static_cast<std::size_t>(nodes));
   if (!membership_ && !kept_.kept.empty()) recall_ranks();
@@ -96,6 +97,7 @@ void GrpcHubServer::abort(const std::string& reason) {
 void GrpcHubServer::end_with(const std::string& reason, const HubStream* said_by) {
   if (aborted_) return;
   aborted_ = reason;
+  keep_ranks();
   log_.add("the job is ended: " + reason);
   for (const Seat& seat : seats_) {
     if (seat.stream == nullptr || seat.stream == said_by) continue;

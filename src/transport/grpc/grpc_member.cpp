@@ -201,7 +201,10 @@ class GrpcMember::Talk {
       MemberList answer;
       grpc::Status status;
       try {
-        if (!channel) channel = channel_to(settings.hub, settings.security);
+        if (!channel) {
+          check_not_expired(settings.security);
+          channel = channel_to(settings.hub, settings.security);
+        }
         status = ask(channel, now, secure, kLongestCall, answer);
       } catch (const std::exception& error) {
         status = {grpc::StatusCode::UNAVAILABLE, error.what()};
@@ -257,6 +260,7 @@ class GrpcMember::Talk {
 GrpcMember::GrpcMember(Settings settings) {
   check_member_name(settings.name);
   check_protected(settings.hub, settings.security);
+  check_not_expired(settings.security);
   keep_grpc_quiet();
   channel_to(settings.hub, settings.security);  // throws here rather than in the thread
   if (!settings.direct.empty()) {
@@ -361,10 +365,15 @@ void GrpcMember::give_up(const std::string& reason) {
 MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
                        milliseconds patience) {
   check_protected(hub, security);
+  check_not_expired(security);
   keep_grpc_quiet();
   MemberList list;
   const grpc::Status status = ask_until(hub, {}, security, patience, list);
   if (status.ok()) return list;
+  if (is_final(status.error_code())) {
+    fail(ErrorCode::kFailedPrecondition, "the hub at {} refuses this node: {}", hub,
+         status.error_message());
+  }
   fail(ErrorCode::kUnavailable,
        "the hub at {} does not report the state of its job: {}; check whether it runs there", hub,
        status.error_message());
@@ -373,6 +382,7 @@ MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
 void tell_done(const std::string& hub, const std::string& name, const GrpcSecurity& security,
                milliseconds patience) {
   check_protected(hub, security);
+  check_not_expired(security);
   keep_grpc_quiet();
   MemberList list;
   const MemberSays says{.name = name, .phase = MemberPhase::kFoundDone};

@@ -80,6 +80,7 @@ KeyAndCertificate make_authority(const std::string& /*job*/, std::chrono::hours 
 }
 KeyAndRequest make_request() { refuse(); }
 std::string make_request(const std::string& /*key*/) { refuse(); }
+void check_key(const std::string& /*key*/) { refuse(); }
 std::string certify(const KeyAndCertificate& /*authority*/, const std::string& /*request*/,
                     const Identity& /*identity*/, std::chrono::seconds /*valid*/,
                     std::chrono::seconds /*begins_ago*/) {
@@ -90,6 +91,10 @@ std::string make_revocation(const KeyAndCertificate& /*authority*/, const std::s
   refuse();
 }
 bool is_revocation(const std::string& /*text*/, const std::string& /*authority*/) { refuse(); }
+bool keeps_revoked(const std::string& /*list*/, const std::string& /*before*/,
+                   const std::string& /*authority*/) {
+  refuse();
+}
 std::string job_of_authority(const std::string& /*certificate*/) { refuse(); }
 Identity check_certificate(const std::string& /*certificate*/, const std::string& /*key*/,
                            const std::string& /*authority*/) {

@@ -171,7 +171,8 @@ void GrpcHubServer::keep_ranks() {
   if (membership_ || !kept_.keep) return;
   std::vector<RankRecord> ranks;
   for (const Seat& seat : seats_) {
-    ranks.push_back({.incarnation = seat.incarnation, .left = seat.left});
+    // After an abort nobody comes back.
+    ranks.push_back({.incarnation = seat.incarnation, .left = seat.left || aborted_});
   }
   keep(journal_bytes(ranks));
 }

@@ -109,7 +109,7 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
          "after which that one is given up",
          says.name, seconds(silence_.limit()));
   }
-  if (journal_.generation == 0 && known_.empty()) journal_.fingerprint = says.fingerprint;
+  if (journal_.generation == 0 && newcomers(now).empty()) journal_.fingerprint = says.fingerprint;
   if (says.fingerprint != journal_.fingerprint) {
     fail(ErrorCode::kFailedPrecondition,
          "'{}' was started with other arguments, other data or another version than this job; give "

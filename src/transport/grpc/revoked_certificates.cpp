@@ -2,27 +2,13 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <fstream>
-#include <sstream>
-
 #include "errors.h"
 
 namespace tersewire {
-namespace {
-
-std::string text_of(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return std::move(text).str();
-}
-
-}  // namespace
-
 RevokedCertificates::RevokedCertificates(const std::string& directory) {
   if (directory.empty()) return;
   file_ = directory + "/revoked";
-  authority_ = text_of(directory + "/authority.pem");
+  authority_ = read_text(directory + "/authority.pem");
   read_ = mark();
   if (read_) read();
 }
@@ -35,14 +21,12 @@ std::optional<RevokedCertificates::Mark> RevokedCertificates::mark() const {
 }
 
 void RevokedCertificates::read() {
+  const std::string list = read_text(file_);
   Revocations all = with_context([&] { return fmt::format("'{}'", file_); },
-                                 [&] { return parse_revocations(text_of(file_), authority_); });
-  for (const auto& [uri, until] : all_) {
-    const auto kept = all.find(uri);
-    if (kept == all.end() || kept->second < until) {
-      fail(ErrorCode::kDataLoss, "'{}' is older than the list before it, which stays in force",
-           file_);
-    }
+                                 [&] { return parse_revocations(list, authority_); });
+  if (!keeps_all(all, all_)) {
+    fail(ErrorCode::kDataLoss, "'{}' is older than the list before it, which stays in force",
+         file_);
   }
   all_ = std::move(all);
 }

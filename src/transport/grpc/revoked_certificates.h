@@ -15,7 +15,7 @@ namespace tersewire {
 class RevokedCertificates {
  public:
   // Of no directory it is empty, and stays so. Throws kDataLoss for a list that is not the
-  // authority's.
+  // authority's, and kNotFound for what cannot be read.
   explicit RevokedCertificates(const std::string& directory);
 
   // Reads the file again if it has changed. Whether there is anything new: more names, or trouble.
