@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """A character GPT whose ranks train by themselves and meet now and then, or exchange every gradient.
 
-    python -m torch.distributed.run --nproc_per_node 2 examples/char_gpt.py
-    python -m torch.distributed.run --nproc_per_node 2 examples/char_gpt.py --fragments 5 --delay 4
-    python -m torch.distributed.run --nproc_per_node 2 examples/char_gpt.py --every 0 --codec 3lc --text FILE
+    python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/char_gpt.py
+    python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/char_gpt.py --fragments 5 --delay 4
+    python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/char_gpt.py --every 0 --codec 3lc --text FILE
     TERSEWIRE_HUB=HOST:PORT TERSEWIRE_CERTS=node3 WORLD_SIZE=4 python examples/char_gpt.py
 
 With --every 50 ranks exchange how far they came in 50 steps (tersewire.torch.LocalUpdates), with
 --every 0 gradients in every step (DistributedDataParallel with tersewire's hook, which needs a
 process group). Over a hub ranks may be anywhere. The text is the one built into tersewire; its last
 tenth is the test. A model that knows nothing has a loss of ln(characters), about 3.7.
+(-r 1 -t 1 only for torch 1.13 under Python 3.11, as in Debian 12.)
 """
 
 import argparse

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """A character LSTM in DistributedDataParallel, trained once with each codec.
 
-    python -m torch.distributed.run --nproc_per_node 2 examples/char_lstm_ddp.py
-    python -m torch.distributed.run --nproc_per_node 2 examples/char_lstm_ddp.py --codec fp32 --codec int8 --text FILE
+    python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/char_lstm_ddp.py
+    python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/char_lstm_ddp.py --codec fp32 --codec int8 --text FILE
 
 The text is the one built into tersewire; its last tenth is the test. A model that knows nothing
 needs log2(characters) bits for each, about five. It takes three quarters of a minute on two cores.
+(-r 1 -t 1 only for torch 1.13 under Python 3.11, as in Debian 12.)
 """
 
 import argparse
@@ -60,7 +61,7 @@ def train(values, characters, codec, arguments):
     """The trained network, the hook's counters and the seconds of a step."""
     torch.manual_seed(1)
     model = DistributedDataParallel(CharacterLSTM(characters))
-    hook = tersewire.torch.register(model, codec)  # the one line that plain DDP has not
+    hook = tersewire.torch.register(model, codec)  # the one line that plain DDP does not have
     optimizer = torch.optim.Adam(model.parameters(), lr=arguments.lr)
     draws = torch.Generator().manual_seed(1 + dist.get_rank())  # each rank has its own samples
     begin = time.perf_counter()
@@ -83,7 +84,7 @@ def bits_a_character(model, values):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--codec", action="append", help=f"repeat it; unless said {CODECS}")
+    parser.add_argument("--codec", action="append", help=f"may be repeated; default: {CODECS}")
     parser.add_argument("--text", type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=8, help="samples a step of each process")
@@ -93,16 +94,18 @@ def main():
     dist.init_process_group("gloo")
     training, test, characters = load(arguments.text)
 
+    codecs = arguments.codec or CODECS
+    width = max(12, *map(len, codecs))
     first_bytes = None
     if dist.get_rank() == 0:
-        print(f"{'codec':12} {'bits a char':>11} {'bytes sent a step':>18} {'ratio':>8} "
+        print(f"{'codec':{width}} {'bits a char':>11} {'bytes sent a step':>18} {'ratio':>8} "
               f"{'s a step':>9}")
-    for codec in arguments.codec or CODECS:
+    for codec in codecs:
         model, counters, seconds = train(training, characters, codec, arguments)
         sent = counters.sent_bytes / counters.steps
         first_bytes = first_bytes or sent
         if dist.get_rank() == 0:
-            print(f"{codec:12} {bits_a_character(model, test):>11.3f} {sent:>18,.0f} "
+            print(f"{codec:{width}} {bits_a_character(model, test):>11.3f} {sent:>18,.0f} "
                   f"{first_bytes / sent:>7.1f}x {seconds:>9.4f}", flush=True)
 
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """A small convolutional network in DistributedDataParallel, trained once with each codec.
 
-    python -m torch.distributed.run --nproc_per_node 2 examples/mnist_ddp.py
-    python -m torch.distributed.run --nproc_per_node 2 examples/mnist_ddp.py --codec fp32 --codec terngrad --data mnist/
+    python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/mnist_ddp.py
+    python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/mnist_ddp.py --codec fp32 --codec terngrad --data mnist/
 
 The images are those built into tersewire; --data names a directory with MNIST's four IDX files.
 It takes half a minute on two cores.
+(-r 1 -t 1 only for torch 1.13 under Python 3.11, as in Debian 12.)
 """
 
 import argparse
@@ -68,7 +69,7 @@ def train(data, codec, arguments):
     """The trained network, the hook's counters and the seconds of a step."""
     torch.manual_seed(1)
     model = DistributedDataParallel(network())
-    hook = tersewire.torch.register(model, codec)  # the one line that plain DDP has not
+    hook = tersewire.torch.register(model, codec)  # the one line that plain DDP does not have
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr, momentum=0.9)
     begin = time.perf_counter()
     for images, labels in itertools.islice(batches(data, arguments.batch), arguments.steps):
@@ -89,7 +90,7 @@ def accuracy(model, data):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--codec", action="append", help=f"repeat it; unless said {CODECS}")
+    parser.add_argument("--codec", action="append", help=f"may be repeated; default: {CODECS}")
     parser.add_argument("--data", type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--batch", type=int, default=32, help="images a step of each process")
@@ -99,16 +100,18 @@ def main():
     dist.init_process_group("gloo")
     training, test = load(arguments.data, True), load(arguments.data, False)
 
+    codecs = arguments.codec or CODECS
+    width = max(12, *map(len, codecs))
     first_bytes = None
     if dist.get_rank() == 0:
-        print(f"{'codec':12} {'accuracy':>8} {'bytes sent a step':>18} {'ratio':>8} "
+        print(f"{'codec':{width}} {'accuracy':>8} {'bytes sent a step':>18} {'ratio':>8} "
               f"{'s a step':>9}")
-    for codec in arguments.codec or CODECS:
+    for codec in codecs:
         model, counters, seconds = train(training, codec, arguments)
         sent = counters.sent_bytes / counters.steps
         first_bytes = first_bytes or sent
         if dist.get_rank() == 0:
-            print(f"{codec:12} {accuracy(model, test):>8.2%} {sent:>18,.0f} "
+            print(f"{codec:{width}} {accuracy(model, test):>8.2%} {sent:>18,.0f} "
                   f"{first_bytes / sent:>7.1f}x {seconds:>9.4f}", flush=True)
 
 

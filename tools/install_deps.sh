@@ -16,8 +16,9 @@ packages="
   python3-dev python3-numpy python3-pytest python3-torch python3-pip python3-setuptools python3-venv
   python3-wheel pybind11-dev libdlpack-dev
   libsnappy-dev liblz4-dev libzstd-dev libzfp-dev
-  iproute2 nftables iptables libnetfilter-queue-dev
-  chromium"
+  iproute2 nftables iptables libnetfilter-queue-dev"
+# Optional, and of Ubuntu's there is only a snap.
+grep -q '^ID=ubuntu' /etc/os-release 2>/dev/null || packages="$packages chromium"
 
 missing=""
 for package in $packages; do

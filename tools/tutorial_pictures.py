@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the pictures of docs/tutorial.md from a run of examples/mnist_ddp.py's network.
 
-    torchrun --nproc_per_node 2 tools/tutorial_pictures.py [DIRECTORY]
+    python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 tools/tutorial_pictures.py [DIRECTORY]
 
 Writes tutorial-steps.svg and tutorial-bytes.svg, the loss over steps and over bytes sent, to
 DIRECTORY (docs/pictures unless said). Takes a minute.
@@ -24,8 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 import tersewire.torch
 
 # Colours that are told apart on light and on dark ground, by the colour-blind too.
-CURVES = {"fp32": "#8a8a8a", "int8": "#0072b2", "3lc:s=1.00": "#009e73", "adacomp": "#cc79a7",
-          "3lc:s=1.75": "#e69f00"}
+CURVES = {"fp32": "#8a8a8a", "int8": "#0072b2", "3lc": "#009e73", "adacomp": "#cc79a7",
+          "3lc:mode=paper,s=1.75": "#e69f00"}
 STEPS = 500
 BATCH = 32
 RATE = 0.01
@@ -100,7 +100,7 @@ def axes(ticks, label):
 def legend():
     for place, (codec, colour) in enumerate(CURVES.items()):
         y = TOP + 22 + 19 * place
-        x = WIDTH - RIGHT - 120
+        x = WIDTH - RIGHT - 195
         yield f'<polyline stroke="{colour}" points="{x},{y} {x + 24},{y}"/>'
         yield f'<text x="{x + 32}" y="{y + 4}">{codec}</text>'
 

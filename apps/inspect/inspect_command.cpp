@@ -70,7 +70,10 @@ void add_inspect_command(CLI::App& app) {
   auto path = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON");
-  command->add_option("PATH", *path, "A .tw or .safetensors file, a run or a checkpoint")
+  command
+      ->add_option("PATH", *path,
+                   "A .tw or .safetensors file (- for standard input), a run, a checkpoint or a "
+                   "comparison")
       ->required();
   command->callback([path, as_json] { run_inspect(*path, *as_json); });
 }

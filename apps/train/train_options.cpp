@@ -39,7 +39,8 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --exchange ring --codec int8      no servers: every worker keeps the model
   tersewire train --optimizer adam --lr 0.001 --schedule polynomial --ema 0.999
   tersewire train --local-updates 50 --codec int8   workers learn by themselves for 50 steps
-  mpirun -n 5 tersewire train --transport mpi       a process a node: 4 workers, then 1 server
+  mpirun --oversubscribe -n 5 tersewire train --transport mpi   a process a node, also where cores
+                                                    are fewer: 4 workers, then 1 server
   tersewire train --list-recipes                    experiments of the papers, under a name
   tersewire train --recipe terngrad-lenet --codec fp32   one of them, and what to change in it
   tersewire train --out long --checkpoint-steps 100      saves what it would lose in a restart
