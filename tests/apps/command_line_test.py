@@ -242,9 +242,9 @@ class Reference(CommandLineTest):
                       "signsgd"):  # fmt: skip
             with self.subTest(codec=codec):
                 message = self.encoded([1.5], (1,), codec=codec)
-                self.assertEqual(floats(decoder.decode_message(message)[1][0].values), [1.5])
+                self.assertEqual(floats(decoder.decode_message(message)[1][0].values), (1.5,))
         twice = self.encoded([1.5], (1,), codec="topk:lead=2")
-        self.assertEqual(floats(decoder.decode_message(twice)[1][0].values), [3.0])
+        self.assertEqual(floats(decoder.decode_message(twice)[1][0].values), (3.0,))
 
     def test_f64_and_more_dimensions(self):
         values = floats(struct.pack("<12f", *heavy_tailed(self.random, 12)))
