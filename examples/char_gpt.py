@@ -124,6 +124,8 @@ def main():
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--context", type=int, default=128, help="characters of a sample")
     options = parser.parse_args()
+    if int(os.environ.get("WORLD_SIZE", 1)) < 2:
+        raise SystemExit("one process has nobody to send to; start more of them, as --help says")
     torch.set_num_threads(1)  # processes share the machine's cores
     if "TERSEWIRE_HUB" not in os.environ:
         dist.init_process_group("gloo")

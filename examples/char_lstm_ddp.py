@@ -11,6 +11,7 @@ needs log2(characters) bits for each, about five. It takes three quarters of a m
 
 import argparse
 import math
+import os
 import pathlib
 import time
 
@@ -90,6 +91,8 @@ def main():
     parser.add_argument("--batch", type=int, default=8, help="samples a step of each process")
     parser.add_argument("--lr", type=float, default=0.01)
     arguments = parser.parse_args()
+    if int(os.environ.get("WORLD_SIZE", 1)) < 2:
+        raise SystemExit("one process has nobody to send to; start more of them, as --help says")
     torch.set_num_threads(1)  # processes share the machine's cores
     dist.init_process_group("gloo")
     training, test, characters = load(arguments.text)

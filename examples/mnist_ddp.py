@@ -12,6 +12,7 @@ It takes half a minute on two cores.
 import argparse
 import gzip
 import itertools
+import os
 import pathlib
 import time
 
@@ -60,6 +61,9 @@ def batches(data, size):
     """Without end: this rank's part of the data, in another order every epoch."""
     sampler = DistributedSampler(data)
     loader = DataLoader(data, size, sampler=sampler, drop_last=True)
+    if not len(loader):
+        raise SystemExit(f"--batch {size} exceeds the {len(sampler)} images of each process; pass "
+                         "less")
     for epoch in itertools.count():
         sampler.set_epoch(epoch)
         yield from loader
@@ -96,6 +100,8 @@ def main():
     parser.add_argument("--batch", type=int, default=32, help="images a step of each process")
     parser.add_argument("--lr", type=float, default=0.01)
     arguments = parser.parse_args()
+    if int(os.environ.get("WORLD_SIZE", 1)) < 2:
+        raise SystemExit("one process has nobody to send to; start more of them, as --help says")
     torch.set_num_threads(1)  # processes share the machine's cores
     dist.init_process_group("gloo")
     training, test = load(arguments.data, True), load(arguments.data, False)

@@ -91,6 +91,8 @@ ArrayArgument::ArrayArgument(const py::object& argument, std::string name, Acces
              Py_TYPE(argument.ptr())->tp_name);
     }
   } catch (const py::error_already_set& error) {
+    // Ctrl-C and a lack of memory are no fault of the argument.
+    if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
     // Its owner has the reason: a tensor that requires a gradient, a sparse one.
     refuse("{} cannot be used in place: {}", name_,
            first_line(py::str(error.value()).cast<std::string>()));

@@ -152,8 +152,9 @@ bool HubMember::goes_on_after(ErrorCode code, const std::string& sentence) {
 
 void HubMember::close() {
   if (interrupted_) return;  // a call still needs it
-  const pybind11::gil_scoped_release released;
-  member_.reset();
+  auto member = std::move(member_);
+  const pybind11::gil_scoped_release released;  // leave() may be called from here on
+  member.reset();
 }
 
 }  // namespace tersewire::python

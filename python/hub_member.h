@@ -18,7 +18,7 @@
 namespace tersewire::python {
 
 // One thread at a time, with the GIL, which is released while others are waited for; leave() comes
-// from any. After close() nothing else is called.
+// from any. After close() only leave() is called.
 class HubMember : public std::enable_shared_from_this<HubMember> {
  public:
   // `longest`: more bytes no member has to hand over. Throws like GrpcMember().
@@ -57,8 +57,10 @@ class HubMember : public std::enable_shared_from_this<HubMember> {
   bool goes_on_after(ErrorCode code, const std::string& sentence);
   // Whether the script does something of its own: GrpcMember::be_away().
   void be_away(bool away) { member_->be_away(away); }
-  // After its next state.
-  void leave() { member_->leave(); }
+  // After its next state. Does nothing after close().
+  void leave() {
+    if (member_) member_->leave();
+  }
   // All is done here: waits until it is so on all ranks, or the job is over, or the hub is gone.
   void finish();
   // Tells the hub nothing more: what it does not know by then, it takes for death.

@@ -2,7 +2,6 @@
 // hub.
 #include <fmt/format.h>
 #include <pybind11/chrono.h>
-#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -21,6 +20,7 @@
 #include "python/hub_end.h"
 #include "python/hub_member.h"
 #include "python/interruptible.h"
+#include "python/payload.h"
 #include "tersewire/communicator.h"
 #include "tersewire/error.h"
 #include "tersewire/policy.h"
@@ -116,8 +116,7 @@ py::dict by_name(const Job& job, const PartValues& values) {
   py::dict named;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].empty()) continue;
-    named[py::str(job.tensors[i].name)] =
-        py::array_t<float>(static_cast<py::ssize_t>(tensors[i].size()), tensors[i].data());
+    named[py::str(job.tensors[i].name)] = numpy_array(tensors[i]);
   }
   return named;
 }

@@ -1,10 +1,12 @@
 // Frame, Message, and the bytes of messages.
+#include <fmt/format.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +57,10 @@ OwnedFrame make_frame(std::uint32_t tensor, const Payload& payload,
                       std::optional<std::vector<std::uint64_t>> shape, const std::string& dtype,
                       std::uint32_t part, std::optional<std::uint64_t> part_values) {
   const ElementType type = type_named(dtype);
+  if (part_values && !shape) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "part_values cuts a tensor whose shape is not given; pass shape= too");
+  }
   OwnedFrame frame{.tensor = tensor, .part = part, .payload = payload, .description = {}};
   if (shape) frame.description = Description{type, std::move(*shape), part_values.value_or(0)};
   return frame;
@@ -117,6 +123,18 @@ bool is_file_or_state(MessageKind kind) {
   return kind == MessageKind::kFile || kind == MessageKind::kState;
 }
 
+// Refuses what parse() would not read.
+void check_packed(const std::string& kind_name, const std::string& packed) {
+  try {
+    static_cast<void>(parse_tw_file(std::as_bytes(std::span(packed))));
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("these frames make no {} ({}); pass one for each part of its array, in "
+                            "order, with the array's shape",
+                            kind_name, error.what()));
+  }
+}
+
 // A file has a message for each of its frames.
 py::bytes pack(const std::string& kind_name, const std::vector<OwnedFrame>& frames,
                std::uint32_t sender, std::uint64_t step) {
@@ -140,6 +158,7 @@ py::bytes pack(const std::string& kind_name, const std::vector<OwnedFrame>& fram
     if (!open) finish();
   }
   if (open) finish();
+  if (is_file_or_state(header.kind)) check_packed(kind_name, packed);
   return packed;
 }
 
@@ -179,8 +198,9 @@ frames  in order
 sender  the sender's rank
 step    the training step
 
-Raises Error (kInvalidArgument) where a field exceeds what the format can hold.
-Cost: one copy of the payloads.)");
+Raises Error (kInvalidArgument) where a field exceeds what the format can hold, or the frames make
+no file.
+Cost: one copy of the payloads; for files also a pass for the checksum.)");
   module.def("parse", &parse, py::arg("data"),
              R"(Checks and reads a whole message, or a .tw file, whose parts become its frames.
 

@@ -31,6 +31,18 @@ def test_what_is_no_array_is_refused():
         refused(values, type(values).__name__, "pass an array")
 
 
+def test_ctrl_c_and_a_lack_of_memory_are_not_refusals():
+    for error in (KeyboardInterrupt, MemoryError):
+        class Raises:
+            def __dlpack__(self):
+                raise error
+
+            __dlpack_device__ = __dlpack__
+
+        with pytest.raises(error):
+            CODEC.encoder(12).encode(Raises(), 0)
+
+
 def test_other_types_are_refused():
     for dtype in ("float16", "int32", "int64", "uint8", "bool", "complex64", ">f4"):
         refused(numpy.zeros((4, 3), dtype), "convert it to float32")

@@ -425,6 +425,24 @@ def case_sparse_gradients_are_refused():
         tersewire.torch.register(model)
 
 
+def case_parameters_that_ddp_ignores_stay_with_their_rank():
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Linear(5, 4))
+    net.register_parameter("own", torch.nn.Parameter(torch.ones(2)))
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, ["1.weight", ".own"])
+    model = DistributedDataParallel(net)
+    hook = tersewire.torch.register(model, "fp32")
+    for step in range(2):
+        model.zero_grad()
+        numbers = torch.Generator().manual_seed(1000 * step + dist.get_rank())
+        model(torch.randn(8, 6, generator=numbers)).square().mean().backward()
+        for parameter in (net[0].weight, net[0].bias, net[1].bias):
+            check_replicas(parameter.grad)
+        others = on_all_ranks(net[1].weight.grad)
+        assert all(not torch.equal(*pair) for pair in zip(others, others[1:]))
+    assert hook.counters.gradient_bytes == 2 * 4 * (30 + 5 + 4)
+
+
 def case_a_model_that_is_not_wrapped_is_refused():
     with pytest.raises(tersewire.Error, match="wrap the model in DistributedDataParallel first"):
         tersewire.torch.register(Net())

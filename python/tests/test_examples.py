@@ -1,7 +1,10 @@
 """The programs in examples/, with few steps on two processes."""
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -50,6 +53,19 @@ def test_the_gpt_learns(exchange):
     # One that knows how often each character occurs has a loss of 2.9.
     assert float(loss) < 2.9
     assert int(less.replace(",", "")) > 15
+
+
+@pytest.mark.parametrize("name", ["char_gpt.py", "char_lstm_ddp.py", "mnist_ddp.py"])
+def test_one_process_is_refused(name):
+    ended = subprocess.run([sys.executable, ROOT / "examples" / name], capture_output=True,
+                           text=True, env={**os.environ, "WORLD_SIZE": "1"})
+    assert ended.returncode == 1 and ended.stderr.startswith("one process has nobody to send to")
+
+
+def test_a_batch_that_no_process_has_is_refused():
+    with pytest.raises(subprocess.CalledProcessError) as ended:
+        torchrun(ROOT / "examples" / "mnist_ddp.py", "--batch", 100000)
+    assert "--batch 100000 exceeds the" in ended.value.stderr + ended.value.stdout
 
 
 def test_idx_files_are_read(tmp_path):

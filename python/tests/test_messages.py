@@ -50,6 +50,18 @@ def test_a_message_that_cannot_be_is_refused():
     payload = tersewire.Payload("fp32", b"")
     raises(ErrorCode.kInvalidArgument, tersewire.pack, "letter", [])
     raises(ErrorCode.kInvalidArgument, tersewire.Frame, 0, payload, shape=(1,), dtype="int8")
+    assert "pass shape=" in raises(ErrorCode.kInvalidArgument, tersewire.Frame, 0, payload,
+                                   part_values=4)
+    described = tersewire.Frame(0, payload, shape=(0,))
+    one = tersewire.Payload("fp32", bytes(4))
+    for frames, named in (([described], {"step": 41}), ([described], {"sender": 1}), ([], {}),
+                          ([tersewire.Frame(0, payload)], {}), ([described] * 2, {}),
+                          ([tersewire.Frame(3, payload, shape=(0,))], {}),
+                          ([tersewire.Frame(0, one, shape=(2,), part_values=1)], {})):
+        assert "these frames make no file" in raises(
+            ErrorCode.kInvalidArgument, tersewire.pack, "file", frames, **named)
+    raises(ErrorCode.kInvalidArgument, tersewire.pack, "state", [])
+    tersewire.parse(tersewire.pack("state", [described], sender=1, step=41))
     raises(ErrorCode.kInvalidArgument, tersewire.pack, "push", [
         tersewire.Frame(0, payload, shape=(1 << 30, 1 << 30))])
 

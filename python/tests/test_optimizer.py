@@ -1,6 +1,8 @@
 """DistributedOptimizer, on 1, 2 and 3 processes with Gloo."""
 
 import copy
+import datetime
+import types
 
 import pytest
 
@@ -14,7 +16,7 @@ if not dist.is_available():
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
 from ranks import check_replicas, flat, on_all_ranks, run_on_ranks  # noqa: E402
-from tersewire.torch import DistributedOptimizer, broadcast_parameters  # noqa: E402
+from tersewire.torch import DistributedOptimizer, _groups, broadcast_parameters  # noqa: E402
 
 STEPS = 5
 
@@ -246,10 +248,17 @@ def case_gradients_may_have_graphs():
     optimizer.averager.close()
 
 
-def case_bfloat16_reaches_all():
-    model = network(seed=dist.get_rank()).bfloat16()
-    broadcast_parameters(model.state_dict())
-    assert torch.equal(flat(model), flat(network(seed=0).bfloat16()))
+def case_values_of_every_type_reach_all():
+    def state_of(rank):
+        numbers = torch.Generator().manual_seed(rank)
+        values = torch.randn(5, 6, generator=numbers)
+        return {"half": torch.nn.Parameter(values.bfloat16()), "mask": values > 0,
+                "short": (100 * values).short(), "complex": torch.complex(values, -values),
+                "turned": values.t(), "steps": torch.tensor(rank), "none": torch.empty(0, 3)}
+
+    state, expected = state_of(dist.get_rank()), state_of(0)
+    broadcast_parameters(state)
+    assert all(torch.equal(value, expected[name]) for name, value in state.items())
 
 
 def case_parameters_and_state_of_one_rank_reach_all():
@@ -381,6 +390,18 @@ def case_sparse_gradients_are_made_dense():
         assert optimizer.averager.counters.steps == 3
         optimizer.averager.close()
     assert torch.equal(*found)
+
+
+def test_the_time_limit_is_that_of_the_group():
+    def found(**group):
+        return _groups._ProcessGroup._timeout(
+            types.SimpleNamespace(_group=types.SimpleNamespace(**group)))
+
+    limit = datetime.timedelta(seconds=7)
+    backend = types.SimpleNamespace(options=types.SimpleNamespace(_timeout=limit))
+    assert found(options=backend.options) == limit
+    assert found(_device_types=["cpu"], _get_backend={"cpu": backend}.get) == limit
+    assert found() == found(_device_types=[]) == datetime.timedelta(minutes=30)
 
 
 CASES = [case for name, case in sorted(globals().items()) if name.startswith("case_")]

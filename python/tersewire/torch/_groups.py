@@ -255,23 +255,27 @@ class _ProcessGroup:
 
     def _timeout(self) -> datetime.timedelta:
         """As passed to init_process_group() or new_group()."""
-        try:
-            return self._group.options._timeout
-        except (AttributeError, RuntimeError):  # a backend that does not expose it
-            return getattr(dist.distributed_c10d, "default_pg_timeout")
+        group = self._group
+        for options in (lambda: group.options,  # up to torch 2.5
+                        lambda: group._get_backend(group._device_types[0]).options):
+            try:
+                found: datetime.timedelta = options()._timeout
+                return found
+            except (AttributeError, RuntimeError, IndexError):  # a backend that does not expose it
+                pass
+        return getattr(dist.distributed_c10d, "default_pg_timeout")
 
+    @torch.no_grad()
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
         source = self._rank_of_all(root)
         for name in sorted(state):
             value = state[name]
             if not torch.is_tensor(value):
                 continue
-            # Gloo has no bfloat16; float32 holds each of its values.
-            sent = value.float() if value.dtype == torch.bfloat16 else value
+            # As bytes: Gloo lacks some types.
+            sent = value.detach().contiguous().flatten().view(torch.uint8)
             dist.broadcast(sent, source, group=self._group)
-            if sent is not value:
-                with torch.no_grad():
-                    value.copy_(sent)
+            unpack(sent, [value])
 
     def _share_model(self, model: torch.nn.Module) -> None:
         # As objects: Gloo has no bfloat16.

@@ -105,7 +105,9 @@ class Hook(GradientAverager):
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
             refuse(f"the model is a {type(model).__name__}; wrap the model in "
                    "DistributedDataParallel first")
-        self._parameters = [p for p in model.module.parameters() if p.requires_grad]
+        infos = tensor_infos(model.module, model.parameters_to_ignore)
+        names = {info.name for info in infos}
+        self._parameters = [p for name, p in model.module.named_parameters() if name in names]
         self._numbers = {p: number for number, p in enumerate(self._parameters)}
         self._finds_unused: bool = model.find_unused_parameters
         self._grads_are_views: bool = model.gradient_as_bucket_view
@@ -120,7 +122,7 @@ class Hook(GradientAverager):
             refuse(f"the model's process group has {dist.get_world_size(model.process_group)} "
                    f"ranks, and the hub's job has {group.ranks}; start both with the same "
                    "processes")
-        super().__init__(tensor_infos(model.module), group or model.process_group, settings)
+        super().__init__(infos, group or model.process_group, settings)
         self._end.detach()
         self._threads = _Threads(self._worker)
         self._end = weakref.finalize(self, _Threads.close, self._threads)

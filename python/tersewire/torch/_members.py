@@ -101,7 +101,9 @@ class Members:
 
     def leave(self) -> None:
         self._leaves = True
-        self._group._member.leave()
+        member = self._group._joined.get("member")
+        if member is not None:  # there is none after close()
+            member.leave()
 
     def close(self) -> None:
         """Ends the job: all exchanges are done. Not that of others, where this rank's is over."""

@@ -1,7 +1,7 @@
 """The parameters of a model as tensors of a job."""
 
 import gc
-from typing import List, Optional
+from typing import Container, List, Optional
 
 import torch
 from torch import nn
@@ -42,8 +42,11 @@ def tensor_info(name: str, parameter: torch.Tensor, kind: str) -> tersewire.Tens
     return tersewire.TensorInfo(name, tuple(parameter.shape), kind)
 
 
-def tensor_infos(model: nn.Module) -> List[tersewire.TensorInfo]:
-    """The parameters that are trained, in the order of named_parameters()."""
+def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> List[tersewire.TensorInfo]:
+    """The parameters that are trained, in the order of named_parameters().
+
+    ignored  "MODULE.NAME" of those to leave out, ".NAME" if they are the model's own
+    """
     modules = dict(model.named_modules())
     for path, module in modules.items():
         if getattr(module, "sparse", False) is True:
@@ -51,8 +54,8 @@ def tensor_infos(model: nn.Module) -> List[tersewire.TensorInfo]:
                    "sparse=False")
     infos = []
     for path, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            module, _, name = path.rpartition(".")
+        module, _, name = path.rpartition(".")
+        if parameter.requires_grad and f"{module}.{name}" not in ignored:
             infos.append(tensor_info(path, parameter, _kind(modules[module], name)))
     return infos
 

@@ -29,7 +29,7 @@ def tree_bytes(tree: Any, what: str) -> torch.Tensor:
         if torch.is_tensor(value) and _TYPES.get(str(value.dtype).rpartition(".")[2]):
             tensors.append(value)
             return {"tensor": str(value.dtype).rpartition(".")[2], "shape": list(value.shape)}
-        if value is None or type(value) in (bool, int, float, str):
+        if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if type(value) in (list, tuple):
             return {type(value).__name__: [told(item) for item in value]}
