@@ -19,6 +19,7 @@ py::list dicts_of(const std::vector<DryRunRow>& rows) {
     py::dict entry;
     entry["tensor"] = row.tensor;
     entry["codec"] = row.codec;
+    if (!row.used.empty()) entry["used"] = row.used;
     entry["looks"] = row.looks;
     entry["bits_per_value"] = row.bits;
     entry["error"] = row.error;

@@ -40,11 +40,13 @@ function duration(seconds) {
   if (seconds < 1e-3) return significant(seconds * 1e6) + " µs";
   if (seconds < 1) return significant(seconds * 1e3) + " ms";
   if (seconds < 60) return significant(seconds) + " s";
-  const minutes = Math.floor(seconds / 60);
-  const rest = Math.round(seconds - 60 * minutes);
-  if (seconds < 3600) return minutes + " min" + (rest ? ` ${rest} s` : "");
-  const hours = Math.floor(seconds / 3600);
-  const over = Math.round(seconds / 60 - 60 * hours);
+  // What is shown is rounded before it is split.
+  const all = Math.round(seconds);
+  const rest = all % 60;
+  if (all < 3600) return Math.floor(all / 60) + " min" + (rest ? ` ${rest} s` : "");
+  const minutes = Math.round(seconds / 60);
+  const hours = Math.floor(minutes / 60);
+  const over = minutes % 60;
   if (hours < 48) return hours + " h" + (over ? ` ${over} min` : "");
   return significant(seconds / 86400) + " days";
 }

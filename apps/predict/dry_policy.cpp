@@ -67,9 +67,11 @@ std::vector<Looked> looked_at(const std::string& path) {
     if (member<double>(entry, "looks", path) < 1) {
       refuse(path, fmt::format("tensor '{}' was not looked at, for want of steps", name));
     }
-    const Row row{.codec = member<std::string>(entry, "codec", path),
-                  .bits = member<double>(entry, "bits_per_value", path),
-                  .residual = member<double>(entry, "residual", path)};
+    // What was tried, where the policy of the dry run had something else for this tensor.
+    const Row row{
+        .codec = member<std::string>(entry, entry.contains("used") ? "used" : "codec", path),
+        .bits = member<double>(entry, "bits_per_value", path),
+        .residual = member<double>(entry, "residual", path)};
     with_file(path, [&] { return make_codec(row.codec); });
     tensors.back().rows.push_back(row);
   }

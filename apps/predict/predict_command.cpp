@@ -9,6 +9,7 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
 #include "apps/cli/output.h"
+#include "apps/files/read_file.h"
 #include "apps/predict/dry_policy.h"
 #include "apps/predict/model_file.h"
 #include "apps/predict/prediction_page.h"
@@ -118,7 +119,7 @@ std::string table_text(const std::vector<Prediction>& rows) {
 void take_probe(PredictFlags& flags, std::vector<NamedLink>& links) {
   ProbeFile probe = read_probe(flags.probe);
   if (links.empty()) {
-    links.push_back({.text = fmt::format("{:.4g}mbit,{:.3g}ms", probe.link.bits_per_second / 1e6,
+    links.push_back({.text = fmt::format("{:.6g}mbit,{:.3g}ms", probe.link.bits_per_second / 1e6,
                                          probe.link.latency_seconds * 1e3),
                      .speed = probe.link});
   }
@@ -141,6 +142,10 @@ void run_predict(PredictFlags flags, const CLI::App& command) {
   for (const char* needed : {"--model", "--workers", "--compute-ms"}) {
     if (command.get_option(needed)->count() > 0) continue;
     throw WrongUsage(fmt::format("{} is required", needed));
+  }
+  if (flags.page == kStandardStream) {
+    throw WrongUsage(
+        "a page does not go with the table on standard output; name a file with --page");
   }
   PredictionPlan& plan = flags.plan;
   plan.tensors = model_argument(flags.model, flags.scale);

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <span>
 
+#include "apps/cli/failures.h"
 #include "apps/files/new_file.h"
 #include "apps/report/report_page.h"
 
@@ -57,11 +59,17 @@ class Curves {
   std::map<std::string, std::vector<std::vector<double>>> rows_;
 };
 
-Curves over_workers(const PredictionPlan& plan, const NamedLink& link) {
+// `own`: the number that is asked about, which the plan takes.
+Curves over_workers(const PredictionPlan& plan, int own, const NamedLink& link) {
+  std::set<int> numbers{own};
+  for (int number = plan.gpus_per_node; number <= kMostWorkers; number *= 2) numbers.insert(number);
   Curves curves;
-  for (int nodes = 1; nodes * plan.gpus_per_node <= kMostWorkers; nodes *= 2) {
-    const int workers = nodes * plan.gpus_per_node;
-    curves.add(workers, predict_designs(plan, workers, link));
+  for (const int workers : numbers) {
+    try {
+      curves.add(workers, predict_designs(plan, workers, link));
+    } catch (const WrongUsage&) {
+      // No exchange takes so many workers.
+    }
   }
   return curves;
 }
@@ -81,7 +89,7 @@ void write_prediction_page(const std::string& path, const std::string& model,
                            const PredictionPlan& plan, int workers, const NamedLink& link) {
   const Curves by_rate = over_rates(plan, workers, link);
   const std::vector<Figure> figures = {
-      over_workers(plan, link)
+      over_workers(plan, workers, link)
           .figure(
               "speedup-over-workers", "More workers",
               fmt::format("At {}: a line is a codec with its fastest exchange, over the fastest "

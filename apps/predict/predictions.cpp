@@ -52,7 +52,9 @@ std::vector<std::string> codecs_of(const PredictionPlan& plan) {
 
 std::optional<CodecCost> cost_of(const std::map<std::string, CodecCost>& costs,
                                  const std::string& codec) {
-  const auto found = costs.find(codec);
+  auto found = costs.find(codec);
+  // The cost of other parameters, where these have none.
+  if (found == costs.end()) found = costs.find(std::string(measured_codec(codec).codec));
   return found == costs.end() ? std::nullopt : std::optional(found->second);
 }
 
@@ -168,17 +170,23 @@ std::optional<double> rate_above_which_nothing_is_worth_it(const PredictionPlan&
   return high;
 }
 
+// So many digits that count, or all of a large number, rather than a power of ten.
+std::string digits_text(double value, int digits) {
+  if (value < std::pow(10, digits) - 0.5) return fmt::format("{:.{}g}", value, digits);
+  return fmt::format("{:.0f}", value);
+}
+
 }  // namespace
 
 std::string time_text(double seconds) {
-  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
-  return fmt::format("{:.3g} s", seconds);
+  if (seconds < 1) return digits_text(seconds * 1e3, 3) + " ms";
+  return digits_text(seconds, 3) + " s";
 }
 
 std::string rate_text(double bits_per_second) {
-  if (bits_per_second >= 1e9) return fmt::format("{:.2g} Gbit/s", bits_per_second / 1e9);
-  if (bits_per_second >= 1e6) return fmt::format("{:.3g} Mbit/s", bits_per_second / 1e6);
-  return fmt::format("{:.3g} kbit/s", bits_per_second / 1e3);
+  if (bits_per_second >= 1e9) return digits_text(bits_per_second / 1e9, 2) + " Gbit/s";
+  if (bits_per_second >= 1e6) return digits_text(bits_per_second / 1e6, 3) + " Mbit/s";
+  return digits_text(bits_per_second / 1e3, 3) + " kbit/s";
 }
 
 NamedLink link_argument(const std::string& text) {
@@ -236,26 +244,30 @@ const Prediction& best_of(const std::vector<Prediction>& predictions, bool all) 
 }
 
 std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& predictions) {
-  const Prediction& best = best_of(predictions, plan.codecs_are_named());
+  const bool all = plan.codecs_are_named();
+  if (!all && std::ranges::none_of(predictions, is_trusted)) {
+    return "None of these codecs trained nearly as fp32 does (points lost); name one with --codec "
+           "to have it compared.";
+  }
+  const char* const none = all ? "no design" : "no design that trains nearly as well";
+  const Prediction& best = best_of(predictions, all);
   const Prediction fp32 = fastest_fp32(plan, best.workers, best.link);
   std::string text;
-  const bool worth_it = most_gained(predictions, plan.codecs_are_named()) >= kWorthIt;
+  const bool worth_it = most_gained(predictions, all) >= kWorthIt;
   if (!worth_it) {
     text = fmt::format(
-        "Nothing is worth it at {}: {} takes {} a step, and no design is more than "
-        "5 % faster.",
-        best.link.text, fp32.design(), time_text(fp32.step.step_seconds));
+        "Nothing is worth it at {}: {} takes {} a step, and {} is more than 5 % faster.",
+        best.link.text, fp32.design(), time_text(fp32.step.step_seconds), none);
   } else {
-    text = fmt::format("Take {}: {} a step instead of {} with {}, {:.2g} times as fast.",
-                       best.design(), time_text(best.step.step_seconds),
-                       time_text(fp32.step.step_seconds), fp32.design(), best.speedup);
+    text = fmt::format("Take {}: {} a step instead of {} with {}, {} times as fast.", best.design(),
+                       time_text(best.step.step_seconds), time_text(fp32.step.step_seconds),
+                       fp32.design(), digits_text(best.speedup, 2));
   }
   const auto rate = rate_above_which_nothing_is_worth_it(plan, best.workers, best.link);
   if (rate) {
-    return text + fmt::format(
-                      " Above {} nothing is worth it: no design is more than 5 % faster "
-                      "than fp32.",
-                      rate_text(*rate));
+    return text +
+           fmt::format(" Above {} nothing is worth it: {} is more than 5 % faster than fp32.",
+                       rate_text(*rate), none);
   }
   return text +
          (worth_it ? " That is so at every rate up to 1 Tbit/s." : " That is so at every rate.");

@@ -12,6 +12,7 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/output.h"
 #include "apps/files/new_file.h"
+#include "apps/files/read_file.h"
 #include "apps/report/report_designs.h"
 #include "apps/report/report_figures.h"
 #include "apps/report/report_headline.h"
@@ -64,6 +65,9 @@ void write_tables(const fs::path& directory, const std::vector<Figure>& figures)
 void run_report(const ReportArguments& arguments) {
   if (!(arguments.tolerance >= 0 && arguments.tolerance <= 100)) {
     throw WrongUsage("--tolerance is in percentage points; give one from 0 to 100");
+  }
+  if (arguments.out == kStandardStream) {
+    throw WrongUsage("a page comes with a directory of CSV files; name a file with --out");
   }
   const Designs designs = read_designs(arguments.directories);
   const std::vector<Figure> figures = make_figures(designs);

@@ -23,12 +23,16 @@ constexpr double kRounding = 1e-9;
 
 std::string duration_text(double seconds) {
   if (seconds < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
+  if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
   if (seconds < 60) return fmt::format("{:.3g} s", seconds);
-  const double minutes = std::floor(seconds / 60);
-  if (seconds < 3600) return fmt::format("{:.0f} min {:.0f} s", minutes, seconds - 60 * minutes);
+  // What is shown is rounded before it is split.
+  const double whole = std::round(seconds);
+  if (whole < 3600) {
+    return fmt::format("{:.0f} min {:.0f} s", std::floor(whole / 60), std::fmod(whole, 60));
+  }
+  const double minutes = std::round(seconds / 60);
   const double hours = std::floor(minutes / 60);
-  if (hours < 48) return fmt::format("{:.0f} h {:.0f} min", hours, minutes - 60 * hours);
+  if (hours < 48) return fmt::format("{:.0f} h {:.0f} min", hours, std::fmod(minutes, 60));
   return fmt::format("{:.1f} days", hours / 24);
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/cli/failures.h"
+
 namespace tersewire::apps {
 namespace {
 
@@ -50,7 +52,8 @@ Json dry_json(const DryRunFindings& found, const NamedLink& link) {
   for (const DryRunRow& row : found.totals) json["codecs"].push_back(row_json(row));
   for (const DryRunRow& row : found.rows) {
     Json tensor{{"tensor", found.tensors[row.tensor].name},
-                {"values", found.tensors[row.tensor].elems()}};
+                {"values", found.tensors[row.tensor].elems()},
+                {"used", row.used}};
     tensor.update(row_json(row));
     json["tensors"].push_back(std::move(tensor));
   }
@@ -65,8 +68,13 @@ std::string dry_text(const DryRunFindings& found, const Job& job, double compute
     return text + fmt::format("Tensor {} was not looked at: take {} steps or more.\n",
                               found.tensors[least->tensor].name, found.tensors.size());
   }
-  return text + fmt::format("With {} at {}: {}\n", job.exchange, link.text,
-                            verdict_of(found, job, compute_seconds, link));
+  std::string verdict;
+  try {
+    verdict = verdict_of(found, job, compute_seconds, link);
+  } catch (const WrongUsage& misfit) {
+    verdict = fmt::format("No verdict: {}.", misfit.what());
+  }
+  return text + fmt::format("With {} at {}: {}\n", job.exchange, link.text, verdict);
 }
 
 }  // namespace tersewire::apps

@@ -23,6 +23,9 @@ std::vector<std::string> codec_list(std::string_view text);
 struct DryRunRow {
   std::size_t tensor = 0;  // as in the job
   std::string codec;       // as given
+  // The codec that was tried: `codec`, or the full text of what the policy has for this tensor.
+  // Empty in totals.
+  std::string used = {};
   std::uint64_t looks = 0;
   double bits = 0;  // per value, mean over the looks
   // The unsent part of the data to be sent, residual included: the root of the sum of squares of

@@ -45,6 +45,7 @@ def test_says_what_codecs_do_with_these_gradients():
     found = dry_run(model, CODECS, policy="")
     train(model, 8)
     assert [row["codec"] for row in found.codecs()] == CODECS
+    assert [row["used"] for row in found.parameters()] == 4 * CODECS
     names = [name for name, _ in model.named_parameters()]
     assert [row["tensor"] for row in found.parameters()] == [n for n in names for _ in CODECS]
     # The first look at the largest, encoded by hand from the same gradient: no residual is left yet.
@@ -60,6 +61,13 @@ def test_says_what_codecs_do_with_these_gradients():
     assert row["looks"] == 1
     assert row["bits_per_value"] == pytest.approx(8 * len(bytes(payload)) / gradients[3].numel())
     assert 0 < row["error"] < 0.1
+
+
+def test_names_what_the_policy_has_for_a_small_parameter():
+    found = dry_run(network(), ["adacomp"])
+    used = {row["tensor"]: (row["codec"], row["used"]) for row in found.parameters()}
+    assert used["0.bias"] == ("adacomp", "fp32:non-finite=send")
+    assert used["0.weight"] == ("adacomp", "adacomp")
 
 
 def test_goes_on_past_a_parameter_that_is_not_used():

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "errors.h"
 #include "tersewire/codec.h"
@@ -35,7 +36,9 @@ double ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 // One codec on one tensor: an encoder for each of its parts, as a job has them.
 class Trial {
  public:
-  Trial(const TensorInfo& tensor, std::size_t number, const Codec& codec, std::uint64_t seed) {
+  Trial(const TensorInfo& tensor, std::size_t number, const Codec& codec, std::string text,
+        std::uint64_t seed)
+      : text_(std::move(text)) {
     for (std::size_t begin = 0; begin < tensor.elems(); begin += Job::kDefaultPartValues) {
       encoders_.push_back(codec.make_encoder(
           std::min(tensor.elems() - begin, Job::kDefaultPartValues),
@@ -83,6 +86,7 @@ class Trial {
   }
 
   void tell(DryRunRow& row) const {
+    row.used = text_;
     row.looks = looks_;
     if (looks_ == 0) return;
     row.bits = bits_ / static_cast<double>(looks_);
@@ -93,6 +97,7 @@ class Trial {
   }
 
  private:
+  std::string text_;
   std::vector<std::unique_ptr<Encoder>> encoders_;
   std::uint64_t looks_ = 0;
   double bits_ = 0;   // as the next two a sum over the looks
@@ -149,8 +154,11 @@ DryRun::DryRun(std::vector<TensorInfo> tensors, std::vector<std::string> codecs,
   state_->trials.resize(tensors.size());
   for (const std::string& codec : codecs) {
     const auto chosen = choose_codecs(policy, codec, tensors);
+    const std::string in_full = make_codec(codec)->text();
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      state_->trials[i].emplace_back(tensors[i], i, *chosen[i], seed);
+      const std::string used = chosen[i]->text();
+      state_->trials[i].emplace_back(tensors[i], i, *chosen[i], used == in_full ? codec : used,
+                                     seed);
     }
   }
   state_->costs.assign(tensors.size(), -1);

@@ -211,6 +211,7 @@ bool encodes_in_push(const Placement& placement) {
 int decoded_in_pull(const Placement& placement) {
   const Exchange& exchange = choose_exchange(placement.job).exchange;
   if (exchange.carries == StateChange::kSums) return 0;
+  if (placement.options.average_asynchronous) return 1;
   return exchange.shards || exchange.tree ? 1 : placement.job.workers;
 }
 

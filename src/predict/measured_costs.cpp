@@ -5,12 +5,13 @@
 // 2^20, at 17.1 GB/s of memcpy; 3lc:s=2 is taken to be as fast as s=1.75; those with a lead are
 // taken to be as fast as without; local-selection and dryden by how they compare with what their
 // defaults were, "Where fp32 trains").
+#include "measured_costs.h"
+
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "errors.h"
-#include "tersewire/codec.h"
-#include "tersewire/predict.h"
 
 namespace tersewire {
 namespace {
@@ -51,11 +52,23 @@ constexpr std::array kMeasured = {
 std::span<const MeasuredCodec> measured_codecs() { return kMeasured; }
 
 const MeasuredCodec& measured_codec(std::string_view codec) {
-  const std::string_view name = codec_name(make_codec(codec)->id());
-  const auto* found = std::ranges::find(kMeasured, codec, &MeasuredCodec::codec);
-  if (found == kMeasured.end()) found = std::ranges::find(kMeasured, name, &MeasuredCodec::codec);
+  return measured_codec(*make_codec(codec));
+}
+
+const MeasuredCodec& measured_codec(const Codec& codec) {
+  static const auto texts = [] {
+    std::array<std::string, kMeasured.size()> full;
+    std::ranges::transform(kMeasured, full.begin(), [](const MeasuredCodec& measured) {
+      return make_codec(measured.codec)->text();
+    });
+    return full;
+  }();
+  const auto* const same = std::ranges::find(texts, codec.text());
+  if (same != texts.end()) return kMeasured[static_cast<std::size_t>(same - texts.begin())];
+  const std::string_view name = codec_name(codec.id());
+  const auto* const found = std::ranges::find(kMeasured, name, &MeasuredCodec::codec);
   if (found != kMeasured.end()) return *found;
-  fail(ErrorCode::kInvalidArgument, "codec {} was not measured; use one of the others", codec);
+  fail(ErrorCode::kInvalidArgument, "codec {} was not measured; use one of the others", name);
 }
 
 }  // namespace tersewire

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "errors.h"
 #include "exchange_flows.h"
 #include "exchange_table.h"
+#include "measured_costs.h"
 #include "place_job.h"
 #include "tersewire/predict.h"
 
@@ -44,20 +46,22 @@ void check_conditions(const StepConditions& conditions) {
   check_cost(conditions.pull);
 }
 
-// What each part's codec costs in one direction: the job's codec what was said, others, which a
+// What each part's codec costs in one direction: the job's `own` what was said, others, which a
 // policy has chosen, what was measured.
 class PartCosts {
  public:
-  PartCosts(const std::string& codec, const std::optional<CodecCost>& said)
-      : id_(make_codec(codec)->id()), cost_(said ? *said : measured_codec(codec).cost) {}
+  PartCosts(const Codec& own, const CodecCost& cost) : own_(own.text()), cost_(cost) {}
 
-  [[nodiscard]] CodecCost of(const Codec& codec) const {
-    return codec.id() == id_ ? cost_ : measured_codec(codec_name(codec.id())).cost;
+  [[nodiscard]] const CodecCost& of(const Codec& codec) {
+    const auto [found, is_new] = costs_.try_emplace(&codec);
+    if (is_new) found->second = codec.text() == own_ ? cost_ : measured_codec(codec).cost;
+    return found->second;
   }
 
  private:
-  CodecId id_;
+  std::string own_;
   CodecCost cost_;
+  std::map<const Codec*, CodecCost> costs_;  // parts with the same text share a codec
 };
 
 class Predictor {
@@ -94,8 +98,12 @@ class Predictor {
  private:
   void fill_loads() {
     const Job& job = placement_->job;
-    const PartCosts push(job.push_codec, conditions_.push);
-    const PartCosts pull(job.pull_codec, conditions_.pull);
+    Job plain = job;
+    plain.policy.clear();
+    PartCosts push(*choose_push_codecs(plain).front(),
+                   conditions_.push.value_or(measured_codec(job.push_codec).cost));
+    PartCosts pull(*choose_pull_codecs(plain).front(),
+                   conditions_.pull.value_or(measured_codec(job.pull_codec).cost));
     const bool servers = choose_exchange(job).exchange.count_servers != nullptr;
     encode_.resize(placement_->parts.size());
     for (std::size_t part = 0; part < placement_->parts.size(); ++part) {
@@ -103,7 +111,11 @@ class Predictor {
       const Codec& push_codec = *placement_->push_codecs[part];
       const Codec& pull_codec = *placement_->pull_codecs[part];
       encode_[part] = add(load.push, part, push.of(push_codec));
-      add(load.pull, part, pull.of(pull_codec));
+      CodecCost pull_cost = pull.of(pull_codec);
+      if (placement_->options.scaler_sharing && push_codec.traits().shares_scalers) {
+        pull_cost.bits = std::log2(2.0 * job.workers + 1);  // sums, as levels
+      }
+      add(load.pull, part, pull_cost);
       pull_decode_[part] =
           decode_seconds(part, (servers ? pull : push).of(servers ? pull_codec : push_codec));
       if (!placement_->owners.empty()) load.owner = placement_->owners[part] - job.workers;
@@ -133,7 +145,8 @@ class Predictor {
   }
 
   void backward() {
-    const bool encodes = encodes_in_push(*placement_);
+    const bool shares = placement_->options.scaler_sharing;
+    const bool encodes = encodes_in_push(*placement_) && !shares;
     const auto& tensors = placement_->job.tensors;
     for (std::size_t tensor = tensors.size(); tensor-- > 0;) {
       if (is_weight(tensors[tensor])) accelerator_ += 2 * slice_;
@@ -143,6 +156,13 @@ class Predictor {
         if (encodes) thread_ += encode_[part];
         loads_[placement_->bucket_of[part]].ready_seconds = thread_;
       }
+    }
+    if (!shares) return;
+    // Nothing is encoded before all workers have agreed.
+    thread_ += 2 * conditions_.link.latency_seconds;
+    for (std::size_t part = encode_.size(); part-- > 0;) {
+      thread_ += encode_[part];
+      loads_[placement_->bucket_of[part]].ready_seconds = thread_;
     }
   }
 

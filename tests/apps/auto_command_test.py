@@ -128,11 +128,24 @@ class PolicyTest(Case):
         self.assertEqual(self.done("predict", "--from", dry, "--most-residual", 0.5).stdout.strip(),
                          "*:3lc")  # fmt: skip
 
+    def test_what_was_tried_in_the_place_of_a_codec_is_what_a_tensor_gets(self):
+        dry = self.dry()
+        bias = self.row("b.bias", 10, "adacomp:bin=500", 32, 0)
+        dry["tensors"] = dry["tensors"][2:] + [bias | {"used": "fp32"}]
+        self.assertEqual(self.done("predict", "--from", self.write("dry.json", dry)).stdout.strip(),
+                         "name=b.bias:fp32; *:adacomp:bin=500")  # fmt: skip
+        bias["used"] = 3
+        dry["tensors"][-1] = bias
+        self.assertIn("no 'used'", self.refused(1, "predict", "--from",
+                                                self.write("dry.json", dry)))  # fmt: skip
+
     def test_a_dry_runs_findings_make_a_policy_that_a_job_takes(self):
         out = self.directory / "dry"
         job = ["train", "--model", "mlp", "--workers", "2", "--batch", "8", "--steps", "8"]
         self.done(*job, "--dry", "3lc,adacomp:bin=500,int8", "--out", out)
         policy = self.done("predict", "--from", out / "dry.json").stdout.strip()
+        # Biases were tried with what policy auto has for them.
+        self.assertRegex(policy, r"bias:(int8:.*ef=on|fp32)")
         self.done(*job, "--codec", "3lc", "--policy", policy, "--out", self.directory / "with")
 
     def test_what_is_no_dry_run(self):

@@ -137,6 +137,19 @@ class PredictTest(Case):
             verdict = self.output("predict", *JOB, "--link", f"{factor * rate / 1e6:.3f}mbit")
             self.assertEqual("Take " in verdict, worth, verdict)
 
+    def test_where_no_codec_trains_as_fp32_does(self):
+        job = [*JOB, "--link", "10mbit", "--exchange", "gradient-server:scaler-sharing=on"]
+        verdict = self.output("predict", *job).splitlines()[-1]
+        self.assertIn("None of these codecs trained nearly as fp32 does", verdict)
+        # Who names one has it compared.
+        self.assertIn("Take ", self.output("predict", *job, "--codec", "terngrad"))
+
+    def test_large_numbers_are_no_powers_of_ten(self):
+        text = self.output("predict", "--model", "lenet", "--workers", "4", "--compute-ms", "1e8",
+                           "--link", "1gbit", "--codec", "int8")  # fmt: skip
+        self.assertIn(" 100000 s ", text)
+        self.assertNotIn("e+", text)
+
     def test_a_model_of_a_file(self):
         with tempfile.TemporaryDirectory() as directory:
             path = pathlib.Path(directory, "shapes.json")
@@ -173,6 +186,22 @@ class PredictTest(Case):
         self.assertIn("unknown exchange",
                       self.refused(2, "predict", *JOB, *link, "--exchange", "rink"))  # fmt: skip
         self.assertIn("unknown codec", self.refused(2, "predict", *JOB, *link, "--codec", "4lc"))
+        self.assertIn("name a file with --page", self.refused(2, "predict", *JOB, *link, "--page", "-"))
+
+    def test_a_page_shows_the_numbers_of_workers_that_fit(self):
+        for workers, arguments, shown in (
+            (8, ["--exchange", "hierarchical-ring:group=4", "--codec", "int8"],
+             [4 * 2**i for i in range(8)]),
+            (1024, ["--gpus-per-node", "1024", "--intra", "100gbit", "--codec", "fp32"], [1024]),
+        ):  # fmt: skip
+            with tempfile.TemporaryDirectory() as directory:
+                path = pathlib.Path(directory, "page.html")
+                self.output("predict", "--model", "lenet", "--workers", workers, "--compute-ms",
+                            "50", "--link", "100mbit", "--page", path, *arguments)  # fmt: skip
+                data = re.search(r'<script type="application/json" id="data">(.*?)</script>',
+                                 path.read_text(), re.DOTALL)[1]  # fmt: skip
+                (curve,) = json.loads(data)["figures"][0]["groups"]
+                self.assertEqual([row[0] for row in curve["rows"]], shown)
 
     def test_a_page_of_charts(self):
         with tempfile.TemporaryDirectory() as directory:
@@ -225,6 +254,12 @@ class ProbeTest(Case):
             # A link that is said goes before the probe's.
             (other,) = self.rows(*job, "--probe", path, "--link", "100mbit")
             self.assertLess(other["wire_seconds"], row["wire_seconds"] / 9)
+            # Where parameters were not probed, the codec's own are what is known.
+            one, same = self.rows(*job, "--codec", "3lc:s=1.5", "--probe", path)
+            self.assertEqual(one["codec_seconds"], same["codec_seconds"])
+            fast = probe | {"rate_bits_per_second": 2.5e10}
+            path.write_text(json.dumps(fast))
+            self.assertEqual(self.rows(*job, "--probe", path)[0]["link"], "25000mbit,0ms")
             # Of a dry run with fewer steps than codecs.
             probe["codecs"][0] |= {"bits_per_value": 0, "looks": 0}
             path.write_text(json.dumps(probe))

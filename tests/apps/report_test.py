@@ -355,6 +355,16 @@ class DataTest(ReportTest):
         rows = self.report(comparison).rows("accuracy-over-time", design="fp32")
         self.assertEqual([row["times"] for row in rows], ["modelled"] * 2)
 
+    def test_times_are_rounded_before_they_are_split(self):
+        comparison = self.comparison()
+        results = json.loads((comparison / "results.json").read_text())
+        for design, seconds in zip(results["designs"], (3599.7, 3599.7, 119.7)):
+            design["rates"] = [{"bits_per_second": 1e6, "step_seconds": seconds / 20,
+                                "kind": "measured"}]
+        (comparison / "results.json").write_text(json.dumps(results))
+        verdict = self.report(comparison).data["headline"]["verdicts"][0]
+        self.assertIn("2 min 0 s instead of 1 h 0 min, ", verdict["detail"])
+
     def test_comparisons_whose_designs_have_the_same_names(self):
         first, again, other = (self.comparison(name=name, config={"lr": rate}) for name, rate in (
             ("first", 0.01), ("again", 0.01), ("other", 0.001)))
@@ -566,6 +576,14 @@ class DamageTest(ReportTest):
         self.assertIn("The runs differ in model (lenet, mlp)", report.notes())
         self.assertEqual(report.data["headline"]["verdicts"], [])
 
+    def test_a_page_is_not_for_standard_output(self):
+        run = write_run(self.folder / "run")
+        done = subprocess.run([PROGRAM, "report", "--out", "-", run], cwd=self.folder, timeout=60,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("name a file with --out", done.stderr)
+        self.assertFalse((self.folder / "--data").exists())
+
     def test_page_is_named_like_its_directory(self):
         run = write_run(self.folder / "run")
         write_run(self.folder / "other")
@@ -643,6 +661,12 @@ class PageTest(ReportTest):
         self.assertIn("Best for this job: 3lc:s=1.75", page.run("document.title"))
         self.assertEqual(page.run("document.querySelectorAll('.verdicts li').length"), len(RATES))
         self.assert_sound(page)
+
+    def test_durations(self):
+        page = self.page(write_run(self.folder / "run", summary={"compute_seconds": 119.0,
+                                                                 "codec_seconds": 0.7}))
+        totals = "[...document.querySelectorAll('#figure-step-time .total')].map((one) => one.innerText)"
+        self.assertIn("2 min", page.run(totals))
 
     def test_theme(self):
         page = self.page(*self.designs(), dark=True)

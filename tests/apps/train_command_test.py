@@ -246,6 +246,12 @@ class Train(CommandLineTest):
         self.assertEqual(json.loads(self.read("shown/config.json"))["push_codec"], "fp32")
         self.assertRegex(shown.stdout.decode(), r"(?s)Dry run, [\d.]+ % of the time:\ncodec .*\n3lc .*"
                          r"With parameter-server at 100mbit: (Take|Nothing)")
+        # What does not fit the exchange can be tried all the same.
+        misfit = run("train", *job, "--steps", "6", "--exchange", "ring", "--dry", "3lc", "--out",
+                     self.path("misfit"))
+        self.assertEqual(misfit.returncode, 0, misfit)
+        self.assertRegex(misfit.stdout.decode(), r"(?s)\n3lc .*With ring at 100mbit: No verdict: "
+                         r"codec 3lc does not fit exchange ring")
         # What a recipe or a default has is not asked for.
         for i, given in enumerate((["--recipe", "adacomp-mnist-cnn", "--data", "embedded"], [])):
             run("train", *job, *given, "--steps", "1", "--dry", "int8", "--out", self.path(f"dry{i}"),

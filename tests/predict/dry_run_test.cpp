@@ -93,6 +93,19 @@ TEST(DryRun, SaysWhatACodecMakesOfAGradient) {
   EXPECT_NEAR(totals[0].bits, 8, 0.1);
 }
 
+// A policy has another codec for small tensors: what is found is of that one.
+TEST(DryRun, NamesTheCodecThatWasTried) {
+  const DryRun run({kTensors[0], kTensors[1]}, {"3lc", "adacomp"}, "auto", 1);
+  const auto rows = run.rows();
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_EQ(rows[0].used, "3lc");
+  EXPECT_EQ(rows[1].used, "adacomp");
+  EXPECT_EQ(rows[2].used, make_codec("int8:ef=on")->text());
+  EXPECT_EQ(rows[3].used, make_codec("fp32")->text());
+  EXPECT_EQ(rows[3].codec, "adacomp");
+  EXPECT_EQ(run.totals()[0].used, "");
+}
+
 TEST(DryRun, ShowsItsFindings) {
   DryRunFindings found;
   found.tensors = {{"fc.weight", {40, 100}, TensorKind::kDense},

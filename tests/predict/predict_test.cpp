@@ -161,6 +161,31 @@ TEST(PredictStep, WhoWaitsForNobodyTakesWhatItComputes) {
   expect_about(predict_step(job, conditions(0.1)).step_seconds, kBytes * kBeta);
 }
 
+// Each sends to one other, and decodes what one other sends, however many there are.
+TEST(PredictStep, WhoWaitsForNobodyDecodesWhatOneSends) {
+  StepConditions costly = conditions();
+  costly.push->decode_seconds = 1e-6;
+  const auto seconds = [&](int workers) {
+    return predict_step(job_of("weight-average:mode=asynchronous", workers), costly).step_seconds;
+  };
+  EXPECT_NEAR(seconds(64), seconds(2), 0.1 * kMillion * 1e-6);
+}
+
+// Nothing leaves before a round trip after the last gradient, and sums of 8 digits take one of 17
+// levels each.
+TEST(PredictStep, SharedScalersAreAgreedOnFirst) {
+  StepConditions ternary = conditions();
+  ternary.push->bits = ternary.pull->bits = 1.23;
+  Job job = job_of("gradient-server", 8);
+  job.push_codec = job.pull_codec = "terngrad";
+  const StepPrediction plain = predict_step(job, ternary);
+  job.exchange = "gradient-server:scaler-sharing=on";
+  const StepPrediction shared = predict_step(job, ternary);
+  EXPECT_GT(shared.busiest_bytes, 3 * plain.busiest_bytes);
+  const double longer = 8 * (std::log2(17) - 1.23) / 8 * kMillion * kBeta;
+  expect_about(shared.step_seconds, plain.step_seconds + 2 * kAlpha + longer);
+}
+
 // One exchange in four steps; the other three take what they compute.
 TEST(PredictStep, LocalStepsAndUpdatesShareAnExchange) {
   const double every = predict_step(job_of("ring", 4), conditions(0.1)).step_seconds;
@@ -239,6 +264,22 @@ TEST(PredictStep, SmallTensorsTravelAsThePolicySays) {
   EXPECT_LT(predict_step(job, tiny).sent_bytes, kBytes / 250);
 }
 
+TEST(PredictStep, APolicysCodecCountsWithItsParameters) {
+  StepConditions measured;
+  measured.link = conditions().link;
+  Job job = job_of("parameter-server", 2);
+  const auto sent = [&](const char* codec, const char* policy) {
+    job.push_codec = job.pull_codec = codec;
+    job.policy = policy;
+    return predict_step(job, measured).busiest_bytes;
+  };
+  EXPECT_EQ(sent("int8", "*:3lc:s=2"), sent("3lc:s=2", ""));
+  EXPECT_LT(sent("int8", "*:3lc:s=2"), sent("int8", "*:3lc"));
+  // What is said of the job's codec is not said of the same one with other parameters.
+  measured.push = measured.pull = CodecCost{.bits = 32};
+  EXPECT_LT(sent("3lc", "*:3lc:s=2"), sent("3lc", "") / 50);
+}
+
 std::string refusal(const Job& job, const StepConditions& wrong) {
   try {
     predict_step(job, wrong);
@@ -294,6 +335,7 @@ TEST(MeasuredCodecs, AreAllThereAre) {
     EXPECT_EQ(make_codec(measured.codec)->text().substr(0, 2), measured.codec.substr(0, 2));
     EXPECT_GT(measured.cost.bits, 0);
     EXPECT_LE(measured.cost.bits, 32);
+    EXPECT_EQ(measured_codec(make_codec(measured.codec)->text()).codec, measured.codec);
     EXPECT_GT(measured.cost.encode_seconds, 0);
   }
   EXPECT_EQ(measured_codec("3lc:s=1.3").codec, "3lc");

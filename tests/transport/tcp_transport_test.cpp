@@ -1,6 +1,8 @@
 // The tcp transport over loopback: threads as ranks, strangers, and peers that end without a word.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <future>
@@ -141,6 +143,25 @@ TEST(TcpTransport, EndsTheJobWhereAPeerSaysNonsense) {
 TEST(TcpTransport, TurnsAwayWhoDoesNotKnowTheToken) {
   expect_error(ErrorCode::kDeadlineExceeded, "rank 1 has not connected to rank 0",
                [] { HalfNetwork network(std::string(32, 'x')); });
+}
+
+// Rank 1 is there, and cannot be taken in.
+TEST(TcpTransport, SaysThatItHasNoFileDescriptorLeft) {
+  const auto [listener, own] = listen_at("127.0.0.1");
+  const auto [other, address] = listen_at("127.0.0.1");
+  const std::vector<std::string> addresses{own, address};
+  const std::vector<Socket> rank_1 = meet(other, 1, addresses, kToken, 30s);
+  // From the lowest number that is free on, none may be given out.
+  const int lowest = ::dup(listener.get());
+  ::close(lowest);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(lowest);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  expect_error(ErrorCode::kResourceExhausted, "raise the limit (ulimit -n)",
+               [&, &listener = listener] { meet(listener, 0, addresses, kToken, 30s); });
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST(TcpTransport, RefusesWhatMakesNoSense) {

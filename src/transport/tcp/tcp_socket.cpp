@@ -170,6 +170,11 @@ void accept_all(const Socket& listener, int rank, const std::string& token, Cloc
       stranger = stays && !whole ? std::next(stranger) : strangers.erase(stranger);
     }
     Socket fresh(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fresh.is_open() && (errno == EMFILE || errno == ENFILE)) {
+      fail(ErrorCode::kResourceExhausted,
+           "rank {} has no file descriptor left for the others: {}; raise the limit (ulimit -n)",
+           rank, std::strerror(errno));
+    }
     if (!fresh.is_open()) continue;
     set_up(fresh);
     strangers.push_back({std::move(fresh), {}});
