@@ -99,10 +99,10 @@ struct TrainResult {
   std::optional<int> stopped_by;
   // Why the run ended before its last step though nobody asked for it; empty where it did not.
   std::string ended_by;
-  double seconds = 0;          // of worker 0's training, without loading data and without the test
+  double seconds = 0;  // of worker 0's training, without loading data and without the test
   // Processor time of a worker's step without codecs, mean; at least TrainConfig::compute_ms.
   double compute_seconds = 0;
-  double codec_seconds = 0;    // encoding and decoding at a worker and step, mean
+  double codec_seconds = 0;         // encoding and decoding at a worker and step, mean
   std::string parameters_checksum;  // XXH64 of the model, in hex
   // The model's parameters and statistics, by name.
   std::map<std::string, NodeCheckpoint::Array> model;

@@ -90,7 +90,7 @@ nlohmann::json read_config() {
   const fs::path file = config_path();
   // Unless it is named it need not be there, nor in a folder that this process may read.
   const bool optional = variable(kFileVariable) == nullptr;
-  if (file.empty() || (optional && ::access(file.c_str(), R_OK) != 0)) {
+  if (file.empty() || (optional && ::access(file.c_str(), F_OK) != 0)) {
     return nlohmann::json::object();
   }
   const auto text = as_usage([&] { return small_text_if_exists(file.string()); });

@@ -6,8 +6,10 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <functional>
 #include <span>
 #include <system_error>
 
@@ -65,6 +67,19 @@ std::optional<nlohmann::json> json_in(const fs::path& path) {
   return bytes ? std::optional(parse_json(*bytes)) : std::nullopt;
 }
 
+std::string name_of(const fs::directory_entry& entry) { return entry.path().filename().string(); }
+
+bool is_a_runs(const fs::directory_entry& entry) { return is_of_a_run(name_of(entry)); }
+
+bool is_of_tensorboard(const fs::directory_entry& entry) {
+  return name_of(entry).starts_with(kTensorboardPrefix);
+}
+
+template <typename Predicate>
+bool holds_some(const fs::path& directory, const Predicate& predicate) {
+  return std::any_of(fs::directory_iterator(directory), fs::directory_iterator(), predicate);
+}
+
 // Those of processes that were killed: whoever calls this holds the run's lock.
 void remove_temporary_files(const fs::path& run) {
   std::error_code error;
@@ -97,17 +112,23 @@ void RunDirectory::forget() const {
 
 RunDirectory RunDirectory::restarted(fs::path path, const std::optional<std::string>& tensorboard) {
   std::error_code error;
-  const auto is_of_this_run = [&](const fs::path& file) {
-    const std::string name = file.filename().string();
-    return is_of_a_run(name) || is_temporary_file(name) || name.starts_with(kTensorboardPrefix) ||
-           (tensorboard && fs::equivalent(file, *tensorboard, error));
-  };
   if (!fs::exists(path, error) || fs::is_empty(path, error)) return RunDirectory(path);
   RunDirectory directory;
   directory.path_ = std::move(path);
   lock_directory(directory.path_);
+  const auto is_tensorboards = [&](const fs::path& place) {
+    return tensorboard && fs::equivalent(place, *tensorboard, error);
+  };
+  const bool is_run = holds_some(directory.path_, is_a_runs);
+  const auto is_of_this_run = [&](const fs::directory_entry& entry) {
+    if (is_a_runs(entry) || is_temporary_file(name_of(entry))) return true;
+    if (!is_run) return false;
+    if (is_of_tensorboard(entry)) return is_tensorboards(directory.path_);
+    return entry.is_directory(error) && is_tensorboards(entry.path()) &&
+           !holds_some(entry.path(), std::not_fn(is_of_tensorboard));
+  };
   for (const auto& entry : fs::directory_iterator(directory.path_)) {
-    if (is_of_this_run(entry.path())) continue;
+    if (is_of_this_run(entry)) continue;
     throw Error(ErrorCode::kFailedPrecondition,
                 fmt::format("{} holds {}, which does not belong to the run; choose another --out",
                             directory.path_.string(), entry.path().filename().string()));

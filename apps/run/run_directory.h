@@ -32,7 +32,7 @@ class RunDirectory {
   // what processes that were killed were writing. Throws kNotFound where there is none.
   static RunDirectory resumed(std::filesystem::path path, std::uint64_t step);
   // That of a run which begins again because it had no checkpoint yet: all that it has left is
-  // removed, and what it has written to `tensorboard`, which may be the directory itself or in it.
+  // removed, and the files that `tensorboard` holds, where that is the directory itself or in it.
   // Throws kFailedPrecondition where the directory holds anything else.
   static RunDirectory restarted(std::filesystem::path path,
                                 const std::optional<std::string>& tensorboard);

@@ -246,8 +246,9 @@ std::string TrainSummary::table() const {
                     "Diverged at step {}: the loss {}. What was saved means nothing then.\n"
                     "Use a lower --lr, a longer --warm-up or a milder codec.\n",
                     *result_.diverged_step,
-                    std::isfinite(result_.final_loss) ? "has grown tenfold over its best"
-                                                      : "has grown until it is not a finite number");
+                    std::isfinite(result_.final_loss)
+                        ? "has grown tenfold over its best"
+                        : "has grown until it is not a finite number");
 }
 
 std::string TrainSummary::traffic_table() const {

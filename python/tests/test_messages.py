@@ -53,11 +53,11 @@ def test_a_message_that_cannot_be_is_refused():
     assert "pass shape=" in raises(ErrorCode.kInvalidArgument, tersewire.Frame, 0, payload,
                                    part_values=4)
     described = tersewire.Frame(0, payload, shape=(0,))
-    one = tersewire.Payload("fp32", bytes(4))
+    half = tersewire.Payload("fp32", bytes(16))
     for frames, named in (([described], {"step": 41}), ([described], {"sender": 1}), ([], {}),
                           ([tersewire.Frame(0, payload)], {}), ([described] * 2, {}),
                           ([tersewire.Frame(3, payload, shape=(0,))], {}),
-                          ([tersewire.Frame(0, one, shape=(2,), part_values=1)], {})):
+                          ([tersewire.Frame(0, half, shape=(8,), part_values=4)], {})):
         assert "these frames make no file" in raises(
             ErrorCode.kInvalidArgument, tersewire.pack, "file", frames, **named)
     raises(ErrorCode.kInvalidArgument, tersewire.pack, "state", [])
@@ -140,10 +140,11 @@ def test_the_program_agrees(tmp_path):
         assert json.loads(program("inspect", path, "--json")) == tersewire.inspect(
             path.read_bytes())
     numpy.save(tmp_path / "in.npy", gradient(1000).reshape(20, 50))
-    program("encode", "--codec", "3lc:s=1.75", tmp_path / "in.npy", tmp_path / "made.tw")
+    program("encode", "--codec", "3lc:s=1.75", "--state", tmp_path / "state", tmp_path / "in.npy",
+            tmp_path / "made.tw")
     assert (tmp_path / "made.tw").read_bytes() == tw_file()
-    program("encode", "--codec", "3lc:s=1.75", "--part-values", "400", tmp_path / "in.npy",
-            tmp_path / "parts.tw")
+    program("encode", "--codec", "3lc:s=1.75", "--part-values", "400", "--state",
+            tmp_path / "state-of-parts", tmp_path / "in.npy", tmp_path / "parts.tw")
     assert (tmp_path / "parts.tw").read_bytes() == parts_file()
     assert json.loads(program("inspect", tmp_path / "parts.tw", "--json")) == tersewire.inspect(
         parts_file())

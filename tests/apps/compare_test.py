@@ -366,7 +366,6 @@ class Diverged(CompareTest):
         again = compare(*JOB, "--designs", "fp32; lr=1e30 int8", "--steps", "5", "--out", self.out)
         self.assertEqual((again.returncode, again.stdout), (0, done.stdout), again.stderr)
 
-
     def test_it_is_no_part_of_the_mean(self):
         job = [*JOB, "--designs", "fp32", "--steps", "5", "--repeat", "2", "--out", self.out]
         self.assertEqual(compare(*job).returncode, 0)

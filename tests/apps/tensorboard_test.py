@@ -385,6 +385,16 @@ class TensorboardTest(unittest.TestCase):
             found = glob.glob(os.path.join(events, "events.out.tfevents.*"))
             self.assertEqual(len(found), 1)
             shutil.rmtree(self.out)
+        # What no run has written stays.
+        self.events = self.out
+        os.makedirs(self.out)
+        foreign = os.path.join(self.out, "events.out.tfevents.1.host.2.3")
+        with open(foreign, "wb"):
+            pass
+        refused = run(PROGRAM, "train", *job, "--resume-or-start", "--tensorboard", self.out)
+        self.assertEqual(refused.returncode, 1, refused.stderr)
+        self.assertIn(b"does not belong to the run", refused.stderr)
+        self.assertTrue(os.path.exists(foreign))
 
     def test_in_the_directory_of_the_run(self):
         self.events = os.path.join(self.out, "events")

@@ -127,10 +127,11 @@ TEST(GrpcSecurity, WhatHasExpiredIsNamedAtOnce) {
   for (const auto& [file, node] :
        {std::pair("/certificate.pem", job.certificates.of(0, -1s)),
         std::pair("/authority.pem", job.certificates.of({"ours", 0}, old.certificate))}) {
-    expect_expired(file, [&] { join_grpc_network(hub, 0, 2, node, {.deadline = 600s}); });
-    expect_expired(file, [&] { look_at_hub(hub, node, 600s); });
-    expect_expired(file, [&] { tell_done(hub, "0", node, 600s); });
-    expect_expired(file, [&] {
+    expect_expired(file,
+                   [&, &node = node] { join_grpc_network(hub, 0, 2, node, {.deadline = 600s}); });
+    expect_expired(file, [&, &node = node] { look_at_hub(hub, node, 600s); });
+    expect_expired(file, [&, &node = node] { tell_done(hub, "0", node, 600s); });
+    expect_expired(file, [&, &node = node] {
       GrpcMember({.hub = hub, .name = "a", .security = node, .limits = {.deadline = 600s}});
     });
   }

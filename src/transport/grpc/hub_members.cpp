@@ -75,7 +75,7 @@ void GrpcHubServer::answer_member(HubStream& stream, const Record& record) {
   }
   const MemberList list = watches || !membership_ ? status_at(now) : membership_->list(now);
   const bool hears_end = membership_ && !watches && list.phase >= JobPhase::kDone;
-  if (hears_end || finds_done) stream.tells_end_to = says.name;
+  if (hears_end || (finds_done && !membership_)) stream.tells_end_to = says.name;
   BatchWriter answer(secure_);
   answer.add({.kind = RecordKind::kList, .generation = list.generation}, list_data(list));
   if (watches) answer.add({.kind = RecordKind::kTraffic}, traffic_data(list));

@@ -169,6 +169,7 @@ void accept_all(const Socket& listener, int rank, const std::string& token, Cloc
       }
       stranger = stays && !whole ? std::next(stranger) : strangers.erase(stranger);
     }
+    if (waiting.front().revents == 0 || missing == 0) continue;
     Socket fresh(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fresh.is_open() && (errno == EMFILE || errno == ENFILE)) {
       fail(ErrorCode::kResourceExhausted,
