@@ -3,8 +3,8 @@
 
     lab/netlab run --nodes 4 --rate 10mbit -- \\
       python3 bench/torch_hooks.py lenet --data MNIST --design ddp --design 3lc --time 20
-    torchrun --nproc_per_node 4 bench/torch_hooks.py lenet --data MNIST --design 3lc --accuracy 300
-    torchrun --nproc_per_node 2 bench/torch_hooks.py gpt --data TEXT --design 3lc --accuracy 400
+    torchrun -r 1 -t 1 --nproc_per_node 4 bench/torch_hooks.py lenet --data MNIST --design 3lc --accuracy 300
+    torchrun -r 1 -t 1 --nproc_per_node 2 bench/torch_hooks.py gpt --data TEXT --design 3lc --accuracy 400
 
 A design is one of
 
