@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -57,6 +58,21 @@ inline std::span<const std::byte> take_message(std::span<const std::byte>& rest)
   const auto message = rest.subspan(1, std::min(length, rest.size() - 1));
   rest = rest.subspan(1 + message.size());
   return message;
+}
+
+// Takes all that comes, which is what is expected, in its order. False where a message is refused.
+template <typename End, typename Expected>
+bool takes_expected(End& end, Expected& expected) {
+  try {
+    while (const auto message = end.receive(std::chrono::milliseconds(0))) {
+      require(!expected.empty() && *message->bytes == expected.front(), "not what was sent");
+      expected.pop_front();
+    }
+    return true;
+  } catch (const Error& error) {
+    require(error.code() == ErrorCode::kDataLoss, "not the refusal of a message");
+    return false;
+  }
 }
 
 // Whether `task` ends without an Error. Every other exception is a finding and passes through.

@@ -117,10 +117,7 @@ void RankCalls::broadcast(int root, std::span<std::byte> data) {
       if (rank != root) from(rank, Kind::kBroadcast);
     }
     // A piece of nothing, too: nobody may be further ahead than this call.
-    const std::size_t pieces =
-        std::max<std::size_t>(1, (data.size() + kMostBytes - 1) / kMostBytes);
-    for (std::size_t i = 0; i < pieces; ++i) {
-      const std::size_t at = i * kMostBytes;
+    for (std::size_t at = 0; at == 0 || at < data.size(); at += kMostBytes) {
       const auto piece = data.subspan(at, std::min(kMostBytes, data.size() - at));
       if (tells) {
         const SharedBytes shared = message(Kind::kBroadcast, piece);

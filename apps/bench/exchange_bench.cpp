@@ -276,8 +276,9 @@ void check_exchange_bench(const ExchangeBenchConfig& config, int nodes) {
         "{} steps after {} are not whole rounds of {} local steps; use multiples of that number",
         config.steps, config.warm_up_steps, config.job.local_steps));
   }
-  if (designs_of(config).empty()) refuse("a bench needs at least one codec");
-  for (const Job& job : designs_of(config)) {
+  const std::vector<Job> designs = designs_of(config);
+  if (designs.empty()) refuse("a bench needs at least one codec");
+  for (const Job& job : designs) {
     const int servers = server_nodes(job);
     const int needed = config.job.workers + servers;
     if (nodes != needed) {

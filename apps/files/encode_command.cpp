@@ -46,9 +46,6 @@ struct EncodeOptions {
   std::string output;
 };
 
-// An empty tensor's residual is empty too, so another length is asked.
-bool keeps_residual(const Codec& codec) { return !codec.make_encoder(1)->residual().empty(); }
-
 void check_gradient(const EncodeOptions& options, const Codec& codec) {
   const bool needed = codec.text().find("bits-from=gradient") != std::string::npos;
   if (needed && options.gradient.empty()) {

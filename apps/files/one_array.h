@@ -7,6 +7,11 @@
 
 namespace tersewire::apps {
 
+// Whether it has a residual. An empty tensor's is empty, so another length is asked.
+inline bool keeps_residual(const Codec& codec) {
+  return !codec.make_encoder(1)->residual().empty();
+}
+
 // The codec that encodes one array alone, where `text` names one for many: without a residual, and
 // so without a lead, which only later arrays could take back. As it is where it says either. Throws
 // like make_codec().
@@ -14,8 +19,7 @@ inline std::string codec_for_one_array(const std::string& text) {
   for (const char* said : {":ef=", ",ef=", ":lead=", ",lead="}) {
     if (text.find(said) != std::string::npos) return text;
   }
-  // An empty tensor's residual is empty too, so another length is asked.
-  if (make_codec(text)->make_encoder(1)->residual().empty()) return text;
+  if (!keeps_residual(*make_codec(text))) return text;
   return text + (text.find(':') == std::string::npos ? ":ef=off" : ",ef=off");
 }
 

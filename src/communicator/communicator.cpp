@@ -164,8 +164,9 @@ void check_fragments(const Job& job) {
 void check_mix(const Job& job) {
   if (job.share_kept() == 0) return;
   auto codecs = choose_push_codecs(job);
-  if (count_servers(job) > 0)
+  if (count_servers(job) > 0) {
     std::ranges::copy(choose_pull_codecs(job), std::back_inserter(codecs));
+  }
   for (const auto& codec : codecs) {
     if (codec->make_encoder(1)->residual().empty()) continue;
     fail(ErrorCode::kInvalidArgument,

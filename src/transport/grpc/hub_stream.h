@@ -52,7 +52,7 @@ class HubStream final : public grpc::ServerGenericBidiReactor {
   std::optional<std::uint32_t> rank;  // once it has said hello
   std::uint32_t generation = 0;       // in this one
   std::optional<std::string> over;    // why that is over
-  std::string tells_end_to;           // the member whose call it is
+  std::string tells_end_to;           // whose call it is that hears the last of the job
   bool writing = false;
   bool owes_roster = false;
   bool owes_addresses = false;
