@@ -47,7 +47,7 @@ struct EncodeOptions {
 };
 
 void check_gradient(const EncodeOptions& options, const Codec& codec) {
-  const bool needed = codec.text().find("bits-from=gradient") != std::string::npos;
+  const bool needed = codec.needs_gradient();
   if (needed && options.gradient.empty()) {
     throw WrongUsage(fmt::format(
         "codec '{}' takes its bits from a gradient; name one with --gradient", options.codec));

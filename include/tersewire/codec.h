@@ -153,6 +153,8 @@ class Codec {
   [[nodiscard]] const CodecTraits& traits() const { return codec_traits(id()); }
   // The full text that makes this codec, with every parameter: "3lc:s=1.75,layout=neighbours,...".
   [[nodiscard]] virtual std::string text() const = 0;
+  // Whether its encoders must observe a gradient before each array (Encoder::observe_gradient()).
+  [[nodiscard]] virtual bool needs_gradient() const { return false; }
   // No payload for `elems` values is longer, including raw payloads of tensors that are not finite.
   [[nodiscard]] virtual std::size_t max_encoded_bytes(std::size_t elems) const = 0;
   // The context matters to stochastic codecs and to those that depend on the tensor's kind. Throws

@@ -51,6 +51,9 @@ class OlandRajCodec final : public Codec {
 
   [[nodiscard]] CodecId id() const noexcept override { return CodecId::kOlandRaj; }
   [[nodiscard]] std::string text() const override;
+  [[nodiscard]] bool needs_gradient() const override {
+    return settings_.from == BitsFrom::kGradient;
+  }
   [[nodiscard]] std::size_t max_encoded_bytes(std::size_t elems) const override;
   [[nodiscard]] std::unique_ptr<Encoder> make_encoder(
       std::size_t elems, const EncoderContext& context) const override {

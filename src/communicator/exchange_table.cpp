@@ -181,7 +181,7 @@ std::vector<std::shared_ptr<const Codec>> choose(const Job& job, StateChange car
   // Weights alone come with a gradient for each.
   if (choose_exchange(job).exchange.carries == StateChange::kWeights) return codecs;
   for (const auto& each : codecs) {
-    if (each->text().find("bits-from=gradient") == std::string::npos) continue;
+    if (!each->needs_gradient()) continue;
     fail(ErrorCode::kInvalidArgument,
          "codec {} takes its bits from the gradient by the values that it encodes, which only "
          "exchange weight-average has; use bits-from=entropy, or bits=N",
