@@ -7,8 +7,8 @@ namespace tersewire::nic {
 CardCounters run_daemon(const DaemonConfig& /*config*/, int /*stop*/,
                         const std::function<void()>& /*ready*/) {
   throw Error(ErrorCode::kUnimplemented,
-              "this build has no network card; install libnetfilter_queue with its header and "
-              "build with TERSEWIRE_NIC=ON");
+              "this build has no network card; install libnetfilter_queue with its header ('make "
+              "deps' does), run CMake again and build");
 }
 
 }  // namespace tersewire::nic

@@ -1,24 +1,29 @@
 #!/bin/sh
-# Installs what building and testing tersewire needs from Debian's or Ubuntu's packages.
-# Does nothing where all of it is there. Uses sudo where it is not run as root.
+# Installs what building and testing tersewire needs from Debian's or Ubuntu's packages; with
+# `program`, only what training in one process needs. Does nothing where all of it is there. Uses sudo
+# where it is not run as root.
 set -eu
 
 packages="
-  g++ cmake make ninja-build python3
+  g++ cmake make ninja-build
   libhwy-dev libfmt-dev libxxhash-dev
-  libtorch-dev libopenblas0-pthread zlib1g-dev libturbojpeg0-dev libpng-dev
-  libopenmpi-dev openmpi-bin
-  libcli11-dev nlohmann-json3-dev
-  libgrpc++-dev
-  libprotobuf-dev protobuf-compiler libisal-dev libmicrohttpd-dev
-  libcurl4-openssl-dev ca-certificates libssl-dev libarchive-dev
-  libgtest-dev librandom123-dev verilator
-  python3-dev python3-numpy python3-pytest python3-torch python3-pip python3-setuptools python3-venv
-  python3-wheel pybind11-dev libdlpack-dev
-  libsnappy-dev liblz4-dev libzstd-dev libzfp-dev
-  iproute2 nftables iptables libnetfilter-queue-dev"
-# Optional, and of Ubuntu's there is only a snap.
-grep -q '^ID=ubuntu' /etc/os-release 2>/dev/null || packages="$packages chromium"
+  libtorch-dev libopenblas0-pthread zlib1g-dev
+  libcli11-dev nlohmann-json3-dev"
+if [ "${1:-}" != program ]; then
+  packages="$packages
+    libturbojpeg0-dev libpng-dev
+    libopenmpi-dev openmpi-bin
+    libgrpc++-dev
+    libprotobuf-dev protobuf-compiler libisal-dev libmicrohttpd-dev
+    libcurl4-openssl-dev ca-certificates libssl-dev libarchive-dev
+    libgtest-dev librandom123-dev verilator
+    python3 python3-dev python3-numpy python3-pytest python3-torch python3-pip python3-setuptools python3-venv
+    python3-wheel pybind11-dev libdlpack-dev
+    libsnappy-dev liblz4-dev libzstd-dev libzfp-dev
+    iproute2 nftables iptables libnetfilter-queue-dev"
+  # Optional, and of Ubuntu's there is only a snap.
+  grep -q '^ID=ubuntu' /etc/os-release 2>/dev/null || packages="$packages chromium"
+fi
 
 missing=""
 for package in $packages; do

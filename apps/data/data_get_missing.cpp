@@ -8,7 +8,8 @@ void get_data_set(const DataSet& /*set*/, const std::string& /*directory*/,
                   const DataSetReport& /*report*/, long /*stall_seconds*/) {
   throw Error(ErrorCode::kUnimplemented,
               "this build cannot download; install libcurl, OpenSSL and libarchive with their "
-              "headers and build with TERSEWIRE_DOWNLOAD=ON, or fetch the files by other means");
+              "headers ('make deps' does), run CMake again and build, or fetch the files by other "
+              "means");
 }
 
 }  // namespace tersewire::apps

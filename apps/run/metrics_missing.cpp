@@ -7,8 +7,8 @@ namespace tersewire::apps {
 std::unique_ptr<MetricsServer> serve_metrics(const std::string& /*address*/,
                                              std::function<std::string()> /*text*/) {
   throw Error(ErrorCode::kUnimplemented,
-              "this build serves no metrics; install libmicrohttpd with its header and build with "
-              "TERSEWIRE_METRICS=ON, or leave out --metrics");
+              "this build serves no metrics; install libmicrohttpd with its header ('make deps' "
+              "does), run CMake again and build, or leave out --metrics");
 }
 
 }  // namespace tersewire::apps

@@ -11,7 +11,7 @@ PixelImage decode_image(std::span<const std::uint8_t> /*file*/, int /*channels*/
   throw Error(ErrorCode::kUnimplemented,
               name +
                   ": this build cannot decode images; install libturbojpeg and libpng with their "
-                  "headers and build with TERSEWIRE_IMAGES=ON, or use other data");
+                  "headers ('make deps' does), run CMake again and build, or use other data");
 }
 
 }  // namespace tersewire::trainer

@@ -8,8 +8,8 @@ namespace {
 
 [[noreturn]] void refuse() {
   fail(ErrorCode::kUnimplemented,
-       "this build has no transport 'grpc'; build with -DTERSEWIRE_GRPC=ON, which needs gRPC and "
-       "OpenSSL");
+       "this build has no transport 'grpc'; install gRPC and OpenSSL with their headers ('make "
+       "deps' does), run CMake again and build");
 }
 
 }  // namespace

@@ -6,8 +6,8 @@ namespace tersewire {
 
 std::unique_ptr<Transport> join_mpi_network(const WaitLimits& /*limits*/) {
   fail(ErrorCode::kUnimplemented,
-       "this build has no transport 'mpi'; install an MPI library and build with TERSEWIRE_MPI=ON, "
-       "or use another transport");
+       "this build has no transport 'mpi'; install an MPI library ('make deps' does), run CMake "
+       "again and build, or use another transport");
 }
 
 }  // namespace tersewire
