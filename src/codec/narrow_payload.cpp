@@ -11,8 +11,7 @@
 namespace tersewire {
 namespace {
 
-// Fewer are not worth a thread. A multiple of 8, so that every part begins with a byte.
-constexpr std::size_t kMinPartElems = 1 << 16;
+static_assert(kMinMovedElems % 8 == 0, "every part begins with a byte");
 
 class NarrowEncoder final : public ResidualEncoder {
  public:
@@ -41,7 +40,7 @@ std::uint32_t NarrowEncoder::append_values(const EncodeCall& call, Bytes& out) c
   out.resize(start + narrow_payload_bytes(coding_, call.elems));
   auto* values = reinterpret_cast<std::uint8_t*>(out.data() + start);
   if (coding_.head) *values++ = *coding_.head;
-  const auto parts = Partition::of(call.elems, kMinPartElems, call.pool);
+  const auto parts = Partition::of(call.elems, kMinMovedElems, call.pool);
   std::atomic<std::uint32_t> largest{0};
   run_parts(call.pool, parts.count(), [&](std::size_t i) {
     const std::size_t begin = parts.begin(i);

@@ -13,8 +13,6 @@
 namespace tersewire {
 namespace {
 
-// A part shorter than this costs more to hand to a thread than it saves.
-constexpr std::size_t kMinPartElems = 1 << 16;
 constexpr std::uint32_t kMaxSenders = 1U << 24;
 constexpr std::uint64_t kFirstElemUnit = 4;  // of random_words()
 
@@ -47,7 +45,7 @@ void ResidualEncoder::random_words(std::uint64_t step, std::size_t first, std::s
 }
 
 std::uint32_t ResidualEncoder::survey(const float* input, const float* residual, ThreadPool* pool) {
-  const auto parts = Partition::of(elems_, kMinPartElems, pool);
+  const auto parts = Partition::of(elems_, kMinMovedElems, pool);
   std::atomic<std::uint32_t> largest{0};
   run_parts(pool, parts.count(), [&](std::size_t i) {
     const std::size_t begin = parts.begin(i);
@@ -96,7 +94,7 @@ const float* ResidualEncoder::with_lead(std::span<const float> input, ThreadPool
   thread_local std::vector<float> scaled;
   scaled.resize(elems_);
   float* const target = scaled.data();
-  const auto parts = Partition::of(elems_, kMinPartElems, pool);
+  const auto parts = Partition::of(elems_, kMinMovedElems, pool);
   run_parts(pool, parts.count(), [&](std::size_t i) {
     const std::size_t begin = parts.begin(i);
     kernels::scale(target + begin, input.data() + begin, lead_, parts.end(i) - begin);
@@ -106,7 +104,7 @@ const float* ResidualEncoder::with_lead(std::span<const float> input, ThreadPool
 
 // What the input counted more than once was only a claim on what is sent.
 void ResidualEncoder::take_lead_back(std::span<const float> input, ThreadPool* pool) {
-  const auto parts = Partition::of(elems_, kMinPartElems, pool);
+  const auto parts = Partition::of(elems_, kMinMovedElems, pool);
   run_parts(pool, parts.count(), [&](std::size_t i) {
     const std::size_t begin = parts.begin(i);
     kernels::add_scaled(residual_.data() + begin, input.data() + begin, 1 - lead_,

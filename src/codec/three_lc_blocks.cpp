@@ -19,7 +19,7 @@ namespace {
 
 constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
 // Elements that are worth a thread.
-constexpr std::size_t kMinPartElems = 1 << 16;
+constexpr std::size_t kMinPartElems = 1 << 18;
 
 // Scales are eighths of octaves below the largest: 2^(-i/8) as floats ...
 constexpr std::array<float, 8> kEighths{1.0F,         0.917004043F, 0.840896415F, 0.771105413F,

@@ -113,6 +113,13 @@ TEST_P(EveryCodec, BytesAreTheSameOnEveryTargetAndForEveryNumberOfThreads) {
   expect_same_everywhere(GetParam(), heavy_tailed(150001, 5));
 }
 
+// Long enough that every loop is cut.
+TEST_P(EveryCodec, ThreadsThatShareALongTensorChangeNoBit) {
+  const Floats input = heavy_tailed((std::size_t{1} << 20) + 150001, 6);
+  ThreadPool pool(3);
+  EXPECT_TRUE(run_codec(GetParam(), input, &pool, 1) == run_codec(GetParam(), input, nullptr, 0));
+}
+
 TEST_P(EveryCodec, ATensorThatIsNotFiniteTravelsRaw) { expect_raw_where_not_finite(GetParam()); }
 
 TEST_P(EveryCodec, RejectsEveryPayloadThatIsCutShort) {

@@ -17,9 +17,7 @@ inline constexpr std::size_t kOutputBlockElems = 1024;
 
 // How a tensor of `elems` is cut into parts of whole blocks of `block` elements, 1024 or fewer.
 inline Partition parts_of_blocks(std::size_t elems, std::size_t block, const ThreadPool* pool) {
-  // Fewer are not worth a thread.
-  constexpr std::size_t kMinPartElems = 1 << 16;
-  return Partition::of(elems, kMinPartElems / block * block, pool);
+  return Partition::of(elems, kMinMovedElems / block * block, pool);
 }
 
 // Calls visit(begin, n) for the blocks of a tensor; the last may be shorter.
