@@ -161,10 +161,19 @@ NodeState first_state(const Job& job, int rank) {
   return make_communicator(job, *ends.at(static_cast<std::size_t>(rank)), no_update)->state();
 }
 
+// Whether a tensor's parts are: they have one codec.
+bool is_followed(const Job& job, const std::vector<bool>& followed, std::size_t tensor) {
+  const std::vector<Part> parts = job_parts(job);
+  const auto first = std::ranges::find(parts, tensor, &Part::tensor);
+  return first != parts.end() && followed[first->number];
+}
+
 // The state of a node of a job with other codecs, or another exchange, in which nothing is lost.
 NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank) {
   NodeState now = first_state(to, rank);
   now.step = state.step;
+  const std::vector<bool> followed = followed_parts(from);
+  const std::vector<bool> follows = followed_parts(to);
   const PartValues pushed = by_tensor(from, state.pushed);
   const PartValues pulled = by_tensor(from, state.pulled);
   const auto add = [](std::vector<float>& sums, const Part& part, const std::vector<float>& values,
@@ -176,13 +185,15 @@ NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank
   for (const Part& part : job_parts(to)) {
     std::vector<float>& kept = now.pushed[part.number];
     std::vector<float>& served = now.pulled[part.number];
-    if (kept.empty() && !(pushed[part.tensor].empty() && pulled[part.tensor].empty())) {
+    // Workers owe nothing where differences are sent, which begin anew.
+    const bool anew = follows[part.number] || is_followed(from, followed, part.tensor);
+    if (!anew && kept.empty() && !(pushed[part.tensor].empty() && pulled[part.tensor].empty())) {
       refuse("a residual is still to be sent of tensor '" + to.tensors[part.tensor].name +
              "', and its new codec keeps none; use one that does, with ef=on");
     }
-    add(kept, part, pushed[part.tensor], 1);
+    if (!anew) add(kept, part, pushed[part.tensor], 1);
     // A server's is of the mean.
-    if (served.empty()) {
+    if (served.empty() && !anew) {
       add(kept, part, pulled[part.tensor], to.workers);
     } else {
       add(served, part, pulled[part.tensor], 1);
@@ -234,7 +245,8 @@ NodeState state_in(const trainer::JobCheckpoint& checkpoint, const Job& job, int
                      .pushed = values_in(node, trainer::kPushedGroup, from),
                      .pulled = values_in(node, trainer::kPulledGroup, from),
                      .accumulated = PartValues(parts),
-                     .shared = PartValues(parts)});
+                     .shared = PartValues(parts),
+                     .followed = values_in(node, trainer::kFollowedGroup, from)});
   }
   if (checkpoint.reordered || from.workers != job.workers) nodes = redistribute(nodes, from, job);
   return std::move(nodes.at(static_cast<std::size_t>(rank)));
@@ -245,6 +257,7 @@ struct SavedState {
   std::uint64_t step;
   py::dict pushed;
   py::dict pulled;
+  py::dict followed;
 };
 
 // One thread at a time, but for mean(), in which a second one may wait.
@@ -302,6 +315,7 @@ class MeanWorker {
     checkpoint.step = state.step;
     add_arrays(trainer::kPushedGroup, job_, state.pushed, checkpoint);
     add_arrays(trainer::kPulledGroup, job_, state.pulled, checkpoint);
+    add_arrays(trainer::kFollowedGroup, job_, state.followed, checkpoint);
     member.hold(std::move(checkpoint));
   }
 
@@ -339,14 +353,15 @@ class MeanWorker {
     worker().say_skipped(steps);
   }
 
-  // (step, pushed, pulled)
+  // (step, pushed, pulled, followed)
   py::tuple state() {
     NodeState state;
     {
       const py::gil_scoped_release released;
       state = kept();
     }
-    return py::make_tuple(state.step, by_name(job_, state.pushed), by_name(job_, state.pulled));
+    return py::make_tuple(state.step, by_name(job_, state.pushed), by_name(job_, state.pulled),
+                          by_name(job_, state.followed));
   }
   // Whether the step it was in was begun, so that all ranks must join anew.
   [[nodiscard]] bool has_begun() const { return worker_ != nullptr; }
@@ -356,6 +371,7 @@ class MeanWorker {
     from.workers = ranks;
     const std::vector<Part> parts = job_parts(from);
     const std::vector<int> owners = part_servers(from);
+    const std::vector<bool> followed = followed_parts(from);
     std::vector<NodeState> nodes;
     for (const SavedState& saved : states) {
       NodeState node;
@@ -363,6 +379,9 @@ class MeanWorker {
       node.pushed = by_part(from, parts, saved.pushed, [](const Part&) { return true; });
       node.pulled = by_part(from, parts, saved.pulled, [&](const Part& part) {
         return !owners.empty() && owners[part.number] == saved.rank;
+      });
+      node.followed = by_part(from, parts, saved.followed, [&](const Part& part) {
+        return followed[part.number] && (owners.empty() || owners[part.number] == saved.rank);
       });
       node.accumulated.resize(parts.size());
       node.shared.resize(parts.size());
@@ -530,8 +549,8 @@ void bind_means(py::module_& module) {
       .def(py::init<const std::string&>(), py::arg("host"))
       .def_property_readonly("address", &TcpMeeting::address);
   py::class_<SavedState>(module, "_SavedState", "What state() returned, of one rank.")
-      .def(py::init<int, std::uint64_t, py::dict, py::dict>(), py::arg("rank"), py::arg("step"),
-           py::arg("pushed"), py::arg("pulled"));
+      .def(py::init<int, std::uint64_t, py::dict, py::dict, py::dict>(), py::arg("rank"),
+           py::arg("step"), py::arg("pushed"), py::arg("pulled"), py::arg("followed"));
   py::class_<MeanWorker>(module, "_MeanWorker", R"(A rank's end of an exchange of gradients.
 
 One thread at a time, but for mean(), in which a second one may wait.)")
@@ -571,7 +590,8 @@ One thread at a time, but for mean(), in which a second one may wait.)")
            "Adds means that nobody applied to what is still to be sent.")
       .def("say_skipped", &MeanWorker::say_skipped, py::arg("steps"),
            "In how many steps gradients were thrown away: the same on all ranks.")
-      .def("state", &MeanWorker::state, "(step, residuals pushed, residuals pulled), by name.")
+      .def("state", &MeanWorker::state,
+           "(step, residuals pushed, residuals pulled, what is followed), by name.")
       .def("load", &MeanWorker::load, py::arg("rank"), py::arg("ranks"), py::arg("states"),
            py::arg("decisions"),
            "Goes on after states of a job of so many ranks: this rank's own, or all in order.")

@@ -28,6 +28,7 @@ inline constexpr const char* kPushedGroup = "pushed";
 inline constexpr const char* kPulledGroup = "pulled";
 inline constexpr const char* kAccumulatedGroup = "accumulated";
 inline constexpr const char* kSharedGroup = "shared";
+inline constexpr const char* kFollowedGroup = "followed";
 // Before the names of a worker's own buffers.
 inline constexpr const char* kLocal = "local-";
 

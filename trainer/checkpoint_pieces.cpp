@@ -119,7 +119,8 @@ void CheckpointWriter::add_exchange(const NodeState& state, const std::vector<Pa
   for (const auto& [group, lists] : {std::pair{kPushedGroup, &state.pushed},
                                      {kPulledGroup, &state.pulled},
                                      {kAccumulatedGroup, &state.accumulated},
-                                     {kSharedGroup, &state.shared}}) {
+                                     {kSharedGroup, &state.shared},
+                                     {kFollowedGroup, &state.followed}}) {
     for (const Part& part : parts) {
       if (!(*lists)[part.number].empty()) add(group, part, (*lists)[part.number]);
     }
@@ -173,7 +174,8 @@ NodeState CheckpointReader::state_in(const StoredNode& node) const {
           .pushed = lists_in(node, kPushedGroup, made_by_, parts_),
           .pulled = lists_in(node, kPulledGroup, made_by_, parts_),
           .accumulated = lists_in(node, kAccumulatedGroup, made_by_, parts_),
-          .shared = lists_in(node, kSharedGroup, made_by_, parts_)};
+          .shared = lists_in(node, kSharedGroup, made_by_, parts_),
+          .followed = lists_in(node, kFollowedGroup, made_by_, parts_)};
 }
 
 NodeState CheckpointReader::exchange_of(int rank) const {

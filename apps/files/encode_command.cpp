@@ -70,6 +70,10 @@ void check(const EncodeOptions& options, const Codec& codec) {
         fmt::format("--part-values is {}; give a multiple of 4, or whole", options.part_values));
   }
   check_gradient(options, codec);
+  if (codec.make_encoder(1)->sends_differences()) {
+    throw WrongUsage(fmt::format(
+        "codec '{}' sends differences, which only an exchange adds up; omit ef=21", options.codec));
+  }
   if (options.state.empty()) return;
   refuse_same_file(options.input, options.state);
   refuse_same_file(options.output, options.state);

@@ -139,6 +139,11 @@ class Encoder {
   // payloads of fp32, there is nothing to add back. Throws like decode_add.
   void give_back(CodecId codec, ByteView payload);
 
+  // Whether what it encodes is the difference between its input and what it sent so far (ef=21:
+  // Richtarik, Sokolov, Fatkhullin, "EF21", 2021), so that a receiver adds up what it decodes; the
+  // exchanges do. A payload of fp32 is not a difference, and neither adds to what was sent.
+  [[nodiscard]] virtual bool sends_differences() const noexcept { return false; }
+
   // The residual (error accumulation buffer): elems() values, or none if error accumulation is off.
   // It is all of an encoder's state, apart from an observed gradient; saving it and writing it back
   // resumes exactly, with the next step's number.

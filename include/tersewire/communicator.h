@@ -341,6 +341,9 @@ Counters run_server(const Job& job, Transport& transport, const Update& update =
                     ThreadPool* pool = nullptr, const NodeState* resume = nullptr,
                     const SaveState& save = {});
 
+// For each part, whether what workers push of it are differences (Encoder::sends_differences()).
+std::vector<bool> followed_parts(const Job& job);
+
 // For each part, the rank of the node whose server owns it; empty if no server owns a whole part.
 std::vector<int> part_servers(const Job& job);
 

@@ -29,6 +29,10 @@ struct NodeState {
   // A worker's: its copy of the shared model, if its own parameters differ
   // (Job::keeps_shared_copy()). The same values on all workers.
   std::vector<std::vector<float>> shared;
+  // What whoever averages pushes has added up of them, of parts whose codec sends differences
+  // (Encoder::sends_differences()): a worker of an all-gather, with the same values on all, or a
+  // server. `pushed` is then what the worker has sent so far, negated: nothing that is owed.
+  std::vector<std::vector<float>> followed;
 };
 
 // Takes a server's state; called by the server's thread.
@@ -45,6 +49,9 @@ using SaveState = std::function<void(NodeState)>;
 // - An aggregator's residual is of a mean over the n workers below it: each of them gets it, and
 //   the new aggregators start at zero.
 // - `pulled` is added up over all servers, and goes to the new owners.
+//
+// - Parts whose codec sends differences, before or now, start anew: their `pushed` and `followed`
+//   are zeros, since no worker owes anything of them.
 //
 // A lost node is listed with empty lists: nothing of its state is kept.
 //

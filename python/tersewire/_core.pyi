@@ -243,7 +243,12 @@ class _HubMember:
 
 class _SavedState:
     def __init__(
-        self, rank: int, step: int, pushed: Dict[str, _Array], pulled: Dict[str, _Array]
+        self,
+        rank: int,
+        step: int,
+        pushed: Dict[str, _Array],
+        pulled: Dict[str, _Array],
+        followed: Dict[str, _Array],
     ) -> None: ...
 
 class _DryRun:
@@ -295,7 +300,11 @@ class _MeanWorker:
     def mean(self, values: _Array, stretches: Sequence[Tuple[int, int]]) -> None: ...
     def give_back(self, values: _Array, stretches: Sequence[Tuple[int, int]]) -> None: ...
     def say_skipped(self, steps: int) -> None: ...
-    def state(self) -> Tuple[int, Dict[str, numpy.ndarray], Dict[str, numpy.ndarray]]: ...
+    def state(
+        self,
+    ) -> Tuple[
+        int, Dict[str, numpy.ndarray], Dict[str, numpy.ndarray], Dict[str, numpy.ndarray]
+    ]: ...
     def load(
         self,
         rank: int,

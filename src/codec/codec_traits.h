@@ -16,6 +16,7 @@ enum class StateChange : std::uint8_t {
   kGradients,    // each is encoded once, or keeps its error in a residual: any codec
   kSums,         // partial sums of gradients, encoded again at every hop
   kWeights,      // whole weights, each of which must arrive nearly as it is
+  kMeans,        // mean gradients that servers send, encoded a second time
   kModelDeltas,  // what servers change in the model, which workers see nothing else of
   kLocalUpdates  // model deltas of workers that go many steps by themselves, and their means
 };
@@ -28,7 +29,8 @@ std::string fitting_codecs(StateChange carried);
 // As make_codec(), for what is to be carried. Model deltas that would be lost for ever without a
 // residual are encoded with ef=on where the text does not say ef; ef=off is refused. Those of local
 // updates have no lead where the text does not say one: each is most of the way to where its worker
-// was going, and what counts more than once goes beyond that.
+// was going, and what counts more than once goes beyond that. Differences (ef=21) are for gradients
+// that are pushed: what servers send is encoded with ef=on instead, and local updates refuse them.
 std::shared_ptr<const Codec> make_codec_for(std::string_view text, StateChange carried);
 
 }  // namespace tersewire

@@ -18,7 +18,10 @@ CodecParameter non_finite_parameter();
 
 // The parameters that every codec has that loses something.
 struct EncoderOptions {
-  bool error_feedback = true;      // ef=on|off: keep a residual
+  bool error_feedback = true;  // ef=on|off|21: keep a residual
+  // ef=21, of codecs with a lead: what is sent is the difference to what was sent so far, and the
+  // residual is that, negated (Encoder::sends_differences()).
+  bool differences = false;
   bool reject_not_finite = false;  // non-finite=send|reject
   // lead=L: how many times the input counts when what is sent is chosen (spec/wire-format.md,
   // "Lead"); only with a residual. 1: once, as in the papers.

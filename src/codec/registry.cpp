@@ -67,6 +67,16 @@ void keep_residual(SettingText& parsed, std::string_view text) {
        text);
 }
 
+// Model deltas are differences already, and means of followed gradients are late with another.
+void send_no_differences(SettingText& parsed, std::string_view text, StateChange carried) {
+  const std::string ef = parsed.take_word("ef");
+  if (ef == "21" && carried == StateChange::kLocalUpdates) {
+    fail(ErrorCode::kInvalidArgument,
+         "codec '{}' follows gradients, and local updates send none; omit ef=21", text);
+  }
+  if (!ef.empty()) parsed.set_default("ef", ef == "21" ? "on" : ef);
+}
+
 bool has_lead(const CodecEntry& entry) {
   return std::ranges::any_of(entry.description.parameters,
                              [](const CodecParameter& known) { return known.key == "lead"; });
@@ -123,6 +133,9 @@ std::shared_ptr<const Codec> make_codec_for(std::string_view text, StateChange c
         carried == StateChange::kModelDeltas || carried == StateChange::kLocalUpdates;
     if (entry.traits.loses_small_changes && deltas) keep_residual(parsed, text);
     if (carried == StateChange::kLocalUpdates && has_lead(entry)) parsed.set_default("lead", "1");
+    if (carried != StateChange::kGradients && has_lead(entry)) {
+      send_no_differences(parsed, text, carried);
+    }
     auto codec = entry.make(parsed);
     parsed.finish(keys_of(entry.description.parameters));
     return codec;

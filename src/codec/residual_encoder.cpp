@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <functional>
 
 #include "byte_io.h"
 #include "errors.h"
@@ -23,7 +24,8 @@ ResidualEncoder::ResidualEncoder(std::size_t elems, const EncoderContext& contex
     : elems_(elems),
       context_(context),
       reject_not_finite_(options.reject_not_finite),
-      lead_(options.lead) {
+      lead_(options.lead),
+      differences_(options.differences) {
   if (context.sender >= kMaxSenders) {
     fail(ErrorCode::kInvalidArgument, "sender number {} is too high; use numbers below {}",
          context.sender, kMaxSenders);
@@ -112,6 +114,24 @@ void ResidualEncoder::take_lead_back(std::span<const float> input, ThreadPool* p
   });
 }
 
+// What was sent grows here by what a receiver decodes, in the same way.
+Encoded ResidualEncoder::encode_difference(std::span<const float> input, Bytes& out,
+                                           ThreadPool* pool) {
+  thread_local std::vector<float> difference;
+  difference.resize(elems_);
+  std::ranges::transform(input, residual_, difference.begin(), std::plus<>());
+  const std::size_t start = out.size();
+  const Encoded made = encode_call({.input = difference.data(),
+                                    .residual = nullptr,
+                                    .elems = elems_,
+                                    .largest = 0,
+                                    .step = step_,
+                                    .pool = pool},
+                                   input, out);
+  if (!made.not_finite) decode_add(made.codec, ByteView(out).subspan(start), -1, residual_, pool);
+  return made;
+}
+
 Encoded ResidualEncoder::encode(std::span<const float> input, std::uint64_t step, Bytes& out,
                                 ThreadPool* pool) {
   const DefaultFloatMode mode;
@@ -120,6 +140,7 @@ Encoded ResidualEncoder::encode(std::span<const float> input, std::uint64_t step
   const std::size_t start = out.size();
   const bool leads = lead_ != 1 && !counts_lead();
   try {
+    if (differences_) return encode_difference(input, out, pool);
     const EncodeCall call{.input = leads ? with_lead(input, pool) : input.data(),
                           .residual = residual_data(),
                           .elems = elems_,

@@ -27,6 +27,7 @@ class ResidualEncoder : public Encoder {
 
   [[nodiscard]] std::size_t elems() const noexcept final { return elems_; }
   std::span<float> residual() noexcept final { return residual_; }
+  [[nodiscard]] bool sends_differences() const noexcept final { return differences_; }
   Encoded encode(std::span<const float> input, std::uint64_t step, Bytes& out,
                  ThreadPool* pool) final;
 
@@ -72,13 +73,15 @@ class ResidualEncoder : public Encoder {
   void take_lead_back(std::span<const float> input, ThreadPool* pool);
   // `as_given` is sent where the tensor is not finite.
   Encoded encode_call(EncodeCall call, std::span<const float> as_given, Bytes& out);
+  Encoded encode_difference(std::span<const float> input, Bytes& out, ThreadPool* pool);
 
   std::size_t elems_;
   EncoderContext context_;
   bool reject_not_finite_;
   float lead_;
+  bool differences_;
   std::uint64_t step_ = 0;
-  std::vector<float> residual_;
+  std::vector<float> residual_;  // of differences: what was sent so far, negated
 };
 
 }  // namespace tersewire

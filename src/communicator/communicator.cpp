@@ -279,6 +279,18 @@ void check_ladder(const Job& job) {
   check_rounds(job);
 }
 
+// What follows a worker's gradients has to hear of each of them.
+void check_differences(const Job& job, const std::vector<std::shared_ptr<const Codec>>& pushed) {
+  if (job.backup_workers == 0 && job.in_lock_step() && !choose_exchange(job).exchange.tree) return;
+  for (const auto& codec : pushed) {
+    if (!codec->make_encoder(1)->sends_differences()) continue;
+    fail(ErrorCode::kInvalidArgument,
+         "codec {} sends differences, and {} does not hear of every gradient; omit ef=21, or use "
+         "all-gather, parameter-server or gradient-server in lock-step, without backup workers",
+         codec->text(), choose_exchange(job).exchange.tree ? "an aggregator" : "a server");
+  }
+}
+
 void check_workers(const Job& job) {
   if (job.workers >= 1) return;
   fail(ErrorCode::kInvalidArgument, "a job needs at least 1 worker, not {}", job.workers);
@@ -302,7 +314,9 @@ void check_job(const Job& job) {
   check_staleness(job);
   check_raw_from_all(job);
   check_state_steps(job);
-  check_push_codecs(choose_exchange(job), choose_push_codecs(job));
+  const auto push_codecs = choose_push_codecs(job);
+  check_push_codecs(choose_exchange(job), push_codecs);
+  check_differences(job, push_codecs);
   choose_pull_codecs(job);
   check_mix(job);
 }
@@ -447,6 +461,8 @@ std::vector<Part> job_parts(const Job& job) {
   check_job(job);
   return cut_parts(job).parts;
 }
+
+std::vector<bool> followed_parts(const Job& job) { return place_job(job)->follows; }
 
 std::vector<int> part_servers(const Job& job) {
   std::vector<int> owners = place_job(job)->owners;

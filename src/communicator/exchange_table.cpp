@@ -100,6 +100,7 @@ const std::vector<Exchange>& exchanges() {
       {.name = "gradient-server",
        .workers_own_model = true,
        .carries = StateChange::kGradients,
+       .pulls = StateChange::kMeans,
        .shards = true,
        .parameters = {{"scaler-sharing", "off", "on, off",
                        "agree on the scalers of terngrad or stoch3 first, and send sums exactly"}},
@@ -239,7 +240,14 @@ std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
   }
   const auto rungs = rungs_of(job, exchange.carries);
   for (const auto& codecs : rungs) {
-    for (const auto& codec : codecs) check_fits(*codec, exchange);
+    for (const auto& codec : codecs) {
+      check_fits(*codec, exchange);
+      if (!codec->make_encoder(1)->sends_differences()) continue;
+      fail(ErrorCode::kInvalidArgument,
+           "codec {} sends differences, which no other codec goes on with; omit ef=21, or use one "
+           "codec throughout",
+           codec->text());
+    }
   }
   return make_ladder(rungs, job.ladder->rung);
 }

@@ -97,7 +97,8 @@ std::vector<NodeState> recut(const Placement& from, std::span<const NodeState> n
                       .pushed = recut(from, node.pushed, to),
                       .pulled = recut(from, node.pulled, to),
                       .accumulated = recut(from, node.accumulated, to),
-                      .shared = recut(from, node.shared, to)});
+                      .shared = recut(from, node.shared, to),
+                      .followed = PartValues(to.parts.size())});
   }
   return states;
 }
@@ -194,6 +195,21 @@ void give_to_servers(const std::shared_ptr<const Placement>& to, PartValues sums
   }
 }
 
+// Nothing is owed of parts whose pushes are differences: they begin anew, as in a new job.
+void begin_anew(const Placement& from, const Placement& to, std::span<NodeState> states) {
+  const std::vector<int> owners = part_servers(to.job);
+  for (const Part& part : to.parts) {
+    const bool follows = to.follows[part.number];
+    if (!follows && !from.follows[from.first_part[part.tensor]]) continue;
+    for (NodeState& state : states) std::ranges::fill(state.pushed[part.number], 0.0F);
+    if (!follows) continue;
+    const auto first = states.begin() + (to.servers == 0 ? 0 : owners[part.number]);
+    const int averaging = to.servers == 0 ? to.job.workers : 1;
+    std::for_each_n(first, averaging,
+                    [&](NodeState& state) { state.followed[part.number].assign(part.elems, 0); });
+  }
+}
+
 }  // namespace
 
 std::vector<NodeState> redistribute(std::span<const NodeState> given, const Job& from,
@@ -218,6 +234,7 @@ std::vector<NodeState> redistribute(std::span<const NodeState> given, const Job&
   for (const NodeState& node : nodes) add(node.pulled, results);
   if (std::ranges::any_of(nodes, is_lost)) fill_results(*placement, results);
   give_to_servers(placement, std::move(results), states);
+  begin_anew(*old_placement, *placement, states);
   return states;
 }
 

@@ -86,6 +86,8 @@ void check_state(const Placement& placement, int rank, const NodeState& state) {
                          fmt::format("step {} is within a round of {} local steps", state.step,
                                      job.local_steps));
         }
+        const bool averages = worker ? placement.servers == 0 || has_server : !below_another;
+        check_list(placement, {state.followed, "followed", averages, true});
         const List shared{state.shared, "shared", worker && job.keeps_shared_copy(), false};
         check_list(placement, shared);
         if (shared.kept) {

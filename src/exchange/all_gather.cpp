@@ -8,6 +8,7 @@ namespace {
 struct GatheredPart {
   std::unique_ptr<Encoder> encoder;
   Gathered gradients;
+  Followed followed;
 };
 
 class AllGatherWorker final : public Worker {
@@ -18,7 +19,8 @@ class AllGatherWorker final : public Worker {
     for (std::size_t i = 0; i < parts().size(); ++i) {
       parts_.push_back({placement().push_codecs[i]->make_encoder(
                             parts()[i].elems, encoder_context(placement(), i, rank())),
-                        Gathered(name(i), job().workers)});
+                        Gathered(name(i), job().workers),
+                        Followed(placement().follows[i] ? parts()[i].elems : 0)});
     }
   }
 
@@ -39,6 +41,7 @@ class AllGatherWorker final : public Worker {
     return parts_[part].encoder.get();
   }
   [[nodiscard]] std::vector<ResidualRun> residual_runs() override { return residuals_of(parts_); }
+  [[nodiscard]] std::vector<ResidualRun> followed_runs() override { return followed_of(parts_); }
 
   Update update_;
   std::vector<GatheredPart> parts_;
@@ -77,7 +80,9 @@ void AllGatherWorker::keep(Received received) {
 void AllGatherWorker::take_mean(std::size_t part, std::span<float> mean, Counters& counted) {
   counted.pulled_values += mean.size() * static_cast<std::size_t>(job().workers - 1);
   const Stopwatch watch(counted.decode_seconds, processor_seconds);
-  parts_[part].gradients.average(applied_step(part) + 1, mean, pool());
+  GatheredPart& state = parts_[part];
+  state.gradients.average(applied_step(part) + 1, mean, pool(),
+                          state.followed ? &state.followed : nullptr);
 }
 
 }  // namespace

@@ -346,7 +346,11 @@ class ColocatedWorker final : public Communicator {
 // the worker has pushed to it again.
 NodeState ColocatedWorker::state() {
   NodeState state = worker_->state();
-  if (server_) state.pulled = server_->state(state.step).pulled;
+  if (server_) {
+    NodeState of_server = server_->state(state.step);
+    state.pulled = std::move(of_server.pulled);
+    state.followed = std::move(of_server.followed);
+  }
   return state;
 }
 

@@ -1,6 +1,8 @@
 #include "gathered.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "errors.h"
 #include "tersewire/codec.h"
@@ -23,9 +25,18 @@ void Gathered::hold(int from, Contribution contribution) {
   if (held == 0) ++present_;
 }
 
-void Gathered::average(std::uint64_t step, std::span<float> mean, ThreadPool* pool) {
+void Gathered::average(std::uint64_t step, std::span<float> mean, ThreadPool* pool,
+                       Followed* followed) {
   std::ranges::fill(mean, 0.0F);
   const float weight = 1.0F / static_cast<float>(workers_);
+  const auto add = [&](int from, const Contribution& contribution) {
+    with_context([&] { return fmt::format("push of {} from worker {}", name_, from); },
+                 [&] {
+                   decode_add(contribution.frame.codec, contribution.frame.payload, weight, mean,
+                              pool);
+                 });
+  };
+  std::vector<std::pair<int, Contribution>> whole;
   present_ = 0;
   for (auto first = held_.begin(); first != held_.end();) {
     const int from = first->first;
@@ -39,12 +50,14 @@ void Gathered::average(std::uint64_t step, std::span<float> mean, ThreadPool* po
       fail(ErrorCode::kDataLoss, "push from worker {}: {} came for step {} in place of step {}",
            from, name_, contribution.step, step);
     }
-    with_context([&] { return fmt::format("push of {} from worker {}", name_, from); },
-                 [&] {
-                   decode_add(contribution.frame.codec, contribution.frame.payload, weight, mean,
-                              pool);
-                 });
+    if (followed != nullptr && is_whole(contribution.frame.codec)) {
+      whole.emplace_back(from, contribution);
+    } else {
+      add(from, contribution);
+    }
   }
+  if (followed != nullptr && whole.size() < workers_) followed->add(mean);
+  for (const auto& [from, contribution] : whole) add(from, contribution);
 }
 
 }  // namespace tersewire

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "followed.h"
 #include "tersewire/message.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/transport.h"
@@ -38,8 +39,9 @@ class Gathered {
   // Takes everyone's next contribution and overwrites `mean` with their average, added up in the
   // order of ranks, whatever the order of arrival, so that all workers come to the same bits.
   // Throws kDataLoss, naming the worker, for one that is malformed or not of this step; what `mean`
-  // holds is then undefined.
-  void average(std::uint64_t step, std::span<float> mean, ThreadPool* pool);
+  // holds is then undefined. Where they are differences, `followed` is what they add up to.
+  void average(std::uint64_t step, std::span<float> mean, ThreadPool* pool,
+               Followed* followed = nullptr);
 
  private:
   std::string name_;

@@ -88,7 +88,8 @@ NodeState empty_state(const Placement& placement, std::uint64_t exchanges) {
           .pushed = nothing,
           .pulled = nothing,
           .accumulated = nothing,
-          .shared = nothing};
+          .shared = nothing,
+          .followed = nothing};
 }
 
 }  // namespace tersewire

@@ -43,6 +43,16 @@ std::vector<ResidualRun> residuals_of(const Parts& parts) {
   return runs;
 }
 
+// What is followed of whole parts, likewise.
+template <typename Parts>
+std::vector<ResidualRun> followed_of(Parts& parts) {
+  std::vector<ResidualRun> runs;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].followed) runs.push_back({i, 0, parts[i].followed.values()});
+  }
+  return runs;
+}
+
 // What the runs hold; 0 where a part has other runs too.
 PartValues save_residuals(const Placement& placement, std::span<const ResidualRun> runs);
 

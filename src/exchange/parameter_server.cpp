@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "at_once.h"
+#include "followed.h"
 #include "node_state.h"
 #include "raw_agreement.h"
 #include "scaler_agreement.h"
@@ -15,7 +16,8 @@ namespace {
 // A push, in encoded form for as long as others come before it.
 struct Push {
   bool has_arrived = false;
-  SharedBytes bytes;  // what `frame` points into; null where that is in the sum
+  SharedBytes bytes;      // what `frame` points into; null where that is in the sum
+  bool is_whole = false;  // among differences: added last
   Frame frame;
 };
 
@@ -24,6 +26,7 @@ struct ServerPart {
   std::vector<Push> pushes;  // by child, of the current step
   int arrived = 0;
   bool is_touched = false;  // some are not looked at yet
+  Followed followed;
   Floats sum;  // the mean, as far as the first so many children are in it; at last its change
   std::size_t added = 0;          // children
   std::uint64_t step = 1;         // the one that pushes are collected for
@@ -51,6 +54,8 @@ class ParameterServer final : public Server {
   void add_pushes(std::span<const std::size_t> some);
   void add_pushes(std::size_t part, Counters& counted);
   void add_push(std::size_t part, std::size_t child, Counters& counted);
+  void decode_push(std::size_t part, std::size_t child);
+  void follow(std::size_t part, Counters& counted);
   void advance(std::span<const std::size_t> some);
   bool encode_levels(std::size_t part);
   void encode_results(std::span<const std::size_t> some);
@@ -137,11 +142,13 @@ ParameterServer::ParameterServer(std::shared_ptr<const Placement> placed, Transp
     parts_[i].encoder = codecs[i]->make_encoder(placement_->parts[i].elems,
                                                 encoder_context(*placement_, i, transport_.rank()));
     parts_[i].pushes.resize(done_.size());
+    if (placement_->follows[i]) parts_[i].followed = Followed(placement_->parts[i].elems);
   }
 }
 
 void ParameterServer::resume(const NodeState& state) {
   load_residuals(*placement_, is_root() ? state.pulled : state.pushed, residuals_of(parts_));
+  load_residuals(*placement_, state.followed, followed_of(parts_));
   const std::uint64_t step = exchanges_in(job_, state);
   for (ServerPart& part : parts_) {
     part.step = step + 1;
@@ -158,6 +165,7 @@ void ParameterServer::save_after(std::uint64_t step) {
 NodeState ParameterServer::state(std::uint64_t exchange) {
   NodeState state = empty_state(*placement_, exchange);
   (is_root() ? state.pulled : state.pushed) = save_residuals(*placement_, residuals_of(parts_));
+  state.followed = save_residuals(*placement_, followed_of(parts_));
   return state;
 }
 
@@ -343,6 +351,18 @@ void ParameterServer::add_pushes(std::size_t part, Counters& counted) {
       return;
     }
   }
+  if (state.followed) follow(part, counted);
+}
+
+// All are in the sum but those that are no differences.
+void ParameterServer::follow(std::size_t part, Counters& counted) {
+  ServerPart& state = parts_[part];
+  const Stopwatch watch(counted.decode_seconds, processor_seconds);
+  const auto whole = std::ranges::count_if(state.pushes, &Push::is_whole);
+  if (whole < std::ssize(state.pushes)) state.followed.add(state.sum);
+  for (std::size_t child = 0; child < state.pushes.size(); ++child) {
+    if (state.pushes[child].is_whole) decode_push(part, child);
+  }
 }
 
 // The next of those that have arrived.
@@ -350,21 +370,28 @@ void ParameterServer::add_push(std::size_t part, std::size_t child, Counters& co
   ServerPart& state = parts_[part];
   Push& push = state.pushes[child];
   const Stopwatch watch(counted.decode_seconds, processor_seconds);
-  const Frame& frame = push.frame;
-  const float weight = weight_of(child);
-  const bool is_only_one = weight == 1;
   if (state.added == 0) {
     state.sum.resize(state.encoder->elems());
-    if (!is_only_one) std::ranges::fill(state.sum, 0.0F);
+    if (weight_of(child) != 1) std::ranges::fill(state.sum, 0.0F);
   }
+  push.is_whole = state.followed && is_whole(push.frame.codec);
+  if (!push.is_whole) decode_push(part, child);
+  state.added = child + 1;
+}
+
+// Into the sum, which a lone push overwrites.
+void ParameterServer::decode_push(std::size_t part, std::size_t child) {
+  ServerPart& state = parts_[part];
+  Push& push = state.pushes[child];
+  const Frame& frame = push.frame;
+  const float weight = weight_of(child);
   with_context([&] { return fmt::format("push of {} from {}", name(part), child_name(child)); },
                [&] {
-                 if (is_only_one) return decode(frame.codec, frame.payload, state.sum, pool_);
+                 if (weight == 1) return decode(frame.codec, frame.payload, state.sum, pool_);
                  decode_add(frame.codec, frame.payload, weight, state.sum, pool_);
                });
   push.bytes.reset();
   push.frame.payload = {};
-  state.added = child + 1;
 }
 
 // Parts of which enough has come.

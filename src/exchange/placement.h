@@ -47,6 +47,7 @@ struct Placement {
   std::vector<std::size_t> first_part;  // by tensor, and behind the last one all of them
   std::vector<std::shared_ptr<const Codec>> push_codecs;  // by part
   std::vector<std::shared_ptr<const Codec>> pull_codecs;
+  std::vector<bool> follows;   // by part: whether pushes are differences (followed.h)
   std::vector<int> owners;     // by part, as ranks
   std::vector<TreeNode> tree;  // by rank; empty for exchanges without aggregators
   // Parts whose messages go the same way travel together.

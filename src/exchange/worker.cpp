@@ -43,6 +43,9 @@ void Worker::resume(const NodeState& state) {
   try {
     const auto runs = residual_runs();
     load_residuals(*placement_, state.pushed, runs);
+    // A colocated server's are its own.
+    const auto followed = followed_runs();
+    if (!followed.empty()) load_residuals(*placement_, state.followed, followed);
   } catch (...) {
     finished_ = true;  // the job ends with this error instead
     throw;
@@ -65,6 +68,7 @@ NodeState Worker::state() {
   }
   NodeState state = empty_state(*placement_, took_means || !begun ? step_ : step_ - 1);
   state.pushed = save_residuals(*placement_, residual_runs());
+  state.followed = save_residuals(*placement_, followed_runs());
   return state;
 }
 
@@ -170,7 +174,7 @@ void Worker::give_back(std::size_t tensor, std::span<const float> mean) {
     check_values(job(), tensor, mean.size());
     for (const ResidualRun& run : residual_runs()) {
       const Part& part = parts()[run.part];
-      if (part.tensor != tensor || run.residual.empty()) continue;
+      if (part.tensor != tensor || run.residual.empty() || placement().follows[run.part]) continue;
       const auto unused = mean.subspan(part.begin + run.begin, run.residual.size());
       std::ranges::transform(
           run.residual, unused, run.residual.begin(),

@@ -74,6 +74,8 @@ class Worker : public Communicator {
 
   // What the encoders keep.
   [[nodiscard]] virtual std::vector<ResidualRun> residual_runs() = 0;
+  // What is followed here.
+  [[nodiscard]] virtual std::vector<ResidualRun> followed_runs() { return {}; }
   // Takes all steps up to this one as over.
   virtual void skip_to(std::uint64_t /*step*/) {}
 

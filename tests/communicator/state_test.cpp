@@ -119,6 +119,7 @@ void expect_equal_states(const std::vector<NodeState>& a, const std::vector<Node
     expect_equal_bits(a[rank].pulled, b[rank].pulled);
     expect_equal_bits(a[rank].accumulated, b[rank].accumulated);
     expect_equal_bits(a[rank].shared, b[rank].shared);
+    expect_equal_bits(a[rank].followed, b[rank].followed);
   }
 }
 
@@ -249,6 +250,59 @@ TEST(HierarchicalRing, ResumesWithBlocksOfSeveralPieces) {
       job.exchange = "hierarchical-ring:group=3,top=" + std::string(top);
       job.state_steps = 2;
       expect_resumed_equals_uninterrupted(job, 2, 4);
+    }
+  }
+}
+
+// Exchanges that follow what workers push (ef=21).
+const std::vector<TestedExchange> kFollowing{kTestedExchanges[0], kTestedExchanges[1],
+                                             kTestedExchanges[2], kTestedExchanges[6],
+                                             kTestedExchanges[10]};
+
+TEST(Followed, GoesOnAfterAState) {
+  for (const TestedExchange& exchange : kFollowing) {
+    for (const int workers : {1, 3}) {
+      SCOPED_TRACE(testing::Message() << exchange.text << ", " << workers << " workers");
+      Job job = suite_job(exchange, "3lc:ef=21", workers);
+      job.state_steps = 3;
+      expect_resumed_equals_uninterrupted(job, 3, 6);
+      const RunResult run = run_until(3, job, {3});
+      const auto holds = [](const NodeState& state) {
+        return std::ranges::any_of(state.followed, [](const auto& values) {
+          return std::ranges::any_of(values, [](float value) { return value != 0; });
+        });
+      };
+      EXPECT_TRUE(std::ranges::any_of(run.cuts.at(3).states, holds));
+    }
+  }
+}
+
+// Workers owe nothing.
+TEST(Followed, BeginsAnewWithOthers) {
+  for (const TestedExchange& exchange : kFollowing) {
+    for (const auto& [codec, other] :
+         {std::pair{"3lc:ef=21", "3lc:ef=21"}, {"3lc:ef=21", "3lc"}, {"3lc", "3lc:ef=21"}}) {
+      SCOPED_TRACE(testing::Message() << exchange.text << ", " << codec << " to " << other);
+      Job from = suite_job(exchange, codec, 3);
+      from.checksum_steps = 1;
+      from.state_steps = 1;
+      Job to = from;
+      to.workers = 2;
+      to.push_codec = to.pull_codec = other;
+      const RunResult run = run_until(3, from, {3});
+      expect_no_errors(run);
+      Cut cut{redistribute(run.cuts.at(3).states, from, to), {}};
+      for (const NodeState& state : cut.states) {
+        for (const auto* list : {&state.pushed, &state.followed}) {
+          for (const auto& values : *list) {
+            for (const float value : values) ASSERT_EQ(value, 0.0F);
+          }
+        }
+      }
+      cut.replicas.assign(2, run.cuts.at(3).replicas[0]);
+      const RunResult resumed = run_until(7, to, {}, &cut);
+      expect_no_errors(resumed);
+      expect_equal_bits(resumed.replicas[0], resumed.replicas[1]);
     }
   }
 }
@@ -389,7 +443,8 @@ TEST(Redistribute, SumsToTheBitWhereFloatsHoldThem) {
     Model model = zeros(from);
     for (auto& values : model) std::ranges::fill(values, value);
     const Model nothing(from.tensors.size());
-    states[rank] = {7, rank < 5 ? model : nothing, rank < 5 ? nothing : model, nothing, nothing};
+    states[rank] = {
+        7, rank < 5 ? model : nothing, rank < 5 ? nothing : model, nothing, nothing, nothing};
   }
   const auto spread = redistribute(states, from, to);
   ASSERT_EQ(spread.size(), 3);
@@ -410,7 +465,7 @@ TEST(Redistribute, GoesOnWithoutWhatWasLost) {
   to.workers = 2;
   const Model nothing(job_parts(from).size());
   const std::vector<int> owners = part_servers(from);
-  std::vector<NodeState> states(3, {7, nothing, nothing, nothing, nothing});
+  std::vector<NodeState> states(3, {7, nothing, nothing, nothing, nothing, nothing});
   for (const Part& part : job_parts(from)) {
     for (std::size_t rank = 0; rank < 2; ++rank) {  // the last is lost
       states[rank].pushed[part.number].assign(part.elems, static_cast<float>(rank + 1));
@@ -697,7 +752,7 @@ TEST(State, ThereIsNoneWhereWorkersDoNotWaitForEachOther) {
   Job job = suite_job(kTestedExchanges.back(), "fp32", 1);
   job.exchange = "weight-average:mode=asynchronous";
   const auto ends = make_in_process_network(1);
-  const NodeState state{3, Model(3), Model(3), Model(3), Model(3)};
+  const NodeState state{3, Model(3), Model(3), Model(3), Model(3), Model(3)};
   expect_error(ErrorCode::kInvalidArgument, "asynchronous averaging has no state",
                [&] { make_communicator(job, *ends[0], descend_once, nullptr, &state); });
   const auto fresh = make_in_process_network(1);
@@ -712,7 +767,7 @@ TEST(State, ThereIsNoneWhereWorkersDoNotWaitForEachOther) {
 TEST(State, AStepMustBeBegunAfterAResume) {
   const Job job = suite_job(kTestedExchanges[6], "fp32", 1);
   const auto ends = make_in_process_network(1);
-  const NodeState state{3, Model(3), Model(3), Model(3), Model(3)};
+  const NodeState state{3, Model(3), Model(3), Model(3), Model(3), Model(3)};
   const auto worker = make_communicator(job, *ends[0], descend_once, nullptr, &state);
   Model replica = zeros(job);
   expect_error(ErrorCode::kFailedPrecondition, "begin a step",

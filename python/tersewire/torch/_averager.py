@@ -187,10 +187,12 @@ class GradientAverager:
         Save it on every rank, after the same step.
         """
         step, *residuals = self._last_state or self._worker.state()
-        pushed, pulled = ({name: torch.from_numpy(array) for name, array in named.items()}
-                          for named in residuals)
+        pushed, pulled, followed = ({name: torch.from_numpy(array) for name, array in named.items()}
+                                    for named in residuals)
         state = {"exchange": self._exchange, "rank": self.rank, "ranks": self._ranks, "step": step,
                  "pushed": pushed, "pulled": pulled}
+        if followed:  # with ef=21
+            state["followed"] = followed
         return {**state, "decisions": self.decisions()} if self._settings.is_auto else state
 
     def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
@@ -205,7 +207,7 @@ class GradientAverager:
         """
         listed = [states] if isinstance(states, dict) else list(states)
         for state in listed:
-            if set(state) - {"decisions"} != _STATE_NAMES or state["exchange"] != self._exchange:
+            if set(state) - {"decisions", "followed"} != _STATE_NAMES or state["exchange"] != self._exchange:
                 refuse(f"a state is not of exchange {self._exchange}; pass what state_dict() "
                        "returned with it, or that exchange to the call that made this")
         own = [state for state in listed if state["rank"] == self.rank]
@@ -218,8 +220,9 @@ class GradientAverager:
         listed.sort(key=lambda state: state["rank"])
         # torch.load() may have put them on a GPU.
         saved = [_core._SavedState(state["rank"], state["step"],
-                                   *({name: residual.cpu() for name, residual in state[which].items()}
-                                     for which in ("pushed", "pulled")))
+                                   *({name: residual.cpu()
+                                      for name, residual in state.get(which, {}).items()}
+                                     for which in ("pushed", "pulled", "followed")))
                  for state in listed]
         decided = listed[0].get("decisions", []) if self._settings.is_auto else []
         self._worker.load(self.rank, listed[0]["ranks"], saved, _json(decided))
