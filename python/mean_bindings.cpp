@@ -168,7 +168,8 @@ bool is_followed(const Job& job, const std::vector<bool>& followed, std::size_t 
   return first != parts.end() && followed[first->number];
 }
 
-// The state of a node of a job with other codecs, or another exchange, in which nothing is lost.
+// The state of a node of a job with other codecs, or another exchange, in which nothing is lost,
+// except what a server owed where differences are sent to no server.
 NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank) {
   NodeState now = first_state(to, rank);
   now.step = state.step;
@@ -186,17 +187,18 @@ NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank
     std::vector<float>& kept = now.pushed[part.number];
     std::vector<float>& served = now.pulled[part.number];
     // Workers owe nothing where differences are sent, which begin anew.
-    const bool anew = follows[part.number] || is_followed(from, followed, part.tensor);
-    if (!anew && kept.empty() && !(pushed[part.tensor].empty() && pulled[part.tensor].empty())) {
+    const bool owed = !is_followed(from, followed, part.tensor);
+    const bool owes = owed && !pushed[part.tensor].empty();
+    if (kept.empty() && (owes || !pulled[part.tensor].empty())) {
       refuse("a residual is still to be sent of tensor '" + to.tensors[part.tensor].name +
              "', and its new codec keeps none; use one that does, with ef=on");
     }
-    if (!anew) add(kept, part, pushed[part.tensor], 1);
-    // A server's is of the mean.
-    if (served.empty() && !anew) {
-      add(kept, part, pulled[part.tensor], to.workers);
-    } else {
+    if (owed && !follows[part.number]) add(kept, part, pushed[part.tensor], 1);
+    // A server's is of the mean. What is followed has no place for it.
+    if (!served.empty()) {
       add(served, part, pulled[part.tensor], 1);
+    } else if (!follows[part.number]) {
+      add(kept, part, pulled[part.tensor], to.workers);
     }
   }
   return now;

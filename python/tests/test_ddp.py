@@ -346,8 +346,27 @@ def case_residuals_follow_the_loss_scale():
         assert torch.equal(found[0], found[1])  # powers of two are exact
 
 
+def case_differences_begin_anew_where_settings_change():
+    for before, after in (("3lc", "3lc:ef=21"), ("3lc:ef=21", "3lc"), ("3lc:ef=21", "fp32")):
+        for exchange in ACCUMULATING:
+            model = wrapped()
+            hook = tersewire.torch.register(model, before, exchange=exchange)
+            train(model, range(3))
+            assert ("followed" in hook.state_dict()) == (before == "3lc:ef=21")
+            if exchange == "gradient-server" and after == "fp32":
+                with pytest.raises(tersewire.Error, match="its new codec keeps none"):
+                    hook.change(codec=after)  # of what servers send, a residual is owed
+                hook.close()
+                continue
+            hook.change(codec=after)
+            assert ("followed" in hook.state_dict()) == (after == "3lc:ef=21")
+            check_replicas(train(model, range(3, STEPS)))
+            hook.close()
+
+
 def case_a_resumed_run_is_the_uninterrupted_one():
-    for exchange, (codec, *_) in CODECS.items():
+    tried = [(exchange, codec) for exchange, (codec, *_) in CODECS.items()]
+    for exchange, codec in [*tried, ("all-gather", "3lc:ef=21"), ("gradient-server", "3lc:ef=21")]:
         options = {"codec": codec, "exchange": exchange, "warm_up_steps": 1}
         model = wrapped()
         hook = tersewire.torch.register(model, **options)
