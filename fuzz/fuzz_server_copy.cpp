@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace tersewire::fuzz;
   ByteView rest = std::as_bytes(std::span(data, size));
   auto network = make_in_process_network(2);
-  trainer::ServerCopyEnd end(*network[1], kMostBytes);
+  trainer::ServerCopyEnd end(*network[1], {.first = 0, .nodes = 2}, false, kMostBytes);
   std::deque<Bytes> expected;
   while (!rest.empty()) {
     const ByteView cut = take_message(rest);

@@ -60,7 +60,7 @@ std::unique_ptr<Transport> HubMember::join_next() {
 // Nothing for one that only hands over what it has.
 std::unique_ptr<Transport> HubMember::join_listed(int rank) {
   const int workers = static_cast<int>(list_.workers);
-  auto network = std::make_unique<trainer::WorkersNetwork>(member_->join(list_), workers);
+  auto network = std::make_unique<trainer::NodesNetwork>(member_->join(list_), workers);
   network->expect_at_most(longest_);
   begun_.reset();
   const auto own = std::ranges::find(held_, list_.base, &Held::at);

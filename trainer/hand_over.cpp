@@ -81,8 +81,8 @@ StoredNode parsed(ByteView bytes, std::uint64_t step, int place) {
   return result;
 }
 
-// What servers had that have died is as good as the first node's, which has a server, too.
-void adopt_orphans(std::vector<StoredNode>& nodes) {
+// What servers had that have died is as good as the first server's, which is on this node.
+void adopt_orphans(std::vector<StoredNode>& nodes, int server) {
   const std::size_t prefix = std::string_view(kOrphan).size();
   std::map<std::string, StoredArray> orphans;
   for (StoredNode& node : nodes) {
@@ -93,19 +93,19 @@ void adopt_orphans(std::vector<StoredNode>& nodes) {
     }
     node.arrays.erase(first, last);
   }
-  nodes.front().arrays.merge(orphans);
+  nodes[static_cast<std::size_t>(server)].arrays.merge(orphans);
 }
 
 }  // namespace
 
-std::optional<Incoming> WorkersNetwork::receive(std::chrono::milliseconds timeout) {
+std::optional<Incoming> NodesNetwork::receive(std::chrono::milliseconds timeout) {
   if (waiting_.empty()) return PassingTransport::receive(timeout);
   Incoming message = std::move(waiting_.front());
   waiting_.pop_front();
   return message;
 }
 
-SharedBytes WorkersNetwork::receive_first(int from, const WaitLimits& limits) {
+SharedBytes NodesNetwork::receive_first(int from, const WaitLimits& limits) {
   const auto found = std::ranges::find(waiting_, from, &Incoming::from);
   if (found != waiting_.end()) {
     SharedBytes bytes = std::move(found->bytes);
@@ -120,9 +120,17 @@ SharedBytes WorkersNetwork::receive_first(int from, const WaitLimits& limits) {
   }
 }
 
-HandOver::HandOver(const MemberList& list, int rank) : list_(list), rank_(rank) {
-  for (std::size_t i = 0; i < list.members.size(); ++i) {
-    if (list.members[i].base_rank) holders_.push_back(static_cast<int>(i));
+HandOver::HandOver(const MemberList& list, int rank)
+    : list_(list),
+      rank_(rank),
+      base_workers_(static_cast<int>(list.base_workers)),
+      base_nodes_(static_cast<int>(list.base_workers + list.base_servers)) {
+  for (const bool serve : {false, true}) {
+    for (int i = 0; i < std::ssize(list.members); ++i) {
+      const MemberEntry& member = list.members[static_cast<std::size_t>(i)];
+      if (member.base_rank && member.serves == serve) holders_.push_back(i);
+    }
+    holders_.resize(static_cast<std::size_t>(serve ? base_nodes_ : base_workers_), -1);
   }
 }
 
@@ -133,7 +141,9 @@ std::optional<int> HandOver::place(int rank) const {
 }
 
 int HandOver::giver(int rank) const {
-  return holders_[static_cast<std::size_t>(rank) % holders_.size()];
+  const auto workers = std::span(holders_).first(list_.base_workers);
+  const auto alive = std::ranges::find(workers, -1) - workers.begin();
+  return workers[static_cast<std::size_t>(rank % alive)];
 }
 
 bool HandOver::is_dead(std::uint32_t base_rank) const {
@@ -144,63 +154,79 @@ bool HandOver::is_dead(std::uint32_t base_rank) const {
 const NodeCheckpoint::Arrays& HandOver::orphans(const NodeCheckpoint& own) const {
   static const NodeCheckpoint::Arrays kNone;
   if (!has_server(own) && own.copies.empty()) return kNone;
-  const std::uint32_t workers = list_.base_workers;
-  for (std::uint32_t rank = 0; rank < workers; ++rank) {
-    const std::uint32_t next = (rank + 1) % workers;
+  // The nodes that have a server each.
+  const bool apart = list_.base_servers > 0;
+  const std::uint32_t first = apart ? list_.base_workers : 0;
+  const std::uint32_t count = apart ? list_.base_servers : list_.base_workers;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t rank = first + i;
+    const std::uint32_t next = first + (i + 1) % count;
     if (!is_dead(rank) || !is_dead(next)) continue;
     throw Error(ErrorCode::kFailedPrecondition,
-                fmt::format("the workers that were {} and {} in generation {} died together, so a "
+                fmt::format("the {} that were {} and {} in generation {} died together, so a "
                             "part of the model and its copy are lost; go on from the last "
                             "checkpoint with --resume",
-                            rank, next, list_.base.generation));
+                            apart ? "servers" : "workers", rank, next, list_.base.generation));
   }
-  const std::uint32_t before =
-      (*list_.members[static_cast<std::size_t>(rank_)].base_rank + workers - 1) % workers;
-  return is_dead(before) ? own.copies : kNone;
+  const std::uint32_t place = *list_.members[static_cast<std::size_t>(rank_)].base_rank - first;
+  return is_dead(first + (place + count - 1) % count) ? own.copies : kNone;
 }
 
-// All that is not the receiver's already.
+// All that is not the receiver's already. Workers and servers have little for each other: what was
+// agreed on, and what all workers have alike.
 Bytes HandOver::message_to(int rank, const NodeCheckpoint& own) const {
-  const bool needs_model = !place(rank) && giver(rank) == rank_;
-  const bool inherits = heir(*place(rank_)) == rank;
-  const bool serves = has_server(own);
+  const bool is_peer = serves(rank) == serves(rank_);
+  const bool gives = !serves(rank_) && giver(rank) == rank_;
+  const bool needs_model = is_peer && !place(rank) && gives;
+  const bool inherits = is_peer && heir(*place(rank_)) == rank;
+  const bool has_share = has_server(own);
   // Of what comes back to the workers each member has what belongs to the parts that it owned.
   const auto is_result = [&](const std::string& key) {
-    return serves ? is_of_server(key) : is_of(key, kPulledGroup);
+    return has_share ? is_of_server(key) : is_of(key, kPulledGroup);
   };
   TensorFile file{.facts = own.facts, .arrays = {}};
   file.facts[kStepFact] = std::to_string(own.step);
   for (const auto& [key, array] : own.arrays) {
-    const bool goes = is_result(key) || (is_own(key) ? inherits : needs_model);
+    const bool goes = !is_peer      ? gives && is_of(key, kSharedGroup)
+                      : is_own(key) ? inherits
+                                    : needs_model || is_result(key);
     if (goes) {
       file.arrays[key] = {array.shape, array.values};
     } else if (is_own(key) && needs_model) {
       file.facts[kZeros + key] = std::to_string(array.values.size());
     }
   }
-  for (const auto& [key, array] : orphans(own)) {
+  for (const auto& [key, array] : is_peer ? orphans(own) : NodeCheckpoint::Arrays()) {
     file.arrays[kOrphan + key] = {array.shape, array.values};
   }
   return tensor_file_bytes(file);
 }
 
-std::optional<JobCheckpoint> HandOver::run(WorkersNetwork& network,
+std::optional<JobCheckpoint> HandOver::run(NodesNetwork& network,
                                            const std::shared_ptr<const NodeCheckpoint>& own,
                                            std::optional<int> servers,
                                            const WaitLimits& limits) const {
+  if (holders_.empty() || holders_.front() < 0) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("no worker holds the state after step {} that generation {} begins "
+                            "with; go on from the last checkpoint with --resume",
+                            list_.base.step, list_.generation));
+  }
   const std::optional<int> own_place = place(rank_);
-  for (int to = 0; own_place && is_worker(to); ++to) {
+  const int nodes = static_cast<int>(list_.nodes());
+  for (int to = 0; own_place && to < nodes; ++to) {
     if (to == rank_) continue;
     network.send(to, std::make_shared<const Bytes>(message_to(to, *own)));
   }
-  if (!is_worker(rank_)) return std::nullopt;
-  JobCheckpoint checkpoint{.workers = static_cast<int>(list_.base_workers),
-                           .servers = servers,
+  if (rank_ >= nodes) return std::nullopt;
+  const int base_servers = static_cast<int>(list_.base_servers);
+  JobCheckpoint checkpoint{.workers = base_workers_,
+                           .servers = base_servers > 0 ? base_servers : servers,
                            .nodes = {},
                            .reordered = false};
-  for (int i = 0; i < checkpoint.workers; ++i) {
-    const bool is_dead = i >= static_cast<int>(holders_.size());
-    const int rank = is_dead ? -1 : holders_[static_cast<std::size_t>(i)];
+  for (int i = 0; i < std::ssize(holders_); ++i) {
+    const int rank = holders_[static_cast<std::size_t>(i)];
+    const bool is_dead = rank < 0;
     if (is_dead) {
       checkpoint.nodes.push_back({.rank = i, .step = list_.base.step, .facts = {}, .arrays = {}});
     } else if (rank == rank_) {
@@ -222,15 +248,17 @@ std::optional<JobCheckpoint> HandOver::run(WorkersNetwork& network,
         is_dead || rank != i ||
         list_.members[static_cast<std::size_t>(rank)].base_rank != static_cast<std::uint32_t>(i);
   }
-  adopt_orphans(checkpoint.nodes);
+  adopt_orphans(checkpoint.nodes, base_servers > 0 ? base_workers_ : 0);
   // What all workers have alike, and each is to have.
-  const StoredNode& whole =
-      checkpoint.nodes[static_cast<std::size_t>(own_place.value_or(*place(giver(rank_))))];
+  const int giving = !serves(rank_) && own_place ? *own_place : *place(giver(rank_));
+  const StoredNode& whole = checkpoint.nodes[static_cast<std::size_t>(giving)];
   std::map<std::string, StoredArray> alike;
   for (const auto& [key, array] : whole.arrays) {
     if (is_of(key, kSharedGroup)) alike[key] = array;
   }
-  for (StoredNode& node : checkpoint.nodes) node.arrays.insert(alike.begin(), alike.end());
+  for (StoredNode& node : std::span(checkpoint.nodes).first(list_.base_workers)) {
+    node.arrays.insert(alike.begin(), alike.end());
+  }
   return checkpoint;
 }
 

@@ -14,48 +14,52 @@
 
 namespace tersewire::trainer {
 
-// The workers' network within that of a generation, whose last ranks only hand over what they have.
-class WorkersNetwork final : public PassingTransport {
+// The network of a generation's workers and servers within that of all its members, of whom the
+// last ranks only hand over what they have.
+class NodesNetwork final : public PassingTransport {
  public:
   // Of all of a generation's members.
-  WorkersNetwork(std::unique_ptr<Transport> end, int workers)
-      : PassingTransport(*end), owned_(std::move(end)), workers_(workers) {}
+  NodesNetwork(std::unique_ptr<Transport> end, int nodes)
+      : PassingTransport(*end), owned_(std::move(end)), nodes_(nodes) {}
 
   // The next message of this member, of all that there are. The messages of others wait.
   SharedBytes receive_first(int from, const WaitLimits& limits);
 
-  [[nodiscard]] int size() const noexcept override { return workers_; }
+  [[nodiscard]] int size() const noexcept override { return nodes_; }
   std::optional<Incoming> receive(std::chrono::milliseconds timeout) override;
 
  private:
   std::unique_ptr<Transport> owned_;
-  int workers_;
+  int nodes_;
   std::deque<Incoming> waiting_;  // for receive()
 };
 
-// Who gives what to whom in a generation. Old places are those of the members that hold the state
-// it begins with, in their order, and behind them those of the dead.
+// Who gives what to whom in a generation. Old places are those of the workers that hold the state
+// it begins with, in their order, and behind them those of the dead; then the same of the servers.
 class HandOver {
  public:
   // Of the member of this rank.
   HandOver(const MemberList& list, int rank);
 
   // Sends what others need of `own`, which is the state of this member at the list's base, where it
-  // has one, and, for a worker, takes what it needs: a checkpoint for this node alone. Throws like
-  // receive_within(), and kDataLoss for what is none.
-  std::optional<JobCheckpoint> run(WorkersNetwork& network,
+  // has one, and, for one that stays, takes what it needs: a checkpoint for this node alone.
+  // `servers` is Job::servers where they are no nodes of their own. Throws like receive_within(),
+  // and kDataLoss for what is none.
+  std::optional<JobCheckpoint> run(NodesNetwork& network,
                                    const std::shared_ptr<const NodeCheckpoint>& own,
                                    std::optional<int> servers, const WaitLimits& limits) const;
 
  private:
-  [[nodiscard]] bool is_worker(int rank) const { return rank < static_cast<int>(list_.workers); }
+  [[nodiscard]] bool serves(int rank) const {
+    return list_.members[static_cast<std::size_t>(rank)].serves;
+  }
   // Its old place; none where it holds no state.
   [[nodiscard]] std::optional<int> place(int rank) const;
   // Who has the member's own residuals from now on.
   [[nodiscard]] int heir(int place) const { return place % static_cast<int>(list_.workers); }
-  // Whose model a member gets that has none.
+  // Whose copy of what all workers have alike a member gets that has none.
   [[nodiscard]] int giver(int rank) const;
-  // Whether a worker of the base, by its rank then, holds its state no more.
+  // Whether a node of the base, by its rank then, holds its state no more.
   [[nodiscard]] bool is_dead(std::uint32_t base_rank) const;
   // What this member kept of the server before it, where that has died with its node. Throws
   // kFailedPrecondition where a server has died together with who kept its copy.
@@ -64,7 +68,9 @@ class HandOver {
 
   const MemberList& list_;
   int rank_;
-  std::vector<int> holders_;  // ranks, by old place
+  int base_workers_;
+  int base_nodes_;
+  std::vector<int> holders_;  // ranks, by old place; -1 of the dead
 };
 
 }  // namespace tersewire::trainer

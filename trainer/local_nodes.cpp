@@ -177,9 +177,10 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
   if (ends_.size() == 1 && nodes() > 1) {
     stop_.agree_over(*ends_.front(), job_.wait_limits(), hooks.on_ending);
     stop_end_.emplace(*ends_.front(), stop_);
-    if (config.elastic && !workers_own_model(job_)) {
-      const int before = (ends_.front()->rank() + nodes() - 1) % nodes();
-      copy_end_.emplace(*stop_end_, most_server_bytes(before));
+    const int rank = ends_.front()->rank();
+    const ServerRing ring = copying_ring();
+    if (ring.nodes > 1 && rank >= ring.first) {
+      copy_end_.emplace(*stop_end_, ring, !is_worker(rank), most_server_bytes(ring.before(rank)));
     }
   }
   for (const auto& joined : ends_) {
@@ -245,9 +246,10 @@ void LocalNodes::add_server(int rank, CheckpointWriter& checkpoint) const {
 
 // By the server's thread, at a moment when none of its parts is being changed.
 void LocalNodes::save_server(const NodeState& state, int rank) const {
-  // After the last step workers save nothing, unless the run was asked to end.
   if (!hooks_.on_checkpoint) return;
-  if (state.step >= stop_.last() && state.step != stop_.state_after()) return;
+  // After the last step workers save nothing, unless the run was asked to end or is elastic.
+  const bool is_over = state.step >= stop_.last() && state.step != stop_.state_after();
+  if (is_over && !config_.elastic) return;
   CheckpointWriter checkpoint(rank, state.step, job_);
   checkpoint.add_exchange(state, parts_);
   add_server(rank, checkpoint);
@@ -300,8 +302,11 @@ void LocalNodes::take_first_workers() {
 }
 
 void LocalNodes::run_first(TrainWorker& worker, SortingTransport& end) {
-  for (int rank = 1; rank < nodes(); ++rank)
-    compare_start(end.receive_report(rank, job_.wait_limits()), start_of(worker));
+  for (int rank = 1; rank < nodes(); ++rank) {
+    // A server has not the whole model that the job goes on with.
+    compare_start(end.receive_report(rank, job_.wait_limits()),
+                  is_worker(rank) ? start_of(worker) : start_);
+  }
   worker.run();
   saver_.finish(0);
   worker_reports_.push_back(report_of(worker));
@@ -336,7 +341,10 @@ void LocalNodes::run_worker(TrainWorker& worker, Transport& end) {
 
 void LocalNodes::run_one_server(Transport& end) {
   end.send(0, pack_report(start_));
-  ServerEnd stoppable(stop_end_ ? static_cast<Transport&>(*stop_end_) : end, stop_);
+  ServerEnd stoppable(copy_end_   ? static_cast<Transport&>(*copy_end_)
+                      : stop_end_ ? *stop_end_
+                                  : end,
+                      stop_);
   ServerReport report;
   const int rank = end.rank();
   const auto threads = make_codec_threads(config_, nodes());
@@ -351,6 +359,9 @@ void LocalNodes::run_one_server(Transport& end) {
         [this](std::uint64_t exchange) { return rungs_->last_step(exchange); });
   }
   Transport& transport = decisions ? static_cast<Transport&>(*decisions) : stoppable;
+  // As workers do, so that the job can go on from here whoever comes or goes before the next state.
+  const bool saves = config_.elastic && job_.state_steps > 0;
+  if (resumed && saves && resumed->step % job_.state_steps == 0) save_server(*resumed, rank);
   report.counters =
       run_server(job, transport, needs_update(job_, rank) ? servers_update() : Update(),
                  threads.get(), resumed ? &*resumed : nullptr,
@@ -367,6 +378,13 @@ std::vector<Part> LocalNodes::parts_owned_by(int rank) const {
     if (owners_[i] == rank) parts.push_back(parts_[i]);
   }
   return parts;
+}
+
+ServerRing LocalNodes::copying_ring() const {
+  if (!config_.elastic || workers_own_model(job_)) return {};
+  const int servers = server_nodes(job_);
+  return servers > 0 ? ServerRing{.first = job_.workers, .nodes = servers}
+                     : ServerRing{.first = 0, .nodes = job_.workers};
 }
 
 std::size_t LocalNodes::most_server_bytes(int rank) const {

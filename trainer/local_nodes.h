@@ -55,6 +55,8 @@ class LocalNodes {
   void add_server(int rank, CheckpointWriter& checkpoint) const;
   void save_server(const NodeState& state, int rank) const;
   [[nodiscard]] std::vector<Part> parts_owned_by(int rank) const;
+  // Of an elastic job: those whose servers have a part of the model that would die with them.
+  [[nodiscard]] ServerRing copying_ring() const;
   // A bound of the bytes that copies of its state take.
   [[nodiscard]] std::size_t most_server_bytes(int rank) const;
   // A part's values in the servers' model.

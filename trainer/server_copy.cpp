@@ -60,6 +60,11 @@ std::optional<NodeCheckpoint::Arrays> arrays_in(ByteView bytes) {
 }  // namespace
 
 std::optional<Incoming> ServerCopyEnd::receive(std::chrono::milliseconds timeout) {
+  if (!waiting_.empty()) {
+    Incoming message = std::move(waiting_.front());
+    waiting_.pop_front();
+    return message;
+  }
   try {
     return receive_unkept(timeout, [this](const Incoming& message) { return take(message); });
   } catch (...) {
@@ -99,20 +104,26 @@ bool ServerCopyEnd::take(const Incoming& message) {
   return true;
 }
 
+bool ServerCopyEnd::has_come(std::chrono::milliseconds timeout) {
+  if (alone_ && !is_whole()) {
+    auto message = end().receive(timeout);
+    if (message && !take(*message)) waiting_.push_back(*std::move(message));
+    return is_whole();
+  }
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, timeout, [this] { return failure_ || is_whole(); });
+}
+
 NodeCheckpoint::Arrays ServerCopyEnd::swap(const NodeCheckpoint& own, const WaitLimits& limits) {
   const Bytes sent = bytes_of_server(own);
   for (std::size_t begin = 0; begin < sent.size(); begin += kPieceBytes) {
     const ByteView piece =
         ByteView(sent).subspan(begin, std::min(kPieceBytes, sent.size() - begin));
-    end().send((rank() + 1) % size(),
-               pack_report(ServerPiece{own.step, sent.size(), begin}, piece));
+    end().send(ring_.next(rank()), pack_report(ServerPiece{own.step, sent.size(), begin}, piece));
   }
+  await(end(), before(), "its server's state", limits,
+        [this](std::chrono::milliseconds timeout) { return has_come(timeout); });
   std::unique_lock lock(mutex_);
-  await(end(), before(), "its server's state", limits, [&](std::chrono::milliseconds timeout) {
-    return changed_.wait_for(lock, timeout, [this] {
-      return failure_ || (last_ && bytes_.size() == last_->total_bytes);
-    });
-  });
   if (failure_) std::rethrow_exception(failure_);
   const Bytes bytes = std::exchange(bytes_, {});
   const std::uint64_t step = std::exchange(last_, std::nullopt)->step;

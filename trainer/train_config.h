@@ -357,8 +357,9 @@ void visit_settings(Config& config, const Visit& visit) {
                 .scope = kAttempt},
         config.keep_going);
   visit(Setting{.key = "elastic",
-                .help = "Continue with the remaining workers when some die, leave (SIGTERM) or "
-                        "join, over --transport grpc:hub=HOST:PORT,name=NAME (docs/deploying.md)",
+                .help = "Continue with the remaining nodes when some die, leave (SIGTERM) or join, "
+                        "over --transport grpc:hub=HOST:PORT,name=NAME[,role=server] "
+                        "(docs/deploying.md)",
                 .role = kNeither,
                 .scope = kAttempt},
         config.elastic);

@@ -32,6 +32,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --workers 4 --transport grpc:hub=HOST:7100,rank=0,certs=node0   on the first node
   tersewire hub --workers 4 --servers 0       for a ring, on this machine alone (or by ssh -L)
   tersewire hub --workers 8 --min-workers 4 --max-workers 12 --journal hub.journal
+  tersewire hub --workers 8 --min-workers 4 --servers 2         servers come and go as well
 One job: the hub ends when its nodes have left. It says on stderr, a line each, who comes and goes.
 Ranks 0 to N-1 are workers, the next ones servers. 'tersewire certs' makes certificates
 (docs/deploying.md).)";
@@ -72,12 +73,10 @@ HubJournal journal_at(const std::string& path) {
 
 std::unique_ptr<GrpcHub> make_hub(const HubFlags& flags) {
   if (flags.least) {
-    if (flags.servers.value_or(0) > 0) {
-      throw WrongUsage("a job whose members change has no servers: omit --servers");
-    }
     MembershipLimits limits{.first = flags.workers,
                             .least = *flags.least,
                             .most = flags.most.value_or(flags.workers),
+                            .servers = flags.servers.value_or(0),
                             .join_steps = flags.join_steps.value_or(1)};
     if (flags.deadline_seconds) limits.deadline = std::chrono::seconds(*flags.deadline_seconds);
     return std::make_unique<GrpcHub>(flags.listen, limits, journal_at(flags.journal),
@@ -106,8 +105,10 @@ void run_hub(const HubFlags& flags) {
   raise_descriptor_limit();
   const std::unique_ptr<GrpcHub> owned = as_usage([&] { return make_hub(flags); });
   GrpcHub& hub = *owned;
-  say(flags.least ? fmt::format("a hub for {} workers that come and go listens at {}",
-                                flags.workers, hub.address())
+  const int servers = flags.servers.value_or(0);
+  const std::string and_servers = servers > 0 ? fmt::format(" and {} servers", servers) : "";
+  say(flags.least ? fmt::format("a hub for {} workers{} that come and go listens at {}",
+                                flags.workers, and_servers, hub.address())
                   : fmt::format("a hub for {} nodes listens at {}",
                                 flags.workers + flags.servers.value_or(1), hub.address()));
   if (flags.security.certificates.empty()) {
@@ -143,12 +144,12 @@ void add_hub_command(CLI::App& app) {
   command
       ->add_option("--servers", flags->servers,
                    "Nodes beside the workers, as the job's exchange has them: none for rings, "
-                   "all-gather, weight-average and colocated servers [1]")
+                   "all-gather, weight-average and colocated servers [1; with --min-workers 0]")
       ->check(CLI::Range(0, 1024));
   command
       ->add_option("--min-workers", flags->least,
-                   "Let workers come and go ('train --elastic'), and end the job with a checkpoint "
-                   "where fewer are left")
+                   "Let nodes come and go ('train --elastic'), and end the job with a checkpoint "
+                   "where fewer workers are left, or no server")
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--max-workers", flags->most,
@@ -156,12 +157,12 @@ void add_hub_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--deadline", flags->deadline_seconds,
-                   "Seconds of silence after which a worker of such a job counts as dead "
+                   "Seconds of silence after which a node of such a job counts as dead "
                    "[20 times what 99 of 100 silences last, from 10 to 120]")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86400}));
   command
       ->add_option("--join-at", flags->join_steps,
-                   "Let workers join after multiples of this many steps [at the next state]")
+                   "Let nodes join after multiples of this many steps [at the next state]")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
   command->add_option("--journal", flags->journal,
                       "File from which a hub that is restarted learns who has joined and left");

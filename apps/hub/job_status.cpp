@@ -89,6 +89,8 @@ std::string prometheus_text(const MemberList& list) {
   text.add(list.generation);
   text.begin_gauge("tersewire_workers", "Workers of it; all nodes where ranks are fixed.");
   text.add(list.workers);
+  text.begin_gauge("tersewire_servers", "Servers of it, if members come and go.");
+  text.add(list.servers);
   text.begin_gauge("tersewire_waiting_members", "Members that wait to be in the next one.");
   text.add(static_cast<double>(list.waiting.size()));
   text.begin_counter("tersewire_lost_members_total", "Members lost with what they held.");

@@ -37,6 +37,7 @@ nlohmann::json json_of(const MemberList& list, const MemberEntry& member, bool w
   const std::string why = waited_for(list, member);
   return {{"name", member.name},
           {"phase", text_of(member.phase)},
+          {"role", member.serves ? "server" : "worker"},
           {"worker", works},
           {"leaving", member.leaving},
           {"age_seconds", json_of(seconds_since_heard(member))},
@@ -60,6 +61,7 @@ nlohmann::json json_of(const MemberList& list) {
           {"generation", list.generation},
           {"began_after_step", list.base.step},
           {"workers", list.workers},
+          {"servers", list.servers},
           {"members", members},
           {"waiting", waiting},
           {"lost_members", list.lost},
@@ -81,22 +83,24 @@ std::string shown_seconds(std::optional<double> seconds) {
 std::string line_of(const MemberList& list, const MemberEntry& member, const std::string& rank) {
   const std::string why = waited_for(list, member);
   return fmt::format(
-      "{:>4}  {:<20}  {:<8}  {:>8}  {:>8}  {:>8}  {:>7}  {:>9}  {:>7}  {:>9}  {}\n", rank,
-      member.name, member.leaving ? "leaves" : text_of(member.phase), member.newest.step,
-      shown_seconds(seconds_since_heard(member)), shown_seconds(seconds_quiet(member)),
-      shown_bytes(member.traffic.sent_bytes), shown_bytes(member.traffic.sent_rate) + "/s",
-      shown_bytes(member.traffic.received_bytes), shown_bytes(member.traffic.received_rate) + "/s",
-      why.empty() ? "" : "waited for: " + why);
+      "{:>4}  {:<20}  {:<8}  {:<6}  {:>8}  {:>8}  {:>8}  {:>7}  {:>9}  {:>7}  {:>9}  {}\n", rank,
+      member.name, member.leaving ? "leaves" : text_of(member.phase), member.serves ? "server" : "",
+      member.newest.step, shown_seconds(seconds_since_heard(member)),
+      shown_seconds(seconds_quiet(member)), shown_bytes(member.traffic.sent_bytes),
+      shown_bytes(member.traffic.sent_rate) + "/s", shown_bytes(member.traffic.received_bytes),
+      shown_bytes(member.traffic.received_rate) + "/s", why.empty() ? "" : "waited for: " + why);
 }
 
 std::string table_of(const MemberList& list) {
   std::string text = fmt::format(
-      "The job {}: generation {} of {} workers, since step {}{}\n", text_of(list.phase),
-      list.generation, list.workers, list.base.step,
+      "The job {}: generation {} of {} workers{}, since step {}{}\n", text_of(list.phase),
+      list.generation, list.workers,
+      list.servers > 0 ? fmt::format(" and {} servers", list.servers) : "", list.base.step,
       list.lost > 0 ? fmt::format("; {} members were lost with what they held", list.lost) : "");
   if (!list.reason.empty()) text += fmt::format("The last end: {}\n", one_line(list.reason));
-  text += fmt::format("{:>4}  {:<20}  {:<8}  {:>8}  {:>8}  {:>8}  {:>7}  {:>9}  {:>7}  {:>9}\n",
-                      "rank", "name", "", "step", "heard", "message", "sent", "", "got", "");
+  text +=
+      fmt::format("{:>4}  {:<20}  {:<8}  {:<6}  {:>8}  {:>8}  {:>8}  {:>7}  {:>9}  {:>7}  {:>9}\n",
+                  "rank", "name", "", "", "step", "heard", "message", "sent", "", "got", "");
   for (std::size_t rank = 0; rank < list.members.size(); ++rank) {
     text += line_of(list, list.members[rank], std::to_string(rank));
   }

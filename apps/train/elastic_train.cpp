@@ -30,22 +30,33 @@ namespace {
 
 constexpr std::chrono::milliseconds kLook(100);
 
-// No node but the workers, which come and go, and all take the same steps.
+// Workers, and servers where there are some, come and go, and all take the same steps.
 void check_elastic(const trainer::TrainConfig& config) {
   const Job& job = config.job;
   // The number of workers changes, and groups have to divide it.
   const bool has_groups = job.exchange.starts_with("hierarchical-ring");
-  if (trainer::server_nodes(config) > 0 || has_groups ||
+  if (has_groups || job.exchange.starts_with("aggregator-tree") ||
       job.exchange.starts_with("weight-average") || !job.in_lock_step() || job.backup_workers > 0) {
     throw WrongUsage(
-        "--elastic is for jobs of workers alone that all take the same steps; use exchange "
-        "all-gather, ring, or gradient-server or parameter-server with --servers colocated, "
-        "without backup workers or staleness");
+        "--elastic is for jobs whose workers all take the same steps; use exchange all-gather, "
+        "ring, gradient-server or parameter-server, without backup workers or staleness");
+  }
+  const bool has_servers = trainer::server_nodes(config) > 0;
+  if (has_servers && job.state_steps == 0) {
+    throw WrongUsage(
+        "with --elastic and servers that are nodes of their own a job cannot go on without the "
+        "last of them, and ends with its last checkpoint; say how often it is to make one, as in "
+        "--checkpoint-steps 100, or use --servers colocated");
   }
   if (!workers_own_model(job) && job.state_steps == 0) {
     throw WrongUsage(
         "with --elastic and parameter-server, every server's state is sent uncompressed to another "
         "node each time that state is kept; say how often, as in --checkpoint-steps 100");
+  }
+  if (!has_servers && choose_transport(config.transport).grpc->serves) {
+    throw WrongUsage(
+        "role=server is for jobs whose servers are nodes of their own, and this job has none; omit "
+        "it, or use parameter-server or gradient-server with --servers N");
   }
   if (job.push_codec == trainer::kAutoCodec) {
     throw WrongUsage(
@@ -73,7 +84,9 @@ GrpcMember::Settings member_settings(const TrainFlags& flags, std::uint64_t fing
           .fingerprint = fingerprint,
           .security = security,
           .limits = flags.config.job.wait_limits(),
-          .direct = place->direct};
+          .direct = place->direct,
+          .servers = trainer::server_nodes(flags.config),
+          .serves = place->serves};
 }
 
 void check_place(const TrainFlags& flags) {
@@ -176,7 +189,7 @@ void ElasticRun::run() {
     }
     const MemberList then = member_.await_end(generation);
     if (then.phase == JobPhase::kDone) return;
-    const bool was_to_hand_over = *rank >= static_cast<int>(list.workers);
+    const bool was_to_hand_over = *rank >= static_cast<int>(list.nodes());
     if (was_to_hand_over && then.generation == generation && then.established) {
       return note(fmt::format("left after step {}: the others have what this node had to deliver\n",
                               list.base.step));
@@ -196,12 +209,13 @@ void ElasticRun::end_with(const MemberList& list) const {
   note(sentence + "\n");
 }
 
-// One generation, as a run that goes on from a checkpoint of another number of workers.
+// One generation, as a run that goes on from a checkpoint of another number of nodes.
 void ElasticRun::take_part(const MemberList& list, int rank) {
-  const int workers = static_cast<int>(list.workers);
-  auto end = std::make_unique<trainer::WorkersNetwork>(member_.join(list), workers);
+  const int nodes = static_cast<int>(list.nodes());
+  auto end = std::make_unique<trainer::NodesNetwork>(member_.join(list), nodes);
   TrainFlags flags = flags_;
-  flags.config.job.workers = workers;
+  flags.config.job.workers = static_cast<int>(list.workers);
+  if (list.servers > 0) flags.config.job.servers = static_cast<int>(list.servers);
   if (list.base.generation > 0) {
     auto checkpoint =
         trainer::HandOver(list, rank)
@@ -211,7 +225,7 @@ void ElasticRun::take_part(const MemberList& list, int rank) {
           .job = {}, .checkpoint = std::move(*checkpoint), .passed_over = {}});
     }
   }
-  if (rank >= workers) return;
+  if (rank >= nodes) return;
   Network network;
   network.push_back(std::move(end));
   train(flags, list, network, rank == 0 && !list.last);

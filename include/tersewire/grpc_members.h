@@ -63,7 +63,8 @@ struct MemberEntry {
   MemberPhase phase = MemberPhase::kWaits;
   bool leaving = false;                         // it has asked to
   Boundary newest = {};                         // that it holds; generation 0: none
-  std::optional<std::uint32_t> base_rank = {};  // among the workers of the base's generation
+  bool serves = false;                          // it is a server, and no worker
+  std::optional<std::uint32_t> base_rank = {};  // among the nodes of the base's generation
   Traffic traffic = {};                         // from look_at_hub() and GrpcHub::status()
 
   bool operator==(const MemberEntry&) const = default;
@@ -74,13 +75,15 @@ struct MemberList {
   std::uint32_t generation = 0;  // the newest; 0: there was none
   JobPhase phase = JobPhase::kGathers;
   bool closes = false;       // it will end after its next boundary
-  bool last = false;         // its workers save their initial state, and the job ends
-  bool established = false;  // all its workers hold a state of it: those who left are not needed
+  bool last = false;         // its nodes save their initial state, and the job ends
+  bool established = false;  // all its nodes hold a state of it: those who left are not needed
   Boundary base = {};        // that it began with; generation 0: from the start
   std::uint32_t base_workers = 0;
+  std::uint32_t base_servers = 0;
   std::uint32_t workers = 0;  // of the generation: the first of `members`
+  std::uint32_t servers = 0;  // the next ones, in a job whose servers are nodes of their own
   std::vector<MemberEntry> members =
-      {};  // by rank; those after the workers hand over what they have
+      {};  // by rank; those after the servers hand over what they have
   std::vector<MemberEntry> waiting = {};  // for the next generation
   std::uint64_t lost = 0;                 // members lost with their residuals so far
   std::string reason = {};                // why the last generation, or the job, has ended
@@ -92,6 +95,8 @@ struct MemberList {
     }
     return std::nullopt;
   }
+  // Workers and servers of the generation.
+  [[nodiscard]] std::uint32_t nodes() const { return workers + servers; }
   bool operator==(const MemberList&) const = default;
 };
 
@@ -100,6 +105,9 @@ struct MembershipLimits {
   int first = 1;  // workers that the first generation begins with
   int least = 1;  // if fewer remain, they save what they have, and the job ends
   int most = 1;
+  // Nodes beside the workers that the first generation begins with, and at most has. The job goes
+  // on while one is left.
+  int servers = 0;
   // A member that is silent for this long is evicted. None: the hub adapts it to how long members
   // were silent before they were heard again.
   std::optional<std::chrono::milliseconds> deadline = {};
@@ -129,6 +137,8 @@ class GrpcMember {
     // "HOST:PORT" where it listens for its peers, as for join_grpc_network(); a port that is not 0
     // is the same in every generation.
     std::string direct = {};
+    int servers = 0;  // of the job, beside the workers: the hub refuses nodes with another number
+    bool serves = false;  // whether this process is one
   };
 
   // Throws as join_grpc_network(), but waits for nobody.

@@ -32,7 +32,8 @@ struct GrpcPlace {
   std::optional<int> rank;  // none: the certificate's
   std::string name;         // of a member; empty: the certificate's
   GrpcSecurity security;
-  std::string direct;  // where its peers connect to it directly; empty: nowhere
+  std::string direct;   // where its peers connect to it directly; empty: nowhere
+  bool serves = false;  // of a member: it is a server, and no worker
 };
 
 struct ChosenTransport {

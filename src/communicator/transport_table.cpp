@@ -85,10 +85,12 @@ void take_place(SettingText& text, ChosenTransport& chosen) {
                   .direct = text.take_word("direct")};
   const std::string rank = text.take_word("rank");
   place.name = text.take_word("name");
+  const std::string role = text.take_word("role");
+  place.serves = role == "server";
   place.security.certificates = text.take_word("certs");
   place.security.insecure = text.take_switch("insecure", false);
   const bool alone = !rank.empty() || !place.name.empty() || !place.security.certificates.empty() ||
-                     !place.direct.empty();
+                     !place.direct.empty() || !role.empty();
   if (place.hub.empty()) {
     if (alone || place.security.insecure) text.fail("name the hub with hub=HOST:PORT");
     return;
@@ -96,6 +98,11 @@ void take_place(SettingText& text, ChosenTransport& chosen) {
   place.rank = parsed_number<int>(rank);
   const bool is_certified = rank.empty() && !place.security.certificates.empty();
   if (!rank.empty() && !place.name.empty()) text.fail("a node has a rank or a name, not both");
+  if (!role.empty() && !place.serves && role != "worker") {
+    text.refuse("role", "worker or server", role);
+  }
+  if (!rank.empty() && !role.empty())
+    text.fail("a rank says whether a node is a server: omit role");
   if (!is_certified && place.name.empty() && place.rank.value_or(-1) < 0) {
     text.refuse("rank", "this node's number, from 0 on", rank);
   }
@@ -105,7 +112,11 @@ void take_place(SettingText& text, ChosenTransport& chosen) {
 
 Ends join_grpc(const ChosenTransport& chosen, int nodes, const WaitLimits& limits) {
   if (!chosen.grpc) return make_grpc_network(nodes, limits);
-  const auto& [hub, rank, name, security, direct] = *chosen.grpc;
+  const auto& [hub, rank, name, security, direct, serves] = *chosen.grpc;
+  if (serves) {
+    fail(ErrorCode::kInvalidArgument,
+         "role=server is for jobs whose nodes come and go: omit it, or train with --elastic");
+  }
   if (!name.empty()) {
     fail(ErrorCode::kInvalidArgument,
          "'{}' is a name, and the nodes of this job have ranks: give it rank=R, or train with "
@@ -141,7 +152,7 @@ const std::vector<TransportEntry>& transports() {
                      {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"}}},
       {.name = "grpc",
        .between_processes = false,
-       .keys = {"hub", "rank", "name", "certs", "direct", "insecure"},
+       .keys = {"hub", "rank", "name", "role", "certs", "direct", "insecure"},
        .take_options = take_place,
        .join = join_grpc}};
   return all;

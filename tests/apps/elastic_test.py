@@ -35,11 +35,12 @@ class ElasticTest(GrpcCommandTest):
             "--min-workers", least, "--max-workers", most, "--deadline", GIVEN_UP, *arguments,
             listen=listen, workers=workers)  # fmt: skip
 
-    def start_member(self, name, *arguments, certs="", direct="", stands=False, **settings):
+    def start_member(self, name, *arguments, certs="", direct="", role="", stands=False, **settings):
         job = {"exchange": "all-gather", "codec": "3lc:s=1.5", "steps": self.STEPS, **settings}
         flags = [word for key, value in job.items() for word in (f"--{key.replace('_', '-')}", value)]
         transport = f"grpc:hub={self.address}" + (f",certs={certs}" if certs else f",name={name}")
         transport += f",direct={direct}" if direct else ""
+        transport += f",role={role}" if role else ""
         variables = grpc_command_test.held_at(self.PLACES, self.path("go-on")) if stands else {}
         return self.start("train", "--model", "mlp", "--workers", 3, "--batch", 8, *flags, "--elastic",
                           "--transport", transport, "--deadline", BOUND_SECONDS, "--out",
@@ -98,10 +99,14 @@ class ElasticTest(GrpcCommandTest):
         return summary
 
 
-class Churn(ElasticTest):
-    def churn(self, **settings):
-        """One dies, one joins, one leaves, and then the first one dies."""
-        self.start_hub()
+class ChurnTest(ElasticTest):
+    def churn(self, served_by="", **settings):
+        """One dies, one joins, one leaves, and then the first one dies. Servers, where there are some
+        of their own, stay."""
+        if served_by:
+            settings["servers"] = len(served_by)
+        self.start_hub("--servers", len(served_by))
+        stay = [self.start_member(name, role="server", **settings) for name in served_by]
         a = self.start_member("a", stands=True, **settings)
         b, c = [self.start_member(name, **settings) for name in "bc"]
         self.go_on_until("generation 1 has begun")
@@ -123,10 +128,13 @@ class Churn(ElasticTest):
         self.wait_until("the run does not stand", self.stands)
         a.signal(signal.SIGKILL)
         self.hub.wait_for("generation 4 is over: 'a' has not been heard")
-        summary = self.assert_done(d)
+        summary = self.assert_done(d, *stay)
         self.assertTrue(summary["parameters_checksum"])
+        self.assertGreater(summary["test_accuracy"], 0.78)  # 0.82 without churn
         self.assertNotIn("'d' is lost", "\n".join(self.hub.lines))
 
+
+class Churn(ChurnTest):
     def test_all_gather(self):
         self.churn()
 
@@ -144,6 +152,139 @@ class Churn(ElasticTest):
 
     def test_local_updates(self):
         self.churn(local_updates="5")
+
+
+class Servers(ChurnTest):
+    """Those that are nodes of their own."""
+
+    PARAMETER_SERVER = {"exchange": "parameter-server", "checkpoint_steps": 5}
+
+    def start_server(self, name, servers, **settings):
+        return self.start_member(name, role="server", servers=servers, **settings)
+
+    def test_without_churn_it_is_the_job_of_one_process(self):
+        self.start_hub("--servers", 2)
+        settings = {"exchange": "parameter-server", "checkpoint_steps": 200, "servers": 2}
+        others = [self.start_member(name, role="server", **settings) for name in "st"]
+        first, *workers = [self.start_member(name, role="worker", **settings) for name in "abc"]
+        summary = self.assert_done(first, *workers, *others)
+        threads = run("train", "--model", "mlp", "--workers", 3, "--batch", 8, "--servers", 2, "--codec",
+                      "3lc:s=1.5", "--steps", self.STEPS, "--out", self.path("threads"), "--json")  # fmt: skip
+        self.assertEqual(threads.returncode, 0, threads)
+        for key in ["parameters_checksum", "test_accuracy", "final_loss"]:
+            self.assertEqual(summary[key], json.loads(threads.stdout)[key], key)
+
+    def test_workers_of_one_parameter_server_come_and_go(self):
+        self.churn("s", **self.PARAMETER_SERVER)
+
+    def test_workers_of_two_parameter_servers_come_and_go(self):
+        self.churn("st", **self.PARAMETER_SERVER)
+
+    def test_workers_of_one_gradient_server_come_and_go(self):
+        self.churn("s", exchange="gradient-server", checkpoint_steps=5)
+
+    def test_workers_of_two_gradient_servers_come_and_go(self):
+        self.churn("st", exchange="gradient-server", checkpoint_steps=5, local_updates=5)
+
+    def servers_come_and_go(self, **settings):
+        """One dies, one joins, and the other of the first two leaves."""
+        self.start_hub("--servers", 2, workers=2)
+        a = self.start_member("a", stands=True, servers=2, **settings)
+        b = self.start_member("b", servers=2, **settings)
+        s, t = [self.start_server(name, 2, **settings) for name in "st"]
+        self.go_on_until("generation 1 has begun")
+        self.wait_until("the run does not stand", self.stands)
+        s.signal(signal.SIGKILL)
+        self.hub.wait_for("generation 1 is over: 's' has not been heard")
+        self.go_on_until("generation 2 goes on after step .* with 2 workers: a, b; 1 servers: t")
+        self.go_on_until("generation 2 has begun")
+        u = self.start_server("u", 2, **settings)
+        self.hub.wait_for("'u' is here")
+        self.go_on_until("generation 2 is over: 'u' joins")
+        self.go_on_until("generation 3 has begun")
+        t.signal(signal.SIGTERM)
+        self.hub.wait_for("'t' is to leave")
+        self.go_on_until("generation 3 is over: 't' leaves")
+        self.go_on_until("generation 4 has begun")
+        self.assert_ended_well(t)
+        self.assertIn("the others have what this node had to deliver", t.lines[-1])
+        self.go_on_until("'a' has ended the job")
+        summary = self.assert_done(a, b, u)
+        self.assertGreater(summary["test_accuracy"], 0.78)
+        lost = [line for line in self.hub.lines if "is lost after step" in line]
+        self.assertEqual(len(lost), 1, lost)
+
+    def test_parameter_servers_come_and_go(self):
+        self.servers_come_and_go(**self.PARAMETER_SERVER)
+
+    def test_gradient_servers_come_and_go(self):
+        self.servers_come_and_go(exchange="gradient-server", checkpoint_steps=5)
+
+    def start_with_one_server(self):
+        self.start_hub("--servers", 1, workers=2)
+        a = self.start_member("a", stands=True, servers=1, **self.PARAMETER_SERVER)
+        b = self.start_member("b", servers=1, **self.PARAMETER_SERVER)
+        s = self.start_server("s", 1, **self.PARAMETER_SERVER)
+        self.go_on_until("generation 1 has begun")
+        self.wait_until("the run does not stand", self.stands)
+        return a, b, s
+
+    def assert_goes_on(self):
+        resumed = run("train", "--resume", self.path("run"), "--transport", "in-process", "--elastic=false",
+                      "--json")  # fmt: skip
+        self.assertEqual(resumed.returncode, 0, resumed)
+        self.assertEqual(json.loads(resumed.stdout)["steps"], self.STEPS)
+
+    def test_where_the_last_server_leaves_all_save_what_they_have(self):
+        nodes = self.start_with_one_server()
+        nodes[2].signal(signal.SIGTERM)
+        self.hub.wait_for("'s' is to leave")
+        self.go_on_until("generation 1 is over: 's' leaves")
+        if self.stands():
+            self.go_on()
+        for node, expected in zip(nodes, [1, 1, 128 + signal.SIGTERM]):
+            code, errors = node.end()
+            self.assertEqual((code, len(errors)), (expected, 1), node.lines)
+            self.assertIn("no server is left ('s' leaves); 'tersewire train --resume", node.lines[-1])
+        self.assertEqual(self.hub.end()[0], 1)
+        self.assert_goes_on()
+
+    def test_where_the_last_server_dies_the_checkpoint_is_kept(self):
+        a, b, s = self.start_with_one_server()
+        s.signal(signal.SIGKILL)
+        self.hub.wait_for("generation 1 is over: 's' has not been heard")
+        if self.stands():
+            self.go_on()
+        for node in [a, b]:
+            code, errors = node.end()
+            self.assertEqual((code, len(errors)), (1, 1), node.lines)
+            self.assertRegex(errors[0], "no server is left \\('s' has not been heard .* with --resume")
+        self.assertEqual(self.hub.end()[0], 1)
+        self.assert_goes_on()
+
+    def test_status_shows_roles(self):
+        self.start_hub("--servers", 1)
+        a = self.start_member("a", stands=True, servers=1, **self.PARAMETER_SERVER)
+        b = self.start_member("b", servers=1, **self.PARAMETER_SERVER)
+        self.hub.wait_for("'b' is here")
+        other = self.start_member("c", servers=2, **self.PARAMETER_SERVER)
+        code, errors = other.end()
+        self.assertEqual(code, 1)
+        self.assertIn("'c' is of a job with 2 servers, and this hub is for 1", errors[0])
+        c = self.start_member("c", servers=1, **self.PARAMETER_SERVER)
+        self.hub.wait_for("'c' is here")
+        self.assertEqual(self.status()["generation"], 0)  # the server is missing
+        s = self.start_server("s", 1, **self.PARAMETER_SERVER)
+        self.go_on_until("generation 1 has begun")
+        status = self.status()
+        self.assertEqual((status["workers"], status["servers"]), (3, 1))
+        self.assertEqual([(member["name"], member["role"]) for member in status["members"]],
+                         [("a", "worker"), ("b", "worker"), ("c", "worker"), ("s", "server")])  # fmt: skip
+        table = run("status", self.address).stdout.decode()
+        self.assertRegex(table, r"generation 1 of 3 workers and 1 servers")
+        self.assertRegex(table, r"\n +3  s +works +server ")
+        self.go_on_until("'a' has ended the job")
+        self.assert_done(a, b, c, s)
 
 
 class Link(ConnectProxy):
@@ -447,12 +588,17 @@ class Members(ElasticTest):
             return run("train", "--model", "mlp", "--out", self.path("x"), "--elastic", *arguments)
 
         member = ("--transport", "grpc:hub=127.0.0.1:9,name=a")
-        self.assert_refused(refused(*member), 2, "--servers colocated")
+        self.assert_refused(refused(*member), 2, "cannot go on without the last of them")
         self.assert_refused(refused(*member, "--servers", "colocated"), 2, "--checkpoint-steps 100")
+        serves = ("--transport", "grpc:hub=127.0.0.1:9,name=a,role=server")
+        alone = ("--servers", "colocated", "--checkpoint-steps", 5)
+        self.assert_refused(refused(*serves, *alone), 2, "this job has none")
+        tree = ("--exchange", "aggregator-tree", "--checkpoint-steps", 5)
+        self.assert_refused(refused(*serves, *tree), 2, "use exchange all-gather, ring, gradient-server")
         gather = ("--exchange", "all-gather")
         self.assert_refused(refused(*gather), 2, "needs a hub, and a name")
         groups = ("--exchange", "hierarchical-ring:group=2", "--codec", "int8")
-        self.assert_refused(refused(*groups, *member), 2, "use exchange all-gather, ring, or")
+        self.assert_refused(refused(*groups, *member), 2, "use exchange all-gather, ring, gradient-server")
         ranked = ("--transport", "grpc:hub=127.0.0.1:9,rank=1")
         self.assert_refused(refused(*gather, *ranked), 2, "needs a hub, and a name")
         number = ("--transport", "grpc:hub=127.0.0.1:9,name=7")

@@ -44,6 +44,9 @@ TEST(Transports, GrpcIsThreadsOrOneNodeOfAHubsJob) {
   EXPECT_EQ(node.grpc->rank, 3);
   EXPECT_FALSE(choose_transport("grpc:hub=h:1,certs=here").grpc->rank);
   EXPECT_EQ(choose_transport("grpc:hub=h:1,name=node3").grpc->name, "node3");
+  EXPECT_FALSE(choose_transport("grpc:hub=h:1,name=node3").grpc->serves);
+  EXPECT_TRUE(choose_transport("grpc:hub=h:1,name=node3,role=server").grpc->serves);
+  EXPECT_FALSE(choose_transport("grpc:hub=h:1,certs=here,role=worker").grpc->serves);
   EXPECT_EQ(node.grpc->security.certificates, "/etc/node");
   EXPECT_FALSE(node.grpc->security.insecure);
   EXPECT_TRUE(choose_transport("grpc:hub=h:1,rank=0,insecure=on").grpc->security.insecure);
@@ -74,8 +77,14 @@ TEST(Transports, WhatThereIsNotIsRefused) {
   refused("grpc:insecure=on", "name the hub");
   refused("grpc:hub=h:1", "rank must be this node's number, from 0 on, not ''");
   refused("grpc:hub=h:1,rank=-1", "rank must be this node's number, from 0 on, not '-1'");
-  refused("grpc:hub=h:1,rank=0,token=x", "grpc has hub, rank, name, certs, direct and insecure");
+  refused("grpc:hub=h:1,rank=0,token=x",
+          "grpc has hub, rank, name, role, certs, direct and insecure");
   refused("grpc:hub=h:1,rank=0,name=a", "a node has a rank or a name, not both");
+  refused("grpc:hub=h:1,rank=0,role=server", "a rank says whether a node is a server");
+  refused("grpc:hub=h:1,name=a,role=boss", "role must be worker or server, not 'boss'");
+  refused("grpc:role=server", "name the hub");
+  expect_error(ErrorCode::kInvalidArgument, "role=server is for jobs whose nodes come and go",
+               [] { join_network("grpc:hub=h:1,name=a,role=server", 2); });
   refused("mpi:ranks=2", "mpi has no parameters");
   expect_error(ErrorCode::kInvalidArgument, "cannot be modelled",
                [] { join_network("in-process:rate=1bit", 2); });

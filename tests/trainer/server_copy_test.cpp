@@ -18,6 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMostBytes = 8 << 20;
+constexpr ServerRing kRing{.first = 0, .nodes = 3};
 constexpr WaitLimits kLimits{.deadline = 60s, .progress_limit = 60s};
 
 // With a server's values, of which there are more than fit into a message.
@@ -35,7 +36,7 @@ class ServerCopies : public testing::Test {
   void SetUp() override {
     network_ = make_in_process_network(3);
     for (const auto& end : network_) {
-      ends_.push_back(std::make_unique<ServerCopyEnd>(*end, kMostBytes));
+      ends_.push_back(std::make_unique<ServerCopyEnd>(*end, kRing, false, kMostBytes));
     }
   }
   // What each node has of the one before.
@@ -77,6 +78,31 @@ TEST_F(ServerCopies, EachHasWhatIsTheServersOfTheOneBefore) {
       EXPECT_EQ(copies[rank].at("momentum/w").values, (std::vector<float>{before, 1}));
     }
   }
+}
+
+// Nobody receives beside them, and the worker is none of them.
+TEST(ServerCopiesApart, EachServerTakesThoseOfTheOneBeforeAndKeepsWhatElseComes) {
+  auto network = make_in_process_network(3);
+  constexpr ServerRing kServers{.first = 1, .nodes = 2};
+  const auto pushed = std::make_shared<const Bytes>(7);
+  std::vector<std::thread> servers;
+  for (const std::size_t rank : {1U, 2U}) {
+    network[0]->send(static_cast<int>(rank), pushed);
+    servers.emplace_back([&, rank] {
+      ServerCopyEnd end(*network[rank], kServers, true, kMostBytes);
+      for (const std::uint64_t step : {3U, 6U}) {
+        const auto copies = end.swap(state(step, static_cast<float>(rank)), kLimits);
+        EXPECT_EQ(copies.at("server/w").values,
+                  std::vector<float>(300'000, static_cast<float>(3 - rank)));
+      }
+      const auto passed = end.receive(0ms);
+      ASSERT_TRUE(passed);
+      EXPECT_EQ(passed->from, 0);
+      EXPECT_EQ(passed->bytes, pushed);
+      EXPECT_FALSE(end.receive(0ms));
+    });
+  }
+  for (std::thread& server : servers) server.join();
 }
 
 TEST_F(ServerCopies, AllElsePasses) {

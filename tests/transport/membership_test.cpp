@@ -4,7 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <random>
+#include <span>
 
 #include "expect_error.h"
 #include "silence_limit.h"
@@ -22,7 +26,7 @@ constexpr MembershipLimits kLimits{.first = 3, .least = 2, .most = 4, .deadline 
 class Job {
  public:
   explicit Job(const MembershipLimits& limits = kLimits, ByteView journal = {})
-      : hub(limits, journal, now) {}
+      : servers(static_cast<std::uint32_t>(limits.servers)), hub(limits, journal, now) {}
 
   MemberSays& member(const std::string& name) {
     MemberSays& says = members[name];
@@ -31,6 +35,8 @@ class Job {
       says.incarnation = std::hash<std::string>()(name);
       says.fingerprint = 7;
       says.phase = MemberPhase::kWaits;
+      says.serves = name.starts_with("server");
+      says.servers = servers;
     }
     return says;
   }
@@ -59,13 +65,25 @@ class Job {
     for (const std::string& name : names) hear(name);
     for (const std::string& name : names) work(name, step);
   }
-  std::vector<std::string> workers() const {
+  std::vector<std::string> workers() const { return names(0, hub.list(now).workers); }
+  std::vector<std::string> nodes() const { return names(0, hub.list(now).nodes()); }
+  // Those who hand over what they have.
+  std::vector<std::string> leaving() const {
+    const MemberList list = hub.list(now);
+    return names(list.nodes(), list.members.size());
+  }
+  std::vector<std::string> names(std::size_t begin, std::size_t end) const {
     const MemberList list = hub.list(now);
     std::vector<std::string> names;
-    for (std::size_t i = 0; i < list.workers; ++i) names.push_back(list.members[i].name);
+    for (std::size_t i = begin; i < end; ++i) names.push_back(list.members[i].name);
     return names;
   }
+  // All who are left hear that it is over.
+  void stop_all(const std::vector<std::string>& all) {
+    for (const std::string& name : all) stop(name);
+  }
 
+  const std::uint32_t servers;  // whose names begin with "server"
   Clock::time_point now{1h};
   Membership hub;
   std::map<std::string, MemberSays> members;
@@ -209,6 +227,177 @@ TEST(Membership, KeepsWhoLeavesUntilTheOthersHaveItsState) {
     job.hear("c");
   }
   EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);  // a has gone, and is not missed
+}
+
+constexpr MembershipLimits kWithServers{
+    .first = 2, .least = 1, .most = 3, .servers = 2, .deadline = 10s};
+
+TEST(Servers, StandBehindTheWorkersThatComeAndGo) {
+  Job job(kWithServers);
+  for (const char* name : {"server1", "x", "server2"}) job.hear(name);
+  EXPECT_EQ(job.hub.list(job.now).generation, 0U);  // a worker is missing
+  EXPECT_EQ(job.hear("y").generation, 1U);
+  EXPECT_EQ(job.nodes(), (Names{"x", "y", "server1", "server2"}));
+  EXPECT_EQ(job.workers(), (Names{"x", "y"}));
+  for (const char* name : {"x", "y", "server1"}) job.work(name, 1);
+  EXPECT_FALSE(job.hub.list(job.now).established);  // servers are needed, too
+  job.work("server2", 1);
+  EXPECT_TRUE(job.hub.list(job.now).established);
+  // A worker dies, and another comes in its place.
+  job.now += 11s;
+  for (const char* name : {"y", "server1", "server2"}) job.hear(name);
+  job.hear("z");
+  job.stop_all({"y", "server1", "server2"});
+  const MemberList list = job.hub.list(job.now);
+  EXPECT_EQ(list.generation, 2U);
+  EXPECT_EQ(list.base_workers, 2U);
+  EXPECT_EQ(list.base_servers, 2U);
+  EXPECT_EQ(job.nodes(), (Names{"y", "z", "server1", "server2"}));
+  EXPECT_EQ(list.members[0].base_rank, 1U);
+  EXPECT_EQ(list.members[1].base_rank, std::nullopt);
+  EXPECT_EQ(list.members[2].base_rank, 2U);
+  EXPECT_EQ(list.members[3].base_rank, 3U);
+  EXPECT_TRUE(list.members[2].serves);
+  EXPECT_FALSE(list.members[1].serves);
+}
+
+TEST(Servers, LeaveDieAndComeWhileOneIsLeft) {
+  Job job(kWithServers);
+  job.begin({"x", "y", "server1", "server2"}, 1);
+  job.member("server1").leaving = true;
+  for (const char* name : {"x", "y", "server1", "server2"}) job.work(name, 2);
+  EXPECT_EQ(job.hub.list(job.now).reason, "'server1' leaves");
+  job.stop_all({"x", "y", "server1", "server2"});
+  EXPECT_EQ(job.nodes(), (Names{"x", "y", "server2"}));
+  EXPECT_EQ(job.leaving(), (Names{"server1"}));
+  EXPECT_EQ(job.hub.list(job.now).lost, 0U);
+  for (const char* name : {"x", "y", "server2"}) job.work(name, 2);
+  job.hear("server3");
+  for (const char* name : {"x", "y", "server2"}) job.work(name, 3);
+  EXPECT_EQ(job.hub.list(job.now).reason, "'server3' joins");
+  job.stop_all({"x", "y", "server2"});
+  EXPECT_EQ(job.nodes(), (Names{"x", "y", "server2", "server3"}));
+  for (const char* name : {"x", "y", "server2", "server3"}) job.work(name, 3);
+  // There is room for no more.
+  job.hear("server4");
+  for (const char* name : {"x", "y", "server2", "server3"}) job.work(name, 4);
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kRuns);
+  job.now += 11s;
+  for (const char* name : {"x", "y", "server3"}) job.hear(name);
+  job.stop_all({"x", "y", "server3"});
+  EXPECT_EQ(job.nodes(), (Names{"x", "y", "server3"}));
+  EXPECT_EQ(job.hub.list(job.now).members[2].base_rank, 3U);
+  EXPECT_EQ(job.hub.list(job.now).lost, 1U);
+}
+
+TEST(Servers, TheLastOneLeavesWithAStateOfAll) {
+  Job job({.first = 1, .least = 1, .most = 1, .servers = 1, .deadline = 10s});
+  job.begin({"x", "server"}, 1);
+  job.member("server").leaving = true;
+  job.hear("server");
+  for (const char* name : {"x", "server"}) job.work(name, 2);
+  job.stop_all({"x", "server"});
+  const MemberList list = job.hub.list(job.now);
+  EXPECT_TRUE(list.last);
+  EXPECT_EQ(list.reason, "no server is left ('server' leaves)");
+  EXPECT_EQ(job.nodes(), (Names{"x", "server"}));
+  for (const char* name : {"x", "server"}) {
+    job.work(name, 2);
+    job.member(name).phase = MemberPhase::kFinished;
+    job.hear(name);
+  }
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kEnded);
+}
+
+TEST(Servers, OneThatComesInTimeTakesTheLastOnesPlace) {
+  Job job({.first = 1, .least = 1, .most = 1, .servers = 1, .deadline = 10s});
+  job.begin({"x", "server1"}, 1);
+  job.hear("server2");
+  job.member("server1").leaving = true;
+  job.hear("server1");
+  for (const char* name : {"x", "server1"}) job.work(name, 2);
+  job.stop_all({"x", "server1"});
+  EXPECT_FALSE(job.hub.list(job.now).last);
+  EXPECT_EQ(job.nodes(), (Names{"x", "server2"}));
+  EXPECT_EQ(job.leaving(), (Names{"server1"}));
+}
+
+TEST(Servers, TheJobWaitsForTheLastOneAndEndsWithoutIt) {
+  for (const bool comes_back : {false, true}) {
+    Job job({.first = 1, .least = 1, .most = 1, .servers = 1, .deadline = 10s});
+    job.begin({"x", "server"}, 1);
+    job.now += 11s;
+    job.hear("x");
+    job.stop("x");
+    job.hear("server9");  // which has nothing
+    EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kGathers);
+    if (comes_back) {
+      job.stop("server");
+      EXPECT_EQ(job.hub.list(job.now).generation, 2U);
+      EXPECT_EQ(job.nodes(), (Names{"x", "server"}));
+      continue;
+    }
+    job.now += 30s;
+    job.hear("x");
+    const MemberList list = job.hub.list(job.now);
+    EXPECT_EQ(list.phase, JobPhase::kEnded);
+    EXPECT_TRUE(list.reason.starts_with("no server is left ('server' has not been heard for 10 s"))
+        << list.reason;
+  }
+}
+
+// Nothing is lost where none had begun.
+TEST(Servers, OneThatDiesBeforeTheFirstStateIsWaitedFor) {
+  Job job({.first = 1, .least = 1, .most = 1, .servers = 1, .deadline = 10s});
+  for (const char* name : {"x", "server"}) job.hear(name);
+  job.now += 90s;
+  job.hear("x");
+  job.member("x").generation = 1;
+  job.stop("x");
+  EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kGathers);
+  job.hear("server2");
+  EXPECT_EQ(job.hub.list(job.now).generation, 2U);
+  EXPECT_EQ(job.nodes(), (Names{"x", "server2"}));
+}
+
+TEST(Servers, AreAsManyForAllMembersAndTheHub) {
+  Job job(kWithServers);
+  job.member("x").servers = 1;
+  expect_error(ErrorCode::kFailedPrecondition,
+               "'x' is of a job with 1 servers, and this hub is for 2", [&] { job.hear("x"); });
+  job.begin({"y", "z", "server1", "server2"}, 1);
+  const Bytes journal = journal_bytes(job.hub.journal());
+  expect_error(ErrorCode::kFailedPrecondition, "the journal is of a job with 2 servers",
+               [&] { Job(kLimits, journal); });
+  Job again(kWithServers, journal);
+  EXPECT_EQ(again.nodes(), (Names{"y", "z", "server1", "server2"}));
+  again.members = job.members;
+  for (const char* name : {"y", "z", "server1", "server2"}) again.hear(name);
+  EXPECT_TRUE(again.hub.list(again.now).established);
+  for (const int servers : {-1, 1022}) {
+    MembershipLimits limits = kWithServers;
+    limits.servers = servers;
+    expect_error(ErrorCode::kInvalidArgument, "cannot have " + std::to_string(servers) + " servers",
+                 [&] { Membership(limits, {}, Clock::time_point()); });
+  }
+}
+
+// A process that was a worker holds nothing of a server's.
+TEST(Servers, WhoSaysThatItIsOneWasNone) {
+  Job job(kWithServers);
+  job.begin({"x", "y", "server1", "server2"}, 1);
+  job.now += 11s;
+  for (const char* name : {"x", "server1", "server2"}) job.hear(name);
+  job.stop_all({"x", "server1", "server2"});
+  EXPECT_EQ(job.nodes(), (Names{"x", "server1", "server2"}));
+  for (const char* name : {"x", "server1", "server2"}) job.work(name, 1);
+  job.member("y").serves = true;
+  job.stop("y");
+  job.member("server1").leaving = true;
+  for (const char* name : {"x", "server1", "server2"}) job.work(name, 2);
+  job.stop_all({"x", "server1", "server2"});
+  EXPECT_EQ(job.nodes(), (Names{"x", "server2", "y"}));
+  EXPECT_EQ(job.hub.list(job.now).members[2].base_rank, std::nullopt);
 }
 
 TEST(Membership, EndsWithAStateWhereTooFewAreLeft) {
@@ -688,6 +877,71 @@ TEST(MemberRecords, CutOffOrChangedAreRefusedOrMeanSomethingElse) {
     damaged[at] ^= std::byte{4};
     EXPECT_THROW(parse_journal(damaged), Error) << at;
   }
+}
+
+TEST(MemberRecords, RolesAreWhereTheyBelong) {
+  Job job(kWithServers);
+  job.begin({"x", "y", "server1", "server2"}, 1);
+  job.hear("server3");
+  for (const char* name : {"x", "y", "server1", "server2"}) job.work(name, 2);
+  job.stop_all({"x", "y", "server1", "server2"});
+  const MemberList list = job.hub.list(job.now);
+  ASSERT_EQ(list.base_servers, 2U);
+  EXPECT_EQ(parse_list(list_data(list)), list);
+  const auto is_refused = [&](const auto& change) {
+    MemberList wrong = list;
+    change(wrong);
+    EXPECT_THROW(parse_list(list_data(wrong)), Error);
+  };
+  is_refused([](MemberList& wrong) { wrong.members[0].serves = true; });
+  is_refused([](MemberList& wrong) { wrong.members[3].serves = false; });
+  is_refused([](MemberList& wrong) { wrong.servers = 3; });
+  is_refused([](MemberList& wrong) { wrong.workers = wrong.servers = 0xffffffff; });
+  is_refused([](MemberList& wrong) { wrong.base_servers = 1; });
+  is_refused([](MemberList& wrong) { wrong.base_servers = 0xffffffff; });
+  is_refused([](MemberList& wrong) { wrong.base_workers = 3; });
+  MemberSays says = some_member();
+  says.serves = true;
+  says.servers = 0;
+  EXPECT_THROW(parse_member(member_data(says)), Error);
+  says.servers = 3;
+  EXPECT_EQ(parse_member(member_data(says)), says);
+  Journal journal = job.hub.journal();
+  EXPECT_EQ(parse_journal(journal_bytes(journal)), journal);
+  journal.rolls.at(2).places[0].serves = true;
+  EXPECT_THROW(parse_journal(journal_bytes(journal)), Error);
+}
+
+// As hubs wrote them before there were servers: of two workers, in generation 1.
+TEST(MemberRecords, AnOldJournalIsReadAsOneOfWorkers) {
+  Job job({.first = 2, .least = 1, .most = 2, .deadline = 10s});
+  job.begin({"a", "b"}, 1);
+  Bytes old;
+  const auto append = [&old](auto value) {
+    const ByteView bytes = std::as_bytes(std::span(&value, 1));
+    old.insert(old.end(), bytes.begin(), bytes.end());
+  };
+  append(std::uint64_t{0x314C4E524A425554});  // "TUBJRNL1"
+  append(std::uint64_t{7});                   // the fingerprint
+  append(std::uint32_t{1});
+  append(JobPhase::kRuns);
+  append(std::uint8_t{0});
+  append(std::uint32_t{0});  // the state that it began with
+  append(std::uint64_t{0});
+  append(std::uint64_t{0});  // lost
+  append(std::uint16_t{0});  // why the last one ended
+  append(std::uint32_t{1});  // generations
+  append(std::uint32_t{1});
+  append(std::uint32_t{2});  // workers
+  append(std::uint32_t{2});  // places
+  for (const std::string name : {"a", "b"}) {
+    append(std::uint16_t{1});
+    append(name[0]);
+    append(job.member(name).incarnation);
+    append(std::uint32_t{0xffffffff});
+  }
+  append(std::uint64_t{XXH3_64bits(old.data(), old.size())});
+  EXPECT_EQ(parse_journal(old), job.hub.journal());
 }
 
 TEST(MemberRecords, AListKnowsTheRankOfAProcess) {

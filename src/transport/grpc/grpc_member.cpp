@@ -91,6 +91,8 @@ class GrpcMember::Talk {
     says.incarnation = random_number();
     says.fingerprint = settings.fingerprint;
     says.phase = MemberPhase::kWaits;
+    says.serves = settings.serves;
+    says.servers = static_cast<std::uint32_t>(settings.servers);
     thread = std::thread([this] { run(); });
   }
 
@@ -259,6 +261,11 @@ class GrpcMember::Talk {
 
 GrpcMember::GrpcMember(Settings settings) {
   check_member_name(settings.name);
+  if (settings.servers < 0 || (settings.serves && settings.servers == 0)) {
+    fail(ErrorCode::kInvalidArgument,
+         "'{}' cannot serve in a job with {} servers beside its workers; use 1 or more",
+         settings.name, settings.servers);
+  }
   check_protected(settings.hub, settings.security);
   check_not_expired(settings.security);
   keep_grpc_quiet();
@@ -288,7 +295,7 @@ MemberList GrpcMember::await_end(std::uint32_t generation) {
   return talk_->await([&](const MemberList& list) {
     if (list.phase != JobPhase::kRuns || list.generation > generation) return true;
     const auto rank = list.rank_of(own);
-    return list.established && (!rank || *rank >= static_cast<int>(list.workers));
+    return list.established && (!rank || *rank >= static_cast<int>(list.nodes()));
   });
 }
 
@@ -300,7 +307,7 @@ MemberList GrpcMember::await_settled(std::uint32_t generation) {
   return talk_->await([&](const MemberList& list) {
     if (list.phase != JobPhase::kRuns || list.generation > generation || !list.closes) return true;
     // It closes after a later one.
-    return std::ranges::all_of(std::span(list.members).first(list.workers),
+    return std::ranges::all_of(std::span(list.members).first(list.nodes()),
                                [&](const MemberEntry& member) { return member.newest >= own; });
   });
 }

@@ -4,7 +4,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <ranges>
 
 #include "byte_io.h"
 #include "errors.h"
@@ -13,7 +12,9 @@
 namespace tersewire {
 namespace {
 
-constexpr std::uint64_t kJournalMark = 0x314C4E524A425554;  // "TUBJRNL1"
+constexpr std::uint64_t kJournalMark = 0x324C4E524A425554;  // "TUBJRNL2"
+// Of jobs without servers, which is read, too.
+constexpr std::uint64_t kWorkersMark = 0x314C4E524A425554;  // "TUBJRNL1"
 constexpr std::uint64_t kRanksMark = 0x3152524E4A425554;    // "TUBJNRR1"
 constexpr std::uint32_t kNoRank = 0xffffffff;
 
@@ -95,8 +96,18 @@ class Fields {
 };
 
 constexpr std::size_t kBoundaryBytes = 12;
-constexpr std::size_t kLeastEntryBytes = 2 + 8 + 4 + 1 + 1 + kBoundaryBytes + 4;
+constexpr std::size_t kLeastEntryBytes = 2 + 8 + 4 + 1 + 1 + kBoundaryBytes + 1 + 4;
 constexpr std::size_t kLeastPlaceBytes = 2 + 8 + 4;
+
+// Whether the first of them are so many workers, and the next so many servers.
+template <typename Places>
+bool are_in_order(const Places& places, std::uint32_t workers, std::uint32_t servers) {
+  if (workers > places.size() || servers > places.size() - workers) return false;
+  for (std::size_t rank = 0; rank < workers + servers; ++rank) {
+    if (places[rank].serves != (rank >= workers)) return false;
+  }
+  return true;
+}
 
 void append_entries(Bytes& out, const std::vector<MemberEntry>& entries) {
   append_value(out, static_cast<std::uint32_t>(entries.size()));
@@ -107,6 +118,7 @@ void append_entries(Bytes& out, const std::vector<MemberEntry>& entries) {
     append_value(out, entry.phase);
     append_value(out, static_cast<std::uint8_t>(entry.leaving));
     append_boundary(out, entry.newest);
+    append_value(out, static_cast<std::uint8_t>(entry.serves));
     append_value(out, entry.base_rank.value_or(kNoRank));
   }
 }
@@ -120,6 +132,7 @@ std::vector<MemberEntry> entries_in(Fields& fields) {
     entry.phase = fields.phase(MemberPhase::kFailed);
     entry.leaving = fields.flag();
     entry.newest = fields.boundary();
+    entry.serves = fields.flag();
     entry.base_rank = fields.rank();
   }
   return entries;
@@ -153,6 +166,8 @@ Bytes member_data(const MemberSays& says) {
   append_value(data, static_cast<std::uint8_t>(says.leaving));
   append_value(data, static_cast<std::uint8_t>(says.over));
   append_value(data, static_cast<std::uint8_t>(says.hangs));
+  append_value(data, static_cast<std::uint8_t>(says.serves));
+  append_value(data, says.servers);
   append_value(data, says.generation);
   append_value(data, static_cast<std::uint32_t>(says.held.size()));
   for (const Boundary& boundary : says.held) append_boundary(data, boundary);
@@ -170,6 +185,8 @@ MemberSays parse_member(ByteView data) {
   says.leaving = fields.flag();
   says.over = fields.flag();
   says.hangs = fields.flag();
+  says.serves = fields.flag();
+  says.servers = fields.number_up_to(static_cast<std::uint32_t>(kMostMembers));
   says.generation = fields.number<std::uint32_t>();
   says.held.resize(fields.count(kMostHeld, kBoundaryBytes));
   for (Boundary& boundary : says.held) boundary = fields.boundary();
@@ -182,6 +199,7 @@ MemberSays parse_member(ByteView data) {
     refuse(fmt::format("'{}' is not a valid member name", says.name));
   }
   if (!std::ranges::is_sorted(says.held)) refuse("a member's states are out of order");
+  if (says.serves && says.servers == 0) refuse("a member serves in a job without servers");
   return says;
 }
 
@@ -194,7 +212,9 @@ Bytes list_data(const MemberList& list) {
   append_value(data, static_cast<std::uint8_t>(list.established));
   append_boundary(data, list.base);
   append_value(data, list.base_workers);
+  append_value(data, list.base_servers);
   append_value(data, list.workers);
+  append_value(data, list.servers);
   append_value(data, list.lost);
   append_entries(data, list.members);
   append_entries(data, list.waiting);
@@ -212,17 +232,22 @@ MemberList parse_list(ByteView data) {
   list.established = fields.flag();
   list.base = fields.boundary();
   list.base_workers = fields.number_up_to(static_cast<std::uint32_t>(kMostMembers));
+  list.base_servers = fields.number_up_to(static_cast<std::uint32_t>(kMostMembers));
   list.workers = fields.number<std::uint32_t>();
+  list.servers = fields.number<std::uint32_t>();
   list.lost = fields.number<std::uint64_t>();
   list.members = entries_in(fields);
   list.waiting = entries_in(fields);
   list.reason = fields.text(kMostReasonBytes);
   fields.finish();
-  if (list.workers > list.members.size()) refuse("a list has fewer members than workers");
-  std::vector<bool> taken(list.base_workers);
+  if (!are_in_order(list.members, list.workers, list.servers)) {
+    refuse("the members of a list are not its workers and then its servers");
+  }
+  std::vector<bool> taken(list.base_workers + list.base_servers);
   for (const MemberEntry& member : list.members) {
     if (!member.base_rank) continue;
-    if (*member.base_rank >= list.base_workers || taken[*member.base_rank]) {
+    if (*member.base_rank >= taken.size() || taken[*member.base_rank] ||
+        member.serves != (*member.base_rank >= list.base_workers)) {
       refuse(fmt::format("'{}' had no place of its own", member.name));
     }
     taken[*member.base_rank] = true;
@@ -233,8 +258,8 @@ MemberList parse_list(ByteView data) {
 Bytes traffic_data(const MemberList& list) {
   Bytes data;
   for (const auto* entries : {&list.members, &list.waiting}) {
-    for (const auto& [sent, received, sent_rate, received_rate, quiet] :
-         *entries | std::views::transform(&MemberEntry::traffic)) {
+    for (const MemberEntry& entry : *entries) {
+      const auto& [sent, received, sent_rate, received_rate, quiet] = entry.traffic;
       for (const std::uint64_t number : {sent, received, sent_rate, received_rate, quiet}) {
         append_value(data, number);
       }
@@ -319,10 +344,12 @@ Bytes journal_bytes(const Journal& journal) {
   for (const auto& [generation, roll] : journal.rolls) {
     append_value(bytes, generation);
     append_value(bytes, roll.workers);
+    append_value(bytes, roll.servers);
     append_value(bytes, static_cast<std::uint32_t>(roll.places.size()));
     for (const Roll::Place& place : roll.places) {
       append_text(bytes, place.name);
       append_value(bytes, place.incarnation);
+      append_value(bytes, static_cast<std::uint8_t>(place.serves));
       append_value(bytes, place.base_rank.value_or(kNoRank));
     }
   }
@@ -332,7 +359,9 @@ Bytes journal_bytes(const Journal& journal) {
 Journal parse_journal(ByteView bytes) {
   Fields fields(checked(bytes));
   Journal journal;
-  if (fields.number<std::uint64_t>() != kJournalMark) refuse("it is not the journal of a hub");
+  const auto mark = fields.number<std::uint64_t>();
+  const bool tells_servers = mark == kJournalMark;
+  if (!tells_servers && mark != kWorkersMark) refuse("it is not the journal of a hub");
   journal.fingerprint = fields.number<std::uint64_t>();
   journal.generation = fields.number<std::uint32_t>();
   journal.phase = fields.phase(JobPhase::kEnded);
@@ -344,13 +373,17 @@ Journal parse_journal(ByteView bytes) {
     const auto generation = fields.number<std::uint32_t>();
     Roll& roll = journal.rolls[generation];
     roll.workers = fields.number<std::uint32_t>();
+    if (tells_servers) roll.servers = fields.number<std::uint32_t>();
     roll.places.resize(fields.count(kMostMembers, kLeastPlaceBytes));
     for (Roll::Place& place : roll.places) {
       place.name = fields.name();
       place.incarnation = fields.number<std::uint64_t>();
+      if (tells_servers) place.serves = fields.flag();
       place.base_rank = fields.rank();
     }
-    if (roll.workers > roll.places.size()) refuse("a journal has fewer places than workers");
+    if (!are_in_order(roll.places, roll.workers, roll.servers)) {
+      refuse("the places of a journal are not those of its workers and then of its servers");
+    }
   }
   fields.finish();
   const auto has = [&](std::uint32_t generation) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +22,7 @@ bool is_member_name(std::string_view name);
 // Throws kInvalidArgument where it may not.
 void check_member_name(std::string_view name);
 
-// Of the workers, those who leave, and those who wait.
+// Of the nodes, those who leave, and those who wait.
 inline constexpr std::size_t kMostMembers = 2048;
 
 struct MemberSays {
@@ -32,6 +33,8 @@ struct MemberSays {
   bool leaving = false;
   bool over = false;   // the generation is, for it
   bool hangs = false;  // its process lives, and does nothing of the job; the reason says how long
+  bool serves = false;
+  std::uint32_t servers = 0;        // of its job, beside the workers
   std::uint32_t generation = 0;     // that it is or was in; 0: none
   std::vector<Boundary> held = {};  // oldest first
   std::string reason = {};          // where it has failed, or the generation is over because of it
@@ -54,6 +57,7 @@ struct Roll {
   struct Place {
     std::string name;
     std::uint64_t incarnation = 0;
+    bool serves = false;
     std::optional<std::uint32_t> base_rank = {};  // as in MemberEntry
 
     // Whether it is the same process.
@@ -62,8 +66,13 @@ struct Roll {
     }
   };
   std::uint32_t workers = 0;
-  std::vector<Place> places;  // by rank
+  std::uint32_t servers = 0;
+  std::vector<Place> places;  // by rank: workers, servers, those who leave
 
+  // Workers and servers.
+  [[nodiscard]] std::span<const Place> nodes() const {
+    return std::span(places).first(workers + servers);
+  }
   bool operator==(const Roll&) const = default;
 };
 

@@ -1,7 +1,6 @@
 #include "membership.h"
 
 #include <algorithm>
-#include <ranges>
 #include <span>
 
 #include "errors.h"
@@ -20,7 +19,7 @@ constexpr std::chrono::seconds kGone(3);
 constexpr int kAllSilent = 4;
 
 Roll::Place place_of(const MemberSays& says) {
-  return {.name = says.name, .incarnation = says.incarnation};
+  return {.name = says.name, .incarnation = says.incarnation, .serves = says.serves};
 }
 
 double seconds(Membership::Clock::duration time) {
@@ -38,6 +37,11 @@ Membership::Membership(const MembershipLimits& limits, ByteView journal, Clock::
          "1, and no more than {}",
          limits.first, limits.least, limits.most, kMostMembers / 2);
   }
+  if (limits.servers < 0 || limits.servers > static_cast<int>(kMostMembers / 2) - limits.most) {
+    fail(ErrorCode::kInvalidArgument,
+         "a job of up to {} workers cannot have {} servers; use no more than {} nodes", limits.most,
+         limits.servers, kMostMembers / 2);
+  }
   if (limits.deadline && *limits.deadline < milliseconds(1)) {
     fail(ErrorCode::kInvalidArgument, "members cannot be given up after {} ms; use at least 1",
          limits.deadline->count());
@@ -52,11 +56,19 @@ Membership::Membership(const MembershipLimits& limits, ByteView journal, Clock::
          "the journal is of a job that is over; remove it, or name another");
   }
   if (journal_.generation == 0) return;
+  if ((roll().servers > 0) != (limits.servers > 0)) {
+    fail(ErrorCode::kFailedPrecondition,
+         "the journal is of a job with {} servers, and this hub is for {}; start it with the "
+         "--servers that it had",
+         roll().servers, limits.servers);
+  }
   for (const Roll::Place& place : roll().places) {
     known_[place.name] = {.says = {.name = place.name,
                                    .incarnation = place.incarnation,
                                    .fingerprint = journal_.fingerprint,
                                    .phase = MemberPhase::kWorks,
+                                   .serves = place.serves,
+                                   .servers = static_cast<std::uint32_t>(limits.servers),
                                    .generation = journal_.generation},
                           .heard = now};
   }
@@ -91,13 +103,13 @@ std::optional<std::uint32_t> Membership::base_rank(const Roll::Place& place) con
   const auto base = journal_.rolls.find(journal_.base.generation);
   const Known* const member = known(place);
   if (base == journal_.rolls.end() || member == nullptr) return std::nullopt;
-  const auto workers = std::span(base->second.places).first(base->second.workers);
-  const auto found = std::ranges::find(workers, place);
-  if (found == workers.end()) return std::nullopt;
+  const auto nodes = base->second.nodes();
+  const auto found = std::ranges::find(nodes, place);
+  if (found == nodes.end() || found->serves != place.serves) return std::nullopt;
   if (std::ranges::find(member->says.held, journal_.base) == member->says.held.end()) {
     return std::nullopt;
   }
-  return static_cast<std::uint32_t>(found - workers.begin());
+  return static_cast<std::uint32_t>(found - nodes.begin());
 }
 
 void Membership::hear(const MemberSays& says, Clock::time_point now) {
@@ -108,6 +120,11 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
          "another process is '{}' of this job; give each a name of its own, or wait {:.3g} s, "
          "after which that one is given up",
          says.name, seconds(silence_.limit()));
+  }
+  if (std::cmp_not_equal(says.servers, limits_.servers)) {
+    fail(ErrorCode::kFailedPrecondition,
+         "'{}' is of a job with {} servers, and this hub is for {}; give both the same --servers",
+         says.name, says.servers, limits_.servers);
   }
   if (journal_.generation == 0 && newcomers(now).empty()) journal_.fingerprint = says.fingerprint;
   if (says.fingerprint != journal_.fingerprint) {
@@ -153,7 +170,8 @@ void Membership::find_done(const std::string& name, Clock::time_point now) {
   }
   if (found_done_.size() == kMostMembers || !found_done_.insert(name).second) return;
   events_.push_back(fmt::format("'{}' finds that the job is done already", name));
-  if (found_done_.size() + newcomers(now).size() < static_cast<std::size_t>(limits_.first)) return;
+  const auto first = static_cast<std::size_t>(limits_.first + limits_.servers);
+  if (found_done_.size() + newcomers(now).size() < first) return;
   if (!newcomers(now).empty()) return;
   journal_.phase = JobPhase::kDone;
   told_.clear();
@@ -224,7 +242,7 @@ void Membership::look_at_generation(Clock::time_point now) {
   bool all_finished = true;
   for (std::size_t rank = 0; rank < roll().places.size(); ++rank) {
     const Roll::Place& place = roll().places[rank];
-    const bool works = rank < roll().workers;
+    const bool works = rank < roll().nodes().size();
     const Known* const known_one = known(place);
     // Who has reported all is not needed any more.
     const bool finished = known_one != nullptr && is_in_it(*known_one) &&
@@ -264,14 +282,18 @@ void Membership::look_for_changes(Clock::time_point now) {
   if (!all || journal_.last) return;
   std::string change;
   std::uint64_t apart = 1;
-  for (const Roll::Place& place : std::span(roll().places).first(roll().workers)) {
+  for (const Roll::Place& place : roll().nodes()) {
     const Known* const member = known(place);
     if (member != nullptr && member->says.leaving) change = fmt::format("'{}' leaves", place.name);
   }
   const std::vector<Roll::Place> waiting = newcomers(now);
-  if (change.empty() && !waiting.empty() &&
-      roll().workers < static_cast<std::uint32_t>(limits_.most)) {
-    change = fmt::format("'{}' joins", waiting.front().name);
+  const auto has_room = [&](const Roll::Place& place) {
+    return place.serves ? std::cmp_less(roll().servers, limits_.servers)
+                        : std::cmp_less(roll().workers, limits_.most);
+  };
+  const auto joins = std::ranges::find_if(waiting, has_room);
+  if (change.empty() && joins != waiting.end()) {
+    change = fmt::format("'{}' joins", joins->name);
     apart = limits_.join_steps;
   }
   at_next_state_ = apart == 1;
@@ -286,7 +308,7 @@ void Membership::look_for_changes(Clock::time_point now) {
 
 std::optional<Boundary> Membership::reached() const {
   std::optional<Boundary> least;
-  for (const Roll::Place& place : std::span(roll().places).first(roll().workers)) {
+  for (const Roll::Place& place : roll().nodes()) {
     const Known* const member = known(place);
     const Boundary held = member == nullptr ? Boundary() : newest(*member);
     if (held.generation != journal_.generation) return std::nullopt;
@@ -317,7 +339,7 @@ void Membership::gather(Clock::time_point now) {
     for (std::size_t rank = 0; rank < roll().places.size(); ++rank) {
       const Roll::Place& place = roll().places[rank];
       const Known* const member = live(place, now);
-      const bool has_gone = rank >= roll().workers && established_;
+      const bool has_gone = rank >= roll().nodes().size() && established_;
       if (member == nullptr || has_gone) continue;
       if (member->says.phase == MemberPhase::kFailed) {
         return end(fmt::format("'{}' has failed: {}", place.name, member->says.reason));
@@ -327,11 +349,14 @@ void Membership::gather(Clock::time_point now) {
       if (!is_out) return;
       survivors.push_back(place);
     }
-    const auto has_state = [&](const Roll::Place& place) {
-      return newest(*known(place)).generation > 0;
+    const auto lacks = [&](bool serves) {
+      return std::ranges::none_of(survivors, [&](const Roll::Place& place) {
+        return place.serves == serves && newest(*known(place)).generation > 0;
+      });
     };
     const bool there_was_one = established_ || journal_.base.generation > 0;
-    if (survivors.empty() || (there_was_one && std::ranges::none_of(survivors, has_state))) {
+    const bool no_server = there_was_one && limits_.servers > 0 && lacks(true);
+    if (survivors.empty() || no_server || (there_was_one && lacks(false))) {
       // Where all that have the model are silent at once it may be the network, and they come back.
       const auto was_heard = [&](const Roll::Place& place) {
         if (std::ranges::find(survivors, place) != survivors.end()) return false;
@@ -339,14 +364,25 @@ void Membership::gather(Clock::time_point now) {
         return member != nullptr && now - member->heard < kAllSilent * silence_.limit();
       };
       if (std::ranges::any_of(roll().places, was_heard)) return;
-      return end(
-          "no member that had the model is left; start the hub and all nodes again, without the "
-          "journal, and with --resume if there are checkpoints");
+      return end(fmt::format(
+          "no {} is left ({}); start the hub and all nodes again, without the journal, and with "
+          "--resume if there are checkpoints",
+          no_server ? "server" : "member that had the model", journal_.reason));
     }
-  } else if (newcomers(now).size() < static_cast<std::size_t>(limits_.first)) {
-    return;
   }
-  form(survivors, now);
+  if (are_enough(survivors, now)) form(survivors, now);
+}
+
+// Whether a job can begin with them and those who wait, or go on.
+bool Membership::are_enough(const std::vector<Roll::Place>& survivors,
+                            Clock::time_point now) const {
+  const std::vector<Roll::Place> waiting = newcomers(now);
+  const auto servers = std::ranges::count_if(waiting, &Roll::Place::serves);
+  if (journal_.generation == 0) {
+    return std::ssize(waiting) - servers >= limits_.first && servers >= limits_.servers;
+  }
+  return limits_.servers == 0 || servers > 0 ||
+         std::ranges::any_of(survivors, &Roll::Place::serves);
 }
 
 // The newest state that each who holds any holds: each keeps the last ones. Where they have none in
@@ -363,12 +399,13 @@ void Membership::choose_base(const std::vector<Roll::Place>& survivors) {
   }
   journal_.base = oldest.value_or(Boundary());
   if (holders.empty()) return;
-  for (const Boundary& held : std::views::reverse(holders.front())) {
+  for (auto held = holders.front().rbegin(); held != holders.front().rend(); ++held) {
     const auto holds = [&](std::span<const Boundary> others) {
-      return std::ranges::find(others, held) != others.end();
+      return std::ranges::find(others, *held) != others.end();
     };
-    if (!journal_.rolls.contains(held.generation) || !std::ranges::all_of(holders, holds)) continue;
-    journal_.base = held;
+    if (!journal_.rolls.contains(held->generation)) continue;
+    if (!std::ranges::all_of(holders, holds)) continue;
+    journal_.base = *held;
     return;
   }
 }
@@ -392,31 +429,51 @@ void Membership::form(const std::vector<Roll::Place>& survivors, Clock::time_poi
   }
   std::ranges::sort(staying, {}, &Roll::Place::base_rank);
   std::ranges::sort(leaving, {}, &Roll::Place::base_rank);
-  Roll next{.workers = 0, .places = staying};
-  for (const Roll::Place& place : without) {
-    if (std::ssize(next.places) < limits_.most) next.places.push_back(place);
+  Roll next;
+  const auto add = [&next](bool serve, const std::vector<Roll::Place>& some, std::size_t most) {
+    std::uint32_t& count = serve ? next.servers : next.workers;
+    for (const Roll::Place& place : some) {
+      if (place.serves != serve || count >= most) continue;
+      next.places.push_back(place);
+      ++count;
+    }
+  };
+  for (const bool serve : {false, true}) {
+    add(serve, staying, kMostMembers);
+    add(serve, without, static_cast<std::size_t>(serve ? limits_.servers : limits_.most));
   }
-  journal_.last = std::ssize(next.places) < limits_.least;
+  const bool lacks_server = limits_.servers > 0 && next.servers == 0;
+  journal_.last = std::cmp_less(next.workers, limits_.least) || lacks_server;
   if (journal_.last) {
-    journal_.reason = fmt::format("{} workers are left, and the job needs {} ({})",
-                                  next.places.size(), limits_.least, journal_.reason);
+    journal_.reason = lacks_server ? fmt::format("no server is left ({})", journal_.reason)
+                                   : fmt::format("{} workers are left, and the job needs {} ({})",
+                                                 next.workers, limits_.least, journal_.reason);
     // All who have the model save it.
-    next.places = staying;
-    next.places.insert(next.places.end(), leaving.begin(), leaving.end());
+    next = {};
+    for (const bool serve : {false, true}) {
+      add(serve, staying, kMostMembers);
+      add(serve, leaving, kMostMembers);
+    }
     leaving.clear();
-    if (next.places.empty()) return end(journal_.reason);
+    if (next.workers == 0 || (limits_.servers > 0 && next.servers == 0)) {
+      return end(journal_.reason);
+    }
   }
-  next.workers = static_cast<std::uint32_t>(next.places.size());
   next.places.insert(next.places.end(), leaving.begin(), leaving.end());
   tell_losses(next.places);
   begin(std::move(next));
 }
 
 void Membership::begin(Roll next) {
-  std::string names;
-  for (const Roll::Place& place : std::span(next.places).first(next.workers)) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", place.name);
-  }
+  const auto named = [&next](bool serve) {
+    std::string names;
+    for (const Roll::Place& place : next.nodes()) {
+      if (place.serves == serve) names += (names.empty() ? "" : ", ") + place.name;
+    }
+    return names;
+  };
+  std::string who = fmt::format("{} workers: {}", next.workers, named(false));
+  if (next.servers > 0) who += fmt::format("; {} servers: {}", next.servers, named(true));
   ++journal_.generation;
   journal_.phase = JobPhase::kRuns;
   journal_.rolls[journal_.generation] = std::move(next);
@@ -425,15 +482,14 @@ void Membership::begin(Roll next) {
            (journal_.base.generation == 0 || one.first < journal_.base.generation);
   });
   established_ = false;
-  events_.push_back(fmt::format("generation {} goes on after step {} with {} workers: {}",
-                                journal_.generation, journal_.base.step, roll().workers, names));
+  events_.push_back(fmt::format("generation {} goes on after step {} with {}", journal_.generation,
+                                journal_.base.step, who));
 }
 
 // Of whom the last generation's end has cost.
 void Membership::tell_losses(const std::vector<Roll::Place>& had) {
   if (journal_.base.generation == 0) return;
-  const Roll& before = journal_.rolls.at(journal_.base.generation);
-  for (const Roll::Place& place : std::span(before.places).first(before.workers)) {
+  for (const Roll::Place& place : journal_.rolls.at(journal_.base.generation).nodes()) {
     const auto found = std::ranges::find(had, place);
     if (found != had.end() && found->base_rank) continue;
     if (std::ranges::find(lost_, place) != lost_.end()) continue;
@@ -449,6 +505,7 @@ MemberEntry Membership::entry(const Roll::Place& place, Clock::time_point now) c
   MemberEntry entry{.name = place.name,
                     .incarnation = place.incarnation,
                     .age_ms = 0xffffffff,
+                    .serves = place.serves,
                     .base_rank = place.base_rank};
   if (const Known* const member = known(place)) {
     const auto age = std::chrono::duration_cast<milliseconds>(now - member->heard).count();
@@ -470,9 +527,13 @@ MemberList Membership::list(Clock::time_point now) const {
                   .lost = journal_.lost,
                   .reason = journal_.reason};
   const auto base = journal_.rolls.find(journal_.base.generation);
-  if (base != journal_.rolls.end()) list.base_workers = base->second.workers;
+  if (base != journal_.rolls.end()) {
+    list.base_workers = base->second.workers;
+    list.base_servers = base->second.servers;
+  }
   if (journal_.generation > 0) {
     list.workers = roll().workers;
+    list.servers = roll().servers;
     for (const Roll::Place& place : roll().places) list.members.push_back(entry(place, now));
   }
   for (const Roll::Place& place : newcomers(now)) {
@@ -490,10 +551,9 @@ bool Membership::is_over(Clock::time_point now) const {
 }
 
 bool Membership::has_left(const Known& member, Clock::time_point now) const {
-  const auto workers = journal_.generation == 0 ? std::span<const Roll::Place>()
-                                                : std::span(roll().places).first(roll().workers);
+  const auto nodes = journal_.generation == 0 ? std::span<const Roll::Place>() : roll().nodes();
   return member.says.leaving && now - member.heard > kGone &&
-         std::ranges::find(workers, place_of(member.says)) == workers.end();
+         std::ranges::find(nodes, place_of(member.says)) == nodes.end();
 }
 
 }  // namespace tersewire

@@ -60,6 +60,8 @@ class Membership {
   void look_at_generation(Clock::time_point now);
   void look_for_changes(Clock::time_point now);
   void gather(Clock::time_point now);
+  [[nodiscard]] bool are_enough(const std::vector<Roll::Place>& survivors,
+                                Clock::time_point now) const;
   void form(const std::vector<Roll::Place>& survivors, Clock::time_point now);
   void begin(Roll next);
   void choose_base(const std::vector<Roll::Place>& survivors);
@@ -77,7 +79,7 @@ class Membership {
   [[nodiscard]] Boundary newest(const Known& member) const;
   // Of one who holds the state that the next generation begins with.
   [[nodiscard]] std::optional<std::uint32_t> base_rank(const Roll::Place& place) const;
-  // The newest that all workers of this generation hold; none where one of them holds none of it.
+  // The newest that all nodes of this generation hold; none where one of them holds none of it.
   [[nodiscard]] std::optional<Boundary> reached() const;
   [[nodiscard]] bool is_listed(const Roll::Place& place) const;
   // Those who wait to join, by name.
