@@ -373,7 +373,6 @@ class MeanWorker {
     from.workers = ranks;
     const std::vector<Part> parts = job_parts(from);
     const std::vector<int> owners = part_servers(from);
-    const std::vector<bool> followed = followed_parts(from);
     std::vector<NodeState> nodes;
     for (const SavedState& saved : states) {
       NodeState node;
@@ -383,7 +382,7 @@ class MeanWorker {
         return !owners.empty() && owners[part.number] == saved.rank;
       });
       node.followed = by_part(from, parts, saved.followed, [&](const Part& part) {
-        return followed[part.number] && (owners.empty() || owners[part.number] == saved.rank);
+        return owners.empty() || owners[part.number] == saved.rank;
       });
       node.accumulated.resize(parts.size());
       node.shared.resize(parts.size());

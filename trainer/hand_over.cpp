@@ -206,7 +206,7 @@ std::optional<JobCheckpoint> HandOver::run(NodesNetwork& network,
                                            const std::shared_ptr<const NodeCheckpoint>& own,
                                            std::optional<int> servers,
                                            const WaitLimits& limits) const {
-  if (holders_.empty() || holders_.front() < 0) {
+  if (list_.base_workers == 0 || list_.workers == 0 || holders_.front() < 0) {
     throw Error(ErrorCode::kFailedPrecondition,
                 fmt::format("no worker holds the state after step {} that generation {} begins "
                             "with; go on from the last checkpoint with --resume",

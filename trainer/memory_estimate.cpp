@@ -51,6 +51,10 @@ bool keeps_residual(const std::string& codec) {
   return !make_codec(codec)->make_encoder(1)->residual().empty();
 }
 
+bool sends_differences(const std::string& codec) {
+  return make_codec(codec)->make_encoder(1)->sends_differences();
+}
+
 // Arrays as large as the model that moving it takes; of a config that Descent takes.
 std::uint64_t copies_of_descent(const TrainConfig& config) {
   const bool adam = config.optimizer.starts_with("adam");
@@ -74,6 +78,9 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   // Parameters and their gradients. With rules of one's own a policy may leave no residual.
   std::uint64_t of_worker = 2;
   if (job.ladder || (job.policy == "auto" && keeps_residual(job.push_codec))) ++of_worker;
+  // What a worker of an all-gather follows; servers' are one model more at most.
+  const bool averages = workers_own_model(job) && !servers_encode(job);
+  if (averages && !job.ladder && sends_differences(job.push_codec)) ++of_worker;
   if (config.job.local_updates > 0) of_worker += 1 + copies_of_descent(workers_config(config));
   std::uint64_t copies = 0;
   if (!config.dry.empty()) {

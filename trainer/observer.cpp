@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "tersewire/policy.h"
 
@@ -86,10 +87,19 @@ TensorObservation Observer::look(std::size_t tensor, std::uint64_t step,
   const Encoded encoded = encoder->encode(values, step, payload);
   observation.encoded_bytes = payload.size();
   observation.not_finite = encoded.not_finite;
-  observe_residual(residual, observation);
+  const bool follows = encoder->sends_differences();
+  if (!follows) observe_residual(residual, observation);
   if (encoded.not_finite) return observation;
   std::vector<float> decoded(values.size());
   decode(encoded.codec, payload, decoded);
+  if (follows) {
+    // Receivers add it to what was sent, and the values are ahead of that by what they lack.
+    std::ranges::transform(decoded, residual, decoded.begin(), std::minus<>());
+    std::vector<float> ahead(values.size());
+    std::ranges::transform(values, decoded, ahead.begin(), std::minus<>());
+    observe_residual(ahead, observation);
+    residual = {};
+  }
   observation.rms = rms(values);
   observation.relative_error = relative_error(values, residual, decoded);
   observation.histograms = histograms_of(values, decoded);

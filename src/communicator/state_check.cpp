@@ -46,6 +46,17 @@ void check_list(const Placement& placement, const List& list) {
   }
 }
 
+// What was sent so far, negated, would be taken for something that is owed.
+void check_follows(const Placement& placement, const PartValues& followed) {
+  for (std::size_t i = 0; i < followed.size(); ++i) {
+    if (followed[i].empty() || placement.follows[i]) continue;
+    fail(ErrorCode::kInvalidArgument,
+         "it has 'followed' of {}, whose codec sends no differences; resume with the codecs of the "
+         "same job",
+         placement.name(i));
+  }
+}
+
 void check_is_whole(const Placement& placement, const List& list, const std::string& why) {
   for (const Part& part : placement.parts) {
     if (!list.values[part.number].empty() || part.elems == 0) continue;
@@ -88,6 +99,7 @@ void check_state(const Placement& placement, int rank, const NodeState& state) {
         }
         const bool averages = worker ? placement.servers == 0 || has_server : !below_another;
         check_list(placement, {state.followed, "followed", averages, true});
+        check_follows(placement, state.followed);
         const List shared{state.shared, "shared", worker && job.keeps_shared_copy(), false};
         check_list(placement, shared);
         if (shared.kept) {

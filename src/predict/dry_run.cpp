@@ -58,8 +58,11 @@ class Trial {
       const auto values = gradient.subspan(begin, encoder->elems());
       begin += encoder->elems();
       std::vector<float> owed(values.begin(), values.end());
-      for (std::size_t i = 0; i < encoder->residual().size(); ++i)
-        owed[i] += encoder->residual()[i];
+      // Of differences: what was sent so far, negated, which receivers add to.
+      const std::span<const float> kept = encoder->residual();
+      const std::vector<float> before(kept.begin(), kept.end());
+      const bool follows = encoder->sends_differences();
+      for (std::size_t i = 0; i < before.size() && !follows; ++i) owed[i] += before[i];
       Bytes payload;
       const Clock::time_point encoding = Clock::now();
       const Encoded encoded = encoder->encode(values, step, payload);
@@ -71,9 +74,11 @@ class Trial {
       decode_seconds += seconds_since(decoding);
       bytes += static_cast<double>(payload.size());
       whole += square_sum(owed);
-      for (std::size_t i = 0; i < owed.size(); ++i) owed[i] -= decoded[i];
+      for (std::size_t i = 0; i < owed.size(); ++i) {
+        owed[i] -= follows ? decoded[i] - before[i] : decoded[i];
+      }
       error += square_sum(owed);
-      residual += square_sum(encoder->residual());
+      residual += follows ? square_sum(owed) : square_sum(encoder->residual());
     }
     const auto values = static_cast<double>(gradient.size());
     ++looks_;

@@ -1,6 +1,9 @@
 // What a restart would lose: saved, resumed from, and spread over other numbers of nodes.
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "exchange_suite.h"
 #include "expect_error.h"
@@ -304,6 +307,20 @@ TEST(Followed, BeginsAnewWithOthers) {
       expect_no_errors(resumed);
       expect_equal_bits(resumed.replicas[0], resumed.replicas[1]);
     }
+  }
+}
+
+// Minus what was sent so far is nothing that is owed.
+TEST(Followed, IsRefusedWithAnotherCodec) {
+  for (const TestedExchange& exchange : kFollowing) {
+    Job job = suite_job(exchange, "3lc:ef=21", 2);
+    job.state_steps = 3;
+    const RunResult run = run_until(3, job, {3});
+    job.push_codec = job.pull_codec = "3lc";
+    const RunResult resumed = run_until(6, job, {}, &run.cuts.at(3));
+    EXPECT_TRUE(std::ranges::any_of(resumed.errors, [](const std::string& error) {
+      return error.find("whose codec sends no differences") != std::string::npos;
+    })) << exchange.text;
   }
 }
 
@@ -826,6 +843,49 @@ TEST(SavingServers, EndTheJobWhereTheStateCannotBeSaved) {
 }
 
 // No worker of this library does that.
+// What the worker waits for has been sent.
+TEST(SavingServers, MayWaitForEachOther) {
+  Job job;
+  job.tensors = {{"weight", {64, 16}, TensorKind::kDense}};
+  job.exchange = "parameter-server";
+  job.workers = 1;
+  job.servers = 3;
+  job.push_codec = job.pull_codec = "fp32";
+  job.policy = "";
+  job.part_values = 16;
+  job.bucket_bytes = 4;
+  job.state_steps = 1;
+  job.deadline = job.progress_limit = std::chrono::seconds(20);
+  const auto ends = make_in_process_network(4);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::uint64_t, int> saved;  // servers, by step
+  std::vector<std::thread> servers;
+  for (const int rank : {1, 2, 3}) {
+    servers.emplace_back([&, rank] {
+      const auto save = [&](const NodeState& state) {
+        std::unique_lock lock(mutex);
+        ++saved[state.step];
+        changed.notify_all();
+        EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(5),
+                                     [&] { return saved[state.step] == 3; }));
+      };
+      EXPECT_NO_THROW(run_server(job, *ends[static_cast<std::size_t>(rank)], descend_once, nullptr,
+                                 nullptr, save));
+    });
+  }
+  const auto worker = make_communicator(job, *ends[0], {});
+  Model model = zeros(job);
+  for (int step = 0; step < 3; ++step) {
+    worker->begin_step();
+    worker->pull(0, model[0]);
+    worker->push(0, gradient(job, 0, 1, 0));
+  }
+  worker->finish(spans(model));
+  for (std::thread& server : servers) server.join();
+  EXPECT_EQ(saved.size(), 3U);
+}
+
 TEST(SavingServers, RefuseATensorThatIsAStepAheadOfOthers) {
   Job job = suite_job(kTestedExchanges[0], "fp32", 1);
   job.servers = 1;
