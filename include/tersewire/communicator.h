@@ -145,6 +145,10 @@ struct Job {
   // step yet: a job that is about to be ended can then be resumed from its last step. Must outlive
   // the job; may be null, and must be null with staleness or asynchronous.
   const std::atomic<std::uint64_t>* state_also_after = nullptr;
+  // Whether what saves one server's state waits for that of another (run_server()): states are then
+  // handed over when the results of their step have been sent, since a worker pushes no more to the
+  // other server before it has them. With parameter-server and gradient-server.
+  bool servers_save_together = false;
   // A node that waits for a message ends the job if another has given no sign of life for this
   // long. A node may compute, evaluate or save for longer: its transport reports that it is alive.
   std::chrono::milliseconds deadline = WaitLimits().deadline;
@@ -335,7 +339,8 @@ std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& trans
 //
 // `save` gets the server's state after each step that is a multiple of Job::state_steps, once all
 // of its parts are past that step and before any is past the next: no worker has pulled all of the
-// step before `save` has returned on the servers of its parts. `resume` is such a state, of the
+// step before `save` has returned on the servers of its parts (Job::servers_save_together: before
+// `save` is called). `resume` is such a state, of the
 // node of this rank; as for make_communicator().
 Counters run_server(const Job& job, Transport& transport, const Update& update = {},
                     ThreadPool* pool = nullptr, const NodeState* resume = nullptr,

@@ -160,8 +160,7 @@ void ParameterServer::resume(const NodeState& state) {
 void ParameterServer::save_after(std::uint64_t step) {
   if (!save_ || !is_saved_after(job_, step) || !all_are_past(step, parts_)) return;
   NodeState saved = state(step);
-  // Whoever saves may wait for other servers, and these for what workers push when they have this.
-  send_open_message();
+  if (job_.servers_save_together) send_open_message();
   save_(std::move(saved));
 }
 

@@ -855,6 +855,7 @@ TEST(SavingServers, MayWaitForEachOther) {
   job.part_values = 16;
   job.bucket_bytes = 4;
   job.state_steps = 1;
+  job.servers_save_together = true;
   job.deadline = job.progress_limit = std::chrono::seconds(20);
   const auto ends = make_in_process_network(4);
   std::mutex mutex;
