@@ -15,7 +15,8 @@ A design is one of
     post-local-K      PyTorch's own PostLocalSGDOptimizer: models are averaged every K steps, after
                       2 K - 1 steps of DistributedDataParallel
     CODEC             tersewire.torch's, in its exchange of choice
-    EXCHANGE/CODEC    in another
+    EXCHANGE/CODEC    in another; parameter-server is that of a DistributedOptimizer, without
+                      DistributedDataParallel, and each rank clips its own gradient
     local-K/CODEC     its LocalUpdates every K steps, without an outer momentum
     local-K/EXCHANGE/CODEC
 
@@ -66,6 +67,7 @@ POWERSGD = "powersgd-"
 POWERSGD_START = 10
 POST_LOCAL = re.compile(r"post-local-(\d+)")
 LOCAL = re.compile(r"local-(\d+)/(.+)")
+SHARES = "parameter-server"
 
 LEAST_RATE = 0.01  # of the cosine, as in recipes/
 TEST_BATCH = 250
@@ -140,6 +142,12 @@ class Training:
             self.hook = tersewire.torch.LocalUpdates(
                 self.network, self.optimizer, self.steps_a_round, "sgd:lr=1", codec,
                 exchange=exchange or None, group=group)
+        elif design.startswith(SHARES + "/"):
+            self.model = self.network
+            tersewire.torch.DistributedOptimizer(
+                self.optimizer, self.network.named_parameters(), design[len(SHARES) + 1:],
+                exchange=SHARES, group=group)
+            self.hook = self.optimizer.averager
         else:
             # Batch normalization statistics stay unchanged: gradients are measured.
             self.model = DistributedDataParallel(self.network, broadcast_buffers=False)
@@ -159,7 +167,7 @@ class Training:
             group["lr"] = self.task.lr * rate
         self.optimizer.zero_grad()
         torch.nn.functional.cross_entropy(self.model(inputs), classes).backward()
-        if self.task.clip:  # the mean: the hook has had the rank's own
+        if self.task.clip:  # the mean, where a hook has had the rank's own
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.task.clip)
         self.optimizer.step()
 

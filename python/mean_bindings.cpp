@@ -2,6 +2,7 @@
 // hub.
 #include <fmt/format.h>
 #include <pybind11/chrono.h>
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -11,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -48,12 +50,13 @@ using PartValues = std::vector<std::vector<float>>;
 Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange, int workers,
              const std::string& codec, const std::string& policy, std::uint64_t seed,
              std::uint64_t warm_up_steps, std::chrono::milliseconds deadline,
-             std::chrono::milliseconds progress_limit) {
+             std::chrono::milliseconds progress_limit, bool updates) {
   Job job;
   job.tensors = tensors;
   job.exchange = exchange;
   job.workers = workers;
-  if (exchange.starts_with("gradient-server")) job.servers = Job::kColocated;
+  const bool owns = exchange == "parameter-server";
+  if (owns || exchange.starts_with("gradient-server")) job.servers = Job::kColocated;
   job.push_codec = job.pull_codec = codec;
   job.policy = policy;
   job.seed = seed;
@@ -61,7 +64,8 @@ Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange
   job.checksum_steps = 0;  // the parameters are the application's
   job.deadline = deadline;
   job.progress_limit = progress_limit;
-  if (!workers_own_model(job) || exchange.starts_with("weight-average")) {
+  if (owns != updates || !(owns || workers_own_model(job)) ||
+      exchange.starts_with("weight-average")) {
     refuse("exchange " + exchange +
            " has no mean gradient of a step; use gradient-server, all-gather or ring");
   }
@@ -153,6 +157,25 @@ PartValues by_part(const Job& job, const std::vector<Part>& parts, const py::dic
 
 void no_update(const Part& /*part*/, std::span<const float> /*mean*/, std::span<float> /*delta*/) {
   throw Error(ErrorCode::kInternal, "means were pulled");
+}
+
+// An array over memory that is there as long as the call.
+py::array_t<float> view(std::span<const float> values) {
+  return {{values.size()}, {sizeof(float)}, values.data(), py::none()};
+}
+
+// As a job's, for a function of a part's number and two arrays; it must outlive the job's worker.
+Update update_of(const py::function& function) {
+  if (!function) return no_update;
+  return [&function](const Part& part, std::span<const float> mean, std::span<float> change) {
+    const py::gil_scoped_acquire acquired;
+    try {
+      function(part.number, view(mean), view(change));
+    } catch (const py::error_already_set& error) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  fmt::format("the optimizer's step failed: {}", error.what()));
+    }
+  };
 }
 
 // What the node of this rank keeps when the job begins: which residuals there are.
@@ -266,12 +289,13 @@ struct SavedState {
 class MeanWorker {
  public:
   MeanWorker(Job job, std::size_t threads, std::optional<trainer::CodecDecisions> replay,
-             std::optional<double> bytes_a_day, bool overlaps)
+             std::optional<double> bytes_a_day, bool overlaps, py::function update)
       : job_(std::move(job)),
         threads_(threads),
         replay_(std::move(replay)),
         bytes_a_day_(bytes_a_day),
-        overlaps_(overlaps) {}
+        overlaps_(overlaps),
+        update_(std::move(update)) {}
   ~MeanWorker() { close(); }
   MeanWorker(const MeanWorker&) = delete;
   MeanWorker& operator=(const MeanWorker&) = delete;
@@ -364,6 +388,16 @@ class MeanWorker {
     }
     return py::make_tuple(state.step, by_name(job_, state.pushed), by_name(job_, state.pulled),
                           by_name(job_, state.followed));
+  }
+  // (tensor, first value, values, rank of the owner or -1) of each
+  [[nodiscard]] std::vector<std::tuple<std::size_t, std::size_t, std::size_t, int>> parts() const {
+    const std::vector<int> owners = part_servers(job_);
+    std::vector<std::tuple<std::size_t, std::size_t, std::size_t, int>> all;
+    for (const Part& part : job_parts(job_)) {
+      all.emplace_back(part.tensor, part.begin, part.elems,
+                       owners.empty() ? -1 : owners[part.number]);
+    }
+    return all;
   }
   // Whether the step it was in was begun, so that all ranks must join anew.
   [[nodiscard]] bool has_begun() const { return worker_ != nullptr; }
@@ -503,8 +537,8 @@ class MeanWorker {
       auto_ =
           std::make_unique<AutoCodec>(job, *transport_, decided_, replay_, bytes_a_day_, overlaps_);
     }
-    worker_ = make_communicator(job, auto_ ? auto_->end() : *transport_, no_update, pool_.get(),
-                                resume_ ? &*resume_ : nullptr);
+    worker_ = make_communicator(job, auto_ ? auto_->end() : *transport_, update_of(update_),
+                                pool_.get(), resume_ ? &*resume_ : nullptr);
     resume_.reset();
     return *worker_;
   }
@@ -528,6 +562,7 @@ class MeanWorker {
   std::optional<double> bytes_a_day_;
   bool overlaps_;                    // exchanges with computation
   trainer::CodecDecisions decided_;  // before this network, or what was loaded
+  py::function update_;
   std::optional<NodeState> resume_;
   std::unique_ptr<AutoCodec> auto_;
   std::unique_ptr<Communicator> worker_;
@@ -560,20 +595,21 @@ One thread at a time, but for mean(), in which a second one may wait.)")
                        std::uint64_t seed, std::uint64_t warm_up_steps,
                        std::chrono::milliseconds deadline, std::chrono::milliseconds progress_limit,
                        std::size_t threads, const std::optional<std::string>& replay,
-                       const std::optional<std::string>& budget, bool overlaps) {
+                       const std::optional<std::string>& budget, bool overlaps,
+                       const std::optional<py::function>& update) {
              std::optional<trainer::CodecDecisions> decisions;
              if (replay) decisions = decisions_of(*replay);
              Job job = make_job(tensors, exchange, workers, codec, policy, seed, warm_up_steps,
-                                deadline, progress_limit);
+                                deadline, progress_limit, update.has_value());
              if (job.ladder) check_decisions(job, decisions);
              return std::make_unique<MeanWorker>(std::move(job), threads, std::move(decisions),
                                                  trainer::budget_bytes_a_day(budget.value_or("")),
-                                                 overlaps);
+                                                 overlaps, update.value_or(py::function()));
            }),
            py::arg("tensors"), py::arg("exchange"), py::arg("workers"), py::arg("codec"),
            py::arg("policy"), py::arg("seed"), py::arg("warm_up_steps"), py::arg("deadline"),
            py::arg("progress_limit"), py::arg("threads"), py::arg("replay"), py::arg("budget"),
-           py::arg("overlaps"))
+           py::arg("overlaps"), py::arg("update"))
       .def("join", &MeanWorker::join, py::arg("meeting"), py::arg("rank"), py::arg("addresses"),
            py::arg("token"), "Meets the other ranks.")
       .def("join_hub", &MeanWorker::join_hub, py::arg("hub"), "The same over a hub.")
@@ -598,6 +634,8 @@ One thread at a time, but for mean(), in which a second one may wait.)")
            "Goes on after states of a job of so many ranks: this rank's own, or all in order.")
       .def("change", &MeanWorker::change, py::arg("rank"), py::arg("other"),
            "Goes on as the job of another, which has met nobody, with what this one keeps.")
+      .def_property_readonly("parts", &MeanWorker::parts,
+                             "(tensor, first value in it, values, rank of its owner or -1) each.")
       .def_property_readonly("has_begun", &MeanWorker::has_begun)
       .def_property_readonly("counters", &MeanWorker::counters)
       .def_property_readonly("encoded_bytes", &MeanWorker::encoded_bytes,

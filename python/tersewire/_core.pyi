@@ -1,5 +1,5 @@
 import datetime
-from typing import Any, Dict, List, Literal, Optional, Sequence, SupportsIndex, Tuple, Union
+from typing import Any, Callable, Dict, List, Literal, Optional, Sequence, SupportsIndex, Tuple, Union
 
 import numpy
 import numpy.typing
@@ -288,6 +288,7 @@ class _MeanWorker:
         replay: Optional[str],
         budget: Optional[str],
         overlaps: bool,
+        update: Optional[Callable[[int, numpy.ndarray, numpy.ndarray], None]],
     ) -> None: ...
     def join(
         self, meeting: _TcpMeeting, rank: int, addresses: Sequence[str], token: bytes
@@ -313,6 +314,8 @@ class _MeanWorker:
         decisions: str,
     ) -> None: ...
     def change(self, rank: int, other: _MeanWorker) -> None: ...
+    @property
+    def parts(self) -> List[Tuple[int, int, int, int]]: ...
     @property
     def has_begun(self) -> bool: ...
     @property

@@ -62,7 +62,7 @@ def reference():
 
 
 def case_fp32_is_training_on_all_batches():
-    for exchange in ("gradient-server", "all-gather", "ring", "all-reduce"):
+    for exchange in ("gradient-server", "all-gather", "ring", "all-reduce", "parameter-server"):
         model = network()
         optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), "fp32",
                                          exchange=exchange)
@@ -75,7 +75,7 @@ def case_fp32_is_training_on_all_batches():
 
 def case_compressed_replicas_are_equal():
     for codec, exchange in (("3lc:s=1.75", "gradient-server"), ("terngrad", "all-reduce"),
-                            ("inceptionn", "ring")):
+                            ("inceptionn", "ring"), ("3lc:ef=21", "parameter-server")):
         model = network()
         optimizer = DistributedOptimizer(momentum(model), model.named_parameters(), codec,
                                          exchange=exchange)
@@ -367,6 +367,150 @@ def case_a_group_of_some_ranks():
         both = dist.get_world_size() > 1
         assert torch.equal(parameter.detach(), torch.full((3,), 0.0 if both else 1.0))
         optimizer.averager.close()
+
+
+def share(model, codec="fp32", optimizer=None, **options):
+    return DistributedOptimizer(optimizer or adam(model), model.named_parameters(), codec,
+                                exchange="parameter-server", **options)
+
+
+def adam(model):
+    """With rates and decays of its own for each group."""
+    return torch.optim.AdamW([{"params": model[0].parameters(), "lr": 0.01},
+                              {"params": [*model[3].parameters(), *model[5].parameters()],
+                               "weight_decay": 0.1}], lr=0.003)
+
+
+def plain_adam(steps, model=None, optimizer=None):
+    """One process with all ranks' batches."""
+    model = model or network()
+    optimizer = optimizer or adam(model)
+    for step in steps:
+        optimizer.zero_grad()
+        for rank in range(dist.get_world_size()):
+            (loss(model, step, rank) / dist.get_world_size()).backward()
+        optimizer.step()
+    return model, optimizer
+
+
+def case_owners_of_shares_train_as_one_process():
+    """With the optimizer's groups, its rates as a scheduler sets them, and its state so far."""
+    model = network()
+    optimizer = share(model)
+    with_rates = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    reference = network()
+    plain = adam(reference)
+    its_rates = torch.optim.lr_scheduler.StepLR(plain, 2, gamma=0.5)
+    for step in range(STEPS):
+        train(model, optimizer, [step])
+        plain_adam([step], reference, plain)
+        with_rates.step()
+        its_rates.step()
+    check_replicas(flat(model))
+    torch.testing.assert_close(flat(model), flat(reference))
+    # Every value's state is on one rank.
+    assert not optimizer.state
+    own = optimizer.averager.state_dict()["shares"]
+    held = sum(run[1] for runs in own.values() for run in runs)
+    total = sum(on_all_ranks(torch.tensor(held)))
+    assert total == flat(model).numel() and held < 0.75 * total or dist.get_world_size() == 1
+    optimizer.averager.close()
+
+
+def case_a_wrapped_optimizer_keeps_its_state():
+    expected, _ = plain_adam(range(STEPS))
+    model, optimizer = plain_adam(range(2))
+    optimizer = share(model, optimizer=optimizer)
+    train(model, optimizer, range(2, STEPS))
+    torch.testing.assert_close(flat(model), flat(expected))
+    optimizer.averager.close()
+
+
+def case_shares_are_clipped_by_rank():
+    model = network()
+    optimizer = share(model, optimizer=torch.optim.SGD(model.parameters(), lr=1))
+    before = flat(model)
+    loss(model, 0, dist.get_rank()).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+    optimizer.step()
+    assert 0 < (flat(model) - before).norm() <= 0.01 + 1e-6
+    with pytest.raises(tersewire.Error, match="only owners have mean gradients"):
+        optimizer.synchronize()
+    optimizer.averager.close()
+
+
+def case_shares_resume_to_the_bit():
+    for codec in ("3lc", "3lc:ef=21"):
+        model = network()
+        optimizer = share(model, codec)
+        train(model, optimizer, range(3))
+        saved = copy.deepcopy([model.state_dict(), optimizer.state_dict(),
+                               optimizer.averager.state_dict()])
+        expected = train(model, optimizer, range(3, STEPS))
+        again = network(seed=2)
+        resumed = share(again, codec)
+        for target, state in zip((again, resumed, resumed.averager), saved):
+            target.load_state_dict(state)
+        assert torch.equal(train(again, resumed, range(3, STEPS)), expected)
+        # And in the middle of a run.
+        for target, state in zip((again, resumed, resumed.averager), saved):
+            target.load_state_dict(state)
+        assert torch.equal(train(again, resumed, range(3, STEPS)), expected)
+        optimizer.averager.close()
+        resumed.averager.close()
+
+
+def case_shares_move_to_fewer_ranks():
+    ranks = dist.get_world_size()
+    if ranks == 1:
+        return
+    model = network()
+    optimizer = share(model)
+    train(model, optimizer, range(3))
+    files = [None] * ranks
+    dist.all_gather_object(files, optimizer.averager.state_dict())
+    optimizer.averager.close()
+    alone = dist.new_group([0])
+    if dist.get_rank() > 0:
+        return
+    again = network()
+    again.load_state_dict(model.state_dict())
+    resumed = share(again, group=alone)
+    resumed.averager.load_state_dict(files)
+    expected, plain = plain_adam(range(3))
+    for step in range(3, STEPS):
+        plain.zero_grad()
+        loss(expected, step, 0).backward()
+        plain.step()
+        resumed.zero_grad()
+        loss(again, step, 0).backward()
+        resumed.step()
+    torch.testing.assert_close(flat(again), flat(expected))
+    with pytest.raises(tersewire.Error, match="the states are not those of all ranks"):
+        resumed.averager.load_state_dict(files[1:])
+    resumed.averager.close()
+
+
+def case_mistakes_with_shares_are_refused():
+    model = network()
+    refused("is torch.bfloat16, and a share's", share, network().bfloat16())
+    refused("omit loss_scale", share, model, loss_scale=lambda: 2.0)
+    refused("codec auto does not choose", share, model, "auto")
+    optimizer = share(model)
+    refused("keep exchange parameter-server", optimizer.averager.change, exchange="all-gather")
+    train(model, optimizer, [0])
+    optimizer.averager.change(codec="int8")
+    train(model, optimizer, [1])
+    check_replicas(flat(model))
+    state = optimizer.averager.state_dict()
+    del state["shares"]
+    refused("has no shares", optimizer.averager.load_state_dict, state)
+    optimizer.averager.close()
+    closures = share(model, optimizer=torch.optim.LBFGS(model.parameters()))
+    loss(model, 0, 0).backward()
+    with pytest.raises(tersewire.Error, match="the optimizer's step failed: TypeError"):
+        closures.step()
+    closures.averager.close()
 
 
 def test_a_process_group_comes_first():

@@ -215,7 +215,6 @@ void ParameterServerWorker::apply_change(std::size_t part, std::span<float> para
 }
 
 void ParameterServerWorker::take_mean(std::size_t part, std::span<float> mean, Counters& counted) {
-  if (!update_) return Worker::take_mean(part, mean, counted);
   take_next(part, counted,
             [&](const Frame& frame) { decode(frame.codec, frame.payload, mean, pool()); });
 }

@@ -320,21 +320,47 @@ TEST(Means, AreNotOfLocalSteps) {
 }
 
 TEST(Means, AreForJobsThatHaveThem) {
-  for (const char* exchange : {"parameter-server", "weight-average"}) {
-    Job job = suite_job({exchange, {}, Sends::kGradients, one_error}, "fp32", 1);
-    if (job.exchange == "parameter-server") job.servers = Job::kColocated;
+  const Job job = suite_job({"weight-average", {}, Sends::kGradients, one_error}, "fp32", 1);
+  const auto ends = make_in_process_network(1);
+  const auto worker = make_communicator(
+      job, *ends[0], [](const Part&, std::span<const float> mean, std::span<float> delta) {
+        std::ranges::copy(mean, delta.begin());
+      });
+  Model model = zeros(job);
+  worker->begin_step();
+  for (std::size_t i = 0; i < 3; ++i) worker->pull(i, model[i]);
+  for (std::size_t i = 3; i-- > 0;) worker->push(i, gradient(job, 0, 1, i));
+  expect_error(ErrorCode::kFailedPrecondition, "has no mean gradient of a step",
+               [&] { worker->mean(0, model[0]); });
+}
+
+// Where servers own the model: the same bits, a step earlier.
+TEST(Means, AreWhatWorkersWouldPullWhereServersOwnTheModel) {
+  Job job = suite_job({"parameter-server", Job::kColocated, Sends::kGradients, two_errors}, "3lc", 1);
+  job.checksum_steps = 0;
+  std::vector<Model> models;
+  for (const bool pulls : {true, false}) {
     const auto ends = make_in_process_network(1);
     const auto worker = make_communicator(
         job, *ends[0], [](const Part&, std::span<const float> mean, std::span<float> delta) {
-          std::ranges::copy(mean, delta.begin());
+          std::ranges::transform(mean, delta.begin(), [](float value) { return -0.5F * value; });
         });
     Model model = zeros(job);
-    worker->begin_step();
-    for (std::size_t i = 0; i < 3; ++i) worker->pull(i, model[i]);
-    for (std::size_t i = 3; i-- > 0;) worker->push(i, gradient(job, 0, 1, i));
-    expect_error(ErrorCode::kFailedPrecondition, "has no mean gradient of a step",
-                 [&] { worker->mean(0, model[0]); });
+    for (std::uint64_t step = 1; step <= 4; ++step) {
+      worker->begin_step();
+      for (std::size_t i = 0; i < model.size() && pulls; ++i) worker->pull(i, model[i]);
+      if (step == 4 && pulls) break;
+      for (std::size_t i = model.size(); i-- > 0;) worker->push(i, gradient(job, 0, step, i));
+      for (std::size_t i = 0; i < model.size() && !pulls; ++i) {
+        Floats change(model[i].size());
+        worker->mean(i, change);
+        std::ranges::transform(model[i], change, model[i].begin(), std::plus<>());
+      }
+      if (step == 3 && !pulls) break;
+    }
+    models.push_back(std::move(model));
   }
+  EXPECT_EQ(models[0], models[1]);
 }
 
 // The others hear of a worker that leaves between push and mean, and not of one that is through.

@@ -20,6 +20,7 @@ from ._tensors import elems_of, refuse
 
 _FLOAT_BYTES = 4
 _STATE_NAMES = {"exchange", "rank", "ranks", "step", "pushed", "pulled"}
+_SOME_STATE_NAMES = {"decisions", "followed", "shares"}
 _log = logging.getLogger("tersewire")
 
 # The averagers of this process, in order of creation.
@@ -55,6 +56,8 @@ class GradientAverager:
 
     _overlaps = False  # whether gradients are exchanged while others are computed
     _elastic = False  # whether ranks may come and go
+    # With exchange parameter-server what owners make of means: (part, mean, change) as arrays.
+    _update: Optional[Callable[..., None]] = None
 
     def __init__(self, infos: Sequence[tersewire.TensorInfo],
                  group: Optional[Group], settings: Settings) -> None:
@@ -87,7 +90,7 @@ class GradientAverager:
                 self._infos, exchange, self._ranks, settings.codec_text, settings.policy,
                 settings.seed, settings.warm_up_steps, *self._group._limits(settings.timeout),
                 threads, None if settings.replay_decisions is None else _json(settings.replay_decisions),
-                settings.budget, self._overlaps)
+                settings.budget, self._overlaps, self._update)
 
         begins_with = make_worker(1).codec  # refuses an invalid job before ranks meet
         if settings.is_auto:
@@ -207,7 +210,7 @@ class GradientAverager:
         """
         listed = [states] if isinstance(states, dict) else list(states)
         for state in listed:
-            if set(state) - {"decisions", "followed"} != _STATE_NAMES or state["exchange"] != self._exchange:
+            if set(state) - _SOME_STATE_NAMES != _STATE_NAMES or state["exchange"] != self._exchange:
                 refuse(f"a state is not of exchange {self._exchange}; pass what state_dict() "
                        "returned with it, or that exchange to the call that made this")
         own = [state for state in listed if state["rank"] == self.rank]

@@ -17,6 +17,7 @@ from ._averager import Counters, GradientAverager
 from ._groups import Group, HubGroup, group_of, packed, unpack
 from ._members import Members, Replica, as_floats, refuse_elastic
 from ._settings import Settings
+from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
 from ._tensors import ddp_of, kind_of, refuse, tensor_info
 from ._trees import tree_bytes, tree_of
 
@@ -57,6 +58,13 @@ class _AveragesFirst:
         A parameter without a gradient counts as one with zeros. If ranks come and go, and the
         others have continued without this one, gradients stay, and the model becomes the others'.
         """
+        if not self._exchange():
+            return
+        for parameter, values in self._gradients():
+            parameter.grad.copy_(values)
+
+    def _exchange(self) -> bool:
+        """Averages the buffer; returns whether this rank's gradients counted."""
         if any(now is not then for now, then in itertools.zip_longest(
                 _trained(self), self._trained)):
             refuse("the optimizer trains other parameters than when it was wrapped, and the ranks' "
@@ -79,10 +87,7 @@ class _AveragesFirst:
         self._void = not self.averager._among_ranks(exchange)
         self._first = None
         self._averaged = True
-        if self._void:
-            return
-        for parameter, values in self._gradients():
-            parameter.grad.copy_(values)
+        return not self._void
 
     def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
         """Averages the gradients unless synchronize() has, then takes the optimizer's own step.
@@ -121,6 +126,34 @@ class _AveragesFirst:
             end = begin + parameter.numel()
             yield parameter, self._buffer[begin:end].view(parameter.shape)
             begin = end
+
+
+class _OwnsAShare(_AveragesFirst):
+    """The same where each rank updates a share of the model. DistributedOptimizer() says more."""
+
+    def synchronize(self) -> None:
+        """Refused: only an owner has its parameters' mean gradients."""
+        raise Error(ErrorCode.kFailedPrecondition,
+                    "with exchange parameter-server only owners have mean gradients; clip each "
+                    "rank's own before step(), or use another exchange")
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
+        """Pushes the gradients to the owners and adds the changes that they made of the means.
+
+        A closure is called first, once.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._exchange()
+        self._averaged = False
+        for parameter, change in self._gradients():
+            parameter.add_(change.to(parameter.device))
+        return loss
+
+    step.hooked = True  # type: ignore[attr-defined]
 
 
 class ElasticAverager(Replica):
@@ -268,6 +301,13 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     others            as for register(), which exchanges during the backward pass; this one
                       exchanges in step(). Policies infer a parameter's kind from its shape
 
+    With exchange="parameter-server" each rank keeps a share of the model and of the optimizer's
+    state: it updates these with the mean gradients and sends their changes, which are compressed
+    once more. step() alone exchanges, so gradients are clipped per rank, before it; the optimizer
+    must treat every value by itself, as SGD, Adam and AdamW do, since a share may begin and end
+    within a tensor; parameters are float32. From three ranks on AdamW learns more from it than from
+    gradient-server at the same bytes. An optimizer that has a state is wrapped after loading it.
+
     Returns the optimizer. It has synchronize(), for clipping gradients before step(), and
     skip_synchronize(); `averager` has counters, summary(), state_dict() and close(). Gradients
     accumulated over several backward passes are exchanged once, in step(). Begin with
@@ -298,6 +338,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if elastic and codec == "auto":
         refuse("codec auto measures ranks that stay, and these come and go; name a codec, such as "
                "3lc")
+    if elastic and exchange == _PARAMETER_SERVER:
+        refuse("a share would be lost with its rank, and these come and go; use gradient-server or "
+               "all-gather")
     if elastic and exchange is None:
         exchange = "gradient-server"  # whatever the number of ranks becomes
     named = _named(optimizer, named_parameters.named_parameters()
@@ -312,10 +355,13 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if isinstance(group, HubGroup) and group.elastic and model is not None:
         averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, group,
                                                      settings)
+    elif exchange == _PARAMETER_SERVER:
+        averager = ShareAverager(optimizer, parameters, infos, group, settings)
     else:
         averager = GradientAverager(infos, group, settings)
     own = type(optimizer)
-    optimizer.__class__ = type(own.__name__, (_AveragesFirst, own), {})
+    before = _OwnsAShare if exchange == _PARAMETER_SERVER else _AveragesFirst
+    optimizer.__class__ = type(own.__name__, (before, own), {})
     wrapped: Any = optimizer
     wrapped.averager = averager
     wrapped._parameters, wrapped._trained = parameters, _trained(optimizer)
