@@ -688,7 +688,7 @@ def test_gradients_on_a_gpu(ranks, tmp_path):
     run_on_ranks([gpu_hook_is_plain_ddp, gpu_gradients_are_averaged], ranks, tmp_path)
 
 
-@pytest.mark.parametrize("number, steps", [(1, 20), (2, 20), (3, 4)])
+@pytest.mark.parametrize("number, steps", [(1, 20), (2, 20), (3, 20), (4, 4)])
 def test_the_examples_of_the_documentation_run(number, steps, tmp_path):
     text = (ROOT / "docs" / "python.md").read_text()
     example = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[number]
