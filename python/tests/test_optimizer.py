@@ -444,16 +444,15 @@ def case_shares_resume_to_the_bit():
         model = network()
         optimizer = share(model, codec)
         train(model, optimizer, range(3))
-        saved = copy.deepcopy([model.state_dict(), optimizer.state_dict(),
-                               optimizer.averager.state_dict()])
+        saved = copy.deepcopy([model.state_dict(), optimizer.state_dict()])
         expected = train(model, optimizer, range(3, STEPS))
         again = network(seed=2)
         resumed = share(again, codec)
-        for target, state in zip((again, resumed, resumed.averager), saved):
+        for target, state in zip((again, resumed), saved):
             target.load_state_dict(state)
         assert torch.equal(train(again, resumed, range(3, STEPS)), expected)
         # And in the middle of a run.
-        for target, state in zip((again, resumed, resumed.averager), saved):
+        for target, state in zip((again, resumed), saved):
             target.load_state_dict(state)
         assert torch.equal(train(again, resumed, range(3, STEPS)), expected)
         optimizer.averager.close()
@@ -505,7 +504,18 @@ def case_mistakes_with_shares_are_refused():
     state = optimizer.averager.state_dict()
     del state["shares"]
     refused("has no shares", optimizer.averager.load_state_dict, state)
+    if dist.get_world_size() > 1:
+        states = [None] * dist.get_world_size()
+        dist.all_gather_object(states, optimizer.state_dict())
+        refused("the states are not those of all ranks", optimizer.load_state_dict,
+                states[dist.get_rank() - 1])
+    whole = plain_adam([0])[1].state_dict()
+    optimizer.load_state_dict(whole)
+    refused("when its shares had begun", optimizer.step)
     optimizer.averager.close()
+    late = share(network())
+    late.load_state_dict(whole)
+    late.averager.close()
     closures = share(model, optimizer=torch.optim.LBFGS(model.parameters()))
     loss(model, 0, 0).backward()
     with pytest.raises(tersewire.Error, match="the optimizer's step failed: TypeError"):

@@ -155,6 +155,23 @@ class _OwnsAShare(_AveragesFirst):
 
     step.hooked = True  # type: ignore[attr-defined]
 
+    def state_dict(self) -> Dict[str, Any]:
+        """This rank's share and residuals, and the rates: save it on every rank."""
+        return {**super().state_dict(),  # type: ignore[misc]
+                "averager": self.averager.state_dict()}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """What state_dict() returned on this rank, or that of an optimizer that was not wrapped.
+
+        After loading the model. With another number of ranks, pass averager.load_state_dict() the
+        states of all.
+        """
+        own = dict(state_dict)
+        averager = own.pop("averager", None)
+        super().load_state_dict(own)  # type: ignore[misc]
+        if averager is not None:
+            self.averager.load_state_dict(averager)
+
 
 class ElasticAverager(Replica):
     """The `averager` of a DistributedOptimizer if ranks come and go.

@@ -49,6 +49,9 @@ class Share:
         """Before an exchange: takes the wrapped optimizer's rates and, once, its state."""
         self._groups = optimizer.param_groups
         if all(part.values is not None for part in self.parts.values()):
+            if any(optimizer.state.values()):
+                refuse("the optimizer was given a state of whole parameters when its shares had "
+                       "begun; load that before the first step")
             return
         for part in self.parts.values():
             parameter = self._parameters[part.tensor]
@@ -148,10 +151,7 @@ class ShareAverager(GradientAverager):
         super().change(**settings)
 
     def state_dict(self) -> Dict[str, Any]:
-        """As GradientAverager.state_dict(), and the optimizer's state of this rank's share.
-
-        The wrapped optimizer's own state_dict() has the rates only.
-        """
+        """As GradientAverager.state_dict(), and the optimizer's state of this rank's share."""
         return {**super().state_dict(), "shares": {
             self._infos[tensor].name: runs for tensor, runs in self._share.state().items()}}
 
