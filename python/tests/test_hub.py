@@ -40,7 +40,8 @@ PATIENCE = datetime.timedelta(minutes=9)
 def averaged(group, rank):
     found, sent = [], []
     for codec, exchange in (("3lc", "gradient-server"), ("3lc", "all-gather"), ("int8", "ring"),
-                            ("terngrad", "all-reduce"), ("fp32", None)):
+                            ("terngrad", "all-reduce"), ("3lc", "parameter-server"),
+                            ("fp32", None)):
         model = network()
         optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), codec,
                                          exchange=exchange, group=group)
