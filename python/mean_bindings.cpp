@@ -66,8 +66,10 @@ Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange
   job.progress_limit = progress_limit;
   if (owns != updates || !(owns || workers_own_model(job)) ||
       exchange.starts_with("weight-average")) {
-    refuse("exchange " + exchange +
-           " has no mean gradient of a step; use gradient-server, all-gather or ring");
+    refuse(
+        fmt::format("exchange {} has no mean gradient of a step; use gradient-server, all-gather "
+                    "or ring{}",
+                    exchange, owns ? ", or DistributedOptimizer()" : ""));
   }
   if (codec == trainer::kAutoCodec) trainer::choose_among_codecs(job);
   static_cast<void>(server_nodes(job));  // throws for a job that makes no sense
@@ -173,7 +175,9 @@ Update update_of(const py::function& function) {
       function(part.number, view(mean), view(change));
     } catch (const py::error_already_set& error) {
       throw Error(ErrorCode::kFailedPrecondition,
-                  fmt::format("the optimizer's step failed: {}", error.what()));
+                  fmt::format("the optimizer's step failed: {}: {}",
+                              py::str(error.type().attr("__name__")).cast<std::string>(),
+                              py::str(error.value()).cast<std::string>()));
     }
   };
 }

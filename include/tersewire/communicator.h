@@ -230,8 +230,9 @@ class Communicator {
   // mean. A worker that has taken all means of the last step that it pushed may leave without
   // finish(). If servers own the model, it is the change that they have made of the mean, to be
   // added to the parameters: what pull() would add in the next step. Not for weight-average nor
-  // with Job::local_steps, Job::local_updates or Job::staleness: kFailedPrecondition there, and for
-  // a tensor that was not pushed in this step or has been taken. Cost: a pass over the values.
+  // with Job::local_steps, Job::local_updates, Job::staleness or Job::backup_workers:
+  // kFailedPrecondition there, and for a tensor that was not pushed in this step or has been taken.
+  // Cost: a pass over the values.
   virtual void mean(std::size_t tensor, std::span<float> mean) = 0;
 
   // Gives back a mean that was taken and that no worker has applied: it is added to each worker's

@@ -2,7 +2,12 @@
 
 import copy
 import datetime
+import functools
+import gc
+import os
+import time
 import types
+import weakref
 
 import pytest
 
@@ -465,9 +470,11 @@ def case_shares_move_to_fewer_ranks():
         return
     model = network()
     optimizer = share(model)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.007
     train(model, optimizer, range(3))
     files = [None] * ranks
-    dist.all_gather_object(files, optimizer.averager.state_dict())
+    dist.all_gather_object(files, optimizer.state_dict())
     optimizer.averager.close()
     alone = dist.new_group([0])
     if dist.get_rank() > 0:
@@ -475,8 +482,12 @@ def case_shares_move_to_fewer_ranks():
     again = network()
     again.load_state_dict(model.state_dict())
     resumed = share(again, group=alone)
-    resumed.averager.load_state_dict(files)
-    expected, plain = plain_adam(range(3))
+    resumed.load_state_dict(files)
+    expected = network()
+    plain = adam(expected)
+    for group in plain.param_groups:
+        group["lr"] = 0.007
+    plain_adam(range(3), expected, plain)
     for step in range(3, STEPS):
         plain.zero_grad()
         loss(expected, step, 0).backward()
@@ -485,8 +496,8 @@ def case_shares_move_to_fewer_ranks():
         loss(again, step, 0).backward()
         resumed.step()
     torch.testing.assert_close(flat(again), flat(expected))
-    with pytest.raises(tersewire.Error, match="the states are not those of all ranks"):
-        resumed.averager.load_state_dict(files[1:])
+    refused("the states lack values of '", resumed.load_state_dict, files[1:])
+    refused("these are not the states of all", resumed.load_state_dict, [files[0], plain.state_dict()])
     resumed.averager.close()
 
 
@@ -507,20 +518,112 @@ def case_mistakes_with_shares_are_refused():
     if dist.get_world_size() > 1:
         states = [None] * dist.get_world_size()
         dist.all_gather_object(states, optimizer.state_dict())
-        refused("the states are not those of all ranks", optimizer.load_state_dict,
+        refused("the states lack values of '", optimizer.load_state_dict,
                 states[dist.get_rank() - 1])
     whole = plain_adam([0])[1].state_dict()
-    optimizer.load_state_dict(whole)
-    refused("when its shares had begun", optimizer.step)
+    refused("and their shares have begun", optimizer.load_state_dict, whole)
+    with pytest.raises(KeyError, match="state"):  # it would lose what it does not know
+        adam(network()).load_state_dict(optimizer.state_dict())
+    refused("every rank has a share of its own", tersewire.torch.broadcast_optimizer_state,
+            optimizer)
     optimizer.averager.close()
-    late = share(network())
-    late.load_state_dict(whole)
-    late.averager.close()
-    closures = share(model, optimizer=torch.optim.LBFGS(model.parameters()))
-    loss(model, 0, 0).backward()
-    with pytest.raises(tersewire.Error, match="the optimizer's step failed: TypeError"):
-        closures.step()
-    closures.averager.close()
+
+    class Nested(torch.optim.SGD):
+        def __init__(self, parameters):
+            super().__init__(parameters, lr=0.1)
+            self.inner = torch.optim.SGD(parameters, lr=0.1)
+
+    refused("takes another optimizer's steps", share, model,
+            optimizer=Nested(list(model.parameters())))
+
+    class CountsInGroup(torch.optim.SGD):
+        def step(self):
+            super().step()
+            for group in self.param_groups:
+                group["step"] = group.get("step", 0) + 1
+
+    for failing, why in ((torch.optim.LBFGS(model.parameters()), "TypeError: "),
+                         (CountsInGroup(model.parameters(), lr=0.1), "Error: a CountsInGroup keeps")):
+        failing = share(model, optimizer=failing)
+        loss(model, 0, 0).backward()
+        refused("the optimizer's step failed: " + why, failing.step)
+        failing.averager.close()
+
+
+class KeepsGradients(torch.optim.Optimizer):
+    """Of the difference to the last gradient, as some do."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                before = self.state[parameter].get("before", torch.zeros_like(parameter))
+                parameter.sub_(group["lr"] * (parameter.grad - 0.5 * before))
+                self.state[parameter]["before"] = parameter.grad
+
+
+def case_shares_of_any_shape():
+    """One value without dimensions, none at all, and ranks that own nothing."""
+    def model_of():
+        torch.manual_seed(1)
+        return torch.nn.ParameterDict({
+            "scale": torch.nn.Parameter(torch.tensor(1.5)), "none": torch.nn.Parameter(torch.empty(0)),
+            "w": torch.nn.Parameter(torch.randn(5, 2))})
+
+    def step(model, optimizer, number, ranks):
+        optimizer.zero_grad()
+        for rank in ranks:
+            values = (model["scale"] * model["w"] + number - rank).square().mean()
+            ((values + model["none"].sum()) / len(ranks)).backward()
+        optimizer.step()
+
+    makers = (KeepsGradients, functools.partial(torch.optim.Adagrad, lr=0.1),
+              functools.partial(torch.optim.AdamW, lr=0.1))
+    for make in makers:
+        for before in (0, 2):
+            models = [model_of(), model_of()]
+            plain, own = (make(model.parameters()) for model in models)
+            everyone = range(dist.get_world_size())
+            for number in range(before):
+                step(models[0], plain, number, everyone)
+                step(models[1], own, number, everyone)
+            own = share(models[1], optimizer=own)
+            saved = copy.deepcopy(own.state_dict())
+            own.load_state_dict(saved)  # without shares so far
+            for number in range(before, 5):
+                for parameter in models[0].values():
+                    parameter.grad = None
+                step(models[0], plain, number, everyone)
+                own.zero_grad(set_to_none=True)
+                step(models[1], own, number, [dist.get_rank()])
+            for name, value in models[0].items():
+                torch.testing.assert_close(models[1][name], value)
+            check_replicas(torch.cat([value.detach().flatten() for value in models[1].values()]))
+            own.averager.close()
+
+
+def case_what_nobody_has_ends():
+    def threads():
+        return len(os.listdir("/proc/self/task"))
+
+    for exchange in ("gradient-server", "parameter-server"):
+        before = threads()
+        model = network()
+        optimizer = DistributedOptimizer(adam(model), model.named_parameters(), exchange=exchange)
+        train(model, optimizer, [0])
+        dist.barrier()
+        alive = weakref.ref(optimizer.averager)
+        del model, optimizer
+        gc.collect()
+        assert alive() is None
+        deadline = time.monotonic() + 60
+        while threads() > before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert threads() <= before
+        dist.barrier()
 
 
 def test_a_process_group_comes_first():

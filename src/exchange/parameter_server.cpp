@@ -334,7 +334,7 @@ void ParameterServer::work_off() {
 void ParameterServer::add_pushes(std::span<const std::size_t> some) {
   for (const std::size_t part : some) {
     ServerPart& state = parts_[part];
-    if (!state.sum.empty() || spare_.empty()) continue;
+    if (state.added > 0 || !state.sum.empty() || spare_.empty()) continue;
     state.sum = std::move(spare_.back());
     spare_.pop_back();
   }

@@ -146,6 +146,11 @@ void Worker::mean(std::size_t tensor, std::span<float> mean) {
            "workers that do not wait for each other have no mean gradient of a step; use a "
            "staleness of 0, or pull() what servers send");
     }
+    if (job().backup_workers > 0) {
+      fail(ErrorCode::kFailedPrecondition,
+           "workers that others may overtake have no mean gradient of every step; use 0 backup "
+           "workers, or pull() what servers send");
+    }
     const std::size_t first = placement_->first_part[tensor];
     if (job().local_steps > 1 || job().local_updates > 0) {
       fail(ErrorCode::kFailedPrecondition,

@@ -334,9 +334,23 @@ TEST(Means, AreForJobsThatHaveThem) {
                [&] { worker->mean(0, model[0]); });
 }
 
+TEST(Means, AreNotForWorkersThatOthersOvertake) {
+  Job job =
+      suite_job({"gradient-server", Job::kColocated, Sends::kGradients, two_errors}, "3lc", 2);
+  job.backup_workers = 1;
+  job.checksum_steps = 0;
+  const auto ends = make_in_process_network(2);
+  const auto worker = make_communicator(job, *ends[0], kNone);
+  worker->begin_step();
+  Floats mean(job.tensors[0].elems());
+  expect_error(ErrorCode::kFailedPrecondition, "that others may overtake",
+               [&] { worker->mean(0, mean); });
+}
+
 // Where servers own the model: the same bits, a step earlier.
 TEST(Means, AreWhatWorkersWouldPullWhereServersOwnTheModel) {
-  Job job = suite_job({"parameter-server", Job::kColocated, Sends::kGradients, two_errors}, "3lc", 1);
+  Job job =
+      suite_job({"parameter-server", Job::kColocated, Sends::kGradients, two_errors}, "3lc", 1);
   job.checksum_steps = 0;
   std::vector<Model> models;
   for (const bool pulls : {true, false}) {

@@ -2,8 +2,8 @@
 
 import contextlib
 import datetime
-import functools
 import itertools
+import weakref
 from typing import (Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence,
                     Tuple, Union)
 
@@ -156,21 +156,33 @@ class _OwnsAShare(_AveragesFirst):
     step.hooked = True  # type: ignore[attr-defined]
 
     def state_dict(self) -> Dict[str, Any]:
-        """This rank's share and residuals, and the rates: save it on every rank."""
-        return {**super().state_dict(),  # type: ignore[misc]
-                "averager": self.averager.state_dict()}
+        """This rank's share and residuals, and the rates: save it on every rank.
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """What state_dict() returned on this rank, or that of an optimizer that was not wrapped.
-
-        After loading the model. With another number of ranks, pass averager.load_state_dict() the
-        states of all.
+        Only an optimizer with this exchange can load it.
         """
-        own = dict(state_dict)
-        averager = own.pop("averager", None)
-        super().load_state_dict(own)  # type: ignore[misc]
-        if averager is not None:
-            self.averager.load_state_dict(averager)
+        whole = super().state_dict()  # type: ignore[misc]
+        if self.averager._share.begun:
+            del whole["state"]  # empty; without it nothing else takes this for its own
+        return {**whole, "averager": self.averager.state_dict()}
+
+    def load_state_dict(self, state_dict: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
+        """What state_dict() returned on this rank, or a list of what it did on all ranks.
+
+        After loading the model. With another number of ranks, the list. Before the first step also
+        the state of an optimizer that was not wrapped.
+        """
+        states = [state_dict] if isinstance(state_dict, dict) else list(state_dict)
+        own = [state.get("averager") for state in states]
+        if own == [None]:
+            if self.averager._share.begun:
+                refuse("this state is of whole parameters, and their shares have begun; load it "
+                       "before the first step")
+        elif not own or None in own:
+            refuse("these are not the states of all ranks; pass what state_dict() returned on each")
+        else:
+            self.averager.load_state_dict(own if len(own) > 1 else own[0])
+        super().load_state_dict({  # type: ignore[misc]
+            "state": states[0].get("state", {}), "param_groups": states[0]["param_groups"]})
 
 
 class ElasticAverager(Replica):
@@ -320,10 +332,10 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 
     With exchange="parameter-server" each rank keeps a share of the model and of the optimizer's
     state: it updates these with the mean gradients and sends their changes, which are compressed
-    once more. step() alone exchanges, so gradients are clipped per rank, before it; the optimizer
-    must treat every value by itself, as SGD, Adam and AdamW do, since a share may begin and end
-    within a tensor; parameters are float32. From three ranks on AdamW learns more from it than from
-    gradient-server at the same bytes. An optimizer that has a state is wrapped after loading it.
+    once more. step() alone exchanges, so gradients are clipped per rank, before it, and there is no
+    synchronize(); the optimizer must treat every value by itself, as SGD, Adam and AdamW do, since
+    a share may begin and end within a tensor; parameters are float32. From three ranks on AdamW
+    learns more from it than from gradient-server at the same bytes (docs/python.md).
 
     Returns the optimizer. It has synchronize(), for clipping gradients before step(), and
     skip_synchronize(); `averager` has counters, summary(), state_dict() and close(). Gradients
@@ -386,8 +398,20 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     wrapped._sparse_as_dense = sparse_as_dense
     wrapped._averaged, wrapped._void, wrapped._skipped, wrapped._first = False, False, 0, None
     for parameter in wrapped._parameters:
-        parameter.register_hook(functools.partial(wrapped._note, parameter))
+        parameter.register_hook(_noting(wrapped, parameter))
     return wrapped
+
+
+def _noting(optimizer: Any, parameter: torch.Tensor) -> Callable[[torch.Tensor], None]:
+    """The hook of a parameter, which must not keep the optimizer alive."""
+    optimizer_of, parameter_of = weakref.ref(optimizer), weakref.ref(parameter)
+
+    def note(gradient: torch.Tensor) -> None:
+        noting, noted = optimizer_of(), parameter_of()
+        if noting is not None and noted is not None:
+            noting._note(noted, gradient)
+
+    return note
 
 
 def _has_some(gradient: Optional[torch.Tensor]) -> bool:
@@ -435,6 +459,9 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     Over a process group only: it is pickled, and unpickling it means trusting the sender.
     """
     ranks = group_of(group)
+    if isinstance(optimizer, _OwnsAShare):
+        refuse("with exchange parameter-server every rank has a share of its own; call this before "
+               "DistributedOptimizer(), or load what each rank saved")
     if isinstance(ranks, HubGroup):
         refuse("an optimizer's state is not sent over a hub, as whoever unpickles it would have to "
                "trust every rank; give every rank the checkpoint")

@@ -1,6 +1,7 @@
 """An optimizer whose ranks own a share of the model each (exchange parameter-server)."""
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+import collections
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy
 import torch
@@ -19,69 +20,77 @@ EXCHANGE = "parameter-server"
 Run = Tuple[int, int, Dict[str, Any]]
 
 
+# Whatever runs before or after a step would run for every part, with another optimizer.
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+
+
 class _OwnPart:
     """A run of a tensor whose values, in the shared model, are this rank's to update."""
 
     def __init__(self, tensor: int, begin: int, elems: int) -> None:
         self.tensor, self.begin, self.elems = tensor, begin, elems
-        self.values: Optional[torch.Tensor] = None  # none before the first step
+        self.values = torch.empty(0)  # before the first step
 
 
 class Share:
     """The parts that this rank owns, and the optimizer that updates them.
 
-    It has no reference to the averager, whose thread calls it.
+    Its averager's thread calls it, and it has no reference to the averager.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer,
+    def __init__(self, optimizer: torch.optim.Optimizer, names: Sequence[str],
                  parameters: Sequence[torch.Tensor]) -> None:
-        self._parameters = parameters
+        if any(isinstance(value, torch.optim.Optimizer) for value in vars(optimizer).values()):
+            refuse(f"a {type(optimizer).__name__} takes another optimizer's steps, which are of "
+                   "whole parameters; wrap the one within it, or use another exchange")
+        self._names, self._parameters = names, parameters
         # The wrapped optimizer's own step, for parts instead of whole parameters.
         self._optimizer: Any = object.__new__(type(optimizer))
         self._optimizer.__dict__.update(vars(optimizer))
-        self._optimizer.state = type(optimizer.state)(dict)
+        self._optimizer.__dict__.update({hooks: collections.OrderedDict() for hooks in _HOOKS})
+        self._optimizer.state = collections.defaultdict(dict)
         self._group_of = {parameter: number for number, group in enumerate(optimizer.param_groups)
                           for parameter in group["params"]}
         self._groups: List[Dict[str, Any]] = []
         self.parts: Dict[int, _OwnPart] = {}
+        self.begun = False
 
     def begin(self, optimizer: torch.optim.Optimizer) -> None:
         """Before an exchange: takes the wrapped optimizer's rates and, once, its state."""
         self._groups = optimizer.param_groups
-        if all(part.values is not None for part in self.parts.values()):
-            if any(optimizer.state.values()):
-                refuse("the optimizer was given a state of whole parameters when its shares had "
-                       "begun; load that before the first step")
+        if self.begun:
             return
-        for part in self.parts.values():
-            parameter = self._parameters[part.tensor]
-            state = {name: value.flatten() if _is_by_element(value, parameter.numel()) else value
-                     for name, value in optimizer.state[parameter].items()}
-            whole = {"values": parameter.detach().flatten(), "state": state}
-            self._take(part, [(0, parameter.numel(), whole)])
+        self.load({number: [(0, parameter.numel(), {
+            "values": parameter.detach(), "state": dict(optimizer.state.get(parameter, {}))})]
+            for number, parameter in enumerate(self._parameters)})
         optimizer.state.clear()  # of all parameters, on every rank
 
     def update(self, number: int, mean: "numpy.ndarray[Any, Any]",
                change: "numpy.ndarray[Any, Any]") -> None:
         """The shared model's change under a mean gradient."""
-        part = self.parts[number]
-        values = part.values
-        assert values is not None
+        values = self.parts[number].values
         before = values.clone()
-        group = self._groups[self._group_of[self._parameters[part.tensor]]]
-        self._optimizer.param_groups = [{**group, "params": [values]}]
-        values.grad = torch.from_numpy(mean)
-        self._optimizer.step()
-        values.grad = None
-        torch.sub(values, before, out=torch.from_numpy(change))
+        group = dict(self._groups[self._group_of[self._parameters[self.parts[number].tensor]]])
+        group["params"] = [values]
+        group.update({name: False for name in ("fused", "capturable") if name in group})
+        given = dict(group)
+        self._optimizer.param_groups = [group]
+        # A copy, as optimizers may keep it.
+        values.grad = torch.from_numpy(mean).view(values.shape).clone()
+        try:
+            self._optimizer.step()
+        finally:
+            values.grad = None
+        if any(group.get(name) is not given.get(name) for name in {*group, *given}):
+            refuse(f"a {type(self._optimizer).__name__} keeps state in its groups, which parts of "
+                   "tensors do not share; use another exchange")
+        torch.sub(values, before, out=torch.from_numpy(change).view(values.shape))
 
     def state(self) -> Dict[int, List[Run]]:
-        """By tensor: copies."""
+        """By tensor: copies. Nothing before the first step."""
         runs: Dict[int, List[Run]] = {}
-        for part in self.parts.values():
-            if part.values is None:
-                continue
-            state = {name: value.clone() if isinstance(value, torch.Tensor) else value
+        for part in self.parts.values() if self.begun else ():
+            state = {name: _copy(value)
                      for name, value in self._optimizer.state[part.values].items()}
             runs.setdefault(part.tensor, []).append(
                 (part.begin, part.elems, {"values": part.values.clone(), "state": state}))
@@ -89,32 +98,54 @@ class Share:
 
     def load(self, runs: Dict[int, List[Run]]) -> None:
         """What state() returned on all ranks, or on this one if its parts are the same."""
-        for part in self.parts.values():
-            self._take(part, runs.get(part.tensor, []))
+        self.load_cut(self.cut(runs))
 
-    def _take(self, part: _OwnPart, runs: Sequence[Run]) -> None:
+    def cut(self, runs: Dict[int, List[Run]]) -> List[Tuple[torch.Tensor, Dict[str, Any]]]:
+        """Of each part, its values and state; changes nothing."""
+        return [self._cut(part, runs.get(part.tensor, [])) for part in self.parts.values()]
+
+    def load_cut(self, cut: Sequence[Tuple[torch.Tensor, Dict[str, Any]]]) -> None:
+        self._optimizer.state.clear()
+        for part, (values, state) in zip(self.parts.values(), cut):
+            part.values = values
+            self._optimizer.state[values] = state
+        self.begun = True
+
+    def _cut(self, part: _OwnPart,
+             runs: Sequence[Run]) -> Tuple[torch.Tensor, Dict[str, Any]]:
         end = part.begin + part.elems
         found = sorted((run for run in runs if run[0] < end and run[0] + run[1] > part.begin),
                        key=lambda run: run[0])
+        if sum(min(end, run[0] + run[1]) - max(part.begin, run[0]) for run in found) != part.elems:
+            refuse(f"the states lack values of '{self._names[part.tensor]}'; pass those of all "
+                   "ranks, once")
+        found = found or list(runs[:1])  # of no values
+        if not found:
+            return torch.empty(0), {}
 
-        def joined(of_run: Any) -> torch.Tensor:
-            pieces = [of_run(run)[max(0, part.begin - run[0]):end - run[0]] for run in found]
+        def joined(of_run: Callable[[Dict[str, Any]], torch.Tensor]) -> torch.Tensor:
+            pieces = [of_run(run[2]).detach().flatten()[max(0, part.begin - run[0]):end - run[0]]
+                      for run in found]
             return torch.cat(pieces).float().cpu().clone()
 
-        if sum(min(end, run[0] + run[1]) - max(part.begin, run[0]) for run in found) != part.elems:
-            refuse(f"the states lack values of parameter number {part.tensor}; pass those of all "
-                   "ranks")
-        part.values = joined(lambda run: run[2]["values"]) if found else torch.empty(0)
+        values = joined(lambda run: run["values"])
+        # A value without dimensions, as a temperature, keeps its state's shape.
+        by_element = self._parameters[part.tensor].dim() > 0
         state = {}
-        for name, value in (found[0][2]["state"] if found else {}).items():
-            by_element = _is_by_element(value, found[0][1])
-            state[name] = joined(lambda run: run[2]["state"][name]) if by_element else (
-                value.clone() if isinstance(value, torch.Tensor) else value)
-        self._optimizer.state[part.values] = state
+        for name, value in found[0][2]["state"].items():
+            if by_element and _is_by_element(value, found[0][1]):
+                state[name] = joined(lambda run: run["state"][name])
+            else:
+                state[name] = _copy(value)
+        return values if by_element else values.view(()), state
 
 
 def _is_by_element(value: Any, elems: int) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() > 0 and value.numel() == elems
+
+
+def _copy(value: Any) -> Any:
+    return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
 
 
 class ShareAverager(GradientAverager):
@@ -132,7 +163,7 @@ class ShareAverager(GradientAverager):
                        "float32; keep the model so, and use torch.autocast")
         _refuse_settings(settings)
         self._optimizer = optimizer
-        self._share = Share(optimizer, list(parameters))
+        self._share = Share(optimizer, [info.name for info in infos], list(parameters))
         self._update = self._share.update
         super().__init__(infos, group, settings)
         self._share.parts = {number: _OwnPart(tensor, begin, elems) for number, (
@@ -160,12 +191,15 @@ class ShareAverager(GradientAverager):
         listed = [states] if isinstance(states, dict) else list(states)
         if any("shares" not in state for state in listed):
             refuse(f"a state has no shares; pass what state_dict() returned with exchange {EXCHANGE}")
+        runs: Dict[int, List[Run]] = {
+            number: [run for state in listed for run in state["shares"].get(info.name, [])]
+            for number, info in enumerate(self._infos)}
+        cut = self._share.cut(runs) if any(state["shares"] for state in listed) else None
         super().load_state_dict(states)
-        runs: Dict[int, List[Run]] = {}
-        for number, info in enumerate(self._infos):
-            for state in listed:
-                runs.setdefault(number, []).extend(state["shares"].get(info.name, []))
-        self._share.load(runs)
+        self._optimizer.state.clear()
+        self._share.begun = False
+        if cut is not None:
+            self._share.load_cut(cut)
 
 
 def _refuse_settings(settings: Union[Settings, Dict[str, Any]]) -> None:
