@@ -4,12 +4,15 @@
     python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/char_gpt.py
     python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/char_gpt.py --fragments 5 --delay 4
     python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/char_gpt.py --every 0 --codec 3lc --text FILE
+    python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 4 examples/char_gpt.py --every 0 --codec 3lc --shares
     TERSEWIRE_HUB=HOST:PORT TERSEWIRE_CERTS=node3 WORLD_SIZE=4 python examples/char_gpt.py
 
 With --every 50 ranks exchange how far they came in 50 steps (tersewire.torch.LocalUpdates), with
 --every 0 gradients in every step (DistributedDataParallel with tersewire's hook, which needs a
-process group). Over a hub ranks may be anywhere. The text is the one built into tersewire; its last
-tenth is the test. A model that knows nothing has a loss of ln(characters), about 3.7.
+process group), with --shares too each rank owns a share of the model and of AdamW's state
+(tersewire.torch.DistributedOptimizer), which from three ranks on learns more. Over a hub ranks may
+be anywhere. The text is the one built into tersewire; its last tenth is the test. A model that
+knows nothing has a loss of ln(characters), about 3.7.
 (-r 1 -t 1 only for torch 1.13 under Python 3.11, as in Debian 12.)
 """
 
@@ -75,16 +78,21 @@ def rate_at(step, steps, warm_up):
 def train(model, values, options):
     """Trains the model; what exchanged it, with its counters."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, weight_decay=0.01)
-    rate = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: rate_at(step, options.steps, options.warm_up))
     if options.every:
         computed = model
         exchange = tersewire.torch.LocalUpdates(
             model, optimizer, options.every, options.outer, options.codec,
             fragments=options.fragments, delay=options.delay)
+    elif options.shares:
+        computed = model
+        exchange = tersewire.torch.DistributedOptimizer(
+            optimizer, model.named_parameters(), options.codec,
+            exchange="parameter-server").averager
     else:
         computed = DistributedDataParallel(model)
         exchange = tersewire.torch.register(computed, options.codec)
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: rate_at(step, options.steps, options.warm_up))
     draws = torch.Generator().manual_seed(1 + exchange.rank)  # each rank has its own samples
     for _ in range(options.steps):
         starts = torch.randint(len(values) - options.context, (options.batch,), generator=draws)
@@ -110,6 +118,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=50, help="steps between exchanges; 0: DDP")
+    parser.add_argument("--shares", action="store_true", help="with --every 0: no DDP, see above")
     parser.add_argument("--codec", default="int8")
     parser.add_argument("--outer")
     parser.add_argument("--fragments", type=int, default=1)

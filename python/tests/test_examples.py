@@ -45,7 +45,8 @@ def test_the_text_is_learned():
 
 
 @pytest.mark.parametrize("exchange", (("--every", 10, "--fragments", 2, "--delay", 2),
-                                      ("--every", 0, "--codec", "3lc")))
+                                      ("--every", 0, "--codec", "3lc"),
+                                      ("--every", 0, "--codec", "3lc", "--shares")))
 def test_the_gpt_learns(exchange):
     printed = torchrun(ROOT / "examples" / "char_gpt.py", "--steps", 40, "--warm-up", 10, "--layers",
                        1, "--width", 32, "--context", 32, "--lr", 0.01, *exchange)
