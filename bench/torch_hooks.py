@@ -136,18 +136,18 @@ class Training:
         self.optimizer = task.optimizer(self.network.parameters(), task.lr, task.weight_decay)
         self.steps_a_round = steps_a_round(design)
         local = LOCAL.fullmatch(design)
+        exchange, _, codec = design.rpartition("/")
         if local:
             self.model = self.network
             exchange, _, codec = local[2].rpartition("/")
             self.hook = tersewire.torch.LocalUpdates(
                 self.network, self.optimizer, self.steps_a_round, "sgd:lr=1", codec,
                 exchange=exchange or None, group=group)
-        elif design.startswith(SHARES + "/"):
+        elif exchange == SHARES:
             self.model = self.network
-            tersewire.torch.DistributedOptimizer(
-                self.optimizer, self.network.named_parameters(), design[len(SHARES) + 1:],
-                exchange=SHARES, group=group)
-            self.hook = self.optimizer.averager
+            self.hook = tersewire.torch.DistributedOptimizer(
+                self.optimizer, self.network.named_parameters(), codec, exchange=SHARES,
+                group=group).averager
         else:
             # Batch normalization statistics stay unchanged: gradients are measured.
             self.model = DistributedDataParallel(self.network, broadcast_buffers=False)

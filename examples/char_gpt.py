@@ -133,6 +133,8 @@ def main():
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--context", type=int, default=128, help="characters of a sample")
     options = parser.parse_args()
+    if options.shares and options.every:
+        parser.error("--shares is for --every 0")
     if int(os.environ.get("WORLD_SIZE", 1)) < 2:
         raise SystemExit("one process has nobody to send to; start more of them, as --help says")
     torch.set_num_threads(1)  # processes share the machine's cores

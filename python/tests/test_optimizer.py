@@ -399,7 +399,7 @@ def plain_adam(steps, model=None, optimizer=None):
 
 
 def case_owners_of_shares_train_as_one_process():
-    """With the optimizer's groups, its rates as a scheduler sets them, and its state so far."""
+    """With the optimizer's groups, and its rates as a scheduler sets them."""
     model = network()
     optimizer = share(model)
     with_rates = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)

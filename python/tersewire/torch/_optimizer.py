@@ -95,10 +95,7 @@ class _AveragesFirst:
         After a backward pass following synchronize(), it averages again. A closure is called first,
         once.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _loss_of(closure)
         if not self._averaged:
             self.synchronize()
         self._averaged = False
@@ -143,10 +140,7 @@ class _OwnsAShare(_AveragesFirst):
 
         A closure is called first, once.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _loss_of(closure)
         self._exchange()
         self._averaged = False
         for parameter, change in self._gradients():
@@ -334,8 +328,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     state: it updates these with the mean gradients and sends their changes, which are compressed
     once more. step() alone exchanges, so gradients are clipped per rank, before it, and there is no
     synchronize(); the optimizer must treat every value by itself, as SGD, Adam and AdamW do, since
-    a share may begin and end within a tensor; parameters are float32. From three ranks on AdamW
-    learns more from it than from gradient-server at the same bytes (docs/python.md).
+    a share may begin and end within a tensor; parameters are float32. With four ranks AdamW learned
+    more from it than from gradient-server at the same bytes (docs/python.md).
 
     Returns the optimizer. It has synchronize(), for clipping gradients before step(), and
     skip_synchronize(); `averager` has counters, summary(), state_dict() and close(). Gradients
@@ -412,6 +406,13 @@ def _noting(optimizer: Any, parameter: torch.Tensor) -> Callable[[torch.Tensor],
             noting._note(noted, gradient)
 
     return note
+
+
+def _loss_of(closure: Optional[Callable[[], float]]) -> Optional[float]:
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
 
 
 def _has_some(gradient: Optional[torch.Tensor]) -> bool:

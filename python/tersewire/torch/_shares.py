@@ -60,9 +60,9 @@ class Share:
         self._groups = optimizer.param_groups
         if self.begun:
             return
-        self.load({number: [(0, parameter.numel(), {
-            "values": parameter.detach(), "state": dict(optimizer.state.get(parameter, {}))})]
-            for number, parameter in enumerate(self._parameters)})
+        self.take(self.cut({number: [(0, parameter.numel(), {
+            "values": parameter.detach(), "state": optimizer.state.get(parameter, {})})]
+            for number, parameter in enumerate(self._parameters)}))
         optimizer.state.clear()  # of all parameters, on every rank
 
     def update(self, number: int, mean: "numpy.ndarray[Any, Any]",
@@ -96,15 +96,15 @@ class Share:
                 (part.begin, part.elems, {"values": part.values.clone(), "state": state}))
         return runs
 
-    def load(self, runs: Dict[int, List[Run]]) -> None:
-        """What state() returned on all ranks, or on this one if its parts are the same."""
-        self.load_cut(self.cut(runs))
-
     def cut(self, runs: Dict[int, List[Run]]) -> List[Tuple[torch.Tensor, Dict[str, Any]]]:
-        """Of each part, its values and state; changes nothing."""
+        """Copies of each part's values and state, of what state() returned on all ranks.
+
+        That of this rank is enough if its parts are the same. Changes nothing.
+        """
         return [self._cut(part, runs.get(part.tensor, [])) for part in self.parts.values()]
 
-    def load_cut(self, cut: Sequence[Tuple[torch.Tensor, Dict[str, Any]]]) -> None:
+    def take(self, cut: Sequence[Tuple[torch.Tensor, Dict[str, Any]]]) -> None:
+        """Goes on from what cut() returned."""
         self._optimizer.state.clear()
         for part, (values, state) in zip(self.parts.values(), cut):
             part.values = values
@@ -126,7 +126,7 @@ class Share:
         def joined(of_run: Callable[[Dict[str, Any]], torch.Tensor]) -> torch.Tensor:
             pieces = [of_run(run[2]).detach().flatten()[max(0, part.begin - run[0]):end - run[0]]
                       for run in found]
-            return torch.cat(pieces).float().cpu().clone()
+            return torch.cat(pieces).float().cpu()
 
         values = joined(lambda run: run["values"])
         # A value without dimensions, as a temperature, keeps its state's shape.
@@ -199,7 +199,7 @@ class ShareAverager(GradientAverager):
         self._optimizer.state.clear()
         self._share.begun = False
         if cut is not None:
-            self._share.load_cut(cut)
+            self._share.take(cut)
 
 
 def _refuse_settings(settings: Union[Settings, Dict[str, Any]]) -> None:
