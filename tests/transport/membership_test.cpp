@@ -360,6 +360,24 @@ TEST(Servers, OneThatDiesBeforeTheFirstStateIsWaitedFor) {
   EXPECT_EQ(job.nodes(), (Names{"x", "server2"}));
 }
 
+// What the worker holds is a part of a state, and the model's is gone.
+TEST(Servers, OneThatDiesBeforeItsFirstStateIsHeardTakesTheModelWithIt) {
+  Job job({.first = 1, .least = 1, .most = 1, .servers = 1, .deadline = 10s});
+  for (const char* name : {"x", "server"}) job.hear(name);
+  job.work("x", 4);
+  job.now += 90s;
+  job.hear("x");
+  job.stop("x");
+  job.hear("server2");
+  const MemberList list = job.hub.list(job.now);
+  EXPECT_EQ(list.generation, 2U);
+  EXPECT_EQ(list.base, Boundary());
+  EXPECT_EQ(list.base_servers, 0U);
+  EXPECT_EQ(job.nodes(), (Names{"x", "server2"}));
+  for (const char* name : {"x", "server2"}) job.work(name, 2);
+  EXPECT_TRUE(job.hub.list(job.now).established);
+}
+
 TEST(Servers, AreAsManyForAllMembersAndTheHub) {
   Job job(kWithServers);
   job.member("x").servers = 1;

@@ -349,14 +349,9 @@ void Membership::gather(Clock::time_point now) {
       if (!is_out) return;
       survivors.push_back(place);
     }
-    const auto lacks = [&](bool serves) {
-      return std::ranges::none_of(survivors, [&](const Roll::Place& place) {
-        return place.serves == serves && newest(*known(place)).generation > 0;
-      });
-    };
     const bool there_was_one = established_ || journal_.base.generation > 0;
-    const bool no_server = there_was_one && limits_.servers > 0 && lacks(true);
-    if (survivors.empty() || no_server || (there_was_one && lacks(false))) {
+    const bool no_server = there_was_one && limits_.servers > 0 && !holds_any(survivors, true);
+    if (survivors.empty() || no_server || (there_was_one && !holds_any(survivors, false))) {
       // Where all that have the model are silent at once it may be the network, and they come back.
       const auto was_heard = [&](const Roll::Place& place) {
         if (std::ranges::find(survivors, place) != survivors.end()) return false;
@@ -385,9 +380,20 @@ bool Membership::are_enough(const std::vector<Roll::Place>& survivors,
          std::ranges::any_of(survivors, &Roll::Place::serves);
 }
 
+bool Membership::holds_any(const std::vector<Roll::Place>& places, bool serves) const {
+  return std::ranges::any_of(places, [&](const Roll::Place& place) {
+    return place.serves == serves && newest(*known(place)).generation > 0;
+  });
+}
+
 // The newest state that each who holds any holds: each keeps the last ones. Where they have none in
-// common, the oldest of their newest.
+// common, the oldest of their newest. Workers' states are of no use without a server's: all begin
+// anew.
 void Membership::choose_base(const std::vector<Roll::Place>& survivors) {
+  if (limits_.servers > 0 && !holds_any(survivors, true)) {
+    journal_.base = {};
+    return;
+  }
   std::vector<std::span<const Boundary>> holders;
   std::optional<Boundary> oldest;
   for (const Roll::Place& place : survivors) {

@@ -77,6 +77,7 @@ class Membership {
   [[nodiscard]] const Roll& roll() const;
   // The newest state that it holds and that a generation can begin with; generation 0: none.
   [[nodiscard]] Boundary newest(const Known& member) const;
+  [[nodiscard]] bool holds_any(const std::vector<Roll::Place>& places, bool serves) const;
   // Of one who holds the state that the next generation begins with.
   [[nodiscard]] std::optional<std::uint32_t> base_rank(const Roll::Place& place) const;
   // The newest that all nodes of this generation hold; none where one of them holds none of it.
