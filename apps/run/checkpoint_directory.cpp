@@ -251,6 +251,7 @@ std::optional<CheckpointDirectory::Found> CheckpointDirectory::newest_if_any() c
 
 CheckpointDirectory::Found CheckpointDirectory::newest() const {
   std::vector<std::string> passed_over;
+  bool all_missing = true;  // as where a run was cut off while its nodes saved
   for (const std::uint64_t step : steps()) {
     try {
       Found found = read(step);
@@ -259,9 +260,17 @@ CheckpointDirectory::Found CheckpointDirectory::newest() const {
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kFailedPrecondition) throw;
       passed_over.emplace_back(error.what());
+      all_missing = all_missing && error.code() == ErrorCode::kNotFound;
     }
   }
   const std::string why = passed_over.empty() ? "" : ": " + passed_over.front();
+  if (!all_missing) {
+    throw Error(
+        ErrorCode::kDataLoss,
+        fmt::format("there is no whole checkpoint in {}{}; restore one from a copy, or begin "
+                    "a new run with another --out",
+                    path_.string(), why));
+  }
   throw Error(ErrorCode::kNotFound,
               fmt::format("there is no whole checkpoint in {}{}; give the directory of a run that "
                           "was started with --checkpoint-steps N and went beyond step N",

@@ -66,10 +66,10 @@ class CheckpointDirectory {
     std::vector<std::string> passed_over;
   };
   // The newest that counts; its arrays stay on the disk. Throws kNotFound where there is none,
-  // kFailedPrecondition for one of another version.
+  // kDataLoss where none can be read, kFailedPrecondition for one of another version.
   [[nodiscard]] Found newest() const;
   // The same; nothing where the run was cut off before it can have had one. Throws kNotFound where
-  // there are so many that one has been whole.
+  // so many are incomplete that one has been whole.
   [[nodiscard]] std::optional<Found> newest_if_any() const;
 
   // Removes what is newer than `step`: a run that goes on from there comes to those steps again.

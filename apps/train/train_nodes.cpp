@@ -10,6 +10,7 @@
 #include "apps/files/new_file.h"
 #include "apps/run/metrics_writer.h"
 #include "apps/run/run_files.h"
+#include "apps/run/run_record.h"
 #include "apps/run/train_report.h"
 #include "apps/train/dry_findings.h"
 #include "trainer/decisions_json.h"
@@ -50,6 +51,31 @@ const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags) {
   return flags.resumed ? &flags.resumed->checkpoint : nullptr;
 }
 
+namespace {
+
+// The name of the recipe goes on record with what came of it.
+nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
+  if (!recipe.empty()) record["recipe"] = recipe;
+  return record;
+}
+
+// A restart loop begins its own run again and no other, where none has a checkpoint.
+void check_same_run(const TrainFlags& flags) {
+  const nlohmann::json found = json_object_if_any(std::filesystem::path(flags.out) / kConfigFile);
+  const nlohmann::json ours = config_json(flags.config);
+  trainer::visit_settings(flags.config, [&](const trainer::Setting& setting, const auto&) {
+    const std::string key = trainer::json_key_of(setting);
+    if (setting.scope != trainer::SettingScope::kRun || !found.contains(key)) return;
+    if (found[key] == ours[key]) return;
+    throw Error(ErrorCode::kFailedPrecondition,
+                fmt::format("{} holds a run without a checkpoint whose {} is {} and not {}; choose "
+                            "another --out, or remove it",
+                            flags.out, key, found[key].dump(), ours[key].dump()));
+  });
+}
+
+}  // namespace
+
 RunDirectory directory_of(const TrainFlags& flags) {
   if (flags.resumed) {
     for (const std::string& sentence : flags.resumed->passed_over) {
@@ -60,17 +86,14 @@ RunDirectory directory_of(const TrainFlags& flags) {
     CheckpointDirectory(flags.resume).remove_after(step);
     return directory;
   }
-  if (flags.resume_or_start) return RunDirectory::restarted(flags.out, flags.tensorboard);
+  if (flags.resume_or_start) {
+    check_same_run(flags);
+    return RunDirectory::restarted(flags.out, flags.tensorboard);
+  }
   return flags.out.empty() ? RunDirectory::fresh(flags.config.model) : RunDirectory(flags.out);
 }
 
 namespace {
-
-// The name of the recipe goes on record with what came of it.
-nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
-  if (!recipe.empty()) record["recipe"] = recipe;
-  return record;
-}
 
 void write_model(const RunDirectory& directory, const trainer::TrainResult& result) {
   TensorFile file{.facts = {{"made_by", "tersewire " TERSEWIRE_VERSION}}, .arrays = {}};

@@ -234,6 +234,10 @@ class Resume(unittest.TestCase):
         for older in (3, 4):
             shutil.rmtree(os.path.join(run, "checkpoints", f"step-{STEPS - older * EVERY}"))
         self.assert_refused(train("--resume", run), 1, "no whole checkpoint", "checksum")
+        shutil.rmtree(before)
+        left = os.listdir(run)
+        self.assert_refused(train(*JOB, "--resume-or-start", "--out", run), 1, "checksum", "--out")
+        self.assertEqual(os.listdir(run), left)
 
     def test_a_finished_run_is_refused(self):
         with open(os.path.join(self.whole, "summary.json"), encoding="utf-8") as file:
@@ -465,6 +469,10 @@ class Resume(unittest.TestCase):
         self.assert_refused(other, 2, "--lr '0.5'")
         other = train("--resume-or-start", "--out", run, "--recipe", "3lc-resnet20")
         self.assert_refused(other, 2, "3lc-resnet20")
+        shutil.rmtree(os.path.join(run, "checkpoints"))
+        other = train(*JOB, "--resume-or-start", "--out", run, "--lr", "0.5")
+        self.assert_refused(other, 1, "lr is", "0.5", "--out")
+        self.assertGreater(len(lines_of(run)), EVERY)
 
     def test_a_pipe_in_the_place_of_a_file_is_refused(self):
         last = os.path.join("checkpoints", f"step-{STEPS - EVERY}", "node-1.safetensors")
