@@ -45,7 +45,8 @@ void check_fit(const TrainConfig& config, const DataSplits& data) {
     throw Error(ErrorCode::kInvalidArgument, "model " + config.model + " takes samples of " +
                                                  text_of(takes) + ", but those of '" + data.name +
                                                  "' are " + text_of(samples->kind()) +
-                                                 "; use other data or another model");
+                                                 "; use other data or another model; train --help "
+                                                 "lists both");
   }
 }
 

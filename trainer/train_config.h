@@ -267,7 +267,7 @@ void visit_settings(Config& config, const Visit& visit) {
       job.delay);
   visit(Setting{.key = "mix",
                 .help = "Share of its own values that a worker keeps when it takes over the shared "
-                        "ones [0; with --delay 0.5]"},
+                        "ones [0; with --delay 0.5, which codecs with a residual refuse: give 0]"},
         job.mix);
   visit(
       Setting{

@@ -33,7 +33,8 @@ constexpr const char* kExamples = R"(Examples:
   tersewire compare                                 LeNet on the embedded images, four designs
   tersewire compare --designs 'fp32; stoch3; mqe1bit; topk; local-steps=2; 3lc:s=1.00' --out first
   tersewire compare --recipe 3lc-resnet20 --steps 25%,50%,75%,100% --repeat 3 --jobs 2 --out table1
-  tersewire compare --recipe terngrad-lenet --set batch=8 --set workers=8 --rates 100mbit,1gbit
+  tersewire compare --recipe terngrad-lenet --set batch=8 --set workers=8 --rates 100mbit,1gbit \
+      --designs 'exchange=gradient-server fp32; exchange=gradient-server int8; policy= terngrad'
   tersewire compare --designs 'fp32; exchange=ring codec=inceptionn:bound=2^-10 policy='
   sudo tersewire compare --out table1 ... --lab lab/netlab   the same again: now measures its steps
 

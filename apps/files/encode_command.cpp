@@ -79,7 +79,9 @@ void check(const EncodeOptions& options, const Codec& codec) {
   refuse_same_file(options.output, options.state);
   if (!options.gradient.empty()) refuse_same_file(options.gradient, options.state);
   if (!keeps_residual(codec)) {
-    throw WrongUsage(fmt::format("codec '{}' keeps no residual; omit --state", options.codec));
+    throw WrongUsage(fmt::format(
+        "codec '{}' keeps no residual; omit --state, or give the codec ef=on if it takes it",
+        options.codec));
   }
   if (options.state == kStandardStream) {
     throw WrongUsage(

@@ -136,7 +136,15 @@ void take_answer(const CertsFlags& flags) {
   const std::string certificate = answer.substr(own, next - own);
   const std::string authority = answer.substr(next);
   make_private_directory(flags.directory);
-  const std::string key = key_in(in(flags.directory, kKey));
+  const std::string key_path = in(flags.directory, kKey);
+  if (!std::filesystem::exists(key_path)) {
+    throw Error(
+        ErrorCode::kNotFound,
+        fmt::format("{} has no key yet; make it with 'tersewire certs join {}', and have what "
+                    "that prints signed",
+                    flags.directory, flags.directory));
+  }
+  const std::string key = key_in(key_path);
   const Identity identity =
       with_file(flags.answer, [&] { return check_certificate(certificate, key, authority); });
   const std::string path = in(flags.directory, kAuthority);

@@ -157,8 +157,8 @@ void add_hub_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--deadline", flags->deadline_seconds,
-                   "Seconds of silence after which a node of such a job counts as dead "
-                   "[20 times what 99 of 100 silences last, from 10 to 120]")
+                   "With --min-workers: seconds of silence after which a node counts as dead [30 at "
+                   "first, then 20 times what 99 of 100 silences last, from 10 to 120]")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86400}));
   command
       ->add_option("--join-at", flags->join_steps,

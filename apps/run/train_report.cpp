@@ -236,11 +236,11 @@ std::string TrainSummary::table() const {
                                   ? fmt::format(" (resumed after step {})", result_.resumed_after)
                                   : "";
   const std::string text = fmt::format(
-      "\n{} steps of {} workers, {}{}{}: test accuracy {:.2f} %, test loss {:.4f}, final loss "
+      "\n{} steps of {} {}, {}{}{}: test accuracy {:.2f} %, test loss {:.4f}, final loss "
       "{:.4f}, {:.1f} s\n\n",
-      result_.steps, config_.job.workers, config_.job.exchange, resumed,
-      interrupted_ ? " (interrupted)" : "", 100 * result_.test_accuracy, result_.test_loss,
-      result_.final_loss, result_.seconds);
+      result_.steps, config_.job.workers, config_.job.workers == 1 ? "worker" : "workers",
+      config_.job.exchange, resumed, interrupted_ ? " (interrupted)" : "",
+      100 * result_.test_accuracy, result_.test_loss, result_.final_loss, result_.seconds);
   if (!result_.diverged_step) return text + traffic_table();
   return text + fmt::format(
                     "Diverged at step {}: the loss {}. What was saved means nothing then.\n"

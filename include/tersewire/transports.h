@@ -9,7 +9,7 @@
 //                        this process is one node of a hub's job (grpc_network.h); without R its
 //                        certificate says which. Peers that reach it at the address of `direct`
 //                        connect to it there, not through the hub
-//   grpc:hub=HOST:PORT[,name=NAME][,certs=DIR][,direct=HOST:PORT][,insecure=on]
+//   grpc:hub=HOST:PORT[,name=NAME][,role=server][,certs=DIR][,direct=HOST:PORT][,insecure=on]
 //                        it is a member that comes and goes (grpc_members.h), for which the
 //                        application itself makes one network after another
 // Any other application brings its own Transport (transport.h).

@@ -104,7 +104,10 @@ void take_place(SettingText& text, ChosenTransport& chosen) {
   if (!rank.empty() && !role.empty())
     text.fail("a rank says whether a node is a server: omit role");
   if (!is_certified && place.name.empty() && place.rank.value_or(-1) < 0) {
-    text.refuse("rank", "this node's number, from 0 on", rank);
+    if (!rank.empty()) text.refuse("rank", "this node's number, from 0 on", rank);
+    text.fail(
+        "say which node this is with rank=R, its number from 0 on, with name=NAME in a job whose "
+        "nodes come and go, or with certs=DIR, whose certificate says it");
   }
   chosen.between_processes = true;
   chosen.grpc = std::move(place);

@@ -188,7 +188,9 @@ MessageHeader read_header(ByteReader& reader, ByteView bytes, bool own) {
   MessageHeader header;
   const auto magic = reader.take(sizeof(kMagic), "magic");
   if (std::memcmp(magic.data(), kMagic, sizeof(kMagic)) != 0) {
-    fail(ErrorCode::kDataLoss, "it does not begin with 'TW', so it is not a tersewire message");
+    fail(
+        ErrorCode::kDataLoss,
+        "it does not begin with 'TW', so it is not a tersewire message; pass what an encoder made");
   }
   const auto version = reader.read<std::uint8_t>("version");
   const auto kind = reader.read<std::uint8_t>("kind");

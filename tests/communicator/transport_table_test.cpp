@@ -75,7 +75,7 @@ TEST(Transports, WhatThereIsNotIsRefused) {
   refused("grpc:rank=1", "name the hub");
   refused("grpc:certs=here", "name the hub");
   refused("grpc:insecure=on", "name the hub");
-  refused("grpc:hub=h:1", "rank must be this node's number, from 0 on, not ''");
+  refused("grpc:hub=h:1", "say which node this is with rank=R");
   refused("grpc:hub=h:1,rank=-1", "rank must be this node's number, from 0 on, not '-1'");
   refused("grpc:hub=h:1,rank=0,token=x",
           "grpc has hub, rank, name, role, certs, direct and insecure");

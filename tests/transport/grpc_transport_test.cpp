@@ -389,7 +389,9 @@ TEST(GrpcTransport, RefusesWhatMakesNoSense) {
                [] { join_grpc_network("10.0.0.1:5000", 0, 2); });
   expect_error(ErrorCode::kInvalidArgument, "not on this machine's loopback",
                [] { join_grpc_network("127.example.com:5000", 0, 2); });
-  expect_error(ErrorCode::kInvalidArgument, "write HOST:PORT", [] { GrpcHub("localhost", 2); });
+  for (const char* address : {"localhost", ":7100", "localhost:99999", "localhost:http"}) {
+    expect_error(ErrorCode::kInvalidArgument, "write HOST:PORT", [&] { GrpcHub(address, 2); });
+  }
   expect_error(ErrorCode::kUnavailable, "cannot reach the hub at 127.0.0.1:1",
                [] { join_grpc_network("127.0.0.1:1", 0, 2, {}, {.deadline = 1s}); });
   expect_error(ErrorCode::kNotFound, "certificate.pem", [&] {

@@ -32,8 +32,9 @@ Alphabet alphabet_of(std::span<const std::uint8_t> text, const std::string& name
   for (const std::uint8_t byte : text) occurs[byte] = true;
   if (occurs[0]) {
     const auto at = std::ranges::find(text, 0) - text.begin();
-    refuse_file(name,
-                "byte " + std::to_string(at) + " is 0, which no text has; give a file of text");
+    refuse_file(name, "byte " + std::to_string(at) +
+                          " is 0, which no text has; give a file of text, or the "
+                          "directory of MNIST's or CIFAR-10's files");
   }
   Alphabet alphabet;
   for (std::size_t byte = 0; byte < occurs.size(); ++byte) {

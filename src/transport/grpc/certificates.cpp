@@ -262,8 +262,8 @@ std::string certify(const KeyAndCertificate& authority, const std::string& reque
   if (key == nullptr || EVP_PKEY_get_base_id(key) != EVP_PKEY_EC ||
       X509_REQ_verify(asked.get(), key) != 1) {
     fail(ErrorCode::kDataLoss,
-         "this is not a certificate request signed by the key that it names: {}; have the node "
-         "make a new one",
+         "this is not a certificate request signed by the key that it names: {}; pass on what "
+         "'tersewire certs join' prints on the node",
          last_failure());
   }
   check_not_expired(authority.certificate, "authority.pem", kNewAuthority);

@@ -11,6 +11,7 @@
 #include "grpc_batch.h"
 #include "grpc_record.h"
 #include "tersewire/grpc_members.h"
+#include "tersewire/setting_text.h"
 
 namespace tersewire {
 namespace {
@@ -49,8 +50,14 @@ bool is_loopback(const std::string& address) {
 }
 
 void check_protected(const std::string& address, const GrpcSecurity& security) {
-  if (address.rfind(':') == std::string::npos) {
-    fail(ErrorCode::kInvalidArgument, "'{}' is not an address; write HOST:PORT", address);
+  const std::size_t colon = address.rfind(':');
+  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
+  if (!parsed_number<std::uint16_t>(port) || colon == 0) {
+    fail(
+        ErrorCode::kInvalidArgument,
+        "'{}' is not an address; write HOST:PORT, with a port from 0 to 65535, and 0.0.0.0 for all "
+        "of this machine's addresses",
+        address);
   }
   if (!security.certificates.empty() || security.insecure || is_loopback(address)) return;
   fail(ErrorCode::kInvalidArgument,

@@ -33,8 +33,8 @@ Membership::Membership(const MembershipLimits& limits, ByteView journal, Clock::
   if (limits.least < 1 || limits.first < limits.least || limits.most < limits.first ||
       static_cast<std::size_t>(limits.most) > kMostMembers / 2) {
     fail(ErrorCode::kInvalidArgument,
-         "a job that begins with {} workers cannot have at least {} and at most {}; use at least "
-         "1, and no more than {}",
+         "a job that begins with {} workers cannot have at least {} and at most {}; the least is "
+         "from 1 to those that it begins with, and the most from there to {}",
          limits.first, limits.least, limits.most, kMostMembers / 2);
   }
   if (limits.servers < 0 || limits.servers > static_cast<int>(kMostMembers / 2) - limits.most) {
