@@ -5,14 +5,19 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -188,6 +193,12 @@ NodeState first_state(const Job& job, int rank) {
   return make_communicator(job, *ends.at(static_cast<std::size_t>(rank)), no_update)->state();
 }
 
+// Throws where the node of this rank could not go on from the state.
+void check_state(const Job& job, int rank, const NodeState& state) {
+  const auto ends = make_in_process_network(job.workers);
+  make_communicator(job, *ends.at(static_cast<std::size_t>(rank)), no_update, nullptr, &state);
+}
+
 // Whether a tensor's parts are: they have one codec.
 bool is_followed(const Job& job, const std::vector<bool>& followed, std::size_t tensor) {
   const std::vector<Part> parts = job_parts(job);
@@ -289,7 +300,8 @@ struct SavedState {
   py::dict followed;
 };
 
-// One thread at a time, but for mean(), in which a second one may wait.
+// One thread at a time takes steps, except that a second one may wait in mean(). Any thread may
+// read counters, and close(), which ends the calls that wait.
 class MeanWorker {
  public:
   MeanWorker(Job job, std::size_t threads, std::optional<trainer::CodecDecisions> replay,
@@ -300,28 +312,39 @@ class MeanWorker {
         bytes_a_day_(bytes_a_day),
         overlaps_(overlaps),
         update_(std::move(update)) {}
-  ~MeanWorker() { close(); }
+  ~MeanWorker() {
+    if (::getpid() == made_by_) {
+      close();
+      return;
+    }
+    // In a process that forked, its threads are not.
+    static_cast<void>(worker_.release());
+    static_cast<void>(auto_.release());
+    static_cast<void>(pool_.release());
+    static_cast<void>(transport_.release());
+  }
   MeanWorker(const MeanWorker&) = delete;
   MeanWorker& operator=(const MeanWorker&) = delete;
 
   void join(TcpMeeting& meeting, int rank, const std::vector<std::string>& addresses,
             const std::string& token) {
     const py::gil_scoped_release released;
-    if (threads_ > 1) pool_ = std::make_unique<ThreadPool>(threads_);
-    transport_ = meeting.join(rank, addresses, token, job_.wait_limits());
+    begin_over(meeting.join(rank, addresses, token, job_.wait_limits()));
   }
 
   // The same over a hub.
   void join_hub(HubEnd& hub) {
-    transport_ = hub.open(longest_message(job_));
-    if (threads_ > 1) pool_ = std::make_unique<ThreadPool>(threads_);
+    std::unique_ptr<Transport> lane = hub.open(longest_message(job_));
+    const py::gil_scoped_release released;
     over_hub_ = true;
+    begin_over(std::move(lane));
   }
 
   // The same in a generation of ranks that come and go, after the state that it begins with.
   void go_on(HubEnd& hub, const HubMember& member) {
     {
       const py::gil_scoped_release released;
+      const auto lock = alone();
       leave();
       job_.workers = hub.size();
       if (member.begun_with()) resume_ = state_in(*member.begun_with(), job_, hub.rank());
@@ -341,7 +364,11 @@ class MeanWorker {
     }
     const py::gil_scoped_release released;
     const NodeState state = kept();
-    checkpoint.rank = transport_->rank();
+    {
+      const std::shared_lock lock(in_use_);
+      if (!transport_) fail_closed();
+      checkpoint.rank = transport_->rank();
+    }
     checkpoint.step = state.step;
     add_arrays(trainer::kPushedGroup, job_, state.pushed, checkpoint);
     add_arrays(trainer::kPulledGroup, job_, state.pulled, checkpoint);
@@ -350,23 +377,23 @@ class MeanWorker {
   }
 
   void begin_step(double stood_seconds) {
-    wait([&] {
-      const std::uint64_t step = worker().begin_step();
-      if (auto_) auto_->begin_step(step, stood_seconds, worker().counters());
+    wait([&](Communicator& worker) {
+      const std::uint64_t step = worker.begin_step();
+      if (auto_) auto_->begin_step(step, stood_seconds, worker.counters());
     });
   }
   void push(const py::object& values, const std::vector<Stretch>& stretches) {
     const ArrayArgument array(values, "values");
     const std::span<const float> all = array.floats();
-    wait([&] {
-      for (const Stretch& stretch : stretches) worker().push(stretch.first, run_of(all, stretch));
+    wait([&](Communicator& worker) {
+      for (const Stretch& stretch : stretches) worker.push(stretch.first, run_of(all, stretch));
     });
   }
   void mean(const py::object& values, const std::vector<Stretch>& stretches) {
     const ArrayArgument array(values, "values", Access::kWrite);
     const std::span<float> all = array.floats();
-    wait([&] {
-      for (const Stretch& stretch : stretches) worker().mean(stretch.first, run_of(all, stretch));
+    wait([&](Communicator& worker) {
+      for (const Stretch& stretch : stretches) worker.mean(stretch.first, run_of(all, stretch));
     });
   }
 
@@ -374,13 +401,15 @@ class MeanWorker {
     const ArrayArgument array(values, "values");
     const std::span<const float> all = array.floats();
     const py::gil_scoped_release released;
-    for (const Stretch& stretch : stretches) {
-      worker().give_back(stretch.first, run_of(all, stretch));
-    }
+    use([&](Communicator& worker) {
+      for (const Stretch& stretch : stretches) {
+        worker.give_back(stretch.first, run_of(all, stretch));
+      }
+    });
   }
   void say_skipped(std::uint64_t steps) {
     const py::gil_scoped_release released;
-    worker().say_skipped(steps);
+    use([&](Communicator& worker) { worker.say_skipped(steps); });
   }
 
   // (step, pushed, pulled, followed)
@@ -404,7 +433,9 @@ class MeanWorker {
     return all;
   }
   // Whether the step it was in was begun, so that all ranks must join anew.
-  [[nodiscard]] bool has_begun() const { return worker_ != nullptr; }
+  [[nodiscard]] bool has_begun() const {
+    return read([&] { return worker_ != nullptr; });
+  }
   void load(int rank, int ranks, const std::vector<SavedState>& states,
             const std::string& decisions) {
     Job from = job_;
@@ -428,7 +459,11 @@ class MeanWorker {
     }
     if (ranks != job_.workers) nodes = redistribute(nodes, from, job_);
     const auto own = nodes.size() == 1 ? std::size_t{0} : static_cast<std::size_t>(rank);
-    decided_ = decisions_of(decisions);
+    if (!job_.ladder) check_state(job_, rank, nodes.at(own));
+    trainer::CodecDecisions decided = decisions_of(decisions);
+    const py::gil_scoped_release released;
+    const auto lock = alone();
+    decided_ = std::move(decided);
     resume_ = std::move(nodes.at(own));
   }
 
@@ -436,7 +471,9 @@ class MeanWorker {
   // one keeps. All ranks must join anew.
   void change(int rank, const MeanWorker& other) {
     const py::gil_scoped_release released;
-    NodeState state = moved(worker().state(), job_, other.job_, rank);
+    NodeState state;
+    use([&](Communicator& worker) { state = moved(worker.state(), job_, other.job_, rank); });
+    const auto lock = alone();
     leave();
     job_ = other.job_;
     threads_ = other.threads_;
@@ -448,28 +485,35 @@ class MeanWorker {
 
   // (bytes sent, bytes received, parts that were not finite, seconds in codecs, seconds waiting)
   [[nodiscard]] py::tuple counters() const {
-    const Counts counts = all_counts();
+    const Counts counts = read([&] { return all_counts(); });
     return py::make_tuple(counts.sent, counts.received, counts.not_finite, counts.codec_seconds,
                           counts.wait_seconds);
   }
-  [[nodiscard]] std::vector<double> encoded_bytes() const { return all_counts().encoded_bytes; }
+  [[nodiscard]] std::vector<double> encoded_bytes() const {
+    return read([&] { return all_counts().encoded_bytes; });
+  }
   // With codec auto: all that was decided, on rank 0, and the codec of the last step.
   [[nodiscard]] std::string decisions() const {
-    return trainer::decisions_json(auto_ && !resume_ ? auto_->decisions() : decided_).dump();
+    return trainer::decisions_json(
+               read([&] { return auto_ && !resume_ ? auto_->decisions() : decided_; }))
+        .dump();
   }
   std::vector<std::string> take_news() {
-    return auto_ ? auto_->take_news() : std::vector<std::string>();
+    return read([&] { return auto_ ? auto_->take_news() : std::vector<std::string>(); });
   }
-  [[nodiscard]] std::string codec() const { return auto_ ? auto_->codec() : job_.push_codec; }
+  [[nodiscard]] std::string codec() const {
+    return read([&] { return auto_ ? auto_->codec() : job_.push_codec; });
+  }
 
   // Ends what others have of this worker; counters stay.
   void close() {
     const py::gil_scoped_release released;
+    const auto lock = alone();
     leave();
   }
   void abort(const std::string& reason) {
     const py::gil_scoped_release released;
-    if (transport_) transport_->abort(reason);
+    abort_now(reason);
   }
 
  private:
@@ -500,23 +544,79 @@ class MeanWorker {
                            std::plus<>());
     return counts;
   }
-  // Makes calls that may wait for other ranks. Those of a hub's job may do so for long.
+  [[noreturn]] static void fail_closed() {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "the exchange of these gradients is closed; close it after the last step");
+  }
+  // For a thread with the GIL, which whoever holds the lock may need.
+  template <typename Read>
+  std::invoke_result_t<Read> read(const Read& calls) const {
+    const py::gil_scoped_release released;
+    const std::shared_lock lock(in_use_);
+    return calls();
+  }
+  // Makes calls of the worker, which no other thread deletes meanwhile; without the GIL.
+  template <typename Calls>
+  void use(const Calls& calls) {
+    std::shared_lock lock(in_use_);
+    while (!worker_) {
+      lock.unlock();
+      {
+        const std::unique_lock making(in_use_);
+        make();
+      }
+      lock.lock();
+    }
+    calls(*worker_);
+  }
+  // The same for calls that may wait for other ranks. Those of a hub's job may do so for long.
   template <typename Calls>
   void wait(const Calls& calls) {
+    struct Counted {
+      std::atomic<int>& calls;
+      explicit Counted(std::atomic<int>& all) : calls(all) { ++calls; }
+      ~Counted() { --calls; }
+      Counted(const Counted&) = delete;
+      Counted& operator=(const Counted&) = delete;
+    };
+    const auto waiting = [&] {
+      const Counted counted(waiting_);
+      use(calls);
+    };
     if (over_hub_) {
-      interruptible(calls, [&] {
-        transport_->abort(fmt::format("rank {} was interrupted", transport_->rank()));
-      });
+      interruptible(waiting, [&] { abort_now("a rank was interrupted"); });
     } else {
       const py::gil_scoped_release released;
-      calls();
+      waiting();
     }
+  }
+  // Until no other thread uses the worker: ends calls that wait.
+  [[nodiscard]] std::unique_lock<std::shared_mutex> alone() {
+    if (waiting_ > 0) abort_now("a rank closed its exchange within a step");
+    return std::unique_lock(in_use_);
+  }
+  void abort_now(const std::string& reason) {
+    const std::shared_lock lock(in_use_);
+    if (transport_) transport_->abort(reason);
+  }
+  void begin_over(std::unique_ptr<Transport> transport) {
+    const auto lock = alone();
+    if (threads_ > 1) pool_ = std::make_unique<ThreadPool>(threads_);
+    transport_ = std::move(transport);
   }
   // Between two steps; before the first it makes nothing that could not be loaded over.
   NodeState kept() {
-    if (worker_ || !transport_) return worker().state();
-    return resume_ ? *resume_ : first_state(job_, transport_->rank());
+    {
+      const std::shared_lock lock(in_use_);
+      if (!worker_ && transport_) {
+        return resume_ ? *resume_ : first_state(job_, transport_->rank());
+      }
+    }
+    NodeState state;
+    use([&](Communicator& worker) { state = worker.state(); });
+    return state;
   }
+  // Those that follow are called by whoever is alone.
   void leave() {
     Counts counts = all_counts();
     worker_.reset();  // its server may still send
@@ -529,13 +629,10 @@ class MeanWorker {
     pool_.reset();
     transport_.reset();
   }
-  // Made when it is first needed: until then a state may be loaded.
-  Communicator& worker() {
-    if (worker_) return *worker_;
-    if (!transport_) {
-      throw Error(ErrorCode::kFailedPrecondition,
-                  "the exchange of these gradients is closed; close it after the last step");
-    }
+  // The worker, when it is first needed: until then a state may be loaded.
+  void make() {
+    if (worker_) return;
+    if (!transport_) fail_closed();
     Job job = job_;
     if (job.ladder) {
       auto_ =
@@ -544,7 +641,6 @@ class MeanWorker {
     worker_ = make_communicator(job, auto_ ? auto_->end() : *transport_, update_of(update_),
                                 pool_.get(), resume_ ? &*resume_ : nullptr);
     resume_.reset();
-    return *worker_;
   }
   template <typename T>
   std::span<T> run_of(std::span<T> values, const Stretch& stretch) const {
@@ -557,6 +653,9 @@ class MeanWorker {
     return values.subspan(begin, elems);
   }
 
+  const pid_t made_by_ = ::getpid();
+  mutable std::shared_mutex in_use_;  // whole: to change what is below
+  std::atomic<int> waiting_ = 0;      // calls that may
   Job job_;
   std::size_t threads_;
   std::unique_ptr<ThreadPool> pool_;

@@ -34,7 +34,8 @@ CodecId codec_number(std::string_view name) {
   if (name == kContributors) return CodecId::kContributors;
   if (name == kLevels) return CodecId::kLevels;
   const auto& codecs = codec_descriptions();
-  const auto found = std::ranges::find(codecs, name, &CodecDescription::name);
+  const std::string_view own = name.substr(0, name.find(':'));
+  const auto found = std::ranges::find(codecs, own, &CodecDescription::name);
   if (found != codecs.end()) return found->id;
   throw Error(ErrorCode::kInvalidArgument,
               "unknown codec '" + std::string(name) + "'; tersewire.codecs() lists them all");

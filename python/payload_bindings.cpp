@@ -57,11 +57,11 @@ without a copy but for bytes(). Immutable; any thread.)")
            py::arg("not_finite") = false,
            R"(A payload that arrived as bytes.
 
-codec       the codec's name, "3lc"
+codec       the codec's name, "3lc", or its text, of which only the name counts
 data        anything with the buffer protocol or DLPack; it is not copied, so leave it unchanged
 not_finite  whether the sender said that the tensor holds a NaN or an infinity
 
-Nothing is checked but the name: decode() checks.)")
+Nothing is checked except the name: decode() checks.)")
       .def_buffer([](Payload& payload) { return buffer_of(payload); })
       .def_property_readonly(
           "codec", [](const Payload& payload) { return codec_text(payload.codec); },

@@ -646,6 +646,40 @@ def test_the_others_hear_of_a_rank_that_is_lost(how, expected, tmp_path):
         assert re.search(expected, (tmp_path / f"said-{rank}").read_text())
 
 
+def case_ranks_without_data_join():
+    """As with DistributedDataParallel's own exchange."""
+    ranks = dist.get_world_size()
+    steps = range(2 + dist.get_rank())
+    found = []
+    for ours in (False, True):
+        model = wrapped()
+        hook = tersewire.torch.register(model, "fp32") if ours else None
+        with model.join():
+            train(model, steps)
+        found.append(flat(model))
+        check_replicas(found[-1])
+        if hook is not None:
+            assert hook.counters.steps == 1 + ranks
+            hook.close()
+    torch.testing.assert_close(*found)
+
+
+def case_a_hook_state_is_for_one_model():
+    for wrong, sentence in (({"codec": 3}, "codec=3 is not valid"),
+                            ({"group": "x"}, "has its own process group")):
+        with pytest.raises(tersewire.Error, match=sentence):
+            tersewire.torch.HookState(**wrong)
+    state = tersewire.torch.HookState("fp32")
+    models = [wrapped() for _ in range(2)]
+    for model in models:
+        model.register_comm_hook(state, tersewire.torch.hook)
+    train(models[0], range(1))
+    with pytest.raises(tersewire.Error, match="a parameter is of another model") as raised:
+        train(models[1], range(1))
+    assert raised.value.code == tersewire.ErrorCode.kInvalidArgument
+    state.hook.close()
+
+
 CASES = [case for name, case in sorted(globals().items()) if name.startswith("case_")]
 
 

@@ -228,7 +228,7 @@ def case_what_makes_no_sense_is_refused():
     refused("the model has 4 parameters", model, optimizer, fragments=5)
     refused("delay=-1", model, optimizer, delay=-1)
     refused("not below the 25 steps", model, optimizer, fragments=4, delay=25)
-    refused("what codec 3lc keeps in a residual", model, optimizer, delay=1)
+    refused("what codec 3lc:.* keeps in a residual", model, optimizer, delay=1)
     refused("mix=1", model, optimizer, mix=1)
     refused("mix='half'", model, optimizer, mix="half")
     refused("unknown outer optimizer 'adam'", model, optimizer, outer="adam")
@@ -272,6 +272,56 @@ def case_ranks_that_took_other_numbers_of_steps_are_named():
             with pytest.raises(tersewire.Error, match="rank 1 has taken another number of steps"):
                 local.synchronize()
             local.close()
+
+
+def case_another_optimizer_of_the_model_counts():
+    """What it changes after an exchange is in the next."""
+    model = network()
+    optimizers = [torch.optim.SGD(model[number].parameters(), lr=0.05) for number in (0, 2)]
+    local = LocalUpdates(model, optimizers[0], 1, codec="fp32")
+    for step in range(2):
+        numbers = torch.Generator().manual_seed(10 * step + dist.get_rank())
+        model(torch.randn(8, 64, generator=numbers)).square().mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    local.synchronize()
+    check_replicas(flat(model))
+    assert local.rounds == 3
+    local.synchronize()
+    assert local.rounds == 3
+    local.close()
+
+
+def case_parameters_that_are_trained_later_are_refused():
+    model = network()
+    model[0].weight.requires_grad_(False)
+    optimizer = adamw(model)
+    local = LocalUpdates(model, optimizer, 2)
+    train(model, optimizer, range(2))
+    model[0].weight.requires_grad_(True)
+    with pytest.raises(tersewire.Error, match="other parameters of the model are trained"):
+        train(model, optimizer, range(2))
+    local.close()
+
+
+def case_names_may_have_what_separates_rules():
+    model = torch.nn.ModuleDict({"user:item;b": network(), "user?item": torch.nn.Linear(3, 3)})
+    optimizer = adamw(model)
+    local = LocalUpdates(model, optimizer, 1, policy="kind=bias:fp32; *:3lc")
+    assert "user:item;b.0.weight" in local.summary()
+    local.close()
+
+
+def case_one_per_optimizer_that_trains_the_model():
+    model = network()
+    optimizer = adamw(model)
+    local = LocalUpdates(model, optimizer, 2)
+    for wrong, sentence in ((optimizer, "has LocalUpdates already"),
+                            (adamw(network()), "trains none of the model's parameters"),
+                            (model, "a Sequential is not an optimizer")):
+        with pytest.raises(tersewire.Error, match=sentence):
+            LocalUpdates(model, wrong, 2)
+    local.close()
 
 
 CASES = [value for name, value in sorted(globals().items()) if name.startswith("case_")]

@@ -300,7 +300,8 @@ def test_what_cannot_be_is_said_at_once(job, monkeypatch):
     assert "only LocalUpdates and DistributedOptimizer train" in raises(
         code, broadcast_parameters, model.state_dict(), group=group)
     local = LocalUpdates(model, optimizer, every=2, group=group)
-    assert "is for one LocalUpdates" in raises(code, LocalUpdates, model, optimizer, group=group)
+    another = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert "is for one LocalUpdates" in raises(code, LocalUpdates, model, another, group=group)
     for _ in range(4):
         model(torch.ones(1, 3)).sum().backward()
         optimizer.step()

@@ -5,6 +5,8 @@ import datetime
 import functools
 import gc
 import os
+import pickle
+import threading
 import time
 import types
 import weakref
@@ -542,7 +544,11 @@ def case_mistakes_with_shares_are_refused():
             for group in self.param_groups:
                 group["step"] = group.get("step", 0) + 1
 
-    for failing, why in ((torch.optim.LBFGS(model.parameters()), "TypeError: "),
+    class Fails(torch.optim.SGD):
+        def step(self, closure=None):
+            raise OSError("no memory of its own")
+
+    for failing, why in ((Fails(model.parameters(), lr=0.1), "OSError: no memory of its own"),
                          (CountsInGroup(model.parameters(), lr=0.1), "Error: a CountsInGroup keeps")):
         failing = share(model, optimizer=failing)
         loss(model, 0, 0).backward()
@@ -624,6 +630,112 @@ def case_what_nobody_has_ends():
             time.sleep(0.01)
         assert threads() <= before
         dist.barrier()
+
+
+def case_close_in_another_thread_ends_a_step_that_waits():
+    if dist.get_world_size() == 1:
+        return
+    for exchange in ("all-gather", "parameter-server"):
+        model = network()
+        optimizer = DistributedOptimizer(momentum(model), model.named_parameters(),
+                                         exchange=exchange)
+        train(model, optimizer, [0])
+        dist.barrier()
+        if dist.get_rank() == 0:  # the others never come
+            threading.Timer(0.3, optimizer.averager.close).start()
+            with pytest.raises(tersewire.Error, match="closed its exchange within a step"):
+                train(model, optimizer, [1])
+        dist.barrier()
+        optimizer.averager.close()
+
+
+def case_counters_are_read_in_any_thread():
+    model = network()
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters())
+    done = threading.Event()
+    read = []
+
+    def watch():
+        while not done.is_set():
+            read.append(optimizer.averager.counters.sent_bytes)
+            assert "0.weight" in optimizer.averager.summary()
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        for step in range(6):
+            train(model, optimizer, [step])
+            optimizer.averager.change(codec="3lc:s=1.5" if step % 2 else "3lc")
+    finally:
+        done.set()
+        watching.join()
+    assert read == sorted(read)
+    optimizer.averager.close()
+
+
+def case_wrapped_optimizers_are_not_copied():
+    model = network()
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters())
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(tersewire.Error, match="cannot be copied or pickled"):
+            copied(optimizer)
+    optimizer.averager.close()
+
+
+class Counting(torch.optim.Adam):
+    """Adam that keeps its step where no share would find it."""
+
+    taken = 0
+
+    def step(self, closure=None):
+        self.taken += 1
+        super().step(closure)
+
+
+def case_shares_refuse_state_outside_values():
+    for _ in range(2):  # before and after the attribute is there
+        model = network()
+        inner = Counting(model.parameters())
+        inner.taken = 0
+        optimizer = DistributedOptimizer(inner, model, exchange="parameter-server")
+        with pytest.raises(tersewire.Error, match="a Counting keeps state in its attributes"):
+            train(model, optimizer, range(2))
+        optimizer.averager.close()
+
+
+def case_shares_compare_rates():
+    if dist.get_world_size() == 1:
+        return
+    model = network()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1 * (1 + dist.get_rank()))
+    with pytest.raises(tersewire.Error, match="rank 1 has another model or other settings"):
+        DistributedOptimizer(inner, model, exchange="parameter-server")
+
+
+def case_a_state_of_another_codec_is_refused_when_it_is_loaded():
+    model = network()
+    before = DistributedOptimizer(momentum(model), model, "3lc", exchange="all-gather")
+    train(model, before, range(2))
+    saved = before.averager.state_dict()
+    before.averager.close()
+    after = DistributedOptimizer(momentum(model), model, "fp32", exchange="all-gather")
+    if dist.get_world_size() > 1:
+        with pytest.raises(tersewire.Error) as raised:
+            after.averager.load_state_dict(saved)
+        assert raised.value.code == tersewire.ErrorCode.kInvalidArgument
+    after.averager.close()
+
+
+def test_what_cannot_be_wrapped_is_named():
+    model = network()
+    wrong = [(model, None, "a Sequential is not an optimizer"),
+             (torch.optim.LBFGS(model.parameters()), model, "a LBFGS computes several gradients"),
+             (momentum(model), model.parameters(), "not pairs of a name and a parameter"),
+             (momentum(model), dict(model.named_parameters()), "not pairs of a name"),
+             (momentum(model), [(1, value) for value in model.parameters()], "not pairs of a name")]
+    for optimizer, named, sentence in wrong:
+        with pytest.raises(tersewire.Error, match=sentence):
+            DistributedOptimizer(optimizer, named)
 
 
 def test_a_process_group_comes_first():

@@ -16,7 +16,7 @@ from tersewire import Error, ErrorCode, _core
 
 from ._groups import Group, group_of
 from ._settings import Settings, meet
-from ._tensors import elems_of, refuse
+from ._tensors import at_end, elems_of, refuse
 
 _FLOAT_BYTES = 4
 _STATE_NAMES = {"exchange", "rank", "ranks", "step", "pushed", "pulled"}
@@ -51,7 +51,8 @@ class Counters:
 class GradientAverager:
     """The residuals and the counters of one rank.
 
-    Call public methods between steps, and in the same order on every rank.
+    Call public methods between steps, and in the same order on every rank; counters and summary()
+    in any thread. close() in another thread ends a step that waits, with an Error.
     """
 
     _overlaps = False  # whether gradients are exchanged while others are computed
@@ -75,7 +76,7 @@ class GradientAverager:
         self._worker = self._meet(settings)
         self._join(self._worker)
         # Nothing that it needs refers to this object, which may be deleted without close().
-        self._end = weakref.finalize(self, _core._MeanWorker.close, self._worker)
+        self._end = at_end(self, _core._MeanWorker.close, self._worker)
         _averagers.append(weakref.ref(self))
 
     def _meet(self, settings: Settings) -> _core._MeanWorker:
@@ -97,11 +98,15 @@ class GradientAverager:
             codecs = tersewire.choose_codecs(settings.policy, begins_with, self._infos)
         self._job = [(info.name, info.shape, codec.text)
                      for info, codec in zip(self._infos, codecs)]
-        ranks_here, self._join = meet(self._group, settings, self._job)
+        ranks_here, self._join = meet(self._group, settings, self._compared())
         self._settings, self._codecs, self._exchange = settings, codecs, exchange
         self._codec = begins_with
         return make_worker(
             settings.threads or max(1, len(os.sched_getaffinity(0)) // ranks_here))
+
+    def _compared(self) -> Any:
+        """What every rank must have alike, beside its settings."""
+        return self._job
 
     def change(self, **settings: Any) -> None:
         """Continues with other settings: those of register(), including codec and policy.
@@ -209,7 +214,10 @@ class GradientAverager:
         those of one step of a run of this model.
         """
         listed = [states] if isinstance(states, dict) else list(states)
+        self._check_open()
         for state in listed:
+            if not isinstance(state, dict):
+                refuse(f"a {type(state).__name__} is not a state; pass what state_dict() returned")
             if set(state) - _SOME_STATE_NAMES != _STATE_NAMES or state["exchange"] != self._exchange:
                 refuse(f"a state is not of exchange {self._exchange}; pass what state_dict() "
                        "returned with it, or that exchange to the call that made this")

@@ -9,7 +9,6 @@ import os
 import secrets
 import socket
 import struct
-import weakref
 from typing import (Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple,
                     Union)
 
@@ -19,7 +18,7 @@ import torch.distributed as dist
 import tersewire
 from tersewire import Error, ErrorCode, _core
 
-from ._tensors import refuse
+from ._tensors import at_end, refuse
 
 _SIOCGIFADDR = 0x8915  # Linux: an interface's address
 Joining = Union[_core._MeanWorker, _core._Prober]  # takes part in a network of its own
@@ -91,7 +90,7 @@ class HubGroup:
                                   direct or "")
         self.rank, self.ranks = self._end.rank, ranks
         # At exit Python calls it after those of averagers, which are younger.
-        self._finish = weakref.finalize(self, _core._HubEnd.close, self._end)
+        self._finish = at_end(self, _core._HubEnd.close, self._end)
 
     def close(self) -> None:
         """Leaves the hub, as Python's exit or this object's end does; after averagers' close()."""
@@ -126,7 +125,7 @@ class HubGroup:
         self._joined: Dict[str, Any] = {}  # "member" and "end"
         self.rank, self.ranks = 0, 1  # until it has met the others
         self._known: Optional[Set[Tuple[str, int]]] = None  # ranks of the last generation
-        self._finish = weakref.finalize(self, _leave, self._joined)
+        self._finish = at_end(self, _leave, self._joined)
 
     @property
     def _member(self) -> _core._HubMember:
@@ -233,6 +232,8 @@ class _ProcessGroup:
 
     def __init__(self, group: Optional[dist.ProcessGroup]) -> None:
         self._group: Any = group or dist.group.WORLD
+        if dist.get_rank(self._group) < 0:
+            refuse("this process is not in the group; make this call on the group's ranks alone")
         self.rank = dist.get_rank(self._group)
         self.ranks = dist.get_world_size(self._group)
 

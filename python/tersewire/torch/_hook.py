@@ -5,7 +5,6 @@ import functools
 import queue
 import threading
 import time
-import weakref
 from contextlib import nullcontext
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
@@ -13,12 +12,12 @@ import torch
 import torch.distributed as dist
 
 import tersewire
-from tersewire import _core
+from tersewire import Error, _core
 
 from ._averager import Bucket, Counters, GradientAverager
 from ._groups import HubGroup
 from ._settings import Settings
-from ._tensors import ddp_of, refuse, tensor_infos
+from ._tensors import at_end, ddp_of, refuse, tensor_infos
 
 _LAST_SECONDS = 10
 
@@ -125,7 +124,7 @@ class Hook(GradientAverager):
         super().__init__(infos, group or model.process_group, settings)
         self._end.detach()
         self._threads = _Threads(self._worker)
-        self._end = weakref.finalize(self, _Threads.close, self._threads)
+        self._end = at_end(self, _Threads.close, self._threads)
         self._scale_now = 1.0
         self._stood_seconds = 0.0  # elapsed, waited at the end of backward passes
 
@@ -140,6 +139,9 @@ class Hook(GradientAverager):
             devices, stream = [buffer.device], torch.cuda.Stream(buffer.device)
             stream.wait_stream(torch.cuda.current_stream(buffer.device))
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+        if any(p not in self._numbers for p in bucket.parameters()):
+            refuse("a parameter is of another model than the one that this hook, or HookState, was "
+                   "registered with; make one for each model")
         stretches = self._stretches([self._numbers[p] for p in bucket.parameters()])
         self._tasks.append(
             _Task(bucket.index() == 0, self._stood_seconds,
@@ -182,6 +184,10 @@ class HookState:
     def __init__(self, codec: Union[str, tersewire.Codec] = "3lc", *,
                  group: Optional[HubGroup] = None, **settings: Any) -> None:
         self._settings, self._group = Settings(codec, **settings), group
+        self._settings.check()
+        if group is not None and not isinstance(group, HubGroup):
+            refuse("DistributedDataParallel has its own process group; omit group=, or pass a "
+                   "HubGroup")
         self.hook: Optional[Hook] = None
 
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -197,12 +203,28 @@ class HookState:
 def hook(state: Union[Hook, HookState],
          bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The communication hook itself; HookState says how to register it."""
-    return state._on_bucket(bucket)
+    try:
+        return state._on_bucket(bucket)
+    except Error as failure:  # which DistributedDataParallel would make a RuntimeError
+        _after_backward(functools.partial(_fail, failure))
+        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+
+def _fail(failure: Error) -> None:
+    raise failure
 
 
 def _after_backward(call: Callable[[], None]) -> None:
-    """Calls it in the current backward pass, after the callbacks queued so far."""
-    torch.autograd.Variable._execution_engine.queue_callback(call)
+    """Calls it in the current backward pass, after the callbacks queued so far.
+
+    At once where there is none: DistributedDataParallel.join() exchanges for ranks without data.
+    """
+    try:
+        torch.autograd.Variable._execution_engine.queue_callback(call)
+    except RuntimeError:
+        call()
 
 
 def register(model: torch.nn.parallel.DistributedDataParallel,
@@ -240,7 +262,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
                    may use, divided by the ranks on this machine. The bytes do not depend on them
     timeout        how long a rank waits for another that is silent, or sends nothing; by default
                    the timeout of the model's process group
-    on_step        called with the counters after each step, on this rank only: for a logger
+    on_step        called with the counters after each step's exchange, before the optimizer's
+                   step, on this rank only: for a logger. It must not raise
     group          a HubGroup of the same processes, which carries gradients instead of connections
                    between all ranks; DistributedDataParallel keeps its own process group, whose
                    ranks cannot come and go: for that use DistributedOptimizer

@@ -16,11 +16,14 @@ from ._averager import Counters
 from ._groups import Group, HubGroup, agree
 from ._members import Members, Replica, refuse_elastic
 from ._settings import Settings
-from ._tensors import refuse, tensor_infos
+from ._tensors import check_types, refuse, tensor_infos
 
 # Handed over: parameters, momentum, and residuals of sent data and of means.
 _VALUES_HANDED_OVER = 4
+# The mark of a step() that is observed; functools.wraps() keeps it.
+_WATCHED = "_tersewire_local_updates"
 _STATE_NAMES = {"steps", "turn", "age", "met", "fragments"}
+_ANY_FOR_SEPARATORS = str.maketrans(":;", "??")
 
 
 @dataclass(frozen=True)
@@ -152,12 +155,15 @@ class _Fragment(Replica):
         for codec in codecs:
             if self._share_kept(settings) and codec.encoder([1]).residual is not None:
                 refuse(f"with mix={self._share_kept(settings)} ranks would send again what codec "
-                       f"{codec.name} keeps in a residual, and the model would overshoot; pass "
+                       f"{codec.text} keeps in a residual, and the model would overshoot; pass "
                        "mix=0, or a codec without a residual, such as int8")
-        # By name, since rules apply to all tensors, including first and last.
+        # By name, since rules apply to all tensors, including first and last. Where a name has what
+        # ends a rule or its condition, ? stands for it, after the rules of exact names.
         texts = {info.name: codec.text for info, codec in zip(self._infos_of_all, codecs)}
+        patterns = {info.name: info.name.translate(_ANY_FOR_SEPARATORS) for info in self._infos}
         here = dataclasses.replace(settings, policy="; ".join(
-            f"name={info.name}:{texts[info.name]}" for info in self._infos))
+            f"name={pattern}:{texts[name]}"
+            for name, pattern in sorted(patterns.items(), key=lambda pair: pair[0] != pair[1])))
         worker = super()._meet(here)
         self._settings = settings
         return worker
@@ -224,6 +230,7 @@ class LocalUpdates:
                  policy: str = "auto", exchange: Optional[str] = None, seed: int = 0,
                  threads: Optional[int] = None, timeout: Optional[datetime.timedelta] = None,
                  group: Optional[Group] = None) -> None:
+        check_types(model, optimizer)
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             refuse("this model is in DistributedDataParallel, which has ranks meet in every step; "
                    "pass the model within it, and train that")
@@ -240,6 +247,13 @@ class LocalUpdates:
                    "fragments, delay and mix")
         infos = tensor_infos(model)
         parameters = [value for value in model.parameters() if value.requires_grad]
+        trained = {value for group in optimizer.param_groups for value in group["params"]}
+        if not trained.intersection(parameters):
+            refuse("the optimizer trains none of the model's parameters; pass the model and its own "
+                   "optimizer")
+        if getattr(optimizer.step, _WATCHED, False):
+            refuse("this optimizer has LocalUpdates already; make one for each model")
+        self._model, self._parameters = model, parameters
         self._fragments = [_Fragment(chosen, parameters, infos, group, self._settings)
                            for chosen in _choose_fragments(parameters, fragments)]
         if isinstance(group, HubGroup) and group.elastic:
@@ -255,8 +269,20 @@ class LocalUpdates:
         self._steps = 0  # of this round
         self._turn = 0  # the fragment to exchange next
         self._age: Optional[int] = None  # steps since the last exchange, if its result is pending
-        self._met = True  # every rank has exactly the shared model
+        # The parameters' versions when every rank has exactly the shared model.
+        self._met_at: Optional[List[int]] = self._versions()
         self._watch(optimizer)
+
+    @property
+    def _met(self) -> bool:
+        return self._met_at == self._versions()
+
+    @_met.setter
+    def _met(self, met: bool) -> None:
+        self._met_at = self._versions() if met else None
+
+    def _versions(self) -> List[int]:
+        return [parameter._version for parameter in self._parameters]
 
     @property
     def rank(self) -> int:
@@ -298,7 +324,7 @@ class LocalUpdates:
         self._take_pending()
         moved = [] if self._met else self._fragments
         for fragment in moved:
-            fragment.begin()
+            self._begin(fragment)
         self._compare_steps()  # not before: a rank that is ahead may wait for this one in a step
         for fragment in moved:
             fragment.end()
@@ -401,6 +427,7 @@ class LocalUpdates:
             self._after_step()
             return loss
 
+        setattr(step_and_count, _WATCHED, True)
         setattr(optimizer, "step", types.MethodType(step_and_count, optimizer))
 
     @torch.no_grad()
@@ -424,7 +451,7 @@ class LocalUpdates:
         if self._steps < (self._turn + 1) * settings.turn:
             return
         self._take_pending()  # change() may have made turns shorter than the delay
-        self._fragments[self._turn].begin()
+        self._begin(self._fragments[self._turn])
         self._age = 0
         self._turn += 1
         if self._turn == len(self._fragments):
@@ -432,6 +459,15 @@ class LocalUpdates:
         if settings.delay == 0:
             self._take_pending()
             self._met = len(self._fragments) == 1 and settings.share_kept == 0
+
+    def _begin(self, fragment: _Fragment) -> None:
+        now = [value for value in self._model.parameters() if value.requires_grad]
+        if len(now) != len(self._parameters) or any(
+                a is not b for a, b in zip(now, self._parameters)):
+            refuse("other parameters of the model are trained than when LocalUpdates was made, and "
+                   "the ranks' models would drift apart; make it when all are there, with "
+                   "requires_grad as it stays")
+        fragment.begin()
 
     def _compare_steps(self) -> None:
         told = agree(self._fragments[0]._group, "synchronize", None,
@@ -447,7 +483,7 @@ class LocalUpdates:
         fragment = self._fragments[0]
 
         def exchange() -> None:
-            fragment.begin()
+            self._begin(fragment)
             fragment.end()
             members.hold(compares=True)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import inspect
 import itertools
 import weakref
 from typing import (Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence,
@@ -18,7 +19,7 @@ from ._groups import Group, HubGroup, group_of, packed, unpack
 from ._members import Members, Replica, as_floats, refuse_elastic
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
-from ._tensors import ddp_of, kind_of, refuse, tensor_info
+from ._tensors import check_types, ddp_of, kind_of, refuse, tensor_info
 from ._trees import tree_bytes, tree_of
 
 # Per value of a model: of an optimizer's state (Adam's takes 8), and of residuals.
@@ -107,6 +108,12 @@ class _AveragesFirst:
 
     # The optimizer's own step has torch's hooks; load_state_dict() would give them to this one too.
     step.hooked = True  # type: ignore[attr-defined]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refused: a copy, here or in a file, would have no ranks to meet."""
+        raise Error(ErrorCode.kFailedPrecondition,
+                    "a DistributedOptimizer cannot be copied or pickled; save its state_dict() and "
+                    "its averager's")
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -344,6 +351,11 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     theirs. Raises Error (kAborted) if too few are left, and (kFailedPrecondition) if the hub
     refuses this rank or the job is over.
     """
+    check_types(None, optimizer)
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        refuse(f"a {type(optimizer).__name__} computes several gradients in a step, and each would "
+               "need an exchange; use another optimizer")
     if isinstance(optimizer, _AveragesFirst):
         refuse("this optimizer is a DistributedOptimizer already; wrap it once")
     if "step" in vars(optimizer):
@@ -436,7 +448,13 @@ def _named(optimizer: torch.optim.Optimizer,
         refuse("the optimizer trains no parameter; pass one with parameters that require gradients")
     if named_parameters is None:
         return [(f"parameter {number}", parameter) for number, parameter in enumerate(trained)]
-    names = {parameter: name for name, parameter in named_parameters}
+    pairs = None if isinstance(named_parameters, torch.Tensor) else list(named_parameters)
+    if pairs is None or not all(isinstance(pair, tuple) and len(pair) == 2 and
+                                isinstance(pair[0], str) and torch.is_tensor(pair[1])
+                                for pair in pairs):
+        refuse("named_parameters are not pairs of a name and a parameter; pass the model, or "
+               "model.named_parameters()")
+    names = {parameter: name for name, parameter in pairs}
     for parameter in trained:
         if parameter not in names:
             refuse(f"a parameter of shape {tuple(parameter.shape)} that the optimizer trains has "

@@ -44,6 +44,10 @@ class Settings:
             if not isinstance(value, kinds) or isinstance(value, bool) or (
                     isinstance(value, int) and value < least):
                 refuse(f"{name}={value!r} is not valid; pass {what}")
+        if self.timeout is not None and self.timeout <= datetime.timedelta(0):
+            refuse(f"timeout={self.timeout!r} is not valid; pass a datetime.timedelta above 0")
+        if self.seed >= 2**64:
+            refuse(f"seed={self.seed} is not valid; pass a whole number below 2**64")
         for name, what in (("loss_scale", "returns the factor, as scaler.get_scale"),
                            ("on_step", "takes Counters")):
             value = getattr(self, name)

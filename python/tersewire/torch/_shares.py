@@ -73,7 +73,7 @@ class Share:
         group = dict(self._groups[self._group_of[self._parameters[self.parts[number].tensor]]])
         group["params"] = [values]
         group.update({name: False for name in ("fused", "capturable") if name in group})
-        given = dict(group)
+        given, own = dict(group), self._attributes()
         self._optimizer.param_groups = [group]
         # A copy, as optimizers may keep it.
         values.grad = torch.from_numpy(mean).view(values.shape).clone()
@@ -81,10 +81,16 @@ class Share:
             self._optimizer.step()
         finally:
             values.grad = None
-        if any(group.get(name) is not given.get(name) for name in {*group, *given}):
-            refuse(f"a {type(self._optimizer).__name__} keeps state in its groups, which parts of "
-                   "tensors do not share; use another exchange")
+        for where, now, then, names in (("groups", group, given, {*group, *given}),
+                                        ("attributes", self._attributes(), own, own)):
+            if any(not _is_same(now.get(name), then.get(name)) for name in names):
+                refuse(f"a {type(self._optimizer).__name__} keeps state in its {where}, which parts "
+                       "of tensors do not share; use another exchange")
         torch.sub(values, before, out=torch.from_numpy(change).view(values.shape))
+
+    def _attributes(self) -> Dict[str, Any]:
+        return {name: value for name, value in vars(self._optimizer).items()
+                if name not in ("state", "param_groups")}
 
     def state(self) -> Dict[int, List[Run]]:
         """By tensor: copies. Nothing before the first step."""
@@ -140,6 +146,10 @@ class Share:
         return values if by_element else values.view(()), state
 
 
+def _is_same(now: Any, then: Any) -> bool:
+    return now is then or isinstance(then, (int, float, str)) and bool(now == then)
+
+
 def _is_by_element(value: Any, elems: int) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() > 0 and value.numel() == elems
 
@@ -169,6 +179,12 @@ class ShareAverager(GradientAverager):
         self._share.parts = {number: _OwnPart(tensor, begin, elems) for number, (
             tensor, begin, elems, owner) in enumerate(self._worker.parts) if owner == self.rank}
 
+    def _compared(self) -> Any:
+        # An owner's rates are those of its share on every rank.
+        rates = [{name: value for name, value in group.items() if name != "params"}
+                 for group in self._optimizer.param_groups]
+        return self._job, type(self._optimizer).__name__, rates
+
     def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
         self._share.begin(self._optimizer)
         super().average(gradients, skipped)
@@ -189,7 +205,7 @@ class ShareAverager(GradientAverager):
     def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
         """As GradientAverager.load_state_dict(), after loading the model."""
         listed = [states] if isinstance(states, dict) else list(states)
-        if any("shares" not in state for state in listed):
+        if any(not isinstance(state, dict) or "shares" not in state for state in listed):
             refuse(f"a state has no shares; pass what state_dict() returned with exchange {EXCHANGE}")
         runs: Dict[int, List[Run]] = {
             number: [run for state in listed for run in state["shares"].get(info.name, [])]

@@ -1,7 +1,9 @@
 """The parameters of a model as tensors of a job."""
 
 import gc
-from typing import Container, List, Optional
+import os
+import weakref
+from typing import Any, Callable, Container, List, Optional
 
 import torch
 from torch import nn
@@ -21,6 +23,24 @@ _KINDS = (
 
 def refuse(sentence: str) -> None:
     raise Error(ErrorCode.kInvalidArgument, sentence)
+
+
+def at_end(owner: Any, call: Callable[..., None], *args: Any) -> Any:
+    """weakref.finalize(), except in processes that were forked, in which there are no threads."""
+    return weakref.finalize(owner, _call_in, os.getpid(), call, *args)
+
+
+def _call_in(process: int, call: Callable[..., None], *args: Any) -> None:
+    if os.getpid() == process:
+        call(*args)
+
+
+def check_types(model: Any, optimizer: Any) -> None:
+    """Refuses what is no model (None: there is none), and what is no optimizer."""
+    if model is not None and not isinstance(model, nn.Module):
+        refuse(f"a {type(model).__name__} is not a model; pass a torch.nn.Module")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        refuse(f"a {type(optimizer).__name__} is not an optimizer; pass one of torch.optim")
 
 
 def _kind(module: nn.Module, name: str) -> str:
