@@ -77,7 +77,7 @@ Incoming receive_within(Transport& transport, const WaitLimits& limits,
       fail(ErrorCode::kDeadlineExceeded,
            "nothing has arrived at rank {} for {:.3g} s while waiting for {}, though every other "
            "node is alive; look for one that computes or writes without end, or raise the progress "
-           "limit",
+           "limit (--progress-limit; timeout= in Python)",
            transport.rank(), seconds(limits.progress_limit), waited_for);
     }
   }

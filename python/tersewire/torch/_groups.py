@@ -195,7 +195,8 @@ class HubGroup:
 
 
 def _is_address(given: Any) -> bool:
-    return isinstance(given, str) and given.rpartition(":")[2].isdigit()
+    port = given.rpartition(":")[2] if isinstance(given, str) else ""
+    return port.isdigit() and int(port) < 2**16
 
 
 def packed(values: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -62,8 +62,8 @@ void check_protected(const std::string& address, const GrpcSecurity& security) {
   if (!security.certificates.empty() || security.insecure || is_loopback(address)) return;
   fail(ErrorCode::kInvalidArgument,
        "'{}' is not on this machine's loopback, and nothing protects what is sent there; name a "
-       "directory of certificates (--certs, certs=DIR), or use --insecure or insecure=on if "
-       "everyone on the network may read and change what is sent",
+       "directory of certificates (--certs, certs=DIR), or use --insecure, or insecure=on (True in "
+       "Python), if everyone on the network may read and change what is sent",
        address);
 }
 
