@@ -513,7 +513,8 @@ class MeanWorker {
   }
   void abort(const std::string& reason) {
     const py::gil_scoped_release released;
-    abort_now(reason);
+    const std::shared_lock lock(in_use_);
+    if (transport_) transport_->abort(reason);
   }
 
  private:
@@ -584,7 +585,7 @@ class MeanWorker {
       use(calls);
     };
     if (over_hub_) {
-      interruptible(waiting, [&] { abort_now("a rank was interrupted"); });
+      interruptible(waiting, [&] { abort_as("was interrupted"); });
     } else {
       const py::gil_scoped_release released;
       waiting();
@@ -592,12 +593,13 @@ class MeanWorker {
   }
   // Until no other thread uses the worker: ends calls that wait.
   [[nodiscard]] std::unique_lock<std::shared_mutex> alone() {
-    if (waiting_ > 0) abort_now("a rank closed its exchange within a step");
+    if (waiting_ > 0) abort_as("closed its exchange within a step");
     return std::unique_lock(in_use_);
   }
-  void abort_now(const std::string& reason) {
+  // `what` this rank did.
+  void abort_as(const char* what) {
     const std::shared_lock lock(in_use_);
-    if (transport_) transport_->abort(reason);
+    if (transport_) transport_->abort(fmt::format("rank {} {}", transport_->rank(), what));
   }
   void begin_over(std::unique_ptr<Transport> transport) {
     const auto lock = alone();
