@@ -68,17 +68,16 @@ void check_protected(const std::string& address, const GrpcSecurity& security) {
 }
 
 void check_direct(const std::string& address, const GrpcSecurity& security) {
-  check_protected(address, security);
   const std::size_t colon = address.rfind(':');
   const std::string host = address.substr(0, colon);
   const bool any_port = address.substr(colon + 1) == "0";
-  if (is_peer_address(any_port ? host + ":1" : address) && host != "0.0.0.0" && host != "[::]") {
-    return;
+  if (!is_peer_address(any_port ? host + ":1" : address) || host == "0.0.0.0" || host == "[::]") {
+    fail(ErrorCode::kInvalidArgument,
+         "direct={} is not an address at which other nodes reach this one; write HOST:PORT, this "
+         "machine's own, with port 0 for any",
+         address);
   }
-  fail(ErrorCode::kInvalidArgument,
-       "direct={} is not an address at which other nodes reach this one; write this machine's own, "
-       "HOST:PORT, with port 0 for any",
-       address);
+  check_protected(address, security);
 }
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const GrpcSecurity& security) {
