@@ -89,7 +89,7 @@ FOREIGN = {
     r"libnetfilter_queue/.*|linux/net(filter|link)\.h": ["nic"],
     # POSIX and the C library beyond the standard.
     r"(dlfcn|fcntl|malloc|unistd|signal|spawn|poll|netdb|pthread|sched|time)\.h|"
-    r"(sys|net|netinet|arpa)/[a-z]+\.h": ["src", "nic", "trainer", "apps"],
+    r"(sys|net|netinet|arpa)/[a-z]+\.h": ["src", "nic", "trainer", "apps", "python"],
 }
 
 # Folders whose files are looked at for their names only.
