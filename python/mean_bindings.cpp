@@ -187,16 +187,13 @@ Update update_of(const py::function& function) {
   };
 }
 
-// What the node of this rank keeps when the job begins: which residuals there are.
-NodeState first_state(const Job& job, int rank) {
+// What the node of this rank keeps when the job begins: which residuals there are. Throws where it
+// cannot go on from `resume`.
+NodeState first_state(const Job& job, int rank, const NodeState* resume = nullptr) {
   const auto ends = make_in_process_network(job.workers);
-  return make_communicator(job, *ends.at(static_cast<std::size_t>(rank)), no_update)->state();
-}
-
-// Throws where the node of this rank could not go on from the state.
-void check_state(const Job& job, int rank, const NodeState& state) {
-  const auto ends = make_in_process_network(job.workers);
-  make_communicator(job, *ends.at(static_cast<std::size_t>(rank)), no_update, nullptr, &state);
+  return make_communicator(job, *ends.at(static_cast<std::size_t>(rank)), no_update, nullptr,
+                           resume)
+      ->state();
 }
 
 // Whether a tensor's parts are: they have one codec.
@@ -459,7 +456,7 @@ class MeanWorker {
     }
     if (ranks != job_.workers) nodes = redistribute(nodes, from, job_);
     const auto own = nodes.size() == 1 ? std::size_t{0} : static_cast<std::size_t>(rank);
-    if (!job_.ladder) check_state(job_, rank, nodes.at(own));
+    if (!job_.ladder) static_cast<void>(first_state(job_, rank, &nodes.at(own)));
     trainer::CodecDecisions decided = decisions_of(decisions);
     const py::gil_scoped_release released;
     const auto lock = alone();

@@ -72,8 +72,9 @@ void add_setting(Settings& settings, const std::string& piece, const Why& why) {
     throw WrongUsage(fmt::format("train has no setting '{}'{}", key, did_you_mean(key, known)));
   }
   if (!settings.emplace(key, piece.substr(equals + 1)).second) {
-    throw WrongUsage(fmt::format(
-        "{} is given twice; keep one, and separate designs by semicolons, as 'fp32; 3lc'", key));
+    // Where a codec may be set, words without = are codecs.
+    throw WrongUsage(fmt::format("{} is given twice; keep one{}", key,
+                                 key == "codec" ? ", and separate designs by semicolons" : ""));
   }
 }
 

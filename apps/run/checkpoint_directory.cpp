@@ -263,18 +263,13 @@ CheckpointDirectory::Found CheckpointDirectory::newest() const {
       all_missing = all_missing && error.code() == ErrorCode::kNotFound;
     }
   }
-  const std::string why = passed_over.empty() ? "" : ": " + passed_over.front();
-  if (!all_missing) {
-    throw Error(
-        ErrorCode::kDataLoss,
-        fmt::format("there is no whole checkpoint in {}{}; restore one from a copy, or begin "
-                    "a new run with another --out",
-                    path_.string(), why));
-  }
-  throw Error(ErrorCode::kNotFound,
-              fmt::format("there is no whole checkpoint in {}{}; give the directory of a run that "
-                          "was started with --checkpoint-steps N and went beyond step N",
-                          path_.string(), why));
+  throw Error(
+      all_missing ? ErrorCode::kNotFound : ErrorCode::kDataLoss,
+      fmt::format("there is no whole checkpoint in {}{}; {}", path_.string(),
+                  passed_over.empty() ? "" : ": " + passed_over.front(),
+                  all_missing ? "give the directory of a run that was started with "
+                                "--checkpoint-steps N and went beyond step N"
+                              : "restore one from a copy, or begin a new run with another --out"));
 }
 
 std::optional<std::uint64_t> CheckpointDirectory::newest_step(int nodes) const {

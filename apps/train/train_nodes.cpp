@@ -53,12 +53,6 @@ const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags) {
 
 namespace {
 
-// The name of the recipe goes on record with what came of it.
-nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
-  if (!recipe.empty()) record["recipe"] = recipe;
-  return record;
-}
-
 // A restart loop begins its own run again and no other, where none has a checkpoint.
 void check_same_run(const TrainFlags& flags) {
   const nlohmann::json found = json_object_if_any(std::filesystem::path(flags.out) / kConfigFile);
@@ -94,6 +88,12 @@ RunDirectory directory_of(const TrainFlags& flags) {
 }
 
 namespace {
+
+// The name of the recipe goes on record with what came of it.
+nlohmann::json with_recipe(nlohmann::json record, const std::string& recipe) {
+  if (!recipe.empty()) record["recipe"] = recipe;
+  return record;
+}
 
 void write_model(const RunDirectory& directory, const trainer::TrainResult& result) {
   TensorFile file{.facts = {{"made_by", "tersewire " TERSEWIRE_VERSION}}, .arrays = {}};

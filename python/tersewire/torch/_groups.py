@@ -233,9 +233,9 @@ class _ProcessGroup:
 
     def __init__(self, group: Optional[dist.ProcessGroup]) -> None:
         self._group: Any = group or dist.group.WORLD
-        if dist.get_rank(self._group) < 0:
-            refuse("this process is not in the group; make this call on the group's ranks alone")
         self.rank = dist.get_rank(self._group)
+        if self.rank < 0:
+            refuse("this process is not in the group; make this call on the group's ranks alone")
         self.ranks = dist.get_world_size(self._group)
 
     def _gather(self, own: str) -> List[str]:

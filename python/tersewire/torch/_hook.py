@@ -114,9 +114,7 @@ class Hook(GradientAverager):
         if isinstance(group, HubGroup) and group.elastic:
             refuse("the ranks of DistributedDataParallel's own process group cannot come and go; use "
                    "DistributedOptimizer or LocalUpdates, with the model within it")
-        if group is not None and not isinstance(group, HubGroup):
-            refuse("DistributedDataParallel has its own process group; omit group=, or pass a "
-                   "HubGroup")
+        _check_group(group)
         if group and group.ranks != dist.get_world_size(model.process_group):
             refuse(f"the model's process group has {dist.get_world_size(model.process_group)} "
                    f"ranks, and the hub's job has {group.ranks}; start both with the same "
@@ -185,9 +183,7 @@ class HookState:
                  group: Optional[HubGroup] = None, **settings: Any) -> None:
         self._settings, self._group = Settings(codec, **settings), group
         self._settings.check()
-        if group is not None and not isinstance(group, HubGroup):
-            refuse("DistributedDataParallel has its own process group; omit group=, or pass a "
-                   "HubGroup")
+        _check_group(group)
         self.hook: Optional[Hook] = None
 
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -198,6 +194,11 @@ class HookState:
                        "that the hook was registered with")
             self.hook = Hook(model, self._settings, self._group)
         return self.hook._on_bucket(bucket)
+
+
+def _check_group(group: Any) -> None:
+    if group is not None and not isinstance(group, HubGroup):
+        refuse("DistributedDataParallel has its own process group; omit group=, or pass a HubGroup")
 
 
 def hook(state: Union[Hook, HookState],

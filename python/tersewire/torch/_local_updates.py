@@ -16,7 +16,7 @@ from ._averager import Counters
 from ._groups import Group, HubGroup, agree
 from ._members import Members, Replica, refuse_elastic
 from ._settings import Settings
-from ._tensors import check_types, refuse, tensor_infos
+from ._tensors import are_same, check_optimizer, refuse, tensor_infos
 
 # Handed over: parameters, momentum, and residuals of sent data and of means.
 _VALUES_HANDED_OVER = 4
@@ -181,6 +181,10 @@ class _Fragment(Replica):
             begin = end
 
 
+def _trained(model: torch.nn.Module) -> List[torch.nn.Parameter]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
 def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> List[List[int]]:
     """As even as whole parameters allow: from the largest on, each goes to the least filled."""
     if fragments > len(parameters):
@@ -230,7 +234,9 @@ class LocalUpdates:
                  policy: str = "auto", exchange: Optional[str] = None, seed: int = 0,
                  threads: Optional[int] = None, timeout: Optional[datetime.timedelta] = None,
                  group: Optional[Group] = None) -> None:
-        check_types(model, optimizer)
+        check_optimizer(optimizer)
+        if not isinstance(model, torch.nn.Module):
+            refuse(f"a {type(model).__name__} is not a model; pass a torch.nn.Module")
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             refuse("this model is in DistributedDataParallel, which has ranks meet in every step; "
                    "pass the model within it, and train that")
@@ -246,7 +252,7 @@ class LocalUpdates:
             refuse("where ranks come and go all of the model is exchanged at a round's end; omit "
                    "fragments, delay and mix")
         infos = tensor_infos(model)
-        parameters = [value for value in model.parameters() if value.requires_grad]
+        parameters = _trained(model)
         trained = {value for group in optimizer.param_groups for value in group["params"]}
         if not trained.intersection(parameters):
             refuse("the optimizer trains none of the model's parameters; pass the model and its own "
@@ -461,9 +467,7 @@ class LocalUpdates:
             self._met = len(self._fragments) == 1 and settings.share_kept == 0
 
     def _begin(self, fragment: _Fragment) -> None:
-        now = [value for value in self._model.parameters() if value.requires_grad]
-        if len(now) != len(self._parameters) or any(
-                a is not b for a, b in zip(now, self._parameters)):
+        if not are_same(_trained(self._model), self._parameters):
             refuse("other parameters of the model are trained than when LocalUpdates was made, and "
                    "the ranks' models would drift apart; make it when all are there, with "
                    "requires_grad as it stays")

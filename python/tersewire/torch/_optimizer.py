@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import inspect
-import itertools
 import weakref
 from typing import (Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence,
                     Tuple, Union)
@@ -19,7 +18,8 @@ from ._groups import Group, HubGroup, group_of, packed, unpack
 from ._members import Members, Replica, as_floats, refuse_elastic
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
-from ._tensors import check_types, ddp_of, kind_of, refuse, tensor_info
+from ._tensors import (are_same, check_optimizer, ddp_of, kind_of, rates_of, refuse,
+                       tensor_info)
 from ._trees import tree_bytes, tree_of
 
 # Per value of a model: of an optimizer's state (Adam's takes 8), and of residuals.
@@ -66,8 +66,7 @@ class _AveragesFirst:
 
     def _exchange(self) -> bool:
         """Averages the buffer; returns whether this rank's gradients counted."""
-        if any(now is not then for now, then in itertools.zip_longest(
-                _trained(self), self._trained)):
+        if not are_same(_trained(self), self._trained):
             refuse("the optimizer trains other parameters than when it was wrapped, and the ranks' "
                    "models would drift apart; wrap it when all are there, with requires_grad as it "
                    "stays")
@@ -256,9 +255,8 @@ class ElasticAverager(Replica):
         return {"parameters": _packed(self._parameters), "optimizer": as_floats(state)}
 
     def beside(self) -> Dict[str, torch.Tensor]:
-        groups = [{name: value for name, value in group.items() if name != "params"}
-                  for group in self._optimizer.param_groups]
-        return {"rates": as_floats(tree_bytes(groups, "a parameter group of the optimizer"))}
+        return {"rates": as_floats(tree_bytes(rates_of(self._optimizer),
+                                              "a parameter group of the optimizer"))}
 
     @torch.no_grad()
     def take(self) -> None:
@@ -351,7 +349,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     theirs. Raises Error (kAborted) if too few are left, and (kFailedPrecondition) if the hub
     refuses this rank or the job is over.
     """
-    check_types(None, optimizer)
+    check_optimizer(optimizer)
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         refuse(f"a {type(optimizer).__name__} computes several gradients in a step, and each would "

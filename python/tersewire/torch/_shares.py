@@ -11,7 +11,7 @@ import tersewire
 from ._averager import GradientAverager
 from ._groups import Group
 from ._settings import Settings
-from ._tensors import refuse
+from ._tensors import rates_of, refuse
 
 EXCHANGE = "parameter-server"
 
@@ -181,9 +181,7 @@ class ShareAverager(GradientAverager):
 
     def _compared(self) -> Any:
         # An owner's rates are those of its share on every rank.
-        rates = [{name: value for name, value in group.items() if name != "params"}
-                 for group in self._optimizer.param_groups]
-        return self._job, type(self._optimizer).__name__, rates
+        return self._job, type(self._optimizer).__name__, rates_of(self._optimizer)
 
     def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
         self._share.begin(self._optimizer)

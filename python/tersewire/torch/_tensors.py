@@ -3,7 +3,7 @@
 import gc
 import os
 import weakref
-from typing import Any, Callable, Container, List, Optional
+from typing import Any, Callable, Container, Dict, List, Optional, Sequence
 
 import torch
 from torch import nn
@@ -35,12 +35,20 @@ def _call_in(process: int, call: Callable[..., None], *args: Any) -> None:
         call(*args)
 
 
-def check_types(model: Any, optimizer: Any) -> None:
-    """Refuses what is no model (None: there is none), and what is no optimizer."""
-    if model is not None and not isinstance(model, nn.Module):
-        refuse(f"a {type(model).__name__} is not a model; pass a torch.nn.Module")
+def check_optimizer(optimizer: Any) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         refuse(f"a {type(optimizer).__name__} is not an optimizer; pass one of torch.optim")
+
+
+def rates_of(optimizer: torch.optim.Optimizer) -> List[Dict[str, Any]]:
+    """Its groups' settings."""
+    return [{name: value for name, value in group.items() if name != "params"}
+            for group in optimizer.param_groups]
+
+
+def are_same(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    """Whether they are the same objects, in the same order."""
+    return len(some) == len(others) and all(a is b for a, b in zip(some, others))
 
 
 def _kind(module: nn.Module, name: str) -> str:
