@@ -5,6 +5,7 @@ import datetime
 import gc
 import io
 import json
+import math
 import os
 import re
 import signal
@@ -344,6 +345,14 @@ def case_residuals_follow_the_loss_scale():
                 train(model, [step], scale=lambda step: scales[step])
             found.append(flat(model))
         assert torch.equal(found[0], found[1])  # powers of two are exact
+
+
+def case_a_loss_scale_of_nothing_is_refused():
+    for scale in (0, -2.0, math.nan, math.inf):
+        model = wrapped()
+        tersewire.torch.register(model, "3lc", loss_scale=lambda: scale)
+        with pytest.raises(Exception, match="loss_scale returned .*above 0"):
+            train(model, [0])
 
 
 def case_differences_begin_anew_where_settings_change():

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import math
 import os
 import time
 import weakref
@@ -160,9 +161,10 @@ class GradientAverager:
         """The first half of average(), without waiting for gradients: _end_average()'s input."""
         begin = time.perf_counter()
         self._check_open()
+        scale = self._scale()
         self._worker.begin_step(self._exchange_seconds)
         self._worker.say_skipped(skipped)
-        bucket = Bucket(gradients, self._stretches(range(len(self._infos))), self._scale())
+        bucket = Bucket(gradients, self._stretches(range(len(self._infos))), scale)
         bucket.push(self._worker)
         return begin, bucket
 
@@ -266,7 +268,13 @@ class GradientAverager:
 
     def _scale(self) -> float:
         """The loss scale: residuals are of gradients without it."""
-        return self._settings.loss_scale() if self._settings.loss_scale else 1.0
+        if not self._settings.loss_scale:
+            return 1.0
+        scale = float(self._settings.loss_scale())
+        if not 0 < scale < math.inf:
+            refuse(f"loss_scale returned {scale:g}; it must return the step's factor, above 0, as "
+                   "scaler.get_scale does")
+        return scale
 
     def _end_step(self) -> None:
         self._steps_here += 1
