@@ -254,8 +254,9 @@ policy    "CONDITION:CODEC; ...", as "size<1000:fp32; kind=norm:fp32; last:fp32"
           ready-made one: auto, small, light, 3lc-paper, terngrad-paper, adacomp-paper
 fallback  the codec of tensors that no rule matches
 tensors   TensorInfo of each, in the order in which the forward pass uses them
-local_updates  steps that workers take on their own between two exchanges; above 0 codecs have no lead,
-          and keep a residual where small changes would be lost, unless their texts say otherwise
+local_updates  steps that workers take on their own between two exchanges; above 0 codecs keep a
+          residual where small changes would be lost, and above 1 they have no lead, unless their
+          texts say otherwise
 
 Returns a Codec a tensor; tensors with the same text share one. Conditions are *, size<N (and <=, >,
 >=, =), rank<N, kind=K, name=GLOB, first, last. Raises Error (kInvalidArgument) for a rule that

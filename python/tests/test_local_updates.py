@@ -208,15 +208,17 @@ def refused(match, *arguments, **options):
     assert raised.value.code == tersewire.ErrorCode.kInvalidArgument
 
 
-def case_codecs_have_no_lead_unless_their_texts_say_one():
-    found = []
-    for codec in ("3lc", "3lc:lead=1", "3lc:lead=2"):
-        model = network()
-        optimizer = adamw(model)
-        local = LocalUpdates(model, optimizer, 2, "sgd:lr=1", codec)
-        found.append(train(model, optimizer, range(8)))
-        local.close()
-    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+def case_codecs_have_no_lead_unless_their_texts_say_one_or_rounds_have_one_step():
+    for every, default in ((1, "3lc:lead=2"), (2, "3lc:lead=1")):
+        found = {}
+        for codec in ("3lc", "3lc:lead=1", "3lc:lead=2"):
+            model = network()
+            optimizer = adamw(model)
+            local = LocalUpdates(model, optimizer, every, "sgd:lr=1", codec)
+            found[codec] = train(model, optimizer, range(8))
+            local.close()
+        assert torch.equal(found["3lc"], found[default])
+        assert not torch.equal(found["3lc:lead=1"], found["3lc:lead=2"])
 
 
 def case_what_makes_no_sense_is_refused():

@@ -18,8 +18,14 @@ enum class StateChange : std::uint8_t {
   kWeights,      // whole weights, each of which must arrive nearly as it is
   kMeans,        // mean gradients that servers send, encoded a second time
   kModelDeltas,  // what servers change in the model, which workers see nothing else of
-  kLocalUpdates  // model deltas of workers that go many steps by themselves, and their means
+  kLocalSteps,   // model deltas of workers that go one step by themselves, and their means
+  kLocalUpdates  // the same of many steps
 };
+
+// What workers send that go so many steps by themselves.
+constexpr StateChange carried_after(int local_updates) {
+  return local_updates > 1 ? StateChange::kLocalUpdates : StateChange::kLocalSteps;
+}
 
 bool fits(const CodecTraits& traits, StateChange carried);
 
@@ -27,9 +33,9 @@ bool fits(const CodecTraits& traits, StateChange carried);
 std::string fitting_codecs(StateChange carried);
 
 // As make_codec(), for what is to be carried. Model deltas that would be lost for ever without a
-// residual are encoded with ef=on where the text does not say ef; ef=off is refused. Those of local
-// updates have no lead where the text does not say one: each is most of the way to where its worker
-// was going, and what counts more than once goes beyond that. Differences (ef=21) are for gradients
+// residual are encoded with ef=on where the text does not say ef; ef=off is refused. Those of many
+// local steps have no lead where the text does not say one: each is most of the way to where its
+// worker was going, and what counts more than once goes beyond that. Differences (ef=21) are for gradients
 // that are pushed: what servers send is encoded with ef=on instead, and local updates refuse them.
 std::shared_ptr<const Codec> make_codec_for(std::string_view text, StateChange carried);
 

@@ -166,7 +166,7 @@ std::vector<std::shared_ptr<const Codec>> choose_codecs(std::string_view policy,
                                                         std::span<const TensorInfo> tensors,
                                                         int local_updates) {
   const StateChange carried =
-      local_updates > 0 ? StateChange::kLocalUpdates : StateChange::kGradients;
+      local_updates > 0 ? carried_after(local_updates) : StateChange::kGradients;
   return choose_codecs_for(carried, policy, fallback, tensors);
 }
 

@@ -67,10 +67,14 @@ void keep_residual(SettingText& parsed, std::string_view text) {
        text);
 }
 
+bool of_local_updates(StateChange carried) {
+  return carried == StateChange::kLocalSteps || carried == StateChange::kLocalUpdates;
+}
+
 // Model deltas are differences already, and means of followed gradients are late with another.
 void send_no_differences(SettingText& parsed, std::string_view text, StateChange carried) {
   const std::string ef = parsed.take_word("ef");
-  if (ef == "21" && carried == StateChange::kLocalUpdates) {
+  if (ef == "21" && of_local_updates(carried)) {
     fail(ErrorCode::kInvalidArgument,
          "codec '{}' follows gradients, and local updates send none; omit ef=21", text);
   }
@@ -129,8 +133,7 @@ std::shared_ptr<const Codec> make_codec_for(std::string_view text, StateChange c
   for (const EntryOf function : kCodecs) {
     const CodecEntry& entry = function();
     if (entry.make == nullptr || entry.description.name != parsed.name()) continue;
-    const bool deltas =
-        carried == StateChange::kModelDeltas || carried == StateChange::kLocalUpdates;
+    const bool deltas = carried == StateChange::kModelDeltas || of_local_updates(carried);
     if (entry.traits.loses_small_changes && deltas) keep_residual(parsed, text);
     if (carried == StateChange::kLocalUpdates && has_lead(entry)) parsed.set_default("lead", "1");
     if (carried != StateChange::kGradients && has_lead(entry)) {

@@ -164,15 +164,13 @@ void check_fits(const Codec& codec, const Exchange& exchange) {
        codec_name(codec.id()), known);
 }
 
-StateChange carried_in(const Job& job, StateChange carried) {
-  return job.local_updates > 0 ? StateChange::kLocalUpdates : carried;
+// In rounds of so many local updates.
+StateChange carried_in(StateChange carried, int local_updates) {
+  return local_updates > 0 ? carried_after(local_updates) : carried;
 }
 
-// Where a ladder has rounds of one step they take the place of an exchange in every step, and delay
-// a value as that does.
 StateChange carried_in_rung(const Job& job, std::size_t rung, StateChange carried) {
-  const bool every_step = job.local_updates > 0 && job.ladder->steps[rung] == 1;
-  return every_step ? StateChange::kModelDeltas : carried_in(job, carried);
+  return carried_in(carried, job.local_updates > 0 ? job.ladder->steps[rung] : 0);
 }
 
 // By tensor.
@@ -236,7 +234,7 @@ bool is_colocated(const Job& job) {
 std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
   const Exchange& exchange = choose_exchange(job).exchange;
   if (!job.ladder) {
-    return choose(job, carried_in(job, exchange.carries), job.push_codec);
+    return choose(job, carried_in(exchange.carries, job.local_updates), job.push_codec);
   }
   const auto rungs = rungs_of(job, exchange.carries);
   for (const auto& codecs : rungs) {
@@ -255,7 +253,7 @@ std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
 std::vector<std::shared_ptr<const Codec>> choose_pull_codecs(const Job& job) {
   const StateChange pulls = choose_exchange(job).exchange.pulls;
   if (job.ladder) return make_ladder(rungs_of(job, pulls), job.ladder->rung);
-  return choose(job, carried_in(job, pulls), job.pull_codec);
+  return choose(job, carried_in(pulls, job.local_updates), job.pull_codec);
 }
 
 void check_push_codecs(const ChosenExchange& chosen,

@@ -128,17 +128,17 @@ TEST_P(LocalUpdatesTest, WhatCodecsKeepBackArrivesLater) {
   EXPECT_LT(std::sqrt(error / change), 0.01);
 }
 
-// Workers that come a fifth of the way to their goal in every round, from wherever they are: with a
-// lead, which counts what they did more than once, they go past it by more each time.
-TEST(LocalUpdates, CodecsHaveNoLeadUnlessTold) {
+// Workers that come a fifth of the way to their goal in a round's two steps, wherever they are:
+// with a lead, which counts what a round did more than once, they go past it by more each time.
+TEST(LocalUpdates, CodecsOfRoundsOfManyStepsHaveNoLeadUnlessTold) {
   const auto approach = [](const Job& job, int, std::uint64_t, std::size_t tensor,
                            std::vector<float>& parameters) {
     const std::vector<float> goal = gradient(job, 0, 1, tensor);
-    for (std::size_t i = 0; i < goal.size(); ++i) parameters[i] += (goal[i] - parameters[i]) / 5;
+    for (std::size_t i = 0; i < goal.size(); ++i) parameters[i] += (goal[i] - parameters[i]) / 9.5F;
   };
   const auto distance_with = [&](const std::string& exchange, const std::string& codec) {
-    const Job job = local_job(exchange, 4, 1, codec);
-    const Outcome outcome = run_local(job, 60, averaging(1), approach);
+    const Job job = local_job(exchange, 4, 2, codec);
+    const Outcome outcome = run_local(job, 120, averaging(1), approach);
     expect_no_errors(outcome);
     double left = 0;
     double whole = 0;
@@ -155,6 +155,26 @@ TEST(LocalUpdates, CodecsHaveNoLeadUnlessTold) {
     EXPECT_LT(strong, 0.1);
     EXPECT_GT(distance_with(exchange, "3lc:s=1.75,lead=3"), 5 * strong);
   }
+}
+
+// What a round of one step does not send is as late as what an exchange in every step does not.
+TEST(LocalUpdates, CodecsOfRoundsOfOneStepHaveTheirLead) {
+  const std::vector<TensorInfo> tensors{{"weight", {100, 100}, TensorKind::kDense}};
+  const auto text = [&](const std::string& codec, int local_updates) {
+    return choose_codecs("", codec, tensors, local_updates).front()->text();
+  };
+  for (const char* codec : {"3lc", "3lc:s=1.75", "adacomp", "topk"}) {
+    EXPECT_EQ(text(codec, 1), text(codec, 0));
+    EXPECT_NE(text(codec, 2), text(codec, 0));
+  }
+  // And a residual, as those of many steps.
+  EXPECT_EQ(text("inceptionn", 1), text("inceptionn:ef=on", 0));
+  const Model rounds_of_one =
+      run_local(local_job("all-gather", 4, 1, "3lc"), 9, averaging(1)).replicas[0];
+  EXPECT_EQ(rounds_of_one,
+            run_local(local_job("all-gather", 4, 1, "3lc:lead=2"), 9, averaging(1)).replicas[0]);
+  EXPECT_NE(rounds_of_one,
+            run_local(local_job("all-gather", 4, 1, "3lc:lead=1"), 9, averaging(1)).replicas[0]);
 }
 
 TEST(LocalUpdates, AWorkerGoesItsOwnWayWithinARound) {

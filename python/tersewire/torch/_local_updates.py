@@ -149,12 +149,13 @@ class _Fragment(Replica):
         return found
 
     def _meet(self, settings: Settings) -> _core._MeanWorker:
+        assert isinstance(settings, _LocalSettings)
         settings.check()
         codecs = tersewire.choose_codecs(settings.policy, settings.codec_text, self._infos_of_all,
-                                         local_updates=1)
+                                         local_updates=settings.every)
         for codec in codecs:
-            if self._share_kept(settings) and codec.encoder([1]).residual is not None:
-                refuse(f"with mix={self._share_kept(settings)} ranks would send again what codec "
+            if settings.share_kept and codec.encoder([1]).residual is not None:
+                refuse(f"with mix={settings.share_kept} ranks would send again what codec "
                        f"{codec.text} keeps in a residual, and the model would overshoot; pass "
                        "mix=0, or a codec without a residual, such as int8")
         # By name, since rules apply to all tensors, including first and last. Where a name has what
@@ -167,10 +168,6 @@ class _Fragment(Replica):
         worker = super()._meet(here)
         self._settings = settings
         return worker
-
-    @staticmethod
-    def _share_kept(settings: Settings) -> float:
-        return settings.share_kept if isinstance(settings, _LocalSettings) else 0.0
 
     def _places(self) -> Iterator[Tuple[torch.Tensor, int, int]]:
         """Each parameter, and the place of its values in the shared ones."""
