@@ -35,8 +35,9 @@ std::string fitting_codecs(StateChange carried);
 // As make_codec(), for what is to be carried. Model deltas that would be lost for ever without a
 // residual are encoded with ef=on where the text does not say ef; ef=off is refused. Those of many
 // local steps have no lead where the text does not say one: each is most of the way to where its
-// worker was going, and what counts more than once goes beyond that. Differences (ef=21) are for gradients
-// that are pushed: what servers send is encoded with ef=on instead, and local updates refuse them.
+// worker was going, and what counts more than once goes beyond that. Differences (ef=21) are for
+// gradients that are pushed: what servers send is encoded with ef=on instead, and local updates
+// refuse them.
 std::shared_ptr<const Codec> make_codec_for(std::string_view text, StateChange carried);
 
 }  // namespace tersewire
