@@ -91,20 +91,20 @@ void TrainProgress::show(const trainer::StepReport& report) {
   const double left = ratio(report.seconds, static_cast<double>(report.step - before_)) *
                       static_cast<double>(steps_ - std::min(steps_, report.step));
   // Bytes count when they arrive, values when they are decoded: in a first step those of no tensor.
-  const std::string traffic =
-      counters.pulled_values == 0
-          ? "nothing pulled"
-          : fmt::format("pushed {:.3f} and pulled {:.3f} bits a value",
-                        bits_per_value(counters.pushed_bytes, counters.pushed_values),
-                        bits_per_value(counters.pulled_bytes, counters.pulled_values));
-  std::string line = fmt::format("step {}/{}  loss {:.3f}  accuracy {:.1f} %  {}", report.step,
-                                 steps_, loss_, 100 * accuracy_, traffic);
+  const bool pulled = counters.pulled_values > 0;
+  std::string traffic =
+      pulled ? fmt::format("pushed {:.3f} and pulled {:.3f} bits a value",
+                           bits_per_value(counters.pushed_bytes, counters.pushed_values),
+                           bits_per_value(counters.pulled_bytes, counters.pulled_values))
+             : "nothing pulled";
   if (report.diverged_step) {
-    line += fmt::format("  diverged at step {}", *report.diverged_step);
-  } else if (counters.pulled_values != 0) {
-    line += fmt::format("  {:.0f}x smaller", compression_ratio(counters));
+    traffic += fmt::format("  diverged at step {}", *report.diverged_step);
+  } else if (pulled) {
+    traffic += fmt::format("  {:.0f}x smaller", compression_ratio(counters));
   }
-  line += fmt::format("  {} left", clock_text(left));
+  const std::string line =
+      fmt::format("step {}/{}  loss {:.3f}  accuracy {:.1f} %  {}  {} left", report.step, steps_,
+                  loss_, 100 * accuracy_, traffic, clock_text(left));
   line_.show(report.step, line);
 }
 

@@ -22,8 +22,9 @@ enum class StateChange : std::uint8_t {
   kLocalUpdates  // the same of many steps
 };
 
-// What workers send that go so many steps by themselves.
-constexpr StateChange carried_after(int local_updates) {
+// What takes the place of `carried` where workers go so many steps by themselves; 0: nothing does.
+constexpr StateChange carried_after(int local_updates, StateChange carried) {
+  if (local_updates < 1) return carried;
   return local_updates > 1 ? StateChange::kLocalUpdates : StateChange::kLocalSteps;
 }
 

@@ -165,9 +165,8 @@ std::vector<std::shared_ptr<const Codec>> choose_codecs(std::string_view policy,
                                                         std::string_view fallback,
                                                         std::span<const TensorInfo> tensors,
                                                         int local_updates) {
-  const StateChange carried =
-      local_updates > 0 ? carried_after(local_updates) : StateChange::kGradients;
-  return choose_codecs_for(carried, policy, fallback, tensors);
+  return choose_codecs_for(carried_after(local_updates, StateChange::kGradients), policy, fallback,
+                           tensors);
 }
 
 std::vector<std::shared_ptr<const Codec>> choose_codecs_for(StateChange carried,

@@ -164,13 +164,8 @@ void check_fits(const Codec& codec, const Exchange& exchange) {
        codec_name(codec.id()), known);
 }
 
-// In rounds of so many local updates.
-StateChange carried_in(StateChange carried, int local_updates) {
-  return local_updates > 0 ? carried_after(local_updates) : carried;
-}
-
 StateChange carried_in_rung(const Job& job, std::size_t rung, StateChange carried) {
-  return carried_in(carried, job.local_updates > 0 ? job.ladder->steps[rung] : 0);
+  return carried_after(job.local_updates > 0 ? job.ladder->steps[rung] : 0, carried);
 }
 
 // By tensor.
@@ -234,7 +229,7 @@ bool is_colocated(const Job& job) {
 std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
   const Exchange& exchange = choose_exchange(job).exchange;
   if (!job.ladder) {
-    return choose(job, carried_in(exchange.carries, job.local_updates), job.push_codec);
+    return choose(job, carried_after(job.local_updates, exchange.carries), job.push_codec);
   }
   const auto rungs = rungs_of(job, exchange.carries);
   for (const auto& codecs : rungs) {
@@ -253,7 +248,7 @@ std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
 std::vector<std::shared_ptr<const Codec>> choose_pull_codecs(const Job& job) {
   const StateChange pulls = choose_exchange(job).exchange.pulls;
   if (job.ladder) return make_ladder(rungs_of(job, pulls), job.ladder->rung);
-  return choose(job, carried_in(pulls, job.local_updates), job.pull_codec);
+  return choose(job, carried_after(job.local_updates, pulls), job.pull_codec);
 }
 
 void check_push_codecs(const ChosenExchange& chosen,
