@@ -369,7 +369,7 @@ class Members(ElasticTest):
 
     def test_a_hub_that_is_killed_goes_on_by_its_journal(self):
         journal = ("--journal", self.path("journal"))
-        self.start_hub(*journal)
+        self.start_hub(*journal, listen=grpc_command_test.RETURNING_HUB)
         nodes = [self.start_member(name, stands=name == "a") for name in "abc"]
         self.go_on_until("generation 1 has begun")
         self.wait_until("the run does not stand", self.stands)
