@@ -12,7 +12,11 @@
 namespace tersewire {
 namespace {
 
+#ifdef __SANITIZE_THREAD__  // races do not depend on how many there are
+constexpr std::array kWorkers{2, 5};
+#else
 constexpr std::array kWorkers{1, 2, 3, 5, 8};
+#endif
 
 // ---- Every exchange with every codec.
 
