@@ -34,17 +34,26 @@ class TestCertificates {
     const auto directory = root_ / std::to_string(++made_);
     std::filesystem::create_directories(directory);
     const KeyAndRequest asked = make_request();
-    const auto write = [&](const char* name, const std::string& text) {
-      std::ofstream(directory / name) << text;
-    };
-    write("key.pem", asked.key);
-    write("certificate.pem",
+    write(directory / "key.pem", asked.key);
+    write(directory / "certificate.pem",
           certify(authority_, asked.request, identity, valid, std::chrono::hours(2)));
-    write("authority.pem", trusted);
+    write(directory / "authority.pem", trusted);
     return {.certificates = directory.string(), .insecure = false};
+  }
+  // Another certificate for the key that is there.
+  void renew(const GrpcSecurity& security, std::optional<std::uint32_t> rank) {
+    const std::filesystem::path directory = security.certificates;
+    const std::string request = make_request(read_text(directory / "key.pem"));
+    write(directory / "new",
+          certify(authority_, request, {job_, rank}, std::chrono::hours(1), std::chrono::hours(2)));
+    std::filesystem::rename(directory / "new", directory / "certificate.pem");
   }
 
  private:
+  static void write(const std::filesystem::path& file, const std::string& text) {
+    std::ofstream(file) << text;
+  }
+
   std::string job_;
   KeyAndCertificate authority_;
   int made_ = 0;

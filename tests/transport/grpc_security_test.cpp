@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "expect_error.h"
@@ -60,8 +61,8 @@ void expect_undisturbed(std::vector<std::unique_ptr<Transport>>& ends) {
   }
 }
 
-int connect_to(const GrpcHub& hub, const char* from) {
-  const auto port = std::stoi(hub.address().substr(hub.address().rfind(':') + 1));
+int connect_to(const std::string& address, const char* from) {
+  const auto port = std::stoi(address.substr(address.rfind(':') + 1));
   sockaddr_in own{};
   own.sin_family = AF_INET;
   EXPECT_EQ(::inet_pton(AF_INET, from, &own.sin_addr), 1);
@@ -136,6 +137,24 @@ TEST(GrpcSecurity, WhatHasExpiredIsNamedAtOnce) {
     });
   }
   expect_expired("authority.pem", [&] { certify(old, make_request().request, {"ours", 1}, 1h); });
+}
+
+// While it listens.
+TEST(GrpcSecurity, AHubThatIsRenewedLetsNodesIn) {
+  TestCertificates certificates("ours");
+  const GrpcSecurity security = certificates.of(kHub, 2s);
+  GrpcHub hub("127.0.0.1:0", 1, security);
+  const auto join = [&](std::chrono::milliseconds deadline) {
+    return join_grpc_network(hub.address(), 0, 1, certificates.of(0), {.deadline = deadline});
+  };
+  std::this_thread::sleep_for(3s);
+  EXPECT_THROW(join(1s), Error);
+  certificates.renew(security, kHub);
+  EXPECT_EQ(join(30s)->size(), 1);
+  EXPECT_TRUE(std::ranges::any_of(hub.take_events(), [](const std::string& event) {
+    return event.find("expires in 1 min; renew it with 'tersewire certs join'") !=
+           std::string::npos;
+  }));
 }
 
 TEST(GrpcSecurity, WhatCannotBeReadIsSaidToBeSo) {
@@ -247,7 +266,7 @@ TEST(GrpcSecurity, HalfOpenConnectionsTakeNoMoreThanTheirRoom) {
   for (const char* from : {"127.0.0.2", "127.0.0.1"}) {
     std::vector<int> silent;
     for (std::size_t i = 0; i < 2 * kMostStrangers; ++i) {
-      silent.push_back(connect_to(job.hub, from));
+      silent.push_back(connect_to(job.hub.address(), from));
       most = std::max(most, open_descriptors() - before - silent.size());
     }
     expect_undisturbed(ends);
@@ -266,6 +285,41 @@ TEST(GrpcSecurity, HalfOpenConnectionsTakeNoMoreThanTheirRoom) {
   ends[0].reset();
 }
 
+// So does a hub that lacks processor time.
+TEST(HubDoor, TakesNobodyWhileTooManyHaveYetToBeClosed) {
+  constexpr std::size_t kCallers = 2 * kMostStrangers + 100;
+  HubDoor door("127.0.0.1:0");
+  std::mutex mutex;
+  std::vector<int> open;
+  std::size_t taken = 0;
+  bool closes = false;
+  door.open([&](int descriptor) {
+    const std::lock_guard lock(mutex);
+    ++taken;
+    if (closes) {
+      ::close(descriptor);
+    } else {
+      open.push_back(descriptor);
+    }
+  });
+  for (std::size_t i = 0; i < kCallers; ++i) ::close(connect_to(door.address(), "127.0.0.1"));
+  std::this_thread::sleep_for(500ms);
+  {
+    const std::lock_guard lock(mutex);
+    EXPECT_LE(taken, 2 * kMostStrangers);
+    closes = true;
+    for (const int descriptor : open) ::close(descriptor);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + 30s;
+  const auto all = [&] {
+    const std::lock_guard lock(mutex);
+    return taken == kCallers;
+  };
+  while (!all() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(all());
+  door.close();
+}
+
 // A node that has a certificate is no hub for others.
 TEST(GrpcSecurity, NodesAreNoHubs) {
   TestCertificates certificates("ours");
@@ -279,7 +333,7 @@ TEST(GrpcSecurity, GarbageOnThePortDisturbsNobody) {
   auto ends = job.join_both();
   std::vector<int> silent;
   for (std::uint64_t i = 0; i < 200; ++i) {
-    const int socket = connect_to(job.hub, "127.0.0.1");
+    const int socket = connect_to(job.hub.address(), "127.0.0.1");
     if (i % 2 == 0) {
       silent.push_back(socket);
       continue;

@@ -207,9 +207,16 @@ Identity identity_of(const std::string& pem, const std::string& file) {
        "the certificate in '{}' names no node of a job; have one made by 'tersewire certs'", file);
 }
 
-void check_not_expired(const std::string& pem, const std::string& file, std::string_view advice) {
+std::chrono::seconds time_left(const std::string& pem, const std::string& file) {
   const Certificate it = read_certificate(pem, file);
-  if (X509_cmp_current_time(X509_get0_notAfter(it.get())) >= 0) return;
+  int days = 0;
+  int seconds = 0;
+  check(ASN1_TIME_diff(&days, &seconds, nullptr, X509_get0_notAfter(it.get())) > 0);
+  return std::chrono::days(days) + std::chrono::seconds(seconds);
+}
+
+void check_not_expired(const std::string& pem, const std::string& file, std::string_view advice) {
+  if (time_left(pem, file) >= std::chrono::seconds(0)) return;
   fail(ErrorCode::kFailedPrecondition, "the certificate in '{}' has expired; {}", file, advice);
 }
 

@@ -1,6 +1,7 @@
 // Who is named in a job's certificate (job_certificates.h), by OpenSSL. No gRPC here.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -37,6 +38,9 @@ inline constexpr std::string_view kNewAuthority =
     "make a new authority with 'tersewire certs init'";
 // Throws kFailedPrecondition, `file` and the advice in the sentence, for what has expired.
 void check_not_expired(const std::string& pem, const std::string& file, std::string_view advice);
+
+// Until it expires; negative once it has.
+std::chrono::seconds time_left(const std::string& pem, const std::string& file);
 
 // Who a certificate in PEM is for. Throws kDataLoss, `file` in the sentence, for what is none of
 // ours.

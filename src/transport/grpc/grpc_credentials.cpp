@@ -3,8 +3,11 @@
 #include <arpa/inet.h>
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "certificates.h"
 #include "errors.h"
@@ -15,6 +18,10 @@
 
 namespace tersewire {
 namespace {
+
+// Of one's own files, where one listens.
+constexpr unsigned kRereadSeconds = 5;
+constexpr std::chrono::minutes kExpiresSoon(30);
 
 struct Files {
   std::string certificate;
@@ -80,14 +87,19 @@ void check_direct(const std::string& address, const GrpcSecurity& security) {
   check_protected(address, security);
 }
 
+// Whose a certificate is, objection() looks at: host names say nothing.
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const GrpcSecurity& security) {
   if (security.certificates.empty()) return grpc::InsecureServerCredentials();
-  const Files files = read_files(security.certificates);
-  grpc::SslServerCredentialsOptions options(
-      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = files.authority;
-  options.pem_key_cert_pairs.push_back({files.key, files.certificate});
-  return grpc::SslServerCredentials(options);
+  const std::string& directory = security.certificates;
+  read_files(directory);
+  namespace tls = grpc::experimental;
+  tls::TlsServerCredentialsOptions options(std::make_shared<tls::FileWatcherCertificateProvider>(
+      directory + "/key.pem", directory + "/certificate.pem", directory + "/authority.pem",
+      kRereadSeconds));
+  options.watch_identity_key_cert_pairs();
+  options.watch_root_certs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  return tls::TlsServerCredentials(options);
 }
 
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const GrpcSecurity& security,
@@ -151,6 +163,20 @@ void check_not_expired(const GrpcSecurity& security) {
   check_not_expired(files.certificate, security.certificates + "/certificate.pem",
                     "renew it with 'tersewire certs join'");
   check_not_expired(files.authority, security.certificates + "/authority.pem", kNewAuthority);
+}
+
+std::optional<std::string> expiry_warning(const GrpcSecurity& security) {
+  if (security.certificates.empty()) return std::nullopt;
+  const std::string file = security.certificates + "/certificate.pem";
+  const std::chrono::seconds left = time_left(read_text(file), file);
+  if (left > kExpiresSoon) return std::nullopt;
+  return fmt::format(
+      "the hub's certificate in '{}' {}; renew it with 'tersewire certs join', or nodes can no "
+      "longer connect",
+      file,
+      left.count() > 0
+          ? fmt::format("expires in {} min", std::chrono::ceil<std::chrono::minutes>(left).count())
+          : "has expired");
 }
 
 void check_is_hub(const GrpcSecurity& security) {

@@ -27,7 +27,8 @@ void check_protected(const std::string& address, const GrpcSecurity& security);
 void check_direct(const std::string& address, const GrpcSecurity& security);
 
 // Throw kNotFound for files that are not there.
-// Who connects must have a certificate of the job's authority.
+// Who connects must have a certificate of the job's authority. Files that are renewed while
+// somebody listens count within seconds.
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const GrpcSecurity& security);
 // Sets in `arguments` whom the node expects at the other end: a peer, or the hub.
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(
@@ -43,6 +44,8 @@ std::string job_of(const GrpcSecurity& security);
 // Throws kFailedPrecondition where a certificate has expired, which at the other end is only a
 // connection that fails.
 void check_not_expired(const GrpcSecurity& security);
+// A sentence for the hub's log, where its certificate expires soon.
+std::optional<std::string> expiry_warning(const GrpcSecurity& security);
 // Throws kInvalidArgument where the certificates are not the hub's.
 void check_is_hub(const GrpcSecurity& security);
 

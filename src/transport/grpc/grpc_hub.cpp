@@ -15,6 +15,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kRosterEvery(250);
 // For a hello, and for what is still being written to one who is to go.
 constexpr milliseconds kPatience(10000);
+constexpr std::chrono::minutes kExpiryEvery(10);
 
 // In bytes of its own.
 grpc::Slice slice_of(const Record& record) {
@@ -30,6 +31,7 @@ grpc::Slice slice_of(const Record& record) {
 GrpcHubServer::GrpcHubServer(const std::string& address, int nodes, const GrpcSecurity& security,
                              std::unique_ptr<Membership> membership, HubJournal journal)
     : secure_(!security.certificates.empty()),
+      security_(security),
       job_(job_of(security)),
       revoked_(security.certificates),
       membership_(std::move(membership)),
@@ -235,6 +237,14 @@ void GrpcHubServer::on_done(HubStream& stream) {
   changed_.notify_all();
 }
 
+void GrpcHubServer::warn_of_expiry() {
+  try {
+    if (const auto warning = expiry_warning(security_)) log_.add(*warning);
+  } catch (const Error& error) {  // of a certificate that is just being renewed, or is gone
+    log_.add(error.what());
+  }
+}
+
 void GrpcHubServer::tick() {
   for (std::unique_lock lock(mutex_); !stop_;) {
     changed_.wait_for(lock, kRosterEvery, [&] { return stop_; });
@@ -251,6 +261,10 @@ void GrpcHubServer::tick() {
                         now);
     }
     if (revoked_.look()) put_out_revoked();
+    if (now >= next_expiry_look_) {
+      next_expiry_look_ = now + kExpiryEvery;
+      warn_of_expiry();
+    }
     if (membership_) {
       membership_->tick(now);
       follow_members();

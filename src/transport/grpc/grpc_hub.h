@@ -87,6 +87,7 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   [[nodiscard]] std::optional<std::string> objection_to(HubStream& stream,
                                                         const Identity& claimed) const;
   void put_out_revoked();
+  void warn_of_expiry();
   // The journal of fixed ranks.
   void keep_ranks();
   void recall_ranks();
@@ -109,6 +110,7 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   void tick();
 
   bool secure_;
+  GrpcSecurity security_;
   std::string job_;  // of the certificates
   RevokedCertificates revoked_;
   mutable std::mutex mutex_;
@@ -127,6 +129,7 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   HubLog log_;
   std::uint64_t handshakes_failed_;  // that the log has heard of
   std::uint64_t put_out_ = 0;        // as well
+  Clock::time_point next_expiry_look_{};
   bool stop_ = false;
   std::unique_ptr<GrpcListener> listener_;
   std::thread ticker_;

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ namespace tersewire {
 namespace {
 
 constexpr int kLookEveryMs = 250;
-// Where there are no descriptors left.
+// Where there are no descriptors left, or the taker has too much to do.
 constexpr int kPauseMs = 20;
 
 struct Name {
@@ -68,7 +69,8 @@ int listen_at(const std::string& address) {
     if (one->ai_family == AF_INET6) {
       ::setsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     }
-    if (::bind(socket, one->ai_addr, one->ai_addrlen) == 0 && ::listen(socket, SOMAXCONN) == 0) {
+    if (::bind(socket, one->ai_addr, one->ai_addrlen) == 0 &&
+        ::listen(socket, static_cast<int>(kMostStrangers)) == 0) {
       return socket;
     }
     error = errno;
@@ -93,6 +95,12 @@ Name name_of(const sockaddr_storage& address) {
   }
   ::inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
   return {fmt::format("ipv6:[{}]", text.data()), port};
+}
+
+// 0 where the descriptor is closed.
+ino_t inode_of(int descriptor) {
+  struct stat status {};
+  return ::fstat(descriptor, &status) == 0 ? status.st_ino : 0;
 }
 
 std::string unescaped(std::string peer) {
@@ -162,6 +170,10 @@ void HubDoor::run() {
 }
 
 void HubDoor::accept_one() {
+  if (is_full()) {
+    ::poll(nullptr, 0, kPauseMs);
+    return;
+  }
   sockaddr_storage from{};
   socklen_t size = sizeof(from);
   const int descriptor =
@@ -186,10 +198,19 @@ void HubDoor::accept_one() {
       ::close(descriptor);
       return put_one_out();
     }
-    strangers_.push_back(
-        {.descriptor = other, .host = name.host, .peer = name.host + ":" + name.port});
+    strangers_.push_back({.descriptor = other,
+                          .host = name.host,
+                          .peer = name.host + ":" + name.port,
+                          .taken = {.descriptor = descriptor, .inode = inode_of(descriptor)}});
   }
   take_(descriptor);
+}
+
+bool HubDoor::is_full() {
+  const std::lock_guard lock(mutex_);
+  if (gone_.size() < kMostStrangers) return false;
+  std::erase_if(gone_, [](const Taken& one) { return inode_of(one.descriptor) != one.inode; });
+  return gone_.size() >= kMostStrangers;
 }
 
 // Who has hung up, or was hung up on.
@@ -201,10 +222,15 @@ void HubDoor::forget_closed() {
   }
   if (all.empty() || ::poll(all.data(), all.size(), 0) <= 0) return;
   for (std::size_t i = all.size(); i-- > 0;) {
-    if (all[i].revents == 0) continue;
-    ::close(strangers_[i].descriptor);
-    strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (all[i].revents != 0) remove(i);
   }
+}
+
+void HubDoor::remove(std::size_t stranger) {
+  const auto at = strangers_.begin() + static_cast<std::ptrdiff_t>(stranger);
+  gone_.push_back(at->taken);
+  ::close(at->descriptor);
+  strangers_.erase(at);
 }
 
 // Any of those, so that nobody is sure to be the next, whoever comes how often.
@@ -219,8 +245,7 @@ void HubDoor::put_one_out() {
     return stranger.host == most->first && which-- == 0;
   });
   ::shutdown(found->descriptor, SHUT_RDWR);
-  ::close(found->descriptor);
-  strangers_.erase(found);
+  remove(static_cast<std::size_t>(found - strangers_.begin()));
   ++put_out_;
 }
 
