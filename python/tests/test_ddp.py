@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import gc
 import io
+import itertools
 import json
 import math
 import os
@@ -554,6 +555,21 @@ def case_a_group_of_some_ranks():
         assert (hook.counters.sent_bytes > 0) == (dist.get_world_size() > 1)
 
 
+def case_groups_that_overlap():
+    """As in a mesh: a rank has several hooks at once."""
+    pairs = list(itertools.combinations(range(dist.get_world_size()), 2))
+    groups = [group for pair, group in [(pair, dist.new_group(pair)) for pair in pairs]
+              if dist.get_rank() in pair]
+    models = [wrapped(process_group=group) for group in groups]
+    hooks = [tersewire.torch.register(model, "fp32") for model in models]
+    for step in range(3):
+        for model in models:
+            train(model, [step])
+    for model, hook, group in zip(models, hooks, groups):
+        assert torch.equal(flat(model), train(wrapped(process_group=group), range(3)))
+        assert hook.counters.steps == 3
+
+
 def case_arguments_that_cannot_be_are_refused():
     model = wrapped()
     for match, options in (("warm_up_steps='10' is not valid", {"warm_up_steps": "10"}),
@@ -614,13 +630,13 @@ def bytes_sent(exchange, servers, steps):
 
 
 def loses_rank_1(rank, ranks, path, how):
+    of_the_group = 10 if how == "stops, for the group's limit" else 60
     dist.init_process_group("gloo", init_method=f"file://{path}/meeting", rank=rank,
-                            world_size=ranks, timeout=datetime.timedelta(seconds=60))
+                            world_size=ranks, timeout=datetime.timedelta(seconds=of_the_group))
     model = wrapped(broadcast_buffers=False)  # so that the hook is the first to wait for it
-    seconds = 3 if how == "stops" else 60
+    own = {"timeout": datetime.timedelta(seconds=3)} if how == "stops" else {}
     exchange = how if how in CODECS else "gradient-server"
-    hook = tersewire.torch.register(model, CODECS[exchange][0], exchange=exchange,
-                                    timeout=datetime.timedelta(seconds=seconds))
+    hook = tersewire.torch.register(model, CODECS[exchange][0], exchange=exchange, **own)
     train(model, range(2))
     dist.barrier()
     if rank == 1 and how == "dies":
@@ -639,13 +655,14 @@ def loses_rank_1(rank, ranks, path, how):
     except tersewire.Error as error:
         said = f"{error.code.name}: {error}"
     (path / f"said-{rank}").write_text(said)
-    if rank == 0 and how == "stops":
+    if rank == 0 and how.startswith("stops"):
         os.kill(int((path / "pid").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("how, expected", [
     ("dies", "kAborted: .*rank 1 is gone"),
-    ("stops", "(kAborted|kDeadlineExceeded): .*has heard nothing from rank 1"),
+    ("stops", "(kAborted|kDeadlineExceeded): .*has heard nothing from rank 1 for 3"),
+    ("stops, for the group's limit", "(kAborted|kDeadlineExceeded): .*has heard nothing from rank 1 for 10"),
     *[(exchange, "(kAborted|kUnavailable): .*rank 1 has left the job") for exchange in CODECS]])
 def test_the_others_hear_of_a_rank_that_is_lost(how, expected, tmp_path):
     context = mp.spawn(loses_rank_1, (3, tmp_path, how), nprocs=3, join=False)

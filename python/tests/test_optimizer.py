@@ -325,9 +325,14 @@ def case_mistakes_are_refused():
     inner = DistributedDataParallel(network())
     refused("averages gradients itself", DistributedOptimizer, momentum(inner),
             inner.named_parameters())
-    taken = momentum(model)
-    taken.averager = "its own"
-    refused("has its own 'averager'", DistributedOptimizer, taken)
+    refused("averages gradients itself", DistributedOptimizer, momentum(inner),
+            inner.module.named_parameters())
+    refused("averages gradients itself", DistributedOptimizer, momentum(inner))
+    del inner
+    for name in ("averager", "_buffer"):
+        taken = momentum(model)
+        setattr(taken, name, "its own")
+        refused(f"has its own '{name}'", DistributedOptimizer, taken)
     still = torch.nn.Parameter(torch.zeros(3), requires_grad=False)
     refused("trains no parameter", DistributedOptimizer, torch.optim.SGD([still], lr=1))
     phase = torch.nn.Parameter(torch.zeros(3, dtype=torch.complex64))

@@ -359,7 +359,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if "step" in vars(optimizer):
         refuse("a scheduler has this optimizer already and would bypass the exchange; make the "
                "scheduler after DistributedOptimizer()")
-    for name in ("averager", "synchronize", "skip_synchronize"):
+    before = _OwnsAShare if exchange == _PARAMETER_SERVER else _AveragesFirst
+    own = {*_AveragesFirst.__annotations__, *vars(_AveragesFirst), *vars(before)}
+    for name in sorted(own - {"__annotations__", *dir(torch.optim.Optimizer)}):
         if hasattr(optimizer, name):
             refuse(f"a {type(optimizer).__name__} has its own '{name}', which would be "
                    "overwritten; wrap the optimizer within it")
@@ -378,7 +380,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         exchange = "gradient-server"  # whatever the number of ranks becomes
     named = _named(optimizer, named_parameters.named_parameters()
                    if isinstance(named_parameters, torch.nn.Module) else named_parameters)
-    if all(name.startswith("module.") for name, _ in named) and ddp_of(named[0][1]):
+    if ddp_of(named[0][1]):
         refuse("these are the parameters of a model in DistributedDataParallel, which averages "
                "gradients itself; use register(), or the model within it")
     infos = [tensor_info(name, parameter, kind_of(name, parameter)) for name, parameter in named]
@@ -392,9 +394,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         averager = ShareAverager(optimizer, parameters, infos, group, settings)
     else:
         averager = GradientAverager(infos, group, settings)
-    own = type(optimizer)
-    before = _OwnsAShare if exchange == _PARAMETER_SERVER else _AveragesFirst
-    optimizer.__class__ = type(own.__name__, (before, own), {})
+    base = type(optimizer)
+    optimizer.__class__ = type(base.__name__, (before, base), {})
     wrapped: Any = optimizer
     wrapped.averager = averager
     wrapped._parameters, wrapped._trained = parameters, _trained(optimizer)

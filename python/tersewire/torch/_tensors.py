@@ -90,6 +90,7 @@ def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> List[tersewi
 
 def ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
     """The one that has it, where there is one, which nothing tells but looking."""
+    gc.collect()  # one that nobody has any more is none
     found = (model for model in gc.get_objects()
              if issubclass(type(model), DistributedDataParallel)
              and any(parameter is own for own in model.parameters()))
