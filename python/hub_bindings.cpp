@@ -68,7 +68,7 @@ std::unique_ptr<Transport> HubEnd::open(std::size_t longest) {
   for (const Bytes& told : gather({})) {
     if (told.empty()) continue;
     const std::string sentence = fmt::format(
-        "a rank is not where rank {} is in its script; make the same calls of tersewire.torch in "
+        "a rank made another call than rank {}; make the same calls of tersewire.torch in "
         "the same order on every rank",
         rank_);
     lane->abort(sentence);

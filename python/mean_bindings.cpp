@@ -225,8 +225,10 @@ NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank
     const bool owed = !is_followed(from, followed, part.tensor);
     const bool owes = owed && !pushed[part.tensor].empty();
     if (kept.empty() && (owes || !pulled[part.tensor].empty())) {
-      refuse("a residual is still to be sent of tensor '" + to.tensors[part.tensor].name +
-             "', and its new codec keeps none; use one that does, with ef=on");
+      refuse(
+          "tensor '" + to.tensors[part.tensor].name +
+          "' has a residual that is still to be sent, and its new codec keeps none; use one that "
+          "does, with ef=on");
     }
     if (owed && !follows[part.number]) add(kept, part, pushed[part.tensor], 1);
     // A server's is of the mean. What is followed has no place for it.

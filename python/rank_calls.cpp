@@ -40,7 +40,7 @@ SharedBytes RankCalls::message(Kind kind, ByteView data) const {
 
 void RankCalls::fail_apart(int rank) const {
   throw Error(ErrorCode::kFailedPrecondition,
-              fmt::format("rank {} is not where rank {} is in its script; make the same calls of "
+              fmt::format("rank {} made another call than rank {}; make the same calls of "
                           "tersewire.torch in the same order on every rank",
                           rank, lane_.rank()));
 }

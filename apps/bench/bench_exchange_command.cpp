@@ -38,7 +38,7 @@ step time is worker 0's, the median; hidden is what computation hides of the exc
 T + (step at T = 0) - step, as a share of the smaller of the two, for which each design runs without
 computation first; the ceiling is the speedup
 if nothing but computation took time. Busiest is what the node that carries most sends or receives,
-the larger of the two, which a link of --rate takes so long for (wire, by calculation).)";
+the larger of the two; wire is the time that a link of --rate takes for it, by calculation.)";
 
 struct ExchangeFlags {
   bench::ExchangeBenchConfig config;

@@ -31,7 +31,7 @@ std::size_t part_values_number(const std::string& text) {
   const auto values = trainer::part_values_in(text);
   if (!values) {
     throw CLI::ValidationError("--part-values",
-                               "'" + text + "' is not a number of values, nor whole");
+                               "'" + text + "' is neither a number of values nor 'whole'");
   }
   const std::string wrong =
       *values == Job::kWholeTensors ? "" : wrong_with_whole_number(text, false);

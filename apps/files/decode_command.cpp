@@ -125,7 +125,7 @@ void add_decode_command(CLI::App& app) {
   command->add_option("--threads", options->threads, "Threads; the values do not depend on it")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{1}, kMaxThreads));
-  command->add_flag("-v,--verbose", options->verbose, "Say what became of each file");
+  command->add_flag("-v,--verbose", options->verbose, "Print a line per file");
   const auto files = std::make_shared<FilePairs>(*command, ".tw", ".npy");
   command->callback([options, files, command] {
     apply_defaults(*command);

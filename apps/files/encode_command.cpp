@@ -31,7 +31,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire encode --codec 3lc --state residual.tw step2.npy step2.tw   goes into step2.tw
   tersewire encode --out-dir encoded gradients/*.npy
   tersewire decode gradient.tw - | tersewire encode --codec int8 - again.tw
-Arrays are float32 or float64 .npy files in C order. What there is for --codec: tersewire codecs)";
+Arrays are float32 or float64 .npy files in C order. Codecs: see tersewire codecs)";
 
 struct EncodeOptions {
   std::string codec = "3lc";
@@ -349,21 +349,23 @@ void add_encode_command(CLI::App& app) {
   command->add_option(
       "--state", options->state,
       "File that holds the residual: read where it exists, written afterwards; without "
-      "it a codec keeps none, and has no lead");
+      "it the codec uses neither residual nor lead");
   command->add_option(
       "--gradient", options->gradient,
-      "For oland-raj:bits-from=gradient: the gradient by the array's values (.npy)");
+      "For oland-raj:bits-from=gradient: the gradient with respect to the array (.npy)");
   command->add_option("--seed", options->seed, "For stochastic codecs: what they draw from")
       ->capture_default_str();
-  command->add_option("--step", options->step, "For stochastic codecs: another for each encoding")
+  command
+      ->add_option("--step", options->step,
+                   "For stochastic codecs: a number that differs between encodings")
       ->capture_default_str();
   command->add_option("--threads", options->threads, "Threads; the file does not depend on it")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{1}, kMaxThreads));
   add_part_values_option(*command, options->part_values,
-                         "Cut arrays into parts of so many values at most, a scale and a residual "
-                         "each, or whole: one an array");
-  command->add_flag("-v,--verbose", options->verbose, "Say what became of each array");
+                         "Cut arrays into parts of at most this many values, each with its own "
+                         "scale and residual; whole: one part per array");
+  command->add_flag("-v,--verbose", options->verbose, "Print a line per array");
   const auto files = std::make_shared<FilePairs>(*command, ".npy", ".tw");
   command->callback([options, files, command] {
     apply_defaults(*command);

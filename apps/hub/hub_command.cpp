@@ -33,7 +33,7 @@ constexpr const char* kExamples = R"(Examples:
   tersewire hub --workers 4 --servers 0       for a ring, on this machine alone (or by ssh -L)
   tersewire hub --workers 8 --min-workers 4 --max-workers 12 --journal hub.journal
   tersewire hub --workers 8 --min-workers 4 --servers 2         servers come and go as well
-One job: the hub ends when its nodes have left. It says on stderr, a line each, who comes and goes.
+One job: the hub ends when its nodes have left. It reports on stderr, a line each, who comes and goes.
 Ranks 0 to N-1 are workers, the next ones servers. 'tersewire certs' makes certificates
 (docs/deploying.md).)";
 
@@ -156,9 +156,10 @@ void add_hub_command(CLI::App& app) {
                    "Most workers at a time; others wait for a place [--workers]")
       ->check(CLI::Range(1, 1024));
   command
-      ->add_option("--deadline", flags->deadline_seconds,
-                   "With --min-workers: seconds of silence after which a node counts as dead [30 at "
-                   "first, then 20 times what 99 of 100 silences last, from 10 to 120]")
+      ->add_option(
+          "--deadline", flags->deadline_seconds,
+          "With --min-workers: seconds of silence after which a node counts as dead [30 at "
+          "first, then 20 times what 99 of 100 silences last, from 10 to 120]")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86400}));
   command
       ->add_option("--join-at", flags->join_steps,

@@ -65,7 +65,7 @@ std::vector<Looked> looked_at(const std::string& path) {
           {.name = name, .values = member<double>(entry, "values", path), .rows = {}});
     }
     if (member<double>(entry, "looks", path) < 1) {
-      refuse(path, fmt::format("tensor '{}' was not looked at, for want of steps", name));
+      refuse(path, fmt::format("tensor '{}' was not sampled: the run had too few steps", name));
     }
     // What was tried, where the policy of the dry run had something else for this tensor.
     const Row row{

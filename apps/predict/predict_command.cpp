@@ -243,8 +243,8 @@ void add_predict_command(CLI::App& app) {
   command->add_option("--probe", flags->probe,
                       "What 'tersewire probe --json' printed: link and speeds of codecs");
   command->add_option("--from", flags->from,
-                      "The dry.json of a run with --dry: prints a policy, for each tensor the "
-                      "codec that sends least of those that keep little back, and nothing else");
+                      "The dry.json of a run with --dry: prints only a policy, for each tensor the "
+                      "smallest codec whose residual stays below --most-residual");
   command
       ->add_option("--most-residual", flags->most_residual,
                    "With --from: how many times as large as a gradient a codec's residual may be")

@@ -42,7 +42,7 @@ void add_codec(const Json& entry, const std::string& path, ProbeFile& probe) {
   // In a dry run of fewer steps than codecs, whose figures are then all 0.
   const auto is_zero = [&](const char* key) { return entry.contains(key) && entry[key] == 0; };
   if (is_zero("looks") && is_zero("bits_per_value")) {
-    refuse(path, fmt::format("codec {} was not looked at, for want of steps", codec));
+    refuse(path, fmt::format("codec {} was not sampled: the run had too few steps", codec));
   }
   const auto take = [&](const char* key, double& value) {
     if (entry.contains(key)) value = number(entry, key, path, 0, kMostOfAValue);

@@ -249,7 +249,7 @@ std::string TrainSummary::table() const {
       100 * result_.test_accuracy, result_.test_loss, result_.final_loss, result_.seconds);
   if (!result_.diverged_step) return text + traffic_table();
   return text + fmt::format(
-                    "Diverged at step {}: the loss {}. What was saved means nothing then.\n"
+                    "Diverged at step {}: the loss {}. So the savings mean nothing.\n"
                     "Use a lower --lr, a longer --warm-up or a milder codec.\n",
                     *result_.diverged_step,
                     std::isfinite(result_.final_loss)
@@ -281,7 +281,7 @@ std::string TrainSummary::traffic_table() const {
       "\nModelled: the busiest node's bytes through one link of that rate, after {} of\n"
       "measured computation a step (and {} for the codec); nothing overlapped.\n",
       seconds_text(result_.compute_seconds), seconds_text(result_.codec_seconds));
-  text += fmt::format("Of the time that exchanges took here, workers stood waiting for {:.0f} %.\n",
+  text += fmt::format("Workers waited for {:.0f} % of the time that exchanges took here.\n",
                       100 * waited());
   if (result_.workers_own_model) {
     text += "The test was of worker 0's replica, which equals all others.\n";

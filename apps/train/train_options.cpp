@@ -190,8 +190,8 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
   command
       .add_option(
           "--link", flags.link,
-          "RATE or RATE,LATENCY (20mbit,30ms) of the nodes' links, for which --dry says what "
-          "to take")
+          "RATE or RATE,LATENCY (20mbit,30ms) of the nodes' links, for which --dry recommends "
+          "a codec")
       ->capture_default_str();
   command.add_option("--epochs", flags.epochs, "Passes over the data, instead of --steps")
       ->excludes(command.get_option("--steps"));
@@ -200,8 +200,8 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
   options.resume =
       command
           .add_option("--resume", flags.resume,
-                      "Directory of a run that goes on from its last checkpoint, with its own "
-                      "settings; --workers, --servers and --transport may be others")
+                      "Directory of a run to continue from its last checkpoint, with its own "
+                      "settings; --workers, --servers and --transport may differ")
           ->excludes(out)
           ->excludes(options.recipe);
   command
@@ -214,11 +214,10 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
   command.add_option("--metrics", flags.metrics,
                      "PORT, on this machine alone, or ADDRESS:PORT where Prometheus finds metrics "
                      "while the run lasts; port 0: any that is free");
-  command.add_option(
-      "--notice", flags.notice,
-      "LIMIT or LIMIT,FILE: on SIGTERM, or once there is a file FILE, save and end "
-      "with 0 within so long (30s; 30s,/run/notice), or else end with a failure just "
-      "before (docs/training.md)");
+  command.add_option("--notice", flags.notice,
+                     "LIMIT or LIMIT,FILE: on SIGTERM, or once there is a file FILE, save and end "
+                     "with 0 within LIMIT (30s; 30s,/run/notice), or else end with a failure just "
+                     "before (docs/training.md)");
   command.add_flag("--json", flags.json, "Print the summary alone, as JSON, on stdout");
   for (const char* not_for_recipes :
        {"--recipe", "--list-recipes", "--out", "--tensorboard", "--metrics", "--notice", "--json",

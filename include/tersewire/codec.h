@@ -141,7 +141,7 @@ class Encoder {
 
   // Whether what it encodes is the difference between its input and what it sent so far (ef=21:
   // Richtarik, Sokolov, Fatkhullin, "EF21", 2021), so that a receiver adds up what it decodes; the
-  // exchanges do. A payload of fp32 is not a difference, and neither adds to what was sent.
+  // exchanges do. A payload of fp32 is the value itself, and leaves what was sent as it was.
   [[nodiscard]] virtual bool sends_differences() const noexcept { return false; }
 
   // The residual (error accumulation buffer): elems() values, or none if error accumulation is off.

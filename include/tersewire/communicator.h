@@ -332,7 +332,7 @@ std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& trans
                                                 const NodeState* resume = nullptr);
 
 // A network may carry one job after another, provided that every node has ended the first before
-// any begins the next: let the nodes tell each other.
+// any begins the next: synchronize them in between.
 //
 // Runs the server whose rank is transport.rank() until every worker is done: averages the gradients
 // of each of its parts, in the order of ranks, calls `update` (if needs_update() says so), encodes

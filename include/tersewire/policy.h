@@ -32,8 +32,8 @@ namespace tersewire {
 //   adacomp-paper    kind=conv:adacomp:bin=50,lead=1; *:adacomp:bin=500,lead=1: bins by kind of
 //                    layer (AdaComp)
 //
-// In jobs with `local_updates` (Job::local_updates), codecs keep a residual where small changes would
-// be lost, and have no lead if these are more than one, unless their texts say otherwise.
+// In jobs with `local_updates` (Job::local_updates), codecs keep a residual where small changes
+// would be lost, and have no lead if local_updates > 1, unless their texts set one.
 //
 // Returns one codec per tensor; tensors with the same text share one object. Throws
 // kInvalidArgument for a rule that cannot be parsed, and for one whose condition no tensor meets

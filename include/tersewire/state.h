@@ -29,9 +29,10 @@ struct NodeState {
   // A worker's: its copy of the shared model, if its own parameters differ
   // (Job::keeps_shared_copy()). The same values on all workers.
   std::vector<std::vector<float>> shared;
-  // What whoever averages pushes has added up of them, of parts whose codec sends differences
-  // (Encoder::sends_differences()): a worker of an all-gather, with the same values on all, or a
-  // server. `pushed` is then what the worker has sent so far, negated: nothing that is owed.
+  // The sum of the differences received so far, of parts whose codec sends differences
+  // (Encoder::sends_differences()), on the node that averages pushes: a worker of an all-gather,
+  // with the same values on all, or a server. `pushed` is then what the worker has sent so far,
+  // negated, and owes nothing.
   std::vector<std::vector<float>> followed;
 };
 

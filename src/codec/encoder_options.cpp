@@ -57,7 +57,7 @@ std::vector<CodecParameter> EncoderOptions::describe(std::vector<CodecParameter>
                                                      bool error_feedback, std::string lead) {
   if (error_feedback) {
     own.push_back({"lead", std::move(lead), fmt::format("[1, {}]", kMaxLead),
-                   "how many times a new value counts in what is sent: less is sent late", "1"});
+                   "weight of a new value in what is sent: higher sends it sooner", "1"});
   }
   own.push_back({"ef", error_feedback ? "on" : "off", error_feedback ? "on, off, 21" : "on, off",
                  error_feedback

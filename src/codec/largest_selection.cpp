@@ -65,7 +65,7 @@ double take_fraction(SettingText& text, double fallback) {
 }
 
 CodecParameter describe_fraction(std::string fallback, std::string published) {
-  return {"fraction", std::move(fallback), "(0, 1]", "part of the values to send, about",
+  return {"fraction", std::move(fallback), "(0, 1]", "approximate share of values to send",
           std::move(published)};
 }
 

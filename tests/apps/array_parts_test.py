@@ -191,7 +191,7 @@ class Files(CommandLineTest):
     def test_wrong_usage(self):
         source = self.write("in.npy", npy([1.0] * 9, (9,)))
         cases = [("0", "multiple of 4"), ("6", "multiple of 4"), ("-4", "part"), ("010", "octal"),
-                 ("all", "nor whole"), ("", "nor whole")]  # fmt: skip
+                 ("all", "nor 'whole'"), ("", "nor 'whole'")]  # fmt: skip
         for text, word in cases:
             with self.subTest(text=text):
                 result = run("encode", f"--part-values={text}", source, self.path("m.tw"))

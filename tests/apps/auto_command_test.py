@@ -152,7 +152,7 @@ class PolicyTest(Case):
         dry = self.dry()
         for change, part in ((lambda json: json.pop("tensors"), "it has no tensors"),
                              (lambda json: json["tensors"][0].pop("residual"), "no 'residual'"),
-                             (lambda json: json["tensors"][0].update(looks=0), "not looked at"),
+                             (lambda json: json["tensors"][0].update(looks=0), "not sampled"),
                              (lambda json: json["tensors"][0].update(codec="4lc"), "unknown codec"),
                              (lambda json: json["tensors"][0].update(tensor="a:b"),
                               "no rule of a policy can name")):  # fmt: skip

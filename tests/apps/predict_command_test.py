@@ -263,7 +263,7 @@ class ProbeTest(Case):
             # Of a dry run with fewer steps than codecs.
             probe["codecs"][0] |= {"bits_per_value": 0, "looks": 0}
             path.write_text(json.dumps(probe))
-            self.assertIn("codec 3lc was not looked at",
+            self.assertIn("codec 3lc was not sampled",
                           self.refused(1, "predict", *job, "--probe", path))  # fmt: skip
             for broken in ("", "[]", "{}", '{"rate_bits_per_second": 0}',
                            '{"rate_bits_per_second": 1e6, "latency_seconds": 0}',

@@ -218,7 +218,7 @@ TEST(RankCalls, FindRanksWhoseScriptsDiffer) {
       }
       ADD_FAILURE() << "nothing was thrown";
     } catch (const Error& error) {
-      EXPECT_EQ(std::string(error.what()).find("rank 2 is not where rank 0 is"), 0U)
+      EXPECT_EQ(std::string(error.what()).find("rank 2 made another call than rank 0"), 0U)
           << error.what();
     }
   });
@@ -243,7 +243,7 @@ TEST(RankCalls, EndTheJobForARankThatRunsAhead) {
   const auto lanes = lanes_of(3, 1, RankCalls::kLongestMessage);
   for (int i = 0; i < 2; ++i) lanes[0][2]->send(0, pattern(RankCalls::kLongestMessage, 1));
   RankCalls calls(*lanes[0][0], kLimits, "the hub");
-  expect_error(ErrorCode::kFailedPrecondition, "rank 2 is not where rank 0 is in its script",
+  expect_error(ErrorCode::kFailedPrecondition, "rank 2 made another call than rank 0",
                [&] { calls.gather({}); });
   expect_error(ErrorCode::kAborted, "rank 2 is not where", [&] { lanes[0][1]->receive(30s); });
 }

@@ -110,7 +110,7 @@ std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits) {
   static std::atomic<bool> joined{false};
   for (const auto limit : {limits.deadline, limits.progress_limit}) {
     if (limit >= 1ms && limit <= kLongestWait) continue;
-    fail(ErrorCode::kInvalidArgument, "to wait for {} ms is not between 1 ms and 30 days",
+    fail(ErrorCode::kInvalidArgument, "a limit of {} ms is not between 1 ms and 30 days",
          limit.count());
   }
   if (!started_by_launcher()) {
