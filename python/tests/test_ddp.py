@@ -34,7 +34,7 @@ from tersewire import ErrorCode  # noqa: E402
 # With codecs that fit, the first one in most cases.
 CODECS = {
     "all-gather": ["3lc:s=1.75", "terngrad", "adacomp"],
-    "all-reduce": ["terngrad", "terngrad:bucket=64"],
+    "all-reduce": ["terngrad", "terngrad:bucket=64", "stoch3"],
     "ring": ["inceptionn:bound=2^-10", "int8", "qsgd"],
     "gradient-server": ["3lc:s=1.75", "terngrad", "adacomp"],
 }

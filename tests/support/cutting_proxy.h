@@ -62,12 +62,16 @@ class CuttingProxy {
   void refuse(bool on) { refusing_ = on; }
   // While it is on, nothing is handed on, and nobody hears of it.
   void hold(bool on) { holding_ = on; }
+  // Hands on no more than so many bytes a second of each connection, both ways together.
+  void slow_down(int bytes_a_second) { most_bytes_ = bytes_a_second / kBlocksASecond; }
   [[nodiscard]] int port() const { return own_port_; }
   [[nodiscard]] int connections() const { return count_; }
   // Bytes handed on, both ways.
   [[nodiscard]] std::uint64_t carried() const { return carried_; }
 
  private:
+  static constexpr int kBlocksASecond = 20;
+
   struct Connection {
     ~Connection() {
       for (const int socket : ends) ::close(socket);
@@ -112,6 +116,11 @@ class CuttingProxy {
   void carry(Connection& connection) {
     std::vector<char> block(std::size_t{1} << 16);
     for (bool open = true; open;) {
+      const int most = most_bytes_;
+      if (most > 0 && !stop_) {
+        block.resize(static_cast<std::size_t>(most));
+        ::poll(nullptr, 0, 1000 / kBlocksASecond);
+      }
       if (holding_ && !stop_) {
         ::poll(nullptr, 0, 10);
         continue;
@@ -146,6 +155,7 @@ class CuttingProxy {
   std::atomic<bool> stop_{false};
   std::atomic<bool> refusing_{false};
   std::atomic<bool> holding_{false};
+  std::atomic<int> most_bytes_{0};
   std::atomic<std::uint64_t> next_cut_{0};
   std::atomic<int> count_{0};
   std::atomic<std::uint64_t> carried_{0};

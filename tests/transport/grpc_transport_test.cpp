@@ -8,6 +8,7 @@
 #include "both_ways.h"
 #include "cutting_proxy.h"
 #include "expect_error.h"
+#include "grpc_batch.h"
 #include "grpc_pair.h"
 #include "grpc_record.h"
 #include "network_ends.h"
@@ -33,6 +34,40 @@ std::vector<std::unique_ptr<Transport>> join_all(const std::vector<std::string>&
   return test::join_all(ranks, [&](int rank) {
     return join_grpc_network(addresses[static_cast<std::size_t>(rank)], rank, ranks, {}, limits);
   });
+}
+
+// The other end hears whole batches alone, and dials anew after ten seconds without any.
+TEST(GrpcSlowLinks, AreNotTakenForDeadOnes) {
+  GrpcHub hub("127.0.0.1:0", 2);
+  CuttingProxy slow(port_of(hub.address()));
+  auto ends = join_all({hub.address(), slow.address()}, {.deadline = 120s});
+  slow.slow_down(40'000);
+  const SharedBytes message = pattern(700'000, 1);
+  ends[0]->send(1, message);
+  const auto incoming = ends[1]->receive(60s);
+  ASSERT_TRUE(incoming);
+  EXPECT_TRUE(same(incoming->bytes, message));
+  EXPECT_EQ(slow.connections(), 1);
+  slow.slow_down(0);
+  end_all(ends);
+}
+
+TEST(GrpcBatches, AreAsLongAsTheirLinkIsFast) {
+  BatchLimit limit;
+  BatchLimit::Clock::time_point now{};
+  const auto write = [&](std::size_t bytes, std::chrono::milliseconds took) {
+    limit.begins(bytes, now);
+    limit.ends(now += took);
+    return limit.bytes();
+  };
+  EXPECT_EQ(limit.bytes(), kLeastBatchBytes);
+  EXPECT_EQ(write(kLeastBatchBytes, 900ms), kLeastBatchBytes);
+  EXPECT_EQ(write(kLeastBatchBytes, 10ms), 2 * kLeastBatchBytes);
+  EXPECT_EQ(write(100, 10ms), 2 * kLeastBatchBytes);  // says nothing of the link
+  EXPECT_EQ(write(2 * kLeastBatchBytes, 200ms), 2 * kLeastBatchBytes);
+  for (int i = 0; i < 20; ++i) write(kMostBatchBytes, 1ms);
+  EXPECT_EQ(limit.bytes(), kMostBatchBytes);
+  EXPECT_EQ(write(kMostBatchBytes, 600ms), kMostBatchBytes / 2);
 }
 
 class GrpcCases : public testing::TestWithParam<TransportCase> {};

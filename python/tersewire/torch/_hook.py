@@ -254,7 +254,7 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
                    "ring", "hierarchical-ring": sums go around, encoded at each hop (INCEPTIONN);
                    for codecs with a bounded error for each value. "all-reduce":
                    "gradient-server:scaler-sharing=on", where ranks agree on the largest scalers
-                   and servers add up whole numbers (TernGrad, section 3.1); for terngrad
+                   and servers add up whole numbers (TernGrad, section 3.1); for terngrad and stoch3
     seed           for stochastic codecs
     warm_up_steps  number of initial steps without compression
     loss_scale     for mixed precision: returns the factor of the step's loss, as

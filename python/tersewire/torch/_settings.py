@@ -85,11 +85,12 @@ class Settings:
             return "gradient-server"
         if self.exchange != "all-reduce":
             return self.exchange
-        names = {"auto"} if self.is_auto else {codec.name for codec in codecs}
-        for name in sorted(names - {"terngrad", "fp32"}):
+        sharing = [codec for codec in codecs if codec.shares_scalers]
+        others = {codec.name for codec in codecs if codec not in sharing} - {"fp32"}
+        for name in ["auto"] if self.is_auto else sorted(others):
             refuse(f"codec {name} does not fit exchange all-reduce, which adds up whole numbers; "
-                   "use terngrad or another exchange")
-        return "gradient-server" + (":scaler-sharing=on" if "terngrad" in names else "")
+                   "use terngrad, stoch3 or another exchange")
+        return "gradient-server" + (":scaler-sharing=on" if sharing else "")
 
 
 def meet(group: AnyGroup, settings: Settings, job: Any) -> Tuple[int, Callable[..., None]]:

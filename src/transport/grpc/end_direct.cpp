@@ -78,7 +78,7 @@ void GrpcEnd::dial_direct(int to) {
 void GrpcEnd::pump_direct(int to) {
   PeerState& peer = state_of(to);
   if (peer.direct == nullptr || peer.direct->writing) return;
-  BatchWriter batch(secure_);
+  BatchWriter batch(secure_, peer.direct->limit.bytes());
   if (peer.owes_state || peer.owes_resume) {
     batch.add(state_for(
         to, std::exchange(peer.owes_resume, false) ? RecordKind::kResume : RecordKind::kState));

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "grpc_batch.h"
 #include "grpc_end.h"
 
 namespace tersewire {
@@ -21,6 +20,7 @@ void DialedStream::start() {
 void DialedStream::write(grpc::ByteBuffer batch) {
   outgoing_ = std::move(batch);
   writing = true;
+  limit.begins(outgoing_.Length());
   StartWrite(&outgoing_);
 }
 
@@ -36,6 +36,7 @@ void AcceptedStream::read() {
 void AcceptedStream::write(grpc::ByteBuffer batch) {
   outgoing_ = std::move(batch);
   writing = true;
+  limit.begins(outgoing_.Length());
   StartWrite(&outgoing_);
 }
 

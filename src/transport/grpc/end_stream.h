@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "grpc_batch.h"
 #include "grpc_listener.h"
 
 namespace tersewire {
@@ -39,6 +40,7 @@ class EndStream {
   bool is_direct = false;
   std::optional<int> peer;
   bool writing = false;
+  BatchLimit limit;
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point heard = since;
   std::chrono::steady_clock::time_point written = since;

@@ -17,6 +17,9 @@ namespace {
 
 // A slice of its own costs more than copying so much.
 constexpr std::size_t kCopiedBytes = 4096;
+// Batches, to write.
+constexpr std::chrono::milliseconds kFast(100);
+constexpr std::chrono::milliseconds kSlow(500);
 
 // Bytes that live until gRPC lets go of them.
 template <typename Owner>
@@ -30,6 +33,20 @@ grpc::Slice owning(ByteView bytes, Owner owner) {
 }
 
 }  // namespace
+
+void BatchLimit::begins(std::size_t bytes, Clock::time_point now) {
+  written_ = bytes;
+  since_ = now;
+}
+
+void BatchLimit::ends(Clock::time_point now) {
+  const Clock::duration took = now - since_;
+  if (took > kSlow) {
+    bytes_ = std::max(bytes_ / 2, kLeastBatchBytes);
+  } else if (took < kFast && written_ > bytes_ / 2) {
+    bytes_ = std::min(bytes_ + kLeastBatchBytes, kMostBatchBytes);
+  }
+}
 
 void BatchWriter::add(const RecordHead& head, ByteView data) {
   const RecordHead whole = sealed(head, data, secure_);
@@ -52,7 +69,7 @@ void BatchWriter::add_copy(const RecordHead& head, ByteView data) {
 }
 
 bool BatchWriter::forward(const grpc::Slice& record) {
-  if (record.size() > kMostBatchBytes - bytes_) return false;
+  if (bytes_ > 0 && bytes_ + record.size() > most_) return false;
   if (record.size() <= kCopiedBytes) {
     append(copied_, record.begin(), record.size());
   } else {

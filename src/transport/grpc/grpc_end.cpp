@@ -257,7 +257,7 @@ void GrpcEnd::pump() {
   for (int rank = 0; rank < size(); ++rank) pump_direct(rank);
   // What is owed the thread sends, when it is there for all peers.
   if (stream_ == nullptr || stream_->writing || owes_data_) return;
-  BatchWriter batch(secure_);
+  BatchWriter batch(secure_, stream_->limit.bytes());
   fill(batch);
   if (batch.empty()) return;
   written_ = Clock::now();
@@ -362,6 +362,7 @@ void GrpcEnd::add_data(BatchWriter& batch, int to, const SendingSide::Chunk& chu
 
 void GrpcEnd::on_written(EndStream& stream, bool ok) {
   const std::lock_guard lock(mutex_);
+  stream.limit.ends();
   stream.wrote();
   if (leaving_) moved_.notify_all();
   try {

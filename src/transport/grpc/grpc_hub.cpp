@@ -172,7 +172,7 @@ void GrpcHubServer::take_batch(HubStream& stream, const grpc::ByteBuffer& batch)
 
 void GrpcHubServer::pump(HubStream& stream) {
   if (stream.writing || stream.last) return;
-  BatchWriter batch(secure_);
+  BatchWriter batch(secure_, stream.limit.bytes());
   const auto head = [&](RecordKind kind) {
     return RecordHead{
         .kind = kind, .generation = stream.generation, .from = kHubRank, .to = *stream.rank};
@@ -194,6 +194,7 @@ void GrpcHubServer::pump(HubStream& stream) {
 void GrpcHubServer::on_written(HubStream& stream, bool ok) {
   const std::lock_guard lock(mutex_);
   stream.writing = false;
+  stream.limit.ends();
   if (!ok && !stream.last) stream.last = grpc::Status::OK;
   if (stream.last) return finish(stream, *stream.last);
   pump(stream);

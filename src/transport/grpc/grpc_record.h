@@ -36,6 +36,10 @@ inline constexpr std::uint32_t kOnlyGeneration = 1;
 inline constexpr std::size_t kRecordHeadBytes = 64;
 inline constexpr std::size_t kMostRecordBytes = std::size_t{1} << 18;
 inline constexpr std::size_t kMostBatchBytes = std::size_t{1} << 19;
+// What a sender makes of these on a link of unknown speed (BatchLimit), and of records on any,
+// which the hub does not divide.
+inline constexpr std::size_t kLeastBatchBytes = std::size_t{1} << 16;
+inline constexpr std::size_t kSentRecordBytes = kLeastBatchBytes;
 inline constexpr std::size_t kMostReasonBytes = std::size_t{1} << 14;
 
 // As it lies on the wire.

@@ -25,6 +25,8 @@ namespace {
 constexpr int kLookEveryMs = 250;
 // Where there are no descriptors left, or the taker has too much to do.
 constexpr int kPauseMs = 20;
+// In the kernel, so that who writes notices a slow link.
+constexpr int kMostUnsentBytes = 1 << 17;
 
 struct Name {
   std::string host;
@@ -189,6 +191,8 @@ void HubDoor::accept_one() {
   }
   const int on = 1;
   ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  ::setsockopt(descriptor, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsentBytes,
+               sizeof(kMostUnsentBytes));
   const Name name = name_of(from);
   {
     const std::lock_guard lock(mutex_);

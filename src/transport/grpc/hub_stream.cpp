@@ -23,6 +23,7 @@ void HubStream::OnDone() {
 void HubStream::write(grpc::ByteBuffer batch) {
   outgoing_ = std::move(batch);
   writing = true;
+  limit.begins(outgoing_.Length());
   StartWrite(&outgoing_);
 }
 

@@ -54,6 +54,7 @@ class HubStream final : public grpc::ServerGenericBidiReactor {
   std::optional<std::string> over;    // why that is over
   std::string tells_end_to;           // whose call it is that hears the last of the job
   bool writing = false;
+  BatchLimit limit;
   bool owes_roster = false;
   bool owes_addresses = false;
   bool owes_abort = false;
