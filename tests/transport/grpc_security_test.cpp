@@ -1,5 +1,6 @@
 // Who gets into a job over the transport grpc, and who does not.
 #include <arpa/inet.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -13,7 +14,9 @@
 #include <thread>
 
 #include "expect_error.h"
+#include "grpc_batch.h"
 #include "grpc_certificates.h"
+#include "grpc_credentials.h"
 #include "grpc_end.h"
 #include "grpc_record.h"
 #include "hub_door.h"
@@ -184,6 +187,48 @@ TEST(GrpcSecurity, NobodyIsARankThatIsNotTheirs) {
 }
 
 // As 'tersewire certs revoke' and 'certs join' do it, while the job runs.
+// What a stream says after these records, one after the other.
+grpc::Status answer_to(const std::string& hub,
+                       const std::vector<std::pair<RecordHead, Bytes>>& records) {
+  grpc::GenericStub stub(channel_to(hub, {}));
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  const auto happens = [&queue] {
+    void* tag = nullptr;
+    bool fine = false;
+    return queue.Next(&tag, &fine) && fine;
+  };
+  const auto call = stub.PrepareCall(&context, kExchangeMethod, &queue);
+  call->StartCall(nullptr);
+  EXPECT_TRUE(happens());
+  BatchWriter batch(false);
+  for (const auto& [head, data] : records) batch.add(head, data);
+  call->Write(batch.finish(), nullptr);
+  EXPECT_TRUE(happens());
+  grpc::ByteBuffer told;
+  do {
+    call->Read(&told, nullptr);
+  } while (happens());
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  happens();
+  return status;
+}
+
+// Once it is in, either.
+TEST(GrpcSecurity, NobodySpeaksForAnother) {
+  const GrpcHub hub("127.0.0.1:0", 2);
+  const auto head = [](RecordKind kind, std::uint32_t from) {
+    return RecordHead{.kind = kind, .from = from, .to = kHubRank};
+  };
+  const std::pair hello(head(RecordKind::kHello, 1), hello_data({.incarnation = 7, .ranks = 2}));
+  const grpc::Status answer =
+      answer_to(hub.address(), {hello, {head(RecordKind::kAlive, 0), Bytes()}});
+  EXPECT_EQ(answer.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(answer.error_message().find("rank 1 speaks for rank 0"), std::string::npos)
+      << answer.error_message();
+}
+
 TEST(GrpcSecurity, WhoIsRevokedIsPutOutAndNotLetInAgain) {
   Job job;
   auto ends = job.join_both();

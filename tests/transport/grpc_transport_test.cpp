@@ -157,7 +157,6 @@ TEST(GrpcReconnection, AbortIsToldWhenTheNetworkIsThereAgain) {
   expect_error(ErrorCode::kAborted, "rank 0 gave up", [&] { network.ends[1]->receive(30s); });
 }
 
-// What a peer does not take is held where it was sent, and the hub holds no more than a window.
 // What the hub has had of a rank's messages.
 std::uint64_t came_from(const GrpcHub& hub, std::size_t rank) {
   return hub.status().members.at(rank).traffic.sent_bytes;
@@ -265,6 +264,7 @@ TEST(GrpcCopies, StandForARecordWithTheSameDataAlone) {
   EXPECT_THROW(copied(copy, other, false), Error);
 }
 
+// What a peer does not take is held where it was sent, and the hub has no more than a window of it.
 TEST(GrpcTransport, HoldsBackWhatIsNotTaken) {
   const GrpcHub hub("127.0.0.1:0", 2);
   auto ends = join_all({hub.address(), hub.address()});
@@ -272,6 +272,8 @@ TEST(GrpcTransport, HoldsBackWhatIsNotTaken) {
   for (int i = 0; i < 40; ++i) ends[0]->send(1, message(kBytes, i));
   std::this_thread::sleep_for(500ms);
   EXPECT_EQ(ends[0]->peer(1).waiting, 40 * kBytes);
+  EXPECT_GT(came_from(hub, 0), kBytes);
+  EXPECT_LE(came_from(hub, 0), kWindowBytes + 2 * kBytes);
   for (int i = 0; i < 40; ++i) {
     const auto incoming = ends[1]->receive(30s);
     ASSERT_TRUE(incoming);
