@@ -245,7 +245,7 @@ TEST(RankCalls, EndTheJobForARankThatRunsAhead) {
   RankCalls calls(*lanes[0][0], kLimits, "the hub");
   expect_error(ErrorCode::kFailedPrecondition, "rank 2 made another call than rank 0",
                [&] { calls.gather({}); });
-  expect_error(ErrorCode::kAborted, "rank 2 is not where", [&] { lanes[0][1]->receive(30s); });
+  expect_error(ErrorCode::kAborted, "rank 2 made another call", [&] { lanes[0][1]->receive(30s); });
 }
 
 // Each in its turn, in calls one after the other.
