@@ -33,8 +33,8 @@ constexpr const char* kExamples = R"(Examples:
   tersewire hub --workers 4 --servers 0       for a ring, on this machine alone (or by ssh -L)
   tersewire hub --workers 8 --min-workers 4 --max-workers 12 --journal hub.journal
   tersewire hub --workers 8 --min-workers 4 --servers 2         servers come and go as well
-One job: the hub ends when its nodes have left. It reports on stderr, a line each, who comes and goes.
-Ranks 0 to N-1 are workers, the next ones servers. 'tersewire certs' makes certificates
+One job: the hub ends when its nodes have left. It reports on stderr, a line each, who comes and
+goes. Ranks 0 to N-1 are workers, the next ones servers. 'tersewire certs' makes certificates
 (docs/deploying.md).)";
 
 // For nodes to hear that the job is over.

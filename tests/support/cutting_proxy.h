@@ -116,11 +116,8 @@ class CuttingProxy {
   void carry(Connection& connection) {
     std::vector<char> block(std::size_t{1} << 16);
     for (bool open = true; open;) {
-      const int most = most_bytes_;
-      if (most > 0 && !stop_) {
-        block.resize(static_cast<std::size_t>(most));
-        ::poll(nullptr, 0, 1000 / kBlocksASecond);
-      }
+      const auto slow = static_cast<std::size_t>(most_bytes_);
+      if (slow > 0 && !stop_) ::poll(nullptr, 0, 1000 / kBlocksASecond);
       if (holding_ && !stop_) {
         ::poll(nullptr, 0, 10);
         continue;
@@ -131,7 +128,8 @@ class CuttingProxy {
       ::poll(waiting.data(), waiting.size(), 1000);
       for (std::size_t i = 0; i < 2 && open; ++i) {
         if (waiting.at(i).revents == 0) continue;
-        const ssize_t got = ::recv(connection.ends[i], block.data(), block.size(), 0);
+        const ssize_t got =
+            ::recv(connection.ends[i], block.data(), slow > 0 ? slow : block.size(), 0);
         const std::int64_t let = std::min<std::int64_t>(got, connection.left);
         if (got <= 0) open = false;
         for (std::int64_t sent = 0; open && sent < let;) {

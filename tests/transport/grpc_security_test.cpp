@@ -186,7 +186,6 @@ TEST(GrpcSecurity, NobodyIsARankThatIsNotTheirs) {
   end_both(ends);
 }
 
-// As 'tersewire certs revoke' and 'certs join' do it, while the job runs.
 // What a stream says after these records, one after the other.
 grpc::Status answer_to(const std::string& hub,
                        const std::vector<std::pair<RecordHead, Bytes>>& records) {
@@ -229,6 +228,7 @@ TEST(GrpcSecurity, NobodySpeaksForAnother) {
       << answer.error_message();
 }
 
+// As 'tersewire certs revoke' and 'certs join' do it, while the job runs.
 TEST(GrpcSecurity, WhoIsRevokedIsPutOutAndNotLetInAgain) {
   Job job;
   auto ends = job.join_both();
