@@ -63,7 +63,8 @@ std::unique_ptr<Transport> HubMember::join_listed(int rank) {
   auto network = std::make_unique<trainer::NodesNetwork>(member_->join(list_), workers);
   network->expect_at_most(longest_);
   begun_.reset();
-  const auto own = std::ranges::find(held_, list_.base, &Held::at);
+  const auto own =
+      std::ranges::find(held_, list_.base, [](const Held& held) { return held.state.at; });
   had_it_ = own != held_.end();
   if (!had_it_ && !held_.empty()) {  // the others have gone on without it
     held_.clear();
@@ -103,17 +104,18 @@ void HubMember::begin_with(const std::string& name, std::span<float> values) con
   if (elems > 0) find_begun(name)->read(0, values);
 }
 
-void HubMember::hold(NodeCheckpoint checkpoint) {
-  const Boundary at{.generation = list_.generation, .step = checkpoint.step};
-  held_.push_back({at, std::make_shared<const NodeCheckpoint>(std::move(checkpoint))});
+void HubMember::hold(NodeCheckpoint checkpoint, const std::string& push_codec) {
+  const KeptState state{.at = {.generation = list_.generation, .step = checkpoint.step},
+                        .undelivered = trainer::undelivered(checkpoint, push_codec)};
+  held_.push_back({state, std::make_shared<const NodeCheckpoint>(std::move(checkpoint))});
   if (held_.size() > kKept) held_.pop_front();
   tell_held();
 }
 
 void HubMember::tell_held() {
-  std::vector<Boundary> boundaries;
-  for (const Held& held : held_) boundaries.push_back(held.at);
-  member_->holds(std::move(boundaries));
+  std::vector<KeptState> states;
+  for (const Held& held : held_) states.push_back(held.state);
+  member_->holds(std::move(states));
 }
 
 bool HubMember::goes_on() const {

@@ -44,8 +44,8 @@ class HubMember : public std::enable_shared_from_this<HubMember> {
   // Fills `values` with them. Throws kDataLoss where they are of another length.
   void begin_with(const std::string& name, std::span<float> values) const;
 
-  // Keeps a state to go on from; the last two are kept.
-  void hold(trainer::NodeCheckpoint checkpoint);
+  // Keeps a state to go on from; the last two are kept. `push_codec` is Job::push_codec.
+  void hold(trainer::NodeCheckpoint checkpoint, const std::string& push_codec);
   // Whether the generation goes on, as far as is known without waiting.
   [[nodiscard]] bool goes_on() const;
   // Whether it is over after the next state that all have, as far as is known without waiting.
@@ -68,7 +68,7 @@ class HubMember : public std::enable_shared_from_this<HubMember> {
 
  private:
   struct Held {
-    Boundary at;
+    KeptState state;
     std::shared_ptr<const trainer::NodeCheckpoint> checkpoint;
   };
 

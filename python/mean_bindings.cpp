@@ -372,7 +372,7 @@ class MeanWorker {
     add_arrays(trainer::kPushedGroup, job_, state.pushed, checkpoint);
     add_arrays(trainer::kPulledGroup, job_, state.pulled, checkpoint);
     add_arrays(trainer::kFollowedGroup, job_, state.followed, checkpoint);
-    member.hold(std::move(checkpoint));
+    member.hold(std::move(checkpoint), job_.push_codec);
   }
 
   void begin_step(double stood_seconds) {

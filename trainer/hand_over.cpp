@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <utility>
 
+#include "tersewire/codec.h"
 #include "tersewire/error.h"
 #include "tersewire/setting_text.h"
+#include "trainer/packed_floats.h"
 #include "trainer/tensor_file.h"
 
 namespace tersewire::trainer {
@@ -56,7 +59,7 @@ StoredNode stored(const std::shared_ptr<const NodeCheckpoint>& node, int place) 
 }
 
 StoredNode parsed(ByteView bytes, std::uint64_t step, int place) {
-  TensorFile file = parse_tensor_file(bytes, true);
+  TensorFile file = parse_tensor_file(unpack_floats(bytes), true);
   if (file.facts[kStepFact] != std::to_string(step)) {
     throw Error(ErrorCode::kDataLoss,
                 fmt::format("it is of step '{}', not of {}; run one version everywhere",
@@ -97,6 +100,20 @@ void adopt_orphans(std::vector<StoredNode>& nodes, int server) {
 }
 
 }  // namespace
+
+double undelivered(const NodeCheckpoint& checkpoint, const std::string& push_codec) {
+  // Where differences are sent, servers and peers know them, and a server's share has a copy.
+  const bool owes_pushed = !make_codec(push_codec)->make_encoder(1)->sends_differences();
+  const bool owes_pulled = !has_server(checkpoint);
+  double squares = 0;
+  for (const auto& [key, array] : checkpoint.arrays) {
+    if (!(owes_pushed && is_of(key, kPushedGroup)) && !(owes_pulled && is_of(key, kPulledGroup))) {
+      continue;
+    }
+    for (const float value : array.values) squares += static_cast<double>(value) * value;
+  }
+  return std::sqrt(squares);
+}
 
 std::optional<Incoming> NodesNetwork::receive(std::chrono::milliseconds timeout) {
   if (waiting_.empty()) return PassingTransport::receive(timeout);
@@ -199,7 +216,7 @@ Bytes HandOver::message_to(int rank, const NodeCheckpoint& own) const {
   for (const auto& [key, array] : is_peer ? orphans(own) : NodeCheckpoint::Arrays()) {
     file.arrays[kOrphan + key] = {array.shape, array.values};
   }
-  return tensor_file_bytes(file);
+  return pack_floats(tensor_file_bytes(file));
 }
 
 std::optional<JobCheckpoint> HandOver::run(NodesNetwork& network,

@@ -14,6 +14,10 @@
 
 namespace tersewire::trainer {
 
+// The L2 norm of what is lost with a node that dies after that state, and had residuals of which
+// nobody has a copy. `push_codec` is Job::push_codec. Cost: a pass over the residuals.
+double undelivered(const NodeCheckpoint& checkpoint, const std::string& push_codec);
+
 // The network of a generation's workers and servers within that of all its members, of whom the
 // last ranks only hand over what they have.
 class NodesNetwork final : public PassingTransport {

@@ -95,6 +95,9 @@ std::string prometheus_text(const MemberList& list) {
   text.add(static_cast<double>(list.waiting.size()));
   text.begin_counter("tersewire_lost_members_total", "Members lost with what they held.");
   text.add(static_cast<double>(list.lost));
+  text.begin_gauge("tersewire_lost_residual_norm",
+                   "The L2 norm of the residuals of lost members, all together.");
+  text.add(list.lost_norm);
   const auto add = [&](auto&& read) {
     for (const auto* entries : {&list.members, &list.waiting}) {
       for (const MemberEntry& member : *entries) text.add("member", member.name, read(member));

@@ -65,6 +65,7 @@ nlohmann::json json_of(const MemberList& list) {
           {"members", members},
           {"waiting", waiting},
           {"lost_members", list.lost},
+          {"lost_residual_norm", list.lost_norm},
           {"reason", list.reason}};
 }
 
@@ -96,7 +97,9 @@ std::string table_of(const MemberList& list) {
       "The job {}: generation {} of {} workers{}, since step {}{}\n", text_of(list.phase),
       list.generation, list.workers,
       list.servers > 0 ? fmt::format(" and {} servers", list.servers) : "", list.base.step,
-      list.lost > 0 ? fmt::format("; {} members were lost with what they held", list.lost) : "");
+      list.lost > 0 ? fmt::format("; {} members were lost with their residuals, of norm {:.3g}",
+                                  list.lost, list.lost_norm)
+                    : "");
   if (!list.reason.empty()) text += fmt::format("The last end: {}\n", one_line(list.reason));
   text +=
       fmt::format("{:>4}  {:<20}  {:<8}  {:<6}  {:>8}  {:>8}  {:>8}  {:>7}  {:>9}  {:>7}  {:>9}\n",

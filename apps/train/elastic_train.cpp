@@ -141,7 +141,7 @@ class ElasticRun {
   void end_with(const MemberList& list) const;
 
   struct Held {
-    Boundary at;
+    KeptState state;
     std::shared_ptr<const trainer::NodeCheckpoint> checkpoint;
   };
 
@@ -254,21 +254,24 @@ void ElasticRun::train(const TrainFlags& flags, const MemberList& list, Network&
 }
 
 void ElasticRun::keep(std::uint32_t generation, trainer::NodeCheckpoint checkpoint) {
-  const Boundary at{.generation = generation, .step = checkpoint.step};
-  *newest_ = at.step;
-  std::vector<Boundary> boundaries;
+  const KeptState state{
+      .at = {.generation = generation, .step = checkpoint.step},
+      .undelivered = trainer::undelivered(checkpoint, flags_.config.job.push_codec)};
+  *newest_ = state.at.step;
+  std::vector<KeptState> states;
   {
     const std::lock_guard lock(mutex_);
-    held_.push_back({at, std::make_shared<const trainer::NodeCheckpoint>(std::move(checkpoint))});
+    held_.push_back(
+        {state, std::make_shared<const trainer::NodeCheckpoint>(std::move(checkpoint))});
     if (held_.size() > kept_) held_.pop_front();
-    for (const Held& held : held_) boundaries.push_back(held.at);
+    for (const Held& held : held_) states.push_back(held.state);
   }
-  member_.holds(std::move(boundaries));
+  member_.holds(std::move(states));
 }
 
 std::shared_ptr<const trainer::NodeCheckpoint> ElasticRun::held(const Boundary& at) const {
   const std::lock_guard lock(mutex_);
-  const auto found = std::ranges::find(held_, at, &Held::at);
+  const auto found = std::ranges::find(held_, at, [](const Held& held) { return held.state.at; });
   return found == held_.end() ? nullptr : found->checkpoint;
 }
 

@@ -25,6 +25,16 @@ struct Boundary {
   auto operator<=>(const Boundary&) const = default;
 };
 
+// A state that a node could continue from.
+struct KeptState {
+  Boundary at;
+  // The L2 norm of what is lost if the node dies after it: residuals that nobody else has a copy
+  // of.
+  double undelivered = 0;
+
+  bool operator==(const KeptState&) const = default;
+};
+
 enum class MemberPhase : std::uint8_t {
   kWatches = 0,    // not a member: it only looks
   kWaits = 1,      // for a generation that it is in
@@ -86,6 +96,7 @@ struct MemberList {
       {};  // by rank; those after the servers hand over what they have
   std::vector<MemberEntry> waiting = {};  // for the next generation
   std::uint64_t lost = 0;                 // members lost with their residuals so far
+  double lost_norm = 0;                   // the L2 norm of these, all together
   std::string reason = {};                // why the last generation, or the job, has ended
 
   // The rank of the process with this incarnation; none if it is not among `members`.
@@ -128,8 +139,9 @@ struct HubJournal {
 class GrpcMember {
  public:
   struct Settings {
-    std::string hub;   // HOST:PORT
-    std::string name;  // 1 to 40 letters a to z, digits and hyphens, one of them a letter; not `hub`
+    std::string hub;  // HOST:PORT
+    std::string
+        name;  // 1 to 40 letters a to z, digits and hyphens, one of them a letter; not `hub`
     // Of everything that nodes of one job have in common: the hub refuses nodes with another.
     std::uint64_t fingerprint = 0;
     GrpcSecurity security;
@@ -165,9 +177,8 @@ class GrpcMember {
   // joining fails otherwise.
   std::unique_ptr<Transport> join(const MemberList& list);
 
-  // The boundaries that this process could continue from, oldest first, at most 4; it holds no
-  // others.
-  void holds(std::vector<Boundary> boundaries);
+  // What this process could continue from, oldest first, at most 4; it holds no others.
+  void holds(std::vector<KeptState> states);
   // This process must leave: the generation ends after its next boundary, and the next is without
   // it.
   void leave();

@@ -114,7 +114,8 @@ class ChurnTest(ElasticTest):
         b.signal(signal.SIGKILL)
         self.hub.wait_for("generation 1 is over: 'b' has not been heard")
         self.go_on_until("generation 2 has begun")
-        self.hub.wait_for("'b' is lost after step .* its residual")
+        norm = self.hub.wait_for(r"'b' is lost after step .* its residual, of norm (\S+)$")[1]
+        self.assertGreater(float(norm), 0)
         d = self.start_member("d", **settings)
         self.hub.wait_for("'d' is here")
         self.go_on_until("generation 2 is over: 'd' joins")
@@ -543,8 +544,8 @@ class Members(ElasticTest):
     def test_status_shows_on_one_line_why_a_generation_ended(self):
         # A journal with the reason "x\x1b[31m\ny\x9b", and its checksum.
         with open(self.path("journal"), "wb") as file:
-            file.write(b"TUBJRNL1" + bytes(34) + b"\x0a\0x\x1b[31m\ny\xc2\x9b" + bytes(4)
-                       + bytes.fromhex("c6c1d05b8469b2f3"))  # fmt: skip
+            file.write(b"TUBJRNL3" + bytes(42) + b"\x0a\0x\x1b[31m\ny\xc2\x9b" + bytes(4)
+                       + bytes.fromhex("4e8cfa8872ae955b"))  # fmt: skip
         self.start_hub("--journal", self.path("journal"))
         table = run("status", self.address).stdout
         self.assertIn(b"\nThe last end: x [31m y  \nrank ", table)

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "expect_error.h"
 #include "tersewire/communicator.h"
+#include "trainer/packed_floats.h"
 #include "trainer/tensor_file.h"
 
 namespace tersewire::trainer {
@@ -62,6 +64,15 @@ std::optional<JobCheckpoint> taken(Bytes bytes) {
   NodesNetwork network(std::move(ends[1]), 2);
   const MemberList list = one_joins();
   return HandOver(list, 1).run(network, nullptr, Job::kColocated, {});
+}
+
+// Residuals of pushes and of results; not where others know what was sent, or have a copy.
+TEST(HandOver, WhatDiesWithANodeIsKnown) {
+  NodeCheckpoint own = *state();
+  EXPECT_DOUBLE_EQ(undelivered(own, "3lc"), std::sqrt(1 + 4 + 9 + 16 + 25 + 36));
+  EXPECT_DOUBLE_EQ(undelivered(own, "3lc:ef=21"), std::sqrt(16 + 25 + 36));
+  own.arrays["server/w@0"] = {{1}, {9}};
+  EXPECT_DOUBLE_EQ(undelivered(own, "3lc"), std::sqrt(1 + 4 + 9));
 }
 
 TEST(HandOver, ANewcomerGetsTheModelAndNobodysResidual) {
@@ -274,10 +285,11 @@ TEST(HandOver, DamageIsRefused) {
 
 TEST(HandOver, AnotherStepIsRefused) {
   expect_error(ErrorCode::kDataLoss, "it is of step '4', not of 3", [] {
-    taken(tensor_file_bytes({.facts = {{"step", "4"}}, .arrays = {}}));
+    taken(pack_floats(tensor_file_bytes({.facts = {{"step", "4"}}, .arrays = {}})));
   });
   expect_error(ErrorCode::kDataLoss, "is 'many', not a length", [] {
-    taken(tensor_file_bytes({.facts = {{"step", "3"}, {"zeros/pushed/w", "many"}}, .arrays = {}}));
+    taken(pack_floats(
+        tensor_file_bytes({.facts = {{"step", "3"}, {"zeros/pushed/w", "many"}}, .arrays = {}})));
   });
 }
 

@@ -120,9 +120,9 @@ class GrpcMember::Talk {
   }
 
   // The same, said when its turn comes, unless the hub waits for it.
-  void hold(std::vector<Boundary> boundaries) {
+  void hold(std::vector<KeptState> states) {
     const std::lock_guard lock(mutex);
-    says.held = std::move(boundaries);
+    says.held = std::move(states);
     ++version;
     if (!list || !(list->closes || !list->established)) return;
     hurry = true;
@@ -303,7 +303,7 @@ MemberList GrpcMember::look() const { return talk_->look(); }
 
 MemberList GrpcMember::await_settled(std::uint32_t generation) {
   Boundary own;
-  talk_->say([&](const MemberSays& says) { own = says.held.empty() ? own : says.held.back(); });
+  talk_->say([&](const MemberSays& says) { own = says.held.empty() ? own : says.held.back().at; });
   return talk_->await([&](const MemberList& list) {
     if (list.phase != JobPhase::kRuns || list.generation > generation || !list.closes) return true;
     // It closes after a later one.
@@ -341,7 +341,7 @@ std::unique_ptr<Transport> GrpcMember::join(const MemberList& list) {
   }
 }
 
-void GrpcMember::holds(std::vector<Boundary> boundaries) { talk_->hold(std::move(boundaries)); }
+void GrpcMember::holds(std::vector<KeptState> states) { talk_->hold(std::move(states)); }
 
 void GrpcMember::leave() {
   talk_->say([](MemberSays& says) { says.leaving = true; });

@@ -52,7 +52,7 @@ MemberList GrpcMember::look() const { refuse(); }
 void GrpcMember::be_away(bool /*away*/) { refuse(); }
 MemberList GrpcMember::await_settled(std::uint32_t /*generation*/) { refuse(); }
 std::unique_ptr<Transport> GrpcMember::join(const MemberList& /*list*/) { refuse(); }
-void GrpcMember::holds(std::vector<Boundary> /*boundaries*/) { refuse(); }
+void GrpcMember::holds(std::vector<KeptState> /*states*/) { refuse(); }
 void GrpcMember::leave() { refuse(); }
 void GrpcMember::end(std::uint32_t /*generation*/, const std::string& /*reason*/) { refuse(); }
 void GrpcMember::finish() { refuse(); }

@@ -12,9 +12,7 @@
 namespace tersewire {
 namespace {
 
-constexpr std::uint64_t kJournalMark = 0x324C4E524A425554;  // "TUBJRNL2"
-// Of jobs without servers, which is read, too.
-constexpr std::uint64_t kWorkersMark = 0x314C4E524A425554;  // "TUBJRNL1"
+constexpr std::uint64_t kJournalMark = 0x334C4E524A425554;  // "TUBJRNL3"
 constexpr std::uint64_t kRanksMark = 0x3152524E4A425554;    // "TUBJNRR1"
 constexpr std::uint32_t kNoRank = 0xffffffff;
 
@@ -51,6 +49,13 @@ class Fields {
     if (value > most)
       refuse(fmt::format("a list of members has {} where {} is the maximum",
                          static_cast<std::uint64_t>(value), static_cast<std::uint64_t>(most)));
+    return value;
+  }
+  double norm() {
+    const auto value = number<double>();
+    if (!(value >= 0 && value <= kMostNorm)) {
+      refuse(fmt::format("a list of members has {} where a norm belongs", value));
+    }
     return value;
   }
   bool flag() { return number_up_to<std::uint8_t>(1) == 1; }
@@ -96,6 +101,7 @@ class Fields {
 };
 
 constexpr std::size_t kBoundaryBytes = 12;
+constexpr std::size_t kKeptStateBytes = kBoundaryBytes + 8;
 constexpr std::size_t kLeastEntryBytes = 2 + 8 + 4 + 1 + 1 + kBoundaryBytes + 1 + 4;
 constexpr std::size_t kLeastPlaceBytes = 2 + 8 + 4;
 
@@ -170,7 +176,10 @@ Bytes member_data(const MemberSays& says) {
   append_value(data, says.servers);
   append_value(data, says.generation);
   append_value(data, static_cast<std::uint32_t>(says.held.size()));
-  for (const Boundary& boundary : says.held) append_boundary(data, boundary);
+  for (const KeptState& state : says.held) {
+    append_boundary(data, state.at);
+    append_value(data, state.undelivered);
+  }
   append_text(data, says.name);
   append_reason(data, says.reason);
   return data;
@@ -188,8 +197,11 @@ MemberSays parse_member(ByteView data) {
   says.serves = fields.flag();
   says.servers = fields.number_up_to(static_cast<std::uint32_t>(kMostMembers));
   says.generation = fields.number<std::uint32_t>();
-  says.held.resize(fields.count(kMostHeld, kBoundaryBytes));
-  for (Boundary& boundary : says.held) boundary = fields.boundary();
+  says.held.resize(fields.count(kMostHeld, kKeptStateBytes));
+  for (KeptState& state : says.held) {
+    state.at = fields.boundary();
+    state.undelivered = fields.norm();
+  }
   says.name = fields.name();
   says.reason = fields.text(kMostReasonBytes);
   fields.finish();
@@ -198,7 +210,8 @@ MemberSays parse_member(ByteView data) {
   if (watches ? !says.name.empty() : !may_be_rank && !is_member_name(says.name)) {
     refuse(fmt::format("'{}' is not a valid member name", says.name));
   }
-  if (!std::ranges::is_sorted(says.held)) refuse("a member's states are out of order");
+  if (!std::ranges::is_sorted(says.held, {}, &KeptState::at))
+    refuse("a member's states are out of order");
   if (says.serves && says.servers == 0) refuse("a member serves in a job without servers");
   return says;
 }
@@ -216,6 +229,7 @@ Bytes list_data(const MemberList& list) {
   append_value(data, list.workers);
   append_value(data, list.servers);
   append_value(data, list.lost);
+  append_value(data, list.lost_norm);
   append_entries(data, list.members);
   append_entries(data, list.waiting);
   append_reason(data, list.reason);
@@ -236,6 +250,7 @@ MemberList parse_list(ByteView data) {
   list.workers = fields.number<std::uint32_t>();
   list.servers = fields.number<std::uint32_t>();
   list.lost = fields.number<std::uint64_t>();
+  list.lost_norm = fields.norm();
   list.members = entries_in(fields);
   list.waiting = entries_in(fields);
   list.reason = fields.text(kMostReasonBytes);
@@ -339,6 +354,7 @@ Bytes journal_bytes(const Journal& journal) {
   append_value(bytes, static_cast<std::uint8_t>(journal.last));
   append_boundary(bytes, journal.base);
   append_value(bytes, journal.lost);
+  append_value(bytes, journal.lost_norm);
   append_reason(bytes, journal.reason);
   append_value(bytes, static_cast<std::uint32_t>(journal.rolls.size()));
   for (const auto& [generation, roll] : journal.rolls) {
@@ -359,26 +375,25 @@ Bytes journal_bytes(const Journal& journal) {
 Journal parse_journal(ByteView bytes) {
   Fields fields(checked(bytes));
   Journal journal;
-  const auto mark = fields.number<std::uint64_t>();
-  const bool tells_servers = mark == kJournalMark;
-  if (!tells_servers && mark != kWorkersMark) refuse("it is not the journal of a hub");
+  if (fields.number<std::uint64_t>() != kJournalMark) refuse("it is not the journal of a hub");
   journal.fingerprint = fields.number<std::uint64_t>();
   journal.generation = fields.number<std::uint32_t>();
   journal.phase = fields.phase(JobPhase::kEnded);
   journal.last = fields.flag();
   journal.base = fields.boundary();
   journal.lost = fields.number<std::uint64_t>();
+  journal.lost_norm = fields.norm();
   journal.reason = fields.text(kMostReasonBytes);
   for (std::size_t left = fields.count(kMostMembers, 12); left > 0; --left) {
     const auto generation = fields.number<std::uint32_t>();
     Roll& roll = journal.rolls[generation];
     roll.workers = fields.number<std::uint32_t>();
-    if (tells_servers) roll.servers = fields.number<std::uint32_t>();
+    roll.servers = fields.number<std::uint32_t>();
     roll.places.resize(fields.count(kMostMembers, kLeastPlaceBytes));
     for (Roll::Place& place : roll.places) {
       place.name = fields.name();
       place.incarnation = fields.number<std::uint64_t>();
-      if (tells_servers) place.serves = fields.flag();
+      place.serves = fields.flag();
       place.base_rank = fields.rank();
     }
     if (!are_in_order(roll.places, roll.workers, roll.servers)) {

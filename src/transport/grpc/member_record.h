@@ -14,6 +14,8 @@
 namespace tersewire {
 
 inline constexpr std::size_t kMostHeld = 4;
+// Of residuals; more than any has.
+inline constexpr double kMostNorm = 1e100;
 inline constexpr std::size_t kMostNameBytes = 40;
 // Letters a to z, digits and hyphens: what names, and ranks as texts, are made of.
 bool is_plain(std::string_view text);
@@ -34,10 +36,10 @@ struct MemberSays {
   bool over = false;   // the generation is, for it
   bool hangs = false;  // its process lives, and does nothing of the job; the reason says how long
   bool serves = false;
-  std::uint32_t servers = 0;        // of its job, beside the workers
-  std::uint32_t generation = 0;     // that it is or was in; 0: none
-  std::vector<Boundary> held = {};  // oldest first
-  std::string reason = {};          // where it has failed, or the generation is over because of it
+  std::uint32_t servers = 0;         // of its job, beside the workers
+  std::uint32_t generation = 0;      // that it is or was in; 0: none
+  std::vector<KeptState> held = {};  // oldest first
+  std::string reason = {};           // where it has failed, or the generation is over because of it
 
   bool operator==(const MemberSays&) const = default;
 };
@@ -83,6 +85,7 @@ struct Journal {
   bool last = false;
   Boundary base;
   std::uint64_t lost = 0;
+  double lost_norm = 0;  // of what they had not yet delivered
   std::string reason;
   std::map<std::uint32_t, Roll> rolls;  // by generation, from the base's on
 

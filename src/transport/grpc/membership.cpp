@@ -1,6 +1,8 @@
 #include "membership.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <span>
 
 #include "errors.h"
@@ -92,9 +94,14 @@ bool Membership::is_listed(const Roll::Place& place) const {
   return journal_.generation > 0 && std::ranges::find(roll().places, place) != roll().places.end();
 }
 
+const KeptState* Membership::held(const Known& member, const Boundary& at) {
+  const auto found = std::ranges::find(member.says.held, at, &KeptState::at);
+  return found == member.says.held.end() ? nullptr : &*found;
+}
+
 Boundary Membership::newest(const Known& member) const {
   for (auto held = member.says.held.rbegin(); held != member.says.held.rend(); ++held) {
-    if (journal_.rolls.contains(held->generation)) return *held;
+    if (journal_.rolls.contains(held->at.generation)) return held->at;
   }
   return {};
 }
@@ -106,9 +113,7 @@ std::optional<std::uint32_t> Membership::base_rank(const Roll::Place& place) con
   const auto nodes = base->second.nodes();
   const auto found = std::ranges::find(nodes, place);
   if (found == nodes.end() || found->serves != place.serves) return std::nullopt;
-  if (std::ranges::find(member->says.held, journal_.base) == member->says.held.end()) {
-    return std::nullopt;
-  }
+  if (!held(*member, journal_.base)) return std::nullopt;
   return static_cast<std::uint32_t>(found - nodes.begin());
 }
 
@@ -152,6 +157,9 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
   if (known(place) == nullptr) {
     events_.push_back(fmt::format("'{}' is here", says.name));
     told_.erase(says.name);
+    if (found != known_.end() && is_listed(place_of(found->second.says))) {
+      replaced_[found->second.says.incarnation] = found->second;
+    }
   } else {
     silence_.note(now - found->second.heard);
   }
@@ -394,24 +402,23 @@ void Membership::choose_base(const std::vector<Roll::Place>& survivors) {
     journal_.base = {};
     return;
   }
-  std::vector<std::span<const Boundary>> holders;
+  std::vector<std::reference_wrapper<const Known>> holders;
   std::optional<Boundary> oldest;
   for (const Roll::Place& place : survivors) {
     const Known& member = *known(place);
-    const Boundary held = newest(member);
-    if (held.generation == 0) continue;
-    holders.emplace_back(member.says.held);
-    oldest = std::min(oldest.value_or(held), held);
+    const Boundary newest_held = newest(member);
+    if (newest_held.generation == 0) continue;
+    holders.emplace_back(member);
+    oldest = std::min(oldest.value_or(newest_held), newest_held);
   }
   journal_.base = oldest.value_or(Boundary());
   if (holders.empty()) return;
-  for (auto held = holders.front().rbegin(); held != holders.front().rend(); ++held) {
-    const auto holds = [&](std::span<const Boundary> others) {
-      return std::ranges::find(others, *held) != others.end();
-    };
-    if (!journal_.rolls.contains(held->generation)) continue;
+  const auto& of_first = holders.front().get().says.held;
+  for (auto state = of_first.rbegin(); state != of_first.rend(); ++state) {
+    const auto holds = [&](const Known& member) { return held(member, state->at) != nullptr; };
+    if (!journal_.rolls.contains(state->at.generation)) continue;
     if (!std::ranges::all_of(holders, holds)) continue;
-    journal_.base = *held;
+    journal_.base = state->at;
     return;
   }
 }
@@ -488,6 +495,7 @@ void Membership::begin(Roll next) {
            (journal_.base.generation == 0 || one.first < journal_.base.generation);
   });
   established_ = false;
+  replaced_.clear();
   events_.push_back(fmt::format("generation {} goes on after step {} with {}", journal_.generation,
                                 journal_.base.step, who));
 }
@@ -501,9 +509,16 @@ void Membership::tell_losses(const std::vector<Roll::Place>& had) {
     if (std::ranges::find(lost_, place) != lost_.end()) continue;
     lost_.push_back(place);
     ++journal_.lost;
+    const auto replaced = replaced_.find(place.incarnation);
+    const Known* const member = replaced == replaced_.end() ? known(place) : &replaced->second;
+    const KeptState* const state = member ? held(*member, journal_.base) : nullptr;
+    if (state) {
+      journal_.lost_norm = std::min(std::hypot(journal_.lost_norm, state->undelivered), kMostNorm);
+    }
     events_.push_back(fmt::format(
-        "'{}' is lost after step {}, and with it what it had not yet delivered: its residual",
-        place.name, journal_.base.step));
+        "'{}' is lost after step {}, and with it what it had not yet delivered: its residual, {}",
+        place.name, journal_.base.step,
+        state ? fmt::format("of norm {:.3g}", state->undelivered) : "which the hub does not know"));
   }
 }
 
@@ -531,6 +546,7 @@ MemberList Membership::list(Clock::time_point now) const {
                   .established = established_,
                   .base = journal_.base,
                   .lost = journal_.lost,
+                  .lost_norm = journal_.lost_norm,
                   .reason = journal_.reason};
   const auto base = journal_.rolls.find(journal_.base.generation);
   if (base != journal_.rolls.end()) {

@@ -75,6 +75,8 @@ class Membership {
   [[nodiscard]] bool has_left(const Known& member, Clock::time_point now) const;
   [[nodiscard]] const Known* live(const Roll::Place& place, Clock::time_point now) const;
   [[nodiscard]] const Roll& roll() const;
+  // Null where it holds none.
+  [[nodiscard]] static const KeptState* held(const Known& member, const Boundary& at);
   // The newest state that it holds and that a generation can begin with; generation 0: none.
   [[nodiscard]] Boundary newest(const Known& member) const;
   [[nodiscard]] bool holds_any(const std::vector<Roll::Place>& places, bool serves) const;
@@ -91,6 +93,8 @@ class Membership {
   SilenceLimit silence_;
   Journal journal_;
   std::map<std::string, Known> known_;  // by name
+  // Members of the last generation, by incarnation, whose name another process has now.
+  std::map<std::uint64_t, Known> replaced_;
   std::map<std::string, bool> told_;
   std::set<std::string> found_done_;
   std::optional<Clock::time_point> ticked_;
