@@ -17,7 +17,7 @@ A design is one of
     CODEC             tersewire.torch's, in its exchange of choice
     EXCHANGE/CODEC    in another; parameter-server is that of a DistributedOptimizer, without
                       DistributedDataParallel, and each rank clips its own gradient
-    local-K/CODEC     its LocalUpdates every K steps, without an outer momentum
+    local-K/CODEC     its LocalUpdates every K steps, with --outer and --delay
     local-K/EXCHANGE/CODEC
 
 With --hub our designs go through that hub, and the others, as always, from rank to rank:
@@ -130,7 +130,8 @@ def steps_a_round(design):
 class Training:
     """A design's model, and what its training has used so far on this rank."""
 
-    def __init__(self, task, design, samples, interface, group=None, seed=1):
+    def __init__(self, task, design, samples, interface, group=None, seed=1, delay=0,
+                 outer="sgd:lr=1"):
         torch.manual_seed(seed)
         self.network = task.network(samples.different)
         self.optimizer = task.optimizer(self.network.parameters(), task.lr, task.weight_decay)
@@ -141,7 +142,7 @@ class Training:
             self.model = self.network
             exchange, _, codec = local[2].rpartition("/")
             self.hook = tersewire.torch.LocalUpdates(
-                self.network, self.optimizer, self.steps_a_round, "sgd:lr=1", codec,
+                self.network, self.optimizer, self.steps_a_round, outer, codec, delay=delay,
                 exchange=exchange or None, group=group)
         elif exchange == SHARES:
             self.model = self.network
@@ -314,9 +315,14 @@ def main():
                         help="between two tests (50)")
     parser.add_argument("--lr", type=float, help="learning rate, instead of the model's own")
     parser.add_argument("--seed", type=int, default=1, help="of weights and order (1)")
+    parser.add_argument("--outer", default="sgd:lr=1", help="outer optimizer of local-K (sgd:lr=1)")
+    parser.add_argument("--delay", type=int, default=0, metavar="STEPS",
+                        help="by which local-K's exchanges may take longer than a step (0)")
     parser.add_argument("--hub", metavar="HOST:PORT", help="hub for our designs")
     parser.add_argument("--certs", metavar="NAME",
                         help="a rank's directory for it is NAME and the rank's number")
+    parser.add_argument("--direct", action="store_true",
+                        help="with --hub: netlab's nodes connect to each other too")
     parser.add_argument("--link", help="name of the links in the lines of --json: 10mbit")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
@@ -334,7 +340,9 @@ def main():
     if arguments.hub:
         rank, ranks = dist.get_rank(), dist.get_world_size()
         own = f"{arguments.certs}{rank}" if arguments.certs else None
-        group = tersewire.torch.HubGroup(arguments.hub, ranks, rank, own, insecure=not own)
+        direct = f"10.77.0.{rank + 1}:0" if arguments.direct else None
+        group = tersewire.torch.HubGroup(arguments.hub, ranks, rank, own, insecure=not own,
+                                         direct=direct)
     task = TASKS[arguments.model]
     if arguments.lr:
         task = dataclasses.replace(task, lr=arguments.lr)
@@ -349,10 +357,11 @@ def main():
     Training(task, "none", samples, interface).step(0)  # a process's first step takes longer
     for design in arguments.design:
         for measure in kinds:
-            training = Training(task, design, samples, interface, group, arguments.seed)
+            training = Training(task, design, samples, interface, group, arguments.seed,
+                                arguments.delay, arguments.outer)
             report({"model": arguments.model, "design": design, "link": arguments.link,
                     "ranks": dist.get_world_size(), "seed": arguments.seed, "lr": task.lr,
-                    **measure(training)}, arguments.json)
+                    "outer": arguments.outer, "delay": arguments.delay, **measure(training)}, arguments.json)
             training.close()
     if group:
         group.close()

@@ -82,6 +82,7 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   const bool averages = workers_own_model(job) && !servers_encode(job);
   if (averages && !job.ladder && sends_differences(job.push_codec)) ++of_worker;
   if (config.job.local_updates > 0) of_worker += 1 + copies_of_descent(workers_config(config));
+  if (config.job.delay > 0 && config.job.mix == 0) ++of_worker;
   std::uint64_t copies = 0;
   if (!config.dry.empty()) {
     copies +=

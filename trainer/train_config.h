@@ -267,7 +267,8 @@ void visit_settings(Config& config, const Visit& visit) {
       job.delay);
   visit(Setting{.key = "mix",
                 .help = "Share of its own values that a worker keeps when it takes over the shared "
-                        "ones [0; with --delay 0.5, which codecs with a residual refuse: give 0]"},
+                        "ones, which codecs with a residual refuse; 0: what it learned during "
+                        "--delay is added to these instead"},
         job.mix);
   visit(
       Setting{

@@ -106,12 +106,12 @@ struct Job {
   // carries only one group's data at a time. Not with backup workers, nor with scaler sharing.
   int fragments = 1;
   // A fragment's result is applied this many steps, fewer than a turn has, after its exchange
-  // began: meanwhile workers continue with their own values, which hides the exchange.
+  // began: meanwhile workers continue with their own values, which hides the exchange. They add
+  // how far they came in these steps to the result.
   int delay = 0;
-  // When applying it, a worker keeps this share, 0 to below 1, of its own values (mix * own + (1 -
-  // mix) * shared); the default is 0, and 1/2 with a delay. Above 0 not with codecs that keep a
-  // residual.
-  std::optional<double> mix;
+  // Above 0, and below 1: a worker instead keeps this share of its own values (mix * own + (1 -
+  // mix) * shared), as Streaming DiLoCo does. Not with codecs that keep a residual.
+  double mix = 0;
   // Servers that do not wait (stale-synchronous; docs/exchanges.md, "Servers that do not wait"): a
   // worker may be this many steps ahead of the slowest. The model gets a new version when a worker
   // that has the latest one has pushed, or, with backup workers, when all but that many have;
@@ -157,10 +157,9 @@ struct Job {
   std::chrono::milliseconds progress_limit = WaitLimits().progress_limit;
 
   [[nodiscard]] WaitLimits wait_limits() const { return {deadline, progress_limit}; }
-  [[nodiscard]] double share_kept() const { return mix.value_or(delay > 0 ? 0.5 : 0.0); }
   // Whether workers' own parameters differ from the shared ones when a state is taken.
   [[nodiscard]] bool keeps_shared_copy() const {
-    return local_updates > 0 && (fragments > 1 || delay > 0 || share_kept() > 0);
+    return local_updates > 0 && (fragments > 1 || delay > 0 || mix > 0);
   }
   // Whether all workers compute every step from the same version of the model.
   [[nodiscard]] bool in_lock_step() const { return staleness == 0 && !asynchronous; }

@@ -113,12 +113,12 @@ void check_turns(const Job& job) {
   if (job.delay < 0) {
     fail(ErrorCode::kInvalidArgument, "a delay must be at least 0 steps, not {}", job.delay);
   }
-  if (!(job.share_kept() >= 0 && job.share_kept() < 1)) {
+  if (!(job.mix >= 0 && job.mix < 1)) {
     fail(ErrorCode::kInvalidArgument,
          "a mix must be from 0, where workers take the shared model whole, to below 1, not {}",
-         job.share_kept());
+         job.mix);
   }
-  if (job.fragments == 1 && job.delay == 0 && job.share_kept() == 0) return;
+  if (job.fragments == 1 && job.delay == 0 && job.mix == 0) return;
   if (job.local_updates == 0) {
     fail(ErrorCode::kInvalidArgument,
          "fragments, a delay and a mix need local updates, and this job makes none; use local "
@@ -162,7 +162,7 @@ void check_fragments(const Job& job) {
 
 // What a worker keeps of its own is in its next change: what a residual holds would be sent twice.
 void check_mix(const Job& job) {
-  if (job.share_kept() == 0) return;
+  if (job.mix == 0) return;
   auto codecs = choose_push_codecs(job);
   if (count_servers(job) > 0) {
     std::ranges::copy(choose_pull_codecs(job), std::back_inserter(codecs));
@@ -172,7 +172,7 @@ void check_mix(const Job& job) {
     fail(ErrorCode::kInvalidArgument,
          "with a mix of {} workers would send again what codec {} keeps in a residual, and the "
          "model would overshoot; use a mix of 0, or a codec without a residual, such as int8",
-         job.share_kept(), codec_name(codec->id()));
+         job.mix, codec_name(codec->id()));
   }
 }
 
@@ -269,7 +269,7 @@ void check_ladder(const Job& job) {
     fail(ErrorCode::kInvalidArgument, "a ladder has no codec; give it one or more");
   }
   if (job.backup_workers > 0 || !job.in_lock_step() || job.local_steps > 1 || job.fragments > 1 ||
-      job.delay > 0 || job.share_kept() > 0 || choose_exchange(job).options.scaler_sharing ||
+      job.delay > 0 || job.mix > 0 || choose_exchange(job).options.scaler_sharing ||
       choose_exchange(job).exchange.carries == StateChange::kWeights) {
     fail(ErrorCode::kInvalidArgument,
          "codecs take turns only in jobs whose workers wait for each other and exchange "

@@ -37,8 +37,8 @@ void check_jobs(const Placement& from, const Placement& to) {
     fail(ErrorCode::kInvalidArgument,
          "the states are of a job with {} fragments, a delay of {} and a mix of {}, and cannot go "
          "on with {}, {} and {}; use the same",
-         from.job.fragments, from.job.delay, from.job.share_kept(), to.job.fragments, to.job.delay,
-         to.job.share_kept());
+         from.job.fragments, from.job.delay, from.job.mix, to.job.fragments, to.job.delay,
+         to.job.mix);
   }
   const auto same = [](const TensorInfo& a, const TensorInfo& b) {
     return a.name == b.name && a.shape == b.shape;

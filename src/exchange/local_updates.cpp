@@ -13,6 +13,7 @@ constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
 struct SharedTensor {
   std::vector<float> values;           // as far as they have been pulled; none before that
+  std::vector<float> begun_with;       // own ones, when the last exchange began; with a delay
   std::uint64_t pulled_step = kNever;  // by the application
   std::uint64_t pushed_step = 0;
 };
@@ -24,7 +25,7 @@ class LocalUpdates final : public Rounds {
       : Rounds(std::move(exchange), std::move(placed), network),
         fragments_(placement().fragment_parts.size()),
         delay_(static_cast<std::uint64_t>(placement().job.delay)),
-        share_kept_(static_cast<float>(placement().job.share_kept())),
+        mix_(static_cast<float>(placement().job.mix)),
         shared_(placement().job.tensors.size()) {}
 
   void resume(const NodeState& state);
@@ -35,6 +36,8 @@ class LocalUpdates final : public Rounds {
   NodeState state() override;
 
  private:
+  // Whether what a worker learned while an exchange was under way is added to its result.
+  [[nodiscard]] bool adds_progress() const { return delay_ > 0 && mix_ == 0; }
   // Steps from one fragment's turn to the next one's, where there are several.
   [[nodiscard]] std::uint64_t steps_a_turn() const { return steps_a_round() / fragments_; }
   // The fragment whose turn ends with this step of this round or the one before, where there is
@@ -59,7 +62,7 @@ class LocalUpdates final : public Rounds {
 
   std::size_t fragments_;
   std::uint64_t delay_;
-  float share_kept_;
+  float mix_;
   std::uint64_t resumed_after_ = 0;
   std::vector<SharedTensor> shared_;
   std::vector<float> change_;  // shared by all tensors: one is worked on at a time
@@ -141,6 +144,8 @@ void LocalUpdates::pull(std::size_t tensor, std::span<float> parameters) {
   if (shared.pulled_step == step()) return;
   const bool first = shared.pulled_step == kNever;
   if (first && shared.values.empty()) shared.values.assign(parameters.begin(), parameters.end());
+  // Where a job goes on, an exchange of what these were may be under way.
+  if (first && adds_progress()) shared.begun_with.assign(parameters.begin(), parameters.end());
   const auto fragment = taken_before(step());
   if (first || has(tensor, fragment)) {
     with_others([&] { exchange().pull(tensor, shared.values); });
@@ -149,21 +154,24 @@ void LocalUpdates::pull(std::size_t tensor, std::span<float> parameters) {
   shared.pulled_step = step();
 }
 
-// What this worker has learned since the last pull has been pushed. So it goes where the others
-// are; of what it has learned meanwhile it keeps its share.
+// What this worker had learned by then has been pushed. So it goes where the others are, and as far
+// beyond as it has come since; or it keeps a share of its own values.
 void LocalUpdates::take_shared(std::size_t tensor, std::size_t fragment,
                                std::span<float> parameters) const {
   const DefaultFloatMode mode;
   for_parts(tensor, fragment, [&](const Part& part) {
     const auto own = parameters.subspan(part.begin, part.elems);
     const auto shared = std::span(shared_[tensor].values).subspan(part.begin, part.elems);
-    if (share_kept_ == 0) {
+    if (adds_progress()) {
+      const auto then = std::span(shared_[tensor].begun_with).subspan(part.begin, part.elems);
+      for (std::size_t i = 0; i < own.size(); ++i) own[i] = shared[i] + (own[i] - then[i]);
+    } else if (mix_ == 0) {
       std::ranges::copy(shared, own.begin());
-      return;
+    } else {
+      std::ranges::transform(own, shared, own.begin(), [this](float mine, float ours) {
+        return mix_ * mine + (1 - mix_) * ours;
+      });
     }
-    std::ranges::transform(own, shared, own.begin(), [this](float mine, float ours) {
-      return share_kept_ * mine + (1 - share_kept_) * ours;
-    });
   });
 }
 
@@ -193,6 +201,10 @@ void LocalUpdates::exchange_change(std::size_t tensor, std::size_t fragment,
     for (std::size_t i = part.begin; i < part.begin + part.elems; ++i) {
       change_[i] = shared[i] - parameters[i];
     }
+    if (!adds_progress()) return;
+    const auto own = parameters.subspan(part.begin, part.elems);
+    std::ranges::copy(own,
+                      shared_[tensor].begun_with.begin() + static_cast<std::ptrdiff_t>(part.begin));
   });
   with_others([&] { exchange().push(tensor, change_); });
 }

@@ -125,12 +125,15 @@ class Reference {
       for (const Values& own : own_) sum += shared_[tensor][i] - own[tensor][i];
       shared_[tensor][i] -= kRate * sum / job_.workers;
     });
+    begun_with_ = own_;
   }
   void take(std::uint64_t after_step) {
-    const double mix = job_.share_kept();
+    const double mix = job_.mix;
     for_values(fragment_after(after_step), [&](std::size_t tensor, std::size_t i) {
-      for (Values& own : own_) {
-        own[tensor][i] = mix * own[tensor][i] + (1 - mix) * shared_[tensor][i];
+      for (std::size_t worker = 0; worker < own_.size(); ++worker) {
+        double& own = own_[worker][tensor][i];
+        own = mix > 0 ? mix * own + (1 - mix) * shared_[tensor][i]
+                      : shared_[tensor][i] + own - begun_with_[worker][tensor][i];
       }
     });
   }
@@ -141,10 +144,11 @@ class Reference {
   std::uint64_t delay_;
   Values shared_;
   std::vector<Values> own_;
+  std::vector<Values> begun_with_;  // own_ when the last exchange began
 };
 
 Job streaming_job(const std::string& exchange, int workers, int local_updates, int fragments,
-                  int delay = 0, std::optional<double> mix = {}) {
+                  int delay = 0, double mix = 0) {
   Job job = job_for(exchange, workers, "fp32");
   job.part_values = 256;
   job.policy = "";
@@ -168,7 +172,8 @@ INSTANTIATE_TEST_SUITE_P(Exchanges, StreamingTest,
 TEST_P(StreamingTest, WorkersShareWhatTheOptionsSay) {
   const std::vector<Job> jobs{
       streaming_job(GetParam(), 4, 6, 3), streaming_job(GetParam(), 4, 6, 1, 4),
-      streaming_job(GetParam(), 4, 6, 2, 2, 0.25), streaming_job(GetParam(), 4, 3, 1, 0, 0.5)};
+      streaming_job(GetParam(), 4, 6, 2, 2), streaming_job(GetParam(), 4, 6, 2, 2, 0.25),
+      streaming_job(GetParam(), 4, 3, 1, 0, 0.5)};
   for (Job job : jobs) {
     for (const bool colocated : {false, true}) {
       if (colocated && job.exchange != "parameter-server") continue;
@@ -308,12 +313,12 @@ TEST(Streaming, ThatMakesNoSenseIsRefused) {
   expect_refused(streaming_job("ring", 2, 8, 2, 4),
                  "a turn has 4 steps (8 local updates, 2 fragments)");
   expect_refused(streaming_job("ring", 2, 70, 70), "no more than 5 parts");
-  Job kept = streaming_job("all-gather", 2, 4, 2, 1);
+  Job kept = streaming_job("all-gather", 2, 4, 2, 1, 0.5);
   kept.push_codec = "topk";
   expect_refused(kept, "with a mix of 0.5 workers would send again what codec topk keeps");
   kept.mix = 0;
   EXPECT_EQ(server_nodes(kept), 0);
-  Job without_servers = streaming_job("all-gather", 2, 4, 2, 1);
+  Job without_servers = streaming_job("all-gather", 2, 4, 2, 1, 0.5);
   without_servers.push_codec = "int8";
   without_servers.pull_codec = "topk";  // which nobody uses
   EXPECT_EQ(server_nodes(without_servers), 0);

@@ -32,7 +32,7 @@ class _LocalSettings(Settings):
     outer: Optional[str] = None
     fragments: int = 1
     delay: int = 0
-    mix: Optional[float] = None
+    mix: float = 0.0
 
     @property
     def turn(self) -> int:
@@ -42,10 +42,6 @@ class _LocalSettings(Settings):
     @property
     def outer_text(self) -> str:
         return _core._default_outer(self.every) if self.outer is None else self.outer
-
-    @property
-    def share_kept(self) -> float:
-        return self.mix if self.mix is not None else 0.5 if self.delay else 0.0
 
     def check(self) -> None:
         super().check()
@@ -62,7 +58,7 @@ class _LocalSettings(Settings):
         if self.delay >= self.turn:
             refuse(f"delay={self.delay} is not below the {self.turn} steps from one exchange to "
                    "the next (every / fragments); pass less, or a longer every")
-        if not isinstance(self.share_kept, (int, float)) or not 0 <= self.share_kept < 1:
+        if not isinstance(self.mix, (int, float)) or not 0 <= self.mix < 1:
             refuse(f"mix={self.mix!r} is not valid; pass a number from 0 to below 1")
         if self.outer is not None and not isinstance(self.outer, str):
             refuse(f"outer={self.outer!r} is not valid; pass an outer optimizer's text")
@@ -86,19 +82,24 @@ class _Fragment(Replica):
         self.shared = torch.zeros(sum(value.numel() for value in self._parameters))
         self._outer = _outer_optimizer(settings.outer_text, self.shared)
         self._begun: Any = None  # the exchange under way
+        # The rank's values when it began, where their progress meanwhile is to be added.
+        self._begun_with: Optional[torch.Tensor] = None
 
     def share(self) -> None:
         """Sets the shared values to the ranks' parameters."""
         for parameter, begin, end in self._places():
             self.shared[begin:end] = parameter.flatten().to("cpu", torch.float32)
 
-    def begin(self) -> None:
+    def begin(self, adds_progress: bool = False) -> None:
         """Sends how far this rank has moved from the shared values."""
+        own = torch.empty_like(self.shared)
         change = torch.empty_like(self.shared)
         for parameter, begin, end in self._places():
+            own[begin:end] = parameter.flatten().to("cpu", torch.float32)
             # The rank's starting point: the shared values in its parameters' dtype.
             start = self.shared[begin:end].to(parameter.dtype).to(torch.float32)
-            change[begin:end] = start - parameter.flatten().to("cpu", torch.float32)
+            change[begin:end] = start - own[begin:end]
+        self._begun_with = own if adds_progress else None
         self._begun = self._begin_average(change)
 
     def end(self) -> None:
@@ -113,17 +114,27 @@ class _Fragment(Replica):
         self.shared.grad = None
         self.rounds += 1
 
-    def take(self, share_kept: float = 0.0) -> None:
+    def take(self) -> None:
         for parameter, begin, end in self._places():
-            values = self.shared[begin:end].view(parameter.shape)
-            if share_kept:
-                own = parameter.to("cpu", torch.float32)
-                values = share_kept * own + (1 - share_kept) * values
-            parameter.copy_(values)
+            parameter.copy_(self.shared[begin:end].view(parameter.shape))
+        self._begun_with = None
+
+    def take_later(self, mix: float) -> None:
+        """Takes the shared values, and keeps what this rank learned since the exchange began, or a
+        share of its own values."""
+        for parameter, begin, end in self._places():
+            own = parameter.flatten().to("cpu", torch.float32)
+            values = self.shared[begin:end]
+            if self._begun_with is not None:
+                values = values + (own - self._begun_with[begin:end])
+            else:
+                values = mix * own + (1 - mix) * values
+            parameter.copy_(values.view(parameter.shape))
+        self._begun_with = None
 
     def state_dict(self) -> Dict[str, Any]:
         return {"averager": super().state_dict(), "shared": self.shared.clone(),
-                "outer": self._outer.state_dict()}
+                "outer": self._outer.state_dict(), "begun_with": self._begun_with}
 
     def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
         listed = [states] if isinstance(states, dict) else list(states)
@@ -131,7 +142,7 @@ class _Fragment(Replica):
         super().load_state_dict([state["averager"] for state in listed])
         self.shared.copy_(own["shared"])
         self._outer.load_state_dict(own["outer"])
-        self._begun = None
+        self._begun, self._begun_with = None, own["begun_with"]
         self.rounds = own["averager"]["step"]
 
     def go_on(self, group: HubGroup) -> None:
@@ -154,8 +165,8 @@ class _Fragment(Replica):
         codecs = tersewire.choose_codecs(settings.policy, settings.codec_text, self._infos_of_all,
                                          local_updates=settings.every)
         for codec in codecs:
-            if settings.share_kept and codec.encoder([1]).residual is not None:
-                refuse(f"with mix={settings.share_kept} ranks would send again what codec "
+            if settings.mix and codec.encoder([1]).residual is not None:
+                refuse(f"with mix={settings.mix} ranks would send again what codec "
                        f"{codec.text} keeps in a residual, and the model would overshoot; pass "
                        "mix=0, or a codec without a residual, such as int8")
         # By name, since rules apply to all tensors, including first and last. Where a name has what
@@ -212,8 +223,8 @@ class LocalUpdates:
                `every` is a multiple
     delay      steps, fewer than every / fragments, that ranks train on their own while an exchange
                is under way
-    mix        the share of its own values that a rank keeps when it takes the shared ones, from 0
-               to below 1; default 0, and 0.5 with a delay
+    mix        from 0 to below 1; 0: a rank adds what it learned during the delay to the shared
+               values; otherwise it keeps this share of its own ones
 
     Buffers, such as batch normalization's, stay local to each rank. Every rank takes the same
     number of steps. Call synchronize(), on every rank, before the model is tested or saved between
@@ -227,7 +238,7 @@ class LocalUpdates:
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, every: int = 100,
                  outer: Optional[str] = None, codec: Union[str, tersewire.Codec] = "3lc", *,
-                 fragments: int = 1, delay: int = 0, mix: Optional[float] = None,
+                 fragments: int = 1, delay: int = 0, mix: float = 0.0,
                  policy: str = "auto", exchange: Optional[str] = None, seed: int = 0,
                  threads: Optional[int] = None, timeout: Optional[datetime.timedelta] = None,
                  group: Optional[Group] = None) -> None:
@@ -245,7 +256,7 @@ class LocalUpdates:
             codec, policy, exchange, seed, threads=threads, timeout=timeout, every=every,
             outer=outer, fragments=fragments, delay=delay, mix=mix)
         self._settings.check()
-        if elastic and (fragments > 1 or delay or self._settings.share_kept):
+        if elastic and (fragments > 1 or delay or mix):
             refuse("where ranks come and go all of the model is exchanged at a round's end; omit "
                    "fragments, delay and mix")
         infos = tensor_infos(model)
@@ -331,7 +342,7 @@ class LocalUpdates:
         self._compare_steps()  # not before: a rank that is ahead may wait for this one in a step
         for fragment in moved:
             fragment.end()
-            fragment.take(0.0)
+            fragment.take()
         self._steps = self._turn = 0
         self._met = True
 
@@ -461,14 +472,14 @@ class LocalUpdates:
             self._steps = self._turn = 0
         if settings.delay == 0:
             self._take_pending()
-            self._met = len(self._fragments) == 1 and settings.share_kept == 0
+            self._met = len(self._fragments) == 1 and settings.mix == 0
 
     def _begin(self, fragment: _Fragment) -> None:
         if not are_same(_trained(self._model), self._parameters):
             refuse("other parameters of the model are trained than when LocalUpdates was made, and "
                    "the ranks' models would drift apart; make it when all are there, with "
                    "requires_grad as it stays")
-        fragment.begin()
+        fragment.begin(adds_progress=self._settings.delay > 0 and self._settings.mix == 0)
 
     def _compare_steps(self) -> None:
         told = agree(self._fragments[0]._group, "synchronize", None,
@@ -498,5 +509,8 @@ class LocalUpdates:
             return
         fragment = self._fragments[self._turn - 1]  # at turn 0 the last of the previous round
         fragment.end()
-        fragment.take(self._settings.share_kept)
+        if self._settings.delay or self._settings.mix:
+            fragment.take_later(self._settings.mix)
+        else:
+            fragment.take()
         self._age = None
