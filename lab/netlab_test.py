@@ -5,10 +5,14 @@ Most need root, namespaces and mpirun, and are skipped, by name, without them. C
 after the test's process, so that one that is up is left alone.
 """
 
+import argparse
 import errno
+import importlib.machinery
+import importlib.util
 import json
 import os
 import pathlib
+import random
 import shlex
 import shutil
 import signal
@@ -223,6 +227,31 @@ class NetlabTest(unittest.TestCase):
             print(f"{direction}, {nodes} nodes, {rate}: {float(done.stdout) / 1e6:.2f} Mbit/s",
                   file=sys.stderr)
             return float(done.stdout), json.loads(file.read_text())
+
+
+def survivors(seed):
+    """What a wire lets pass of 1,000 numbered frames."""
+    loader = importlib.machinery.SourceFileLoader("wire", str(NETLAB.with_name("wire")))
+    wire = importlib.util.module_from_spec(importlib.util.spec_from_loader("wire", loader))
+    loader.exec_module(wire)
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with here, there:
+        there.setblocking(False)
+        way = wire.Direction(there, None, random.Random(seed),
+                             argparse.Namespace(delay=0.0, jitter=0.0, loss=0.1))
+        for number in range(1000):
+            here.send(number.to_bytes(4, "little"))
+            way.take()
+        return [int.from_bytes(frame, "little") for _, frame in way.under_way]
+
+
+class Wire(unittest.TestCase):
+    def test_the_same_frames_are_lost_with_the_same_seed(self):
+        passed = survivors("7 w0 p0")
+        self.assertEqual(survivors("7 w0 p0"), passed)
+        self.assertNotEqual(survivors("8 w0 p0"), passed)
+        self.assertEqual(passed, sorted(passed))
+        self.assertTrue(860 <= len(passed) <= 940, len(passed))
 
 
 class Usage(NetlabTest):
@@ -562,6 +591,11 @@ class Wires(NetlabTest):
         self.assertGreaterEqual(self.round_trip(0, 2), 0.08)
         self.assertGreaterEqual(self.round_trip(3, 1), 0.08)
         self.assertIn("rate 20Mbit", self.queue("switch", "x0"))
+        self.assert_done(netlab("rate", "10mbit", "2mbit"))
+        self.assertIn("10mbit between two sites and 2mbit back", netlab("status").stderr)
+        self.assertIn("rate 10Mbit", self.queue("switch", "x0"))
+        self.assertIn("rate 2Mbit", self.queue("switch", "x1"))
+        self.assert_refused(netlab("rate", "down", "2mbit"), "a link is cut both ways")
         self.assert_done(netlab("down"))
         self.assert_nothing_left()
 
@@ -616,10 +650,10 @@ class Wires(NetlabTest):
                 trace = pathlib.Path(folder, "trace")
                 # More than once: who knows when the command looks for the first time.
                 trace.write_text("# both\n\n" + "".join(
-                    f"{at}s down\n{at + 1}s 10mbit\n" for at in range(2, 80, 2)))
+                    f"{at}s down\n{at + 1}s 10mbit 5mbit\n" for at in range(2, 80, 2)))
                 done = netlab("run", "--trace", trace, "--", sys.executable, __file__, "--watch")
             self.assert_done(done)
-            self.assertRegex(done.stderr, r"netlab: 2\.\d s: down\.(.|\n)*netlab: 3\.\d s: 10mbit\.")
+            self.assertRegex(done.stderr, r"netlab: 2\.\d s: down\.(.|\n)*netlab: 3\.\d s: 10mbit and back 5mbit\.")
             self.assertIn(line, netlab("status").stderr)
             self.assertIn("rate 1Tbit", self.queue("switch", "p0"))  # as it was before
             self.assert_done(netlab("down"))

@@ -424,6 +424,52 @@ class Members(ElasticTest):
         self.assertEqual(resumed.returncode, 0, resumed)
         self.assertEqual(json.loads(resumed.stdout)["steps"], self.STEPS)
 
+    def test_those_left_save_where_too_few_live(self):
+        self.start_hub(least=2)
+        a = self.start_member("a", stands=True)
+        others = [self.start_member(name) for name in "bc"]
+        self.go_on_until("generation 1 has begun")
+        self.wait_until("the run does not stand", self.stands)
+        for node in others:
+            node.signal(signal.SIGKILL)
+        self.hub.wait_for("generation 1 is over: '[bc]' has not been heard")
+        self.go_on()
+        code, errors = a.end()
+        self.assertEqual((code, len(errors)), (1, 1), a.lines)
+        self.assertIn("1 workers are left, and the job needs 2 (", a.lines[-1])
+        self.assertEqual(self.hub.end()[0], 1)
+        resumed = run("train", "--resume", self.path("run"), "--transport", "in-process", "--elastic=false",
+                      "--workers", 2, "--json")  # fmt: skip
+        self.assertEqual(resumed.returncode, 0, resumed)
+        self.assertEqual(json.loads(resumed.stdout)["steps"], self.STEPS)
+
+    def test_newcomers_wait_for_their_step_and_for_room(self):
+        self.start_hub("--join-at", 50)
+        a, b, c = [self.start_member(name, stands=name == "a") for name in "abc"]
+        self.go_on_until("generation 1 has begun")
+        d = self.start_member("d")
+        self.hub.wait_for("'d' is here")
+        self.go_on_until("generation 1 is over: 'd' joins")
+        self.go_on_until("generation 2 has begun")
+        begun = self.status()["began_after_step"]
+        self.assertGreaterEqual(begun, 50)
+        self.assertLess(begun % 50, 25)  # it stands every 10 steps
+        e = self.start_member("e")
+        self.hub.wait_for("'e' is here")
+        for _ in range(7):  # past another one
+            self.wait_until("the run does not stand", self.stands)
+            self.go_on()
+        status = self.status()
+        self.assertEqual([member["name"] for member in status["waiting"]], ["e"])
+        self.assertEqual((status["generation"], status["workers"]), (2, 4))
+        c.signal(signal.SIGTERM)
+        self.hub.wait_for("'c' is to leave")
+        self.go_on_until("generation 3 goes on after step .* with 4 workers: a, b, d, e")
+        self.go_on_until("generation 3 has begun")
+        self.assert_ended_well(c)
+        self.go_on_until("'a' has ended the job")
+        self.assert_done(a, b, d, e)
+
     def test_who_gets_a_notice_leaves(self):
         self.start_hub()
         a = self.start_member("a", stands=True)

@@ -12,10 +12,15 @@
 namespace tersewire {
 namespace {
 
-#ifdef __SANITIZE_THREAD__  // races do not depend on how many there are
+// Those that are encoded in each of the ways in which threads share a tensor's parts.
+const std::set<std::string> kCodecsInThreads{"3lc", "int8", "terngrad:clip=off",
+                                             "topk:fraction=0.25"};
+#ifdef __SANITIZE_THREAD__  // races do not depend on how many workers there are, nor on every codec
 constexpr std::array kWorkers{2, 5};
+bool is_run(const TestedCodec& codec) { return kCodecsInThreads.contains(codec.text); }
 #else
 constexpr std::array kWorkers{1, 2, 3, 5, 8};
+bool is_run(const TestedCodec& /*codec*/) { return true; }
 #endif
 
 // ---- Every exchange with every codec.
@@ -62,6 +67,7 @@ void expect_right(const TestedExchange& exchange, const TestedCodec& codec, cons
 
 TEST_P(EveryExchange, AveragesLikeAPlainReferenceOrRefusesTheCodec) {
   for (const TestedCodec& codec : kTestedCodecs) {
+    if (!is_run(codec)) continue;
     for (const int workers : kWorkers) {
       if (workers % GetParam().workers_divide_by != 0) continue;
       SCOPED_TRACE(testing::Message() << codec.text << ", " << workers << " workers");
@@ -79,10 +85,9 @@ TEST_P(EveryExchange, AveragesLikeAPlainReferenceOrRefusesTheCodec) {
 // Several parts at once, and several threads in one.
 TEST_P(EveryExchange, ComesToTheSameBitsWithThreads) {
   ThreadPool pool(3);
-  const std::set<std::string> texts{"3lc", "int8", "terngrad:clip=off", "topk:fraction=0.25"};
   int tested = 0;
   for (const TestedCodec& codec : kTestedCodecs) {
-    if (!texts.contains(codec.text) || !fits(GetParam(), codec)) continue;
+    if (!kCodecsInThreads.contains(codec.text) || !fits(GetParam(), codec)) continue;
     SCOPED_TRACE(codec.text);
     ++tested;
     Job job = suite_job(GetParam(), codec.text, 4);
