@@ -140,8 +140,8 @@ class GrpcMember {
  public:
   struct Settings {
     std::string hub;  // HOST:PORT
-    std::string
-        name;  // 1 to 40 letters a to z, digits and hyphens, one of them a letter; not `hub`
+    // 1 to 40 letters a to z, digits and hyphens, one of them a letter; not `hub`.
+    std::string name;
     // Of everything that nodes of one job have in common: the hub refuses nodes with another.
     std::uint64_t fingerprint = 0;
     GrpcSecurity security;
