@@ -10,9 +10,9 @@
 
 namespace tersewire {
 
-// Requires local_updates >= 1. Costs a copy of the model, with a delay two, and two passes over it a round. `network`
-// is that of the exchange, which has resumed after the same state where there is one; its lists
-// have been checked.
+// Requires local_updates >= 1. Costs a copy of the model, with a delay two, and two passes over it
+// a round. `network` is that of the exchange, which has resumed after the same state where there is
+// one; its lists have been checked.
 std::unique_ptr<Communicator> with_local_updates(std::unique_ptr<Communicator> exchange,
                                                  std::shared_ptr<const Placement> placement,
                                                  Transport& network, const NodeState* resume);
