@@ -127,7 +127,7 @@ TEST(Membership, GoesOnFromTheNewestStateThatAllHaveWithoutWhoHasDied) {
   EXPECT_EQ(job.workers(), (Names{"a", "c"}));
   EXPECT_EQ(next.members[1].base_rank, 2U);
   EXPECT_EQ(next.lost, 1U);
-  EXPECT_EQ(next.lost_norm, 0);  // of what b held after step 5, which nobody knows
+  EXPECT_EQ(next.lost_norm, 3);  // after step 4, the last of which b has told
 }
 
 // Of the residuals after the step that the others go on from; also where another process has the

@@ -511,14 +511,19 @@ void Membership::tell_losses(const std::vector<Roll::Place>& had) {
     ++journal_.lost;
     const auto replaced = replaced_.find(place.incarnation);
     const Known* const member = replaced == replaced_.end() ? known(place) : &replaced->second;
-    const KeptState* const state = member ? held(*member, journal_.base) : nullptr;
+    const KeptState* state = member ? held(*member, journal_.base) : nullptr;
+    // What it held last it may not have told.
+    if (member && !state && !member->says.held.empty()) state = &member->says.held.back();
     if (state) {
       journal_.lost_norm = std::min(std::hypot(journal_.lost_norm, state->undelivered), kMostNorm);
     }
     events_.push_back(fmt::format(
         "'{}' is lost after step {}, and with it what it had not yet delivered: its residual, {}",
         place.name, journal_.base.step,
-        state ? fmt::format("of norm {:.3g}", state->undelivered) : "which the hub does not know"));
+        !state ? "which the hub does not know"
+        : state->at == journal_.base
+            ? fmt::format("of norm {:.3g}", state->undelivered)
+            : fmt::format("of norm {:.3g} after step {}", state->undelivered, state->at.step)));
   }
 }
 
