@@ -362,7 +362,8 @@ def main():
                                 arguments.delay, arguments.outer)
             report({"model": arguments.model, "design": design, "link": arguments.link,
                     "ranks": dist.get_world_size(), "seed": arguments.seed, "lr": task.lr,
-                    "outer": arguments.outer, "delay": arguments.delay, **measure(training)}, arguments.json)
+                    "outer": arguments.outer, "delay": arguments.delay, **measure(training)},
+                   arguments.json)
             training.close()
     if group:
         group.close()

@@ -216,7 +216,7 @@ Bytes HandOver::message_to(int rank, const NodeCheckpoint& own) const {
   for (const auto& [key, array] : is_peer ? orphans(own) : NodeCheckpoint::Arrays()) {
     file.arrays[kOrphan + key] = {array.shape, array.values};
   }
-  return pack_floats(tensor_file_bytes(file));
+  return tensor_file_bytes(file);
 }
 
 std::optional<JobCheckpoint> HandOver::run(NodesNetwork& network,
@@ -231,9 +231,14 @@ std::optional<JobCheckpoint> HandOver::run(NodesNetwork& network,
   }
   const std::optional<int> own_place = place(rank_);
   const int nodes = static_cast<int>(list_.nodes());
+  Bytes message;
+  SharedBytes packed;  // most get the same
   for (int to = 0; own_place && to < nodes; ++to) {
     if (to == rank_) continue;
-    network.send(to, std::make_shared<const Bytes>(message_to(to, *own)));
+    Bytes next = message_to(to, *own);
+    if (!packed || next != message) packed = std::make_shared<const Bytes>(pack_floats(next));
+    message = std::move(next);
+    network.send(to, packed);
   }
   if (rank_ >= nodes) return std::nullopt;
   const int base_servers = static_cast<int>(list_.base_servers);

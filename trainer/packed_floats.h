@@ -7,17 +7,13 @@
 
 namespace tersewire {
 
-// So many bytes are packed together, in memory of their own.
-inline constexpr std::size_t kPackedBlockBytes = std::size_t{1} << 20;
-
-// The number of bytes (8), and zlib's stream of their blocks: of each block every fourth byte from
-// the fourth on, then from the third, the second and the first on, and up to three bytes that make
-// no float. Cost: some 10 ns a byte.
+// The number of bytes (8), and zlib's stream of their blocks of 1 MiB: of each every fourth byte
+// from the fourth on, then from the third, the second and the first on, and up to three bytes that
+// make no float. Cost: some 10 ns a byte.
 Bytes pack_floats(ByteView bytes);
 
 // The same bytes again. Memory grows with what has been unpacked. Throws kDataLoss for what was not
-// packed so, is damaged, or claims a length that zlib cannot make of it. Cost:
-// some 3 ns a byte.
+// packed so, is damaged, or claims a length that zlib cannot make of it. Cost: some 3 ns a byte.
 Bytes unpack_floats(ByteView packed);
 
 }  // namespace tersewire

@@ -4,12 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
+#include <cmath>
 #include <random>
-#include <span>
 
 #include "expect_error.h"
 #include "silence_limit.h"
@@ -830,6 +827,15 @@ MemberSays some_member() {
           .generation = 3,
           .held = {{{2, 9}, 0.5}, {{3, 9}, 0}},
           .reason = "why"};
+}
+
+TEST(MemberRecords, ANormIsANumberThatAResidualCanHave) {
+  MemberSays says = some_member();
+  for (const double norm : {-1.0, 1e101, std::nan(""), HUGE_VAL}) {
+    says.held[1].undelivered = norm;
+    expect_error(ErrorCode::kDataLoss, "where a norm belongs",
+                 [&] { parse_member(member_data(says)); });
+  }
 }
 
 TEST(MemberRecords, AreReadAsTheyWereWritten) {

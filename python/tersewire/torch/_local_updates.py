@@ -92,14 +92,15 @@ class _Fragment(Replica):
 
     def begin(self, adds_progress: bool = False) -> None:
         """Sends how far this rank has moved from the shared values."""
-        own = torch.empty_like(self.shared)
         change = torch.empty_like(self.shared)
+        self._begun_with = torch.empty_like(self.shared) if adds_progress else None
         for parameter, begin, end in self._places():
-            own[begin:end] = parameter.flatten().to("cpu", torch.float32)
+            own = parameter.flatten().to("cpu", torch.float32)
+            if self._begun_with is not None:
+                self._begun_with[begin:end] = own
             # The rank's starting point: the shared values in its parameters' dtype.
             start = self.shared[begin:end].to(parameter.dtype).to(torch.float32)
-            change[begin:end] = start - own[begin:end]
-        self._begun_with = own if adds_progress else None
+            change[begin:end] = start - own
         self._begun = self._begin_average(change)
 
     def end(self) -> None:
