@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what building and testing tersewire needs from Debian's or Ubuntu's packages; with
-# `program`, only what training in one process needs. Does nothing where all of it is there. Uses sudo
-# where it is not run as root.
+# `program`, only what training in one process needs; with `schedulers`, also Slurm and npm, for tests
+# that are skipped without them. Does nothing where all of it is there. Uses sudo where it is not run as root.
 set -eu
 
 packages="
@@ -23,6 +23,10 @@ if [ "${1:-}" != program ]; then
     iproute2 nftables iptables libnetfilter-queue-dev"
   # Optional, and of Ubuntu's there is only a snap.
   grep -q '^ID=ubuntu' /etc/os-release 2>/dev/null || packages="$packages chromium"
+fi
+if [ "${1:-}" = schedulers ]; then
+  packages="$packages slurmd slurmctld slurm-client munge"
+  command -v npm >/dev/null || packages="$packages npm"
 fi
 
 missing=""

@@ -27,6 +27,13 @@ def options_of(command):
     return set(OPTION.findall(help_text))
 
 
+def has_schema():
+    if not shutil.which("node"):
+        return False
+    needs = "require.resolve('kubernetes-models/v1'); require.resolve('js-yaml')"
+    return subprocess.run(["node", "-e", needs], capture_output=True, check=False).returncode == 0
+
+
 class Deploying(unittest.TestCase):
     def setUp(self):
         self.text = (SOURCE / "docs/deploying.md").read_text(encoding="utf-8")
@@ -60,6 +67,16 @@ class Deploying(unittest.TestCase):
     def test_scripts_for_slurm_are_scripts(self):
         for script in sorted((SOURCE / "examples/slurm").iterdir()):
             subprocess.run(["bash", "-n", script], check=True)
+
+    @unittest.skipUnless(has_schema(), "no kubernetes-models and js-yaml (npm install --prefix BUILD_DIR)")
+    def test_the_manifests_are_what_kubernetes_takes(self):
+        check = [SOURCE / "tools/check_manifests.mjs", SOURCE / "examples/kubernetes/job.yaml"]
+        subprocess.run(check, check=True)
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as wrong:
+            wrong.write(check[1].read_text(encoding="utf-8").replace("containers:", "container:"))
+            wrong.flush()
+            done = subprocess.run([check[0], wrong.name], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":
