@@ -1,5 +1,5 @@
-// Arbitrary text as what asks a job's authority for a certificate, as a certificate, and as a name
-// in one: it is refused, or what comes of it names whom the authority named.
+// Arbitrary text as what asks a job's authority for a certificate, as a token, as a certificate,
+// and as a name in one: it is refused, or what comes of it names whom the authority named.
 #include <string>
 
 #include "certificates.h"
@@ -15,6 +15,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (succeeds([&] { certificate = certify(authority, text, {"job", 3}, 1h); })) {
     const Identity identity = identity_of(certificate, "file");
     require(identity.job == "job" && identity.rank == 3, "the authority says who it is");
+  }
+  // The authority has made no token.
+  require(!succeeds([&] { certify_by_token(authority, "", text, 1h); }), "nobody has a token");
+  std::string asked;
+  if (succeeds([&] { asked = sign_request("", text); })) {
+    require(is_signed_request("\n" + asked), "a token signs");
+    require(!succeeds([&] { certify_by_token(authority, "", asked, 1h); }), "nobody has a token");
   }
   succeeds([&] { identity_of(text, "file"); });
   if (const auto identity = parse_uri(text)) {

@@ -27,9 +27,13 @@ constexpr const char* kExamples = R"(Examples:
   tersewire certs join hub | tersewire certs sign clinic --hub | tersewire certs join hub --signed -
   tersewire certs join node3 | ssh HOST tersewire certs sign clinic --rank 3 \
       | tersewire certs join node3 --signed -
+  tersewire certs token clinic --rank 3 > token          for the node alone; it then needs no --rank:
+  tersewire certs join node3 --token token | ssh HOST tersewire certs sign clinic \
+      | tersewire certs join node3 --signed -
   tersewire certs revoke clinic --rank 3 | ssh HUB tersewire certs join hub --signed -
 A key is made where it is used and never leaves that machine: what travels is a request and the
-certificate that answers it, as text, by ssh or any other way that you trust to say who asks.
+certificate that answers it, as text, by ssh or any other way that you trust to say who asks, or by
+any way at all if the node signs with a token ('certs token').
 Certificates are short-lived; the same line again makes the next one, also while a job runs.)";
 
 constexpr const char* kAuthorityKey = "authority-key.pem";
@@ -37,6 +41,7 @@ constexpr const char* kAuthority = "authority.pem";
 constexpr const char* kKey = "key.pem";
 constexpr const char* kCertificate = "certificate.pem";
 constexpr const char* kRevoked = "revoked";
+constexpr const char* kToken = "token";
 constexpr const char* kBegin = "-----BEGIN CERTIFICATE-----";
 constexpr std::uint64_t kMostHours = 24 * 366;
 
@@ -44,6 +49,7 @@ struct CertsFlags {
   std::string job;
   std::string directory;
   std::string answer;
+  std::string token;
   std::optional<std::uint32_t> rank;
   std::string name;
   bool hub = false;
@@ -97,15 +103,28 @@ void init(const CertsFlags& flags) {
 }
 
 // The same key again where there is one: its certificate is replaced in one go.
-void request(const CertsFlags& flags) {
-  make_private_directory(flags.directory);
-  const std::string path = in(flags.directory, kKey);
+std::string request_of(const std::string& directory) {
+  const std::string path = in(directory, kKey);
   if (const auto kept = read_file_if_exists(path)) {
-    return print(with_file(path, [&] { return make_request(string_of(*kept)); }));
+    return with_file(path, [&] { return make_request(string_of(*kept)); });
   }
   const KeyAndRequest made = make_request();
   write(path, made.key);
-  print(made.request);
+  return made.request;
+}
+
+// A token stays in the directory: it signs the requests of later certificates, too.
+void request(const CertsFlags& flags) {
+  make_private_directory(flags.directory);
+  const std::string path = in(flags.directory, kToken);
+  const std::string token = flags.token.empty() ? std::string() : text_of(flags.token);
+  if (!token.empty()) {
+    with_file(flags.token, [&] { return sign_request("", token); });
+    write(path, token);
+  }
+  const std::string asked = request_of(flags.directory);
+  const auto kept = read_file_if_exists(path);
+  print(kept ? with_file(path, [&] { return sign_request(asked, string_of(*kept)); }) : asked);
 }
 
 void take_answer(const CertsFlags& flags) {
@@ -155,6 +174,9 @@ void take_answer(const CertsFlags& flags) {
                             "directory",
                             shown(flags.answer), path));
   }
+  if (const auto token = read_file_if_exists(in(flags.directory, kToken))) {
+    with_file(flags.answer, [&] { check_authority(string_of(*token), authority); });
+  }
   write(path, authority);
   write(in(flags.directory, kCertificate), certificate);
   note(fmt::format("{} is {} of job {}\n", flags.directory,
@@ -178,15 +200,36 @@ Authority authority_in(const std::string& directory) {
   return authority;
 }
 
-void sign(const CertsFlags& flags) {
-  if ((flags.hub ? 1 : 0) + (flags.rank ? 1 : 0) + (flags.name.empty() ? 0 : 1) != 1) {
-    throw WrongUsage("say whose certificate it will be: --rank R, --name NAME, or --hub");
+// How many of the options that name somebody are given.
+int named(const CertsFlags& flags) {
+  return (flags.hub ? 1 : 0) + (flags.rank ? 1 : 0) + (flags.name.empty() ? 0 : 1);
+}
+
+void token(const CertsFlags& flags) {
+  if (named(flags) != 1) {
+    throw WrongUsage("say whose token it will be: --rank R, --name NAME, or --hub");
   }
   const auto [authority, job] = authority_in(flags.directory);
-  const std::string asked = text_of(std::string(kStandardStream));
   const Identity identity{.job = job, .rank = flags.rank, .name = flags.name};
-  const std::string certificate = as_usage(
-      [&] { return certify(authority, asked, identity, std::chrono::hours(flags.hours)); });
+  print(as_usage([&] { return make_token(authority, identity, std::chrono::hours(flags.hours)); }));
+}
+
+void sign(const CertsFlags& flags) {
+  const std::string asked = text_of(std::string(kStandardStream));
+  const bool by_token = named(flags) == 0 && is_signed_request(asked);
+  if (named(flags) != 1 && !by_token) {
+    throw WrongUsage(
+        "say whose certificate it will be, --rank R, --name NAME, or --hub, or let the node sign "
+        "its request with a token ('tersewire certs token')");
+  }
+  const auto [authority, job] = authority_in(flags.directory);
+  const std::chrono::hours valid(flags.hours);
+  const Identity identity{.job = job, .rank = flags.rank, .name = flags.name};
+  const auto revoked = read_file_if_exists(in(flags.directory, kRevoked));
+  const std::string certificate = as_usage([&] {
+    return by_token ? certify_by_token(authority, revoked ? string_of(*revoked) : "", asked, valid)
+                    : certify(authority, asked, identity, valid);
+  });
   print(certificate + authority.certificate);
 }
 
@@ -211,6 +254,16 @@ CLI::App* add(CLI::App& certs, const char* name, const char* what) {
   CLI::App* command = certs.add_subcommand(name, what);
   command->footer(kExamples);
   return command;
+}
+
+// Whom it is for: --rank, --name or --hub.
+void add_whom(CLI::App& command, CertsFlags& flags) {
+  command.add_option("DIR", flags.directory, "Directory that 'certs init' made")->required();
+  command.add_option("--rank", flags.rank, "The only rank that may use it")
+      ->check(CLI::Range(std::uint32_t{0}, std::uint32_t{2047}));
+  command.add_option("--name", flags.name,
+                     "The only name that may use it, of a job whose workers come and go");
+  command.add_flag("--hub", flags.hub, "It is the hub's");
 }
 
 void add_hours(CLI::App& command, CertsFlags& flags) {
@@ -242,17 +295,21 @@ void add_certs_command(CLI::App& app) {
   command->add_option("--signed", of_join->answer,
                       "Take the certificate that 'certs sign' made of it from this file (- for "
                       "stdin)");
+  command->add_option(
+      "--token", of_join->token,
+      "Sign the request, and later ones, with the token in this file (- for stdin)");
   command->callback(
       [of_join] { of_join->answer.empty() ? request(*of_join) : take_answer(*of_join); });
 
+  auto of_token = std::make_shared<CertsFlags>();
+  command = add(*certs, "token", "Make a token with which a node signs its requests");
+  add_whom(*command, *of_token);
+  add_hours(*command, *of_token);
+  command->callback([of_token] { token(*of_token); });
+
   auto of_sign = std::make_shared<CertsFlags>();
   command = add(*certs, "sign", "Certify the request on stdin, for the authority in DIR");
-  command->add_option("DIR", of_sign->directory, "Directory that 'certs init' made")->required();
-  command->add_option("--rank", of_sign->rank, "The only rank that may use it")
-      ->check(CLI::Range(std::uint32_t{0}, std::uint32_t{2047}));
-  command->add_option("--name", of_sign->name,
-                      "The only name that may use it, of a job whose workers come and go");
-  command->add_flag("--hub", of_sign->hub, "It is the hub's");
+  add_whom(*command, *of_sign);
   add_hours(*command, *of_sign);
   command->callback([of_sign] { sign(*of_sign); });
 

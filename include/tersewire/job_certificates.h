@@ -51,6 +51,26 @@ std::string certify(const KeyAndCertificate& authority, const std::string& reque
                     const Identity& identity, std::chrono::seconds valid,
                     std::chrono::seconds begins_ago = kBeginsAgo);
 
+// A token for one identity, valid from now on: a line of text that only this node may see. The node
+// signs its request with it, so that request and answer may go by any way. Throws kInvalidArgument
+// for a name that members may not have.
+std::string make_token(const KeyAndCertificate& authority, const Identity& identity,
+                       std::chrono::seconds valid);
+// The request and a line that proves that its sender has the token, which cannot be learned from
+// it. Throws kDataLoss for what is no token.
+std::string sign_request(const std::string& request, const std::string& token);
+// Whether such a line is there, right or wrong.
+bool is_signed_request(const std::string& request);
+// A certificate for the identity of the token that signed the request; `revoked` is the list of
+// revocations, or empty. The same request again gets another certificate for the same key. Throws
+// kDataLoss for a request that none of this authority's tokens signed, kFailedPrecondition for a
+// token that has expired, or of an identity that was revoked since.
+std::string certify_by_token(const KeyAndCertificate& authority, const std::string& revoked,
+                             const std::string& request, std::chrono::seconds valid);
+// Throws kDataLoss unless the token is of this authority: an answer to a request that it signed is
+// from another one.
+void check_authority(const std::string& token, const std::string& authority);
+
 // A signed text list of identities whose certificates made until now are no longer valid: those in
 // `list`, which is this authority's or empty, and this identity. An identity that is certified a
 // second later or more may return. Throws kInvalidArgument for the hub and for a name that members

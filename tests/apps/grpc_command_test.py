@@ -568,6 +568,58 @@ class Certificates(GrpcCommandTest):
         result = run("certs", "join", hubs, "--signed", "-", stdin=spoilt)
         self.assert_refused(result, 1, "not a list of revoked certificates")
 
+    def test_a_token_says_whose_request_it_is(self):
+        """And nobody at the authority: anyone may run `certs sign` without an option."""
+        made = run("certs", "init", "clinic", "--to", self.path("clinic"))
+        self.assertEqual(made.returncode, 0, made)
+
+        def join(directory, *whose):
+            token = run("certs", "token", self.path("clinic"), *whose)
+            self.assertEqual(token.returncode, 0, token)
+            asked = run("certs", "join", directory, "--token", "-", stdin=token.stdout)
+            self.assertEqual(asked.returncode, 0, asked)
+            self.take_answer(directory, asked)
+            return token.stdout
+
+        for name, *whose in [["hub", "--hub"], ["0", "--rank", 0], ["2", "--rank", 2]]:
+            join(self.path(f"clinic-{name}"), *whose)
+        node = self.path("clinic-1")
+        token = join(node, "--rank", 1)
+        # It stays, and signs the next request.
+        before = self.read(f"{node}/certificate.pem")
+        self.take_answer(node, run("certs", "join", node))
+        self.assertNotEqual(self.read(f"{node}/certificate.pem"), before)
+        self.assertEqual(os.stat(f"{node}/token").st_mode & 0o077, 0)
+
+        hub, address = self.start_hub("--certs", self.path("clinic-hub"))
+        nodes = self.start_nodes(address, "--steps", "3", certs=[self.path(f"clinic-{i}") for i in range(3)])
+        for each in [*nodes, hub]:
+            self.assertEqual(each.end(), (0, []), each.lines)
+
+        unsigned = run("certs", "join", self.path("another"))
+        self.assert_refused(run("certs", "sign", self.path("clinic"), stdin=unsigned.stdout), 2, "tersewire certs token")
+        self.assert_refused(run("certs", "join", self.path("another"), "--token", "-", stdin=token[:99]), 1,
+                            "standard input: this is not a token")
+        changed = run("certs", "join", node).stdout.replace(b"token clinic/1", b"token clinic/0")
+        self.assert_refused(run("certs", "sign", self.path("clinic"), stdin=changed), 1,
+                            "none of this authority's tokens signed the request")
+        # An answer from elsewhere is not taken, even at first.
+        other = run("certs", "init", "clinic", "--to", self.path("other"))
+        self.assertEqual(other.returncode, 0, other)
+        asked = run("certs", "join", self.path("another"), "--token", "-", stdin=token)
+        answer = run("certs", "sign", self.path("other"), "--rank", 1, stdin=asked.stdout)
+        self.assert_refused(run("certs", "join", self.path("another"), "--signed", "-", stdin=answer.stdout), 1,
+                            "another authority than the one that made this node's token")
+        self.assertEqual(run("certs", "revoke", self.path("clinic"), "--rank", 1).returncode, 0)
+        self.assert_refused(run("certs", "sign", self.path("clinic"), stdin=asked.stdout), 1,
+                            "made before its certificates were revoked")
+
+    def take_answer(self, directory, asked):
+        answer = run("certs", "sign", self.path("clinic"), stdin=asked.stdout)
+        self.assertEqual(answer.returncode, 0, answer)
+        taken = run("certs", "join", directory, "--signed", "-", stdin=answer.stdout)
+        self.assertEqual(taken.returncode, 0, taken)
+
     def test_an_older_list_does_not_replace_a_newer_one(self):
         hubs, _ = self.certificates()
         lists = [run("certs", "revoke", self.path("clinic"), "--rank", rank).stdout for rank in (1, 2)]

@@ -445,6 +445,77 @@ TEST(Certificates, AreNotMadeForWhatIsNoRequest) {
   });
 }
 
+TEST(Tokens, SignRequestsForWhomTheyWereMade) {
+  const KeyAndCertificate authority = make_authority("job", 1h);
+  const KeyAndRequest node = make_request();
+  for (const Identity& identity :
+       {Identity{"job", 5}, Identity{.job = "job", .rank = {}, .name = "node-1"},
+        Identity{"job", {}}}) {
+    const std::string token = make_token(authority, identity, 1h);
+    check_authority(token, authority.certificate);
+    const std::string asked = sign_request(node.request, token);
+    EXPECT_EQ(asked.find(token.substr(token.rfind(':') + 1, 64)), std::string::npos) << asked;
+    const std::string made = certify_by_token(authority, "", asked, 1h);
+    const Identity found = check_certificate(made, node.key, authority.certificate);
+    EXPECT_EQ(uri_of(found), uri_of(identity));
+    EXPECT_TRUE(is_signed_request(asked));
+    EXPECT_FALSE(is_signed_request(node.request));
+  }
+}
+
+TEST(Tokens, SignNothingElse) {
+  const KeyAndCertificate authority = make_authority("job", 1h);
+  const KeyAndCertificate other = make_authority("job", 1h);
+  const std::string request = make_request().request;
+  const std::string token = make_token(authority, {"job", 5}, 1h);
+  const std::string asked = sign_request(request, token);
+  const auto expect_unsigned = [&](const std::string& what) {
+    expect_error(ErrorCode::kDataLoss, "none of this authority's tokens signed the request",
+                 [&] { certify_by_token(authority, "", what, 1h); });
+  };
+  expect_unsigned(request);
+  expect_unsigned("");
+  expect_unsigned(sign_request(request, make_token(other, {"job", 5}, 1h)));
+  // Another rank, another key, more before the request, and each byte in turn.
+  std::string changed = asked;
+  changed.replace(changed.find("job/5"), 5, "job/4");
+  expect_unsigned(changed);
+  expect_unsigned(make_request().request + asked.substr(asked.find("token ")));
+  expect_unsigned(make_request().request + asked);
+  for (std::size_t at = 0; at < asked.size(); ++at) {
+    changed = asked;
+    changed[at] ^= 1;
+    expect_unsigned(changed);
+    expect_unsigned(asked.substr(0, at));
+  }
+  expect_error(ErrorCode::kDataLoss,
+               "of another authority than the one that made this node's token",
+               [&] { check_authority(token, other.certificate); });
+  for (const std::string& none : {std::string(), std::string("job/5"), token.substr(0, 100),
+                                  token.substr(3), " " + token, token + token}) {
+    expect_error(ErrorCode::kDataLoss, "this is not a token", [&] { sign_request(request, none); });
+  }
+  expect_error(ErrorCode::kInvalidArgument, "'a b'",
+               [&] { make_token(authority, {.job = "job", .rank = {}, .name = "a b"}, 1h); });
+}
+
+TEST(Tokens, EndWithTheirTimeAndByRevocation) {
+  const KeyAndCertificate authority = make_authority("job", 1h);
+  const std::string request = make_request().request;
+  const std::string old = sign_request(request, make_token(authority, {"job", 5}, -1s));
+  expect_error(ErrorCode::kFailedPrecondition, "the token of job/5 has expired",
+               [&] { certify_by_token(authority, "", old, 1h); });
+  const std::string asked = sign_request(request, make_token(authority, {"job", 5}, 1h));
+  certify_by_token(authority, make_revocation(authority, "", {"job", 4}), asked, 1h);
+  const std::string list = make_revocation(authority, "", {"job", 5});
+  expect_error(ErrorCode::kFailedPrecondition,
+               "the token of job/5 was made before its certificates were revoked",
+               [&] { certify_by_token(authority, list, asked, 1h); });
+  std::this_thread::sleep_for(2s);
+  const std::string again = sign_request(request, make_token(authority, {"job", 5}, 1h));
+  certify_by_token(authority, list, again, 1h);
+}
+
 TEST(Identity, HasOneName) {
   EXPECT_EQ(uri_of({"job", 3}), "tersewire://job/3");
   EXPECT_EQ(uri_of({"job", std::nullopt}), "tersewire://job/hub");

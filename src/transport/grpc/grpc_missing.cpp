@@ -86,6 +86,17 @@ std::string certify(const KeyAndCertificate& /*authority*/, const std::string& /
                     std::chrono::seconds /*begins_ago*/) {
   refuse();
 }
+std::string make_token(const KeyAndCertificate& /*authority*/, const Identity& /*identity*/,
+                       std::chrono::seconds /*valid*/) {
+  refuse();
+}
+std::string sign_request(const std::string& /*request*/, const std::string& /*token*/) { refuse(); }
+bool is_signed_request(const std::string& /*request*/) { refuse(); }
+std::string certify_by_token(const KeyAndCertificate& /*authority*/, const std::string& /*revoked*/,
+                             const std::string& /*request*/, std::chrono::seconds /*valid*/) {
+  refuse();
+}
+void check_authority(const std::string& /*token*/, const std::string& /*authority*/) { refuse(); }
 std::string make_revocation(const KeyAndCertificate& /*authority*/, const std::string& /*list*/,
                             const Identity& /*identity*/) {
   refuse();
