@@ -16,13 +16,13 @@ import unittest
 
 TERSEWIRE, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 UNIT = re.compile(r"```ini\n# /etc/systemd/system/(\S+)\n(.*?)```", re.DOTALL)
-COMMAND = re.compile(r"\btersewire[ ,]+([a-z]+)\b(.*)")
+COMMAND = re.compile(r"\btersewire[ ,]+((?:certs )?[a-z]+)\b(.*)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
 @functools.lru_cache(None)
 def options_of(command):
-    help_text = subprocess.run([TERSEWIRE, command, "--help"], capture_output=True, text=True,
+    help_text = subprocess.run([TERSEWIRE, *command.split(), "--help"], capture_output=True, text=True,
                                check=True).stdout
     return set(OPTION.findall(help_text))
 
