@@ -185,9 +185,9 @@ class GrpcCommandTest(unittest.TestCase):
         return self.start("train", *self.JOB, "--transport", transport, "--deadline", deadline,
                           "--out", self.path("run"), "--json", *arguments, **variables)  # fmt: skip
 
-    def start_nodes(self, hub, *arguments, certs=None, **variables):
+    def start_nodes(self, hub, *arguments, certs=None, deadline=DEADLINE, **variables):
         """Of all ranks; the variables are rank 0's."""
-        return [self.start_node(hub, rank, *arguments, certs=certs[rank] if certs else "",
+        return [self.start_node(hub, rank, *arguments, certs=certs[rank] if certs else "", deadline=deadline,
                                 **(variables if rank == 0 else {}))
                 for rank in range(self.NODES)]  # fmt: skip
 
@@ -403,10 +403,10 @@ class Nodes(GrpcCommandTest):
 
 
 class Endings(GrpcCommandTest):
-    def running(self):
+    def running(self, deadline=DEADLINE):
         """A job that runs without end: (hub, nodes)."""
         hub, address = self.start_hub()
-        nodes = self.start_nodes(address, "--steps", "1000000")
+        nodes = self.start_nodes(address, "--steps", "1000000", deadline=deadline)
         self.wait_for_step(1)
         return hub, nodes
 
@@ -435,13 +435,13 @@ class Endings(GrpcCommandTest):
             self.assert_failed(node.end(), 1, "SIGTERM ended the hub")
 
     def test_a_killed_node_ends_all(self):
-        hub, nodes = self.running()
+        hub, nodes = self.running(deadline="20")
         nodes[1].signal(signal.SIGKILL)
         for process in [nodes[0], nodes[2], hub]:
             self.assert_failed(process.end(), 1, "has heard nothing from rank 1 for ")
 
     def test_a_killed_hub_ends_all(self):
-        hub, nodes = self.running()
+        hub, nodes = self.running(deadline="20")
         hub.signal(signal.SIGKILL)
         for node in nodes:
             self.assert_failed(node.end(), 1, "lost the hub at 127.0.0.1:")

@@ -15,7 +15,8 @@ namespace {
 // Those that are encoded in each of the ways in which threads share a tensor's parts.
 const std::set<std::string> kCodecsInThreads{"3lc", "int8", "terngrad:clip=off",
                                              "topk:fraction=0.25"};
-#ifdef __SANITIZE_THREAD__  // races do not depend on how many workers there are, nor on every codec
+// What sanitizers find here does not depend on how many workers there are, nor on every codec.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr std::array kWorkers{2, 5};
 bool is_run(const TestedCodec& codec) { return kCodecsInThreads.contains(codec.text); }
 #else

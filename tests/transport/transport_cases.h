@@ -139,8 +139,12 @@ inline void delivers_many(Rank& me) {
 // Sizes at which transports change their ways: pieces of the mpi transport end at 2^24 bytes.
 inline void delivers_every_size(Rank& me) {
   constexpr std::size_t kPiece = std::size_t{1} << 24;
+#ifdef __SANITIZE_THREAD__  // which takes ten seconds for a piece
+  constexpr std::array<std::size_t, 6> kSizes{0, 1, 4095, 65537, kPiece + 1, 7};
+#else
   constexpr std::array<std::size_t, 10> kSizes{
       0, 1, 4095, 65537, kPiece - 1, kPiece, 3, kPiece + 1, 2 * kPiece + 12345, 7};
+#endif
   for (std::uint32_t i = 0; i < kSizes.size(); ++i) {
     if (me.number() == 0) me.send(me.last(), pattern(kSizes[i], i));
     if (me.number() != me.last()) continue;

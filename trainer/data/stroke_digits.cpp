@@ -245,8 +245,7 @@ class Trace {
 
   // How much of the pixel is covered, 0 to 1: an edge is one pixel wide.
   [[nodiscard]] float cover(std::size_t pixel) const {
-    if (squares_[pixel] >= reach_ * reach_) return 0;
-    return std::min(reach_ - std::sqrt(squares_[pixel]), 1.0F);
+    return std::clamp(reach_ - std::sqrt(squares_[pixel]), 0.0F, 1.0F);
   }
 
  private:
@@ -348,9 +347,11 @@ void draw_image(int digit, CounterRandom random, std::span<std::uint8_t> pixels)
   const float mark_ink = ink * random.uniform(0.2F, kMarkInk);
   const float background = random.uniform(0, kMaxBackground);
   const float deviation = random.uniform(kMinNoise, kMaxNoise);
-  for (std::size_t i = 0; i < kPixels; ++i) {
+  std::array<float, kPixels> noises;
+  for (float& value : noises) value = deviation * noise(random);
+  for (std::size_t i = 0; i < kPixels; ++i) {  // several pixels at a time
     const float drawn = std::max(ink * digit_trace.cover(i), mark_ink * marks.cover(i));
-    pixels[i] = quantised(std::max(drawn, background) + deviation * noise(random));
+    pixels[i] = quantised(std::max(drawn, background) + noises[i]);
   }
 }
 
