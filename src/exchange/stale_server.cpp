@@ -382,9 +382,10 @@ bool StaleServer::make_versions() {
 
 // Sums are in the order of ranks, so that they depend on what is in them alone.
 void StaleServer::make_version(Bucket& bucket, std::uint64_t step) {
-  const auto later = std::ranges::stable_partition(
-      bucket.pushes, [&](const Push& push) { return push.step <= step; });
-  const std::span<Push> pushes(bucket.pushes.begin(), later.begin());
+  // clang 14 cannot read the subrange of std::ranges::stable_partition.
+  const auto later = std::stable_partition(bucket.pushes.begin(), bucket.pushes.end(),
+                                           [&](const Push& push) { return push.step <= step; });
+  const std::span<Push> pushes(bucket.pushes.begin(), later);
   std::ranges::sort(pushes, {}, [](const Push& push) { return std::pair(push.worker, push.step); });
   MessageWriter writer({.kind = MessageKind::kPull,
                         .sender = static_cast<std::uint32_t>(transport_.rank()),
@@ -394,7 +395,7 @@ void StaleServer::make_version(Bucket& bucket, std::uint64_t step) {
     add_up(parts[place], place, pushes, step);
     encode_result(parts[place], step, writer);
   }
-  bucket.pushes.erase(bucket.pushes.begin(), later.begin());
+  bucket.pushes.erase(bucket.pushes.begin(), later);
   bucket.version = step;
   bucket.versions.push_back({step, shared(writer)});
   bucket.answers.clear();
