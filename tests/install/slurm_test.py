@@ -80,7 +80,7 @@ class Slurm(unittest.TestCase):
         key.write_bytes(os.urandom(128))
         key.chmod(0o600)
         (cls.place / "slurm.conf").write_text(CONFIGURATION.format(
-            host=socket.gethostname(), place=cls.place, user=getpass.getuser(), controller=free_port(),
+            host=socket.gethostname().split(".")[0], place=cls.place, user=getpass.getuser(), controller=free_port(),
             daemon=free_port()), encoding="utf-8")
         cls.environment = {**os.environ, "SLURM_CONF": str(cls.place / "slurm.conf"),
                            "PATH": f"{cls.place}/bin:{os.environ['PATH']}"}
