@@ -13,6 +13,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/failures.h"
 #include "apps/cli/output.h"
+#include "apps/files/input_stream.h"
 #include "apps/files/new_file.h"
 #include "apps/files/read_file.h"
 #include "tersewire/job_certificates.h"
@@ -60,7 +61,19 @@ std::string in(const std::string& directory, const char* name) {
   return (fs::path(directory) / name).string();
 }
 
-std::string text_of(const std::string& path) { return string_of(read_file(path)); }
+// A few hundred bytes, and a list of revocations 1 MiB at most: anybody may send a request.
+std::string text_of(const std::string& path) {
+  constexpr std::size_t kMost = std::size_t{1} << 20;
+  InputStream stream(path);
+  const ByteView text = stream.peek(kMost + 1);
+  if (text.size() > kMost) {
+    throw Error(ErrorCode::kDataLoss,
+                fmt::format("{}: it is longer than 1 MiB, and nothing that 'tersewire certs' makes "
+                            "is; pass on what that prints",
+                            shown(path)));
+  }
+  return {reinterpret_cast<const char*>(text.data()), text.size()};
+}
 
 std::string key_in(const std::string& path) {
   std::string key = text_of(path);

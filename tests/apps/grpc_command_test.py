@@ -600,6 +600,7 @@ class Certificates(GrpcCommandTest):
         self.assert_refused(run("certs", "sign", self.path("clinic"), stdin=unsigned.stdout), 2, "tersewire certs token")
         self.assert_refused(run("certs", "join", self.path("another"), "--token", "-", stdin=token[:99]), 1,
                             "standard input: this is not a token")
+        self.assert_refused(run("certs", "sign", self.path("clinic"), stdin=bytes(2 << 20)), 1, "longer than 1 MiB")
         changed = run("certs", "join", node).stdout.replace(b"token clinic/1", b"token clinic/0")
         self.assert_refused(run("certs", "sign", self.path("clinic"), stdin=changed), 1,
                             "none of this authority's tokens signed the request")
