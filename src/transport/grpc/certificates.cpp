@@ -25,7 +25,6 @@
 namespace tersewire {
 namespace {
 
-constexpr std::string_view kScheme = "tersewire://";
 constexpr std::string_view kHub = "hub";
 constexpr std::size_t kMostJobChars = 40;
 constexpr int kMostPemBytes = 1 << 16;

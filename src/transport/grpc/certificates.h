@@ -15,6 +15,7 @@ namespace tersewire {
 // A node's is the URI tersewire://JOB/RANK or tersewire://JOB/NAME among its alternative names, and
 // the hub's tersewire://JOB/hub. Each has a DNS name as well, RANK.JOB.tersewire.invalid and so on,
 // which no resolver knows, because gRPC's clients look for one where somebody listens.
+inline constexpr std::string_view kScheme = "tersewire://";
 std::string uri_of(const Identity& identity);
 std::string dns_name_of(const Identity& identity);
 // Of such a URI; nothing where it is none.

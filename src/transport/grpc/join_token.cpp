@@ -25,7 +25,6 @@
 namespace tersewire {
 namespace {
 
-constexpr std::string_view kScheme = "tersewire://";
 constexpr std::string_view kPurpose = "tersewire token 1\n";
 constexpr std::string_view kLine = "\ntoken ";
 constexpr std::size_t kHashChars = 64;
@@ -61,9 +60,11 @@ struct Claim {
   std::string authority;
 };
 
+// JOB/WHO.
+std::string whose(const Claim& claim) { return uri_of(claim.identity).substr(kScheme.size()); }
+
 std::string text_of(const Claim& claim) {
-  return fmt::format("{}:{}:{}:{}", uri_of(claim.identity).substr(kScheme.size()), claim.made,
-                     claim.until, claim.authority);
+  return fmt::format("{}:{}:{}:{}", whose(claim), claim.made, claim.until, claim.authority);
 }
 
 std::optional<Claim> parse_claim(const std::string& text) {
@@ -153,10 +154,10 @@ std::string certify_by_token(const KeyAndCertificate& authority, const std::stri
       hmac(secret_of(*claim, authority), std::string_view(request).substr(0, space + 1));
   if (CRYPTO_memcmp(mac.data(), right.data(), kHashChars) != 0) refuse();
 
-  const std::string whose = uri_of(claim->identity).substr(kScheme.size());
   if (std::time(nullptr) > claim->until) {
     fail(ErrorCode::kFailedPrecondition,
-         "the token of {} has expired; make another one with 'tersewire certs token'", whose);
+         "the token of {} has expired; make another one with 'tersewire certs token'",
+         whose(*claim));
   }
   if (!revoked.empty()) {
     const Revocations all = parse_revocations(revoked, authority.certificate);
@@ -167,7 +168,7 @@ std::string certify_by_token(const KeyAndCertificate& authority, const std::stri
       fail(ErrorCode::kFailedPrecondition,
            "the token of {} was made before its certificates were revoked; if it may come back, "
            "make another one with 'tersewire certs token'",
-           whose);
+           whose(*claim));
     }
   }
   return certify(authority, request.substr(0, line + 1), claim->identity, valid);
