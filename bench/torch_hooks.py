@@ -19,8 +19,11 @@ A design is one of
                       DistributedDataParallel, and each rank clips its own gradient
     local-K/CODEC     its LocalUpdates every K steps, with --outer and --delay
     local-K/EXCHANGE/CODEC
+    sites-K/CODEC/CODEC  two sites, each half of the ranks: DistributedDataParallel within, with the
+                      first codec, and LocalUpdates between them every K steps, with the second
 
-With --hub our designs go through that hub, and the others, as always, from rank to rank:
+With --hub our designs go through that hub, of sites-K what the two sites exchange, and the others,
+as always, from rank to rank:
 
     tersewire hub --workers 8 --servers 0 --certs hub --listen 10.77.0.1:7100        on node 0
     lab/netlab run -- python3 bench/torch_hooks.py gpt --data TEXT --design local-10/3lc \
@@ -67,6 +70,7 @@ POWERSGD = "powersgd-"
 POWERSGD_START = 10
 POST_LOCAL = re.compile(r"post-local-(\d+)")
 LOCAL = re.compile(r"local-(\d+)/(.+)")
+SITES = re.compile(r"sites-(\d+)/([^/]+)/([^/]+)")
 SHARES = "parameter-server"
 
 LEAST_RATE = 0.01  # of the cosine, as in recipes/
@@ -123,8 +127,29 @@ def average_models(model, optimizer, every):
 
 def steps_a_round(design):
     """Steps until all ranks have one model again."""
-    local = POST_LOCAL.fullmatch(design) or LOCAL.fullmatch(design)
-    return int(local[1]) if local else 1
+    for pattern in (POST_LOCAL, LOCAL, SITES):
+        found = pattern.fullmatch(design)
+        if found:
+            return int(found[1])
+    return 1
+
+
+def site_of(rank):
+    """Of two, each half of the ranks."""
+    return 2 * rank // dist.get_world_size()
+
+
+def train_in_sites(model, optimizer, design, outer, delay, hub):
+    """(the model in a site's DistributedDataParallel, its hook, what exchanges between sites)."""
+    every, within, between = SITES.fullmatch(design).groups()
+    ranks = range(dist.get_world_size())
+    groups = [dist.new_group([rank for rank in ranks if site_of(rank) == site]) for site in (0, 1)]
+    first_ranks = dist.new_group([0, len(ranks) // 2])
+    model = DistributedDataParallel(model, broadcast_buffers=False,
+                                    process_group=groups[site_of(dist.get_rank())])
+    return (model, tersewire.torch.register(model, within),
+            tersewire.torch.LocalUpdates(model, optimizer, int(every), outer, between, delay=delay,
+                                         group=hub or first_ranks))
 
 
 class Training:
@@ -136,6 +161,7 @@ class Training:
         self.network = task.network(samples.different)
         self.optimizer = task.optimizer(self.network.parameters(), task.lr, task.weight_decay)
         self.steps_a_round = steps_a_round(design)
+        self.within = None  # the hook within a site
         local = LOCAL.fullmatch(design)
         exchange, _, codec = design.rpartition("/")
         if local:
@@ -144,6 +170,9 @@ class Training:
             self.hook = tersewire.torch.LocalUpdates(
                 self.network, self.optimizer, self.steps_a_round, outer, codec, delay=delay,
                 exchange=exchange or None, group=group)
+        elif SITES.fullmatch(design):
+            self.model, self.within, self.hook = train_in_sites(
+                self.network, self.optimizer, design, outer, delay, group)
         elif exchange == SHARES:
             self.model = self.network
             self.hook = tersewire.torch.DistributedOptimizer(
@@ -178,15 +207,17 @@ class Training:
         if self.interface:
             used["tx_bytes"], used["rx_bytes"] = carried_bytes(self.interface)
         if self.hook:
-            counters = self.hook.counters
-            used["hook_bytes"] = counters.sent_bytes
-            used["codec_seconds"] = counters.codec_seconds
-            used["exchange_seconds"] = counters.exchange_seconds
+            for name, counter in (("hook_bytes", "sent_bytes"), ("codec_seconds", "codec_seconds"),
+                                  ("exchange_seconds", "exchange_seconds")):
+                used[name] = sum(getattr(hook.counters, counter) for hook in self._hooks())
         return used
 
     def close(self):
-        if self.hook:
-            self.hook.close()
+        for hook in self._hooks():
+            hook.close()
+
+    def _hooks(self):
+        return [hook for hook in (self.within, self.hook) if hook]
 
     def _batch(self, step):
         rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -256,7 +287,7 @@ def measure_accuracy(training, steps, every, test):
     line = {"kind": "accuracy", "accuracy": curve[-1][1], "curve": curve, "loss": losses[-1][1],
             "losses": losses}
     if training.hook:
-        (line["hook_bytes_a_step"],) = largest([training.hook.counters.sent_bytes / steps])
+        (line["hook_bytes_a_step"],) = largest([training.used()["hook_bytes"] / steps])
     return line
 
 
@@ -326,6 +357,9 @@ def main():
     parser.add_argument("--link", help="name of the links in the lines of --json: 10mbit")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
+    in_sites = [bool(SITES.fullmatch(design)) for design in arguments.design]
+    if arguments.hub and len(set(in_sites)) > 1:
+        parser.error("a hub is of all ranks or of two sites; run sites-K by itself")
     if not arguments.time and not arguments.accuracy:
         parser.error("say what to measure: --time, --accuracy or both")
     for design in arguments.design:
@@ -339,10 +373,15 @@ def main():
     group = None
     if arguments.hub:
         rank, ranks = dist.get_rank(), dist.get_world_size()
-        own = f"{arguments.certs}{rank}" if arguments.certs else None
         direct = f"10.77.0.{rank + 1}:0" if arguments.direct else None
-        group = tersewire.torch.HubGroup(arguments.hub, ranks, rank, own, insecure=not own,
-                                         direct=direct)
+        joins = True
+        if all(in_sites):
+            joins = rank in (0, ranks // 2)
+            rank, ranks = site_of(rank), 2
+        own = f"{arguments.certs}{rank}" if arguments.certs else None
+        if joins:
+            group = tersewire.torch.HubGroup(arguments.hub, ranks, rank, own, insecure=not own,
+                                             direct=direct)
     task = TASKS[arguments.model]
     if arguments.lr:
         task = dataclasses.replace(task, lr=arguments.lr)

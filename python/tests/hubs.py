@@ -22,11 +22,11 @@ def certificate(authority, folder, *whose):
     return str(folder)
 
 
-def certificates(folder, ranks):
-    """(the hub's, those of the ranks)."""
+def certificates(folder, ranks, name="rank"):
+    """(the hub's, those of the ranks), in directories of that name and a number."""
     run("certs", "init", "clinic", "--to", folder / "clinic")
     return (certificate(folder / "clinic", folder / "hub", "--hub"),
-            [certificate(folder / "clinic", folder / f"rank{rank}", "--rank", rank)
+            [certificate(folder / "clinic", folder / f"{name}{rank}", "--rank", rank)
              for rank in range(ranks)])
 
 

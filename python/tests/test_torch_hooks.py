@@ -46,7 +46,8 @@ def measured(folder, model, designs, *options):
 
 
 @pytest.mark.parametrize("model, write, designs", [
-    ("lenet", write_mnist, ["ddp", "fp16", "powersgd-1:2", "3lc:s=1.75", "all-gather/adacomp"]),
+    ("lenet", write_mnist, ["ddp", "fp16", "powersgd-1:2", "3lc:s=1.75", "all-gather/adacomp",
+                          "sites-1/int8/3lc"]),
     ("resnet20", write_cifar10, ["ddp", "3lc:s=1.75"])])
 def test_both_kinds_of_measurement(model, write, designs, tmp_path):
     write(tmp_path)

@@ -5,9 +5,10 @@ import datetime
 import functools
 import types
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 import tersewire
 from tersewire import _core
@@ -16,6 +17,7 @@ from ._averager import Counters
 from ._groups import Group, HubGroup, agree
 from ._members import Members, Replica, refuse_elastic
 from ._settings import Settings
+from ._site import Site
 from ._tensors import are_same, check_optimizer, refuse, tensor_infos
 
 # Handed over: parameters, momentum, and residuals of sent data and of means.
@@ -213,7 +215,8 @@ class LocalUpdates:
 
         local = tersewire.torch.LocalUpdates(model, optimizer, every=100)
 
-    model      on each rank, not in DistributedDataParallel; all start as copies of rank 0's
+    model      on each rank; all start as copies of rank 0's. In DistributedDataParallel if its ranks
+               are a site, which trains as one: see group
     optimizer  the rank's own, of any kind, with any schedule; its step() calls are observed
     every      steps between two exchanges of a parameter
     outer      turns the mean of the ranks' changes into a step of the shared model: nesterov, or
@@ -226,6 +229,9 @@ class LocalUpdates:
                is under way
     mix        from 0 to below 1; 0: a rank adds what it learned during the delay to the shared
                values; otherwise it keeps this share of its own ones
+    group      as of register(). With a model in DistributedDataParallel the first rank of its
+               process group exchanges for all of them: it passes the group of the sites' first
+               ranks, and the others omit this
 
     Buffers, such as batch normalization's, stay local to each rank. Every rank takes the same
     number of steps. Call synchronize(), on every rank, before the model is tested or saved between
@@ -246,10 +252,10 @@ class LocalUpdates:
         check_optimizer(optimizer)
         if not isinstance(model, torch.nn.Module):
             refuse(f"a {type(model).__name__} is not a model; pass a torch.nn.Module")
-        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-            refuse("this model is in DistributedDataParallel, which has ranks meet in every step; "
-                   "pass the model within it, and train that")
         self._members: Optional[Members] = None
+        self._site = Site(model, group) if isinstance(model, DistributedDataParallel) else None
+        if isinstance(model, DistributedDataParallel):
+            model = model.module
         elastic = isinstance(group, HubGroup) and group.elastic
         if elastic and exchange is None:
             exchange = "gradient-server"  # whatever the number of ranks becomes
@@ -269,18 +275,25 @@ class LocalUpdates:
         if getattr(optimizer.step, _WATCHED, False):
             refuse("this optimizer has LocalUpdates already; make one for each model")
         self._model, self._parameters = model, parameters
-        self._fragments = [_Fragment(chosen, parameters, infos, group, self._settings)
-                           for chosen in _choose_fragments(parameters, fragments)]
-        if isinstance(group, HubGroup) and group.elastic:
-            fragment = self._fragments[0]
-            self._members = Members(
-                model, parameters, fragment, group,
-                4 * _VALUES_HANDED_OVER * fragment.shared.numel(), self._settings.alike, "round")
-        else:
+        self._chosen = _choose_fragments(parameters, fragments)
+        self._fragments: List[_Fragment] = []  # on a site's first rank only
+        self._led = 0, 0  # that rank's `rank` and `rounds`
+
+        def meet() -> None:
+            self._fragments = [_Fragment(chosen, parameters, infos, group, self._settings)
+                               for chosen in self._chosen]
+            if isinstance(group, HubGroup) and group.elastic:
+                fragment = self._fragments[0]
+                self._members = Members(
+                    model, parameters, fragment, group,
+                    4 * _VALUES_HANDED_OVER * fragment.shared.numel(), self._settings.alike, "round")
+                return
             self._fragments[0]._group._share_model(model)
-            with torch.no_grad():
-                for fragment in self._fragments:
-                    fragment.share()
+            for fragment in self._fragments:
+                fragment.share()
+
+        with torch.no_grad():
+            self._in_site(meet, list(model.state_dict().values()))
         self._steps = 0  # of this round
         self._turn = 0  # the fragment to exchange next
         self._age: Optional[int] = None  # steps since the last exchange, if its result is pending
@@ -301,13 +314,13 @@ class LocalUpdates:
 
     @property
     def rank(self) -> int:
-        """Of this process; if ranks come and go, among those present now."""
-        return self._fragments[0].rank
+        """Of this process, or of its site; if ranks come and go, among those present now."""
+        return self._fragments[0].rank if self._fragments else self._led[0]
 
     @property
     def rounds(self) -> int:
         """Exchanges of the ranks' changes in the job so far, also before this one joined."""
-        return self._fragments[0].rounds
+        return self._fragments[0].rounds if self._fragments else self._led[1]
 
     def leave(self) -> None:
         """Makes this rank leave, if ranks come and go, at the end of its round.
@@ -337,19 +350,23 @@ class LocalUpdates:
                 self._steps, self._met = 0, True
             return
         self._take_pending()
-        moved = [] if self._met else self._fragments
-        for fragment in moved:
-            self._begin(fragment)
-        self._compare_steps()  # not before: a rank that is ahead may wait for this one in a step
-        for fragment in moved:
-            fragment.end()
-            fragment.take()
+        turns = [] if self._met else list(range(self._settings.fragments))
+
+        def exchange() -> None:
+            for turn in turns:
+                self._begin(turn)
+            self._compare_steps()  # not before: a rank that is ahead may wait for this one in a step
+            for turn in turns:
+                self._fragments[turn].end()
+                self._fragments[turn].take()
+
+        self._in_site(exchange, self._parameters if turns else [])
         self._steps = self._turn = 0
         self._met = True
 
     @property
     def counters(self) -> Counters:
-        """As a hook's; each fragment's exchange is a step."""
+        """As a hook's; each fragment's exchange is a step. In a site those of its first rank."""
         total = Counters()
         for fragment in self._fragments:
             for name, value in vars(fragment.counters).items():
@@ -389,26 +406,35 @@ class LocalUpdates:
         listed = [states] if isinstance(states, dict) else list(states)
         if not listed or any(set(state) != _STATE_NAMES for state in listed):
             refuse("a state is not of LocalUpdates; pass what its state_dict() returned")
-        for state in listed:
-            if len(state["fragments"]) != len(self._fragments):
+        first = listed[0]
+        of_sites = [state for state in listed if state["fragments"]]  # of their first ranks
+        self._in_site(functools.partial(self._load_fragments, of_sites),
+                      self._parameters if first["met"] else [])
+        self._steps, self._turn = first["steps"], first["turn"]
+        self._age, self._met = first["age"], first["met"]
+
+    def _load_fragments(self, states: Sequence[Dict[str, Any]]) -> None:
+        fragments = self._settings.fragments
+        if not states:
+            refuse("the states are not those of a site's first rank; pass that, or those of all ranks")
+        for state in states:
+            if len(state["fragments"]) != fragments:
                 refuse(f"a state is of {len(state['fragments'])} fragments, and there are "
-                       f"{len(self._fragments)}; pass as many to LocalUpdates")
-        ranks = [state["fragments"][0]["averager"] for state in listed]
-        own = next((state for state, averager in zip(listed, ranks)
-                    if averager["rank"] == self.rank), listed[0])
+                       f"{fragments}; pass as many to LocalUpdates")
+        ranks = [state["fragments"][0]["averager"] for state in states]
+        own = next((state for state, averager in zip(states, ranks)
+                    if averager["rank"] == self.rank), states[0])
         as_many = ranks[0]["ranks"] == self._fragments[0]._ranks
         for fragment, saved in zip(self._fragments, own["fragments"]):
             if fragment.shared.shape != saved["shared"].shape:
                 refuse("a state is of another model; pass what state_dict() returned with this one")
-        if not as_many and not all(state["met"] for state in listed):
+        if not as_many and not all(state["met"] for state in states):
             refuse("the states are within a round, and of another number of ranks; save them after "
                    "synchronize()")
         for i, fragment in enumerate(self._fragments):
-            fragment.load_state_dict([state["fragments"][i] for state in listed])
+            fragment.load_state_dict([state["fragments"][i] for state in states])
             if own["met"]:
                 fragment.take()
-        self._steps, self._turn = own["steps"], own["turn"]
-        self._age, self._met = own["age"], own["met"]
 
     @torch.no_grad()
     def change(self, **settings: Any) -> None:
@@ -422,8 +448,12 @@ class LocalUpdates:
         changed = dataclasses.replace(self._settings, **settings)
         changed.check()
         self._take_pending()
-        for fragment in self._fragments:
-            fragment.change(**settings)
+
+        def change_fragments() -> None:
+            for fragment in self._fragments:
+                fragment.change(**settings)
+
+        self._in_site(change_fragments, [])
         self._settings = changed
 
     def close(self) -> None:
@@ -466,21 +496,34 @@ class LocalUpdates:
         if self._steps < (self._turn + 1) * settings.turn:
             return
         self._take_pending()  # change() may have made turns shorter than the delay
-        self._begin(self._fragments[self._turn])
+        self._in_site(functools.partial(self._begin, self._turn), [])
         self._age = 0
-        self._turn += 1
-        if self._turn == len(self._fragments):
-            self._steps = self._turn = 0
+        self._turn = (self._turn + 1) % settings.fragments
+        if self._turn == 0:
+            self._steps = 0
         if settings.delay == 0:
             self._take_pending()
-            self._met = len(self._fragments) == 1 and settings.mix == 0
+            self._met = settings.fragments == 1 and settings.mix == 0
 
-    def _begin(self, fragment: _Fragment) -> None:
+    def _in_site(self, exchange: Callable[[], None], values: Sequence[torch.Tensor]) -> None:
+        """Runs what exchanges: in a site on its first rank, which gives the others `values`."""
+        if self._site is None:
+            exchange()
+            return
+
+        def lead() -> Tuple[int, int]:
+            exchange()
+            return self.rank, self.rounds
+
+        self._led = self._site.share(lead, values)
+
+    def _begin(self, turn: int) -> None:
         if not are_same(_trained(self._model), self._parameters):
             refuse("other parameters of the model are trained than when LocalUpdates was made, and "
                    "the ranks' models would drift apart; make it when all are there, with "
                    "requires_grad as it stays")
-        fragment.begin(adds_progress=self._settings.delay > 0 and self._settings.mix == 0)
+        self._fragments[turn].begin(
+            adds_progress=self._settings.delay > 0 and self._settings.mix == 0)
 
     def _compare_steps(self) -> None:
         told = agree(self._fragments[0]._group, "synchronize", None,
@@ -496,7 +539,7 @@ class LocalUpdates:
         fragment = self._fragments[0]
 
         def exchange() -> None:
-            self._begin(fragment)
+            self._begin(0)
             fragment.end()
             members.hold(compares=True)
 
@@ -508,10 +551,15 @@ class LocalUpdates:
         """Takes the last exchange's result, if still pending."""
         if self._age is None:
             return
-        fragment = self._fragments[self._turn - 1]  # at turn 0 the last of the previous round
+        turn = (self._turn - 1) % self._settings.fragments
+        self._in_site(functools.partial(self._take, turn),
+                      [self._parameters[i] for i in self._chosen[turn]])
+        self._age = None
+
+    def _take(self, turn: int) -> None:
+        fragment = self._fragments[turn]
         fragment.end()
         if self._settings.delay or self._settings.mix:
             fragment.take_later(self._settings.mix)
         else:
             fragment.take()
-        self._age = None

@@ -1,0 +1,67 @@
+"""A site: ranks that train one model in every step, and exchange with other sites as one."""
+
+from typing import Any, Callable, List, Sequence
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from tersewire import Error
+
+from ._groups import HubGroup, packed, unpack
+from ._tensors import refuse
+
+
+class Site:
+    """The ranks of a DistributedDataParallel, of which the first exchanges for all.
+
+    group  what this rank was passed: that of the sites' first ranks. Every rank makes this at once
+    """
+
+    def __init__(self, model: DistributedDataParallel, group: Any) -> None:
+        self._group = model.process_group
+        self.leads = dist.get_rank(self._group) == 0
+        kinds: List[str] = [""] * dist.get_world_size(self._group)
+        dist.all_gather_object(kinds, _kind(group), group=self._group)
+        if kinds[0] == "none":
+            refuse("this model is in DistributedDataParallel, which has its ranks meet in every "
+                   "step; pass the model within it, or on rank 0 of each site group=, that of the "
+                   "sites' first ranks")
+        if any(kind != "none" for kind in kinds[1:]):
+            refuse("the first rank of a model's DistributedDataParallel exchanges for all of "
+                   "them; on its other ranks omit group=")
+        if kinds[0] == "elastic":
+            refuse("the ranks of DistributedDataParallel's own process group cannot come and go; "
+                   "pass the model within it, or a HubGroup without elastic=True")
+
+    def share(self, exchange: Callable[[], Any], values: Sequence[torch.Tensor]) -> Any:
+        """Has the first rank exchange, and gives the others its result, and `values` after it.
+
+        Where exchange() raises an Error, all ranks do.
+        """
+        told: List[Any] = [None, None]
+        failure = None
+        if self.leads:
+            try:
+                told[0] = exchange()
+            except Error as raised:
+                failure, told[1] = raised, (int(raised.code), str(raised))
+        first = dist.get_global_rank(self._group, 0)
+        dist.broadcast_object_list(told, first, self._group)
+        if failure is not None:
+            raise failure
+        if told[1] is not None:
+            code, sentence = told[1]
+            raise Error(code, f"this site's first rank ended with: {sentence}")
+        if values:
+            data = packed(values).to(values[0].device)
+            dist.broadcast(data, first, self._group)
+            if not self.leads:
+                unpack(data, values)
+        return told[0]
+
+
+def _kind(group: Any) -> str:
+    if isinstance(group, HubGroup):
+        return "elastic" if group.elastic else "hub"
+    return "none" if group in (None, dist.GroupMember.NON_GROUP_MEMBER) else "ranks"
