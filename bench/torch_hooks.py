@@ -363,10 +363,10 @@ def main():
     if not arguments.time and not arguments.accuracy:
         parser.error("say what to measure: --time, --accuracy or both")
     for design in arguments.design:
-        counts = (arguments.time or 0, arguments.warm_up, arguments.accuracy or 0, arguments.every)
-        if any(count % steps_a_round(design) for count in counts):
-            parser.error(f"{design} needs multiples of its steps for --time, --warm-up, --accuracy "
-                         "and --every, so that ranks have one model then")
+        counts = [(arguments.time, arguments.warm_up), (arguments.accuracy, arguments.every)]
+        if any(count % steps_a_round(design) for kind in counts if kind[0] for count in kind):
+            parser.error(f"{design} needs multiples of its steps for --time and --warm-up, or "
+                         "--accuracy and --every, so that ranks have one model then")
 
     torch.set_num_threads(1)
     interface = meet()

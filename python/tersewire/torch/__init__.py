@@ -16,6 +16,10 @@ For ranks that train by themselves and meet once in a hundred steps:
 
     local = tersewire.torch.LocalUpdates(model, optimizer, every=100)
 
+or for sites, each a DistributedDataParallel, whose first ranks meet:
+
+    local = tersewire.torch.LocalUpdates(ddp, optimizer, every=20, group=group)
+
 To have it choose the codec as it goes:
 
     hook = tersewire.torch.register(model, "auto")
