@@ -768,7 +768,7 @@ def case_sparse_gradients_are_made_dense():
 
 def test_the_time_limit_is_that_of_the_group():
     def found(**group):
-        return _groups._ProcessGroup._timeout(
+        return _groups.ProcessGroup._timeout(
             types.SimpleNamespace(_group=types.SimpleNamespace(**group)))
 
     limit = datetime.timedelta(seconds=7)

@@ -128,6 +128,32 @@ def case_states_that_do_not_fit():
     run.local.close()
 
 
+def case_sites_become_ranks_and_ranks_sites():
+    exchange = "gradient-server"
+    run = Sites(codec="3lc", exchange=exchange)
+    run.train(range(4))
+    run.local.synchronize()
+    expected, states = flat(run.model), [None] * dist.get_world_size()
+    dist.all_gather_object(states, run.local.state_dict())
+    run.local.close()
+
+    alone = network(seed=5 + dist.get_rank())
+    optimizer = sgd(alone)
+    local = LocalUpdates(alone, optimizer, 3, codec="3lc", exchange=exchange)
+    local.load_state_dict(states)
+    assert torch.equal(flat(alone), expected)
+    train(alone, optimizer, range(3))
+    check_replicas(flat(alone))
+    dist.all_gather_object(states, local.state_dict())
+    local.close()
+
+    again = Sites(codec="3lc", exchange=exchange)
+    again.local.load_state_dict(states)
+    assert torch.equal(flat(again.model), flat(alone))
+    check_replicas(again.train(range(3)))
+    again.local.close()
+
+
 def case_a_failure_is_that_of_the_site():
     run = Sites()
     run.train(range(2))

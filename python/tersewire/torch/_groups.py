@@ -228,7 +228,7 @@ def _leave(joined: Dict[str, Any]) -> None:
             joined.pop(end).close()
 
 
-class _ProcessGroup:
+class ProcessGroup:
     """The same for a PyTorch process group; exchanges use their own connections, not encrypted."""
 
     def __init__(self, group: Optional[dist.ProcessGroup]) -> None:
@@ -296,7 +296,7 @@ class _ProcessGroup:
 
 
 Group = Union[dist.ProcessGroup, HubGroup]  # what users pass
-AnyGroup = Union[HubGroup, _ProcessGroup]
+AnyGroup = Union[HubGroup, ProcessGroup]
 
 _of_environment: Optional[HubGroup] = None  # a process joins a hub once
 
@@ -313,7 +313,7 @@ def group_of(group: Optional[Group], elastic: bool = False) -> AnyGroup:
                    "they share the model themselves; pass a HubGroup without elastic=True")
         return group
     if dist.is_available() and dist.is_initialized():
-        return _ProcessGroup(group)
+        return ProcessGroup(group)
     if group is not None or "TERSEWIRE_HUB" not in os.environ:
         raise Error(ErrorCode.kFailedPrecondition, "there is no process group; call "
                     "torch.distributed.init_process_group() first, or name a hub: "

@@ -366,7 +366,7 @@ class LocalUpdates:
 
     @property
     def counters(self) -> Counters:
-        """As a hook's; each fragment's exchange is a step. In a site those of its first rank."""
+        """As a hook's; each fragment's exchange is a step. In a site its first rank alone counts."""
         total = Counters()
         for fragment in self._fragments:
             for name, value in vars(fragment.counters).items():

@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tersewire import Error
 
-from ._groups import HubGroup, packed, unpack
+from ._groups import HubGroup, ProcessGroup, packed, unpack
 from ._tensors import refuse
 
 
@@ -19,10 +19,9 @@ class Site:
     """
 
     def __init__(self, model: DistributedDataParallel, group: Any) -> None:
-        self._group = model.process_group
-        self.leads = dist.get_rank(self._group) == 0
-        kinds: List[str] = [""] * dist.get_world_size(self._group)
-        dist.all_gather_object(kinds, _kind(group), group=self._group)
+        self._group = ProcessGroup(model.process_group)
+        self.leads = self._group.rank == 0
+        kinds = self._group._gather(_kind(group))
         if kinds[0] == "none":
             refuse("this model is in DistributedDataParallel, which has its ranks meet in every "
                    "step; pass the model within it, or on rank 0 of each site group=, that of the "
@@ -46,8 +45,7 @@ class Site:
                 told[0] = exchange()
             except Error as raised:
                 failure, told[1] = raised, (int(raised.code), str(raised))
-        first = dist.get_global_rank(self._group, 0)
-        dist.broadcast_object_list(told, first, self._group)
+        self._group._broadcast_objects(told, 0)
         if failure is not None:
             raise failure
         if told[1] is not None:
@@ -55,7 +53,7 @@ class Site:
             raise Error(code, f"this site's first rank ended with: {sentence}")
         if values:
             data = packed(values).to(values[0].device)
-            dist.broadcast(data, first, self._group)
+            dist.broadcast(data, self._group._rank_of_all(0), self._group._group)
             if not self.leads:
                 unpack(data, values)
         return told[0]
