@@ -18,7 +18,7 @@ For ranks that train by themselves and meet once in a hundred steps:
 
 or for sites, each a DistributedDataParallel, whose first ranks meet:
 
-    local = tersewire.torch.LocalUpdates(ddp, optimizer, every=20, group=group)
+    local = tersewire.torch.LocalUpdates(ddp, optimizer, every=10, delay=2, group=group)
 
 To have it choose the codec as it goes:
 
