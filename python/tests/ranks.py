@@ -1,13 +1,23 @@
 """Cases that run on several processes with Gloo."""
 
+import multiprocessing
+
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+# Ranks are forked from a process that has imported these, which takes a second, and done nothing.
+multiprocessing.set_forkserver_preload(["pytest", "torch.distributed", "tersewire.torch"])
+
+
+def start_ranks(function, arguments, ranks, join=True):
+    """As torch.multiprocessing.spawn()."""
+    return mp.start_processes(function, arguments, ranks, join, start_method="forkserver")
+
 
 def run_on_ranks(cases, ranks, folder):
     """Calls every case on so many processes, each of which is a rank."""
-    mp.spawn(_run, (ranks, folder / "meeting", cases), nprocs=ranks)
+    start_ranks(_run, (ranks, folder / "meeting", cases), ranks)
 
 
 def _run(rank, ranks, meeting, cases):

@@ -19,7 +19,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-import torch.multiprocessing as mp  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 if not dist.is_available():
@@ -27,7 +26,7 @@ if not dist.is_available():
 
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from ranks import check_replicas, on_all_ranks, run_on_ranks  # noqa: E402
+from ranks import check_replicas, on_all_ranks, run_on_ranks, start_ranks  # noqa: E402
 from support import ROOT, torchrun  # noqa: E402
 from tersewire import ErrorCode  # noqa: E402
 
@@ -212,11 +211,13 @@ def case_a_refused_change_changes_nothing():
     model = wrapped()
     hook = tersewire.torch.register(model, "3lc", exchange="gradient-server")
     train(model, range(1))
-    table = hook.summary()
+    codecs = re.findall(r"3lc|fp32", hook.summary())
     with pytest.raises(tersewire.Error, match="its new codec keeps none"):
         hook.change(codec="fp32", exchange="all-gather")
     assert hook.state_dict()["exchange"] == "gradient-server"
-    assert hook.counters.codec == "3lc" and hook.summary() == table
+    assert hook.counters.codec == "3lc" and hook.counters.steps == 1
+    # Not its bytes: this rank's server may still send the step's means.
+    assert "3lc" in codecs and re.findall(r"3lc|fp32", hook.summary()) == codecs
     hook.change(threads=1)
     check_replicas(train(model, range(1, STEPS)))
     assert hook.counters.steps == STEPS
@@ -614,7 +615,7 @@ PROGRAM = os.environ.get("TERSEWIRE_PROGRAM")
     ("all-gather", []), ("gradient-server", ["--servers", "colocated"]), ("ring", [])])
 def test_a_hook_sends_what_the_program_does(exchange, servers, tmp_path):
     """Of a codec whose payloads are as long whatever the values."""
-    mp.spawn(hook_of_an_mlp, (2, tmp_path, exchange), nprocs=2)
+    start_ranks(hook_of_an_mlp, (2, tmp_path, exchange), 2)
     sent = int((tmp_path / f"{exchange}-0").read_text())
     assert sent == bytes_sent(exchange, servers, 6) - bytes_sent(exchange, servers, 3)
 
@@ -665,7 +666,7 @@ def loses_rank_1(rank, ranks, path, how):
     ("stops, for the group's limit", "(kAborted|kDeadlineExceeded): .*has heard nothing from rank 1 for 10"),
     *[(exchange, "(kAborted|kUnavailable): .*rank 1 has left the job") for exchange in CODECS]])
 def test_the_others_hear_of_a_rank_that_is_lost(how, expected, tmp_path):
-    context = mp.spawn(loses_rank_1, (3, tmp_path, how), nprocs=3, join=False)
+    context = start_ranks(loses_rank_1, (3, tmp_path, how), 3, join=False)
     for process in context.processes:
         process.join()
     for rank in (0, 2):
@@ -805,5 +806,5 @@ def load_states(rank, ranks, path):
 
 
 def test_residuals_move_to_another_number_of_ranks(tmp_path):
-    mp.spawn(save_state, (3, tmp_path), nprocs=3)
-    mp.spawn(load_states, (2, tmp_path), nprocs=2)
+    start_ranks(save_state, (3, tmp_path), 3)
+    start_ranks(load_states, (2, tmp_path), 2)

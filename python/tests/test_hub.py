@@ -14,7 +14,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-import torch.multiprocessing as mp  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 if not dist.is_available():
@@ -23,7 +22,7 @@ if not dist.is_available():
 import hubs  # noqa: E402
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from ranks import flat, network, sgd, train  # noqa: E402
+from ranks import flat, network, sgd, start_ranks, train  # noqa: E402
 from support import ROOT, raises  # noqa: E402
 from tersewire import ErrorCode, _core  # noqa: E402
 from tersewire.torch import (  # noqa: E402
@@ -192,7 +191,7 @@ def over_both(rank, ranks, address, folder):
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_it_comes_to_what_a_process_group_comes_to(ranks, tmp_path):
     with hubs.hub(ranks) as hub:
-        mp.spawn(over_both, (ranks, hub.address, tmp_path), nprocs=ranks)
+        start_ranks(over_both, (ranks, hub.address, tmp_path), ranks)
 
 
 def save_on_three(rank, address, folder):
@@ -223,7 +222,7 @@ def load_on_two(rank, address, folder):
 def test_a_run_goes_on_with_another_number_of_ranks(tmp_path):
     for ranks, run in ((3, save_on_three), (2, load_on_two)):
         with hubs.hub(ranks) as hub:
-            mp.spawn(run, (hub.address, tmp_path), nprocs=ranks)
+            start_ranks(run, (hub.address, tmp_path), ranks)
 
 
 # A script as it is without tersewire's hub, but for what starts a process group.
@@ -361,11 +360,8 @@ def one_that_dies(rank, address, folder):
 
 def test_a_rank_that_dies_is_named(tmp_path):
     with hubs.hub(2, code=1) as hub:
-        spawned = mp.get_context("spawn")
-        ranks = [spawned.Process(target=one_that_dies, args=(rank, hub.address, tmp_path))
-                 for rank in range(2)]
-        for process in ranks:
-            process.start()
+        context = start_ranks(one_that_dies, (hub.address, tmp_path), 2, join=False)
+        ranks = context.processes
         ranks[1].join()
         (tmp_path / "it is dead").touch()
         ranks[0].join()
@@ -386,7 +382,7 @@ def over_a_hub_that_comes_back(rank, address, folder):
 
 def test_a_hub_that_comes_back_lets_the_job_go_on(tmp_path):
     hub = hubs.Hub(2)
-    context = mp.spawn(over_a_hub_that_comes_back, (hub.address, tmp_path), nprocs=2, join=False)
+    context = start_ranks(over_a_hub_that_comes_back, (hub.address, tmp_path), 2, join=False)
     while not all((tmp_path / f"rank {rank} has begun").exists() for rank in range(2)):
         context.join(0.01)
     hub.process.kill()
