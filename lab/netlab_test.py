@@ -782,4 +782,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has children ignore it
     sys.exit(main())

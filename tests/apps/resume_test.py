@@ -691,5 +691,6 @@ class Resume(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has children ignore it
     PROGRAM = os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)
