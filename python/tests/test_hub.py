@@ -361,11 +361,10 @@ def one_that_dies(rank, address, folder):
 def test_a_rank_that_dies_is_named(tmp_path):
     with hubs.hub(2, code=1) as hub:
         context = start_ranks(one_that_dies, (hub.address, tmp_path), 2, join=False)
-        ranks = context.processes
-        ranks[1].join()
+        context.processes[1].join()
         (tmp_path / "it is dead").touch()
-        ranks[0].join()
-        assert ranks[0].exitcode == 0
+        context.processes[0].join()
+        assert context.processes[0].exitcode == 0
         assert "rank 0 has heard nothing from rank 1 for 3" in (tmp_path / "sentence").read_text()
 
 
