@@ -24,10 +24,7 @@ std::string text_of(const SampleKind& kind) {
   return text + " in " + std::to_string(kind.classes) + " classes";
 }
 
-// Requires a model that exists.
-const SampleKind& takes_of(const TrainConfig& config) {
-  return std::ranges::find(models(), config.model, &ModelInfo::name)->takes;
-}
+const SampleKind& takes_of(const TrainConfig& config) { return model_info(config.model).takes; }
 
 // The samples that the model takes with this data, whose classes it tells apart.
 SampleKind taken(const TrainConfig& config, const SampleKind& data) {
@@ -37,7 +34,6 @@ SampleKind taken(const TrainConfig& config, const SampleKind& data) {
   return takes;
 }
 
-// Requires a model that exists.
 void check_fit(const TrainConfig& config, const DataSplits& data) {
   const SampleKind takes = taken(config, data.train->kind());
   for (const auto& samples : {data.train, data.test}) {
@@ -92,8 +88,9 @@ std::string not_finite_sentence(std::uint64_t step) {
 }
 
 DataSplits load_data(const TrainConfig& config) {
-  Network::tensors(config.model, config.classes, config.dropout);  // refuses an unknown model
-  return load_data(config.data, config.job.seed, config.augment, takes_of(config).shape);
+  const SampleKind& takes = takes_of(config);
+  Network::tensors(config.model, config.classes, config.dropout);  // refuses what it cannot have
+  return load_data(config.data, config.job.seed, config.augment, takes.shape);
 }
 
 void check(const TrainConfig& config, const DataSplits& data) {

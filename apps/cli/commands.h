@@ -26,17 +26,8 @@ void add_certs_command(CLI::App& app);
 void add_predict_command(CLI::App& app);
 void add_probe_command(CLI::App& app);
 
-// Those that need libtorch: what they do is in the program tersewire-train, and in `tersewire` a
-// call of it (train_program.cpp).
+void add_config_command(CLI::App& app);
 void add_train_command(CLI::App& app);
 void add_compare_command(CLI::App& app);
-void add_config_command(CLI::App& app);  // which shows the defaults of their options
-inline constexpr const char* kTrainSummary =
-    "Train a network with several workers, all traffic compressed, and show what it saved";
-inline constexpr const char* kCompareSummary =
-    "Train the same network with several designs, and show what each saves and costs";
-
-inline constexpr const char* kConfigSummary =
-    "Show the defaults of options, and where they come from";
 
 }  // namespace tersewire::apps

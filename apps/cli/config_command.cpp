@@ -43,7 +43,8 @@ Json json_of(const std::vector<EffectiveDefault>& defaults) {
 }  // namespace
 
 void add_config_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("config", kConfigSummary);
+  CLI::App* command =
+      app.add_subcommand("config", "Show the defaults of options, and where they come from");
   command->footer(kExamples);
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON");

@@ -171,7 +171,8 @@ void run_compare(const CompareFlags& flags) {
 }  // namespace
 
 void add_compare_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("compare", kCompareSummary);
+  CLI::App* command = app.add_subcommand(
+      "compare", "Train the same network with several designs, and show what each saves and costs");
   command->footer(kExamples);
   auto flags = std::make_shared<CompareFlags>();
   CompareOptions& options = flags->options;

@@ -274,7 +274,9 @@ void choose_codecs(TrainFlags& flags, const CLI::App& command) {
 }  // namespace
 
 void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& act) {
-  CLI::App* command = app.add_subcommand("train", kTrainSummary);
+  CLI::App* command = app.add_subcommand(
+      "train",
+      "Train a network with several workers, all traffic compressed, and show what it saved");
   command->footer(kExamples + models_text());
   auto flags = std::make_shared<TrainFlags>();
   const TrainOptions options = register_options(*command, *flags);

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -60,17 +59,33 @@ class Train(CommandLineTest):
         self.assertEqual(config(f"compared/cells/{cell}")["checkpoint_steps"], 0)
 
     def test_libtorch_is_loaded_by_what_trains_alone(self):
-        def libraries(program):
-            return subprocess.run(["ldd", program], capture_output=True, check=True).stdout
+        def loads(*arguments):
+            """Whether the dynamic loader looked for libtorch."""
+            log = self.path("loader")
+            run(*arguments, LD_DEBUG="libs", LD_DEBUG_OUTPUT=log)
+            logs = [name for name in os.listdir(self.directory) if name.startswith("loader")]
+            found = [b"libtorch_cpu" in self.read(name) for name in logs]
+            for name in logs:
+                os.remove(self.path(name))
+            return any(found)
 
-        self.assertNotIn(b"libtorch", libraries(command_line_test.PROGRAM))
-        self.assertIn(b"libtorch", libraries(command_line_test.PROGRAM + "-train"))
+        for command in (["train", "--help"], ["compare", "--help"], ["config"],
+                        ["train", "--model", "none"], ["train", "--steps", "-1"]):  # fmt: skip
+            self.assertFalse(loads(*command), command)
+        self.assertTrue(loads("train", "--steps", "1", "--out", self.path("run")))
 
-    def test_what_trains_must_lie_beside_the_program(self):
-        alone = self.path("tersewire")
-        shutil.copy(command_line_test.PROGRAM, alone)
-        result = subprocess.run([alone, "train", "--steps", "1"], capture_output=True, check=False)
-        self.assert_refused(result, 1, self.path("tersewire-train"), "No such file")
+    def test_what_trains_must_be_installed(self):
+        built = os.path.dirname(os.path.dirname(os.path.realpath(command_line_test.PROGRAM)))
+        folder = f"{built}/trainer".encode()
+        with open(command_line_test.PROGRAM, "rb") as program:
+            content = program.read()
+        self.assertIn(folder, content)
+        alone = self.write("tersewire", content.replace(folder, b"-" * len(folder)))
+        os.chmod(alone, 0o755)
+        result = subprocess.run([alone, "train", "--steps", "1", "--out", self.path("run")],
+                                capture_output=True, check=False)  # fmt: skip
+        self.assert_refused(result, 1, "tersewire-torch.so", "No such file", "install tersewire")
+        self.assertFalse(os.path.exists(self.path("run")))
 
     def test_quiet_says_the_result_alone(self):
         result = self.train("run", "--steps", "12", "--quiet")

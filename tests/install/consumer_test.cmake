@@ -51,3 +51,9 @@ run_step("build the consumer" ${CMAKE_COMMAND} --build ${work}/build --config ${
 find_program(consumer NAMES consumer PATHS ${work}/build ${work}/build/${CONFIG}
   NO_DEFAULT_PATH REQUIRED)
 run_step("run the consumer" ${consumer})
+
+# The installed program finds what it loads.
+if(EXISTS ${prefix}/bin/tersewire)
+  run_step("train with the installed program" ${prefix}/bin/tersewire train --quiet --steps 1
+    --model mlp --workers 1 --out ${work}/run)
+endif()

@@ -17,7 +17,7 @@ struct ModelInfo {
 // Small ones first.
 const std::vector<ModelInfo>& models();
 
-// "mlp, hdc, ...".
-std::string model_names();
+// The one of this name. Throws kInvalidArgument where there is none.
+const ModelInfo& model_info(const std::string& name);
 
 }  // namespace tersewire::trainer

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "trainer/models/model.h"
+#include "trainer/models/torch_makers.h"
 
 // OpenBLAS keeps threads of its own that libtorch's setting does not reach. Weak: another BLAS may
 // be in its place.
@@ -100,17 +101,17 @@ class TorchNetwork final : public Network {
 
 }  // namespace
 
-std::unique_ptr<Network> Network::make(const std::string& name, int classes, std::uint64_t seed,
-                                       std::optional<double> dropout) {
+std::unique_ptr<Network> make_torch_network(const std::string& name, int classes,
+                                            std::uint64_t seed, std::optional<double> dropout) {
   return std::make_unique<TorchNetwork>(Model::make(name, {classes, seed, dropout}));
 }
 
-std::vector<Network::Parameter> Network::tensors(const std::string& name, int classes,
-                                                 std::optional<double> dropout) {
+std::vector<Network::Parameter> torch_tensors(const std::string& name, int classes,
+                                              std::optional<double> dropout) {
   return listed(Model::make(name, {classes, {}, dropout})->parameters());
 }
 
-void hold_library_threads() {
+void hold_torch_threads() {
   at::set_num_threads(1);
   if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
 }

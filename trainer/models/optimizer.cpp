@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "trainer/models/torch_makers.h"
+
 namespace tersewire::trainer {
 namespace {
 
@@ -96,8 +98,8 @@ using AdamW =
 
 }  // namespace
 
-std::unique_ptr<Optimizer> Optimizer::make(const OptimizerSettings& settings, float* values,
-                                           std::size_t elems) {
+std::unique_ptr<Optimizer> make_torch_optimizer(const OptimizerSettings& settings, float* values,
+                                                std::size_t elems) {
   switch (settings.kind) {
     case OptimizerSettings::Kind::kAdam:
       return std::make_unique<Adam>(settings, values, elems);
