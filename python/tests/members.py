@@ -2,14 +2,16 @@
 
 import datetime
 import json
+import multiprocessing
+import os
 import re
 import signal
-import subprocess
 import sys
 import time
 
 import hubs
 import pytest
+import ranks  # noqa: F401  (what forked processes have imported)
 
 # Above what a busy machine lets a live process be silent; a dead one is given up after it.
 GIVEN_UP = "12"
@@ -54,9 +56,11 @@ def kill_and_begin_again(job, names, **settings):
     job.go_on_until(4)
     for rank in first:
         rank.wait_for("round 4")
-    for process in (*(rank.process for rank in first), job.hub.process):
-        process.kill()
-        process.communicate() if process is not job.hub.process else job.hub.end()
+    for rank in first:
+        rank.signal(signal.SIGKILL)
+        assert rank.end() == -signal.SIGKILL
+    job.hub.process.kill()
+    job.hub.end()
     job.go_on_until(0)
     (job.folder / "4 1 3.pt").unlink()
     job.hub = hubs.Hub(len(names), "--min-workers", "1", "--deadline", GIVEN_UP)
@@ -90,27 +94,55 @@ def check_residuals(folder, ranks, averager_of):
         assert torch.equal(*served) and served[0].any() and old[0]["pushed"][name].any()
 
 
+def _run(script, arguments, output, errors):
+    """As `python -c` does, with these as standard output and standard error."""
+    os.dup2(output.fileno(), 1)
+    output.close()
+    with open(errors, "wb") as file:
+        os.dup2(file.fileno(), 2)
+    sys.argv = ["-c", *arguments]
+    exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
+
+
 class Rank:
-    """A process that runs its job's script."""
+    """A process that runs its job's script. It is forked from one that has imported torch."""
 
     def __init__(self, job, name, rounds, **settings):
         self.name, self.lines = name, []
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", job.script, job.hub.address, name, job.folder, str(rounds),
-             repr(settings)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._errors = job.folder / f"{name} {time.monotonic_ns()}.errors"
+        output, writer = multiprocessing.Pipe(duplex=False)
+        self._process = multiprocessing.get_context("forkserver").Process(
+            target=_run, args=(job.script, [job.hub.address, name, str(job.folder), str(rounds),
+                                            repr(settings)], writer, self._errors))
+        self._process.start()
+        writer.close()
+        self._output = open(os.dup(output.fileno()), encoding="utf-8")
+        output.close()
 
     def wait_for(self, beginning):
         """The rest of the line that begins so."""
         while not (self.lines and self.lines[-1].startswith(beginning)):
-            line = self.process.stdout.readline()
-            assert line, (beginning, self.lines, self.process.communicate()[1])
+            line = self._output.readline()
+            assert line, (beginning, self.lines, self.errors)
             self.lines.append(line)
         return self.lines[-1][len(beginning):].split()
 
+    @property
+    def errors(self):
+        return self._errors.read_text()
+
+    def signal(self, number):
+        os.kill(self._process.pid, number)
+
+    def is_alive(self):
+        return self._process.is_alive()
+
     def end(self):
-        output, self.errors = self.process.communicate()
-        self.lines += output.splitlines(keepends=True)
-        return self.process.returncode
+        """Its exit code; negative, that of the signal which ended it."""
+        with self._output:
+            self.lines += self._output.readlines()
+        self._process.join()
+        return self._process.exitcode
 
     def rounds(self):
         """{round: (bits, a value)}"""
@@ -151,9 +183,9 @@ def job(tmp_path, request):
         yield job
     finally:
         for rank in job.ranks:
-            if rank.process.poll() is None:
-                rank.process.kill()
-                rank.process.communicate()
+            if rank.is_alive():
+                rank.signal(signal.SIGKILL)
+                rank.end()
         if job.hub.process.poll() is None:
             job.hub.process.kill()
             job.hub.end()
@@ -161,7 +193,7 @@ def job(tmp_path, request):
 
 def check_one_died(job, others, dead, round_name):
     """The others went on without the one that died in round 2, and were told so once."""
-    assert dead.process.wait() == -signal.SIGKILL
+    assert dead.end() == -signal.SIGKILL
     check_done(job, *others)
     assert set(others[0].rounds()) == set(range(1, 7))
     for rank in others:

@@ -160,7 +160,7 @@ def test_the_mean_is_that_of_those_who_are_there(job):
     b, = job.start("b", 4, change=2, codec="fp32")
     c, = job.start("c", 4, change=6, dies=2, codec="fp32")
     job.go_on_until(4)
-    c.process.wait()
+    c.end()
     check_done(job, a, b)
     values = [value for _, (_, value) in sorted(a.rounds().items())]
     assert [before - after for before, after in zip([0, *values], values)] == [3, 3, 1.5, 1.5]
@@ -178,7 +178,7 @@ def test_one_joins_and_one_leaves(job, how):
     job.go_on_until(4)
     begun, = map(int, d.wait_for("joined"))
     assert begun in (3, 4)  # the hub hears of a step with the next sign of life
-    c.process.send_signal(signal.SIGTERM)
+    c.signal(signal.SIGTERM)
     job.wait_until(lambda status: any(member["name"] == "c" and member["leaving"]
                                       for member in status["members"]))
     job.go_on_until(5)
@@ -199,7 +199,7 @@ def test_who_leaves_hands_over_what_it_had_to_deliver(job):
     job.go_on_until(1)
     for rank in ranks:
         rank.wait_for("round 1")
-    c.process.send_signal(signal.SIGTERM)
+    c.signal(signal.SIGTERM)
     job.wait_until(lambda status: any(member["leaving"] for member in status["members"]))
     job.go_on_until(2)
     assert c.end() == 0, c.errors
@@ -258,10 +258,10 @@ def test_one_that_hangs_joins_again(job):
     a, b, c = job.start("abc", 6)
     job.go_on_until(2)
     c.wait_for("round 2")
-    c.process.send_signal(signal.SIGSTOP)
+    c.signal(signal.SIGSTOP)
     job.go_on_until(3)
     a.wait_for("round 3")
-    c.process.send_signal(signal.SIGCONT)
+    c.signal(signal.SIGCONT)
     job.wait_until(lambda status: [member["name"] for member in status["waiting"]] == ["c"])
     job.go_on_until(4)
     c.wait_for("round 4")  # which it begins with
@@ -293,7 +293,7 @@ def test_below_the_least_number_the_job_ends(job):
     a, = job.start("a", 4)
     b, = job.start("b", 4, dies=2)
     job.go_on_until(4)
-    b.process.wait()
+    b.end()
     assert a.end() == 1
     assert "1 workers are left, and the job needs 2" in a.errors
     assert "this rank has the model after step 2: save it" in a.errors

@@ -110,7 +110,7 @@ def test_the_mean_is_that_of_those_who_are_there(job):
     b, = job.start("b", 4, change=2, **settings)
     c, = job.start("c", 4, change=6, dies=2, **settings)
     job.go_on_until(4)
-    c.process.wait()
+    c.end()
     check_done(job, a, b)
     values = [value for _, (_, value) in sorted(a.rounds().items())]
     assert [before - after for before, after in zip(values, values[1:])] == [3, 1.5, 1.5]
@@ -126,7 +126,7 @@ def test_one_joins_and_one_leaves(job, codec):
     job.wait_until(lambda status: [member["name"] for member in status["waiting"]] == ["d"])
     job.go_on_until(3)
     assert d.wait_for("joined") == ["3"]
-    c.process.send_signal(signal.SIGTERM)
+    c.signal(signal.SIGTERM)
     job.wait_until(lambda status: any(member["name"] == "c" and member["leaving"]
                                       for member in status["members"]))
     job.go_on_until(8)
@@ -143,10 +143,10 @@ def test_one_that_hangs_joins_again(job):
     a, b, c = job.start("abc", 6)
     job.go_on_until(2)
     c.wait_for("round 2")
-    c.process.send_signal(signal.SIGSTOP)
+    c.signal(signal.SIGSTOP)
     job.go_on_until(3)
     a.wait_for("round 3")
-    c.process.send_signal(signal.SIGCONT)
+    c.signal(signal.SIGCONT)
     job.wait_until(lambda status: [member["name"] for member in status["waiting"]] == ["c"])
     job.go_on_until(6)
     check_done(job, a, b, c)
@@ -203,7 +203,7 @@ def test_below_the_least_number_the_job_ends(job):
     a, = job.start("a", 4)
     b, = job.start("b", 4, dies=2)
     job.go_on_until(4)
-    b.process.wait()
+    b.end()
     assert a.end() == 1
     assert "1 workers are left, and the job needs 2" in a.errors
     assert "this rank has the model after round 2: save it" in a.errors
