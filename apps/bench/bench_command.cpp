@@ -122,8 +122,6 @@ std::size_t part_values_of(const std::string& text) {
   throw WrongUsage(fmt::format("--part-values is '{}'; give a number of values, or whole", text));
 }
 
-Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-
 Json rows_json(const std::vector<bench::CodecBenchRow>& rows) {
   Json list = Json::array();
   for (const bench::CodecBenchRow& row : rows) {

@@ -69,8 +69,6 @@ Floats recorded_gradients(const std::vector<std::string>& files) {
   return values;
 }
 
-Json optional_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-
 std::optional<double> modelled_rate(const bench::ExchangeBenchConfig& config) {
   const double rate = choose_transport(config.transport).links.bits_per_second;
   return rate > 0 ? std::optional(rate) : std::nullopt;

@@ -13,6 +13,10 @@ std::string json_text(const nlohmann::json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+nlohmann::json optional_json(const std::optional<double>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
 std::string one_line(std::string sentence, char instead) {
   for (std::size_t i = 0; i < sentence.size(); ++i) {
     const auto c = static_cast<unsigned char>(sentence[i]);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,9 @@ namespace tersewire::apps {
 
 // JSON for people (indent 2) or on one line (-1); what is not UTF-8, as a path may be, is replaced.
 std::string json_text(const nlohmann::json& json, int indent = 2);
+
+// null where there is none.
+nlohmann::json optional_json(const std::optional<double>& value);
 
 // A sentence on one line, whatever a file's name, a library or a peer brings along: what a terminal
 // would obey is replaced, byte by byte.

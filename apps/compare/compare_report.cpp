@@ -9,15 +9,12 @@
 #include <utility>
 
 #include "apps/cli/front.h"
+#include "apps/cli/output.h"
 #include "apps/run/traffic_ratios.h"
 #include "apps/run/train_report.h"
 
 namespace tersewire::apps {
 namespace {
-
-nlohmann::json optional_json(const std::optional<double>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json();
-}
 
 // Of the accuracies.
 std::optional<double> sample_deviation(const std::vector<SummaryNumbers>& runs, double middle) {

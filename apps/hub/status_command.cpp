@@ -29,10 +29,6 @@ struct StatusFlags {
   bool json = false;
 };
 
-nlohmann::json json_of(std::optional<double> seconds) {
-  return seconds ? nlohmann::json(*seconds) : nlohmann::json();
-}
-
 nlohmann::json json_of(const MemberList& list, const MemberEntry& member, bool works) {
   const std::string why = waited_for(list, member);
   return {{"name", member.name},
@@ -40,8 +36,8 @@ nlohmann::json json_of(const MemberList& list, const MemberEntry& member, bool w
           {"role", member.serves ? "server" : "worker"},
           {"worker", works},
           {"leaving", member.leaving},
-          {"age_seconds", json_of(seconds_since_heard(member))},
-          {"quiet_seconds", json_of(seconds_quiet(member))},
+          {"age_seconds", optional_json(seconds_since_heard(member))},
+          {"quiet_seconds", optional_json(seconds_quiet(member))},
           {"step", member.newest.step},
           {"sent_bytes", member.traffic.sent_bytes},
           {"received_bytes", member.traffic.received_bytes},

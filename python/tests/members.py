@@ -168,8 +168,15 @@ class Job:
         return json.loads(hubs.run("status", self.hub.address, "--json"))
 
     def wait_until(self, is_so):
-        while not is_so(self.status()):
+        end = time.monotonic() + LIMIT.total_seconds()
+        while not is_so(status := self.status()):
+            assert time.monotonic() < end, (status, self.hub.lines)
             time.sleep(0.05)
+
+    def wait_until_here(self, name):
+        """It waits for its place, or has it: between two steps it may have it at once."""
+        self.wait_until(lambda status: name in [
+            member["name"] for member in status["waiting"] + status["members"]])
 
 
 @pytest.fixture
@@ -205,18 +212,15 @@ def check_one_died(job, others, dead, round_name):
 
 def check_one_that_waits_is_told(job):
     """Of five ranks four have a place; the fifth is told that the job is over."""
-    def waits(name):
-        return lambda status: [member["name"] for member in status["waiting"]] == [name]
-
     a, b, c = job.start("abc", 4)
     job.go_on_until(1)
     a.wait_for("round 1")
     d, = job.start("d", 4)
-    job.wait_until(waits("d"))
+    job.wait_until_here("d")
     job.go_on_until(2)
     d.wait_for("joined")
     e, = job.start("e", 4)
-    job.wait_until(waits("e"))
+    job.wait_until_here("e")
     job.go_on_until(4)
     assert e.end() == 1
     assert "the job is over for this rank: another rank has closed it" in e.errors, e.errors

@@ -174,7 +174,7 @@ def test_one_joins_and_one_leaves(job, how):
     for rank in (a, b, c):
         rank.wait_for("round 3")
     d, = job.start("d", 8, **how)
-    job.wait_until(lambda status: [member["name"] for member in status["waiting"]] == ["d"])
+    job.wait_until_here("d")
     job.go_on_until(4)
     begun, = map(int, d.wait_for("joined"))
     assert begun in (3, 4)  # the hub hears of a step with the next sign of life
@@ -262,7 +262,7 @@ def test_one_that_hangs_joins_again(job):
     job.go_on_until(3)
     a.wait_for("round 3")
     c.signal(signal.SIGCONT)
-    job.wait_until(lambda status: [member["name"] for member in status["waiting"]] == ["c"])
+    job.wait_until_here("c")
     job.go_on_until(4)
     c.wait_for("round 4")  # which it begins with
     job.go_on_until(6)
@@ -278,7 +278,7 @@ def test_one_whose_script_hangs_is_left_behind_and_joins_again(job):
     c, = job.start("c", 6, hangs=2, **limit)
     a.wait_for("round 3")
     (job.folder / "wake").touch()
-    job.wait_until(lambda status: [member["name"] for member in status["waiting"]] == ["c"])
+    job.wait_until_here("c")
     job.go_on_until(4)
     c.wait_for("round 4")
     job.go_on_until(6)

@@ -17,9 +17,9 @@ const TorchLibrary& load() {
       library == nullptr ? nullptr : ::dlsym(library, "tersewire_torch_library");
   if (found == nullptr) {
     const char* const why = ::dlerror();
-    throw Error(ErrorCode::kNotFound, "what trains cannot be loaded: " +
+    throw Error(ErrorCode::kNotFound, "what computes networks cannot be loaded: " +
                                           std::string(why == nullptr ? kTorchLibraryFile : why) +
-                                          "; install tersewire again, with all its files");
+                                          "; install tersewire with all its files, and libtorch");
   }
   return *static_cast<const TorchLibrary*>(found);
 }
