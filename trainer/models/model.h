@@ -82,10 +82,10 @@ using Compute = std::function<torch::Tensor(const torch::Tensor& x, LayerInputs&
 // Layers in the order of the forward pass, each with the parameters that it uses.
 class Model {
  public:
-  // Makes one of models() (models.h; families.cpp knows how). The weights are bit for bit the same on every machine and for
-  // any number of threads; libtorch's global generator is neither used nor changed. Throws
-  // kInvalidArgument for another name, and for a dropout ratio that is none or that the model has
-  // no use for. Any thread. Cost: some nanoseconds a parameter.
+  // Makes one of models() (models.h); families.cpp knows how. The weights are bit for bit the same
+  // on every machine and for any number of threads; libtorch's global generator is neither used nor
+  // changed. Throws kInvalidArgument for another name, and for a dropout ratio that is none or that
+  // the model has no use for. Any thread. Cost: some nanoseconds a parameter.
   static std::unique_ptr<Model> make(const std::string& name, const ModelOptions& options);
 
   Model(const Model&) = delete;

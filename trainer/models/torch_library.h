@@ -27,7 +27,7 @@ struct TorchLibrary {
                                                std::size_t elems);
 };
 
-// Where the library is found: beside the program, or where it is installed.
+// Its file; the program's RUNPATH says where that is.
 inline constexpr const char* kTorchLibraryFile = "tersewire-torch.so";
 
 }  // namespace tersewire::trainer
