@@ -38,8 +38,7 @@ const ModelInfo& model_info(const std::string& name) {
     if (info.name == name) return info;
     names += (names.empty() ? "" : ", ") + info.name;
   }
-  throw Error(ErrorCode::kInvalidArgument,
-              "unknown model '" + name + "'; choose one of: " + names);
+  throw Error(ErrorCode::kInvalidArgument, "unknown model '" + name + "'; choose one of: " + names);
 }
 
 }  // namespace tersewire::trainer
