@@ -1,6 +1,5 @@
 #include "trainer/train.h"
 
-#include <algorithm>
 #include <cmath>
 #include <exception>
 
@@ -88,9 +87,8 @@ std::string not_finite_sentence(std::uint64_t step) {
 }
 
 DataSplits load_data(const TrainConfig& config) {
-  const SampleKind& takes = takes_of(config);
-  Network::tensors(config.model, config.classes, config.dropout);  // refuses what it cannot have
-  return load_data(config.data, config.job.seed, config.augment, takes.shape);
+  Network::tensors(config.model, config.classes, config.dropout);  // refuses an unknown model
+  return load_data(config.data, config.job.seed, config.augment, takes_of(config).shape);
 }
 
 void check(const TrainConfig& config, const DataSplits& data) {

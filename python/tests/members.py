@@ -110,14 +110,14 @@ class Rank:
     def __init__(self, job, name, rounds, **settings):
         self.name, self.lines = name, []
         self._errors = job.folder / f"{name} {time.monotonic_ns()}.errors"
-        output, writer = multiprocessing.Pipe(duplex=False)
+        reader, writer = multiprocessing.Pipe(duplex=False)
         self._process = multiprocessing.get_context("forkserver").Process(
             target=_run, args=(job.script, [job.hub.address, name, str(job.folder), str(rounds),
                                             repr(settings)], writer, self._errors))
         self._process.start()
         writer.close()
-        self._output = open(os.dup(output.fileno()), encoding="utf-8")
-        output.close()
+        self._output = open(os.dup(reader.fileno()), encoding="utf-8")
+        reader.close()
 
     def wait_for(self, beginning):
         """The rest of the line that begins so."""
@@ -150,6 +150,10 @@ class Rank:
                 for words in map(str.split, self.lines) if words[0] == "round"}
 
 
+def _names(members):
+    return [member["name"] for member in members]
+
+
 class Job:
     def __init__(self, hub, folder, script):
         self.hub, self.folder, self.script, self.ranks = hub, folder, script, []
@@ -173,10 +177,13 @@ class Job:
             assert time.monotonic() < end, (status, self.hub.lines)
             time.sleep(0.05)
 
+    def wait_until_waits(self, name):
+        """It alone waits for its place."""
+        self.wait_until(lambda status: _names(status["waiting"]) == [name])
+
     def wait_until_here(self, name):
         """It waits for its place, or has it: between two steps it may have it at once."""
-        self.wait_until(lambda status: name in [
-            member["name"] for member in status["waiting"] + status["members"]])
+        self.wait_until(lambda status: name in _names(status["waiting"] + status["members"]))
 
 
 @pytest.fixture
@@ -220,7 +227,7 @@ def check_one_that_waits_is_told(job):
     job.go_on_until(2)
     d.wait_for("joined")
     e, = job.start("e", 4)
-    job.wait_until_here("e")
+    job.wait_until_waits("e")
     job.go_on_until(4)
     assert e.end() == 1
     assert "the job is over for this rank: another rank has closed it" in e.errors, e.errors

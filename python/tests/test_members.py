@@ -123,7 +123,7 @@ def test_one_joins_and_one_leaves(job, codec):
     for rank in (a, b, c):
         rank.wait_for("round 2")
     d, = job.start("d", 8, codec=codec)
-    job.wait_until_here("d")
+    job.wait_until_waits("d")
     job.go_on_until(3)
     assert d.wait_for("joined") == ["3"]
     c.signal(signal.SIGTERM)
@@ -147,7 +147,7 @@ def test_one_that_hangs_joins_again(job):
     job.go_on_until(3)
     a.wait_for("round 3")
     c.signal(signal.SIGCONT)
-    job.wait_until_here("c")
+    job.wait_until_waits("c")
     job.go_on_until(6)
     check_done(job, a, b, c)
     assert "gone, with what they had still to deliver: 'c'" in a.errors
@@ -178,7 +178,7 @@ def test_one_whose_script_hangs_is_left_behind_and_joins_again(job):
     a.wait_for("round 3")
     told = "'c' has made no progress in the job for 2[0-9.]* s, though its process is alive"
     (job.folder / "wake").touch()
-    job.wait_until_here("c")
+    job.wait_until_waits("c")
     job.go_on_until(6)
     check_done(job, a, b, c)
     assert set(c.rounds()) >= {1, 2, 4, 5, 6} and 3 not in c.rounds()

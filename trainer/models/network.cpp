@@ -3,7 +3,7 @@
 #include <torch/torch.h>
 
 #include "trainer/models/model.h"
-#include "trainer/models/torch_makers.h"
+#include "trainer/models/torch_library.h"
 
 // OpenBLAS keeps threads of its own that libtorch's setting does not reach. Weak: another BLAS may
 // be in its place.

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "trainer/models/torch_makers.h"
+#include "trainer/models/torch_library.h"
 
 namespace tersewire::trainer {
 namespace {

@@ -1,7 +1,8 @@
 #include "trainer/models/torch_library.h"
 
-#include "trainer/models/torch_makers.h"
+namespace tersewire::trainer {
 
-extern "C" const tersewire::trainer::TorchLibrary tersewire_torch_library = {
-    tersewire::trainer::make_torch_network, tersewire::trainer::torch_tensors,
-    tersewire::trainer::hold_torch_threads, tersewire::trainer::make_torch_optimizer};
+extern "C" const TorchLibrary tersewire_torch_library = {make_torch_network, torch_tensors,
+                                                         hold_torch_threads, make_torch_optimizer};
+
+}  // namespace tersewire::trainer

@@ -16,21 +16,28 @@
 
 namespace tersewire::trainer {
 
-// As the functions of network.h and optimizer.h that these stand for.
+// In the library: what network.h and optimizer.h say of Network::make(), Network::tensors(),
+// hold_library_threads() and Optimizer::make().
+std::unique_ptr<Network> make_torch_network(const std::string& name, int classes,
+                                            std::uint64_t seed, std::optional<double> dropout);
+std::vector<Network::Parameter> torch_tensors(const std::string& name, int classes,
+                                              std::optional<double> dropout);
+void hold_torch_threads();
+std::unique_ptr<Optimizer> make_torch_optimizer(const OptimizerSettings& settings, float* values,
+                                                std::size_t elems);
+
+// What it shows to who loads it.
 struct TorchLibrary {
-  std::unique_ptr<Network> (*make_network)(const std::string& name, int classes, std::uint64_t seed,
-                                           std::optional<double> dropout);
-  std::vector<Network::Parameter> (*tensors)(const std::string& name, int classes,
-                                             std::optional<double> dropout);
-  void (*hold_threads)();
-  std::unique_ptr<Optimizer> (*make_optimizer)(const OptimizerSettings& settings, float* values,
-                                               std::size_t elems);
+  decltype(&make_torch_network) make_network;
+  decltype(&torch_tensors) tensors;
+  decltype(&hold_torch_threads) hold_threads;
+  decltype(&make_torch_optimizer) make_optimizer;
 };
 
 // Its file; the program's RUNPATH says where that is.
 inline constexpr const char* kTorchLibraryFile = "tersewire-torch.so";
 
-}  // namespace tersewire::trainer
+// In the library: load_torch_library.cpp asks for it by this name.
+extern "C" const TorchLibrary tersewire_torch_library;
 
-// In the library alone: load_torch_library.cpp asks for it by this name.
-extern "C" const tersewire::trainer::TorchLibrary tersewire_torch_library;
+}  // namespace tersewire::trainer
