@@ -26,7 +26,7 @@ GIVEN_UP = "15"
 
 
 class ElasticTest(GrpcCommandTest):
-    STEPS = 400
+    STEPS = 200
     # Lines of rank 0's metrics after each of which it stands still.
     PLACES = ",".join(str(line) for line in range(10, 2000, 10))
 
@@ -60,11 +60,15 @@ class ElasticTest(GrpcCommandTest):
     def stands(self):
         return os.path.exists(self.path("go-on.held"))
 
-    def go_on(self):
-        with open(self.path("go-on.tmp"), "w", encoding="utf-8"):
-            pass
+    def go_on(self, how=""):
+        with open(self.path("go-on.tmp"), "w", encoding="utf-8") as file:
+            file.write(how)
         os.rename(self.path("go-on.tmp"), self.path("go-on"))
         self.wait_until("the run stands for ever", lambda: not os.path.exists(self.path("go-on")))
+
+    def go_on_to_the_end(self):
+        self.wait_until("the run does not stand", self.stands)
+        self.go_on("past all places")
 
     def go_on_until(self, pattern):
         """Lets the run go from place to place, each time until the hub knows, until it says this."""
@@ -100,6 +104,8 @@ class ElasticTest(GrpcCommandTest):
 
 
 class ChurnTest(ElasticTest):
+    STEPS = 240
+
     def churn(self, served_by="", **settings):
         """One dies, one joins, one leaves, and then the first one dies. Servers, where there are some
         of their own, stay."""
@@ -131,7 +137,7 @@ class ChurnTest(ElasticTest):
         self.hub.wait_for("generation 4 is over: 'a' has not been heard")
         summary = self.assert_done(d, *stay)
         self.assertTrue(summary["parameters_checksum"])
-        self.assertGreater(summary["test_accuracy"], 0.78)  # 0.82 without churn
+        self.assertGreater(summary["test_accuracy"], 0.74)  # 0.78 to 0.79 without churn
         self.assertNotIn("'d' is lost", "\n".join(self.hub.lines))
 
 
@@ -209,9 +215,9 @@ class Servers(ChurnTest):
         self.go_on_until("generation 4 has begun")
         self.assert_ended_well(t)
         self.assertIn("the others have what this node had to deliver", t.lines[-1])
-        self.go_on_until("'a' has ended the job")
+        self.go_on_to_the_end()
         summary = self.assert_done(a, b, u)
-        self.assertGreater(summary["test_accuracy"], 0.78)
+        self.assertGreater(summary["test_accuracy"], 0.74)
         lost = [line for line in self.hub.lines if "is lost after step" in line]
         self.assertEqual(len(lost), 1, lost)
 
@@ -284,7 +290,7 @@ class Servers(ChurnTest):
         table = run("status", self.address).stdout.decode()
         self.assertRegex(table, r"generation 1 of 3 workers and 1 servers")
         self.assertRegex(table, r"\n +3  s +works +server ")
-        self.go_on_until("'a' has ended the job")
+        self.go_on_to_the_end()
         self.assert_done(a, b, c, s)
 
 
@@ -340,7 +346,7 @@ class Partition(ElasticTest):
         self.hub.wait_for("generation 2 goes on after step .* with 1 workers: a")
         link.is_whole.set()
         self.go_on_until("with 3 workers: a, b, c|with 3 workers: a, c, b")
-        self.go_on_until("'a' has ended the job")
+        self.go_on_to_the_end()
         self.assert_done(*nodes)
 
     def test_a_short_one_is_waited_for(self):
@@ -351,7 +357,7 @@ class Partition(ElasticTest):
         time.sleep(1)  # whatever happens meanwhile
         self.assertEqual(self.status()["generation"], 1)
         link.is_whole.set()
-        self.go_on_until("'a' has ended the job")
+        self.go_on_to_the_end()
         self.assert_done(*nodes)
         self.assertNotIn("generation 2", "\n".join(self.hub.lines))
 
@@ -385,7 +391,7 @@ class Members(ElasticTest):
         status = self.status()
         self.assertEqual(status["workers"], 4)
         self.assertEqual([member["name"] for member in status["members"]], ["a", "b", "c", "d"])
-        self.go_on_until("'a' has ended the job")
+        self.go_on_to_the_end()
         self.assert_done(*nodes, d)
         again = self.start("hub", "--workers", 3, "--min-workers", 1, *journal)
         code, errors = again.end()
@@ -444,6 +450,7 @@ class Members(ElasticTest):
         self.assertEqual(json.loads(resumed.stdout)["steps"], self.STEPS)
 
     def test_newcomers_wait_for_their_step_and_for_room(self):
+        self.STEPS = 400
         self.start_hub("--join-at", 50)
         a, b, c = [self.start_member(name, stands=name == "a") for name in "abc"]
         self.go_on_until("generation 1 has begun")
@@ -467,7 +474,7 @@ class Members(ElasticTest):
         self.go_on_until("generation 3 goes on after step .* with 4 workers: a, b, d, e")
         self.go_on_until("generation 3 has begun")
         self.assert_ended_well(c)
-        self.go_on_until("'a' has ended the job")
+        self.go_on_to_the_end()
         self.assert_done(a, b, d, e)
 
     def test_who_gets_a_notice_leaves(self):
@@ -481,7 +488,7 @@ class Members(ElasticTest):
         self.go_on_until("generation 2 has begun")
         self.assert_ended_well(c)
         self.assertIn("the others have what this node had to deliver", c.lines[-1])
-        self.go_on_until("'a' has ended the job")
+        self.go_on_to_the_end()
         self.assert_done(a, b)
         self.assertNotIn("is lost", "\n".join(self.hub.lines))
 
@@ -552,7 +559,7 @@ class Members(ElasticTest):
         code, errors = c.end()
         self.assertEqual(code, 1)
         self.assertIn("its certificate is revoked", errors[0])
-        self.go_on_until("'a' has ended the job")
+        self.go_on_to_the_end()
         self.assert_done(a, b)
 
     def test_who_was_started_differently_is_turned_away(self):
@@ -627,7 +634,7 @@ class Members(ElasticTest):
             self.assertIn(line + "\n", text)
         table = run("status", self.address).stdout.decode()
         self.assertRegex(table, r"\n +0  a +works .* [kM]?B .*B/s .*")
-        self.go_on_until("'a' has ended the job")
+        self.go_on_to_the_end()
         self.assert_done(a, *others)
 
     def test_refused(self):

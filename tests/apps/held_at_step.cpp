@@ -1,9 +1,10 @@
 // Preloaded into a program: it stands still once it has written HELD_AT_STEP lines of
 // metrics.jsonl, and waits there to be killed, or for a file HELD_UNTIL, which it removes; several
-// numbers, as 10,20,30, are several such places. While it stands there is a file HELD_UNTIL.held.
-// Its other threads go on.
+// numbers, as 10,20,30, are several such places, of which it passes the rest where the file is not
+// empty. While it stands there is a file HELD_UNTIL.held. Its other threads go on.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,10 +29,11 @@ extern "C" ssize_t write(int descriptor, const void* bytes, std::size_t size) {
   while (next != nullptr && lines >= std::strtol(next, &end, 10)) {
     const std::string held = std::string(until == nullptr ? "" : until) + ".held";
     if (until != nullptr) close(open(held.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
-    while (until == nullptr || access(until, F_OK) != 0) usleep(1000);
+    struct stat found {};
+    while (until == nullptr || stat(until, &found) != 0) usleep(1000);
     unlink(held.c_str());
     unlink(until);
-    next = *end == ',' ? end + 1 : nullptr;
+    next = *end == ',' && found.st_size == 0 ? end + 1 : nullptr;
   }
   return written;
 }
