@@ -95,16 +95,16 @@ It shares the encoder's memory: writing to it changes the residual, and encoding
 None where error accumulation is off and for tensors without values.)")
       .def("encode", &TensorEncoder::encode, py::arg("input"), py::arg("step"), py::kw_only(),
            py::arg("pool") = py::none(),
-           R"(Encodes residual + input and keeps in the residual what the payload does not say.
+           R"(Encodes residual + input and keeps in the residual what the payload leaves out.
 
-input  float32 or float64, of the encoder's shape, contiguous, on the CPU; it is not copied, but for
-       float64 with codecs that keep no more than floats. It must not be the residual
+input  float32 or float64, of the encoder's shape, contiguous, on the CPU; it is not copied, except
+       float64 for codecs that keep no more than float32. It must not be the residual
 step   the training step: stochastic codecs repeat their random numbers where it repeats
 pool   a ThreadPool to use; without one the calling thread alone. The bytes do not depend on it
 
 Returns a Payload; the memory of one that is gone serves the next. An input with a NaN or an
-infinity, or whose sum with the residual has one, is sent as it is, in codec fp32, and leaves the
-residual as it was; with non-finite=reject Error (kInvalidArgument) is raised. After an error the
+infinity, or whose sum with the residual has one, is sent uncompressed, in codec fp32, and leaves
+the residual as it was; with non-finite=reject Error (kInvalidArgument) is raised. After an error the
 residual is as before.
 Cost: two passes over input and residual.)")
       .def("local_scalers", &TensorEncoder::local_scalers, py::arg("input"), py::kw_only(),

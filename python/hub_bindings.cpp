@@ -91,7 +91,7 @@ void bind_member(py::module_& module) {
       module, "_HubMember",
       R"(A rank of a hub's job whose ranks come and go.
 
-One thread at a time, but for leave().)")
+One thread at a time, except for leave().)")
       .def(py::init([](const std::string& hub, const std::optional<std::string>& name,
                        std::uint64_t fingerprint, const std::string& certs, bool insecure,
                        std::chrono::milliseconds timeout, std::chrono::milliseconds busy,
@@ -153,7 +153,7 @@ One thread at a time, but for leave().)")
             return member.goes_on_after(static_cast<ErrorCode>(code), sentence);
           },
           py::arg("code"), py::arg("sentence"),
-          "Tells of an Error. Whether the job may go on without others.")
+          "Reports an Error; returns whether the job may continue without the failed ranks.")
       .def("be_away", &HubMember::be_away, py::arg("away"),
            "Whether the script does something of its own; for too long, and the others go on.")
       .def("leave", &HubMember::leave, "Leaves the job after the next state.")

@@ -182,14 +182,14 @@ void add_compare_command(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--steps", options.steps,
-                   "Numbers of steps, or parts of the recipe's: each is a run whose learning rate "
-                   "falls all the way")
+                   "Numbers of steps, or percentages of the recipe's; each is a separate run with "
+                   "a complete learning-rate schedule")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--rates", options.rates, "Links that step times are for: 10mbit, 2.5gbit")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--repeat", options.repeat, "Runs of each, with one seed after the other")
+  command->add_option("--repeat", options.repeat, "Runs per design, each with the next seed")
       ->capture_default_str()
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1000}));
   command->add_option("--set", options.settings,

@@ -112,7 +112,7 @@ void run_hub(const HubFlags& flags) {
                   : fmt::format("a hub for {} nodes listens at {}",
                                 flags.workers + flags.servers.value_or(1), hub.address()));
   if (flags.security.certificates.empty()) {
-    say("without --certs nothing is encrypted, and anybody who reaches the port may be a node");
+    say("without --certs nothing is encrypted, and anyone who can reach the port can join");
   }
   std::unique_ptr<MetricsServer> metrics;
   if (!flags.metrics.empty()) {
@@ -143,23 +143,22 @@ void add_hub_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--servers", flags->servers,
-                   "Nodes beside the workers, as the job's exchange has them: none for rings, "
-                   "all-gather, weight-average and colocated servers [1; with --min-workers 0]")
+                   "Server nodes the exchange needs: none for rings, all-gather, weight-average "
+                   "and colocated servers [1; 0 with --min-workers]")
       ->check(CLI::Range(0, 1024));
   command
       ->add_option("--min-workers", flags->least,
-                   "Let nodes come and go ('train --elastic'), and end the job with a checkpoint "
-                   "where fewer workers are left, or no server")
+                   "Let nodes come and go ('train --elastic'); save and end the job if fewer "
+                   "workers, or no server, remain")
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--max-workers", flags->most,
                    "Most workers at a time; others wait for a place [--workers]")
       ->check(CLI::Range(1, 1024));
   command
-      ->add_option(
-          "--deadline", flags->deadline_seconds,
-          "With --min-workers: seconds of silence after which a node counts as dead [30 at "
-          "first, then 20 times what 99 of 100 silences last, from 10 to 120]")
+      ->add_option("--deadline", flags->deadline_seconds,
+                   "With --min-workers: seconds of silence after which a node counts as dead [30 "
+                   "at first, then 20 times the 99th percentile of silences, from 10 to 120]")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86400}));
   command
       ->add_option("--join-at", flags->join_steps,
@@ -176,8 +175,8 @@ void add_hub_command(CLI::App& app) {
       "Directory of the hub's key.pem, certificate.pem and authority.pem ('tersewire certs')");
   command
       ->add_flag("--insecure", flags->security.insecure,
-                 "Plaintext beyond this machine: whoever is on the network may read and change "
-                 "what is sent, and be a node")
+                 "Allow plaintext beyond this machine: anyone on the network can read and change "
+                 "messages, and join as a node")
       ->excludes(certificates);
   command->callback([flags] { run_hub(*flags); });
 }

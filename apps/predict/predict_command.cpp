@@ -144,8 +144,7 @@ void run_predict(PredictFlags flags, const CLI::App& command) {
     throw WrongUsage(fmt::format("{} is required", needed));
   }
   if (flags.page == kStandardStream) {
-    throw WrongUsage(
-        "a page does not go with the table on standard output; name a file with --page");
+    throw WrongUsage("the table already goes to standard output; name a file with --page");
   }
   PredictionPlan& plan = flags.plan;
   plan.tensors = model_argument(flags.model, flags.scale);

@@ -98,7 +98,8 @@ void write_prediction_page(const std::string& path, const std::string& model,
               "workers"),
       by_rate.figure(
           "speedup-over-rate", "Faster links",
-          fmt::format("With {} workers. Where all lines meet at 1, nothing is worth it.", workers),
+          fmt::format("With {} workers. Where all lines meet at 1, compression does not pay.",
+                      workers),
           "bits_per_second")};
   const auto predictions = predict_designs(plan, workers, link);
   PageText text{.headline = {.title = verdict(plan, predictions), .detail = "", .verdicts = {}},

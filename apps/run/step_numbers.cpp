@@ -13,8 +13,8 @@ using enum NumberKind;
 constexpr const char* kPush = "push";
 constexpr const char* kPull = "pull";
 constexpr const char* kTraffic = "Bytes of whole messages that worker 0 pushed and pulled.";
-constexpr const char* kValues = "Values that those bytes stand for.";
-constexpr const char* kBits = "Bits that a value took, on average.";
+constexpr const char* kValues = "Values encoded in those bytes.";
+constexpr const char* kBits = "Bits per value, on average.";
 
 template <auto Member>
 double counter(const StepReport& report) {
@@ -29,16 +29,17 @@ constexpr std::array kNumbers{
     StepNumber{"accuracy", "accuracy/batch", "batch_accuracy_ratio", nullptr,
                "Accuracy on the last batch, 0 to 1.", kOfStep, false,
                [](const StepReport& r) { return r.accuracy; }},
-    StepNumber{nullptr, "seconds/step", "step_seconds", nullptr, "Time that the last step took.",
+    StepNumber{nullptr, "seconds/step", "step_seconds", nullptr, "Seconds that the last step took.",
                kOfStep, false, [](const StepReport& r) { return r.seconds; }},
-    StepNumber{"seconds", nullptr, "training_seconds_total", nullptr, "Time since training began.",
-               kTotal, false, [](const StepReport& r) { return r.seconds; }},
+    StepNumber{"seconds", nullptr, "training_seconds_total", nullptr,
+               "Seconds since training began.", kTotal, false,
+               [](const StepReport& r) { return r.seconds; }},
     StepNumber{"wait_seconds", "seconds/wait", "wait_seconds_total", nullptr,
-               "Time that worker 0 stood waiting for what had not arrived.", kTotal, false,
+               "Seconds that worker 0 waited for data.", kTotal, false,
                counter<&Counters::wait_seconds>},
     StepNumber{
         "codec_seconds", "seconds/codec", "codec_seconds_total", nullptr,
-        "Processor time that worker 0 spent on encoding and decoding.", kTotal, false,
+        "Processor seconds that worker 0 spent on encoding and decoding.", kTotal, false,
         [](const StepReport& r) { return r.counters.encode_seconds + r.counters.decode_seconds; }},
     StepNumber{"push_bytes", "bytes/push", "traffic_bytes_total", kPush, kTraffic, kTotal, true,
                counter<&Counters::pushed_bytes>},

@@ -180,12 +180,12 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
               "Codec for both directions (see 'tersewire codecs'), or auto: the job chooses as "
               "it goes (docs/predict.md)")
           ->capture_default_str();
-  command.add_option("--replay-decisions", flags.replay_decisions,
-                     "With --codec auto: the decisions.json of another run, whose codecs each step "
-                     "takes again");
+  command.add_option(
+      "--replay-decisions", flags.replay_decisions,
+      "With --codec auto: the decisions.json of another run; each step uses the same codecs again");
   command.add_flag("--paper", flags.paper,
-                   "Codecs as published, without our improvements: mode=paper, lead=1 and others; "
-                   "not those that --policy and --dry name");
+                   "Use codecs as published, without our improvements (mode=paper, lead=1, ...); "
+                   "codecs named in --policy and --dry are unaffected");
   trainer::visit_settings(flags.config, SettingOptions(command));
   command
       .add_option(
@@ -206,18 +206,18 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
           ->excludes(options.recipe);
   command
       .add_flag("--resume-or-start", flags.resume_or_start,
-                "Go on with the run in --out where it has a checkpoint, begin it where it has "
-                "none yet, and do nothing where it has ended: one command for a restart loop")
+                "Resume the run in --out if it has a checkpoint, start it if not, do nothing if it "
+                "has ended: one command for a restart loop")
       ->excludes(options.resume);
   command.add_option("--tensorboard", flags.tensorboard,
                      "Directory for a file that TensorBoard reads (docs/monitoring.md)");
   command.add_option("--metrics", flags.metrics,
                      "PORT, on this machine alone, or ADDRESS:PORT where Prometheus finds metrics "
                      "while the run lasts; port 0: any that is free");
-  command.add_option("--notice", flags.notice,
-                     "LIMIT or LIMIT,FILE: on SIGTERM, or once there is a file FILE, save and end "
-                     "with 0 within LIMIT (30s; 30s,/run/notice), or else end with a failure just "
-                     "before (docs/training.md)");
+  command.add_option(
+      "--notice", flags.notice,
+      "LIMIT or LIMIT,FILE (30s; 30s,/run/notice): on SIGTERM, or when FILE appears, save and exit "
+      "with 0 within LIMIT; otherwise fail just before it (docs/training.md)");
   command.add_flag("--json", flags.json, "Print the summary alone, as JSON, on stdout");
   for (const char* not_for_recipes :
        {"--recipe", "--list-recipes", "--out", "--tensorboard", "--metrics", "--notice", "--json",
@@ -287,7 +287,7 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
     const bool link_given = command->get_option("--link")->count() > 0;
     if (command->get_option("--budget")->count() > 0 && !flags->replay_decisions.empty()) {
       throw WrongUsage(
-          "--replay-decisions takes the codecs of another run, whatever they cost; omit --budget");
+          "--replay-decisions uses the codecs of another run, whatever they cost; omit --budget");
     }
     if (options.resume->count() > 0) find_checkpoint(*flags);
     const bool is_done = flags->resume_or_start && !find_checkpoint_if_any(*flags);
@@ -295,8 +295,8 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
     if (is_done) return tell_hub_that_it_is_done(*flags);
     if (link_given && flags->config.dry.empty()) {
       throw WrongUsage(
-          "--link is for the verdict of --dry, which was not given; give --dry, or model links "
-          "with --transport in-process:rate=20mbit,delay=40ms");
+          "--link only affects the recommendation of --dry; give --dry, or model links with "
+          "--transport in-process:rate=20mbit,delay=40ms");
     }
     choose_codecs(*flags, *command);
     with_recipe_named(flags->recipe, [&] { act(*flags); });

@@ -62,7 +62,7 @@ class Members:
     last two. Where one fails, those who are left go on in the next: with what they have learned
     since that state, if that is the one they trained from, and with the shared model otherwise.
 
-    most_bytes  more no rank has to hand over, beside its buffers
+    most_bytes  the most bytes a rank hands over, excluding buffers
     alike       of which a hash must be the same on all ranks, beside the tensors' names and codecs
     round_name  what an exchange ends, in sentences
     """
@@ -129,7 +129,7 @@ class Members:
         self.hold(compares=False)
 
     def follow(self) -> bool:
-        """Whether what this rank has learned since the last exchange counts still."""
+        """Whether this rank's progress since the last exchange still counts."""
         self._check_over()
         return self._group._member.goes_on() or self._regroup()
 
