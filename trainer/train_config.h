@@ -259,11 +259,9 @@ void visit_settings(Config& config, const Visit& visit) {
                 .most = 1 << 20},
         job.fragments);
   visit(
-      Setting{
-          .key = "delay",
-          .help =
-              "Steps that workers of --local-updates go on training while an exchange is under way",
-          .most = 1 << 20},
+      Setting{.key = "delay",
+              .help = "Steps that workers of --local-updates take while an exchange is in progress",
+              .most = 1 << 20},
       job.delay);
   visit(
       Setting{
@@ -274,7 +272,8 @@ void visit_settings(Config& config, const Visit& visit) {
   visit(
       Setting{
           .key = "budget",
-          .help = "With --codec auto: most traffic that a worker may send and receive, as 2GB/day",
+          .help =
+              "With --codec auto: maximum traffic that a worker may send and receive, as 2GB/day",
           .scope = kAttempt,
           .shows_default = false},
       config.budget);

@@ -33,8 +33,8 @@ constexpr const char* kExamples = R"(Examples:
   tersewire hub --workers 4 --servers 0       for a ring, on this machine alone (or by ssh -L)
   tersewire hub --workers 8 --min-workers 4 --max-workers 12 --journal hub.journal
   tersewire hub --workers 8 --min-workers 4 --servers 2         servers come and go as well
-One job: the hub ends when its nodes have left. It reports on stderr, a line each, who comes and
-goes. Ranks 0 to N-1 are workers, the next ones servers. 'tersewire certs' makes certificates
+One job: the hub ends when its nodes have left. It reports on stderr, one line per event, who joins
+and leaves. Ranks 0 to N-1 are workers, the next ones servers. 'tersewire certs' makes certificates
 (docs/deploying.md).)";
 
 // For nodes to hear that the job is over.
@@ -83,7 +83,7 @@ std::unique_ptr<GrpcHub> make_hub(const HubFlags& flags) {
                                      flags.security);
   }
   if (flags.most || flags.deadline_seconds || flags.join_steps) {
-    throw WrongUsage(fmt::format("{} is for jobs whose members change: give --min-workers, too",
+    throw WrongUsage(fmt::format("{} is for jobs whose members change; give --min-workers as well",
                                  flags.most               ? "--max-workers"
                                  : flags.deadline_seconds ? "--deadline"
                                                           : "--join-at"));
@@ -135,7 +135,7 @@ void run_hub(const HubFlags& flags) {
 }  // namespace
 
 void add_hub_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("hub", "Run the hub that a job's nodes dial (grpc)");
+  CLI::App* command = app.add_subcommand("hub", "Run the hub that a job's nodes connect to (grpc)");
   command->footer(kExamples);
   auto flags = std::make_shared<HubFlags>();
   command->add_option("--workers", flags->workers, "Workers of the job")
@@ -153,7 +153,7 @@ void add_hub_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--max-workers", flags->most,
-                   "Most workers at a time; others wait for a place [--workers]")
+                   "Maximum number of workers at a time; others wait for a place [--workers]")
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--deadline", flags->deadline_seconds,

@@ -60,7 +60,7 @@ constexpr std::array kNumbers{
                  return bits_per_value(r.counters.pulled_bytes, r.counters.pulled_values);
                }},
     StepNumber{nullptr, nullptr, "compression_ratio", nullptr,
-               "How many times smaller the traffic was than 32 bits a value.", kRatio, false,
+               "How many times smaller the traffic was than 32 bits per value.", kRatio, false,
                [](const StepReport& r) { return compression_ratio(r.counters); }},
     StepNumber{"not_finite_tensors", "not_finite_tensors", "not_finite_tensors_total", nullptr,
                "Tensors that were sent uncompressed for a NaN or an infinity.", kTotal, true,
@@ -74,9 +74,9 @@ constexpr std::array kKindNumbers{
                "Norm of worker 0's residuals in the last observed step, by kind of tensor.",
                &ObservedKind::residual_norm},
     KindNumber{"relative_error", "relative_error_ratio",
-               "Mean relative error of what is decoded of them.", &ObservedKind::relative_error},
+               "Mean relative error after decoding these tensors.", &ObservedKind::relative_error},
     KindNumber{"observed_bits_per_value", "observed_bits_per_value",
-               "Bits that a value of them took.", &ObservedKind::bits_per_value}};
+               "Bits per value of these tensors.", &ObservedKind::bits_per_value}};
 
 }  // namespace
 

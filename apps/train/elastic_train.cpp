@@ -190,7 +190,7 @@ void ElasticRun::run() {
     if (then.phase == JobPhase::kDone) return;
     const bool was_to_hand_over = *rank >= static_cast<int>(list.nodes());
     if (was_to_hand_over && then.generation == generation && then.established) {
-      return note(fmt::format("left after step {}: the others have what this node had to deliver\n",
+      return note(fmt::format("left after step {}: the others have this node's residual\n",
                               list.base.step));
     }
     member_.end(generation, "");

@@ -39,16 +39,16 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --exchange ring --codec int8      no servers: every worker keeps the model
   tersewire train --optimizer adam --lr 0.001 --schedule polynomial --ema 0.999
   tersewire train --local-updates 50 --codec int8   workers learn by themselves for 50 steps
-  mpirun --oversubscribe -n 5 tersewire train --transport mpi   a process a node, also where cores
-                                                    are fewer: 4 workers, then 1 server
-  tersewire train --list-recipes                    experiments of the papers, under a name
+  mpirun --oversubscribe -n 5 tersewire train --transport mpi   one process per node, even on
+                                                    fewer cores: 4 workers, then 1 server
+  tersewire train --list-recipes                    the papers' experiments, by name
   tersewire train --recipe terngrad-lenet --codec fp32   one of them, and what to change in it
-  tersewire train --out long --checkpoint-steps 100      saves what it would lose in a restart
-  tersewire train --resume long                          goes on from the last checkpoint
+  tersewire train --out long --checkpoint-steps 100      saves what a restart would lose
+  tersewire train --resume long                          continues from the last checkpoint
   tersewire train --resume-or-start --out long --checkpoint-steps 100    both, for a restart loop
-  tersewire train --out spot --checkpoint-steps 100 --notice 30s,/run/notice   on a machine that may go
+  tersewire train --out spot --checkpoint-steps 100 --notice 30s,/run/notice   on a spot machine
 
-3lc saves 30x and more, 3lc:s=1.75 60x and more; --paper takes codecs as their papers print them.)";
+3lc saves 30x and more, 3lc:s=1.75 60x and more; --paper uses codecs as published.)";
 
 std::string models_text() {
   std::string text = "\n\nModels, the samples they take, and who trains them:";
@@ -94,7 +94,7 @@ std::set<std::string> changeable_settings() {
 
 // Finds the last checkpoint.
 void find_checkpoint(TrainFlags& flags) {
-  if (flags.resume.empty()) throw WrongUsage("--resume needs the directory of a run");
+  if (flags.resume.empty()) throw WrongUsage("--resume needs the directory of a run; name it");
   if (const auto steps = finished_steps(flags.resume)) {
     throw Error(ErrorCode::kFailedPrecondition,
                 fmt::format("the run in {} has taken all of its {} steps; begin a new one with "
@@ -122,7 +122,8 @@ void tell_hub_that_it_is_done(const TrainFlags& flags) {
 
 // --resume-or-start: whether there is something to do.
 bool find_checkpoint_if_any(TrainFlags& flags) {
-  if (flags.out.empty()) throw WrongUsage("--resume-or-start needs --out, where the run is");
+  if (flags.out.empty())
+    throw WrongUsage("--resume-or-start needs the run's directory; give --out");
   if (const auto steps = finished_steps(flags.out)) {
     note(fmt::format("the run in {} has taken all of its {} steps\n", flags.out, *steps));
     if (flags.json) {
@@ -173,13 +174,11 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
       "Settings by name (--list-recipes), or from a file of your own, named with a "
       "slash or .ini; other options override them (docs/training.md)");
   command.add_flag("--list-recipes", flags.list_recipes, "Show the recipes, and do nothing else");
-  options.codec =
-      command
-          .add_option(
-              "--codec", flags.codec,
-              "Codec for both directions (see 'tersewire codecs'), or auto: the job chooses as "
-              "it goes (docs/predict.md)")
-          ->capture_default_str();
+  options.codec = command
+                      .add_option("--codec", flags.codec,
+                                  "Codec for both directions (see 'tersewire codecs'), or auto: "
+                                  "the job chooses while it trains (docs/predict.md)")
+                      ->capture_default_str();
   command.add_option(
       "--replay-decisions", flags.replay_decisions,
       "With --codec auto: the decisions.json of another run; each step uses the same codecs again");
