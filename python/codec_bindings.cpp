@@ -86,7 +86,7 @@ use one encoder at once wait for each other; different encoders run in parallel.
       .def_property_readonly(
           "shape",
           [](const TensorEncoder& encoder) { return py::tuple(py::cast(encoder.shape())); },
-          "The sides of its tensor.")
+          "The shape of its tensor.")
       .def_property_readonly(
           "residual", &residual_of,
           R"(What is still to be sent: a float32 numpy array of the tensor's shape.
@@ -153,7 +153,7 @@ Raises Error (kInvalidArgument) that names the part that is wrong and what would
              return std::const_pointer_cast<Codec>(make_codec(text));
            }),
            py::arg("text"))
-      .def_property_readonly("text", &Codec::text, "The full text, every parameter said.")
+      .def_property_readonly("text", &Codec::text, "The full text, with every parameter.")
       .def_property_readonly(
           "name", [](const Codec& codec) { return codec_text(codec.id()); }, "\"3lc\".")
       .def_property_readonly(
@@ -212,17 +212,17 @@ void bind_descriptions(py::module_& module) {
   py::class_<CodecParameter>(module, "CodecParameter", "A parameter of a codec's text.")
       .def_readonly("key", &CodecParameter::key)
       .def_readonly("default", &CodecParameter::value)
-      .def_readonly("range", &CodecParameter::range, "What it may be.")
-      .def_readonly("meaning", &CodecParameter::meaning, "In a line.");
+      .def_readonly("range", &CodecParameter::range, "Allowed values.")
+      .def_readonly("meaning", &CodecParameter::meaning, "One line of description.");
   py::class_<CodecDescription>(module, "CodecDescription", "What Codec() can make.")
       .def_property_readonly(
           "id", [](const CodecDescription& codec) { return static_cast<int>(codec.id); },
           "The codec's number on the wire.")
       .def_readonly("name", &CodecDescription::name)
-      .def_readonly("summary", &CodecDescription::summary, "In a line.")
+      .def_readonly("summary", &CodecDescription::summary, "One line of description.")
       .def_readonly("parameters", &CodecDescription::parameters);
   module.def(
-      "codecs", [] { return codec_descriptions(); }, "The codecs that there are.");
+      "codecs", [] { return codec_descriptions(); }, "All codecs.");
 }
 
 TensorInfo make_tensor_info(const std::string& name, const Shape& shape, const std::string& kind) {
