@@ -106,7 +106,7 @@ class Members:
             member.leave()
 
     def close(self) -> None:
-        """Ends the job: all exchanges are done. If only this rank's job is over, others continue."""
+        """Ends the job: all exchanges are done. If over for this rank alone, others continue."""
         if not self._over:
             self._over = "it has been closed"
             self._group._member.finish()
@@ -169,7 +169,7 @@ class Members:
                             "again from a saved model")
 
     def settle(self) -> None:
-        """Waits until the hub knows what this rank holds, and continues with the ranks present then."""
+        """Waits until the hub knows what this rank holds; continues with the ranks then present."""
         self._group._member.settle()
         if not self._group._member.goes_on():
             self._regroup()
