@@ -156,7 +156,7 @@ double most_gained_at(const PredictionPlan& plan, int workers, NamedLink link, d
   return most_gained(predict_designs(plan, workers, link), plan.codecs_are_named());
 }
 
-// By halving, to a fiftieth. Nothing where it is worth it at every rate, or at none.
+// By halving, to a fiftieth. Nothing where compression pays at every rate, or at none.
 std::optional<double> rate_above_which_nothing_is_worth_it(const PredictionPlan& plan, int workers,
                                                            const NamedLink& link) {
   double low = kLeastRate;

@@ -127,11 +127,11 @@ class PredictTest(Case):
         self.assertRegex(text, r"local-selection .* 1\.3\n")
         self.assertNotRegex(lines[-1], "dryden|local-selection")
 
-    def test_where_nothing_is_worth_it(self):
+    def test_where_compression_does_not_pay(self):
         text = self.output("predict", *JOB, "--link", "100gbit")
         self.assertIn("Compression does not pay at 100gbit: ", text.splitlines()[-1])
-        # Where it says that nothing is, one step below something is.
-        rate = re.search(r"Above ([\d.]+) ([MG])bit/s nothing", text)
+        # Just below the rate that it names, compression pays.
+        rate = re.search(r"Above ([\d.]+) ([MG])bit/s compression", text)
         rate = float(rate[1]) * {"M": 1e6, "G": 1e9}[rate[2]]
         for factor, worth in ((0.9, True), (1.1, False)):
             verdict = self.output("predict", *JOB, "--link", f"{factor * rate / 1e6:.3f}mbit")
