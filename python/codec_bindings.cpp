@@ -86,7 +86,7 @@ use one encoder at once wait for each other; different encoders run in parallel.
       .def_property_readonly(
           "shape",
           [](const TensorEncoder& encoder) { return py::tuple(py::cast(encoder.shape())); },
-          "The sides of its tensor.")
+          "The shape of its tensor.")
       .def_property_readonly(
           "residual", &residual_of,
           R"(What is still to be sent: a float32 numpy array of the tensor's shape.
@@ -95,17 +95,17 @@ It shares the encoder's memory: writing to it changes the residual, and encoding
 None where error accumulation is off and for tensors without values.)")
       .def("encode", &TensorEncoder::encode, py::arg("input"), py::arg("step"), py::kw_only(),
            py::arg("pool") = py::none(),
-           R"(Encodes residual + input and keeps in the residual what the payload does not say.
+           R"(Encodes residual + input and keeps in the residual what the payload leaves out.
 
-input  float32 or float64, of the encoder's shape, contiguous, on the CPU; it is not copied, but for
-       float64 with codecs that keep no more than floats. It must not be the residual
+input  float32 or float64, of the encoder's shape, contiguous, on the CPU; it is not copied, except
+       float64 for codecs that keep no more than float32. It must not be the residual
 step   the training step: stochastic codecs repeat their random numbers where it repeats
 pool   a ThreadPool to use; without one the calling thread alone. The bytes do not depend on it
 
 Returns a Payload; the memory of one that is gone serves the next. An input with a NaN or an
-infinity, or whose sum with the residual has one, is sent as it is, in codec fp32, and leaves the
-residual as it was; with non-finite=reject Error (kInvalidArgument) is raised. After an error the
-residual is as before.
+infinity, or whose sum with the residual has one, is sent uncompressed, in codec fp32, and leaves
+the residual as it was; with non-finite=reject Error (kInvalidArgument) is raised. After an error
+the residual is as before.
 Cost: two passes over input and residual.)")
       .def("local_scalers", &TensorEncoder::local_scalers, py::arg("input"), py::kw_only(),
            py::arg("pool") = py::none(),
@@ -153,7 +153,7 @@ Raises Error (kInvalidArgument) that names the part that is wrong and what would
              return std::const_pointer_cast<Codec>(make_codec(text));
            }),
            py::arg("text"))
-      .def_property_readonly("text", &Codec::text, "The full text, every parameter said.")
+      .def_property_readonly("text", &Codec::text, "The full text, with every parameter.")
       .def_property_readonly(
           "name", [](const Codec& codec) { return codec_text(codec.id()); }, "\"3lc\".")
       .def_property_readonly(
@@ -212,17 +212,17 @@ void bind_descriptions(py::module_& module) {
   py::class_<CodecParameter>(module, "CodecParameter", "A parameter of a codec's text.")
       .def_readonly("key", &CodecParameter::key)
       .def_readonly("default", &CodecParameter::value)
-      .def_readonly("range", &CodecParameter::range, "What it may be.")
-      .def_readonly("meaning", &CodecParameter::meaning, "In a line.");
+      .def_readonly("range", &CodecParameter::range, "Allowed values.")
+      .def_readonly("meaning", &CodecParameter::meaning, "One line of description.");
   py::class_<CodecDescription>(module, "CodecDescription", "What Codec() can make.")
       .def_property_readonly(
           "id", [](const CodecDescription& codec) { return static_cast<int>(codec.id); },
           "The codec's number on the wire.")
       .def_readonly("name", &CodecDescription::name)
-      .def_readonly("summary", &CodecDescription::summary, "In a line.")
+      .def_readonly("summary", &CodecDescription::summary, "One line of description.")
       .def_readonly("parameters", &CodecDescription::parameters);
   module.def(
-      "codecs", [] { return codec_descriptions(); }, "The codecs that there are.");
+      "codecs", [] { return codec_descriptions(); }, "All codecs.");
 }
 
 TensorInfo make_tensor_info(const std::string& name, const Shape& shape, const std::string& kind) {

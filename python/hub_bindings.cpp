@@ -91,7 +91,7 @@ void bind_member(py::module_& module) {
       module, "_HubMember",
       R"(A rank of a hub's job whose ranks come and go.
 
-One thread at a time, but for leave().)")
+One thread at a time, except for leave().)")
       .def(py::init([](const std::string& hub, const std::optional<std::string>& name,
                        std::uint64_t fingerprint, const std::string& certs, bool insecure,
                        std::chrono::milliseconds timeout, std::chrono::milliseconds busy,
@@ -132,10 +132,10 @@ One thread at a time, but for leave().)")
             const Boundary& base = member.list().base;
             return base.generation > 0 ? std::optional(base.step) : std::nullopt;
           },
-          "The step after which the generation goes on; None at the beginning.")
+          "The step after which the generation continues; None at the beginning.")
       .def_property_readonly("had_it", &HubMember::had_it, "Whether this rank has that state.")
       .def("elems_of", &HubMember::elems_of, py::arg("name"),
-           "How many values all ranks begin with alike under this name.")
+           "How many values under this name are the same on all ranks at the start.")
       .def(
           "begin_with",
           [](const HubMember& member, const std::string& name, const py::object& values) {
@@ -143,7 +143,7 @@ One thread at a time, but for leave().)")
             member.begin_with(name, array.floats());
           },
           py::arg("name"), py::arg("values"), "Fills as many with them.")
-      .def("goes_on", &HubMember::goes_on, "Whether the generation does, without waiting.")
+      .def("goes_on", &HubMember::goes_on, "Whether the generation continues, without waiting.")
       .def("closes", &HubMember::closes,
            "Whether it is over after the next state that all have, without waiting.")
       .def("settle", &HubMember::settle, "Waits until the hub has said so.")
@@ -153,13 +153,14 @@ One thread at a time, but for leave().)")
             return member.goes_on_after(static_cast<ErrorCode>(code), sentence);
           },
           py::arg("code"), py::arg("sentence"),
-          "Tells of an Error. Whether the job may go on without others.")
+          "Reports an Error; returns whether the job may continue without the failed ranks.")
       .def("be_away", &HubMember::be_away, py::arg("away"),
-           "Whether the script does something of its own; for too long, and the others go on.")
+           "Whether the script is outside all calls; if for too long, the others continue without "
+           "it.")
       .def("leave", &HubMember::leave, "Leaves the job after the next state.")
       .def("finish", &HubMember::finish,
            "Says that all is done here, and waits until it is so on all ranks.")
-      .def("close", &HubMember::close, "Tells the hub nothing more.");
+      .def("close", &HubMember::close, "Sends the hub nothing more.");
 }
 
 }  // namespace

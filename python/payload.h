@@ -40,7 +40,7 @@ class PayloadMemory {
 };
 
 // The numbers of a codec's name and back, with "levels" and "contributors", which only frames name.
-// Throws kInvalidArgument for a name that there is not.
+// Throws kInvalidArgument for an unknown name.
 CodecId codec_number(std::string_view name);
 std::string codec_text(CodecId codec);
 

@@ -51,8 +51,8 @@ void bind_payload(py::module_& module) {
   py::class_<Payload>(module, "Payload", py::buffer_protocol(),
                       R"(What one tensor became: bytes that know their codec.
 
-It has the buffer protocol, so bytes(), memoryview(), numpy.frombuffer() and file.write() take it,
-without a copy but for bytes(). Immutable; any thread.)")
+It has the buffer protocol, so bytes(), memoryview(), numpy.frombuffer() and file.write() take it;
+only bytes() makes a copy. Immutable; any thread.)")
       .def(py::init(&make_payload), py::arg("codec"), py::arg("data"), py::kw_only(),
            py::arg("not_finite") = false,
            R"(A payload that arrived as bytes.

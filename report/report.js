@@ -190,7 +190,7 @@ const kDrawers = {
       .map((group) => [group.rows[0][0], group.rows[0][1]]).sort((a, b) => a[0] - b[0]);
     const front = { name: "front", style: { variable: "--quiet", dash: [2, 3] }, points: onFront };
     const one = chart({ label: figure.title, lines: () => [...(onFront.length > 1 ? [front] : []), ...points],
-      x: kKinds.bits, y: kKinds.share, xName: "Bits a value, pushed and pulled", yName: "Test accuracy",
+      x: kKinds.bits, y: kKinds.share, xName: "Bits per value, pushed and pulled", yName: "Test accuracy",
       marks: true, nearest: true, named: true });
     element.append(legend(keyValues(figure, 0), one.emphasize), one);
   },
@@ -262,7 +262,7 @@ const kDrawers = {
   },
 
   "bits-per-value": (figure, element) => panels(figure, element, {
-    x: kKinds.step, y: kKinds.bits, xName: "Step", yName: "Bits a value",
+    x: kKinds.step, y: kKinds.bits, xName: "Step", yName: "Bits per value",
     panelName: (value) => (value === "push" ? "push: sent by a worker" : "pull: received by a worker"),
   }),
 
@@ -270,7 +270,7 @@ const kDrawers = {
     const box = make("div", { class: "panels" });
     const views = [
       ["Test accuracy", kKinds.share, [["test_accuracy", "--c0", "test accuracy"]]],
-      ["Bits a value", kKinds.bits, [["push_bits_per_value", "--c0", "push"], ["pull_bits_per_value", "--c1", "pull"]]],
+      ["Bits per value", kKinds.bits, [["push_bits_per_value", "--c0", "push"], ["pull_bits_per_value", "--c1", "pull"]]],
     ];
     for (const [title, kind, columns] of views) {
       const lines = figure.groups.flatMap((group, i) => columns.map(([name, variable, text]) => ({
@@ -344,7 +344,7 @@ const kDrawers = {
     element.append(make("div", { class: "choices" }, design.element), place);
     const formats = { values: whole, bits_per_value: (value) => significant(value), ratio: times,
       relative_error: (value) => significant(value), gradient_rms: tiny };
-    const titles = { values: "Values", bits_per_value: "Bits a value", ratio: "Ratio",
+    const titles = { values: "Values", bits_per_value: "Bits per value", ratio: "Ratio",
       relative_error: "Relative error", gradient_rms: "Gradient, rms" };
     function draw() {
       const head = make("tr", {}, heading("Tensor"), heading("Kind", { class: "text" }),

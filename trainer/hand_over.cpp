@@ -179,11 +179,11 @@ const NodeCheckpoint::Arrays& HandOver::orphans(const NodeCheckpoint& own) const
     const std::uint32_t rank = first + i;
     const std::uint32_t next = first + (i + 1) % count;
     if (!is_dead(rank) || !is_dead(next)) continue;
-    throw Error(ErrorCode::kFailedPrecondition,
-                fmt::format("the {} that were {} and {} in generation {} died together, so a "
-                            "part of the model and its copy are lost; go on from the last "
-                            "checkpoint with --resume",
-                            apart ? "servers" : "workers", rank, next, list_.base.generation));
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        fmt::format("the {} that were {} and {} in generation {} died together, so a part of the "
+                    "model and its copy are lost; continue from the last checkpoint with --resume",
+                    apart ? "servers" : "workers", rank, next, list_.base.generation));
   }
   const std::uint32_t place = *list_.members[static_cast<std::size_t>(rank_)].base_rank - first;
   return is_dead(first + (place + count - 1) % count) ? own.copies : kNone;
@@ -226,7 +226,7 @@ std::optional<JobCheckpoint> HandOver::run(NodesNetwork& network,
   if (list_.base_workers == 0 || list_.workers == 0 || holders_.front() < 0) {
     throw Error(ErrorCode::kFailedPrecondition,
                 fmt::format("no worker holds the state after step {} that generation {} begins "
-                            "with; go on from the last checkpoint with --resume",
+                            "with; continue from the last checkpoint with --resume",
                             list_.base.step, list_.generation));
   }
   const std::optional<int> own_place = place(rank_);

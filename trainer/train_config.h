@@ -169,12 +169,12 @@ void visit_exchange_settings(JobType& job, const Visit& visit) {
               "If a tensor is not finite on one worker, send it uncompressed from every worker"},
       job.raw_from_all);
   visit(Setting{.key = "part-values",
-                .help = "Most values in a part of a tensor; each part has its own scale and "
-                        "residual. whole: one part a tensor"},
+                .help = "Maximum values per part of a tensor; each part has its own scale and "
+                        "residual. whole: one part per tensor"},
         PartValuesSetting{job.part_values});
   visit(Setting{.key = "bucket-bytes",
-                .help = "Least bytes of gradients in a message to the same node; a ring cuts these "
-                        "into a block for each worker (default: by workers and model)",
+                .help = "Minimum bytes of gradients per message to one node; a ring splits them "
+                        "into one block per worker (default: by workers and model)",
                 .least = 1,
                 .most = std::uint64_t{1} << 40},
         job.bucket_bytes);
@@ -259,21 +259,21 @@ void visit_settings(Config& config, const Visit& visit) {
                 .most = 1 << 20},
         job.fragments);
   visit(
-      Setting{
-          .key = "delay",
-          .help =
-              "Steps that workers of --local-updates go on training while an exchange is under way",
-          .most = 1 << 20},
+      Setting{.key = "delay",
+              .help = "Steps that workers of --local-updates take while an exchange is in progress",
+              .most = 1 << 20},
       job.delay);
-  visit(Setting{.key = "mix",
-                .help = "Share of its own values that a worker keeps when it takes over the shared "
-                        "ones, which codecs with a residual refuse; 0: what it learned during "
-                        "--delay is added to these instead"},
-        job.mix);
+  visit(
+      Setting{
+          .key = "mix",
+          .help = "Share of its own values that a worker keeps when it takes the shared ones; not "
+                  "with codecs that keep a residual. 0: it adds what it learned during --delay"},
+      job.mix);
   visit(
       Setting{
           .key = "budget",
-          .help = "With --codec auto: most traffic that a worker may send and receive, as 2GB/day",
+          .help =
+              "With --codec auto: maximum traffic that a worker may send and receive, as 2GB/day",
           .scope = kAttempt,
           .shows_default = false},
       config.budget);
@@ -308,13 +308,15 @@ void visit_settings(Config& config, const Visit& visit) {
                 .role = kNeither,
                 .scope = kNode},
         config.transport);
-  visit(Setting{.key = "threads",
-                .help = "Threads of each node's codecs [0: the cores allowed over the nodes of "
-                        "this machine]",
-                .role = kNeither,
-                .scope = kNode,
-                .most = 256},
-        config.threads);
+  visit(
+      Setting{
+          .key = "threads",
+          .help =
+              "Codec threads per node [0: available cores divided by the nodes on this machine]",
+          .role = kNeither,
+          .scope = kNode,
+          .most = 256},
+      config.threads);
   visit(Setting{.key = "deadline",
                 .help = "Seconds of silence after which a node counts as dead and a job of several "
                         "processes ends",
@@ -343,12 +345,12 @@ void visit_settings(Config& config, const Visit& visit) {
         config.batch);
   visit_descent_settings(config, visit);
   visit(Setting{.key = "compute-ms",
-                .help = "Least milliseconds that a step takes, as on a slower machine",
+                .help = "Minimum step time in milliseconds, to simulate slower machines",
                 .role = kTask,
                 .most = 100'000'000},
         config.compute_ms);
   visit(Setting{.key = "slowest",
-                .help = "Each step of the last worker takes this many times --compute-ms",
+                .help = "Factor on --compute-ms for the last worker",
                 .role = kTask,
                 .least = 1,
                 .most = 1000},

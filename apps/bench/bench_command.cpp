@@ -30,7 +30,7 @@ Times are ratios to memcpy of the same array by one thread in the same rounds, m
 floor is two passes over each part, the least that an encoder with a residual can do. Encoders meet
 three inputs in rotation, and encode --warm-up times before anything is timed: payloads are tiny at
 first and grow until as much leaves the residual as enters it. Errors are those of one encode by a
-fresh encoder: the largest, and the root of the mean square over that of the values.)";
+fresh encoder: the largest, and the root mean square relative to that of the values.)";
 
 constexpr std::size_t kMaxElems = std::size_t{1} << 34;
 

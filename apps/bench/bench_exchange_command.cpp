@@ -33,12 +33,12 @@ constexpr const char* kExamples = R"(Examples:
 Every codec is a design, for both directions unless --pull-codec says what servers send, run one
 after the other over the same network, the baseline first. Computation is waiting, so that many
 workers fit on few cores: a third of it in the forward pass, two in the backward pass, spread evenly
-over the weights. Bytes are what a worker's end of the transport counts, a step, mean over workers;
-step time is worker 0's, the median; hidden is what computation hides of the exchange,
+over the weights. Bytes are per step, counted at a worker's end of the transport, mean over workers;
+step time is worker 0's, the median; hidden is how much of the exchange computation hides,
 T + (step at T = 0) - step, as a share of the smaller of the two, for which each design runs without
-computation first; the ceiling is the speedup
-if nothing but computation took time. Busiest is what the node that carries most sends or receives,
-the larger of the two; wire is the time that a link of --rate takes for it, by calculation.)";
+computation first; the ceiling is the speedup if only computation took time. Busiest is the bytes
+that the busiest node sends or receives, the larger of the two; wire is the calculated time for them
+on a link of --rate.)";
 
 struct ExchangeFlags {
   bench::ExchangeBenchConfig config;
@@ -204,23 +204,24 @@ void add_bench_exchange_command(CLI::App& bench) {
   trainer::visit_exchange_settings(config.job, SettingOptions(*command));
   option("--codec", config.codecs, "Codec for both directions; several are measured in turn");
   command->add_option("--pull-codec", config.pull_codec,
-                      "Codec for what servers send, under each --codec [the same]");
+                      "Codec for what servers send, with each --codec [the same]");
   option("--baseline", flags->baseline, "Codec that speedups are relative to, or none");
   option("--policy", config.job.policy, "Rules that override the codecs, as for 'tersewire train'");
   option("--compute-ms", flags->compute_ms, "Milliseconds of computation per step")
       ->check(CLI::Range(0.0, 1e8));
-  option("--slowest", config.slowest, "Times as much for each step of the last worker")
+  option("--slowest", config.slowest, "Factor on --compute-ms for the last worker")
       ->check(CLI::Range(1.0, 1000.0));
   option("--steps", config.steps, "Steps to measure")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
-  option("--warm-up", config.warm_up_steps, "Steps before those, which are not measured")
+  option("--warm-up", config.warm_up_steps, "Steps before the measured ones")
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
   command->add_option(
       "--gradients", flags->gradients,
       "Replay the values of these .npy files [synthetic, distributed like real gradients]");
-  option("--seed", config.job.seed, "Of gradients and codecs")->check([](const std::string& text) {
-    return text.starts_with('-') ? "must not be negative" : "";
-  });
+  option("--seed", config.job.seed, "Seed of the gradients and codecs")
+      ->check([](const std::string& text) {
+        return text.starts_with('-') ? "must not be negative" : "";
+      });
   option(
       "--transport", config.transport,
       "in-process (threads; in-process:rate=20mbit,delay=40ms,jitter=5ms,loss=0.1%,seed=1 models "

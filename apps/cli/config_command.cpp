@@ -17,8 +17,9 @@ constexpr const char* kExamples = R"(Examples:
   TERSEWIRE_THREADS=4 tersewire config
   echo '{"codec": "3lc:s=1.75", "threads": 4}' > ~/.config/tersewire/config.json
 The command line overrides a recipe, a recipe the environment (TERSEWIRE_THREADS for
---threads), that before the file ($TERSEWIRE_CONFIG, else tersewire/config.json in $XDG_CONFIG_HOME
-or ~/.config), and that before what is built in. A run that goes on keeps its own settings.)";
+--threads), the environment the file ($TERSEWIRE_CONFIG, else tersewire/config.json in
+$XDG_CONFIG_HOME or ~/.config), and the file the built-in defaults. A resumed run keeps its own
+settings.)";
 
 std::string text_of(const std::vector<EffectiveDefault>& defaults) {
   std::string text;

@@ -22,8 +22,8 @@ constexpr const char* kExamples = R"(Examples:
   sudo lab/netlab run --nodes 4 --rate 10mbit --nic inceptionn:bound=2^-10 -- ./program
 Compresses the floats in TCP packets that leave with type of service 0x28, where the connection's
 other end has a card too, and restores them as they arrive. A program declares which bytes are
-floats by tersewire_nic_floats() of libtersewire-nic.so; with mode=paper all are. Ends at SIGINT or
-SIGTERM and prints what it has counted. See docs/hardware.md.)";
+floats by tersewire_nic_floats() of libtersewire-nic.so; with mode=paper all are. On SIGINT or
+SIGTERM it ends and prints its counters. See docs/hardware.md.)";
 
 std::string counters_text(const nic::CardCounters& counters) {
   return json_text(nlohmann::ordered_json{{"passed", counters.passed},

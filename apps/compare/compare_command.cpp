@@ -40,8 +40,8 @@ constexpr const char* kExamples = R"(Examples:
 
 A design is [OPTION=VALUE ...] [CODEC], with train's options and a codec for both directions; fp32
 unless said. The first one, or fp32, is what the others are compared with. Every run is a directory
-of 'tersewire train' below OUT/cells. The same command goes on where it was interrupted: runs that
-are whole are kept. What it prints is in OUT/results.json too (docs/comparing.md).)";
+of 'tersewire train' below OUT/cells. After an interruption the same command continues: it keeps
+complete runs. What it prints is in OUT/results.json too (docs/comparing.md).)";
 
 struct CompareFlags {
   CompareOptions options;
@@ -182,14 +182,14 @@ void add_compare_command(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--steps", options.steps,
-                   "Numbers of steps, or parts of the recipe's: each is a run whose learning rate "
-                   "falls all the way")
+                   "Numbers of steps, or percentages of the recipe's; each is a separate run with "
+                   "a complete learning-rate schedule")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--rates", options.rates, "Links that step times are for: 10mbit, 2.5gbit")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--repeat", options.repeat, "Runs of each, with one seed after the other")
+  command->add_option("--repeat", options.repeat, "Runs per design, each with the next seed")
       ->capture_default_str()
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1000}));
   command->add_option("--set", options.settings,
@@ -197,9 +197,9 @@ void add_compare_command(CLI::App& app) {
   command->add_option("--jobs", flags->jobs, "Runs at the same time")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{1}, kMaxThreads));
-  command->add_option("--out", flags->out,
-                      "Directory of the comparison, new or to go on with (default: a new one in "
-                      "runs/)");
+  command->add_option(
+      "--out", flags->out,
+      "Directory of the comparison, new or to continue (default: a new one in runs/)");
   command->add_option("--lab", flags->lab,
                       "Path of lab/netlab: measure step times there instead of modelling them");
   command->add_flag("--json", flags->json, "Print JSON");

@@ -274,9 +274,8 @@ std::string CompareReport::diverged_text() const {
   }
   if (text.empty()) return text;
   return text +
-         "diverged: the loss was not a finite number, or tenfold its best, at the end. The "
-         "accuracy\nsays nothing then, nor does the speedup; a lower lr, a longer warm-up or a "
-         "milder codec helps.\n";
+         "diverged: at the end the loss was not finite, or ten times its best. Accuracy and "
+         "speedup are\nmeaningless; use a lower lr, a longer warm-up or a milder codec.\n";
 }
 
 std::string CompareReport::legend() const {

@@ -19,8 +19,8 @@ constexpr const char* kExamples = R"(Examples:
   tersewire data get tinyshakespeare                1 file, 1.1 MB
   tersewire data get mnist --url http://localhost:8000/mnist   from another mirror
 
-Every download is checked against its SHA-256, whatever the mirror. One that was interrupted goes on
-where it stopped when the same command is run again.)";
+Every download is checked against its SHA-256, whatever the mirror. Run the same command again to
+continue an interrupted one.)";
 
 struct GetFlags {
   std::string name;

@@ -40,7 +40,7 @@ bool is_there(const DataFile& file, const fs::path& path) {
   if (!is_occupied(path)) return false;
   if (is_file_of(path, file.bytes) && file_sha256(path.string()) == file.sha256) return true;
   throw Error(ErrorCode::kFailedPrecondition,
-              fmt::format("{} exists but is not the expected file, of {} bytes with SHA-256 {}; "
+              fmt::format("{} exists but is not the expected file of {} bytes with SHA-256 {}; "
                           "move it away or name another directory with --to",
                           path.string(), file.bytes, file.sha256));
 }

@@ -57,7 +57,7 @@ const char* advice(CURLcode code) {
     case CURLE_SSL_CACERT_BADFILE:
       return "check this machine's clock and its certificates (package ca-certificates)";
     default:
-      return "run the same command again, which goes on where this one ended";
+      return "run the same command again, which continues where this one ended";
   }
 }
 

@@ -54,7 +54,7 @@ class ArrayDecoder {
       if (message->header.kind != MessageKind::kFile) {
         throw Error(ErrorCode::kInvalidArgument,
                     shown(options_.input) +
-                        ": it is a state, not a .tw file; look at it with 'tersewire inspect'");
+                        ": it is a state, not an encoded array; show it with 'tersewire inspect'");
       }
       decode_part(message->frames.front());
     }

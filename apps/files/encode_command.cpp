@@ -27,8 +27,8 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   tersewire encode gradient.npy gradient.tw
   tersewire encode --codec 3lc:s=1.75 gradient.npy gradient.tw
-  tersewire encode --codec 3lc --state residual.tw step1.npy step1.tw   what step1.tw does not say
-  tersewire encode --codec 3lc --state residual.tw step2.npy step2.tw   goes into step2.tw
+  tersewire encode --codec 3lc --state residual.tw step1.npy step1.tw   what step1.tw leaves out
+  tersewire encode --codec 3lc --state residual.tw step2.npy step2.tw   is added to step2.tw
   tersewire encode --out-dir encoded gradients/*.npy
   tersewire decode gradient.tw - | tersewire encode --codec int8 - again.tw
 Arrays are float32 or float64 .npy files in C order. Codecs: see tersewire codecs)";
@@ -353,11 +353,11 @@ void add_encode_command(CLI::App& app) {
   command->add_option(
       "--gradient", options->gradient,
       "For oland-raj:bits-from=gradient: the gradient with respect to the array (.npy)");
-  command->add_option("--seed", options->seed, "For stochastic codecs: what they draw from")
+  command->add_option("--seed", options->seed, "Random seed of stochastic codecs")
       ->capture_default_str();
   command
       ->add_option("--step", options->step,
-                   "For stochastic codecs: a number that differs between encodings")
+                   "Step number for stochastic codecs; use a new one for each encoding")
       ->capture_default_str();
   command->add_option("--threads", options->threads, "Threads; the file does not depend on it")
       ->capture_default_str()

@@ -36,14 +36,13 @@ std::vector<FilePair> FilePairs::named() const {
                     in_extension_, out_extension_, files_.size(), in_extension_));
   }
   if (files_.empty()) {
-    throw WrongUsage(fmt::format("name one IN{} at least, to go into --out-dir", in_extension_));
+    throw WrongUsage(fmt::format("name at least one IN{} for --out-dir", in_extension_));
   }
   std::vector<FilePair> pairs;
   std::map<std::string, std::string> inputs;  // by output
   for (const std::string& input : files_) {
     if (input == kStandardStream) {
-      throw WrongUsage(
-          "standard input has no name under which it could go into --out-dir; name OUT");
+      throw WrongUsage("standard input has no file name to use in --out-dir; name OUT");
     }
     fs::path name = fs::path(input).filename();
     if (name.extension() == in_extension_) name.replace_extension();

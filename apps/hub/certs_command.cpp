@@ -32,10 +32,10 @@ constexpr const char* kExamples = R"(Examples:
   tersewire certs join node3 --token token | ssh HOST tersewire certs sign clinic \
       | tersewire certs join node3 --signed -
   tersewire certs revoke clinic --rank 3 | ssh HUB tersewire certs join hub --signed -
-A key is made where it is used and never leaves that machine: what travels is a request and the
-certificate that answers it, as text, by ssh or any other way that you trust to say who asks, or by
-any way at all if the node signs with a token ('certs token').
-Certificates are short-lived; the same line again makes the next one, also while a job runs.)";
+A key is made where it is used and never leaves that machine: only a request and the certificate
+that answers it are sent, as text, by ssh or any other channel that proves who asks, or by any
+channel at all if the node signs with a token ('certs token').
+Certificates are short-lived; the same command renews them, even while a job runs.)";
 
 constexpr const char* kAuthorityKey = "authority-key.pem";
 constexpr const char* kAuthority = "authority.pem";
@@ -68,8 +68,8 @@ std::string text_of(const std::string& path) {
   const ByteView text = stream.peek(kMost + 1);
   if (text.size() > kMost) {
     throw Error(ErrorCode::kDataLoss,
-                fmt::format("{}: it is longer than 1 MiB, and nothing that 'tersewire certs' makes "
-                            "is; pass on what that prints",
+                fmt::format("{}: it is longer than 1 MiB, so 'tersewire certs' did not make it; "
+                            "pass on what that prints",
                             shown(path)));
   }
   return {reinterpret_cast<const char*>(text.data()), text.size()};
@@ -150,7 +150,7 @@ void take_answer(const CertsFlags& flags) {
             return keeps_revoked(answer, string_of(*kept), string_of(*trusted));
           })) {
         throw Error(ErrorCode::kFailedPrecondition,
-                    fmt::format("{} lacks what {} revokes; pass on the newest list",
+                    fmt::format("{} lacks some revocations of {}; pass on the newest list",
                                 shown(flags.answer), path));
       }
       write(path, answer);
@@ -305,9 +305,9 @@ void add_certs_command(CLI::App& app) {
   command = add(*certs, "join", "Make this node's key, and print a request to certify it");
   command->add_option("DIR", of_join->directory, "Directory for what this node, or the hub, needs")
       ->required();
-  command->add_option("--signed", of_join->answer,
-                      "Take the certificate that 'certs sign' made of it from this file (- for "
-                      "stdin)");
+  command->add_option(
+      "--signed", of_join->answer,
+      "Take the certificate that 'certs sign' made from the request from this file (- for stdin)");
   command->add_option(
       "--token", of_join->token,
       "Sign the request, and later ones, with the token in this file (- for stdin)");

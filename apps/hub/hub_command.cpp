@@ -33,8 +33,8 @@ constexpr const char* kExamples = R"(Examples:
   tersewire hub --workers 4 --servers 0       for a ring, on this machine alone (or by ssh -L)
   tersewire hub --workers 8 --min-workers 4 --max-workers 12 --journal hub.journal
   tersewire hub --workers 8 --min-workers 4 --servers 2         servers come and go as well
-One job: the hub ends when its nodes have left. It reports on stderr, a line each, who comes and
-goes. Ranks 0 to N-1 are workers, the next ones servers. 'tersewire certs' makes certificates
+One job: the hub ends when its nodes have left. It reports on stderr, one line per event, who joins
+and leaves. Ranks 0 to N-1 are workers, the next ones servers. 'tersewire certs' makes certificates
 (docs/deploying.md).)";
 
 // For nodes to hear that the job is over.
@@ -83,7 +83,7 @@ std::unique_ptr<GrpcHub> make_hub(const HubFlags& flags) {
                                      flags.security);
   }
   if (flags.most || flags.deadline_seconds || flags.join_steps) {
-    throw WrongUsage(fmt::format("{} is for jobs whose members change: give --min-workers, too",
+    throw WrongUsage(fmt::format("{} is for jobs whose members change; give --min-workers as well",
                                  flags.most               ? "--max-workers"
                                  : flags.deadline_seconds ? "--deadline"
                                                           : "--join-at"));
@@ -112,7 +112,7 @@ void run_hub(const HubFlags& flags) {
                   : fmt::format("a hub for {} nodes listens at {}",
                                 flags.workers + flags.servers.value_or(1), hub.address()));
   if (flags.security.certificates.empty()) {
-    say("without --certs nothing is encrypted, and anybody who reaches the port may be a node");
+    say("without --certs nothing is encrypted, and anyone who can reach the port can join");
   }
   std::unique_ptr<MetricsServer> metrics;
   if (!flags.metrics.empty()) {
@@ -135,7 +135,7 @@ void run_hub(const HubFlags& flags) {
 }  // namespace
 
 void add_hub_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("hub", "Run the hub that a job's nodes dial (grpc)");
+  CLI::App* command = app.add_subcommand("hub", "Run the hub that a job's nodes connect to (grpc)");
   command->footer(kExamples);
   auto flags = std::make_shared<HubFlags>();
   command->add_option("--workers", flags->workers, "Workers of the job")
@@ -143,23 +143,22 @@ void add_hub_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--servers", flags->servers,
-                   "Nodes beside the workers, as the job's exchange has them: none for rings, "
-                   "all-gather, weight-average and colocated servers [1; with --min-workers 0]")
+                   "Server nodes the exchange needs: none for rings, all-gather, weight-average "
+                   "and colocated servers [1; 0 with --min-workers]")
       ->check(CLI::Range(0, 1024));
   command
       ->add_option("--min-workers", flags->least,
-                   "Let nodes come and go ('train --elastic'), and end the job with a checkpoint "
-                   "where fewer workers are left, or no server")
+                   "Let nodes come and go ('train --elastic'); save and end the job if fewer "
+                   "workers, or no server, remain")
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--max-workers", flags->most,
-                   "Most workers at a time; others wait for a place [--workers]")
+                   "Maximum number of workers at a time; others wait for a place [--workers]")
       ->check(CLI::Range(1, 1024));
   command
-      ->add_option(
-          "--deadline", flags->deadline_seconds,
-          "With --min-workers: seconds of silence after which a node counts as dead [30 at "
-          "first, then 20 times what 99 of 100 silences last, from 10 to 120]")
+      ->add_option("--deadline", flags->deadline_seconds,
+                   "With --min-workers: seconds of silence after which a node counts as dead [30 "
+                   "at first, then 20 times the 99th percentile of silences, from 10 to 120]")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86400}));
   command
       ->add_option("--join-at", flags->join_steps,
@@ -176,8 +175,8 @@ void add_hub_command(CLI::App& app) {
       "Directory of the hub's key.pem, certificate.pem and authority.pem ('tersewire certs')");
   command
       ->add_flag("--insecure", flags->security.insecure,
-                 "Plaintext beyond this machine: whoever is on the network may read and change "
-                 "what is sent, and be a node")
+                 "Allow plaintext beyond this machine: anyone on the network can read and change "
+                 "messages, and join as a node")
       ->excludes(certificates);
   command->callback([flags] { run_hub(*flags); });
 }

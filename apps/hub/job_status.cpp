@@ -83,20 +83,20 @@ std::string waited_for(const MemberList& list, const MemberEntry& member) {
 
 std::string prometheus_text(const MemberList& list) {
   PrometheusText text;
-  text.begin_gauge("tersewire_job_runs", "Whether the job runs, 1 or 0.");
+  text.begin_gauge("tersewire_job_runs", "1 if the job is running, 0 if not.");
   text.add(list.phase == JobPhase::kRuns ? 1 : 0);
-  text.begin_gauge("tersewire_generation", "The newest list of members, by number.");
+  text.begin_gauge("tersewire_generation", "Number of the newest list of members.");
   text.add(list.generation);
-  text.begin_gauge("tersewire_workers", "Workers of it; all nodes where ranks are fixed.");
+  text.begin_gauge("tersewire_workers", "Workers in that list; all nodes where ranks are fixed.");
   text.add(list.workers);
-  text.begin_gauge("tersewire_servers", "Servers of it, if members come and go.");
+  text.begin_gauge("tersewire_servers", "Servers in that list, if members come and go.");
   text.add(list.servers);
-  text.begin_gauge("tersewire_waiting_members", "Members that wait to be in the next one.");
+  text.begin_gauge("tersewire_waiting_members", "Members that wait to be in the next list.");
   text.add(static_cast<double>(list.waiting.size()));
-  text.begin_counter("tersewire_lost_members_total", "Members lost with what they held.");
+  text.begin_counter("tersewire_lost_members_total", "Members lost with their residuals.");
   text.add(static_cast<double>(list.lost));
   text.begin_gauge("tersewire_lost_residual_norm",
-                   "The L2 norm of the residuals of lost members, all together.");
+                   "L2 norm of the residuals of all lost members together.");
   text.add(list.lost_norm);
   const auto add = [&](auto&& read) {
     for (const auto* entries : {&list.members, &list.waiting}) {
@@ -104,21 +104,25 @@ std::string prometheus_text(const MemberList& list) {
     }
   };
   if (list.members.empty() && list.waiting.empty()) return text.text();
-  text.begin_gauge("tersewire_member_heard_seconds", "Since the hub heard the member.");
+  text.begin_gauge("tersewire_member_heard_seconds",
+                   "Seconds since the hub last heard from the member.");
   add([](const MemberEntry& member) {
     return seconds_since_heard(member).value_or(std::numeric_limits<double>::quiet_NaN());
   });
-  text.begin_gauge("tersewire_member_quiet_seconds", "Since a part of a message came from it.");
+  text.begin_gauge("tersewire_member_quiet_seconds",
+                   "Seconds since the member last sent part of a message.");
   add([](const MemberEntry& member) {
     return seconds_quiet(member).value_or(std::numeric_limits<double>::quiet_NaN());
   });
-  text.begin_gauge("tersewire_member_step", "The newest step whose state it holds.");
+  text.begin_gauge("tersewire_member_step", "The newest step whose state the member holds.");
   add([](const MemberEntry& member) { return static_cast<double>(member.newest.step); });
-  text.begin_gauge("tersewire_member_waited_for", "Whether the job waits for it, 1 or 0.");
+  text.begin_gauge("tersewire_member_waited_for",
+                   "1 if the job is waiting for the member, 0 if not.");
   add([&](const MemberEntry& member) { return waited_for(list, member).empty() ? 0.0 : 1.0; });
-  text.begin_counter("tersewire_member_sent_bytes_total", "Of messages, that came from it.");
+  text.begin_counter("tersewire_member_sent_bytes_total",
+                     "Message bytes received from the member.");
   add([](const MemberEntry& member) { return static_cast<double>(member.traffic.sent_bytes); });
-  text.begin_counter("tersewire_member_received_bytes_total", "Of messages, that went to it.");
+  text.begin_counter("tersewire_member_received_bytes_total", "Message bytes sent to the member.");
   add([](const MemberEntry& member) { return static_cast<double>(member.traffic.received_bytes); });
   return text.text();
 }

@@ -124,7 +124,7 @@ void add_status_command(CLI::App& app) {
   command->add_option("HUB", flags->hub, "HOST:PORT of 'tersewire hub'")->required();
   CLI::Option* certificates = command->add_option("--certs", flags->security.certificates,
                                                   "Directory of a node's certificate of the job");
-  command->add_flag("--insecure", flags->security.insecure, "Plaintext beyond this machine")
+  command->add_flag("--insecure", flags->security.insecure, "Allow plaintext beyond this machine")
       ->excludes(certificates);
   command->add_option("--patience", flags->patience_seconds, "Seconds to wait for the hub")
       ->capture_default_str()

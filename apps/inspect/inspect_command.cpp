@@ -22,8 +22,8 @@ constexpr const char* kExamples = R"(Examples:
   tersewire inspect runs/lenet-20260102-030405
   tersewire inspect long/checkpoints/step-100
   tersewire inspect long/model.safetensors
-Any message will do: a .tw file, a state, or what an application captured. Header, checksum and every
-payload whose number of values is known are verified; damage is reported and ends with exit code 1.
+Any message is accepted: a .tw file, a state, or what an application captured. Header, checksum and
+every payload whose number of values is known are verified; damage is reported, with exit code 1.
 Damaged files of a directory are reported with the rest.)";
 
 bool begins_as_json(ByteView bytes) { return !bytes.empty() && bytes.front() == std::byte{'{'}; }

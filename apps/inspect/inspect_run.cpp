@@ -195,9 +195,10 @@ std::string outcome_text(const Json& json) {
   if (ended && summary.contains("diverged_step") && summary["diverged_step"].is_number()) {
     text += line("diverged", fmt::format("at step {}", of("diverged_step")));
   }
-  text += line("traffic", fmt::format("pushed {} and pulled {} bits a value, {} tensors not finite",
-                                      of("push_bits_per_value"), of("pull_bits_per_value"),
-                                      of("not_finite_tensors")));
+  text +=
+      line("traffic", fmt::format("pushed {} and pulled {} bits per value, {} tensors not finite",
+                                  of("push_bits_per_value"), of("pull_bits_per_value"),
+                                  of("not_finite_tensors")));
   if (ended) {
     text += line("a step", fmt::format("{} seconds: {} computing, {} in codecs, {} waiting",
                                        of("step_seconds"), of("compute_seconds"),

@@ -30,8 +30,8 @@ constexpr const char* kExamples = R"(Examples:
   tersewire predict --model resnet50 --workers 8 --probe probe.json --compute-ms 300 --page page.html
   tersewire predict --model alexnet --workers 8 --gpus-per-node 4 --intra 100gbit --link 1gbit \
       --compute-ms 90 --exchange terngrad-model --codec fp32 --codec terngrad
-Calculated, not measured: what is assumed is in docs/predict.md, how far it is from what was measured
-in docs/record.md. It is of speed alone: what codecs do to a training is in docs/choosing.md.)";
+Calculated, not measured: see docs/predict.md for the assumptions, docs/record.md for comparisons
+with measurements. Of speed alone: for the effect of codecs on accuracy see docs/choosing.md.)";
 
 struct PredictFlags {
   PredictionPlan plan;
@@ -144,8 +144,7 @@ void run_predict(PredictFlags flags, const CLI::App& command) {
     throw WrongUsage(fmt::format("{} is required", needed));
   }
   if (flags.page == kStandardStream) {
-    throw WrongUsage(
-        "a page does not go with the table on standard output; name a file with --page");
+    throw WrongUsage("the table already goes to standard output; name a file with --page");
   }
   PredictionPlan& plan = flags.plan;
   plan.tensors = model_argument(flags.model, flags.scale);
@@ -199,8 +198,8 @@ void add_predict_command(CLI::App& app) {
       ->delimiter(',')
       ->check(CLI::Range(1, kMostWorkers));
   command->add_option("--link", flags->links,
-                      "A node's link, each way, and how long a message takes to the other end: "
-                      "100mbit, or 100mbit,20ms; may be repeated");
+                      "A node's link, rate each way and one-way latency: 100mbit, or 100mbit,20ms; "
+                      "may be repeated");
   command->add_option("--compute-ms", flags->compute_ms, "Milliseconds of computation per step")
       ->check(CLI::Range(0.0, 1e8));
   command->add_option("--gpus-per-node", plan.gpus_per_node, "Workers that share a machine")
@@ -217,7 +216,7 @@ void add_predict_command(CLI::App& app) {
                       "with one server and with colocated ones]");
   command->add_option("--codec", plan.codecs, "Codecs [all that were measured]");
   command->add_option("--pull-codec", plan.pull_codec,
-                      "Codec for what servers send, under each --codec but fp32 [the same]");
+                      "Codec for what servers send, with each --codec except fp32 [the same]");
   add_servers_option(*command, plan.servers, kMostWorkers,
                      "Servers (default: as many as the exchange needs), or colocated: one on every "
                      "worker's node");
@@ -247,7 +246,7 @@ void add_predict_command(CLI::App& app) {
                       "smallest codec whose residual stays below --most-residual");
   command
       ->add_option("--most-residual", flags->most_residual,
-                   "With --from: how many times as large as a gradient a codec's residual may be")
+                   "With --from: largest residual of a codec, in multiples of a gradient")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command->add_option(

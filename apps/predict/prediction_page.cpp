@@ -20,10 +20,9 @@ constexpr double kMostRate = 1e11;
 constexpr double kRateStep = 2.154434690031884;  // three to a decade
 
 constexpr const char* kFootnote =
-    "Predictions are calculated, not measured, and of speed alone: what is assumed is in "
-    "docs/predict.md, how far it is from what was measured in docs/record.md, and what codecs do "
-    "to "
-    "a training in docs/choosing.md.";
+    "Predictions are calculated, not measured, and of speed alone: see docs/predict.md for the "
+    "assumptions, docs/record.md for comparisons with measurements, and docs/choosing.md for the "
+    "effect of codecs on accuracy.";
 
 // The best speedup of each codec, over whatever varies.
 class Curves {
@@ -90,15 +89,15 @@ void write_prediction_page(const std::string& path, const std::string& model,
   const Curves by_rate = over_rates(plan, workers, link);
   const std::vector<Figure> figures = {
       over_workers(plan, workers, link)
-          .figure(
-              "speedup-over-workers", "More workers",
-              fmt::format("At {}: a line is a codec with its fastest exchange, over the fastest "
-                          "exchange with fp32.",
-                          link.text),
-              "workers"),
+          .figure("speedup-over-workers", "More workers",
+                  fmt::format("At {}: each line is a codec with its fastest exchange, relative to "
+                              "the fastest exchange with fp32.",
+                              link.text),
+                  "workers"),
       by_rate.figure(
           "speedup-over-rate", "Faster links",
-          fmt::format("With {} workers. Where all lines meet at 1, nothing is worth it.", workers),
+          fmt::format("With {} workers. Where all lines meet at 1, compression does not pay.",
+                      workers),
           "bits_per_second")};
   const auto predictions = predict_designs(plan, workers, link);
   PageText text{.headline = {.title = verdict(plan, predictions), .detail = "", .verdicts = {}},

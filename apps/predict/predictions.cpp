@@ -156,7 +156,7 @@ double most_gained_at(const PredictionPlan& plan, int workers, NamedLink link, d
   return most_gained(predict_designs(plan, workers, link), plan.codecs_are_named());
 }
 
-// By halving, to a fiftieth. Nothing where it is worth it at every rate, or at none.
+// By halving, to a fiftieth. Nothing where compression pays at every rate, or at none.
 std::optional<double> rate_above_which_nothing_is_worth_it(const PredictionPlan& plan, int workers,
                                                            const NamedLink& link) {
   double low = kLeastRate;
@@ -256,7 +256,7 @@ std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& p
   const bool worth_it = most_gained(predictions, all) >= kWorthIt;
   if (!worth_it) {
     text = fmt::format(
-        "Nothing is worth it at {}: {} takes {} a step, and {} is more than 5 % faster.",
+        "Compression does not pay at {}: {} takes {} a step, and {} is more than 5 % faster.",
         best.link.text, fp32.design(), time_text(fp32.step.step_seconds), none);
   } else {
     text = fmt::format("Take {}: {} a step instead of {} with {}, {} times as fast.", best.design(),
@@ -266,7 +266,7 @@ std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& p
   const auto rate = rate_above_which_nothing_is_worth_it(plan, best.workers, best.link);
   if (rate) {
     return text +
-           fmt::format(" Above {} nothing is worth it: {} is more than 5 % faster than fp32.",
+           fmt::format(" Above {} compression does not pay: {} is more than 5 % faster than fp32.",
                        rate_text(*rate), none);
   }
   return text +

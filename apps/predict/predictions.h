@@ -71,8 +71,8 @@ double most_gained(const std::vector<Prediction>& predictions, bool all);
 // What to take: of those that are about as fast as the fastest, the one that compresses least.
 const Prediction& best_of(const std::vector<Prediction>& predictions, bool all);
 
-// Two sentences: which design, how much, and above which rate nothing is worth it. One where no
-// codec may be taken.
+// Two sentences: which design, how much, and above which rate compression does not pay. One where
+// no codec may be taken.
 std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& predictions);
 
 // "1.2 s", "83 ms"; "100mbit".

@@ -18,9 +18,9 @@ constexpr const char* kExamples = R"(Examples:
   mpirun -n 2 --host a,b tersewire probe --json > probe.json
   tersewire predict --model resnet50 --workers 8 --compute-ms 120 --probe probe.json
   sudo lab/netlab run --nodes 3 --rate 100mbit -- tersewire probe
-Rank 0 sends to every other node in turn, and it to rank 0, while nothing else runs; then it times the
-codecs on one of its cores. The rate is the least of all, in bits of the link: TCP puts 1448 bytes of
-a message in 1514.)";
+Rank 0 and every other node in turn send to each other, while nothing else runs; then rank 0 times
+the codecs on one of its cores. The rate is the lowest of all, in bits of the link: TCP puts 1448
+bytes of a message in 1514.)";
 
 struct ProbeFlags {
   std::string transport = "mpi";

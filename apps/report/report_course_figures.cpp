@@ -66,7 +66,7 @@ Figure loss_over_steps(const Designs& designs) {
   Figure figure{.id = "loss",
                 .title = "Loss over steps",
                 .hint =
-                    "Of worker 0's batches; a point is the mean of the steps since the last. "
+                    "Loss of worker 0's batches; a point is the mean of the steps since the last. "
                     "Lower is better.",
                 .keys = {"design"},
                 .columns = {"step", "training_loss"},
@@ -84,8 +84,8 @@ Figure accuracy_over_steps(const Designs& designs) {
   Figure figure{.id = "accuracy",
                 .title = "Accuracy over steps",
                 .hint =
-                    "Of worker 0's batches, as means, and of the test data where steps were "
-                    "observed (--observe-steps) and at the end. Higher is better.",
+                    "Accuracy on worker 0's batches, as means, and on the test data where steps "
+                    "were observed (--observe-steps) and at the end. Higher is better.",
                 .keys = {"on", "design"},
                 .columns = {"step", "accuracy"},
                 .groups = {}};
@@ -114,7 +114,7 @@ Figure accuracy_over_steps(const Designs& designs) {
 // 3LC, figure 6.
 Figure bits_over_steps(const Designs& designs) {
   Figure figure{.id = "bits-per-value",
-                .title = "Bits a value over steps",
+                .title = "Bits per value over steps",
                 .hint =
                     "What a worker sends (push) and receives (pull), messages' heads included. "
                     "Without compression a value has 32 bits.",

@@ -194,9 +194,9 @@ void Grouping::tell_diverged() {
     const std::string since =
         steps.empty() ? "" : fmt::format(" (at step {})", fmt::join(steps, ", "));
     designs_.notes.push_back(
-        fmt::format("{}: {} of {} runs diverged{}, their loss was not a finite number or tenfold "
-                    "its best at the end; they are left out of every mean. Use a lower learning "
-                    "rate, a longer warm-up or a milder codec.",
+        fmt::format("{}: {} of {} runs diverged{}, their loss was not finite or ten times its best "
+                    "at the end; they are left out of every mean. Use a lower learning rate, a "
+                    "longer warm-up or a milder codec.",
                     design.name, diverged, design.runs.size(), since));
   }
 }
@@ -211,7 +211,7 @@ void Grouping::tell_unfinished() {
       const double planned = run.config_number("steps");
       const std::string of = planned > 0 ? fmt::format(" of {:.0f}", planned) : "";
       const std::string after = last > 0 ? fmt::format(" after step {:.0f}{}", last, of) : "";
-      sentences.push_back(fmt::format("The run in {} was {}{}; this shows what there is of it.",
+      sentences.push_back(fmt::format("The run in {} was {}{}; this shows what it recorded.",
                                       run.directory().string(),
                                       run.interrupted() ? "interrupted" : "cut off", after));
     }

@@ -201,8 +201,8 @@ Headline single(const Designs& designs, const Contender& contender) {
     headline.title +=
         fmt::format(", {} times less traffic", times_text(end.means.compression_ratio));
   }
-  headline.detail = fmt::format(
-      "After {:.0f} steps. What a step takes on links of a rate, against fp32:", end.steps);
+  headline.detail =
+      fmt::format("After {:.0f} steps. Step time at each link rate, against fp32:", end.steps);
   for (std::size_t i = 0; i < designs.rates.size(); ++i) {
     const LinkRate& rate = designs.rates[i];
     const double ours = end.step_seconds[i];
@@ -230,8 +230,7 @@ Headline unfinished(const Designs& designs) {
   if (design.steps.empty()) return headline;
   const StepRecord& last = design.steps.back();
   headline.detail = fmt::format(
-      "Bits a value up to step {:.0f}: {:.3g} pushed and {:.3g} pulled (32 without "
-      "compression).",
+      "Bits per value up to step {:.0f}: {:.3g} pushed and {:.3g} pulled (32 without compression).",
       last.step, last.push_bits_per_value, last.pull_bits_per_value);
   return headline;
 }

@@ -40,9 +40,8 @@ Figure histograms(const Designs& designs) {
   Figure figure{.id = "histograms",
                 .title = "Gradients before and after the codec",
                 .hint =
-                    "How many values of a tensor lie where: of what worker 0 was to send, and of "
-                    "what receivers decode, which holds part of the residual too. Counts are "
-                    "on a logarithmic scale.",
+                    "Distribution of a tensor's values before encoding at worker 0, and after "
+                    "decoding (which includes part of the residual). Logarithmic counts.",
                 .keys = {"design", "tensor", "step"},
                 .columns = {"value", "gradient_count", "decoded_count"},
                 .groups = {}};

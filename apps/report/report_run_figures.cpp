@@ -71,7 +71,7 @@ Figure designs_table(const Designs& designs) {
                 .title = "In numbers",
                 .hint =
                     "Accuracies are those of the longest runs, as means over repeats. Bits are "
-                    "those that a value of the model takes on its way, 32 without compression.",
+                    "bits per value of the model as sent, 32 without compression.",
                 .keys = {"design"},
                 .columns = {"steps", "runs", "test_accuracy", "lowest_accuracy", "highest_accuracy",
                             "accuracy_difference_points", "test_loss", "push_bits_per_value",
@@ -97,9 +97,8 @@ Figure accuracy_for_bits(const Designs& designs) {
   Figure figure{.id = "accuracy-for-bits",
                 .title = "What accuracy costs in bits",
                 .hint =
-                    "Bits of a value, pushed and pulled. Further left is cheaper, higher is "
-                    "better: what lies below the line of the front costs more than something "
-                    "as good.",
+                    "Bits per value, pushed and pulled. Further left is cheaper, higher is better: "
+                    "below the line of the front, another design is as accurate with fewer bits.",
                 .keys = {"design"},
                 .columns = {"bits_per_value", "test_accuracy", "lowest_accuracy",
                             "highest_accuracy", "on_front"},
@@ -127,9 +126,9 @@ Figure accuracy_over_time(const Designs& designs) {
   Figure figure{.id = "accuracy-over-time",
                 .title = "How accurate, how soon",
                 .hint =
-                    "Tests at the ends of runs, and on their way where runs of one length were "
-                    "observed. Further left is sooner, higher is better. A time is the steps "
-                    "times a step's time at that rate.",
+                    "Tests at the end of each run, and during it where runs of one length were "
+                    "observed. Further left is sooner, higher is better. A time is the steps times "
+                    "a step's time at that rate.",
                 .keys = {"rate", "times", "design"},
                 .columns = {"seconds", "test_accuracy", "lowest_accuracy", "highest_accuracy",
                             "steps", "runs"},

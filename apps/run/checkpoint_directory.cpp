@@ -268,7 +268,7 @@ CheckpointDirectory::Found CheckpointDirectory::newest() const {
       fmt::format("there is no whole checkpoint in {}{}; {}", path_.string(),
                   passed_over.empty() ? "" : ": " + passed_over.front(),
                   all_missing ? "give the directory of a run that was started with "
-                                "--checkpoint-steps N and went beyond step N"
+                                "--checkpoint-steps N and has passed step N"
                               : "restore one from a copy, or begin a new run with another --out"));
 }
 

@@ -8,7 +8,7 @@ std::unique_ptr<MetricsServer> serve_metrics(const std::string& /*address*/,
                                              std::function<std::string()> /*text*/) {
   throw Error(ErrorCode::kUnimplemented,
               "this build serves no metrics; install libmicrohttpd with its header ('make deps' "
-              "does), run CMake again and build, or leave out --metrics");
+              "does), run CMake again and build, or omit --metrics");
 }
 
 }  // namespace tersewire::apps

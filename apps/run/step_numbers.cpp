@@ -13,8 +13,8 @@ using enum NumberKind;
 constexpr const char* kPush = "push";
 constexpr const char* kPull = "pull";
 constexpr const char* kTraffic = "Bytes of whole messages that worker 0 pushed and pulled.";
-constexpr const char* kValues = "Values that those bytes stand for.";
-constexpr const char* kBits = "Bits that a value took, on average.";
+constexpr const char* kValues = "Values encoded in those bytes.";
+constexpr const char* kBits = "Bits per value, on average.";
 
 template <auto Member>
 double counter(const StepReport& report) {
@@ -29,16 +29,17 @@ constexpr std::array kNumbers{
     StepNumber{"accuracy", "accuracy/batch", "batch_accuracy_ratio", nullptr,
                "Accuracy on the last batch, 0 to 1.", kOfStep, false,
                [](const StepReport& r) { return r.accuracy; }},
-    StepNumber{nullptr, "seconds/step", "step_seconds", nullptr, "Time that the last step took.",
+    StepNumber{nullptr, "seconds/step", "step_seconds", nullptr, "Seconds that the last step took.",
                kOfStep, false, [](const StepReport& r) { return r.seconds; }},
-    StepNumber{"seconds", nullptr, "training_seconds_total", nullptr, "Time since training began.",
-               kTotal, false, [](const StepReport& r) { return r.seconds; }},
+    StepNumber{"seconds", nullptr, "training_seconds_total", nullptr,
+               "Seconds since training began.", kTotal, false,
+               [](const StepReport& r) { return r.seconds; }},
     StepNumber{"wait_seconds", "seconds/wait", "wait_seconds_total", nullptr,
-               "Time that worker 0 stood waiting for what had not arrived.", kTotal, false,
+               "Seconds that worker 0 waited for data.", kTotal, false,
                counter<&Counters::wait_seconds>},
     StepNumber{
         "codec_seconds", "seconds/codec", "codec_seconds_total", nullptr,
-        "Processor time that worker 0 spent on encoding and decoding.", kTotal, false,
+        "Processor seconds that worker 0 spent on encoding and decoding.", kTotal, false,
         [](const StepReport& r) { return r.counters.encode_seconds + r.counters.decode_seconds; }},
     StepNumber{"push_bytes", "bytes/push", "traffic_bytes_total", kPush, kTraffic, kTotal, true,
                counter<&Counters::pushed_bytes>},
@@ -59,7 +60,7 @@ constexpr std::array kNumbers{
                  return bits_per_value(r.counters.pulled_bytes, r.counters.pulled_values);
                }},
     StepNumber{nullptr, nullptr, "compression_ratio", nullptr,
-               "How many times smaller the traffic was than 32 bits a value.", kRatio, false,
+               "How many times smaller the traffic was than 32 bits per value.", kRatio, false,
                [](const StepReport& r) { return compression_ratio(r.counters); }},
     StepNumber{"not_finite_tensors", "not_finite_tensors", "not_finite_tensors_total", nullptr,
                "Tensors that were sent uncompressed for a NaN or an infinity.", kTotal, true,
@@ -73,9 +74,9 @@ constexpr std::array kKindNumbers{
                "Norm of worker 0's residuals in the last observed step, by kind of tensor.",
                &ObservedKind::residual_norm},
     KindNumber{"relative_error", "relative_error_ratio",
-               "Mean relative error of what is decoded of them.", &ObservedKind::relative_error},
+               "Mean relative error after decoding these tensors.", &ObservedKind::relative_error},
     KindNumber{"observed_bits_per_value", "observed_bits_per_value",
-               "Bits that a value of them took.", &ObservedKind::bits_per_value}};
+               "Bits per value of these tensors.", &ObservedKind::bits_per_value}};
 
 }  // namespace
 

@@ -9,7 +9,7 @@ std::unique_ptr<StepListener> make_tensorboard_writer(const std::string& /*direc
                                                       std::uint64_t /*resumed_after*/) {
   throw Error(ErrorCode::kUnimplemented,
               "this build writes no files for TensorBoard; install protobuf and ISA-L with their "
-              "headers ('make deps' does), run CMake again and build, or leave out --tensorboard");
+              "headers ('make deps' does), run CMake again and build, or omit --tensorboard");
 }
 
 }  // namespace tersewire::apps

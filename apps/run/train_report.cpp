@@ -93,7 +93,7 @@ void TrainProgress::show(const trainer::StepReport& report) {
   // Bytes count when they arrive, values when they are decoded: in a first step those of no tensor.
   const bool pulled = counters.pulled_values > 0;
   std::string traffic =
-      pulled ? fmt::format("pushed {:.3f} and pulled {:.3f} bits a value",
+      pulled ? fmt::format("pushed {:.3f} and pulled {:.3f} bits per value",
                            bits_per_value(counters.pushed_bytes, counters.pushed_values),
                            bits_per_value(counters.pulled_bytes, counters.pulled_values))
              : "nothing pulled";
@@ -249,19 +249,18 @@ std::string TrainSummary::table() const {
       100 * result_.test_accuracy, result_.test_loss, result_.final_loss, result_.seconds);
   if (!result_.diverged_step) return text + traffic_table();
   return text + fmt::format(
-                    "Diverged at step {}: the loss {}. So the savings mean nothing.\n"
-                    "Use a lower --lr, a longer --warm-up or a milder codec.\n",
+                    "Diverged at step {}: the loss {}. The savings are meaningless.\nUse a lower "
+                    "--lr, a longer --warm-up or a milder codec.\n",
                     *result_.diverged_step,
-                    std::isfinite(result_.final_loss)
-                        ? "has grown tenfold over its best"
-                        : "has grown until it is not a finite number");
+                    std::isfinite(result_.final_loss) ? "has grown to ten times its best"
+                                                      : "is not finite");
 }
 
 std::string TrainSummary::traffic_table() const {
   const Counters& counters = result_.worker_counters;
   const auto traffic = [](const char* name, std::uint64_t bytes, std::uint64_t values) {
     const double fp32_bytes = kBytesPerFloat * static_cast<double>(values);
-    return fmt::format("{:<24}{:>14}{:>14}{:>9.1f}x  {:.3f} bits a value\n", name,
+    return fmt::format("{:<24}{:>14}{:>14}{:>9.1f}x  {:.3f} bits per value\n", name,
                        bytes_text(static_cast<double>(bytes)), bytes_text(fp32_bytes),
                        ratio(fp32_bytes, static_cast<double>(bytes)),
                        bits_per_value(bytes, values));

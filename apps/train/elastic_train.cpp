@@ -44,19 +44,18 @@ void check_elastic(const trainer::TrainConfig& config) {
   const bool has_servers = trainer::server_nodes(config) > 0;
   if (has_servers && job.state_steps == 0) {
     throw WrongUsage(
-        "with --elastic and servers that are nodes of their own a job cannot go on without the "
-        "last of them, and ends with its last checkpoint; say how often it is to make one, as in "
-        "--checkpoint-steps 100, or use --servers colocated");
+        "with --elastic, a job with separate servers ends with its last checkpoint when the last "
+        "server is gone; give --checkpoint-steps 100, or --servers colocated");
   }
   if (!workers_own_model(job) && job.state_steps == 0) {
     throw WrongUsage(
-        "with --elastic and parameter-server, every server's state is sent uncompressed to another "
-        "node each time that state is kept; say how often, as in --checkpoint-steps 100");
+        "with --elastic and parameter-server, every server sends its state uncompressed to another "
+        "node each time a state is kept; say how often, as in --checkpoint-steps 100");
   }
   if (!has_servers && choose_transport(config.transport).grpc->serves) {
     throw WrongUsage(
-        "role=server is for jobs whose servers are nodes of their own, and this job has none; omit "
-        "it, or use parameter-server or gradient-server with --servers N");
+        "role=server is for jobs with separate servers, and this job has none; omit it, or use "
+        "parameter-server or gradient-server with --servers N");
   }
   if (job.push_codec == trainer::kAutoCodec) {
     throw WrongUsage(
@@ -93,7 +92,8 @@ void check_place(const TrainFlags& flags) {
   const auto place = choose_transport(flags.config.transport).grpc;
   if (!place || place->rank || (place->name.empty() && place->security.certificates.empty())) {
     throw WrongUsage(
-        "--elastic needs a hub, and a name of this node: --transport grpc:hub=HOST:PORT,name=NAME");
+        "--elastic needs a hub and a name for this node; give --transport "
+        "grpc:hub=HOST:PORT,name=NAME");
   }
   if (flags.out.empty()) {
     throw WrongUsage(
@@ -110,11 +110,10 @@ bool is_of_others(const Error& error) {
 
 // Of one who is still there when it should have gone.
 NoticeWatch::Standing standing_with(std::uint64_t newest) {
-  if (newest == 0) return {.sentence = "this node has not left, and had no state yet"};
-  return {.sentence = fmt::format(
-              "this node has not left, and what it had to deliver after step {} is lost; the job "
-              "goes on without it",
-              newest)};
+  if (newest == 0) return {.sentence = "this node did not leave in time, and had no state yet"};
+  return {.sentence = fmt::format("this node did not leave in time: its residual after step {} is "
+                                  "lost, and the job continues without it",
+                                  newest)};
 }
 
 class ElasticRun {
@@ -191,7 +190,7 @@ void ElasticRun::run() {
     if (then.phase == JobPhase::kDone) return;
     const bool was_to_hand_over = *rank >= static_cast<int>(list.nodes());
     if (was_to_hand_over && then.generation == generation && then.established) {
-      return note(fmt::format("left after step {}: the others have what this node had to deliver\n",
+      return note(fmt::format("left after step {}: the others have this node's residual\n",
                               list.base.step));
     }
     member_.end(generation, "");

@@ -51,8 +51,8 @@ NoticeWatch::NoticeWatch(const std::string& text) {
   if (comma != std::string::npos) file_ = text.substr(comma + 1);
   if (is_there(file_)) {
     throw Error(ErrorCode::kFailedPrecondition,
-                fmt::format("the notice {} is there already: this machine is about to go; start "
-                            "the node elsewhere, or remove the file",
+                fmt::format("the notice file {} already exists, so this machine will be reclaimed; "
+                            "start the node elsewhere, or remove the file",
                             file_));
   }
   standing_ = [] { return Standing{.sentence = "nothing of the run is saved"}; };

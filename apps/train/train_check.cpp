@@ -45,10 +45,9 @@ void check_data_was_got(const std::string& path) {
       std::filesystem::exists(path)) {
     return;
   }
-  throw Error(ErrorCode::kNotFound,
-              fmt::format("there is no {} in this directory; run 'tersewire data get {}', or say "
-                          "where it is with --data",
-                          path, name));
+  throw Error(ErrorCode::kNotFound, fmt::format("there is no {} in this directory; run 'tersewire "
+                                                "data get {}', or name its directory with --data",
+                                                path, name));
 }
 
 trainer::TrainConfig TrainCheck::config_of(std::vector<std::string> arguments) {

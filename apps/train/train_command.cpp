@@ -112,7 +112,7 @@ void check_launcher(const TrainFlags& flags) {
   if (job->rank > 0) throw ToldElsewhere();
   throw WrongUsage(
       fmt::format("{} processes were started, and each would train on its own; give --transport {} "
-                  "to make them one job, or --transport {} if that is meant",
+                  "to make them one job, or --transport {} for separate runs",
                   job->processes, job->transport, flags.config.transport));
 }
 
@@ -121,9 +121,7 @@ void check_notice(const TrainFlags& flags) {
   const Job& job = flags.config.job;
   if (flags.notice.empty() || flags.config.elastic) return;
   if (job.state_steps == 0) {
-    throw WrongUsage(
-        "--notice makes a run save what it would lose, but this one saves nothing; give "
-        "--checkpoint-steps");
+    throw WrongUsage("--notice needs checkpoints; give --checkpoint-steps");
   }
   if (!job.in_lock_step() || job.exchange.starts_with("weight-average")) {
     throw WrongUsage(

@@ -20,11 +20,11 @@ namespace tersewire::apps {
 
 std::string how_to_go_on(const TrainFlags& flags, const std::filesystem::path& run) {
   if (!CheckpointDirectory(run).steps().empty()) {
-    return fmt::format("'tersewire train --resume {}' goes on", run.string());
+    return fmt::format("'tersewire train --resume {}' continues it", run.string());
   }
   return flags.config.job.state_steps > 0
-             ? "it had no checkpoint yet, begin it again"
-             : "it had no --checkpoint-steps, give it some and begin it again";
+             ? "it had no checkpoint yet, so start it again"
+             : "it had no checkpoints, so start it again with --checkpoint-steps";
 }
 
 CheckpointJob checkpoint_job(const TrainFlags& flags) {

@@ -39,16 +39,16 @@ constexpr const char* kExamples = R"(Examples:
   tersewire train --exchange ring --codec int8      no servers: every worker keeps the model
   tersewire train --optimizer adam --lr 0.001 --schedule polynomial --ema 0.999
   tersewire train --local-updates 50 --codec int8   workers learn by themselves for 50 steps
-  mpirun --oversubscribe -n 5 tersewire train --transport mpi   a process a node, also where cores
-                                                    are fewer: 4 workers, then 1 server
-  tersewire train --list-recipes                    experiments of the papers, under a name
+  mpirun --oversubscribe -n 5 tersewire train --transport mpi   one process per node, even on
+                                                    fewer cores: 4 workers, then 1 server
+  tersewire train --list-recipes                    the papers' experiments, by name
   tersewire train --recipe terngrad-lenet --codec fp32   one of them, and what to change in it
-  tersewire train --out long --checkpoint-steps 100      saves what it would lose in a restart
-  tersewire train --resume long                          goes on from the last checkpoint
+  tersewire train --out long --checkpoint-steps 100      saves what a restart would lose
+  tersewire train --resume long                          continues from the last checkpoint
   tersewire train --resume-or-start --out long --checkpoint-steps 100    both, for a restart loop
-  tersewire train --out spot --checkpoint-steps 100 --notice 30s,/run/notice   on a machine that may go
+  tersewire train --out spot --checkpoint-steps 100 --notice 30s,/run/notice   on a spot machine
 
-3lc saves 30x and more, 3lc:s=1.75 60x and more; --paper takes codecs as their papers print them.)";
+3lc saves 30x and more, 3lc:s=1.75 60x and more; --paper uses codecs as published.)";
 
 std::string models_text() {
   std::string text = "\n\nModels, the samples they take, and who trains them:";
@@ -94,7 +94,7 @@ std::set<std::string> changeable_settings() {
 
 // Finds the last checkpoint.
 void find_checkpoint(TrainFlags& flags) {
-  if (flags.resume.empty()) throw WrongUsage("--resume needs the directory of a run");
+  if (flags.resume.empty()) throw WrongUsage("--resume needs the directory of a run; name it");
   if (const auto steps = finished_steps(flags.resume)) {
     throw Error(ErrorCode::kFailedPrecondition,
                 fmt::format("the run in {} has taken all of its {} steps; begin a new one with "
@@ -122,7 +122,8 @@ void tell_hub_that_it_is_done(const TrainFlags& flags) {
 
 // --resume-or-start: whether there is something to do.
 bool find_checkpoint_if_any(TrainFlags& flags) {
-  if (flags.out.empty()) throw WrongUsage("--resume-or-start needs --out, where the run is");
+  if (flags.out.empty())
+    throw WrongUsage("--resume-or-start needs the run's directory; give --out");
   if (const auto steps = finished_steps(flags.out)) {
     note(fmt::format("the run in {} has taken all of its {} steps\n", flags.out, *steps));
     if (flags.json) {
@@ -173,19 +174,17 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
       "Settings by name (--list-recipes), or from a file of your own, named with a "
       "slash or .ini; other options override them (docs/training.md)");
   command.add_flag("--list-recipes", flags.list_recipes, "Show the recipes, and do nothing else");
-  options.codec =
-      command
-          .add_option(
-              "--codec", flags.codec,
-              "Codec for both directions (see 'tersewire codecs'), or auto: the job chooses as "
-              "it goes (docs/predict.md)")
-          ->capture_default_str();
-  command.add_option("--replay-decisions", flags.replay_decisions,
-                     "With --codec auto: the decisions.json of another run, whose codecs each step "
-                     "takes again");
+  options.codec = command
+                      .add_option("--codec", flags.codec,
+                                  "Codec for both directions (see 'tersewire codecs'), or auto: "
+                                  "the job chooses while it trains (docs/predict.md)")
+                      ->capture_default_str();
+  command.add_option(
+      "--replay-decisions", flags.replay_decisions,
+      "With --codec auto: the decisions.json of another run; each step uses the same codecs again");
   command.add_flag("--paper", flags.paper,
-                   "Codecs as published, without our improvements: mode=paper, lead=1 and others; "
-                   "not those that --policy and --dry name");
+                   "Use codecs as published, without our improvements (mode=paper, lead=1, ...); "
+                   "codecs named in --policy and --dry are unaffected");
   trainer::visit_settings(flags.config, SettingOptions(command));
   command
       .add_option(
@@ -206,18 +205,18 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
           ->excludes(options.recipe);
   command
       .add_flag("--resume-or-start", flags.resume_or_start,
-                "Go on with the run in --out where it has a checkpoint, begin it where it has "
-                "none yet, and do nothing where it has ended: one command for a restart loop")
+                "Resume the run in --out if it has a checkpoint, start it if not, do nothing if it "
+                "has ended: one command for a restart loop")
       ->excludes(options.resume);
   command.add_option("--tensorboard", flags.tensorboard,
                      "Directory for a file that TensorBoard reads (docs/monitoring.md)");
   command.add_option("--metrics", flags.metrics,
                      "PORT, on this machine alone, or ADDRESS:PORT where Prometheus finds metrics "
                      "while the run lasts; port 0: any that is free");
-  command.add_option("--notice", flags.notice,
-                     "LIMIT or LIMIT,FILE: on SIGTERM, or once there is a file FILE, save and end "
-                     "with 0 within LIMIT (30s; 30s,/run/notice), or else end with a failure just "
-                     "before (docs/training.md)");
+  command.add_option(
+      "--notice", flags.notice,
+      "LIMIT or LIMIT,FILE (30s; 30s,/run/notice): on SIGTERM, or when FILE appears, save and exit "
+      "with 0 within LIMIT; otherwise fail just before it (docs/training.md)");
   command.add_flag("--json", flags.json, "Print the summary alone, as JSON, on stdout");
   for (const char* not_for_recipes :
        {"--recipe", "--list-recipes", "--out", "--tensorboard", "--metrics", "--notice", "--json",
@@ -287,7 +286,7 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
     const bool link_given = command->get_option("--link")->count() > 0;
     if (command->get_option("--budget")->count() > 0 && !flags->replay_decisions.empty()) {
       throw WrongUsage(
-          "--replay-decisions takes the codecs of another run, whatever they cost; omit --budget");
+          "--replay-decisions uses the codecs of another run, whatever they cost; omit --budget");
     }
     if (options.resume->count() > 0) find_checkpoint(*flags);
     const bool is_done = flags->resume_or_start && !find_checkpoint_if_any(*flags);
@@ -295,8 +294,8 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
     if (is_done) return tell_hub_that_it_is_done(*flags);
     if (link_given && flags->config.dry.empty()) {
       throw WrongUsage(
-          "--link is for the verdict of --dry, which was not given; give --dry, or model links "
-          "with --transport in-process:rate=20mbit,delay=40ms");
+          "--link only affects the recommendation of --dry; give --dry, or model links with "
+          "--transport in-process:rate=20mbit,delay=40ms");
     }
     choose_codecs(*flags, *command);
     with_recipe_named(flags->recipe, [&] { act(*flags); });

@@ -29,8 +29,8 @@ struct HubJournal;
 struct MemberList;
 struct MembershipLimits;
 
-// The listening side. Its threads relay what nodes send; it keeps nothing that would be lost with
-// it, and holds at most 24 MiB of what one node sent another.
+// The listening side. Its threads relay what nodes send; it keeps no state that a restart would
+// lose, and holds at most 24 MiB of what one node sent another.
 class GrpcHub {
  public:
   // Listens at "HOST:PORT", with port 0 at one that the system chooses, for the nodes of one job.

@@ -89,7 +89,7 @@ def test_shapes_are_sides_or_a_number_of_values():
             ErrorCode.kInvalidArgument, CODEC.encoder, shape)
 
 
-def test_padding_hides_a_number_of_values():
+def test_padding_makes_a_wrong_number_of_values_valid():
     """What the documentation says that decode() cannot tell."""
     payload = CODEC.encoder(4).encode(gradient(4), 0)
     tersewire.check_payload(payload, 5)

@@ -109,7 +109,7 @@ def test_a_state_that_does_not_fit_is_refused():
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("bad", [numpy.nan, numpy.inf, -numpy.inf])
-def test_what_is_not_finite_travels_as_it_is(name, bad):
+def test_input_that_is_not_finite_is_sent_uncompressed(name, bad):
     encoder = tersewire.Codec(name).encoder(100)
     encoder.encode(gradient(100), 0)
     before = None if encoder.residual is None else encoder.residual.copy()
@@ -224,7 +224,7 @@ def test_texts_that_mean_nothing_are_refused():
     raises(ErrorCode.kOutOfRange, tersewire.Codec("3lc").encoder, (1 << 30, 1 << 30))
 
 
-def test_memory_that_there_is_not_is_a_memory_error():
+def test_too_little_memory_is_a_memory_error():
     with pytest.raises(MemoryError):
         tersewire.Codec("3lc").encoder(1 << 40)
 

@@ -284,8 +284,8 @@ def test_one_whose_script_hangs_is_left_behind_and_joins_again(job):
     job.go_on_until(6)
     check_done(job, a, b, c)
     assert "'c' has made no progress in the job for 2" in "".join(job.hub.lines)
-    assert "the others went on without this rank" in c.errors
-    assert "the others went on" not in a.errors + b.errors
+    assert "the others continued without this rank" in c.errors
+    assert "the others continued" not in a.errors + b.errors
 
 
 @pytest.mark.parametrize("job", [{"workers": 2, "least": 2}], indirect=True)

@@ -131,7 +131,7 @@ class ChurnTest(ElasticTest):
         self.go_on_until("generation 3 is over: 'c' leaves")
         self.go_on_until("generation 4 has begun")
         self.assert_ended_well(c)
-        self.assertIn("the others have what this node had to deliver", c.lines[-1])
+        self.assertIn("the others have this node's residual", c.lines[-1])
         self.wait_until("the run does not stand", self.stands)
         a.signal(signal.SIGKILL)
         self.hub.wait_for("generation 4 is over: 'a' has not been heard")
@@ -214,7 +214,7 @@ class Servers(ChurnTest):
         self.go_on_until("generation 3 is over: 't' leaves")
         self.go_on_until("generation 4 has begun")
         self.assert_ended_well(t)
-        self.assertIn("the others have what this node had to deliver", t.lines[-1])
+        self.assertIn("the others have this node's residual", t.lines[-1])
         self.go_on_to_the_end()
         summary = self.assert_done(a, b, u)
         self.assertGreater(summary["test_accuracy"], 0.74)
@@ -487,7 +487,7 @@ class Members(ElasticTest):
         self.hub.wait_for("'c' is to leave")
         self.go_on_until("generation 2 has begun")
         self.assert_ended_well(c)
-        self.assertIn("the others have what this node had to deliver", c.lines[-1])
+        self.assertIn("the others have this node's residual", c.lines[-1])
         self.go_on_to_the_end()
         self.assert_done(a, b)
         self.assertNotIn("is lost", "\n".join(self.hub.lines))
@@ -502,8 +502,8 @@ class Members(ElasticTest):
         b.signal(signal.SIGTERM)
         code, errors = b.end()
         self.assertEqual(code, 128 + signal.SIGTERM, b.lines)
-        self.assertRegex(errors[0], r"the notice of 1s is nearly over: this node has not left, and "
-                                    r"what it had to deliver after step \d+ is lost")  # fmt: skip
+        self.assertRegex(errors[0], r"the notice of 1s is nearly over: this node did not leave in time: "
+                                    r"its residual after step \d+ is lost")  # fmt: skip
 
     def test_names_are_their_certificates(self):
         def certify(directory, *whose):
@@ -642,7 +642,7 @@ class Members(ElasticTest):
             return run("train", "--model", "mlp", "--out", self.path("x"), "--elastic", *arguments)
 
         member = ("--transport", "grpc:hub=127.0.0.1:9,name=a")
-        self.assert_refused(refused(*member), 2, "cannot go on without the last of them")
+        self.assert_refused(refused(*member), 2, "ends with its last checkpoint when the last server is gone")
         self.assert_refused(refused(*member, "--servers", "colocated"), 2, "--checkpoint-steps 100")
         serves = ("--transport", "grpc:hub=127.0.0.1:9,name=a,role=server")
         alone = ("--servers", "colocated", "--checkpoint-steps", 5)
@@ -650,11 +650,11 @@ class Members(ElasticTest):
         tree = ("--exchange", "aggregator-tree", "--checkpoint-steps", 5)
         self.assert_refused(refused(*serves, *tree), 2, "use exchange all-gather, ring, gradient-server")
         gather = ("--exchange", "all-gather")
-        self.assert_refused(refused(*gather), 2, "needs a hub, and a name")
+        self.assert_refused(refused(*gather), 2, "needs a hub and a name")
         groups = ("--exchange", "hierarchical-ring:group=2", "--codec", "int8")
         self.assert_refused(refused(*groups, *member), 2, "use exchange all-gather, ring, gradient-server")
         ranked = ("--transport", "grpc:hub=127.0.0.1:9,rank=1")
-        self.assert_refused(refused(*gather, *ranked), 2, "needs a hub, and a name")
+        self.assert_refused(refused(*gather, *ranked), 2, "needs a hub and a name")
         number = ("--transport", "grpc:hub=127.0.0.1:9,name=7")
         self.assert_refused(refused(*gather, *number), 2, "not a valid member name")
         self.assert_refused(run("train", "--model", "mlp", *gather, *member), 2, "--elastic")

@@ -122,16 +122,16 @@ class PredictTest(Case):
         steps = [line for line in lines[2:-1]]
         self.assertGreaterEqual(len(steps), 17)
         self.assertRegex(lines[-1], r"^Take [a-z-]+(, colocated)?/\S+: .* instead of .*/fp32, "
-                         r"[\d.]+ times as fast\. Above [\d.]+ [MG]bit/s nothing is worth it")  # fmt: skip
+                         r"[\d.]+ times as fast\. Above [\d.]+ [MG]bit/s compression does not pay")  # fmt: skip
         # Nor is a codec that lost much of a training what to take, small as its messages are.
         self.assertRegex(text, r"local-selection .* 1\.3\n")
         self.assertNotRegex(lines[-1], "dryden|local-selection")
 
-    def test_where_nothing_is_worth_it(self):
+    def test_where_compression_does_not_pay(self):
         text = self.output("predict", *JOB, "--link", "100gbit")
-        self.assertIn("Nothing is worth it at 100gbit: ", text.splitlines()[-1])
-        # Where it says that nothing is, one step below something is.
-        rate = re.search(r"Above ([\d.]+) ([MG])bit/s nothing", text)
+        self.assertIn("Compression does not pay at 100gbit: ", text.splitlines()[-1])
+        # Just below the rate that it names, compression pays.
+        rate = re.search(r"Above ([\d.]+) ([MG])bit/s compression", text)
         rate = float(rate[1]) * {"M": 1e6, "G": 1e9}[rate[2]]
         for factor, worth in ((0.9, True), (1.1, False)):
             verdict = self.output("predict", *JOB, "--link", f"{factor * rate / 1e6:.3f}mbit")

@@ -268,7 +268,7 @@ class Resume(unittest.TestCase):
                                if line.startswith("tersewire: ")]  # fmt: skip
                 for part in (number.name, f"after step {last} of {STEPS}", f"--resume {run}"):
                     self.assertIn(part, sentence)
-                self.assertEqual(sentence.count("goes on"), 1, sentence)
+                self.assertEqual(sentence.count("continues it"), 1, sentence)
                 resumed = train("--resume", run, "--json")
                 self.assertEqual(json.loads(resumed.stdout)["resumed_after"], last)
                 self.assertEqual(outcome(resumed), outcome(whole))
@@ -339,7 +339,7 @@ class Resume(unittest.TestCase):
                 self.assertEqual((summary["resumed_after"], summary["steps"], summary["workers"]),
                                  (last, STEPS, 3))  # fmt: skip
         self.assert_refused(train(*JOB, "--out", run + "-2", "--notice", "600s," + file), 1,
-                            file, "there already")  # fmt: skip
+                            file, "already exists")  # fmt: skip
         self.assertFalse(os.path.exists(run + "-2"))
 
     def test_a_notice_of_any_process_ends_all_of_them(self):
@@ -374,7 +374,7 @@ class Resume(unittest.TestCase):
         self.assertEqual(outcome(resumed), self.expected)
         file = os.path.join(self.scratch, "short-notice")
         _, ended = self.noticed("1s," + file, lambda _: os.mkdir(file), goes_on=False)
-        self.assert_refused(ended, 1, "nothing of 3 steps is saved", "begin it again")
+        self.assert_refused(ended, 1, "nothing of 3 steps is saved", "start it again")
 
     def test_what_is_saved_is_enough_where_the_rest_takes_longer_than_a_notice(self):
         reader, writer = os.pipe()  # full, so that a summary cannot be printed
@@ -463,7 +463,7 @@ class Resume(unittest.TestCase):
         refused = train(*JOB, "--resume-or-start", "--out", foreign)
         self.assert_refused(refused, 1, "letter.txt", "--out")
         self.assertEqual(os.listdir(foreign), ["letter.txt"])
-        self.assert_refused(train(*JOB, "--resume-or-start"), 2, "needs --out")
+        self.assert_refused(train(*JOB, "--resume-or-start"), 2, "give --out")
         run = self.copy_of_whole()
         other = train(*JOB, "--resume-or-start", "--out", run, "--lr", "0.5")
         self.assert_refused(other, 2, "--lr '0.5'")

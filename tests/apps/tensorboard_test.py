@@ -408,7 +408,7 @@ class TensorboardTest(unittest.TestCase):
 
         finished = self.drive(preexec_fn=limit)
         self.assertEqual(finished.stderr.count(b"\n"), 1, finished.stderr)
-        self.assertIn(b"goes on without TensorBoard's file", finished.stderr)
+        self.assertIn(b"continues without TensorBoard's file", finished.stderr)
 
 
 if __name__ == "__main__":

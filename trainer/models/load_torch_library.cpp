@@ -17,7 +17,7 @@ const TorchLibrary& load() {
       library == nullptr ? nullptr : ::dlsym(library, "tersewire_torch_library");
   if (found == nullptr) {
     const char* const why = ::dlerror();
-    throw Error(ErrorCode::kNotFound, "what computes networks cannot be loaded: " +
+    throw Error(ErrorCode::kNotFound, "the libtorch part of tersewire cannot be loaded: " +
                                           std::string(why == nullptr ? kTorchLibraryFile : why) +
                                           "; install tersewire with all its files, and libtorch");
   }

@@ -12,15 +12,15 @@ For sites that cannot reach each other, over a hub (docs/deploying.md):
     group = tersewire.torch.HubGroup("hub.example:7100", ranks=4, certs="node3")
     optimizer = tersewire.torch.DistributedOptimizer(optimizer, group=group)
 
-For ranks that train by themselves and meet once in a hundred steps:
+For ranks that train independently and exchange once in a hundred steps:
 
     local = tersewire.torch.LocalUpdates(model, optimizer, every=100)
 
-or for sites, each a DistributedDataParallel, whose first ranks meet:
+or for sites, each a DistributedDataParallel, whose first ranks exchange:
 
     local = tersewire.torch.LocalUpdates(ddp, optimizer, every=10, delay=2, group=group)
 
-To have it choose the codec as it goes:
+To choose the codec during training:
 
     hook = tersewire.torch.register(model, "auto")
 

@@ -244,10 +244,10 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
                    codecs work, and back. Call this on every rank of its process group, with the
                    same settings, before the first backward pass
     codec, policy  which parameter's gradients get which codec: choose_codecs(); a large parameter
-                   is split into parts, each encoded separately. codec="auto" begins with fp32 and
-                   changes, on all ranks at the same step, to what the link is worth and back; rank
-                   0 decides from its steps' times, and reports each decision to the logger
-                   "tersewire" and in decisions()
+                   is split into parts, each encoded separately. codec="auto" begins with fp32,
+                   switches to a stronger codec where the link makes it worthwhile, and back, on
+                   all ranks at the same step; rank 0 decides from its steps' times, and reports
+                   each decision to the logger "tersewire" and in decisions()
     exchange       "gradient-server": each rank averages a shard and sends the mean, encoded again;
                    traffic does not grow with the number of ranks; the default from 3 ranks on.
                    "all-gather": each rank sends its gradients to every other; the default for two.

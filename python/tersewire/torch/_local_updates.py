@@ -226,7 +226,7 @@ class LocalUpdates:
     fragments  groups of parameters that take turns, so that this many times less is sent at once;
                `every` is a multiple
     delay      steps, fewer than every / fragments, that ranks train on their own while an exchange
-               is under way
+               is in progress
     mix        from 0 to below 1; 0: a rank adds what it learned during the delay to the shared
                values; otherwise it keeps this share of its own ones
     group      as of register(). With a model in DistributedDataParallel the first rank of its
@@ -381,7 +381,7 @@ class LocalUpdates:
     def state_dict(self) -> Dict[str, Any]:
         """What a restart of this rank would lose, apart from the model and its optimizer's state.
 
-        Save all three on every rank, after the same step. Waits for an exchange under way.
+        Save all three on every rank, after the same step. Waits for an exchange in progress.
         """
         for fragment in self._fragments:
             fragment.end()

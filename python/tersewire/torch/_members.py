@@ -42,14 +42,14 @@ class Replica(GradientAverager):
         """Takes what beside() is of another rank."""
 
     def go_on(self, group: HubGroup) -> None:
-        """Meets those of another generation, in the state that all of it begin with."""
+        """Meets the ranks of another generation, in the state that they all begin with."""
         self.rank, self._ranks, self._last_state = group.rank, group.ranks, None
         self._worker.go_on(group._end, group._member)
         if group._member.begun_with is not None:
             self.rounds = group._member.begun_with
 
     def hold(self, group: HubGroup, beside: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
-        """Keeps what others may have to go on from; returns alike()."""
+        """Keeps what others may have to continue from; returns alike()."""
         alike = self.alike()
         self._worker.hold(group._member, {**alike, **self.beside(), **beside})
         return alike
@@ -58,13 +58,13 @@ class Replica(GradientAverager):
 class Members:
     """What one rank does as others come and go: from generation to generation, exchange to exchange.
 
-    In each generation all begin with the state after one exchange, of which everybody keeps the
-    last two. Where one fails, those who are left go on in the next: with what they have learned
-    since that state, if that is the one they trained from, and with the shared model otherwise.
+    In each generation all begin with the state after one exchange; every rank keeps the last two.
+    If a rank fails, the remaining ones continue in the next generation: with their progress since
+    that state, if that is the one they trained from, and with the shared model otherwise.
 
-    most_bytes  more no rank has to hand over, beside its buffers
-    alike       of which a hash must be the same on all ranks, beside the tensors' names and codecs
-    round_name  what an exchange ends, in sentences
+    most_bytes  the most bytes a rank hands over, excluding buffers
+    alike       its hash must be the same on all ranks, like the tensors' names and codecs
+    round_name  what an exchange ends ("round", "step"), for messages
     """
 
     def __init__(self, model: torch.nn.Module, trained: Sequence[torch.Tensor], replica: Replica,
@@ -106,14 +106,14 @@ class Members:
             member.leave()
 
     def close(self) -> None:
-        """Ends the job: all exchanges are done. Not that of others, where this rank's is over."""
+        """Ends the job: all exchanges are done. If over for this rank alone, others continue."""
         if not self._over:
             self._over = "it has been closed"
             self._group._member.finish()
         self._group.close()
 
     def load(self, load: Callable[[], None]) -> None:
-        """Has this rank begin with what was saved of a job that is over, as every rank must."""
+        """Makes this rank begin with the saved state of an ended job, as every rank must."""
         self._check_over()
         if self._replica.rounds > 0:
             refuse(f"this rank is in a running job after {self._round_name} "
@@ -129,14 +129,14 @@ class Members:
         self.hold(compares=False)
 
     def follow(self) -> bool:
-        """Whether what this rank has learned since the last exchange counts still."""
+        """Whether this rank's progress since the last exchange still counts."""
         self._check_over()
         return self._group._member.goes_on() or self._regroup()
 
     def exchange(self, exchange: Callable[[], None]) -> bool:
-        """Makes an exchange with those who are there, again where some of them fail.
+        """Makes an exchange with the ranks present, and repeats it if some of them fail.
 
-        Returns whether it was made: not where the others have gone on without this rank, or the
+        Returns whether it was made: not if the others have continued without this rank, or the
         job is over for it.
         """
         if not self.follow():
@@ -169,18 +169,18 @@ class Members:
                             "again from a saved model")
 
     def settle(self) -> None:
-        """Waits until the hub knows what this rank holds, and goes on with those who are then there."""
+        """Waits until the hub knows what this rank holds; continues with the ranks then present."""
         self._group._member.settle()
         if not self._group._member.goes_on():
             self._regroup()
 
     def settle_changes(self) -> None:
-        """The same where somebody is to come or go."""
+        """The same if a rank is about to join or leave."""
         if self._group._member.closes():
             self.settle()
 
     def recover(self, error: Error) -> None:
-        """Goes on after an error that came of others; raises it where the job cannot."""
+        """Continues after an error caused by other ranks; raises it if the job cannot."""
         self._tell_hub(error)
         self._regroup()
 
@@ -190,16 +190,16 @@ class Members:
         self._round = self._replica.rounds
 
     def _tell_hub(self, error: Error) -> None:
-        """Raises it, unless the job may go on without those of whom it comes."""
+        """Raises it, unless the job may continue without the ranks that caused it."""
         if not self._group._member.goes_on_after(int(error.code), str(error)):
             self._over = str(error)
             raise error
 
     def _regroup(self) -> bool:
-        """Goes on with those who are there now.
+        """Continues with the ranks present now.
 
-        Returns whether what this rank has learned since the last exchange counts still: not where
-        the others have gone on without it, and not where the job is over for it.
+        Returns whether this rank's progress since the last exchange still counts: not if the
+        others have continued without it, or the job is over for it.
         """
         held = self._replica.rounds
         while True:
@@ -260,9 +260,9 @@ class Members:
             replica.take_beside()
             if self._round >= 0:
                 _log.warning(
-                    "the others went on without this rank, which was silent or made no progress in "
-                    f"the job for its time limit; it joins again after {self._round_name} "
-                    f"{replica.rounds}, and what it had still to deliver is lost")
+                    "the others continued without this rank, which was silent or made no progress "
+                    f"in the job for its time limit; it rejoins after {self._round_name} "
+                    f"{replica.rounds}, and its residuals are lost")
         keeps = member.had_it and replica.rounds == self._round
         if not keeps:
             self._take()

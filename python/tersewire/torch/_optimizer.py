@@ -109,7 +109,7 @@ class _AveragesFirst:
     step.hooked = True  # type: ignore[attr-defined]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refused: a copy, here or in a file, would have no ranks to meet."""
+        """Refused: a copy, here or in a file, would have no ranks to exchange with."""
         raise Error(ErrorCode.kFailedPrecondition,
                     "a DistributedOptimizer cannot be copied or pickled; save its state_dict() and "
                     "its averager's")

@@ -16,11 +16,11 @@ def probe(group: Optional[Group] = None) -> Dict[str, Any]:
 
     group  a process group, or a HubGroup; all ranks without it
 
-    Rank 0 sends to each of the others in turn, and they to it; then it times the codecs on one
-    core. It takes some seconds and should have network and machine to itself. Returns the same on
-    every rank: what `tersewire probe --json` says, rate_bits_per_second (the least of all),
-    latency_seconds (the most), cores, peers and codecs, the last three as rank 0 has them. Raises
-    Error (kFailedPrecondition) where there is no other rank.
+    Rank 0 and each other rank in turn send to each other; then rank 0 times the codecs on one
+    core. It takes some seconds; nothing else should use network and machine. Returns the same on
+    every rank, as `tersewire probe --json` prints it: rate_bits_per_second (the lowest of all),
+    latency_seconds (the highest), cores, peers and codecs, the last three as rank 0 has them.
+    Raises Error (kFailedPrecondition) if there is no other rank.
     """
     among = group_of(group)
     if among.ranks < 2:

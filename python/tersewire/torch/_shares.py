@@ -110,7 +110,7 @@ class Share:
         return [self._cut(part, runs.get(part.tensor, [])) for part in self.parts.values()]
 
     def take(self, cut: Sequence[Tuple[torch.Tensor, Dict[str, Any]]]) -> None:
-        """Goes on from what cut() returned."""
+        """Continues from what cut() returned."""
         self._optimizer.state.clear()
         for part, (values, state) in zip(self.parts.values(), cut):
             part.values = values

@@ -89,7 +89,7 @@ def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> List[tersewi
 
 
 def ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
-    """The one that has it, where there is one, which nothing tells but looking."""
+    """The DistributedDataParallel that contains it, if any; only a search finds it."""
     gc.collect()  # one that nobody has any more is none
     found = (model for model in gc.get_objects()
              if issubclass(type(model), DistributedDataParallel)
