@@ -85,7 +85,7 @@ class GradientAverager:
         settings.check()
         codecs = [] if settings.is_auto else tersewire.choose_codecs(
             settings.policy, settings.codec_text, self._infos)
-        exchange = settings.exchange_for(self._ranks, codecs)
+        exchange = settings.exchange_for(self._group, codecs)
 
         def make_worker(threads: int) -> _core._MeanWorker:
             return _core._MeanWorker(
