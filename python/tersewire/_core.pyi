@@ -245,16 +245,6 @@ class _HubMember:
     def finish(self) -> None: ...
     def close(self) -> None: ...
 
-class _SavedState:
-    def __init__(
-        self,
-        rank: int,
-        step: int,
-        pushed: Dict[str, _Array],
-        pulled: Dict[str, _Array],
-        followed: Dict[str, _Array],
-    ) -> None: ...
-
 class _DryRun:
     def __init__(
         self, tensors: Sequence[TensorInfo], codecs: Sequence[str], policy: str, seed: int
@@ -311,7 +301,9 @@ class _MeanWorker:
         self,
         rank: int,
         ranks: int,
-        states: Sequence[_SavedState],
+        states: Sequence[
+            Tuple[int, int, Dict[str, _Array], Dict[str, _Array], Dict[str, _Array]]
+        ],
         decisions: str,
     ) -> None: ...
     def change(self, rank: int, other: _MeanWorker) -> None: ...

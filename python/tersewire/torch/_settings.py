@@ -29,6 +29,9 @@ class Settings:
     replay_decisions: Optional[List[Dict[str, Any]]] = None
     budget: Optional[str] = None
 
+    def __post_init__(self) -> None:
+        self.check()
+
     def check(self) -> None:
         for name, kinds, what in (
                 ("codec", (str, tersewire.Codec), "a codec's text or a tersewire.Codec"),
@@ -53,7 +56,6 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not callable(value):
                 refuse(f"{name}={value!r} cannot be called; pass what {what}")
-
         for name in ("replay_decisions", "budget"):
             if getattr(self, name) is not None and not self.is_auto:
                 refuse(f'{name} is for runs that choose their codec; pass codec="auto"')
