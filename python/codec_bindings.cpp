@@ -13,6 +13,7 @@
 #include "tersewire/codec.h"
 #include "tersewire/error.h"
 #include "tersewire/policy.h"
+#include "trainer/usual_kind.h"
 
 namespace tersewire::python {
 namespace {
@@ -249,6 +250,12 @@ void bind_policies(py::module_& module) {
           "shape", [](const TensorInfo& tensor) { return py::tuple(py::cast(tensor.shape)); })
       .def_property_readonly(
           "kind", [](const TensorInfo& tensor) { return std::string(to_string(tensor.kind)); });
+  module.def(
+      "_usual_kind",
+      [](const std::string& name, std::size_t dimensions) {
+        return to_string(trainer::usual_kind(name, dimensions));
+      },
+      py::arg("name"), py::arg("dimensions"), "Of a parameter whose module is not known.");
   module.def("choose_codecs", &choose, py::arg("policy"), py::arg("fallback"), py::arg("tensors"),
              py::arg("local_updates") = 0,
              R"(Chooses a codec for each tensor of a job; the first rule that matches wins.

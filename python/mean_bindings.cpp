@@ -37,6 +37,7 @@
 #include "trainer/checkpoint.h"
 #include "trainer/codec_chooser.h"
 #include "trainer/decisions_json.h"
+#include "trainer/exchange_pieces.h"
 #include "trainer/outer_optimizer.h"
 
 namespace tersewire::python {
@@ -241,63 +242,8 @@ NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank
   return now;
 }
 
-// An array's name where members of a job hand it over: GROUP/TENSOR@BEGIN.
-std::string key_of(const std::string& group, const Job& job, const Part& part) {
-  return fmt::format("{}/{}@{}", group, job.tensors[part.tensor].name, part.begin);
-}
-
-void add_arrays(const std::string& group, const Job& job, const PartValues& values,
-                trainer::NodeCheckpoint& checkpoint) {
-  for (const Part& part : job_parts(job)) {
-    const std::vector<float>& found = values[part.number];
-    if (found.empty()) continue;
-    checkpoint.arrays[key_of(group, job, part)] = {.shape = {found.size()}, .values = found};
-  }
-}
-
-PartValues values_in(const trainer::StoredNode& node, const std::string& group, const Job& job) {
-  const std::vector<Part> parts = job_parts(job);
-  PartValues values(parts.size());
-  for (const Part& part : parts) {
-    const auto found = node.arrays.find(key_of(group, job, part));
-    if (found == node.arrays.end()) continue;
-    if (found->second.elems != part.elems) {
-      throw Error(ErrorCode::kDataLoss,
-                  fmt::format("{} values of '{}' were handed over, and this model has {}; run one "
-                              "script and one version everywhere",
-                              found->second.elems, found->first, part.elems));
-    }
-    values[part.number].resize(part.elems);
-    found->second.read(0, values[part.number]);
-  }
-  return values;
-}
-
-// What the rank begins with where members have handed each other the states of another job.
-NodeState state_in(const trainer::JobCheckpoint& checkpoint, const Job& job, int rank) {
-  Job from = job;
-  from.workers = checkpoint.workers;
-  std::vector<NodeState> nodes;
-  for (const trainer::StoredNode& node : checkpoint.nodes) {
-    const std::size_t parts = job_parts(from).size();
-    nodes.push_back({.step = node.step,
-                     .pushed = values_in(node, trainer::kPushedGroup, from),
-                     .pulled = values_in(node, trainer::kPulledGroup, from),
-                     .accumulated = PartValues(parts),
-                     .shared = PartValues(parts),
-                     .followed = values_in(node, trainer::kFollowedGroup, from)});
-  }
-  if (checkpoint.reordered || from.workers != job.workers) nodes = redistribute(nodes, from, job);
-  return std::move(nodes.at(static_cast<std::size_t>(rank)));
-}
-
-struct SavedState {
-  int rank;
-  std::uint64_t step;
-  py::dict pushed;
-  py::dict pulled;
-  py::dict followed;
-};
+// What state() returned, of one rank: (rank, step, pushed, pulled, followed).
+using SavedState = std::tuple<int, std::uint64_t, py::dict, py::dict, py::dict>;
 
 // One thread at a time takes steps, except that a second one may wait in mean(). Any thread may
 // read counters, and close(), which ends the calls that wait.
@@ -346,7 +292,11 @@ class MeanWorker {
       const auto lock = alone();
       leave();
       job_.workers = hub.size();
-      if (member.begun_with()) resume_ = state_in(*member.begun_with(), job_, hub.rank());
+      if (member.begun_with()) {
+        trainer::JobCheckpoint checkpoint = *member.begun_with();
+        checkpoint.servers = job_.servers;
+        resume_ = trainer::ExchangeReader(checkpoint, job_).state_of(hub.rank());
+      }
     }
     join_hub(hub);
   }
@@ -369,9 +319,7 @@ class MeanWorker {
       checkpoint.rank = transport_->rank();
     }
     checkpoint.step = state.step;
-    add_arrays(trainer::kPushedGroup, job_, state.pushed, checkpoint);
-    add_arrays(trainer::kPulledGroup, job_, state.pulled, checkpoint);
-    add_arrays(trainer::kFollowedGroup, job_, state.followed, checkpoint);
+    trainer::add_exchange(checkpoint, state, job_, job_parts(job_));
     member.hold(std::move(checkpoint), job_.push_codec);
   }
 
@@ -442,16 +390,16 @@ class MeanWorker {
     const std::vector<Part> parts = job_parts(from);
     const std::vector<int> owners = part_servers(from);
     std::vector<NodeState> nodes;
-    for (const SavedState& saved : states) {
+    for (const auto& [of_rank, step, pushed, pulled, followed] : states) {
+      const auto serves = [&owners, rank = of_rank](const Part& part) {
+        return !owners.empty() && owners[part.number] == rank;
+      };
       NodeState node;
-      node.step = saved.step;
-      node.pushed = by_part(from, parts, saved.pushed, [](const Part&) { return true; });
-      node.pulled = by_part(from, parts, saved.pulled, [&](const Part& part) {
-        return !owners.empty() && owners[part.number] == saved.rank;
-      });
-      node.followed = by_part(from, parts, saved.followed, [&](const Part& part) {
-        return owners.empty() || owners[part.number] == saved.rank;
-      });
+      node.step = step;
+      node.pushed = by_part(from, parts, pushed, [](const Part&) { return true; });
+      node.pulled = by_part(from, parts, pulled, serves);
+      node.followed = by_part(from, parts, followed,
+                              [&](const Part& part) { return owners.empty() || serves(part); });
       node.accumulated.resize(parts.size());
       node.shared.resize(parts.size());
       nodes.push_back(std::move(node));
@@ -688,9 +636,6 @@ void bind_means(py::module_& module) {
   py::class_<TcpMeeting>(module, "_TcpMeeting", "Where ranks find each other.")
       .def(py::init<const std::string&>(), py::arg("host"))
       .def_property_readonly("address", &TcpMeeting::address);
-  py::class_<SavedState>(module, "_SavedState", "What state() returned, of one rank.")
-      .def(py::init<int, std::uint64_t, py::dict, py::dict, py::dict>(), py::arg("rank"),
-           py::arg("step"), py::arg("pushed"), py::arg("pulled"), py::arg("followed"));
   py::class_<MeanWorker>(module, "_MeanWorker", R"(A rank's end of an exchange of gradients.
 
 One thread at a time, but for mean(), in which a second one may wait.)")
@@ -735,7 +680,8 @@ One thread at a time, but for mean(), in which a second one may wait.)")
            "(step, residuals pushed, residuals pulled, what is followed), by name.")
       .def("load", &MeanWorker::load, py::arg("rank"), py::arg("ranks"), py::arg("states"),
            py::arg("decisions"),
-           "Goes on after states of a job of so many ranks: this rank's own, or all in order.")
+           "Goes on after states of a job of so many ranks, each as (rank, step, pushed, pulled, "
+           "followed): this rank's own, or all in order.")
       .def("change", &MeanWorker::change, py::arg("rank"), py::arg("other"),
            "Goes on as the job of another, which has met nobody, with what this one keeps.")
       .def_property_readonly("parts", &MeanWorker::parts,

@@ -17,6 +17,7 @@
 #include "tersewire/error.h"
 #include "tersewire/message.h"
 #include "tersewire/tw_file.h"
+#include "trainer/message_json.h"
 
 namespace tersewire::python {
 namespace {
@@ -183,6 +184,13 @@ OwnedMessage parse(const py::object& data) {
   return owned;
 }
 
+// As Python's dicts and lists.
+py::object inspect(const py::object& data) {
+  const ArrayArgument memory(data, "data");
+  const std::string json = trainer::message_json(memory.bytes()).dump();
+  return py::module_::import("json").attr("loads")(json);
+}
+
 }  // namespace
 
 void bind_messages(py::module_& module) {
@@ -208,6 +216,13 @@ data  anything with the buffer protocol or DLPack; the payloads point into it, s
 
 Raises Error (kDataLoss) that names the offset where it is malformed. Payloads are not decoded.
 Cost: one pass for the checksum.)");
+  module.def("inspect", &inspect, py::arg("data"),
+             R"(Verifies a message (a .tw file, a state, what was captured) and says what it holds.
+
+data  its bytes: anything with the buffer protocol or DLPack
+
+Returns what `tersewire inspect --json` prints. Header, checksum and every payload whose number
+of values is known are verified. Raises Error (kDataLoss) where it is damaged.)");
 }
 
 }  // namespace tersewire::python

@@ -11,15 +11,11 @@
 #include "tersewire/error.h"
 #include "tersewire/setting_text.h"
 #include "trainer/evaluation.h"
-#include "trainer/part_values.h"
 
 namespace tersewire::trainer {
 namespace {
 
-constexpr const char* kPartValues = "part_values";  // a fact
 constexpr char kAt = '@';
-
-using Lists = std::vector<std::vector<float>>;
 
 std::string key_of(const std::string& group, const std::string& tensor) {
   return group + "/" + tensor;
@@ -29,53 +25,11 @@ std::string key_of(const std::string& group, const std::string& tensor) {
   throw Error(ErrorCode::kFailedPrecondition, sentence);
 }
 
-std::string key_of(const std::string& group, const std::vector<TensorInfo>& tensors,
-                   const Part& part) {
-  const TensorInfo& tensor = tensors[part.tensor];
-  const std::string key = key_of(group, tensor.name);
-  return part.elems == tensor.elems() ? key : key + kAt + std::to_string(part.begin);
-}
-
 // What a key says beyond `tensor`: where the array begins in it; none where it is of another.
 std::optional<std::size_t> begin_in(std::string_view key, std::string_view tensor) {
   if (key == tensor) return 0;
   if (!key.starts_with(tensor) || key[tensor.size()] != kAt) return {};
   return parsed_number<std::size_t>(key.substr(tensor.size() + 1));
-}
-
-// How the job that made a checkpoint cut its tensors; not at all, where it does not say.
-std::size_t part_values_of(const JobCheckpoint& checkpoint) {
-  const auto& facts = checkpoint.nodes.front().facts;
-  const auto found = facts.find(kPartValues);
-  if (found == facts.end()) return Job::kWholeTensors;
-  if (const auto values = part_values_in(found->second)) return *values;
-  throw Error(ErrorCode::kDataLoss, "the checkpoint's part size '" + found->second +
-                                        "' is not a number of values; use another copy of it");
-}
-
-std::vector<float> values_in(const StoredArray& array) {
-  std::vector<float> values(array.elems);
-  array.read(0, values);
-  return values;
-}
-
-Lists lists_in(const StoredNode& node, const std::string& group, const Job& job,
-               const std::vector<Part>& parts) {
-  Lists lists(parts.size());
-  for (const Part& part : parts) {
-    const auto found = node.arrays.find(key_of(group, job.tensors, part));
-    if (found != node.arrays.end()) lists[part.number] = values_in(found->second);
-  }
-  return lists;
-}
-
-// `job`, as the one was that made the checkpoint.
-Job maker_of(const JobCheckpoint& checkpoint, const Job& job) {
-  Job made_by = job;
-  made_by.workers = checkpoint.workers;
-  made_by.servers = checkpoint.servers;
-  made_by.part_values = part_values_of(checkpoint);
-  return made_by;
 }
 
 }  // namespace
@@ -85,20 +39,14 @@ NodeCheckpoint::Array array_of(const Network::Parameter& parameter) {
   return {parameter.shape, {values.begin(), values.end()}};
 }
 
-CheckpointWriter::CheckpointWriter(int rank, std::uint64_t step, const Job& job)
-    : tensors_(job.tensors) {
+CheckpointWriter::CheckpointWriter(int rank, std::uint64_t step, const Job& job) : job_(job) {
   checkpoint_.rank = rank;
   checkpoint_.step = step;
-  add_fact(kPartValues, part_values_text(job.part_values));
 }
 
 void CheckpointWriter::add(const std::string& group, const Part& part,
                            std::span<const float> values) {
-  const TensorInfo& tensor = tensors_[part.tensor];
-  const bool whole = part.elems == tensor.elems();
-  checkpoint_.arrays[key_of(group, tensors_, part)] = {
-      whole ? tensor.shape : std::vector<std::uint64_t>{part.elems},
-      {values.begin(), values.end()}};
+  add_values(checkpoint_, group, job_.tensors[part.tensor], part, values);
 }
 
 void CheckpointWriter::add_parameters(const std::string& group,
@@ -112,18 +60,6 @@ void CheckpointWriter::add_descent(const Descent& descent, const Part& part,
                                    const std::string& before) {
   for (const auto& [name, values] : descent.state(part.number).buffers) {
     add(before + name, part, values);
-  }
-}
-
-void CheckpointWriter::add_exchange(const NodeState& state, const std::vector<Part>& parts) {
-  for (const auto& [group, lists] : {std::pair{kPushedGroup, &state.pushed},
-                                     {kPulledGroup, &state.pulled},
-                                     {kAccumulatedGroup, &state.accumulated},
-                                     {kSharedGroup, &state.shared},
-                                     {kFollowedGroup, &state.followed}}) {
-    for (const Part& part : parts) {
-      if (!(*lists)[part.number].empty()) add(group, part, (*lists)[part.number]);
-    }
   }
 }
 
@@ -148,40 +84,7 @@ std::deque<double> doubles_in(const std::string& text) {
 }
 
 CheckpointReader::CheckpointReader(const JobCheckpoint& checkpoint, const Job& job)
-    : checkpoint_(checkpoint),
-      job_(job),
-      made_by_(maker_of(checkpoint, job)),
-      parts_(job_parts(made_by_)) {
-  const int nodes = made_by_.workers + server_nodes(made_by_);
-  if (std::ssize(checkpoint.nodes) != nodes) {
-    refuse("the checkpoint has " + std::to_string(checkpoint.nodes.size()) +
-           " nodes, but its job has " + std::to_string(nodes) +
-           "; resume with the exchange that it was made with");
-  }
-  // Who has the same place goes on with what it had.
-  if (!checkpoint.reordered && made_by_.workers == job.workers &&
-      server_nodes(made_by_) == server_nodes(job) && parts_ == job_parts(job) &&
-      part_servers(made_by_) == part_servers(job)) {
-    return;
-  }
-  std::vector<NodeState> states;
-  for (const StoredNode& node : checkpoint.nodes) states.push_back(state_in(node));
-  redistributed_ = redistribute(states, made_by_, job);
-}
-
-NodeState CheckpointReader::state_in(const StoredNode& node) const {
-  return {.step = node.step,
-          .pushed = lists_in(node, kPushedGroup, made_by_, parts_),
-          .pulled = lists_in(node, kPulledGroup, made_by_, parts_),
-          .accumulated = lists_in(node, kAccumulatedGroup, made_by_, parts_),
-          .shared = lists_in(node, kSharedGroup, made_by_, parts_),
-          .followed = lists_in(node, kFollowedGroup, made_by_, parts_)};
-}
-
-NodeState CheckpointReader::exchange_of(int rank) const {
-  const auto number = static_cast<std::size_t>(rank);
-  return redistributed_.empty() ? state_in(checkpoint_.nodes[number]) : redistributed_[number];
-}
+    : checkpoint_(checkpoint), job_(job), exchange_(checkpoint, job) {}
 
 void CheckpointReader::read(const Wanted& wanted, std::size_t begin, int worker,
                             std::span<float> out) const {

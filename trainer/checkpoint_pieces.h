@@ -11,6 +11,7 @@
 #include "tersewire/communicator.h"
 #include "trainer/checkpoint.h"
 #include "trainer/descent.h"
+#include "trainer/exchange_pieces.h"
 #include "trainer/models/network.h"
 
 namespace tersewire::trainer {
@@ -28,13 +29,15 @@ class CheckpointWriter {
   void add_parameters(const std::string& group, const std::vector<Network::Parameter>& parameters);
   // `before` stands before the names of its buffers.
   void add_descent(const Descent& descent, const Part& part, const std::string& before = "");
-  void add_exchange(const NodeState& state, const std::vector<Part>& parts);
+  void add_exchange(const NodeState& state, const std::vector<Part>& parts) {
+    trainer::add_exchange(checkpoint_, state, job_, parts);
+  }
   void add_fact(const std::string& name, const std::string& text);
 
   [[nodiscard]] NodeCheckpoint take() { return std::move(checkpoint_); }
 
  private:
-  const std::vector<TensorInfo>& tensors_;
+  const Job& job_;
   NodeCheckpoint checkpoint_;
 };
 
@@ -57,7 +60,7 @@ class CheckpointReader {
   [[nodiscard]] int nodes() const { return static_cast<int>(checkpoint_.nodes.size()); }
 
   // The residuals of the node of this rank, read now. Any thread.
-  [[nodiscard]] NodeState exchange_of(int rank) const;
+  [[nodiscard]] NodeState exchange_of(int rank) const { return exchange_.state_of(rank); }
   // Of a worker; others' stand for one that has none of its own.
   void read_parameters(const std::string& group, int worker,
                        const std::vector<Network::Parameter>& parameters) const;
@@ -85,14 +88,10 @@ class CheckpointReader {
   // Reads what one array has of them, from the first on, and says how many that were.
   std::size_t read_some(const Wanted& wanted, std::size_t elem, int worker,
                         std::span<float> out) const;
-  [[nodiscard]] NodeState state_in(const StoredNode& node) const;
 
   const JobCheckpoint& checkpoint_;
   const Job& job_;
-  Job made_by_;
-  std::vector<Part> parts_;  // of the job that made it
-  // By rank of the job that goes on, where its nodes' places are not those of the one that made it.
-  std::vector<NodeState> redistributed_;
+  ExchangeReader exchange_;
 };
 
 }  // namespace tersewire::trainer

@@ -10,6 +10,7 @@
 #include "apps/files/read_file.h"
 #include "apps/inspect/inspection.h"
 #include "apps/run/run_record.h"
+#include "trainer/message_json.h"
 
 namespace tersewire::apps {
 namespace {
@@ -28,11 +29,27 @@ Damaged files of a directory are reported with the rest.)";
 
 bool begins_as_json(ByteView bytes) { return !bytes.empty() && bytes.front() == std::byte{'{'}; }
 
+Inspection inspect_tw_file(ByteSource& file, bool with_frames) {
+  Json json = trainer::tw_file_json(file, with_frames);
+  std::string text = lines_of(json, "");
+  return {std::move(json), std::move(text)};
+}
+
+Inspection inspect_message(ByteView bytes) {
+  Json json = trainer::message_json(bytes);
+  std::string text = lines_of(json, "");
+  std::size_t i = 0;
+  for (const Json& frame : json["frames"]) {
+    text += fmt::format("frame {}\n{}", i++, lines_of(frame, "  "));
+  }
+  return {std::move(json), std::move(text)};
+}
+
 Inspection inspect_file(const std::string& path, bool as_json) {
   constexpr std::size_t kHeadBytes = 4;
   InputStream file(path);
   return with_file(path, [&] {
-    if (begins_as_tw_file(file.peek(kHeadBytes))) return inspect_tw_file(file, as_json);
+    if (trainer::begins_as_tw_file(file.peek(kHeadBytes))) return inspect_tw_file(file, as_json);
     const Bytes bytes = file.read_rest();
     if (looks_like_tensor_file(bytes)) return inspect_tensor_file(bytes);
     if (begins_as_json(bytes)) {

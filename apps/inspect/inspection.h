@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "tersewire/byte_source.h"
 #include "tersewire/bytes.h"
 
 namespace tersewire::apps {
@@ -20,14 +19,9 @@ struct Inspection {
   std::string text;  // the same for people, in whole lines
 };
 
-// Throw an Error where the bytes are malformed or damaged. A .tw file or a state is read a part at
-// a time; of each, its frame is kept where `with_frames`, and is not in the text.
-Inspection inspect_tw_file(ByteSource& source, bool with_frames);
-Inspection inspect_message(ByteView bytes);
+// Throws an Error where the bytes are malformed or damaged.
 Inspection inspect_tensor_file(ByteView bytes);
 
-// Whether the first bytes of a file are those of a .tw file or a state.
-bool begins_as_tw_file(ByteView head);
 // Whether the bytes begin as a safetensors file does.
 bool looks_like_tensor_file(ByteView bytes);
 

@@ -9,6 +9,7 @@
 #include "apps/bench/model_tensors.h"
 #include "apps/cli/failures.h"
 #include "apps/files/read_file.h"
+#include "trainer/usual_kind.h"
 
 namespace tersewire::apps {
 namespace {
@@ -26,12 +27,6 @@ constexpr std::size_t kMostValues = std::size_t{1} << 37;
                   path, what));
 }
 
-// As networks mostly have them.
-TensorKind usual_kind(std::size_t dimensions) {
-  if (dimensions == 1) return TensorKind::kBias;
-  return dimensions == 2 ? TensorKind::kDense : TensorKind::kConv;
-}
-
 TensorInfo tensor_of(const Json& entry, std::size_t number, const std::string& path) {
   const auto wrong = [&](const char* what) {
     refuse(path, fmt::format("tensor number {} {}", number, what));
@@ -47,7 +42,7 @@ TensorInfo tensor_of(const Json& entry, std::size_t number, const std::string& p
     }
     tensor.shape.push_back(size.get<std::uint64_t>());
   }
-  tensor.kind = usual_kind(tensor.shape.size());
+  tensor.kind = trainer::usual_kind(tensor.name, tensor.shape.size());
   if (entry.contains("kind")) {
     if (!entry["kind"].is_string()) wrong("has a kind that is not text");
     tensor.kind = with_file(path, [&] { return tensor_kind(entry["kind"].get<std::string>()); });

@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "apps/cli/failures.h"
 
 namespace tersewire::apps {
 namespace {
-
-using Json = nlohmann::json;
 
 std::string verdict_of(const DryRunFindings& found, const Job& job, double compute_seconds,
                        const NamedLink& link) {
@@ -31,34 +28,7 @@ std::string verdict_of(const DryRunFindings& found, const Job& job, double compu
   return verdict(plan, predict_designs(plan, job.workers, link));
 }
 
-Json row_json(const DryRunRow& row) {
-  return {{"codec", row.codec},
-          {"looks", row.looks},
-          {"bits_per_value", row.bits},
-          {"error", row.error},
-          {"residual", row.residual},
-          {"encode_seconds_per_value", row.encode_seconds},
-          {"decode_seconds_per_value", row.decode_seconds}};
-}
-
 }  // namespace
-
-Json dry_json(const DryRunFindings& found, const NamedLink& link) {
-  Json json{{"rate_bits_per_second", link.speed.bits_per_second},
-            {"latency_seconds", link.speed.latency_seconds},
-            {"share_of_time", found.share},
-            {"codecs", Json::array()},
-            {"tensors", Json::array()}};
-  for (const DryRunRow& row : found.totals) json["codecs"].push_back(row_json(row));
-  for (const DryRunRow& row : found.rows) {
-    Json tensor{{"tensor", found.tensors[row.tensor].name},
-                {"values", found.tensors[row.tensor].elems()},
-                {"used", row.used}};
-    tensor.update(row_json(row));
-    json["tensors"].push_back(std::move(tensor));
-  }
-  return json;
-}
 
 std::string dry_text(const DryRunFindings& found, const Job& job, double compute_seconds,
                      const NamedLink& link) {

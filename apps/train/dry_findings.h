@@ -1,16 +1,12 @@
-// What a dry run found (train --dry), as text and as JSON.
+// What a dry run found (train --dry), as text.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "apps/predict/predictions.h"
 #include "tersewire/dry_run.h"
 
 namespace tersewire::apps {
-
-// For `tersewire predict --probe` as well, which takes the codecs' figures from it.
-nlohmann::json dry_json(const DryRunFindings& findings, const NamedLink& link);
 
 // Its table, and what predictions make of it: which codec to take for this job under this link, and
 // above which rate none pays. `compute_seconds` of a step.

@@ -14,6 +14,7 @@
 #include "apps/run/train_report.h"
 #include "apps/train/dry_findings.h"
 #include "trainer/decisions_json.h"
+#include "trainer/dry_json.h"
 #include "trainer/tensor_file.h"
 
 namespace tersewire::apps {
@@ -119,7 +120,9 @@ void tell(const TrainFlags& flags, const trainer::TrainResult& result,
   attempt([&] { directory.write_json(kSummaryFile, record); });
   attempt([&] { write_model(directory, result); });
   const NamedLink link = link_argument(flags.link);
-  if (dry) attempt([&] { directory.write_json(kDryFile, dry_json(*dry, link)); });
+  if (dry) {
+    attempt([&] { directory.write_json(kDryFile, trainer::dry_json(*dry, link.speed)); });
+  }
   attempt([&] {
     print(flags.json ? json_text(record) + "\n"
                      : fmt::format("{}\nThe run{} is in {}\n", summary.table(),

@@ -29,13 +29,13 @@ from ._core import (
     decode_add,
     decode_levels_add,
     encode_levels,
+    inspect,
     pack,
     parse,
     payload_parameters,
     payload_scalers,
 )
 from ._error import Error, ErrorCode
-from ._inspect import inspect
 
 __all__ = [
     "Codec",

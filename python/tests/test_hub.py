@@ -310,8 +310,9 @@ def test_mistakes_are_refused(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     second = datetime.timedelta(seconds=1)
     for words, code, arguments, named in (
-            ("pass the hub's as 'HOST:PORT'", ErrorCode.kInvalidArgument, ("hub.example", 2, 0), {}),
-            ("pass the hub's as 'HOST:PORT'", ErrorCode.kInvalidArgument, (7100, 2, 0), {}),
+            ("'hub.example' is not an address; write HOST:PORT", ErrorCode.kInvalidArgument,
+             ("hub.example", 2, 0), {}),
+            ("address=7100 is not valid", ErrorCode.kInvalidArgument, (7100, 2, 0), {}),
             ("neither ranks= nor WORLD_SIZE", ErrorCode.kInvalidArgument, ("h:1",), {}),
             ("neither rank= nor RANK", ErrorCode.kInvalidArgument, ("h:1", 2), {}),
             ("rank=True is not valid", ErrorCode.kInvalidArgument, ("h:1", 2, True), {}),
@@ -366,6 +367,24 @@ def test_a_rank_that_dies_is_named(tmp_path):
         context.processes[0].join()
         assert context.processes[0].exitcode == 0
         assert "rank 0 has heard nothing from rank 1 for 3" in (tmp_path / "sentence").read_text()
+
+
+def one_that_stops(rank, address, folder):
+    group = HubGroup(address, 2, rank, timeout=datetime.timedelta(seconds=5))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    sentence = raises(ErrorCode.kDeadlineExceeded, broadcast_parameters, network().state_dict(), 0,
+                      group)
+    (folder / "sentence").write_text(sentence)
+
+
+def test_a_broadcast_to_a_rank_that_stops_ends(tmp_path):
+    with hubs.hub(2, code=1) as hub:
+        context = start_ranks(one_that_stops, (hub.address, tmp_path), 2, join=False)
+        context.processes[0].join()
+        context.processes[1].kill()
+        assert context.processes[0].exitcode == 0
+        assert "rank 0 has heard nothing from rank 1 for 5" in (tmp_path / "sentence").read_text()
 
 
 def over_a_hub_that_comes_back(rank, address, folder):

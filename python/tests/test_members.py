@@ -260,7 +260,7 @@ def test_a_state_of_another_length_is_refused(job):
         code, other.begin_with, "parameters", torch.zeros(12))
     assert "0 values of the shared momentum" in raises(
         code, other.begin_with, "momentum", torch.zeros(12))
-    assert "8 values of 'p" in raises(code, others_worker.go_on, end, other)
+    assert "has 8 values, and this model has 12" in raises(code, others_worker.go_on, end, other)
     for opened in (first_end, end, one, other):  # while there is a hub
         opened.close()
     one.leave()  # of a thread that comes late

@@ -9,7 +9,7 @@ import pytest
 
 import tersewire
 from support import NAMES, VECTORS, bits, decoded, gradient, raises
-from tersewire import ErrorCode, _inspect
+from tersewire import ErrorCode
 
 
 def tw_file(codec="3lc:s=1.75", shape=(20, 50), step=0):
@@ -121,11 +121,6 @@ def test_damage_of_a_file_in_parts_is_found():
     payload = tersewire.Payload("fp32", b"")
     frame = tersewire.Frame(0, payload, shape=(10,), part_values=6)
     raises(ErrorCode.kInvalidArgument, tersewire.pack, "file", [frame])
-
-
-def test_parameters_that_json_has_no_number_for_stay_text():
-    assert [_inspect._value(text) for text in ("inf", "nan", "1.75", "off", "2^-8")] == [
-        "inf", "nan", 1.75, False, "2^-8"]
 
 
 PROGRAM = os.environ.get("TERSEWIRE_PROGRAM")

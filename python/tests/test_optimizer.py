@@ -766,6 +766,55 @@ def case_sparse_gradients_are_made_dense():
     assert torch.equal(*found)
 
 
+def case_policies_know_kinds_as_in_register():
+    """By the modules of the model; or else by names and shapes, where an embedding looks dense."""
+    def made():
+        return torch.nn.Sequential(torch.nn.Embedding(40, 20), torch.nn.LayerNorm(20),
+                                   torch.nn.Linear(20, 10))
+
+    def codecs(averager):
+        lines = averager.summary().splitlines()[1:-1]
+        averager.close()
+        return [line.split()[2] for line in lines]
+
+    kinds = "kind=norm:fp16; kind=bias:bf16; *:3lc"
+    of_all = "kind=embedding:int8; " + kinds
+    model = made()
+    assert codecs(DistributedOptimizer(momentum(model), model, policy=of_all).averager) == [
+        "int8", "fp16", "fp16", "3lc", "bf16"]
+    assert codecs(tersewire.torch.register(DistributedDataParallel(made()), policy=of_all)) == [
+        "int8", "fp16", "fp16", "3lc", "bf16"]
+    model = made()
+    assert codecs(DistributedOptimizer(momentum(model), model.named_parameters(),
+                                       policy=kinds).averager) == [
+        "3lc", "fp16", "bf16", "3lc", "bf16"]
+
+
+def case_a_logger_hears_of_each_step():
+    for exchange in ("gradient-server", "parameter-server"):
+        model, heard = network(), []
+        optimizer = DistributedOptimizer(momentum(model), model.named_parameters(),
+                                         exchange=exchange, on_step=heard.append)
+        train(model, optimizer)
+        assert [counters.steps for counters in heard] == list(range(1, STEPS + 1))
+        assert heard[-1].gradient_bytes == STEPS * 4 * flat(model).numel()
+        assert heard[-1].codec == "3lc"
+        optimizer.averager.close()
+
+
+def case_a_broadcast_of_a_rank_that_never_comes_ends():
+    """Within the group's timeout."""
+    model = network()
+    for broadcast in (
+            lambda group: broadcast_parameters(model.state_dict(), 0, group),
+            lambda group: tersewire.torch.broadcast_optimizer_state(momentum(model), 0, group)):
+        group = dist.new_group(timeout=datetime.timedelta(seconds=1))
+        if dist.get_rank() > 0:
+            with pytest.raises(RuntimeError, match="(?i)time"):
+                broadcast(group)
+        dist.barrier()
+
+
 def test_the_time_limit_is_that_of_the_group():
     def found(**group):
         return _groups.ProcessGroup._timeout(

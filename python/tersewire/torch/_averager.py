@@ -63,7 +63,6 @@ class GradientAverager:
 
     def __init__(self, infos: Sequence[tersewire.TensorInfo],
                  group: Optional[Group], settings: Settings) -> None:
-        settings.check()
         self._infos = list(infos)
         self._group = group_of(group, self._elastic)
         self.rank = self._group.rank  # among those that exchange gradients
@@ -82,10 +81,9 @@ class GradientAverager:
 
     def _meet(self, settings: Settings) -> _core._MeanWorker:
         """Agrees with the other ranks on settings; the returned worker has yet to join theirs."""
-        settings.check()
         codecs = [] if settings.is_auto else tersewire.choose_codecs(
             settings.policy, settings.codec_text, self._infos)
-        exchange = settings.exchange_for(self._ranks, codecs)
+        exchange = settings.exchange_for(self._group, codecs)
 
         def make_worker(threads: int) -> _core._MeanWorker:
             return _core._MeanWorker(
@@ -231,12 +229,13 @@ class GradientAverager:
         if len({state["step"] for state in listed}) != 1:
             refuse("the states are of different steps; pass those saved after the same one")
         listed.sort(key=lambda state: state["rank"])
-        # torch.load() may have put them on a GPU.
-        saved = [_core._SavedState(state["rank"], state["step"],
-                                   *({name: residual.cpu()
-                                      for name, residual in state.get(which, {}).items()}
-                                     for which in ("pushed", "pulled", "followed")))
-                 for state in listed]
+
+        def residuals(state: Dict[str, Any], which: str) -> Dict[str, torch.Tensor]:
+            # torch.load() may have put them on a GPU.
+            return {name: residual.cpu() for name, residual in state.get(which, {}).items()}
+
+        saved = [(state["rank"], state["step"], residuals(state, "pushed"),
+                  residuals(state, "pulled"), residuals(state, "followed")) for state in listed]
         decided = listed[0].get("decisions", []) if self._settings.is_auto else []
         self._worker.load(self.rank, listed[0]["ranks"], saved, _json(decided))
         if self._worker.has_begun:  # what others expect of this rank belongs to a run that is over

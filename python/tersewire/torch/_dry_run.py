@@ -4,13 +4,13 @@ import functools
 import json
 import os
 import pathlib
-from typing import Any, Dict, List, Sequence, Set, Union
+from typing import Any, Dict, List, Sequence, Union
 
 import torch
 
 from tersewire import _core
 
-from ._tensors import elems_of, refuse, tensor_infos
+from ._tensors import refuse, tensor_infos
 
 
 class DryRun:
@@ -22,42 +22,33 @@ class DryRun:
             refuse(f"codecs={codecs!r} is not valid; pass a list of codecs' texts")
         self._infos = tensor_infos(model)
         self._run = _core._DryRun(self._infos, list(codecs), policy, seed)
-        self._step = 1
-        self._seen: Set[int] = set()  # in this step
         trained = [value for value in model.parameters() if value.requires_grad]
         self._handles = [parameter.register_hook(functools.partial(self._look, number))
                          for number, parameter in enumerate(trained)]
 
     def _look(self, number: int, gradient: torch.Tensor) -> None:
-        if number in self._seen:
-            self._end_step()
-        self._seen.add(number)
-        if self._run.is_due(number, self._step):
-            dense = gradient.detach().to("cpu", torch.float32)
-            self._run.look(number, self._step, dense.flatten())
+        if self._run.takes(number):
+            self._run.look(number, gradient.detach().to("cpu", torch.float32).flatten())
 
-    def _end_step(self) -> None:
-        """A parameter that the step did not use had zeros; others would wait for its turn."""
-        for number, info in enumerate(self._infos):
-            if number not in self._seen and self._run.is_due(number, self._step):
-                self._run.look(number, self._step, torch.zeros(elems_of(info)))
-        self._step += 1
-        self._seen.clear()
+    def _found(self, rate_bits_per_second: float = 0, latency_seconds: float = 0) -> Dict[str, Any]:
+        found: Dict[str, Any] = json.loads(self._run.json(rate_bits_per_second, latency_seconds))
+        return found
 
     @property
     def share(self) -> float:
         """Of the time since it began, what it took: 0 to 1."""
-        return self._run.share
+        share: float = self._found()["share_of_time"]
+        return share
 
     def codecs(self) -> List[Dict[str, Any]]:
         """Of each codec, over all parameters: bits a value, error, residual, seconds a value."""
-        return [{name: value for name, value in row.items() if name != "tensor"}
-                for row in self._run.totals()]
+        codecs: List[Dict[str, Any]] = self._found()["codecs"]
+        return codecs
 
     def parameters(self) -> List[Dict[str, Any]]:
         """The same of each parameter with each codec."""
-        return [{**row, "tensor": self._infos[row["tensor"]].name,
-                 "values": elems_of(self._infos[row["tensor"]])} for row in self._run.rows()]
+        parameters: List[Dict[str, Any]] = self._found()["tensors"]
+        return parameters
 
     def table(self) -> str:
         """Both as text: of each codec, then of each parameter bits a value and what was lost."""
@@ -68,10 +59,7 @@ class DryRun:
         """Writes dry.json and model.json, for `tersewire predict` to say what pays on which link."""
         path = pathlib.Path(folder)
         path.mkdir(parents=True, exist_ok=True)
-        found = {"rate_bits_per_second": rate_bits_per_second, "latency_seconds": latency_seconds,
-                 "share_of_time": self.share, "codecs": self.codecs(),
-                 "tensors": self.parameters()}
-        _write(path / "dry.json", found)
+        _write(path / "dry.json", self._found(rate_bits_per_second, latency_seconds))
         shapes = [{"name": info.name, "shape": list(info.shape), "kind": info.kind}
                   for info in self._infos]
         _write(path / "model.json", shapes)

@@ -68,11 +68,9 @@ class HubGroup:
                  timeout: datetime.timedelta = datetime.timedelta(minutes=2), *,
                  elastic: bool = False, name: Optional[str] = None,
                  direct: Optional[str] = None) -> None:
-        if not _is_address(address):
-            refuse(f"address={address!r} is not valid; pass the hub's as 'HOST:PORT'")
-        if direct is not None and not _is_address(direct):
-            refuse(f"direct={direct!r} is not valid; pass this machine's as 'HOST:PORT', port 0 "
-                   "for any")
+        for what, given in (("address", address), ("direct", direct or "")):
+            if not isinstance(given, str):
+                refuse(f"{what}={given!r} is not valid; pass 'HOST:PORT'")
         if not isinstance(timeout, datetime.timedelta) or timeout <= datetime.timedelta(0):
             refuse(f"timeout={timeout!r} is not valid; pass a datetime.timedelta above 0")
         self.elastic, self.timeout = elastic, timeout
@@ -194,11 +192,6 @@ class HubGroup:
             unpack(data, values)
 
 
-def _is_address(given: Any) -> bool:
-    port = given.rpartition(":")[2] if isinstance(given, str) else ""
-    return port.isdigit() and int(port) < 2**16
-
-
 def packed(values: Sequence[torch.Tensor]) -> torch.Tensor:
     """Their bytes, concatenated."""
     flat = [value.detach().to("cpu").contiguous().flatten() for value in values if value.numel()]
@@ -230,6 +223,8 @@ def _leave(joined: Dict[str, Any]) -> None:
 
 class ProcessGroup:
     """The same for a PyTorch process group; exchanges use their own connections, not encrypted."""
+
+    elastic = False
 
     def __init__(self, group: Optional[dist.ProcessGroup]) -> None:
         self._group: Any = group or dist.group.WORLD

@@ -182,7 +182,6 @@ class HookState:
     def __init__(self, codec: Union[str, tersewire.Codec] = "3lc", *,
                  group: Optional[HubGroup] = None, **settings: Any) -> None:
         self._settings, self._group = Settings(codec, **settings), group
-        self._settings.check()
         _check_group(group)
         self.hook: Optional[Hook] = None
 

@@ -257,8 +257,6 @@ class LocalUpdates:
         if isinstance(model, DistributedDataParallel):
             model = model.module
         elastic = isinstance(group, HubGroup) and group.elastic
-        if elastic and exchange is None:
-            exchange = "gradient-server"  # whatever the number of ranks becomes
         self._settings = _LocalSettings(
             codec, policy, exchange, seed, threads=threads, timeout=timeout, every=every,
             outer=outer, fragments=fragments, delay=delay, mix=mix)

@@ -11,14 +11,14 @@ import torch
 import torch.distributed as dist
 
 import tersewire
-from tersewire import Error, ErrorCode
+from tersewire import Error, ErrorCode, _core
 
 from ._averager import Counters, GradientAverager
 from ._groups import Group, HubGroup, group_of, packed, unpack
 from ._members import Members, Replica, as_floats, refuse_elastic
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
-from ._tensors import (are_same, check_optimizer, ddp_of, kind_of, rates_of, refuse,
+from ._tensors import (are_same, check_optimizer, ddp_of, kinds_of, rates_of, refuse,
                        tensor_info)
 from ._trees import tree_bytes, tree_of
 
@@ -327,7 +327,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                       With HubGroup(elastic=True), and the model, ranks come and go
     sparse_as_dense   whether to make sparse gradients dense; otherwise they are refused
     others            as for register(), which exchanges during the backward pass; this one
-                      exchanges in step(). Policies infer a parameter's kind from its shape
+                      exchanges in step(). Without the model, policies infer a parameter's kind from its
+                      name and shape
 
     With exchange="parameter-server" each rank keeps a share of the model and of the optimizer's
     state: it updates these with the mean gradients and sends their changes, which are compressed
@@ -376,14 +377,15 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if elastic and exchange == _PARAMETER_SERVER:
         refuse("a share would be lost with its rank, and these come and go; use gradient-server or "
                "all-gather")
-    if elastic and exchange is None:
-        exchange = "gradient-server"  # whatever the number of ranks becomes
     named = _named(optimizer, named_parameters.named_parameters()
                    if isinstance(named_parameters, torch.nn.Module) else named_parameters)
     if ddp_of(named[0][1]):
         refuse("these are the parameters of a model in DistributedDataParallel, which averages "
                "gradients itself; use register(), or the model within it")
-    infos = [tensor_info(name, parameter, kind_of(name, parameter)) for name, parameter in named]
+    kinds = kinds_of(model) if model is not None else {}
+    infos = [tensor_info(name, parameter,
+                         kinds.get(name) or _core._usual_kind(name, parameter.dim()))
+             for name, parameter in named]
     settings = Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
                         on_step, replay_decisions, budget)
     parameters = [parameter for _, parameter in named]

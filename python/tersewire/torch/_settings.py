@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import tersewire
 
-from ._groups import AnyGroup, HubGroup, meet_ranks
+from ._groups import AnyGroup, meet_ranks
 from ._tensors import refuse
 
 
@@ -28,6 +28,9 @@ class Settings:
     on_step: Optional[Callable[[Any], None]] = None
     replay_decisions: Optional[List[Dict[str, Any]]] = None
     budget: Optional[str] = None
+
+    def __post_init__(self) -> None:
+        self.check()
 
     def check(self) -> None:
         for name, kinds, what in (
@@ -53,7 +56,6 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not callable(value):
                 refuse(f"{name}={value!r} cannot be called; pass what {what}")
-
         for name in ("replay_decisions", "budget"):
             if getattr(self, name) is not None and not self.is_auto:
                 refuse(f'{name} is for runs that choose their codec; pass codec="auto"')
@@ -74,11 +76,11 @@ class Settings:
         return dataclasses.replace(self, codec=self.codec_text, loss_scale=None, threads=None,
                                    on_step=None)
 
-    def exchange_for(self, ranks: int, codecs: Sequence[tersewire.Codec]) -> str:
+    def exchange_for(self, group: AnyGroup, codecs: Sequence[tersewire.Codec]) -> str:
         """The exchange as C++ names it."""
         if self.exchange is None:
-            # Two send each other as much without a server, and encode once.
-            return "all-gather" if ranks <= 2 else "gradient-server"
+            # Two send each other as much without a server, and encode once; but more may come.
+            return "all-gather" if group.ranks <= 2 and not group.elastic else "gradient-server"
         if self.exchange == "sharded-server":
             warnings.warn("exchange 'sharded-server' is now 'gradient-server'; the next version "
                           "drops the old name", DeprecationWarning, stacklevel=6)
@@ -98,7 +100,7 @@ def meet(group: AnyGroup, settings: Settings, job: Any) -> Tuple[int, Callable[.
 
     Returns how many ranks are on this machine, and what makes a worker join the network of all.
     """
-    if isinstance(group, HubGroup) and group.elastic:
+    if group.elastic:
         # The hub compares what they say, and each generation of them joins by itself. Only torchrun
         # knows how many are on this machine.
         return int(os.environ.get("LOCAL_WORLD_SIZE", 1)), lambda worker: None

@@ -56,11 +56,11 @@ def _kind(module: nn.Module, name: str) -> str:
     return "bias" if "bias" in name and kind != "norm" else kind
 
 
-def kind_of(name: str, parameter: torch.Tensor) -> str:
-    """By name and shape alone, where the module is not known."""
-    if "bias" in name:
-        return "bias"
-    return {1: "norm", 2: "dense"}.get(parameter.dim(), "conv" if parameter.dim() > 2 else "other")
+def kinds_of(model: nn.Module) -> Dict[str, str]:
+    """Of its parameters, by their names."""
+    modules = dict(model.named_modules())
+    paths = (path.rpartition(".") for path, _ in model.named_parameters())
+    return {f"{module}{dot}{name}": _kind(modules[module], name) for module, dot, name in paths}
 
 
 def tensor_info(name: str, parameter: torch.Tensor, kind: str) -> tersewire.TensorInfo:
@@ -75,17 +75,14 @@ def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> List[tersewi
 
     ignored  "MODULE.NAME" of those to leave out, ".NAME" if they are the model's own
     """
-    modules = dict(model.named_modules())
-    for path, module in modules.items():
+    for path, module in model.named_modules():
         if getattr(module, "sparse", False) is True:
             refuse(f"module '{path}' has sparse gradients, which no codec takes; make it with "
                    "sparse=False")
-    infos = []
-    for path, parameter in model.named_parameters():
-        module, _, name = path.rpartition(".")
-        if parameter.requires_grad and f"{module}.{name}" not in ignored:
-            infos.append(tensor_info(path, parameter, _kind(modules[module], name)))
-    return infos
+    kinds = kinds_of(model)
+    return [tensor_info(path, parameter, kinds[path])
+            for path, parameter in model.named_parameters() if parameter.requires_grad
+            and (path if "." in path else f".{path}") not in ignored]
 
 
 def ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:

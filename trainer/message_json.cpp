@@ -1,17 +1,22 @@
-// What a message holds: a .tw file, a state, or what an application captured.
-#include <fmt/format.h>
+#include "trainer/message_json.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 
-#include "apps/inspect/inspection.h"
 #include "tersewire/codec.h"
 #include "tersewire/message.h"
 #include "tersewire/setting_text.h"
 #include "tersewire/tw_file.h"
 
-namespace tersewire::apps {
+namespace tersewire::trainer {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr double kBitsPerByte = 8;
 
@@ -116,15 +121,21 @@ Json header_json(const MessageHeader& header) {
   return {{"kind", to_string(header.kind)}, {"sender", header.sender}, {"step", header.step}};
 }
 
-Json message_json(ByteView bytes) {
-  const Message message = parse_message(bytes);
-  Json frames = Json::array();
-  for (const Frame& frame : message.frames) frames.push_back(frame_json(frame));
-  Json json = header_json(message.header);
-  json["wire_bytes"] = bytes.size();
-  json["frames"] = std::move(frames);
-  return json;
-}
+class MemorySource : public ByteSource {
+ public:
+  explicit MemorySource(ByteView bytes) : bytes_(bytes) {}
+
+  std::size_t read(std::span<std::byte> out) override {
+    const std::size_t got = std::min(out.size(), bytes_.size());
+    std::copy_n(bytes_.begin(), got, out.begin());
+    bytes_ = bytes_.subspan(got);
+    return got;
+  }
+  [[nodiscard]] std::optional<std::uint64_t> left() const override { return bytes_.size(); }
+
+ private:
+  ByteView bytes_;
+};
 
 // Counts what is read.
 class CountedSource : public ByteSource {
@@ -144,15 +155,6 @@ class CountedSource : public ByteSource {
   std::size_t bytes_ = 0;
 };
 
-std::string message_text(const Json& json) {
-  std::string text = lines_of(json, "");
-  std::size_t i = 0;
-  for (const Json& frame : json["frames"]) {
-    text += fmt::format("frame {}\n{}", i++, lines_of(frame, "  "));
-  }
-  return text;
-}
-
 }  // namespace
 
 bool begins_as_tw_file(ByteView head) {
@@ -164,7 +166,7 @@ bool begins_as_tw_file(ByteView head) {
   return kind == MessageKind::kFile || kind == MessageKind::kState;
 }
 
-Inspection inspect_tw_file(ByteSource& source, bool with_frames) {
+Json tw_file_json(ByteSource& source, bool with_frames) {
   CountedSource counted(source);
   TwReader reader(counted);
   ArraySummary array;
@@ -177,15 +179,22 @@ Inspection inspect_tw_file(ByteSource& source, bool with_frames) {
     if (with_frames) frames.push_back(std::move(frame));
   }
   json.update(array.json(counted.bytes()));
-  std::string text = lines_of(json, "");
   if (with_frames) json["frames"] = std::move(frames);
-  return {std::move(json), std::move(text)};
+  return json;
 }
 
-Inspection inspect_message(ByteView bytes) {
-  Json json = message_json(bytes);
-  std::string text = message_text(json);
-  return {std::move(json), std::move(text)};
+Json message_json(ByteView bytes) {
+  if (begins_as_tw_file(bytes)) {
+    MemorySource source(bytes);
+    return tw_file_json(source, true);
+  }
+  const Message message = parse_message(bytes);
+  Json frames = Json::array();
+  for (const Frame& frame : message.frames) frames.push_back(frame_json(frame));
+  Json json = header_json(message.header);
+  json["wire_bytes"] = bytes.size();
+  json["frames"] = std::move(frames);
+  return json;
 }
 
-}  // namespace tersewire::apps
+}  // namespace tersewire::trainer
