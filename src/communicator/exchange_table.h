@@ -16,7 +16,7 @@ namespace tersewire {
 
 struct Exchange {
   std::string_view name;
-  ExchangeTraits traits;
+  ExchangeTraits traits = {};
   StateChange carries;
   StateChange pulls = StateChange::kGradients;  // what servers send back
   bool tree = false;                            // whether servers are aggregators, below a root
