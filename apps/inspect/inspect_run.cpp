@@ -167,7 +167,7 @@ std::string state_text(const Json& json) {
 }
 
 bool is_off(const Json& value) {
-  return value.is_null() || value == false || value == 0 || value == "";
+  return value.is_null() || value == false || value == 0 || value == "" || value == "none";
 }
 
 // The settings of a role that are not off.
