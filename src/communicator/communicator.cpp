@@ -80,7 +80,7 @@ void check_raw_from_all(const Job& job) {
     if (traits.shares_scalers || traits.error == CodecTraits::Error::kNone) continue;
     fail(ErrorCode::kInvalidArgument,
          "with scaler sharing, raw-from-all needs codecs with scalers or fp32, and {} has none; "
-         "push every tensor with {} or fp32, or use scaler-sharing=off",
+         "push every tensor with fp32, {}, or use scaler-sharing=off",
          codec_name(codec->id()), codecs_with(&CodecTraits::shares_scalers));
   }
 }
