@@ -61,8 +61,8 @@ Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange
   job.tensors = tensors;
   job.exchange = exchange;
   job.workers = workers;
-  const bool owns = exchange == "parameter-server";
-  if (owns || exchange.starts_with("gradient-server")) job.servers = Job::kColocated;
+  const ExchangeTraits& traits = exchange_traits(exchange);
+  if (traits.shards) job.servers = Job::kColocated;
   job.push_codec = job.pull_codec = codec;
   job.policy = policy;
   job.seed = seed;
@@ -70,12 +70,13 @@ Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange
   job.checksum_steps = 0;  // the parameters are the application's
   job.deadline = deadline;
   job.progress_limit = progress_limit;
-  if (owns != updates || !(owns || workers_own_model(job)) ||
-      exchange.starts_with("weight-average")) {
+  const bool servers_own = traits.shards && !traits.workers_own_model;
+  if (servers_own != updates || traits.averages_weights ||
+      !(servers_own || traits.workers_own_model)) {
     refuse(
         fmt::format("exchange {} has no mean gradient of a step; use gradient-server, all-gather "
                     "or ring{}",
-                    exchange, owns ? ", or DistributedOptimizer()" : ""));
+                    exchange, servers_own ? ", or DistributedOptimizer()" : ""));
   }
   if (codec == trainer::kAutoCodec) trainer::choose_among_codecs(job);
   static_cast<void>(server_nodes(job));  // throws for a job that makes no sense

@@ -79,7 +79,7 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   std::uint64_t of_worker = 2;
   if (job.ladder || (job.policy == "auto" && keeps_residual(job.push_codec))) ++of_worker;
   // What a worker of an all-gather follows; servers' are one model more at most.
-  const bool averages = workers_own_model(job) && !servers_encode(job);
+  const bool averages = exchange_traits(job.exchange).workers_own_model && !servers_encode(job);
   if (averages && !job.ladder && sends_differences(job.push_codec)) ++of_worker;
   if (config.job.local_updates > 0) of_worker += 1 + copies_of_descent(workers_config(config));
   if (config.job.delay > 0 && config.job.mix == 0) ++of_worker;
@@ -88,7 +88,7 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
     copies +=
         static_cast<std::uint64_t>(std::ranges::count_if(codec_list(config.dry), keeps_residual));
   }
-  if (workers_own_model(job)) {
+  if (exchange_traits(job.exchange).workers_own_model) {
     // A step of an optimizer takes memory for a while, which the worker's thread then keeps.
     of_worker += 1 + copies_of_descent(owners_config(config));
     if (config.job.local_updates > 0) ++of_worker;  // the shared model

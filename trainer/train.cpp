@@ -56,7 +56,7 @@ void check_choosing(const TrainConfig& config) {
 void check_dry_run(const TrainConfig& config) {
   if (config.dry.empty()) return;
   const Job job = job_of(config);
-  if (job.local_updates > 0 || job.exchange.starts_with("weight-average")) {
+  if (job.local_updates > 0 || exchange_traits(job.exchange).averages_weights) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a dry run measures gradients, but this job would not send any; use no local "
                 "updates, and an exchange other than weight-average");

@@ -54,7 +54,7 @@ TrainWorker::TrainWorker(const TrainConfig& config, const Job& job, Transport& t
       network_(Network::make(config.model, config.classes, config.job.seed, config.dropout)),
       sampler_(data.train->size(), static_cast<std::size_t>(config.job.workers), rank_,
                config.batch, config.job.seed),
-      update_(workers_own_model(job) ? own_update(config) : of_server),
+      update_(exchange_traits(job.exchange).workers_own_model ? own_update(config) : of_server),
       decided_(decided),
       add_server_(std::move(add_server)),
       resume_(resume),
@@ -120,7 +120,9 @@ Totals TrainWorker::totals_so_far() const {
 }
 
 // An exchange without one model for all.
-bool TrainWorker::averages_weights() const { return job_.exchange.starts_with("weight-average"); }
+bool TrainWorker::averages_weights() const {
+  return exchange_traits(job_.exchange).averages_weights;
+}
 
 // Of this step, where codecs take turns.
 std::string TrainWorker::codec_in_turn() const {

@@ -85,36 +85,36 @@ std::optional<double> wire_seconds(const bench::ExchangeBenchConfig& config,
 Json rows_json(const bench::ExchangeBenchConfig& config,
                const std::vector<bench::ExchangeBenchRow>& rows) {
   const std::string transport = choose_transport(config.transport).name;
+  Json settings;
+  trainer::visit_exchange_settings(config.job,
+                                   [&](const trainer::Setting& setting, const auto& member) {
+                                     settings[trainer::json_key_of(setting)] = setting_json(member);
+                                   });
   Json list = Json::array();
   for (const bench::ExchangeBenchRow& row : rows) {
-    list.push_back({{"model", config.model},
-                    {"exchange", config.job.exchange},
-                    {"local_steps", config.job.local_steps},
-                    {"staleness", config.job.staleness},
-                    {"asynchronous", config.job.asynchronous},
-                    {"slowest", config.slowest},
-                    {"raw_from_all", config.job.raw_from_all},
-                    {"part_values", part_values_json(config.job.part_values)},
-                    {"codec", row.codec},
-                    {"pull_codec", row.pull_codec},
-                    {"transport", transport},
-                    {"bits_per_second", optional_json(modelled_rate(config))},
-                    {"workers", config.job.workers},
-                    {"warm_up_steps", config.warm_up_steps},
-                    {"steps", config.steps},
-                    {"step_seconds_median", row.step_seconds_median},
-                    {"push_bytes", row.push_bytes},
-                    {"pull_bytes", row.pull_bytes},
-                    {"codec_seconds", row.codec_seconds},
-                    {"busiest_bytes", row.busiest_bytes},
-                    {"wire_seconds", optional_json(wire_seconds(config, row))},
-                    {"compute_seconds", config.compute_seconds},
-                    {"exchange_seconds", optional_json(row.exchange_seconds)},
-                    {"hidden", optional_json(row.hidden)},
-                    {"speedup", optional_json(row.speedup)},
-                    {"ceiling", optional_json(row.ceiling)},
-                    {"total_sent_bytes", row.total_sent_bytes},
-                    {"peak_memory_bytes", row.peak_memory_bytes}});
+    Json json = settings;
+    json.update({{"model", config.model},
+                 {"slowest", config.slowest},
+                 {"codec", row.codec},
+                 {"pull_codec", row.pull_codec},
+                 {"transport", transport},
+                 {"bits_per_second", optional_json(modelled_rate(config))},
+                 {"warm_up_steps", config.warm_up_steps},
+                 {"steps", config.steps},
+                 {"step_seconds_median", row.step_seconds_median},
+                 {"push_bytes", row.push_bytes},
+                 {"pull_bytes", row.pull_bytes},
+                 {"codec_seconds", row.codec_seconds},
+                 {"busiest_bytes", row.busiest_bytes},
+                 {"wire_seconds", optional_json(wire_seconds(config, row))},
+                 {"compute_seconds", config.compute_seconds},
+                 {"exchange_seconds", optional_json(row.exchange_seconds)},
+                 {"hidden", optional_json(row.hidden)},
+                 {"speedup", optional_json(row.speedup)},
+                 {"ceiling", optional_json(row.ceiling)},
+                 {"total_sent_bytes", row.total_sent_bytes},
+                 {"peak_memory_bytes", row.peak_memory_bytes}});
+    list.push_back(std::move(json));
   }
   return list;
 }
@@ -212,9 +212,9 @@ void add_bench_exchange_command(CLI::App& bench) {
   option("--slowest", config.slowest, "Factor on --compute-ms for the last worker")
       ->check(CLI::Range(1.0, 1000.0));
   option("--steps", config.steps, "Steps to measure")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
+      ->check(CLI::Range(std::uint64_t{1}, trainer::kMostSteps));
   option("--warm-up", config.warm_up_steps, "Steps before the measured ones")
-      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 40));
+      ->check(CLI::Range(std::uint64_t{0}, trainer::kMostSteps));
   command->add_option(
       "--gradients", flags->gradients,
       "Replay the values of these .npy files [synthetic, distributed like real gradients]");
@@ -229,7 +229,7 @@ void add_bench_exchange_command(CLI::App& bench) {
   command->add_option("--rate", flags->rate, "The same as rate=RATE in --transport");
   option("--deadline", flags->deadline_seconds,
          "Seconds of silence of a node after which a job ends")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));
+      ->check(CLI::Range(std::uint64_t{1}, trainer::kMostSeconds));
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags] { run_bench_exchange(*flags); });
 }

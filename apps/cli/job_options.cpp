@@ -9,6 +9,7 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/plain_numbers.h"
 #include "tersewire/communicator.h"
+#include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
 #include "trainer/part_values.h"
 
@@ -41,9 +42,20 @@ std::size_t part_values_number(const std::string& text) {
 
 }  // namespace
 
-nlohmann::json part_values_json(std::size_t part_values) {
-  if (part_values == Job::kWholeTensors) return trainer::part_values_text(part_values);
-  return part_values;
+nlohmann::json setting_json(std::chrono::milliseconds member) {
+  return std::chrono::duration_cast<std::chrono::seconds>(member).count();
+}
+
+nlohmann::json setting_json(StaleWeight member) { return trainer::setting_value(member); }
+
+nlohmann::json setting_json(trainer::ServersSetting<const std::optional<int>> member) {
+  if (member.value == Job::kColocated) return trainer::setting_value(member);
+  return setting_json(member.value);
+}
+
+nlohmann::json setting_json(trainer::PartValuesSetting<const std::size_t> member) {
+  if (member.value == Job::kWholeTensors) return trainer::part_values_text(member.value);
+  return member.value;
 }
 
 double rate_argument(const std::string& text) {
@@ -54,7 +66,11 @@ double rate_argument(const std::string& text) {
 std::string transport_argument(const std::string& transport, const std::string& rate) {
   if (rate.empty()) return transport;
   rate_argument(rate);
-  return transport + (transport.find(':') == std::string::npos ? ":rate=" : ",rate=") + rate;
+  return as_usage([&] {
+    SettingText text(transport, "transport");
+    if (text.set_default("rate", rate) != rate) text.fail("rate is given twice; give it once");
+    return text.text();
+  });
 }
 
 std::shared_ptr<const Codec> codec_argument(const std::string& text) {

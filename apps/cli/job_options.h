@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -54,8 +54,20 @@ void add_servers_option(CLI::App& command, std::optional<int>& servers, std::uin
 // --part-values, of whatever `help` says is cut.
 void add_part_values_option(CLI::App& command, std::size_t& part_values, const std::string& help);
 
-// How many values a part has: in JSON a number, or "whole".
-nlohmann::json part_values_json(std::size_t part_values);
+// A setting's member in JSON: null where an optional one has no value, times in whole seconds, and
+// for part-values a number or "whole".
+template <typename Member>
+nlohmann::json setting_json(const Member& member) {
+  return member;
+}
+template <typename Value>
+nlohmann::json setting_json(const std::optional<Value>& member) {
+  return member ? nlohmann::json(*member) : nlohmann::json();
+}
+nlohmann::json setting_json(std::chrono::milliseconds member);
+nlohmann::json setting_json(StaleWeight member);
+nlohmann::json setting_json(trainer::ServersSetting<const std::optional<int>> member);
+nlohmann::json setting_json(trainer::PartValuesSetting<const std::size_t> member);
 
 // Bits per second of a rate as lab/netlab takes them: 10mbit, 1gbit, 2.5gbit. Throws WrongUsage.
 double rate_argument(const std::string& text);

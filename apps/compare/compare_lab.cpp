@@ -123,7 +123,7 @@ class Lab {
     if (means_[design].runs == 0 || means_[plan_.baseline].runs == 0) {
       return fmt::format("{} or its baseline has no complete run", name);
     }
-    if (config.job.exchange.starts_with("weight-average")) {
+    if (exchange_traits(config.job.exchange).averages_weights) {
       return fmt::format("the median step of {} does not average weights", name);
     }
     if (config.job.fragments > 1 || config.job.delay > 0) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tersewire/codec.h"
+#include "tersewire/setting_text.h"
 
 namespace tersewire::apps {
 
@@ -16,11 +17,11 @@ inline bool keeps_residual(const Codec& codec) {
 // so without a lead, which only later arrays could take back. As it is where it says either. Throws
 // like make_codec().
 inline std::string codec_for_one_array(const std::string& text) {
-  for (const char* said : {":ef=", ",ef=", ":lead=", ",lead="}) {
-    if (text.find(said) != std::string::npos) return text;
-  }
+  SettingText said(text, "codec");
+  if (!said.take_word("ef").empty() || !said.take_word("lead").empty()) return text;
   if (!keeps_residual(*make_codec(text))) return text;
-  return text + (text.find(':') == std::string::npos ? ":ef=off" : ",ef=off");
+  said.set_default("ef", "off");
+  return said.text();
 }
 
 }  // namespace tersewire::apps

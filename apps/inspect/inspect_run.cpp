@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <fstream>
+#include <utility>
+#include <vector>
 
 #include "apps/cli/failures.h"
 #include "apps/files/read_file.h"
@@ -13,6 +15,7 @@
 #include "apps/run/checkpoint_directory.h"
 #include "apps/run/run_files.h"
 #include "tersewire/error.h"
+#include "trainer/train_config.h"
 
 namespace tersewire::apps {
 namespace {
@@ -163,19 +166,31 @@ std::string state_text(const Json& json) {
   return text;
 }
 
+bool is_off(const Json& value) {
+  return value.is_null() || value == false || value == 0 || value == "" || value == "none";
+}
+
+// The settings of a role that are not off.
+std::string settings_text(const Json& config, trainer::SettingRole role) {
+  std::vector<std::string> settings;
+  const trainer::TrainConfig any;
+  trainer::visit_settings(any, [&](const trainer::Setting& setting, const auto& /*member*/) {
+    const std::string key = trainer::json_key_of(setting);
+    if (setting.role != role || !config.contains(key) || is_off(config[key])) return;
+    settings.push_back(fmt::format("{} {}", key, plain(config, key.c_str())));
+  });
+  return fmt::format("{}", fmt::join(settings, ", "));
+}
+
 std::string config_text(const Json& config) {
+  using enum trainer::SettingRole;
   if (!config.is_object()) return line("job", fmt::format("unknown: there is no {}", kConfigFile));
-  const auto of = [&](const char* key) { return plain(config, key); };
   std::string text;
-  if (config.contains("recipe")) text += line("recipe", of("recipe"));
-  text += line("job",
-               fmt::format("{} on {}; workers {}, servers {}; {} over {}", of("model"), of("data"),
-                           of("workers"), of("servers"), of("exchange"), of("transport")));
-  text += line("codecs", fmt::format("push {}, pull {}, policy {}", of("push_codec"),
-                                     of("pull_codec"), of("policy")));
-  text += line("learning",
-               fmt::format("{}, learning rate {}, {}, batch {} a worker, seed {}", of("optimizer"),
-                           of("lr"), of("schedule"), of("batch"), of("seed")));
+  if (config.contains("recipe")) text += line("recipe", plain(config, "recipe"));
+  for (const auto& [name, role] :
+       {std::pair{"task", kTask}, {"design", kDesign}, {"run", kNeither}}) {
+    text += line(name, settings_text(config, role));
+  }
   return text;
 }
 

@@ -7,6 +7,7 @@
 
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
+#include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
 
 namespace tersewire::apps {
@@ -139,7 +140,7 @@ Prediction fastest_fp32(PredictionPlan plan, int workers, const NamedLink& link)
     const std::size_t before = predictions.size();
     add_designs(plan, way, {"fp32"}, workers, link, predictions, refusal);
     if (predictions.size() > before) continue;
-    way.exchange = way.exchange.substr(0, way.exchange.find(':'));
+    way.exchange = SettingText(way.exchange, "exchange").name();
     add_designs(plan, way, {"fp32"}, workers, link, predictions, refusal);
   }
   if (predictions.empty()) throw WrongUsage(refusal);

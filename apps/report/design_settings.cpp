@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <filesystem>
-#include <system_error>
 
 #include "tersewire/codec.h"
 #include "tersewire/error.h"
+#include "tersewire/setting_text.h"
 #include "trainer/train_config.h"
 
 namespace tersewire::apps {
@@ -112,29 +110,22 @@ std::string setting_text(const RunRecord& run, const std::string& key) {
 }
 
 std::optional<CodecSetting> codec_setting(const RunRecord& run, const std::string& key) {
-  std::string text;
+  const std::string said = codecs_text(run);
+  std::string all;
   try {
-    text = make_codec(codecs_text(run))->text();
+    all = make_codec(said)->text();
   } catch (const Error&) {
     return std::nullopt;  // two codecs, or none that this version knows
   }
+  SettingText text(all, "codec");
   // A lead that nobody said goes by s.
-  if (const auto lead = text.find("lead=");
-      lead != std::string::npos && codecs_text(run).find("lead=") == std::string::npos) {
-    text.erase(lead, text.find(',', lead) + 1 - lead);
-  }
-  const std::size_t parameters = text.find(':');
-  std::size_t at = text.find(key + "=", parameters);
-  if (at == std::string::npos || (text[at - 1] != ':' && text[at - 1] != ',')) return std::nullopt;
-  CodecSetting setting;
-  const char* digits = text.data() + at + key.size() + 1;
-  const auto [end, error] = std::from_chars(digits, text.data() + text.size(), setting.value);
-  if (error != std::errc() || !std::isfinite(setting.value)) return std::nullopt;
-  text.erase(at, static_cast<std::size_t>(end - (text.data() + at)));
+  if (SettingText(said, "codec").take_word("lead").empty()) text.take_word("lead");
+  const auto value = parsed_number<double>(text.take_word(key));
+  if (!value) return std::nullopt;
   Json rest = design_config(run);
-  for (const char* codec : kCodecs) rest[codec] = text;
-  setting.rest = rest.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return setting;
+  for (const char* codec : kCodecs) rest[codec] = text.text();
+  return CodecSetting{.value = *value,
+                      .rest = rest.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }
 
 }  // namespace tersewire::apps

@@ -37,30 +37,6 @@ nlohmann::json outer_json(const trainer::TrainConfig& config) {
   return trainer::outer_text(config);
 }
 
-template <typename Member>
-nlohmann::json member_json(const Member& member) {
-  return member;
-}
-
-template <typename Value>
-nlohmann::json member_json(const std::optional<Value>& member) {
-  return member ? nlohmann::json(*member) : nlohmann::json();
-}
-
-nlohmann::json member_json(std::chrono::milliseconds member) {
-  return std::chrono::duration_cast<std::chrono::seconds>(member).count();
-}
-
-nlohmann::json member_json(StaleWeight member) { return trainer::setting_value(member); }
-
-nlohmann::json member_json(trainer::ServersSetting<const std::optional<int>> member) {
-  return member_json(member.value);
-}
-
-nlohmann::json member_json(trainer::PartValuesSetting<const std::size_t> member) {
-  return part_values_json(member.value);
-}
-
 }  // namespace
 
 std::string bytes_text(double bytes) {
@@ -153,7 +129,7 @@ nlohmann::json observation_json(const trainer::Observation& observation) {
 nlohmann::json config_json(const trainer::TrainConfig& config) {
   nlohmann::json json;
   trainer::visit_settings(config, [&](const trainer::Setting& setting, const auto& member) {
-    json[trainer::json_key_of(setting)] = member_json(member);
+    json[trainer::json_key_of(setting)] = setting_json(member);
   });
   json["servers"] = servers_json(config, trainer::server_nodes(config));
   json["outer"] = outer_json(config);

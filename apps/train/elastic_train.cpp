@@ -33,10 +33,7 @@ constexpr std::chrono::milliseconds kLook(100);
 // Workers, and servers where there are some, come and go, and all take the same steps.
 void check_elastic(const trainer::TrainConfig& config) {
   const Job& job = config.job;
-  // The number of workers changes, and groups have to divide it.
-  const bool has_groups = job.exchange.starts_with("hierarchical-ring");
-  if (has_groups || job.exchange.starts_with("aggregator-tree") ||
-      job.exchange.starts_with("weight-average") || !job.in_lock_step() || job.backup_workers > 0) {
+  if (!exchange_traits(job.exchange).elastic || !job.in_lock_step() || job.backup_workers > 0) {
     throw WrongUsage(
         "--elastic is for jobs whose workers all take the same steps; use exchange all-gather, "
         "ring, gradient-server or parameter-server, without backup workers or staleness");
@@ -47,7 +44,7 @@ void check_elastic(const trainer::TrainConfig& config) {
         "with --elastic, a job with separate servers ends with its last checkpoint when the last "
         "server is gone; give --checkpoint-steps 100, or --servers colocated");
   }
-  if (!workers_own_model(job) && job.state_steps == 0) {
+  if (!exchange_traits(job.exchange).workers_own_model && job.state_steps == 0) {
     throw WrongUsage(
         "with --elastic and parameter-server, every server sends its state uncompressed to another "
         "node each time a state is kept; say how often, as in --checkpoint-steps 100");

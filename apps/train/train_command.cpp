@@ -123,7 +123,7 @@ void check_notice(const TrainFlags& flags) {
   if (job.state_steps == 0) {
     throw WrongUsage("--notice needs checkpoints; give --checkpoint-steps");
   }
-  if (!job.in_lock_step() || job.exchange.starts_with("weight-average")) {
+  if (!job.in_lock_step() || exchange_traits(job.exchange).averages_weights) {
     throw WrongUsage(
         "--notice makes a run save what it would lose after any step, but with weight-average, "
         "--staleness and --asynchronous there are states only at multiples of --checkpoint-steps; "

@@ -21,6 +21,7 @@
 #include "apps/train/recipe.h"
 #include "tersewire/codec.h"
 #include "tersewire/grpc_members.h"
+#include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
 #include "trainer/models/models.h"
 
@@ -66,20 +67,14 @@ constexpr const char* kRecipe = "recipe of the run";
 
 // The codec as its paper prints it, where we changed that and the text does not say.
 std::string as_published(const std::string& codec) {
-  const std::string name = codec.substr(0, codec.find(':'));
+  SettingText text = as_usage([&] { return SettingText(codec, "codec"); });
   const auto& known = codec_descriptions();
-  const auto found = std::ranges::find(known, name, &CodecDescription::name);
+  const auto found = std::ranges::find(known, text.name(), &CodecDescription::name);
   if (found == known.end()) return codec;
-  const auto names = [&](std::string_view key) {
-    return codec.find(fmt::format("{}=", key)) != std::string::npos;
-  };
-  std::string published = codec;
   for (const CodecParameter& parameter : found->parameters) {
-    if (parameter.published.empty() || names(parameter.key)) continue;
-    published +=
-        fmt::format("{}{}={}", published == name ? ":" : ",", parameter.key, parameter.published);
+    if (!parameter.published.empty()) text.set_default(parameter.key, parameter.published);
   }
-  return published;
+  return text.text();
 }
 
 // What a run that goes on may have otherwise than before.

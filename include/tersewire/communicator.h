@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tersewire/state.h"
@@ -274,6 +275,24 @@ class Communicator {
   [[nodiscard]] virtual std::vector<double> encoded_bytes() const = 0;
 };
 
+// What a job's exchange means to the application.
+struct ExchangeTraits {
+  bool workers_own_model = false;  // each worker, rather than the servers
+  // Whether workers exchange weights rather than gradients: no step has a mean gradient, and
+  // between two averages workers' models differ.
+  bool averages_weights = false;
+  // Whether each server has a share of the tensors to itself: it may be on a worker's node
+  // (Job::kColocated), and go on without the slowest workers.
+  bool shards = false;
+  // Whether workers may come and go between two steps: all take the same steps, and any number of
+  // them will do.
+  bool elastic = false;
+};
+
+// Of Job::exchange: a name, with or without parameters, which are not looked at. Throws
+// kInvalidArgument for an exchange that does not exist.
+const ExchangeTraits& exchange_traits(std::string_view exchange);
+
 // A run of a tensor's elements: the unit of scale and residual, of encoding, of frames and of
 // ownership. A tensor is its parts in their order.
 struct Part {
@@ -307,13 +326,9 @@ int server_nodes(const Job& job);
 // kInvalidArgument for numbers of workers and servers that a job cannot have.
 bool servers_encode(const Job& job);
 
-// Whether each worker owns the model rather than the servers. Throws kInvalidArgument for an
-// exchange that does not exist.
-bool workers_own_model(const Job& job);
-
 // Whether the node of this rank needs an Update: each worker if workers own the model, each server
 // if servers do, only the last one if it is the root of a tree, and each worker of a job with
-// colocated servers. Throws like workers_own_model().
+// colocated servers. Throws kInvalidArgument for an exchange that does not exist.
 bool needs_update(const Job& job, int rank);
 
 // Makes the worker whose rank is transport.rank(). `update` is required if needs_update() says so,

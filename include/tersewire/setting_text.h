@@ -38,6 +38,8 @@ class SettingText {
   SettingText(std::string_view text, std::string_view noun);
 
   [[nodiscard]] const std::string& name() const { return name_; }
+  // The name with the parameters that are left to take: the text again, as it was changed.
+  [[nodiscard]] std::string text() const;
 
   // A number in [low, high), or `fallback` if the key is absent.
   double take_number(std::string_view key, double fallback, double low, double high);

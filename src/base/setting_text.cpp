@@ -42,6 +42,16 @@ SettingText::SettingText(std::string_view text, std::string_view noun) : text_(t
   }
 }
 
+std::string SettingText::text() const {
+  std::string text = name_;
+  char separator = ':';
+  for (const auto& [key, value] : parameters_) {
+    text += fmt::format("{}{}={}", separator, key, value);
+    separator = ',';
+  }
+  return text;
+}
+
 std::string SettingText::take_word(std::string_view key) {
   const auto found = std::ranges::find(parameters_, key, [](const auto& p) { return p.first; });
   if (found == parameters_.end()) return {};

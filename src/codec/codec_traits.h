@@ -30,8 +30,8 @@ constexpr StateChange carried_after(int local_updates, StateChange carried) {
 
 bool fits(const CodecTraits& traits, StateChange carried);
 
-// The codecs that fit, for a sentence: "fp32, int8 or qsgd".
-std::string fitting_codecs(StateChange carried);
+// The codecs that have a trait, for a sentence: "fp32, int8 or qsgd".
+std::string codecs_with(bool CodecTraits::*trait);
 
 // As make_codec(), for what is to be carried. Model deltas that would be lost for ever without a
 // residual are encoded with ef=on where the text does not say ef; ef=off is refused. Those of many

@@ -54,8 +54,8 @@ const CodecEntry& ternary_entry_of(CodecId id) {
   const CodecEntry& entry = entry_of(id);
   if (entry.decode_levels_add != nullptr) return entry;
   fail(ErrorCode::kInvalidArgument,
-       "payloads of codec {} hold no ternary digits under scalers; use terngrad or stoch3",
-       entry.description.name);
+       "payloads of codec {} hold no ternary digits under scalers; use {}", entry.description.name,
+       codecs_with(&CodecTraits::shares_scalers));
 }
 
 // Unless the text says ef itself.
@@ -101,10 +101,10 @@ bool fits(const CodecTraits& traits, StateChange carried) {
   }
 }
 
-std::string fitting_codecs(StateChange carried) {
+std::string codecs_with(bool CodecTraits::*trait) {
   std::vector<std::string_view> names;
   for (const EntryOf entry : kCodecs) {
-    if (entry().make == nullptr || !fits(entry().traits, carried)) continue;
+    if (entry().make == nullptr || !(entry().traits.*trait)) continue;
     names.push_back(entry().description.name);
   }
   const std::string_view last = names.back();

@@ -45,7 +45,7 @@ void check_part_values(const Job& job) {
 void check_backup_workers(const Job& job) {
   if (job.backup_workers == 0) return;
   const auto [exchange, options] = choose_exchange(job);
-  if (!exchange.shards || options.scaler_sharing) {
+  if (!exchange.traits.shards || options.scaler_sharing) {
     fail(ErrorCode::kInvalidArgument,
          "exchange {} waits for every worker; use 0 backup workers instead of {}", job.exchange,
          job.backup_workers);
@@ -76,11 +76,12 @@ void check_raw_from_all(const Job& job) {
   if (!options.scaler_sharing) return;
   // With scalers workers agree on what is not finite, and on nothing where there are none.
   for (const auto& codec : choose_push_codecs(job)) {
-    if (codec->traits().shares_scalers || codec->id() == CodecId::kFp32) continue;
+    const CodecTraits& traits = codec->traits();
+    if (traits.shares_scalers || traits.error == CodecTraits::Error::kNone) continue;
     fail(ErrorCode::kInvalidArgument,
-         "raw from all is agreed on with the scalers of terngrad or stoch3, and codec {} has none; "
-         "push every tensor with one of them or fp32, or use scaler-sharing=off",
-         codec_name(codec->id()));
+         "with scaler sharing, raw-from-all needs codecs with scalers or fp32, and {} has none; "
+         "push every tensor with fp32, {}, or use scaler-sharing=off",
+         codec_name(codec->id()), codecs_with(&CodecTraits::shares_scalers));
   }
 }
 
@@ -115,7 +116,8 @@ void check_turns(const Job& job) {
   }
   if (!(job.mix >= 0 && job.mix < 1)) {
     fail(ErrorCode::kInvalidArgument,
-         "a mix must be from 0, where workers take the shared model whole, to below 1, not {}",
+         "the mix is {}; it must be at least 0 and below 1 (0: workers take the shared model "
+         "whole)",
          job.mix);
   }
   if (job.fragments == 1 && job.delay == 0 && job.mix == 0) return;
@@ -132,9 +134,8 @@ void check_turns(const Job& job) {
   }
   if (job.delay >= job.local_updates / job.fragments) {
     fail(ErrorCode::kInvalidArgument,
-         "a fragment's result cannot be taken {} steps after its turn, when the next turn has "
-         "ended already: a turn has {} steps ({} local updates, {} fragments); use a shorter delay "
-         "or longer turns",
+         "a delay of {} steps must be below a turn of {} steps ({} local updates / {} fragments); "
+         "use a shorter delay or longer turns",
          job.delay, job.local_updates / job.fragments, job.local_updates, job.fragments);
   }
   if (job.fragments > 1 && job.backup_workers > 0) {
@@ -195,7 +196,7 @@ void check_clock(const Job& job) {
          "({} local updates); use one of the two",
          job.local_steps, job.local_updates);
   }
-  if (choose_exchange(job).exchange.carries == StateChange::kWeights) {
+  if (exchange_traits(job.exchange).averages_weights) {
     fail(ErrorCode::kInvalidArgument,
          "with exchange {} workers already make updates of their own, and average their weights; "
          "use its every={} instead of local updates, or another exchange",
@@ -224,7 +225,7 @@ void check_staleness(const Job& job) {
   const std::string what = job.asynchronous ? std::string("an asynchronous job")
                                             : fmt::format("a staleness of {}", job.staleness);
   const auto [exchange, options] = choose_exchange(job);
-  if (!exchange.shards || options.scaler_sharing) {
+  if (!exchange.traits.shards || options.scaler_sharing) {
     fail(ErrorCode::kInvalidArgument,
          "exchange {} waits for every worker, which {} does not; use parameter-server or "
          "gradient-server, or staleness 0",
@@ -270,7 +271,7 @@ void check_ladder(const Job& job) {
   }
   if (job.backup_workers > 0 || !job.in_lock_step() || job.local_steps > 1 || job.fragments > 1 ||
       job.delay > 0 || job.mix > 0 || choose_exchange(job).options.scaler_sharing ||
-      choose_exchange(job).exchange.carries == StateChange::kWeights) {
+      exchange_traits(job.exchange).averages_weights) {
     fail(ErrorCode::kInvalidArgument,
          "codecs take turns only in jobs whose workers wait for each other and exchange "
          "everything; omit backup workers, staleness, local steps, fragments, delay, mix and "
@@ -370,8 +371,8 @@ std::unique_ptr<Communicator> make_colocated(const std::shared_ptr<const Placeme
                                              Transport& transport, const Update& update,
                                              ThreadPool* pool, const NodeState* resume) {
   const Exchange& exchange = choose_exchange(placement->job).exchange;
-  const Update at_worker = exchange.workers_own_model ? update : Update();
-  const Update at_server = exchange.workers_own_model ? Update() : update;
+  const Update at_worker = exchange.traits.workers_own_model ? update : Update();
+  const Update at_server = exchange.traits.workers_own_model ? Update() : update;
   Shards shards{
       .values = 0,
       .of_servers = std::vector<std::size_t>(static_cast<std::size_t>(placement->servers))};
@@ -405,13 +406,11 @@ bool servers_encode(const Job& job) {
   return count_servers(job) > 0;
 }
 
-bool workers_own_model(const Job& job) { return choose_exchange(job).exchange.workers_own_model; }
-
 bool needs_update(const Job& job, int rank) {
   const Exchange& exchange = choose_exchange(job).exchange;
-  if (rank < job.workers) return exchange.workers_own_model || is_colocated(job);
+  if (rank < job.workers) return exchange.traits.workers_own_model || is_colocated(job);
   if (exchange.tree) return rank == job.workers + count_servers(job) - 1;
-  return !exchange.workers_own_model;
+  return !exchange.traits.workers_own_model;
 }
 
 std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& transport,

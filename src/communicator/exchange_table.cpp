@@ -90,26 +90,24 @@ int count_ring_servers(const Job& job, const ExchangeOptions& options) {
 const std::vector<Exchange>& exchanges() {
   static const std::vector<Exchange> all{
       {.name = "parameter-server",
-       .workers_own_model = false,
+       .traits = {.shards = true, .elastic = true},
        .carries = StateChange::kGradients,
        .pulls = StateChange::kModelDeltas,
-       .shards = true,
        .count_servers = count_part_servers,
        .make_worker = make_parameter_server_worker,
        .make_server = make_parameter_server},
       {.name = "gradient-server",
-       .workers_own_model = true,
+       .traits = {.workers_own_model = true, .shards = true, .elastic = true},
        .carries = StateChange::kGradients,
        .pulls = StateChange::kMeans,
-       .shards = true,
        .parameters = {{"scaler-sharing", "off", "on, off",
-                       "agree on the scalers of terngrad or stoch3 first, and send sums exactly"}},
+                       fmt::format("agree on the scalers of {} first, and send sums exactly",
+                                   codecs_with(&CodecTraits::shares_scalers))}},
        .take_options = take_scaler_sharing,
        .count_servers = count_part_servers,
        .make_worker = make_parameter_server_worker,
        .make_server = make_parameter_server},
       {.name = "aggregator-tree",
-       .workers_own_model = false,
        .carries = StateChange::kGradients,
        .pulls = StateChange::kModelDeltas,
        .tree = true,
@@ -119,16 +117,16 @@ const std::vector<Exchange>& exchanges() {
        .make_worker = make_parameter_server_worker,
        .make_server = make_parameter_server},
       {.name = "all-gather",
-       .workers_own_model = true,
+       .traits = {.workers_own_model = true, .elastic = true},
        .carries = StateChange::kGradients,
        .make_worker = make_all_gather_worker},
       {.name = "ring",
-       .workers_own_model = true,
+       .traits = {.workers_own_model = true, .elastic = true},
        .carries = StateChange::kSums,
        .take_options = take_one_group,
        .make_worker = make_ring_worker},
       {.name = "hierarchical-ring",
-       .workers_own_model = true,
+       .traits = {.workers_own_model = true},
        .carries = StateChange::kSums,
        .parameters = {{"group", "near the square root of the workers", "1 to the workers",
                        "workers in each ring at the leaves; it must divide the workers"},
@@ -139,7 +137,7 @@ const std::vector<Exchange>& exchanges() {
        .make_worker = make_ring_worker,
        .make_server = make_ring_aggregator},
       {.name = "weight-average",
-       .workers_own_model = true,
+       .traits = {.workers_own_model = true, .averages_weights = true},
        .carries = StateChange::kWeights,
        .parameters = {{"every", "1", "1 to 1000000000", "steps between two averages"},
                       {"mode", "synchronous", "synchronous, asynchronous",
@@ -149,19 +147,25 @@ const std::vector<Exchange>& exchanges() {
   return all;
 }
 
+const Exchange& exchange_of(const SettingText& text) {
+  const auto found = std::ranges::find(exchanges(), text.name(), &Exchange::name);
+  if (found != exchanges().end()) return *found;
+  const auto names = exchange_names();
+  text.refuse_name({names.begin(), names.end()});
+}
+
 void check_fits(const Codec& codec, const Exchange& exchange) {
   if (fits(codec.traits(), exchange.carries)) return;
-  const std::string known = fitting_codecs(exchange.carries);
   if (exchange.carries == StateChange::kSums) {
     fail(ErrorCode::kInvalidArgument,
          "codec {} does not fit exchange {}, where its error would grow with every hop; use {}, or "
          "another exchange",
-         codec_name(codec.id()), exchange.name, known);
+         codec_name(codec.id()), exchange.name, codecs_with(&CodecTraits::fits_sums));
   }
   fail(ErrorCode::kInvalidArgument,
        "codec {} does not fit weights, each of which must arrive nearly exact; use {}, or another "
        "exchange",
-       codec_name(codec.id()), known);
+       codec_name(codec.id()), codecs_with(&CodecTraits::fits_weights));
 }
 
 StateChange carried_in_rung(const Job& job, std::size_t rung, StateChange carried) {
@@ -173,12 +177,12 @@ std::vector<std::shared_ptr<const Codec>> choose(const Job& job, StateChange car
                                                  const std::string& codec) {
   auto codecs = choose_codecs_for(carried, job.policy, codec, job.tensors);
   // Weights alone come with a gradient for each.
-  if (choose_exchange(job).exchange.carries == StateChange::kWeights) return codecs;
+  if (exchange_traits(job.exchange).averages_weights) return codecs;
   for (const auto& each : codecs) {
     if (!each->needs_gradient()) continue;
     fail(ErrorCode::kInvalidArgument,
-         "codec {} takes its bits from the gradient by the values that it encodes, which only "
-         "exchange weight-average has; use bits-from=entropy, or bits=N",
+         "codec {} derives its bits from the gradient of the encoded values, which only "
+         "weight-average provides; use bits-from=entropy, or bits=N",
          each->text());
   }
   return codecs;
@@ -199,15 +203,15 @@ std::vector<std::vector<std::shared_ptr<const Codec>>> rungs_of(const Job& job,
 
 ChosenExchange choose_exchange(const Job& job) {
   SettingText text(job.exchange, "exchange");
-  for (const Exchange& exchange : exchanges()) {
-    if (exchange.name != text.name()) continue;
-    ChosenExchange chosen{.exchange = exchange, .options = {}};
-    if (exchange.take_options != nullptr) exchange.take_options(text, job, chosen.options);
-    text.finish(keys_of(exchange.parameters));
-    return chosen;
-  }
-  const auto names = exchange_names();
-  text.refuse_name({names.begin(), names.end()});
+  const Exchange& exchange = exchange_of(text);
+  ChosenExchange chosen{.exchange = exchange, .options = {}};
+  if (exchange.take_options != nullptr) exchange.take_options(text, job, chosen.options);
+  text.finish(keys_of(exchange.parameters));
+  return chosen;
+}
+
+const ExchangeTraits& exchange_traits(std::string_view exchange) {
+  return exchange_of(SettingText(exchange, "exchange")).traits;
 }
 
 std::vector<std::string_view> exchange_names() {
@@ -223,7 +227,7 @@ int count_servers(const Job& job) {
 }
 
 bool is_colocated(const Job& job) {
-  return job.servers == Job::kColocated && choose_exchange(job).exchange.shards;
+  return job.servers == Job::kColocated && exchange_traits(job.exchange).shards;
 }
 
 std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
@@ -257,8 +261,9 @@ void check_push_codecs(const ChosenExchange& chosen,
   const auto shares_scalers = [](const auto& codec) { return codec->traits().shares_scalers; };
   if (chosen.options.scaler_sharing && std::ranges::none_of(codecs, shares_scalers)) {
     fail(ErrorCode::kInvalidArgument,
-         "scaler sharing is for tensors that are pushed with codec terngrad or stoch3, and there "
-         "are none; use one of them, or scaler-sharing=off");
+         "scaler sharing is for tensors that are pushed with codec {}, and there are none; use one "
+         "of them, or scaler-sharing=off",
+         codecs_with(&CodecTraits::shares_scalers));
   }
 }
 

@@ -16,13 +16,10 @@ namespace tersewire {
 
 struct Exchange {
   std::string_view name;
-  bool workers_own_model;
+  ExchangeTraits traits = {};
   StateChange carries;
   StateChange pulls = StateChange::kGradients;  // what servers send back
-  // Whether each server has a shard of the tensors to itself: it may go on without the slowest
-  // workers, and live on a worker's node.
-  bool shards = false;
-  bool tree = false;  // whether servers are aggregators, below a root
+  bool tree = false;                            // whether servers are aggregators, below a root
   std::vector<CodecParameter> parameters = {};
   // Takes those from the exchange's text.
   void (*take_options)(SettingText& text, const Job& job, ExchangeOptions& options) = nullptr;

@@ -73,14 +73,14 @@ std::size_t default_bucket_bytes(const Placement& placement, const Exchange& exc
         placement.options.top == RingTop::kTree ? placement.options.group : placement.job.workers);
     return std::max(kLeastMessage * pieces, bytes / kMostRingBuckets);
   }
-  const auto owners = static_cast<std::uint64_t>(exchange.shards ? placement.servers : 1);
+  const auto owners = static_cast<std::uint64_t>(exchange.traits.shards ? placement.servers : 1);
   return std::clamp(bytes / owners / kServerBuckets, kLeastMessage, kMostMessage);
 }
 
 }  // namespace
 
 PartTable cut_parts(const Job& job) {
-  const bool shards = choose_exchange(job).exchange.shards;
+  const bool shards = choose_exchange(job).exchange.traits.shards;
   return cut_tensors(job, shards ? static_cast<std::size_t>(count_servers(job)) : 0);
 }
 

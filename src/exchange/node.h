@@ -102,8 +102,8 @@ inline void send_bounded(Transport& transport, const Placement& placement, int t
   const std::size_t waiting = transport.peer(to).waiting;
   if (waiting > placement.most_waiting_bytes()) {
     fail(ErrorCode::kResourceExhausted,
-         "rank {} does not receive what it is sent: {} MiB are waiting for it; check whether it "
-         "hangs, or whether its link is slower than the others",
+         "rank {} is not reading its messages: {} MiB are queued; check whether it hangs, or "
+         "whether its link is slower than the others",
          to, waiting >> 20U);
   }
   transport.send(to, bytes);

@@ -1,6 +1,6 @@
 // Job::raw_from_all: before a bucket is encoded, every worker tells worker 0 which of its parts
 // are not finite there, and worker 0, when all have, tells everyone which are not finite anywhere:
-// those travel as they are from all (spec/wire-format.md, "finiteness").
+// those are sent uncompressed by all (spec/wire-format.md, "finiteness").
 #pragma once
 
 #include <cstdint>

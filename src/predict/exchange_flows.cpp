@@ -50,7 +50,7 @@ class FlowMaker {
   [[nodiscard]] std::size_t count_links(const Exchange& exchange) const {
     if (is_colocated(placement_.job)) return 2 * static_cast<std::size_t>(workers_);
     if (exchange.tree) return 2 * (levels().size() + 1);
-    if (exchange.shards) return 2 * (static_cast<std::size_t>(placement_.servers) + 1);
+    if (exchange.traits.shards) return 2 * (static_cast<std::size_t>(placement_.servers) + 1);
     return 4;
   }
 
@@ -58,7 +58,7 @@ class FlowMaker {
     if (exchange.carries == StateChange::kSums) return add_ring(bucket);
     if (is_colocated(placement_.job)) return add_colocated(bucket);
     if (exchange.tree) return add_tree(bucket);
-    if (exchange.shards) return add_server(bucket);
+    if (exchange.traits.shards) return add_server(bucket);
     add_to_all(bucket);
   }
 
@@ -212,7 +212,7 @@ int decoded_in_pull(const Placement& placement) {
   const Exchange& exchange = choose_exchange(placement.job).exchange;
   if (exchange.carries == StateChange::kSums) return 0;
   if (placement.options.average_asynchronous) return 1;
-  return exchange.shards || exchange.tree ? 1 : placement.job.workers;
+  return exchange.traits.shards || exchange.tree ? 1 : placement.job.workers;
 }
 
 }  // namespace tersewire

@@ -119,7 +119,7 @@ class Runs(InspectTest):
         self.assertTrue(described["model"]["whole"])
         self.assertEqual(described["model"]["values"], self.summary["values"])
         self.assertIsNone(described["observations"])
-        for part in ("finished, step 5 of 5", "mlp on embedded; workers 2, servers 1", "step 2: whole"):
+        for part in ("finished, step 5 of 5", "model mlp, data embedded", "workers 2", "servers 1", "step 2: whole"):
             self.assertIn(part, told)
 
     def test_cut_off(self):

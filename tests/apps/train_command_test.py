@@ -221,8 +221,8 @@ class Train(CommandLineTest):
             (["--local-updates", "-1"], "--local-updates"),
             (["--fragments", "2"], "this job makes none"),
             (["--local-updates", "5", "--fragments", "2"], "fragments divide"),
-            (["--local-updates", "6", "--fragments", "2", "--delay", "3"], "a turn has 3"),
-            (["--local-updates", "6", "--mix", "1"], "to below 1, not 1"),
+            (["--local-updates", "6", "--fragments", "2", "--delay", "3"], "below a turn of 3 steps"),
+            (["--local-updates", "6", "--mix", "1"], "the mix is 1; "),
             (["--local-updates", "2000", "--fragments", "2000"], "no more than"),
             (["--local-updates", "5", "--exchange", "weight-average"], "every=5"),
         ]:

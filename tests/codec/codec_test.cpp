@@ -40,6 +40,17 @@ TEST(SettingText, TakesWholeNumbersWithinTheirBounds) {
   }
 }
 
+TEST(SettingText, IsTheTextAgainWithWhatWasAddedAndWithoutWhatWasTaken) {
+  SettingText text("x:bits=8,b=2", "codec");
+  EXPECT_EQ(text.text(), "x:bits=8,b=2");
+  EXPECT_EQ(text.set_default("s", "3"), "3");  // though "bits=" ends with "s="
+  EXPECT_EQ(text.set_default("b", "4"), "2");
+  EXPECT_EQ(text.text(), "x:bits=8,b=2,s=3");
+  text.take_word("bits");
+  EXPECT_EQ(text.text(), "x:b=2,s=3");
+  EXPECT_EQ(SettingText("x", "codec").text(), "x");
+}
+
 TEST(Codec, UnknownParametersAreRefusedWithThoseThereAre) {
   expect_refused([] { make_codec("3lc:q=1"); },
                  "unknown parameter 'q'; 3lc has mode, s, block, layout, zre, long-runs, lead, "

@@ -63,7 +63,8 @@ void expect_right(const TestedExchange& exchange, const TestedCodec& codec, cons
   expect_no_errors(outcome);
   for (const Model& replica : outcome.replicas) expect_equal_bits(outcome.replicas[0], replica);
   expect_like_reference(exchange, codec, job, outcome.replicas[0]);
-  if (!workers_own_model(job)) expect_like_reference(exchange, codec, job, outcome.global);
+  if (!exchange_traits(job.exchange).workers_own_model)
+    expect_like_reference(exchange, codec, job, outcome.global);
 }
 
 TEST_P(EveryExchange, AveragesLikeAPlainReferenceOrRefusesTheCodec) {

@@ -153,6 +153,14 @@ TEST(Exchanges, GroupsThatMakeNoSenseAreRefused) {
   expect_refused(job, "has no servers");
 }
 
+TEST(Exchanges, HaveTraitsWhateverTheirParameters) {
+  EXPECT_TRUE(exchange_traits("weight-average:every=3").averages_weights);
+  EXPECT_FALSE(exchange_traits("weight-average").elastic);
+  EXPECT_FALSE(exchange_traits("aggregator-tree").workers_own_model);
+  EXPECT_TRUE(exchange_traits("gradient-server:scaler-sharing=on").shards);
+  EXPECT_THROW(exchange_traits("rings"), Error);
+}
+
 TEST(Exchanges, AnOwnerWithoutAnUpdateIsRefused) {
   Job job = make_job(1, 0, "fp32");
   job.exchange = "all-gather";

@@ -32,7 +32,7 @@ TEST_P(LocalStepsTest, TheMeanOfTheirGradientsIsExchanged) {
 
 TEST_P(LocalStepsTest, TheModelStaysBetweenRounds) {
   Job job = job_for(GetParam(), 1, "fp32");
-  job.servers = workers_own_model(job) ? 0 : 1;
+  job.servers = exchange_traits(job.exchange).workers_own_model ? 0 : 1;
   if (job.exchange == "gradient-server") job.servers = 1;
   job.local_steps = 2;
   const auto ends = make_in_process_network(1 + server_nodes(job));

@@ -20,7 +20,8 @@ std::vector<TestedExchange> with_means() {
     Job job;
     job.exchange = exchange.text;
     job.workers = 4;
-    if (!workers_own_model(job) || exchange.sends == Sends::kWeights) continue;
+    if (!exchange_traits(job.exchange).workers_own_model || exchange.sends == Sends::kWeights)
+      continue;
     if (exchange.servers && *exchange.servers > 0) continue;  // a test runs workers alone
     found.push_back(exchange);
   }

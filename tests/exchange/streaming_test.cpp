@@ -304,14 +304,14 @@ void expect_refused(const Job& job, const std::string& words) {
 TEST(Streaming, ThatMakesNoSenseIsRefused) {
   expect_refused(streaming_job("ring", 2, 4, 0), "at least 1 fragment, not 0");
   expect_refused(streaming_job("ring", 2, 4, 2, -1), "at least 0 steps, not -1");
-  expect_refused(streaming_job("ring", 2, 4, 2, 1, 1.0), "to below 1, not 1");
-  expect_refused(streaming_job("ring", 2, 4, 2, 1, std::nan("")), "to below 1, not nan");
+  expect_refused(streaming_job("ring", 2, 4, 2, 1, 1.0), "the mix is 1; ");
+  expect_refused(streaming_job("ring", 2, 4, 2, 1, std::nan("")), "the mix is nan; ");
   expect_refused(streaming_job("ring", 2, 0, 2), "this job makes none");
   expect_refused(streaming_job("ring", 2, 0, 1, 3), "this job makes none");
   expect_refused(streaming_job("ring", 2, 5, 2),
                  "2 fragments cannot take turns of equal length in 5");
   expect_refused(streaming_job("ring", 2, 8, 2, 4),
-                 "a turn has 4 steps (8 local updates, 2 fragments)");
+                 "below a turn of 4 steps (8 local updates / 2 fragments)");
   expect_refused(streaming_job("ring", 2, 70, 70), "no more than 5 parts");
   Job kept = streaming_job("all-gather", 2, 4, 2, 1, 0.5);
   kept.push_codec = "topk";

@@ -122,7 +122,7 @@ inline Update descend(Model& global) {
 // The update of a worker's node: of its own model, or of the one that all servers share.
 inline Update update_of(const Job& job, int rank, Model& global, Model& own) {
   if (!needs_update(job, rank)) return {};
-  return descend(workers_own_model(job) ? own : global);
+  return descend(exchange_traits(job.exchange).workers_own_model ? own : global);
 }
 
 inline void run_worker(const Job& job, Transport& transport, const Behaviour& behaviour,
@@ -229,7 +229,7 @@ inline void expect_everything_pushed_arrives(const Job& job) {
     }
     for (std::size_t i = 0; i < sum.size(); ++i) {
       ASSERT_NEAR(outcome.replicas[0][tensor][i], sum[i], 1e-4);
-      if (!workers_own_model(job)) {
+      if (!exchange_traits(job.exchange).workers_own_model) {
         ASSERT_NEAR(outcome.global[tensor][i], sum[i], 1e-4);
       }
     }

@@ -210,9 +210,10 @@ double trained_accuracy(const Job& job) {
     threads.emplace_back([&] {
       const int rank = end->rank();
       try {
-        const auto owned = needs_update(job, rank)
-                               ? (workers_own_model(job) ? own[rank] : servers).update()
-                               : Update();
+        const auto owned =
+            needs_update(job, rank)
+                ? (exchange_traits(job.exchange).workers_own_model ? own[rank] : servers).update()
+                : Update();
         if (rank >= job.workers) {
           run_server(job, *end, owned);
           return;
@@ -226,7 +227,8 @@ double trained_accuracy(const Job& job) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const std::string& error : errors) EXPECT_EQ(error, "");
-  return accuracy_of(workers_own_model(job) ? replicas[0] : servers.model());
+  return accuracy_of(exchange_traits(job.exchange).workers_own_model ? replicas[0]
+                                                                     : servers.model());
 }
 
 Job job_of(const std::string& exchange, const std::string& codec) {
