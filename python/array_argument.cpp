@@ -17,11 +17,6 @@ namespace {
 
 constexpr int kBitsPerByte = 8;
 
-template <typename... Args>
-[[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...));
-}
-
 // What numpy calls a type of the buffer protocol; the format itself where it is none of these.
 std::string type_of_format(std::string_view format, std::size_t item_bytes) {
   if (!format.empty() && std::string_view("@=<").find(format.front()) != std::string_view::npos) {
@@ -61,12 +56,14 @@ void check_on_cpu(const py::object& argument, const std::string& name) {
   const std::string place = py::hasattr(argument, "device")
                                 ? py::str(argument.attr("device")).cast<std::string>()
                                 : fmt::format("DLPack's device {}", device.first);
-  refuse("{} is on {}; pass it on the CPU, in torch {}.cpu()", name, place, name);
+  refuse(fmt::format("{} is on {}; pass it on the CPU, in torch {}.cpu()", name, place, name));
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
+
+void refuse(const std::string& sentence) { throw Error(ErrorCode::kInvalidArgument, sentence); }
 
 std::string shape_text(std::span<const std::uint64_t> shape) {
   return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
@@ -87,15 +84,15 @@ ArrayArgument::ArrayArgument(const py::object& argument, std::string name, Acces
     } else if (py::hasattr(argument, "__dlpack__")) {
       take_dlpack(argument);
     } else {
-      refuse("{} is a {}; pass an array of numpy's or a CPU tensor of torch's", name_,
-             Py_TYPE(argument.ptr())->tp_name);
+      refuse(fmt::format("{} is a {}; pass an array of numpy's or a CPU tensor of torch's", name_,
+                         Py_TYPE(argument.ptr())->tp_name));
     }
   } catch (const py::error_already_set& error) {
     // Ctrl-C and a lack of memory are no fault of the argument.
     if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
     // Its owner has the reason: a tensor that requires a gradient, a sparse one.
-    refuse("{} cannot be used in place: {}", name_,
-           first_line(py::str(error.value()).cast<std::string>()));
+    refuse(fmt::format("{} cannot be used in place: {}", name_,
+                       first_line(py::str(error.value()).cast<std::string>())));
   }
 }
 
@@ -110,7 +107,7 @@ void ArrayArgument::take_buffer(const py::object& argument, Access access) {
   // The destructor of a class whose constructor throws does not run.
   const auto give_up = [this](const char* why) {
     PyBuffer_Release(&buffer_);
-    refuse("{} {}", name_, why);
+    refuse(fmt::format("{} {}", name_, why));
   };
   if (PyBuffer_IsContiguous(&buffer_, 'C') == 0) {
     give_up("is not contiguous; pass a copy, numpy.ascontiguousarray()");
@@ -133,7 +130,8 @@ void ArrayArgument::take_dlpack(const py::object& argument) {
   if (lent == nullptr) throw py::error_already_set();
   const DLTensor& tensor = lent->dl_tensor;
   if (!is_contiguous(tensor)) {
-    refuse("{} is not contiguous; pass a copy, in torch {}.contiguous()", name_, name_);
+    refuse(
+        fmt::format("{} is not contiguous; pass a copy, in torch {}.contiguous()", name_, name_));
   }
   data_ = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
   item_bytes_ = std::size_t{tensor.dtype.bits} * tensor.dtype.lanes / kBitsPerByte;
@@ -149,17 +147,18 @@ std::size_t ArrayArgument::elems() const {
 
 void ArrayArgument::check_shape(std::span<const std::uint64_t> shape) const {
   if (std::ranges::equal(shape_, shape)) return;
-  refuse("{} has shape {} and the encoder was made for {}; pass a tensor of that shape", name_,
-         shape_text(shape_), shape_text(shape));
+  refuse(fmt::format("{} has shape {} and the encoder was made for {}; pass a tensor of that shape",
+                     name_, shape_text(shape_), shape_text(shape)));
 }
 
 template <typename T>
 std::span<T> ArrayArgument::values(const char* type) const {
   if (type_ != type || item_bytes_ != sizeof(T)) {
-    refuse("{} holds {}; convert it to {}", name_, type_, type);
+    refuse(fmt::format("{} holds {}; convert it to {}", name_, type_, type));
   }
   if (elems() > 0 && reinterpret_cast<std::uintptr_t>(data_) % alignof(T) != 0) {
-    refuse("{} does not begin at a multiple of {} bytes; pass a copy", name_, alignof(T));
+    refuse(
+        fmt::format("{} does not begin at a multiple of {} bytes; pass a copy", name_, alignof(T)));
   }
   return {static_cast<T*>(data_), elems()};
 }

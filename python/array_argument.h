@@ -17,6 +17,9 @@ namespace tersewire::python {
 
 namespace py = pybind11;
 
+// Throws kInvalidArgument.
+[[noreturn]] void refuse(const std::string& sentence);
+
 enum class Access : std::uint8_t { kRead, kWrite };
 
 // "(3, 4)", "(5,)", as Python writes a shape.

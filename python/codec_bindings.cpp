@@ -18,10 +18,6 @@
 namespace tersewire::python {
 namespace {
 
-[[noreturn]] void refuse(const std::string& sentence) {
-  throw Error(ErrorCode::kInvalidArgument, sentence);
-}
-
 Shape shape_argument(const py::object& shape, bool is_number) {
   try {
     if (!py::isinstance<py::bool_>(shape)) {

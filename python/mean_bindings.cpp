@@ -49,10 +49,6 @@ namespace py = pybind11;
 using Stretch = std::pair<std::size_t, std::size_t>;
 using PartValues = std::vector<std::vector<float>>;
 
-[[noreturn]] void refuse(const std::string& sentence) {
-  throw Error(ErrorCode::kInvalidArgument, sentence);
-}
-
 Job make_job(const std::vector<TensorInfo>& tensors, const std::string& exchange, int workers,
              const std::string& codec, const std::string& policy, std::uint64_t seed,
              std::uint64_t warm_up_steps, std::chrono::milliseconds deadline,

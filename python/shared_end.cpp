@@ -26,13 +26,13 @@ struct LaneHead {
   std::uint32_t lane;
   LaneKind kind;
 };
-constexpr std::size_t kHeadBytes = 8;
-static_assert(sizeof(LaneHead) == kHeadBytes);
+constexpr std::size_t kLaneHeadBytes = 8;
+static_assert(sizeof(LaneHead) == kLaneHeadBytes);
 
 SharedBytes with_head(const LaneHead& head, ByteView body) {
-  Bytes bytes(kHeadBytes + body.size());
-  std::memcpy(bytes.data(), &head, kHeadBytes);
-  std::ranges::copy(body, bytes.begin() + kHeadBytes);
+  Bytes bytes(kLaneHeadBytes + body.size());
+  std::memcpy(bytes.data(), &head, kLaneHeadBytes);
+  std::ranges::copy(body, bytes.begin() + kLaneHeadBytes);
   return std::make_shared<const Bytes>(std::move(bytes));
 }
 
@@ -177,7 +177,7 @@ std::unique_ptr<Transport> SharedEnd::open(const std::shared_ptr<SharedEnd>& end
 void SharedEnd::expect(Inbox& inbox, std::size_t longest) {
   inbox.longest = longest;
   longest_ = std::max(longest_, longest);
-  network_->expect_at_most(longest_ + kHeadBytes);
+  network_->expect_at_most(longest_ + kLaneHeadBytes);
 }
 
 void SharedEnd::deliver(Inbox& inbox, Incoming message) {
@@ -203,15 +203,15 @@ void SharedEnd::take(const Incoming& message) {
   const ByteView bytes(*message.bytes);
   const auto from = static_cast<std::size_t>(message.from);
   LaneHead head{};
-  if (bytes.size() >= kHeadBytes) std::memcpy(&head, bytes.data(), kHeadBytes);
+  if (bytes.size() >= kLaneHeadBytes) std::memcpy(&head, bytes.data(), kLaneHeadBytes);
   const bool left = head.kind == LaneKind::kLeft;
-  if (bytes.size() < kHeadBytes || (left && bytes.size() > kHeadBytes) ||
+  if (bytes.size() < kLaneHeadBytes || (left && bytes.size() > kLaneHeadBytes) ||
       (!left && head.kind != LaneKind::kMessage)) {
     fail(ErrorCode::kDataLoss,
          "{} bytes came from rank {} that are not a message of a lane; run one version everywhere",
          bytes.size(), from);
   }
-  const ByteView body = bytes.subspan(kHeadBytes);
+  const ByteView body = bytes.subspan(kLaneHeadBytes);
   const auto is_full = [&](const Inbox& inbox) {
     return inbox.held_bytes[from] > std::max(kMostHeldBytes, inbox.longest);
   };

@@ -8,13 +8,6 @@
 #include "tersewire/error.h"
 
 namespace tersewire::python {
-namespace {
-
-[[noreturn]] void refuse(const std::string& sentence) {
-  throw Error(ErrorCode::kInvalidArgument, sentence);
-}
-
-}  // namespace
 
 TensorEncoder::TensorEncoder(const Codec& codec, Shape shape, bool any_shape,
                              const EncoderContext& context)

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kBenchExamples = R"(Examples:
   tersewire bench codecs
   tersewire bench codecs --codec 3lc:s=1.9 --elems 1000000 --threads 1,2,4
   tersewire bench codecs --threads 1 --target best --peers
@@ -142,10 +142,6 @@ Json rows_json(const std::vector<bench::CodecBenchRow>& rows) {
   return list;
 }
 
-std::string shown(const std::optional<double>& value) {
-  return value ? fmt::format("{:.2f}", *value) : "-";
-}
-
 std::string rows_text(const std::vector<bench::CodecBenchRow>& rows) {
   std::size_t width = 5;
   for (const bench::CodecBenchRow& row : rows) width = std::max(width, row.codec.size());
@@ -162,9 +158,9 @@ std::string rows_text(const std::vector<bench::CodecBenchRow>& rows) {
         "{:<{}}  {:<8} {:>7} {:>7.2f} {:>7.2f} {:>7} {:>7} {:>9} {:>10.3f} {:>9.2g} {:>9.3f} "
         "{:>11.2f} {:>14}\n",
         row.codec, width, row.target, row.threads, row.encode_ratio, row.decode_ratio,
-        shown(row.decode_add_ratio), shown(row.floor_ratio), shown(row.encode_over_floor),
-        row.bits_per_value, row.max_error, row.relative_error, row.memcpy_gb_per_s,
-        shown(row.encode_scaling));
+        two_decimals(row.decode_add_ratio), two_decimals(row.floor_ratio),
+        two_decimals(row.encode_over_floor), row.bits_per_value, row.max_error, row.relative_error,
+        row.memcpy_gb_per_s, two_decimals(row.encode_scaling));
   }
   std::set<std::size_t> told;
   for (const bench::CodecBenchRow& row : rows) {
@@ -210,7 +206,7 @@ void add_bench_command(CLI::App& app) {
   add_bench_exchange_command(*bench);
   CLI::App* command = bench->add_subcommand(
       "codecs", "Encode, decode and decode_add against memcpy, by SIMD target and threads");
-  command->footer(kExamples);
+  command->footer(kBenchExamples);
   auto options = std::make_shared<BenchOptions>();
   command->add_option("--codec", options->codecs, "Codecs to measure [all, by default]");
   CLI::Option* elems = command->add_option("--elems", options->elems, "Values in the array")

@@ -22,7 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Network = std::vector<std::unique_ptr<Transport>>;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kBenchExchangeExamples = R"(Examples:
   tersewire bench exchange --model lenet --workers 4 --codec 3lc:s=1.75
   tersewire bench exchange --model resnet110 --compute-ms 30 --codec 3lc --codec int8 --rate 100mbit
   tersewire bench exchange --model alexnet --scale 0.1 --exchange ring --codec inceptionn:bound=2^-10
@@ -119,10 +119,6 @@ Json rows_json(const bench::ExchangeBenchConfig& config,
   return list;
 }
 
-std::string shown(const std::optional<double>& value) {
-  return value ? fmt::format("{:.2f}", *value) : "-";
-}
-
 std::string name_of(const bench::ExchangeBenchRow& row) {
   return row.codec == row.pull_codec ? row.codec : row.codec + " / " + row.pull_codec;
 }
@@ -150,9 +146,9 @@ std::string rows_text(const bench::ExchangeBenchConfig& config,
     text += fmt::format(
         "{:<{}} {:>10.2f} {:>8} {:>8} {:>12.0f} {:>12.0f} {:>12.0f} {:>10.2f} {:>10} {:>8} "
         "{:>9.0f}\n",
-        name_of(row), width, row.step_seconds_median * 1e3, shown(row.speedup), shown(row.ceiling),
-        row.push_bytes, row.pull_bytes, row.busiest_bytes, row.codec_seconds * 1e3,
-        milliseconds(wire_seconds(config, row)), shown(row.hidden),
+        name_of(row), width, row.step_seconds_median * 1e3, two_decimals(row.speedup),
+        two_decimals(row.ceiling), row.push_bytes, row.pull_bytes, row.busiest_bytes,
+        row.codec_seconds * 1e3, milliseconds(wire_seconds(config, row)), two_decimals(row.hidden),
         static_cast<double>(row.peak_memory_bytes) / (1 << 20));
   }
   return text;
@@ -192,7 +188,7 @@ void run_bench_exchange(ExchangeFlags flags) {
 void add_bench_exchange_command(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
       "exchange", "Steps of a whole job: time and bytes, next to a baseline's");
-  command->footer(kExamples);
+  command->footer(kBenchExchangeExamples);
   auto flags = std::make_shared<ExchangeFlags>();
   bench::ExchangeBenchConfig& config = flags->config;
   const auto option = [&](const char* name, auto& value, const std::string& help) {

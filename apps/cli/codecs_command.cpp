@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCodecsExamples = R"(Examples:
   tersewire codecs
   tersewire codecs --json | jq '.[].name'
 A codec is written NAME or NAME:KEY=VALUE,KEY=VALUE, for example 3lc:s=1.75,block=128)";
@@ -52,7 +52,7 @@ Json codecs_json() {
 
 void add_codecs_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("codecs", "List the codecs and their parameters");
-  command->footer(kExamples);
+  command->footer(kCodecsExamples);
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON");
   command->callback(

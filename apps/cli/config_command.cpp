@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kConfigExamples = R"(Examples:
   TERSEWIRE_THREADS=4 tersewire config
   echo '{"codec": "3lc:s=1.75", "threads": 4}' > ~/.config/tersewire/config.json
 The command line overrides a recipe, a recipe the environment (TERSEWIRE_THREADS for
@@ -46,7 +46,7 @@ Json json_of(const std::vector<EffectiveDefault>& defaults) {
 void add_config_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("config", "Show the defaults of options, and where they come from");
-  command->footer(kExamples);
+  command->footer(kConfigExamples);
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON");
   command->callback([as_json, &app] {

@@ -24,7 +24,7 @@ namespace {
 constexpr int kDone = 0;
 constexpr int kWrongUsage = 2;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kProgramExamples = R"(Examples:
   tersewire encode --codec 3lc:s=1.75 gradient.npy gradient.tw
   tersewire decode gradient.tw back.npy
   tersewire inspect gradient.tw
@@ -132,7 +132,7 @@ int run(int argc, char** argv) {
   try {
     CLI::App app("Compresses the tensors that distributed training exchanges.", "tersewire");
     app.set_version_flag("-V,--version", "tersewire " TERSEWIRE_VERSION);
-    app.footer(kExamples);
+    app.footer(kProgramExamples);
     add_commands(app);
     take_plain_numbers(app);
     add_quiet(app);

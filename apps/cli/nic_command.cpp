@@ -16,7 +16,7 @@
 namespace tersewire::apps {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kNicExamples = R"(Examples:
   sudo tersewire nic --interface eth0
   sudo tersewire nic --interface eth0 --codec inceptionn:bound=2^-8
   sudo lab/netlab run --nodes 4 --rate 10mbit --nic inceptionn:bound=2^-10 -- ./program
@@ -61,7 +61,7 @@ void run_nic(const nic::DaemonConfig& config) {
 void add_nic_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("nic", "A network card that compresses what others send (Linux, root)");
-  command->footer(kExamples);
+  command->footer(kNicExamples);
   auto config = std::make_shared<nic::DaemonConfig>();
   config->codec = "inceptionn:bound=2^-10";
   command->add_option("--interface", config->interface, "Whose packets")->required();

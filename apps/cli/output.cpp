@@ -1,5 +1,7 @@
 #include "apps/cli/output.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -15,6 +17,10 @@ std::string json_text(const nlohmann::json& json, int indent) {
 
 nlohmann::json optional_json(const std::optional<double>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
+std::string two_decimals(const std::optional<double>& value) {
+  return value ? fmt::format("{:.2f}", *value) : "-";
 }
 
 std::string one_line(std::string sentence, char instead) {

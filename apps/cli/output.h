@@ -14,6 +14,9 @@ std::string json_text(const nlohmann::json& json, int indent = 2);
 // null where there is none.
 nlohmann::json optional_json(const std::optional<double>& value);
 
+// For a table; "-" where there is none.
+std::string two_decimals(const std::optional<double>& value);
+
 // A sentence on one line, whatever a file's name, a library or a peer brings along: what a terminal
 // would obey is replaced, byte by byte.
 std::string one_line(std::string sentence, char instead = ' ');

@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCompareExamples = R"(Examples:
   tersewire compare                                 LeNet on the embedded images, four designs
   tersewire compare --designs 'fp32; stoch3; mqe1bit; topk; local-steps=2; 3lc:s=1.00' --out first
   tersewire compare --recipe 3lc-resnet20 --steps 25%,50%,75%,100% --repeat 3 --jobs 2 --out table1
@@ -173,7 +173,7 @@ void run_compare(const CompareFlags& flags) {
 void add_compare_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "compare", "Train the same network with several designs, and show what each saves and costs");
-  command->footer(kExamples);
+  command->footer(kCompareExamples);
   auto flags = std::make_shared<CompareFlags>();
   CompareOptions& options = flags->options;
   command->add_option("--recipe", options.recipe,

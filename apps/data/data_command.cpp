@@ -13,7 +13,7 @@
 namespace tersewire::apps {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kDataExamples = R"(Examples:
   tersewire data get mnist                          4 files, 11.6 MB, into mnist/
   tersewire data get cifar10 --to data/cifar10      6 files, 184 MB (another 170 MB while unpacking)
   tersewire data get tinyshakespeare                1 file, 1.1 MB
@@ -102,9 +102,9 @@ void run_get(const GetFlags& flags) {
 void add_data_command(CLI::App& app) {
   CLI::App* data = app.add_subcommand("data", "Fetch data sets");
   data->require_subcommand(1);
-  data->footer(kExamples);
+  data->footer(kDataExamples);
   CLI::App* get = data->add_subcommand("get", "Download a data set and check its SHA-256");
-  get->footer(kExamples);
+  get->footer(kDataExamples);
   auto flags = std::make_shared<GetFlags>();
   get->add_option("NAME", flags->name, "Which one")->required()->check(CLI::IsMember(names()));
   get->add_option("--to", flags->directory, "Directory for it (default: one of its name)");

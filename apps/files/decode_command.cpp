@@ -20,7 +20,7 @@
 namespace tersewire::apps {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kDecodeExamples = R"(Examples:
   tersewire decode gradient.tw back.npy
   tersewire decode --out-dir decoded encoded/*.tw
   tersewire decode - - < gradient.tw > back.npy
@@ -120,7 +120,7 @@ class ArrayDecoder {
 
 void add_decode_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("decode", "Decode a .tw file into an array (.npy)");
-  command->footer(kExamples);
+  command->footer(kDecodeExamples);
   auto options = std::make_shared<DecodeOptions>();
   command->add_option("--threads", options->threads, "Threads; the values do not depend on it")
       ->capture_default_str()

@@ -24,7 +24,7 @@
 namespace tersewire::apps {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kEncodeExamples = R"(Examples:
   tersewire encode gradient.npy gradient.tw
   tersewire encode --codec 3lc:s=1.75 gradient.npy gradient.tw
   tersewire encode --codec 3lc --state residual.tw step1.npy step1.tw   what step1.tw leaves out
@@ -342,7 +342,7 @@ void run_encode(EncodeOptions options, const std::vector<FilePair>& pairs) {
 
 void add_encode_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("encode", "Encode an array (.npy) into a .tw file");
-  command->footer(kExamples);
+  command->footer(kEncodeExamples);
   auto options = std::make_shared<EncodeOptions>();
   command->add_option("--codec", options->codec, "The codec and its parameters")
       ->capture_default_str();

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCertsExamples = R"(Examples:
   tersewire certs init clinic          once: the authority of job clinic, in the directory clinic/
   tersewire certs join hub | tersewire certs sign clinic --hub | tersewire certs join hub --signed -
   tersewire certs join node3 | ssh HOST tersewire certs sign clinic --rank 3 \
@@ -62,7 +62,7 @@ std::string in(const std::string& directory, const char* name) {
 }
 
 // A few hundred bytes, and a list of revocations 1 MiB at most: anybody may send a request.
-std::string text_of(const std::string& path) {
+std::string read_small_text(const std::string& path) {
   constexpr std::size_t kMost = std::size_t{1} << 20;
   InputStream stream(path);
   const ByteView text = stream.peek(kMost + 1);
@@ -76,7 +76,7 @@ std::string text_of(const std::string& path) {
 }
 
 std::string key_in(const std::string& path) {
-  std::string key = text_of(path);
+  std::string key = read_small_text(path);
   with_file(path, [&] { check_key(key); });
   return key;
 }
@@ -130,7 +130,7 @@ std::string request_of(const std::string& directory) {
 void request(const CertsFlags& flags) {
   make_private_directory(flags.directory);
   const std::string path = in(flags.directory, kToken);
-  const std::string token = flags.token.empty() ? std::string() : text_of(flags.token);
+  const std::string token = flags.token.empty() ? std::string() : read_small_text(flags.token);
   if (!token.empty()) {
     with_file(flags.token, [&] { return sign_request("", token); });
     write(path, token);
@@ -141,7 +141,7 @@ void request(const CertsFlags& flags) {
 }
 
 void take_answer(const CertsFlags& flags) {
-  const std::string answer = text_of(flags.answer);
+  const std::string answer = read_small_text(flags.answer);
   if (const auto trusted = read_file_if_exists(in(flags.directory, kAuthority))) {
     if (with_file(flags.answer, [&] { return is_revocation(answer, string_of(*trusted)); })) {
       const std::string path = in(flags.directory, kRevoked);
@@ -206,7 +206,7 @@ struct Authority {
 
 Authority authority_in(const std::string& directory) {
   Authority authority{.files = {.key = key_in(in(directory, kAuthorityKey)),
-                                .certificate = text_of(in(directory, kAuthority))},
+                                .certificate = read_small_text(in(directory, kAuthority))},
                       .job = {}};
   authority.job = with_file(in(directory, kAuthority),
                             [&] { return job_of_authority(authority.files.certificate); });
@@ -228,7 +228,7 @@ void token(const CertsFlags& flags) {
 }
 
 void sign(const CertsFlags& flags) {
-  const std::string asked = text_of(std::string(kStandardStream));
+  const std::string asked = read_small_text(std::string(kStandardStream));
   const bool by_token = named(flags) == 0 && is_signed_request(asked);
   if (named(flags) != 1 && !by_token) {
     throw WrongUsage(
@@ -265,7 +265,7 @@ void revoke(const CertsFlags& flags) {
 
 CLI::App* add(CLI::App& certs, const char* name, const char* what) {
   CLI::App* command = certs.add_subcommand(name, what);
-  command->footer(kExamples);
+  command->footer(kCertsExamples);
   return command;
 }
 
@@ -291,7 +291,7 @@ void add_certs_command(CLI::App& app) {
   CLI::App* certs = app.add_subcommand(
       "certs", "Certificates of a job over the transport grpc, and its authority");
   certs->require_subcommand(1);
-  certs->footer(kExamples);
+  certs->footer(kCertsExamples);
 
   auto of_init = std::make_shared<CertsFlags>();
   of_init->hours = kMostHours;

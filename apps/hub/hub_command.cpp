@@ -27,7 +27,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kHubExamples = R"(Examples:
   tersewire hub --workers 4 --certs hub --listen 0.0.0.0:7100
   tersewire train --workers 4 --transport grpc:hub=HOST:7100,rank=0,certs=node0   on the first node
   tersewire hub --workers 4 --servers 0       for a ring, on this machine alone (or by ssh -L)
@@ -136,7 +136,7 @@ void run_hub(const HubFlags& flags) {
 
 void add_hub_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("hub", "Run the hub that a job's nodes connect to (grpc)");
-  command->footer(kExamples);
+  command->footer(kHubExamples);
   auto flags = std::make_shared<HubFlags>();
   command->add_option("--workers", flags->workers, "Workers of the job")
       ->required()

@@ -18,7 +18,7 @@
 namespace tersewire::apps {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kStatusExamples = R"(Examples:
   tersewire status 127.0.0.1:7100
   tersewire status hub.example:7100 --certs node3 --json     any node's certificate will do)";
 
@@ -119,7 +119,7 @@ void show_status(const StatusFlags& flags) {
 void add_status_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("status", "Show the state of a hub's job, and who it waits for");
-  command->footer(kExamples);
+  command->footer(kStatusExamples);
   auto flags = std::make_shared<StatusFlags>();
   command->add_option("HUB", flags->hub, "HOST:PORT of 'tersewire hub'")->required();
   CLI::Option* certificates = command->add_option("--certs", flags->security.certificates,

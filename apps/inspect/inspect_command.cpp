@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kInspectExamples = R"(Examples:
   tersewire inspect gradient.tw
   tersewire inspect gradient.tw --json | jq .bits_per_value
   tersewire inspect runs/lenet-20260102-030405
@@ -83,7 +83,7 @@ void run_inspect(const std::string& path, bool as_json) {
 void add_inspect_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("inspect", "Verify a file, checkpoint or run and show its contents");
-  command->footer(kExamples);
+  command->footer(kInspectExamples);
   auto path = std::make_shared<std::string>();
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON");

@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kMostWorkers = 65536;
 constexpr int kMostSteps = 1 << 20;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kPredictExamples = R"(Examples:
   tersewire predict --model resnet110 --workers 10 --link 100mbit,1ms --compute-ms 760
   tersewire predict --model shapes.json --workers 4,16,64 --link 1gbit --link 10gbit --compute-ms 120 --json
   tersewire predict --model resnet50 --workers 8 --probe probe.json --compute-ms 300 --page page.html
@@ -184,7 +184,7 @@ void run_predict(PredictFlags flags, const CLI::App& command) {
 
 void add_predict_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("predict", "Predict the step time of each design");
-  command->footer(kExamples);
+  command->footer(kPredictExamples);
   auto flags = std::make_shared<PredictFlags>();
   PredictionPlan& plan = flags->plan;
   command->add_option(

@@ -14,7 +14,7 @@
 namespace tersewire::apps {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kProbeExamples = R"(Examples:
   mpirun -n 2 --host a,b tersewire probe --json > probe.json
   tersewire predict --model resnet50 --workers 8 --compute-ms 120 --probe probe.json
   sudo lab/netlab run --nodes 3 --rate 100mbit -- tersewire probe
@@ -98,7 +98,7 @@ void run_probe(ProbeFlags flags) {
 void add_probe_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "probe", "Measure the network's rate and latency, the cores, and the codecs' speeds");
-  command->footer(kExamples);
+  command->footer(kProbeExamples);
   auto flags = std::make_shared<ProbeFlags>();
   command
       ->add_option("--transport", flags->transport,

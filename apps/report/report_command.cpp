@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kReportExamples = R"(Examples:
   tersewire report runs/lenet-20260101-120000    writes lenet-20260101-120000.html
   tersewire report --out lenet.html runs/fp32 runs/3lc
   tersewire report --tolerance 1 comparison/     a directory of 'tersewire compare'
@@ -83,7 +83,7 @@ void run_report(const ReportArguments& arguments) {
 
 void add_report_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("report", "Make a page of charts of the results of runs");
-  command->footer(kExamples);
+  command->footer(kReportExamples);
   auto arguments = std::make_shared<ReportArguments>();
   command
       ->add_option("DIR", arguments->directories,

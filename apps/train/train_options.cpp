@@ -28,7 +28,7 @@
 namespace tersewire::apps {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kTrainExamples = R"(Examples:
   tersewire train                                   LeNet on the embedded images, 4 workers, 3LC
   tersewire train --codec 3lc:s=1.75 --steps 2000
   tersewire train --codec fp32 --json > fp32.json   the baseline to compare with
@@ -271,7 +271,7 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
   CLI::App* command = app.add_subcommand(
       "train",
       "Train a network with several workers, all traffic compressed, and show what it saved");
-  command->footer(kExamples + models_text());
+  command->footer(kTrainExamples + models_text());
   auto flags = std::make_shared<TrainFlags>();
   const TrainOptions options = register_options(*command, *flags);
   command->callback([flags, command, options, act] {

@@ -550,7 +550,7 @@ class Files(CommandLineTest):
         twin = self.write("other/0.npy", b"")
         usage = [
             (("encode", "--out-dir", out, paths[0], twin), "would both become"),
-            (("encode", "--out-dir", out), "name one IN.npy"),
+            (("encode", "--out-dir", out), "name at least one IN.npy"),
             (("encode", "--out-dir", out, "-"), "standard input"),
             (("encode", *paths), "not 5"),
             (("encode", "--force", "--state", self.path("s"), "--out-dir", out, *paths),

@@ -331,7 +331,7 @@ class Resume(unittest.TestCase):
                 last = summary["steps"]
                 self.assertTrue(summary["interrupted"])
                 self.assertIn(f"{cause} ended the run after step {last} of {STEPS}; 'tersewire train "
-                              f"--resume {run}' goes on", errors)  # fmt: skip
+                              f"--resume {run}' continues it", errors)  # fmt: skip
                 self.assertNotIn("tersewire: ", errors)
                 resumed = train("--resume", run, "--workers", 3, "--notice", "600s", "--json")
                 self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())

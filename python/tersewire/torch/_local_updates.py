@@ -45,8 +45,8 @@ class _LocalSettings(Settings):
     def outer_text(self) -> str:
         return _core._default_outer(self.every) if self.outer is None else self.outer
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.is_auto:
             refuse("codec auto goes by how long each step's exchange takes, and local updates "
                    "exchange once in many steps; name a codec, such as 3lc")
@@ -164,7 +164,6 @@ class _Fragment(Replica):
 
     def _meet(self, settings: Settings) -> _core._MeanWorker:
         assert isinstance(settings, _LocalSettings)
-        settings.check()
         codecs = tersewire.choose_codecs(settings.policy, settings.codec_text, self._infos_of_all,
                                          local_updates=settings.every)
         for codec in codecs:
@@ -260,7 +259,6 @@ class LocalUpdates:
         self._settings = _LocalSettings(
             codec, policy, exchange, seed, threads=threads, timeout=timeout, every=every,
             outer=outer, fragments=fragments, delay=delay, mix=mix)
-        self._settings.check()
         if elastic and (fragments > 1 or delay or mix):
             refuse("where ranks come and go all of the model is exchanged at a round's end; omit "
                    "fragments, delay and mix")
@@ -444,7 +442,6 @@ class LocalUpdates:
                 refuse(f"{name} cannot change in a run, since the outer optimizer remembers "
                        "earlier rounds; change it in a new run")
         changed = dataclasses.replace(self._settings, **settings)
-        changed.check()
         self._take_pending()
 
         def change_fragments() -> None:

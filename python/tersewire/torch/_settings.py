@@ -30,9 +30,6 @@ class Settings:
     budget: Optional[str] = None
 
     def __post_init__(self) -> None:
-        self.check()
-
-    def check(self) -> None:
         for name, kinds, what in (
                 ("codec", (str, tersewire.Codec), "a codec's text or a tersewire.Codec"),
                 ("policy", str, "a policy's text"), ("exchange", (str, type(None)), "its name"),
