@@ -775,11 +775,11 @@ TEST(WeightAverage, BitsFromAGradientFitWeightsAlone) {
     job.exchange = exchange;
     job.servers.reset();
     job.pull_codec = "fp32";
-    expect_job_refused(job, "which only exchange weight-average has");
+    expect_job_refused(job, "which only weight-average provides");
   }
   job.exchange = "parameter-server";
   std::swap(job.push_codec, job.pull_codec);
-  expect_job_refused(job, "which only exchange weight-average has");
+  expect_job_refused(job, "which only weight-average provides");
 }
 
 }  // namespace
