@@ -1,8 +1,8 @@
 # The two commands are `make demo` and `make test`; `make pictures` is for the README; everything else is CMake's.
 BUILD ?= build
 JOBS ?= $(shell nproc)
-# Tests wait for deadlines and for each other's messages about as long as they compute.
-TESTS_AT_ONCE ?= $(shell expr 2 \* $(JOBS))
+# Tests wait for deadlines and for each other's messages longer than they compute.
+TESTS_AT_ONCE ?= $(shell expr 3 \* $(JOBS))
 # ON: warnings are errors, as in .ci/run.
 WERROR ?= OFF
 TERSEWIRE = $(BUILD)/apps/tersewire

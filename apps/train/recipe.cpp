@@ -32,7 +32,7 @@ Recipe read_recipe(const std::string& path) {
   return {.name = path, .text = std::move(*text)};
 }
 
-std::vector<Setting> settings_of(const Recipe& recipe) {
+std::vector<Setting> settings_in(const Recipe& recipe) {
   std::vector<Setting> settings;
   std::istringstream lines(recipe.text);
   std::string line;
@@ -139,7 +139,7 @@ void apply_recipe(const Recipe& recipe, CLI::App& command,
   std::set<const CLI::Option*> taken = taken_options(command);
   taken.insert(settled.begin(), settled.end());
   std::set<const CLI::Option*> seen;
-  for (const Setting& setting : settings_of(recipe)) {
+  for (const Setting& setting : settings_in(recipe)) {
     CLI::Option& option = option_of(recipe, setting, command);
     check_against(seen, option, recipe, setting.line);
     seen.insert(&option);
