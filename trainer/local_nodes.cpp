@@ -148,6 +148,7 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
              [this](const std::string& sentence) { ends_.front()->abort(sentence); }),
       hooks_(hooks),
       job_(job_of(config)),
+      traits_(exchange_traits(job_.exchange)),
       parts_(job_parts(job_)),
       owners_(part_servers(job_)),
       stop_(std::min(config.steps, hooks.last_step.value_or(config.steps)), hooks.stop,
@@ -173,7 +174,7 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
       .data = data.train->checksum(),
       .model = checksum_of(checksums_of(initial->parameters()))};
   check_data_of_checkpoint();
-  if (!exchange_traits(job_.exchange).workers_own_model) make_servers_model(std::move(initial));
+  if (!traits_.workers_own_model) make_servers_model(std::move(initial));
   if (ends_.size() == 1 && nodes() > 1) {
     stop_.agree_over(*ends_.front(), job_.wait_limits(), hooks.on_ending);
     stop_end_.emplace(*ends_.front(), stop_);
@@ -195,8 +196,7 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
     Transport& transport = rank == 0              ? static_cast<Transport&>(*first_)
                            : decisions != nullptr ? *decisions
                                                   : end;
-    const bool serves =
-        !exchange_traits(job_.exchange).workers_own_model && needs_update(job_, rank);
+    const bool serves = !traits_.workers_own_model && needs_update(job_, rank);
     workers_.push_back(std::make_unique<TrainWorker>(
         config, job_, transport, data, stop_, slots_, hooks_, serves ? servers_update() : Update(),
         Decided{.rungs = rungs_ ? &*rungs_ : nullptr, .end = decisions},
@@ -291,7 +291,7 @@ void LocalNodes::run() {
 // 2017): worker 0.
 void LocalNodes::take_first_workers() {
   auto network = workers_.front()->take_network();
-  if (exchange_traits(job_.exchange).workers_own_model) {
+  if (traits_.workers_own_model) {
     descent_.emplace(workers_.front()->take_descent());
     model_ = std::move(network);
     return;
@@ -374,7 +374,7 @@ void LocalNodes::run_one_server(Transport& end) {
 // Those that a server has to tell about: none where workers own the model.
 std::vector<Part> LocalNodes::parts_owned_by(int rank) const {
   std::vector<Part> parts;
-  if (exchange_traits(job_.exchange).workers_own_model) return parts;
+  if (traits_.workers_own_model) return parts;
   for (std::size_t i = 0; i < owners_.size(); ++i) {
     if (owners_[i] == rank) parts.push_back(parts_[i]);
   }
@@ -382,7 +382,7 @@ std::vector<Part> LocalNodes::parts_owned_by(int rank) const {
 }
 
 ServerRing LocalNodes::copying_ring() const {
-  if (!config_.elastic || exchange_traits(job_.exchange).workers_own_model) return {};
+  if (!config_.elastic || traits_.workers_own_model) return {};
   const int servers = server_nodes(job_);
   return servers > 0 ? ServerRing{.first = job_.workers, .nodes = servers}
                      : ServerRing{.first = 0, .nodes = job_.workers};
@@ -501,7 +501,7 @@ TrainResult LocalNodes::result() {
   for (const TensorInfo& tensor : job_.tensors) result.values += tensor.elems();
   result.servers = server_nodes(job_);
   result.servers_encode = servers_encode(job_);
-  result.workers_own_model = exchange_traits(job_.exchange).workers_own_model;
+  result.workers_own_model = traits_.workers_own_model;
   result.parameters_checksum = checksum_of(*model_);
   const TestOutcome outcome = tested();
   result.test_accuracy = outcome.accuracy;

@@ -77,6 +77,7 @@ class LocalNodes {
   CheckpointSaver saver_;
   TrainHooks hooks_;  // on_checkpoint hands over to that
   Job job_;
+  const ExchangeTraits& traits_;       // of its exchange
   std::optional<DecidedRungs> rungs_;  // where the job chooses its codec
   std::vector<Part> parts_;
   std::vector<int> owners_;  // of parts

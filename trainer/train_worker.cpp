@@ -43,6 +43,7 @@ TrainWorker::TrainWorker(const TrainConfig& config, const Job& job, Transport& t
                          AddServer add_server, const CheckpointReader* resume)
     : config_(config),
       job_(job),
+      traits_(exchange_traits(job.exchange)),
       parts_(job_parts(job)),
       transport_(transport),
       rank_(static_cast<std::size_t>(transport.rank())),
@@ -54,7 +55,7 @@ TrainWorker::TrainWorker(const TrainConfig& config, const Job& job, Transport& t
       network_(Network::make(config.model, config.classes, config.job.seed, config.dropout)),
       sampler_(data.train->size(), static_cast<std::size_t>(config.job.workers), rank_,
                config.batch, config.job.seed),
-      update_(exchange_traits(job.exchange).workers_own_model ? own_update(config) : of_server),
+      update_(traits_.workers_own_model ? own_update(config) : of_server),
       decided_(decided),
       add_server_(std::move(add_server)),
       resume_(resume),
@@ -119,11 +120,6 @@ Totals TrainWorker::totals_so_far() const {
   return totals;
 }
 
-// An exchange without one model for all.
-bool TrainWorker::averages_weights() const {
-  return exchange_traits(job_.exchange).averages_weights;
-}
-
 // Of this step, where codecs take turns.
 std::string TrainWorker::codec_in_turn() const {
   if (pilot_) return pilot_->codec(step_);
@@ -159,7 +155,7 @@ void TrainWorker::save() {
   pull(0, job_.tensors.size());
   CheckpointWriter checkpoint(transport_.rank(), step_ - 1, job_);
   checkpoint.add_exchange(communicator_->state(), parts_);
-  const bool counts_for_all = rank_ == 0 || averages_weights() || config_.elastic;
+  const bool counts_for_all = rank_ == 0 || traits_.averages_weights || config_.elastic;
   if (counts_for_all || job_.keeps_shared_copy()) {
     checkpoint.add_parameters(kModelGroup, network_->parameters());
   }
@@ -248,7 +244,7 @@ void TrainWorker::observe(std::size_t tensor, std::span<const float> gradient) {
   apart_from_training([&] {
     const auto weights = values_of(network_->parameters()[tensor]);
     observation_->tensors[tensor] = observer_->look(
-        tensor, step_, averages_weights() ? weights : gradient, observed_residuals_[tensor]);
+        tensor, step_, traits_.averages_weights ? weights : gradient, observed_residuals_[tensor]);
   });
 }
 

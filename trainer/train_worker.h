@@ -68,7 +68,6 @@ class TrainWorker {
   std::span<const float> update_locally(std::size_t tensor, std::span<const float> gradient);
   void go_on_from_checkpoint();
   void take_over_totals();
-  [[nodiscard]] bool averages_weights() const;
   [[nodiscard]] Totals totals_so_far() const;
   [[nodiscard]] std::string codec_in_turn() const;
   [[nodiscard]] bool exchanges_every_step() const;
@@ -87,6 +86,7 @@ class TrainWorker {
 
   const TrainConfig& config_;
   const Job& job_;
+  const ExchangeTraits& traits_;  // of job_'s exchange
   std::vector<Part> parts_;
   Transport& transport_;
   std::size_t rank_;
