@@ -168,6 +168,12 @@ class Job:
         self.ranks += started
         return started
 
+    def end_round_two(self, *ranks):
+        """All of them have it: one that dies in the next then leaves nobody without a part of it."""
+        self.go_on_until(2)
+        for rank in ranks:
+            rank.wait_for("round 2")
+
     def status(self):
         return json.loads(hubs.run("status", self.hub.address, "--json"))
 

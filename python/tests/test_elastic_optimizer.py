@@ -150,6 +150,7 @@ def test_without_changes_the_bits_are_those_of_a_fixed_group(job):
 def test_one_dies_in_a_step(job, at):
     a, b = job.start("ab", 6)
     c, = job.start("c", 6, dies=2, at=at)
+    job.end_round_two(a, b, c)
     job.go_on_until(6)
     check_one_died(job, (a, b), c, "step")
 
@@ -159,6 +160,7 @@ def test_the_mean_is_that_of_those_who_are_there(job):
     a, = job.start("a", 4, change=1, codec="fp32")
     b, = job.start("b", 4, change=2, codec="fp32")
     c, = job.start("c", 4, change=6, dies=2, codec="fp32")
+    job.end_round_two(a, b, c)
     job.go_on_until(4)
     c.end()
     check_done(job, a, b)
@@ -292,6 +294,7 @@ def test_one_whose_script_hangs_is_left_behind_and_joins_again(job):
 def test_below_the_least_number_the_job_ends(job):
     a, = job.start("a", 4)
     b, = job.start("b", 4, dies=2)
+    job.end_round_two(a, b)
     job.go_on_until(4)
     b.end()
     assert a.end() == 1

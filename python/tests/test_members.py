@@ -99,6 +99,7 @@ say("left" if local.left else "done", local.rounds)
 def test_one_dies_in_a_round(job):
     a, b = job.start("ab", 6)
     c, = job.start("c", 6, dies=2, at="end")
+    job.end_round_two(a, b, c)
     job.go_on_until(6)
     check_one_died(job, (a, b), c, "round")
 
@@ -109,6 +110,7 @@ def test_the_mean_is_that_of_those_who_are_there(job):
     a, = job.start("a", 4, change=1, **settings)
     b, = job.start("b", 4, change=2, **settings)
     c, = job.start("c", 4, change=6, dies=2, **settings)
+    job.end_round_two(a, b, c)
     job.go_on_until(4)
     c.end()
     check_done(job, a, b)
@@ -202,6 +204,7 @@ def test_a_job_goes_on_from_disk(job, names):
 def test_below_the_least_number_the_job_ends(job):
     a, = job.start("a", 4)
     b, = job.start("b", 4, dies=2)
+    job.end_round_two(a, b)
     job.go_on_until(4)
     b.end()
     assert a.end() == 1
