@@ -288,6 +288,7 @@ class MeanWorker {
       const py::gil_scoped_release released;
       const auto lock = alone();
       leave();
+      held_.reset();
       job_.workers = hub.size();
       if (member.begun_with()) {
         trainer::JobCheckpoint checkpoint = *member.begun_with();
@@ -309,15 +310,20 @@ class MeanWorker {
           .shape = {floats.size()}, .values = {floats.begin(), floats.end()}};
     }
     const py::gil_scoped_release released;
-    const NodeState state = kept();
+    held_ = kept();
     {
       const std::shared_lock lock(in_use_);
       if (!transport_) fail_closed();
       checkpoint.rank = transport_->rank();
     }
-    checkpoint.step = state.step;
-    trainer::add_exchange(checkpoint, state, job_, job_parts(job_));
+    checkpoint.step = held_->step;
+    trainer::add_exchange(checkpoint, *held_, job_, job_parts(job_));
     member.hold(std::move(checkpoint), job_.push_codec);
+  }
+  // As state(), what hold() kept last; nothing before that.
+  [[nodiscard]] std::optional<py::tuple> held_state() const {
+    if (!held_) return std::nullopt;
+    return as_tuple(*held_);
   }
 
   void begin_step(double stood_seconds) {
@@ -363,8 +369,7 @@ class MeanWorker {
       const py::gil_scoped_release released;
       state = kept();
     }
-    return py::make_tuple(state.step, by_name(job_, state.pushed), by_name(job_, state.pulled),
-                          by_name(job_, state.followed));
+    return as_tuple(state);
   }
   // (tensor, first value, values, rank of the owner or -1) of each
   [[nodiscard]] std::vector<std::tuple<std::size_t, std::size_t, std::size_t, int>> parts() const {
@@ -550,6 +555,10 @@ class MeanWorker {
     if (threads_ > 1) pool_ = std::make_unique<ThreadPool>(threads_);
     transport_ = std::move(transport);
   }
+  [[nodiscard]] py::tuple as_tuple(const NodeState& state) const {
+    return py::make_tuple(state.step, by_name(job_, state.pushed), by_name(job_, state.pulled),
+                          by_name(job_, state.followed));
+  }
   // Between two steps; before the first it makes nothing that could not be loaded over.
   NodeState kept() {
     {
@@ -613,6 +622,7 @@ class MeanWorker {
   trainer::CodecDecisions decided_;  // before this network, or what was loaded
   py::function update_;
   std::optional<NodeState> resume_;
+  std::optional<NodeState> held_;  // after the last step, among ranks that come and go
   std::unique_ptr<AutoCodec> auto_;
   std::unique_ptr<Communicator> worker_;
   Counts before_;
@@ -663,6 +673,8 @@ One thread at a time, but for mean(), in which a second one may wait.)")
            "Meets those of another generation, and goes on after the state it begins with.")
       .def("hold", &MeanWorker::hold, py::arg("member"), py::arg("alike"),
            "Keeps the state between two steps, and what all ranks have alike, for others.")
+      .def("held_state", &MeanWorker::held_state,
+           "What hold() kept last, as state(); nothing before that.")
       .def("begin_step", &MeanWorker::begin_step, py::arg("stood_seconds"),
            "Once all means of the last have been taken; how long training stood still for them.")
       .def("push", &MeanWorker::push, py::arg("values"), py::arg("stretches"),

@@ -11,6 +11,8 @@ _Array = Any
 _Buffer = Any
 _Shape = Union[SupportsIndex, Sequence[SupportsIndex]]
 _Floats = numpy.typing.NDArray[numpy.float32]
+# The step, and by names what is still to be pushed and pulled, and what is followed.
+_State = Tuple[int, Dict[str, numpy.ndarray], Dict[str, numpy.ndarray], Dict[str, numpy.ndarray]]
 _CodecName = Literal[
     "fp32", "3lc", "terngrad", "stoch3", "levels", "qsgd", "inceptionn", "adacomp",
     "local-selection", "dryden", "topk", "int8", "mqe1bit", "signsgd", "oland-raj", "truncate",
@@ -292,11 +294,8 @@ class _MeanWorker:
     def mean(self, values: _Array, stretches: Sequence[Tuple[int, int]]) -> None: ...
     def give_back(self, values: _Array, stretches: Sequence[Tuple[int, int]]) -> None: ...
     def say_skipped(self, steps: int) -> None: ...
-    def state(
-        self,
-    ) -> Tuple[
-        int, Dict[str, numpy.ndarray], Dict[str, numpy.ndarray], Dict[str, numpy.ndarray]
-    ]: ...
+    def state(self) -> _State: ...
+    def held_state(self) -> Optional[_State]: ...
     def load(
         self,
         rank: int,

@@ -31,10 +31,10 @@ address, name, folder, steps, more = sys.argv[1:]
 folder, steps = pathlib.Path(folder), int(steps)
 settings = {"codec": "3lc", "exchange": "gradient-server", "dies": -1, "at": "begin", "width": 40,
             "change": None, "skips": -1, "fails": -1, "fixed": False, "tells": False, "saves": False,
-            "hangs": -1, "direct": False, **eval(more)}
-dies, at, width, change, skips, fails, fixed, tells, saves, hangs, direct = (
+            "hangs": -1, "direct": False, "settles": "", **eval(more)}
+dies, at, width, change, skips, fails, fixed, tells, saves, hangs, direct, settles = (
     settings.pop(key) for key in ("dies", "at", "width", "change", "skips", "fails", "fixed",
-                                  "tells", "saves", "hangs", "direct"))
+                                  "tells", "saves", "hangs", "direct", "settles"))
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 torch.set_num_threads(1)
 torch.manual_seed(sum(name.encode()))
@@ -85,6 +85,12 @@ def hold_and_tell(*arguments):
 
 if tells:
     averager.hold = hold_and_tell
+if settles == "never":  # and is in the next step when the others hear that ranks come or go
+    averager._members.settle_changes = lambda: None
+    averager._members.follow = lambda: True
+if settles == "late":
+    settle = averager._members.settle_changes
+    averager._members.settle_changes = lambda: time.sleep(0.01) or settle()
 if saves:
     go_on_from_disk()
 now = 0  # the step where ranks stay
@@ -214,6 +220,20 @@ def test_who_leaves_hands_over_what_it_had_to_deliver(job):
          if line.startswith(f"residuals {step} ")] for rank in ranks]
     assert a_had.any() and c_had.any()
     assert torch.equal(a_has, a_had + c_had) and torch.equal(b_has, b_had)
+
+
+def test_who_leaves_within_a_step_has_the_state_before_it(job):
+    a, b = job.start("ab", 200, settles="late")
+    c, = job.start("c", 200, settles="never")
+    job.go_on_until(2)
+    for rank in (a, b, c):
+        rank.wait_for("round 2")
+    c.signal(signal.SIGTERM)
+    job.wait_until(lambda status: any(member["leaving"] for member in status["members"]))
+    job.go_on_until(200)
+    assert c.end() == 0, c.errors
+    assert c.lines[-1] == f"left {max(c.rounds())}\n"
+    check_done(job, a, b)
 
 
 def test_one_step_ahead_goes_back(job):

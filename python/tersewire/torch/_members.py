@@ -54,6 +54,11 @@ class Replica(GradientAverager):
         self._worker.hold(group._member, {**alike, **self.beside(), **beside})
         return alike
 
+    def _keep_state(self) -> None:
+        super()._keep_state()
+        if self._last_state is None:  # within a step, whose means nobody will apply
+            self._last_state = self._worker.held_state()
+
 
 class Members:
     """What one rank does as others come and go: from generation to generation, exchange to exchange.
