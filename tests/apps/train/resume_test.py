@@ -9,6 +9,7 @@ Set MPIEXEC to try it over processes as well.
 import fcntl
 import json
 import os
+import pathlib
 import resource
 import shutil
 import signal
@@ -20,9 +21,8 @@ import time
 import unittest
 
 sys.dont_write_bytecode = True
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "spec"))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "spec")]
 
 import mpi_launcher
 from reference.xxh64 import xxh64

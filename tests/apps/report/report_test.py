@@ -21,7 +21,7 @@ import urllib.parse
 
 sys.dont_write_bytecode = True
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools"))
 import browser
 
 PROGRAM = None

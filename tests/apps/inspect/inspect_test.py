@@ -17,8 +17,7 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "spec"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "spec"))
 
 from reference.xxh64 import xxh64
 

@@ -14,6 +14,7 @@ import collections
 import gzip
 import json
 import os
+import pathlib
 import random
 import re
 import resource
@@ -25,7 +26,8 @@ import tempfile
 import zlib
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "spec"))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "spec")]
 
 import hostile_loop
 from reference.cursor import Rejected

@@ -28,7 +28,7 @@ import unittest
 PROGRAM = None
 DRIVER = None
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 DATA = pathlib.Path(os.environ.get("TERSEWIRE_DATA", ROOT.parent / "shared" / "data"))
 BOUND_SECONDS = 60
 STALL_SECONDS = 1
