@@ -65,13 +65,13 @@ class ProgramTest(unittest.TestCase):
 
     def assert_refused(self, result, code, *words):
         """One sentence on stderr that holds all words, and nothing on stdout."""
-        lines = result.stderr.decode().splitlines()
+        said = result.stderr.decode()
         self.assertEqual(result.returncode, code, result)
-        self.assertEqual(len(lines), 1, result)
-        self.assertTrue(lines[0].startswith("tersewire: "), result)
+        self.assertEqual(len(said.splitlines()), 1, result)
+        self.assertTrue(said.startswith("tersewire: "), result)
         self.assertFalse(result.stdout, result)
         for word in words:
-            self.assertIn(word, lines[0])
+            self.assertIn(word, said)
 
     def assert_files(self, *names):
         """Nothing else was left behind, temporary files in particular."""
