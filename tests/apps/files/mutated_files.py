@@ -14,6 +14,7 @@ import collections
 import gzip
 import json
 import os
+import pathlib
 import random
 import re
 import resource
@@ -25,9 +26,11 @@ import tempfile
 import zlib
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "spec"))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "spec")]
 
 import hostile_loop
+from arrays import npy
 from reference.cursor import Rejected
 from reference.xxh64 import xxh64
 from reference_decoder import message_end
@@ -39,13 +42,6 @@ TRAINS_EVERY = 5  # times that it comes to that
 # Words of a library or a language that no sentence of ours has.
 FOREIGN = [b"std::", b"terminate", b"what()", b"bad_alloc", b"basic_string", b"c10", b"json.exception",
            b"vector::"]  # fmt: skip
-
-
-def npy(count):
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({count},), }}".encode()
-    header = header.ljust(117) + b"\n"
-    values = struct.pack(f"<{count}f", *(i % 7 - 3.0 for i in range(count)))
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + values
 
 
 def idx(dims):
@@ -164,7 +160,7 @@ class Files:
     def __init__(self, program, directory):
         self.program = program
         self.directory = directory
-        self.write("in.npy", npy(600))
+        self.write("in.npy", npy([i % 7 - 3.0 for i in range(600)], (600,)))
         for codec in ("3lc", "3lc:mode=paper,layout=partitions", "terngrad", "qsgd", "inceptionn",
                       "adacomp", "dryden", "topk", "int8", "mqe1bit", "oland-raj", "truncate"):  # fmt: skip
             self.tersewire("encode", "--codec", codec, "in.npy", codec.replace(":", "-") + ".tw")

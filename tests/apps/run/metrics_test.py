@@ -7,17 +7,21 @@ usage: metrics_test.py PATH_TO_TERSEWIRE PATH_TO_TELEMETRY_DRIVER
 import json
 import math
 import os
+import pathlib
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 
-PROGRAM = None
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+
+import program
+from program import ProgramTest, run
+
 DRIVER = None
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -95,14 +99,6 @@ class Server:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate()
-
-
-def run(*command):
-    return subprocess.run(
-        [*map(str, command)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120,
-        check=False,
-    )  # fmt: skip
 
 
 class Served(unittest.TestCase):
@@ -193,16 +189,15 @@ class Served(unittest.TestCase):
         self.assertEqual([at for at in listening if at.endswith(port)], ["0100007F" + port])
 
 
-class Runs(unittest.TestCase):
+class Runs(ProgramTest):
     JOB = ["train", "--model", "mlp", "--workers", "2", "--batch", "4", "--json"]
 
     def setUp(self):
-        directory = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, directory)
-        self.out = os.path.join(directory, "run")
+        super().setUp()
+        self.out = self.path("run")
 
     def test_while_a_run_lasts(self):
-        with Server(PROGRAM, *self.JOB, "--steps", 10**9, "--out", self.out, "--metrics",
+        with Server(program.PATH, *self.JOB, "--steps", 10**9, "--out", self.out, "--metrics",
                     "127.0.0.1:0") as server:  # fmt: skip
             # What is not read would stop the run.
             reader = threading.Thread(target=server.process.stderr.read)
@@ -248,7 +243,7 @@ class Runs(unittest.TestCase):
     def test_a_port_in_use(self):
         with socket.create_server(("127.0.0.1", 0)) as holder:
             port = holder.getsockname()[1]
-            refused = run(PROGRAM, *self.JOB, "--steps", 2, "--out", self.out, "--metrics", port)
+            refused = run(*self.JOB, "--steps", 2, "--out", self.out, "--metrics", port)
         self.assertEqual((refused.returncode, refused.stdout), (1, b""))
         self.assertEqual(refused.stderr.count(b"\n"), 1)
         self.assertIn(f"127.0.0.1:{port}".encode(), refused.stderr)
@@ -258,23 +253,22 @@ class Runs(unittest.TestCase):
     def test_what_is_no_port(self):
         for text in ("", "x", ":1", "1:2:3", "65536", "-1", "9100 ", "localhost:1", "127.0.0.1:",
                      "[::1:2", "127.0.0.1:80,0.0.0.0:81"):  # fmt: skip
-            refused = run(PROGRAM, *self.JOB, "--steps", 2, "--out", self.out, f"--metrics={text}")
+            refused = run(*self.JOB, "--steps", 2, "--out", self.out, f"--metrics={text}")
             self.assertEqual(refused.returncode, 2, text)
             self.assertEqual(refused.stderr.count(b"\n"), 1)
 
     def test_a_run_that_goes_on(self):
-        first = run(PROGRAM, *self.JOB, "--steps", 5, "--checkpoint-steps", 2, "--out", self.out,
+        first = run(*self.JOB, "--steps", 5, "--checkpoint-steps", 2, "--out", self.out,
                     "--metrics", 0)  # fmt: skip
         self.assertEqual(first.returncode, 0, first.stderr)
-        inspected = run(PROGRAM, "inspect", "--json", os.path.join(self.out, "checkpoints/step-4"))
+        inspected = run("inspect", "--json", os.path.join(self.out, "checkpoints/step-4"))
         self.assertNotIn("metrics", json.loads(inspected.stdout)["settings"])
         os.remove(os.path.join(self.out, "summary.json"))  # as if it had been cut off in step 5
-        resumed = run(PROGRAM, "train", "--resume", self.out, "--metrics", 0)
+        resumed = run("train", "--resume", self.out, "--metrics", 0)
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
         self.assertIn(b"metrics are at", resumed.stderr)
 
 
 if __name__ == "__main__":
     DRIVER = sys.argv.pop(2)
-    PROGRAM = sys.argv.pop(1)
-    unittest.main()
+    program.main(__doc__)

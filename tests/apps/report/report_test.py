@@ -13,18 +13,17 @@ import math
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import unittest
 import urllib.parse
 
 sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "tools")]
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import browser
-
-PROGRAM = None
+import program
 
 RATES = {"10 Mbit/s": 1e7, "100 Mbit/s": 1e8, "1 Gbit/s": 1e9}
 VALUES = 1000
@@ -135,9 +134,7 @@ class ReportTest(unittest.TestCase):
         self.html.parent.mkdir()
 
     def run_report(self, *arguments):
-        return subprocess.run([PROGRAM, "report", "--out", self.html, *arguments],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-                              check=False)
+        return program.run("report", "--out", self.html, *arguments, text=True)
 
     def report(self, *arguments):
         done = self.run_report(*arguments)
@@ -578,8 +575,7 @@ class DamageTest(ReportTest):
 
     def test_a_page_is_not_for_standard_output(self):
         run = write_run(self.folder / "run")
-        done = subprocess.run([PROGRAM, "report", "--out", "-", run], cwd=self.folder, timeout=60,
-                              capture_output=True, text=True, check=False)
+        done = program.run("report", "--out", "-", run, cwd=self.folder, text=True)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("name a file with --out", done.stderr)
         self.assertFalse((self.folder / "--data").exists())
@@ -588,8 +584,7 @@ class DamageTest(ReportTest):
         run = write_run(self.folder / "run")
         write_run(self.folder / "other")
         for arguments, name in ((("run/",), "run"), (("run", "other"), "report")):
-            subprocess.run([PROGRAM, "report", *arguments], cwd=self.folder, check=True,
-                           stdout=subprocess.DEVNULL, timeout=60)
+            self.assertEqual(program.run("report", *arguments, cwd=self.folder).returncode, 0)
             self.assertTrue((self.folder / f"{name}.html").is_file())
             self.assertTrue((self.folder / f"{name}-data" / "loss.csv").is_file())
         self.assertFalse((run / "run.html").exists())
@@ -756,7 +751,4 @@ class PageTest(ReportTest):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__.strip())
-    PROGRAM = sys.argv.pop(1)
-    unittest.main()
+    program.main(__doc__)

@@ -4,8 +4,8 @@
     predict_command_test.py PATH_TO_TERSEWIRE
 """
 
+import functools
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -13,19 +13,14 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 import mpi_launcher
+import program
 
-PROGRAM = None
-ENVIRONMENT = {name: value for name, value in os.environ.items()
-               if not name.startswith("TERSEWIRE_")} | {"TERSEWIRE_CONFIG": ""}  # fmt: skip
 CONTRACT = {"design", "exchange", "codec", "workers", "link", "step_seconds", "speedup"}
 JOB = ["--model", "lenet", "--workers", "4", "--compute-ms", "50"]
-
-
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True,
-                          timeout=120, env=ENVIRONMENT, check=False)  # fmt: skip
+run = functools.partial(program.run, text=True)
 
 
 class Case(unittest.TestCase):
@@ -294,7 +289,7 @@ class ProbeTest(Case):
         if not mpi_launcher.launcher():
             self.skipTest("no mpirun here")
         with mpi_launcher.environment() as variables:
-            done = subprocess.run(mpi_launcher.command(ranks, PROGRAM, "probe", "--json"),
+            done = subprocess.run(mpi_launcher.command(ranks, program.PATH, "probe", "--json"),
                                   capture_output=True, text=True, timeout=300, check=False,
                                   env=variables | {"TERSEWIRE_CONFIG": ""})  # fmt: skip
         if "no MPI" in done.stderr:
@@ -319,5 +314,4 @@ class ProbeTest(Case):
 
 
 if __name__ == "__main__":
-    PROGRAM = sys.argv[1]
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
+    program.main(__doc__)

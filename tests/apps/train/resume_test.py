@@ -9,6 +9,7 @@ Set MPIEXEC to try it over processes as well.
 import fcntl
 import json
 import os
+import pathlib
 import resource
 import shutil
 import signal
@@ -20,14 +21,14 @@ import time
 import unittest
 
 sys.dont_write_bytecode = True
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "spec"))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "spec")]
 
 import mpi_launcher
+import program
+from arrays import npy
+from program import held_at
 from reference.xxh64 import xxh64
-
-PROGRAM = None
 
 STEPS = 160
 EVERY = 20
@@ -39,7 +40,7 @@ def train(*arguments, launcher=(), preexec_fn=None, **more_variables):
     with mpi_launcher.environment() as variables:
         variables = {**variables, **more_variables}
         return subprocess.run(
-            [*launcher, PROGRAM, "train", *map(str, arguments)],
+            [*launcher, program.PATH, "train", *map(str, arguments)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             timeout=120, preexec_fn=preexec_fn, check=False, env=variables,
         )  # fmt: skip
@@ -111,11 +112,6 @@ def signal_sender(number):
     return lambda process: os.kill(process, number)
 
 
-def held_at(step):
-    """Variables with which a run stands still after a step, to be killed there."""
-    return {"LD_PRELOAD": os.environ["HELD_AT_STEP_LIBRARY"], "HELD_AT_STEP": str(step)}
-
-
 def lines_of(run):
     with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
         return [json.loads(line) for line in file]
@@ -169,7 +165,7 @@ class Resume(unittest.TestCase):
         transport = ["--transport", "mpi"] if launcher else []
         with mpi_launcher.environment() as variables:
             process = subprocess.Popen(
-                [*launcher, PROGRAM, "train", *JOB, "--out", run, *transport],
+                [*launcher, program.PATH, "train", *JOB, "--out", run, *transport],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True,
                 env={**variables, **held_at(lines)},
@@ -294,8 +290,8 @@ class Resume(unittest.TestCase):
         arguments = [*JOB, "--out", run, "--json", "--notice", notice]
         arguments += ["--transport", "mpi"] if launcher else []
         with mpi_launcher.environment() as variables, open(errors, "wb") as file, subprocess.Popen(
-            [*launcher, PROGRAM, "train", *arguments], stdin=subprocess.DEVNULL, stdout=output,
-            stderr=file, env={**variables, **held_at(step), "HELD_UNTIL": go},
+            [*launcher, program.PATH, "train", *arguments], stdin=subprocess.DEVNULL, stdout=output,
+            stderr=file, env={**variables, **held_at(step, go)},
         ) as process:  # fmt: skip
             while not (os.path.exists(go + ".held") and (step < EVERY or has_whole_checkpoint(run))):
                 self.assertIsNone(process.poll(), "the run has ended")
@@ -414,7 +410,7 @@ class Resume(unittest.TestCase):
         run = arguments[arguments.index("--out") + 1]
         go = os.path.join(self.scratch, "go")
         with mpi_launcher.environment() as variables, subprocess.Popen(
-            [PROGRAM, "train", *map(str, arguments)], stdin=subprocess.DEVNULL,
+            [program.PATH, "train", *map(str, arguments)], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**variables, **held_at(3), "HELD_UNTIL": go},
         ) as process:  # fmt: skip
@@ -432,7 +428,7 @@ class Resume(unittest.TestCase):
         for lines in (3, EVERY + 3):  # killed before and after the first checkpoint
             with self.subTest(lines=lines), mpi_launcher.environment() as variables:
                 process = subprocess.Popen(
-                    [PROGRAM, "train", *loop], stdin=subprocess.DEVNULL,
+                    [program.PATH, "train", *loop], stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                     env={**variables, **held_at(lines)},
                 )  # fmt: skip
@@ -507,11 +503,10 @@ class Resume(unittest.TestCase):
         place = os.path.realpath(os.path.join(tempfile.mkdtemp(dir=self.scratch), "checkpoints", "step-1"))
         os.makedirs(place)
         array = os.path.join(self.scratch, "in.npy")
-        header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }".ljust(117) + b"\n"
         with open(array, "wb") as file:
-            file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(8))
+            file.write(npy(bytes(8), (2,)))
         with subprocess.Popen(
-            [PROGRAM, "encode", array, os.path.join(place, "out.tw")],
+            [program.PATH, "encode", array, os.path.join(place, "out.tw")],
             stdin=subprocess.DEVNULL, env={**os.environ, "LD_PRELOAD": os.environ["SLOW_SYNC"]},
         ) as process:  # fmt: skip
             while process.poll() is None and not is_writing_in(place, process.pid):
@@ -692,5 +687,4 @@ class Resume(unittest.TestCase):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has children ignore it
-    PROGRAM = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    program.main(__doc__, verbosity=2)

@@ -2,7 +2,7 @@
 """Tests of `tersewire bench exchange` from outside, and of its bytes against those that network
 interfaces counted.
 
-    bench_exchange_test.py PATH_TO_TERSEWIRE PATH_TO_SOURCE_DIR
+    bench_exchange_test.py PATH_TO_TERSEWIRE
 
 The latter needs root, namespaces and mpirun, and is skipped, by name, without them.
 """
@@ -10,19 +10,18 @@ The latter needs root, namespaces and mpirun, and is skipped, by name, without t
 import json
 import os
 import pathlib
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/support"))
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import mpi_launcher
-
-PROGRAM = None
-NETLAB_FOLDER = None
+import program
+from arrays import npy
 
 FIELDS = {
     "model", "exchange", "local_steps", "staleness", "asynchronous", "slowest", "raw_from_all",
@@ -37,7 +36,7 @@ HEADER_BYTES = 66
 
 
 def words(*arguments):
-    return [PROGRAM, "bench", "exchange", *map(str, arguments)]
+    return [program.PATH, "bench", "exchange", *map(str, arguments)]
 
 
 def run(command, **options):
@@ -55,7 +54,7 @@ def mpi_obstacle():
 
 def netlab_obstacle():
     """Why none can run under netlab here; None if it can."""
-    sys.path.insert(0, str(NETLAB_FOLDER))
+    sys.path.insert(0, str(ROOT / "lab"))
     import netlab_test
     return netlab_test.WITHOUT_MPI
 
@@ -113,21 +112,14 @@ class BenchExchangeTest(unittest.TestCase):
         self.assertEqual([row.split()[0] for row in rows], ["fp32", "3lc"])
 
     def test_gradients_are_replayed(self):
-        header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }"
-        header += b" " * (-(len(header) + 11) % 64) + b"\n"
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "gradient.npy")
-
-            def write(first):
-                file.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
-                                 + struct.pack("<2f", first, 1))
-
-            write(1.0)
+            file.write_bytes(npy([1.0, 1.0], (2,)))
             (row,) = self.rows("--model", "lenet", "--workers", 1, "--steps", 1, "--baseline",
                                "none", "--gradients", file, "--codec", "3lc:mode=paper")
             # Five values to a byte, none of them small enough to leave out.
             self.assertAlmostEqual(row["push_bytes"] / (LENET_BYTES / 20), 1, delta=0.02)
-            write(float("nan"))
+            file.write_bytes(npy([float("nan"), 1.0], (2,)))
             self.assert_refused("holds a NaN", "--gradients", file, status=1)
         self.assert_refused("cannot be read", "--gradients", file, status=1)
 
@@ -218,7 +210,7 @@ class CountersTest(unittest.TestCase):
         file = pathlib.Path(folder, "counters.json")
         # MPI libraries keep memory that they never free.
         variables = {**os.environ, "ASAN_OPTIONS": mpi_launcher.VARIABLES["ASAN_OPTIONS"]}
-        done = run([sys.executable, str(NETLAB_FOLDER / "netlab"), "run", "--name",
+        done = run([sys.executable, str(ROOT / "lab/netlab"), "run", "--name",
                     f"bench{os.getpid()}", "--nodes", str(self.WORKERS + 1), "--rate", "100mbit",
                     "--counters", str(file), "--",
                     *words("--transport", "mpi", "--model", "lenet", "--workers", self.WORKERS,
@@ -254,6 +246,4 @@ class CountersTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM = sys.argv[1]
-    NETLAB_FOLDER = pathlib.Path(sys.argv[2], "lab")
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    program.main(__doc__, verbosity=2)

@@ -6,24 +6,24 @@
 
 import json
 import os
+import pathlib
 import re
 import resource
 import signal
 import subprocess
 import sys
 import time
-import unittest
 
 sys.dont_write_bytecode = True
 
-import command_line_test
-from command_line_test import CommandLineTest, npy, run, run_all
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import mpi_launcher
+import program
+from program import ProgramTest, run, run_all
 
 
-class Train(CommandLineTest):
+class Train(ProgramTest):
     JOB = "--model mlp --workers 2 --batch 8 --codec 3lc:s=1.5".split()
     RING = "--model mlp --workers 3 --batch 8 --codec int8 --exchange ring".split()
     KEYS = """test_accuracy final_loss steps exchange workers servers push_bits_per_value pull_bits_per_value
@@ -75,10 +75,10 @@ class Train(CommandLineTest):
         self.assertTrue(loads("train", "--steps", "1", "--out", self.path("run")))
 
     def test_what_trains_must_be_installed(self):
-        built = os.path.dirname(os.path.dirname(os.path.realpath(command_line_test.PROGRAM)))
+        built = os.path.dirname(os.path.dirname(os.path.realpath(program.PATH)))
         folder = f"{built}/trainer".encode()
-        with open(command_line_test.PROGRAM, "rb") as program:
-            content = program.read()
+        with open(program.PATH, "rb") as file:
+            content = file.read()
         self.assertIn(folder, content)
         alone = self.write("tersewire", content.replace(folder, b"-" * len(folder)))
         os.chmod(alone, 0o755)
@@ -163,7 +163,7 @@ class Train(CommandLineTest):
         self.assert_kept_its_record("full")
         # As `train 2>&1 | head -1`: both streams go to a reader that leaves after a line.
         reader, writer = os.pipe()
-        command = [command_line_test.PROGRAM, *command, self.path("pipe")]
+        command = [program.PATH, *command, self.path("pipe")]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=writer,
                               stderr=writer) as process:
             os.close(writer)
@@ -327,7 +327,7 @@ class Train(CommandLineTest):
         self.assertEqual(plain["parameters_checksum"], averaged["parameters_checksum"])
 
     def test_an_interrupt_ends_with_what_was_measured(self):
-        command = [command_line_test.PROGRAM, "train", *self.JOB, "--steps", "1000000", "--json", "--out"]
+        command = [program.PATH, "train", *self.JOB, "--steps", "1000000", "--json", "--out"]
         with subprocess.Popen(
             [*command, self.path("run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as process:
@@ -354,7 +354,7 @@ class Train(CommandLineTest):
         if not mpi_launcher.launcher():
             self.skipTest("there is no mpirun here")
         command = mpi_launcher.command(
-            ranks, command_line_test.PROGRAM, "train", *(job or self.JOB), "--transport", "mpi",
+            ranks, program.PATH, "train", *(job or self.JOB), "--transport", "mpi",
             "--json", *arguments)  # fmt: skip
         with mpi_launcher.environment() as variables:
             return subprocess.run(
@@ -431,10 +431,10 @@ class Train(CommandLineTest):
 
         def peak(workers):
             """Of a run's memory, in bytes."""
-            command = [command_line_test.PROGRAM, "train", *job, "--workers", str(workers), "--threads", "1"]
+            command = [program.PATH, "train", *job, "--workers", str(workers), "--threads", "1"]
             out = self.path(f"run{workers}")
             with subprocess.Popen([*command, "--out", out], stdout=subprocess.DEVNULL,
-                                  env=command_line_test.ENVIRONMENT) as process:
+                                  env=program.ENVIRONMENT) as process:
                 _, status, usage = os.wait4(process.pid, 0)
                 process.returncode = os.waitstatus_to_exitcode(status)
             self.assertEqual(process.returncode, 0)
@@ -459,7 +459,7 @@ class Train(CommandLineTest):
 
     def test_a_launcher_without_its_transport_is_noticed(self):
         self.over_mpi(1, "--out", self.path("none"))  # whether there is one at all
-        command = [command_line_test.PROGRAM, "train", *self.JOB, "--steps", "2"]
+        command = [program.PATH, "train", *self.JOB, "--steps", "2"]
         with mpi_launcher.environment() as variables:
             refused = subprocess.run(
                 [*mpi_launcher.command(3), *command, "--out", self.path("run")],
@@ -479,7 +479,7 @@ class Train(CommandLineTest):
         self.assertEqual(alone.returncode, 0, alone)
 
     def test_processes_that_were_started_differently_are_refused(self):
-        server = [command_line_test.PROGRAM, "train", *self.JOB, "--transport", "mpi", "--seed", "2"]
+        server = [program.PATH, "train", *self.JOB, "--transport", "mpi", "--seed", "2"]
         refused = self.over_mpi(2, "--out", self.path("run"), ":", "-n", "1", *server)
         self.assertEqual(refused.returncode, 1, refused)
         self.assertIn(b"rank 2 was started with other arguments", refused.stderr)
@@ -527,7 +527,4 @@ class Train(CommandLineTest):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    command_line_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
-    unittest.main()
+    program.main(__doc__)

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Tests of `tersewire compare` from outside.
 
-    compare_test.py PATH_TO_TERSEWIRE PATH_TO_SOURCE_DIR
+    compare_test.py PATH_TO_TERSEWIRE
 
 One measures in lab/netlab: it needs root, namespaces and mpirun, and is skipped, by name, without
 them.
 """
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -19,13 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/support"))
 
-PROGRAM = None
-SOURCE = None
+import program
+from program import ProgramTest, held_at, run
 
 JOB = ["--set", "model=mlp", "--set", "workers=2", "--set", "batch=8"]
 RING = "exchange=ring codec=inceptionn:bound=2^-10 policy="
@@ -36,15 +38,7 @@ CELL_KEYS = {
 }  # fmt: skip
 MEANS = ["test_accuracy", "test_loss", "compression_ratio", "push_bits_per_value", "pull_bits_per_value",
          "step_seconds", "compute_seconds", "codec_seconds", "wait_seconds", "busiest_node_bytes"]  # fmt: skip
-
-
-def words(*arguments):
-    return [PROGRAM, "compare", *map(str, arguments)]
-
-
-def compare(*arguments, cwd=None):
-    return subprocess.run(words(*arguments), stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=200, check=False, cwd=cwd)  # fmt: skip
+compare = functools.partial(run, "compare", text=True, timeout=200)
 
 
 def children_of(process):
@@ -72,12 +66,10 @@ def summaries(out):
     return {path: path.stat().st_mtime_ns for path in pathlib.Path(out).glob("cells/*/summary.json")}
 
 
-class CompareTest(unittest.TestCase):
+class CompareTest(ProgramTest):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.scratch = pathlib.Path(scratch.name)
-        self.out = self.scratch / "out"
+        super().setUp()
+        self.out = self.directory / "out"
 
     def results(self, *arguments):
         done = compare(*arguments, "--out", self.out, "--json")
@@ -88,9 +80,10 @@ class CompareTest(unittest.TestCase):
 
     def started(self, *arguments, **variables):
         """A comparison that is under way. Ends with the test."""
-        process = subprocess.Popen(words(*arguments, "--out", self.out), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   env={**os.environ, **variables})  # fmt: skip
+        process = subprocess.Popen([program.PATH, "compare", *arguments, "--out", self.out],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True,
+                                   env={**program.ENVIRONMENT, **variables})  # fmt: skip
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process
@@ -250,7 +243,7 @@ class Results(CompareTest):
 
 class Steps(CompareTest):
     def test_a_recipe_says_what_all_steps_are(self):
-        recipe = self.scratch / "own.ini"
+        recipe = self.directory / "own.ini"
         recipe.write_text("# Own.\nmodel = mlp\nworkers = 2\nbatch = 8\nepochs = 0.02\n"
                           "codec = int8\npolicy = *:fp16\n")  # fmt: skip
         design = "'policy=last:fp32; *:fp16'   local-steps=2"
@@ -280,9 +273,8 @@ class Interrupted(CompareTest):
 
     def test_what_was_killed_is_done_again_and_the_rest_kept(self):
         # Every run stands still after three steps, and the first goes on.
-        go = self.scratch / "go"
-        process = self.started(*self.LONG, LD_PRELOAD=os.environ["HELD_AT_STEP_LIBRARY"],
-                               HELD_AT_STEP="3", HELD_UNTIL=str(go))  # fmt: skip
+        go = self.directory / "go"
+        process = self.started(*self.LONG, **held_at(3, go))
         self.child_of(process, "01-*")
         go.touch()
         os.kill(self.child_of(process, "02-*"), signal.SIGKILL)
@@ -386,13 +378,13 @@ class Lab(CompareTest):
            "--rates", "100mbit"]  # fmt: skip
 
     def netlab(self, script):
-        path = self.scratch / "netlab"
+        path = self.directory / "netlab"
         path.write_text("#!/bin/sh\n" + script)
         path.chmod(0o755)
         return path
 
     def test_a_step_is_measured_once_and_kept(self):
-        calls = self.scratch / "calls"
+        calls = self.directory / "calls"
         netlab = self.netlab(f'echo "$@" >> {calls}\ncase "$*" in *codec=int8*) echo '
                              """'[{"step_seconds_median": 0.5}]';; *) echo """
                              """'[{"step_seconds_median": 0.25}]';; esac\n""")  # fmt: skip
@@ -427,7 +419,7 @@ class Lab(CompareTest):
         self.assertEqual(rates[0]["not_measured"], "the lab: there is no root here.")
 
     def test_local_updates_keep_their_codec(self):
-        calls = self.scratch / "calls"
+        calls = self.directory / "calls"
         netlab = self.netlab(f'echo "$@" >> {calls}\necho \'[{{"step_seconds_median": 1}}]\'\n')
         self.results(*JOB, "--designs", "local-updates=2 3lc", "--steps", "4", "--rates", "100mbit",
                      "--lab", netlab)  # fmt: skip
@@ -435,17 +427,16 @@ class Lab(CompareTest):
         self.assertIn(" --local-steps=2 ", calls.read_text())
 
     def test_in_netlab_itself(self):
-        sys.path.insert(0, str(SOURCE / "lab"))
+        sys.path.insert(0, str(ROOT / "lab"))
         import netlab_test
 
         if netlab_test.WITHOUT_MPI:
             self.skipTest(netlab_test.WITHOUT_MPI)
-        alone = subprocess.run([PROGRAM, "bench", "exchange", "--transport", "mpi"],
-                               stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # fmt: skip
+        alone = run("bench", "exchange", "--transport", "mpi", text=True)
         if "unknown transport 'mpi'" in alone.stderr:
             self.skipTest("this build has no MPI")
         found = self.results(*JOB, "--designs", "3lc; 3lc:s=1.75", "--steps", "5", "--rates", "1gbit",
-                             "--lab", SOURCE / "lab/netlab")  # fmt: skip
+                             "--lab", ROOT / "lab/netlab")  # fmt: skip
         for design in found["designs"]:
             (rate,) = design["rates"]
             self.assertEqual(rate["kind"], "measured", rate)
@@ -454,11 +445,11 @@ class Lab(CompareTest):
 
 class Refused(CompareTest):
     def test_bad_input(self):
-        (self.scratch / "full").mkdir()
-        (self.scratch / "full/file").write_text("")
-        (self.scratch / "file").write_text("")
-        (self.scratch / "other").mkdir()
-        (self.scratch / "other/compare.json").write_text("[1, {")
+        (self.directory / "full").mkdir()
+        (self.directory / "full/file").write_text("")
+        (self.directory / "file").write_text("")
+        (self.directory / "other").mkdir()
+        (self.directory / "other/compare.json").write_text("[1, {")
         cases = [
             (2, "design '3lcc': unknown codec '3lcc'", "--designs", "fp32; 3lcc"),
             (2, "design 'fp32' is given twice", "--designs", "fp32;fp32 "),
@@ -488,10 +479,10 @@ class Refused(CompareTest):
             (2, "another comparison", "--out", "other"),
             (2, "nowhere is not a program", "--lab", "nowhere"),
         ]
-        before = sorted(self.scratch.rglob("*"))
+        before = sorted(self.directory.rglob("*"))
 
         def attempt(case):
-            return compare(*case[2:], cwd=self.scratch)
+            return compare(*case[2:], cwd=self.directory)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for case, done in zip(cases, pool.map(attempt, cases)):
@@ -499,12 +490,8 @@ class Refused(CompareTest):
                     self.assertEqual(done.returncode, case[0], done.stderr)
                     self.assertEqual((done.stdout, done.stderr.count("\n")), ("", 1), done.stderr)
                     self.assertIn(case[1], done.stderr)
-        self.assertEqual(sorted(self.scratch.rglob("*")), before)
+        self.assertEqual(sorted(self.directory.rglob("*")), before)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    PROGRAM = os.path.abspath(sys.argv.pop(1))
-    SOURCE = pathlib.Path(sys.argv.pop(1)).resolve()
-    unittest.main()
+    program.main(__doc__)

@@ -1,29 +1,32 @@
 #!/usr/bin/python3
 """Tests of arrays that are encoded and decoded part by part, against the reference.
 
-    array_parts_test.py PATH_TO_TERSEWIRE PATH_TO_SOURCE_DIR
+    array_parts_test.py PATH_TO_TERSEWIRE
 """
 
 import json
 import math
 import os
+import pathlib
 import struct
 import subprocess
 import sys
-import unittest
 
 sys.dont_write_bytecode = True
 
-import command_line_test
-from command_line_test import CommandLineTest, floats, heavy_tailed, npy, read_npy, run, run_all
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "spec")]
 
-decoder = None  # spec/reference_decoder.py
-encoder = None  # spec/reference_encoder.py
+import program
+import reference_decoder as decoder
+import reference_encoder as encoder
+from arrays import ArrayTest, floats, heavy_tailed, npy, read_npy
+from program import run, run_all
 
 PARTS = ("--part-values", "8")
 
 
-class Reference(CommandLineTest):
+class Reference(ArrayTest):
     """Both writers write the same bytes, and what is decoded is what the reference decodes."""
 
     CODECS = {
@@ -117,7 +120,7 @@ class Reference(CommandLineTest):
         self.assertEqual(self.read("m.tw"), self.read("r.tw"))
 
 
-class Files(CommandLineTest):
+class Files(ArrayTest):
     def test_an_array_of_one_part_is_a_message_as_ever(self):
         source = self.write("in.npy", npy(heavy_tailed(self.random, 21), (21,)))
         written = []
@@ -199,7 +202,7 @@ class Files(CommandLineTest):
         self.assert_files("in.npy")
 
 
-class Memory(CommandLineTest):
+class Memory(ArrayTest):
     """What an array takes does not depend on its length."""
 
     ELEMS = 1 << 25
@@ -220,7 +223,7 @@ class Memory(CommandLineTest):
     def kilobytes(self, command):
         """What it takes at most; it must succeed."""
         with subprocess.Popen(command, shell=isinstance(command, str), stderr=subprocess.PIPE,
-                              env=command_line_test.ENVIRONMENT) as process:  # fmt: skip
+                              env=program.ENVIRONMENT) as process:  # fmt: skip
             errors = process.stderr.read()
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
@@ -228,16 +231,15 @@ class Memory(CommandLineTest):
         return usage.ru_maxrss
 
     def test_bounded(self):
-        program = command_line_test.PROGRAM
         source, out, back = self.large_array(), self.path("m.tw"), self.path("back.npy")
         for codec in ("fp32", "3lc"):
             with self.subTest(codec=codec):
-                encode = [program, "encode", "--force", "--codec", codec, source, out]
+                encode = [program.PATH, "encode", "--force", "--codec", codec, source, out]
                 self.assertLess(self.kilobytes(encode), self.MOST_KILOBYTES)
-                decode = [program, "decode", "--force", out, back]
+                decode = [program.PATH, "decode", "--force", out, back]
                 self.assertLess(self.kilobytes(decode), self.MOST_KILOBYTES)
                 for option in ("", "--json"):
-                    inspect = f"'{program}' inspect {option} - < '{out}' > '{self.path('told')}'"
+                    inspect = f"'{program.PATH}' inspect {option} - < '{out}' > '{self.path('told')}'"
                     self.assertLess(self.kilobytes(inspect), self.MOST_KILOBYTES)
                 described = json.loads(self.read("told"))
                 self.assertEqual(described["elems"], self.ELEMS)
@@ -245,7 +247,7 @@ class Memory(CommandLineTest):
                 self.assertEqual(len(described["frames"]), 32)
                 if codec == "fp32":
                     self.assertEqual(os.system(f"cmp -s '{source}' '{back}'"), 0)
-        through = f"'{program}' decode - - < '{out}' | '{program}' encode --codec 3lc - - > '{back}'"
+        through = f"'{program.PATH}' decode - - < '{out}' | '{program.PATH}' encode --codec 3lc - - > '{back}'"
         self.assertLess(self.kilobytes(through), self.MOST_KILOBYTES)
         self.assertEqual(self.read("back.npy")[:2], b"TW")
 
@@ -254,17 +256,10 @@ class Memory(CommandLineTest):
         elems = 400_000
         source = self.write("in.npy", npy(bytes(4 * elems), (elems,)))
         self.assert_done(run("encode", "--part-values", "4", source, self.path("m.tw")))
-        inspect = f"'{command_line_test.PROGRAM}' inspect '{self.path('m.tw')}' > '{self.path('told')}'"
+        inspect = f"'{program.PATH}' inspect '{self.path('m.tw')}' > '{self.path('told')}'"
         self.assertLess(self.kilobytes(inspect), self.MOST_KILOBYTES)
         self.assertIn(b"parts              100000\n", self.read("told"))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    command_line_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
-    sys.path.insert(0, os.path.join(sys.argv.pop(1), "spec"))
-    import reference_decoder as decoder
-    import reference_encoder as encoder
-
-    unittest.main()
+    program.main(__doc__)

@@ -9,6 +9,7 @@ project) and is skipped without it.
 """
 
 import fcntl
+import functools
 import hashlib
 import http.server
 import io
@@ -25,13 +26,17 @@ import threading
 import time
 import unittest
 
-PROGRAM = None
-DRIVER = None
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/support"))
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import program
+
+DRIVER = None
 DATA = pathlib.Path(os.environ.get("TERSEWIRE_DATA", ROOT.parent / "shared" / "data"))
 BOUND_SECONDS = 60
 STALL_SECONDS = 1
+run = functools.partial(program.run, text=True, timeout=BOUND_SECONDS)
 
 CONTENT = random.Random(7).randbytes(300_000)
 HALF = len(CONTENT) // 2
@@ -135,22 +140,16 @@ class DataTest(unittest.TestCase):
     def read(self, name):
         return (self.directory / name).read_bytes()
 
-    def command(self, files, members=(), url=None, stall=STALL_SECONDS):
+    def arguments(self, files, members=(), url=None, stall=STALL_SECONDS):
         """The driver's, for files {name: content} and members [(path, name, bytes)]."""
         named = [f"{name}:{len(content)}:{sha256(content)}" for name, content in files.items()]
         taken = [":".join(map(str, member)) for member in members]
-        return [DRIVER, self.directory, url or self.url, str(stall), *named,
+        return [self.directory, url or self.url, str(stall), *named,
                 *(["--", *taken] if taken else [])]
 
-    def run_command(self, command, **options):
-        # A proxy would be asked for 127.0.0.1 too.
-        environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment,
-            timeout=BOUND_SECONDS, check=False, **options)
-
-    def get(self, files=None, **options):
-        return self.run_command(self.command(files or {"a": CONTENT}, **options))
+    def get(self, files=None, preexec_fn=None, **options):
+        return run(*self.arguments(files or {"a": CONTENT}, **options), program=DRIVER,
+                   preexec_fn=preexec_fn)
 
     def assert_done(self, result):
         self.assertEqual((result.returncode, result.stderr), (0, ""), result)
@@ -238,8 +237,7 @@ class Download(DataTest):
     def test_no_more_is_written_than_expected(self):
         self.serve("a", CONTENT * 20, length=False)
         limit = len(CONTENT)
-        result = self.run_command(
-            self.command({"a": CONTENT}),
+        result = self.get(
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
         self.assert_refused(result, "not the expected file")
 
@@ -263,7 +261,8 @@ class Download(DataTest):
         for ending in (signal.SIGINT, signal.SIGKILL):
             with self.subTest(signal=ending):
                 self.serve("a", CONTENT, stall=HALF)
-                process = subprocess.Popen(self.command({"a": CONTENT}, stall=BOUND_SECONDS))
+                arguments = self.arguments({"a": CONTENT}, stall=BOUND_SECONDS)
+                process = subprocess.Popen([DRIVER, *arguments])
                 part = self.directory / "a.part"
                 until = time.monotonic() + BOUND_SECONDS
                 while not part.exists() or part.stat().st_size < HALF:
@@ -381,8 +380,7 @@ class Place(DataTest):
 
     def test_a_full_disk(self):
         limit = 100_000
-        result = self.run_command(
-            self.command({"a": CONTENT}),
+        result = self.get(
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
         self.assert_refused(result, self.directory / "a.part", "make room")
         self.assertEqual(self.read("a.part"), CONTENT[:limit])
@@ -510,8 +508,8 @@ class Archive(DataTest):
         archive = tar_gz(*self.GOOD)
         self.put("a.tar.gz", archive)
         limit = len(TWO) // 2
-        result = self.run_command(
-            self.command({"a.tar.gz": archive}, members=MEMBERS),
+        result = self.get(
+            {"a.tar.gz": archive}, members=MEMBERS,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
         self.assert_refused(result, self.directory / "two.bin.part", "make room")
         self.assert_files("a.tar.gz")
@@ -521,7 +519,7 @@ class Program(DataTest):
     SHAKESPEARE = DATA / "tinyshakespeare.txt"
 
     def data_get(self, *arguments, **options):
-        return self.run_command([PROGRAM, "data", "get", *map(str, arguments)], **options)
+        return run("data", "get", *arguments, **options)
 
     def shakespeare(self):
         if not self.SHAKESPEARE.is_file():
@@ -579,5 +577,5 @@ class Program(DataTest):
 
 
 if __name__ == "__main__":
-    PROGRAM, DRIVER = (os.path.abspath(path) for path in sys.argv[1:3])
-    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+    DRIVER = sys.argv.pop(2)
+    program.main(__doc__)

@@ -1,141 +1,26 @@
 #!/usr/bin/python3
-"""Jobs over the transport grpc as users start them: a hub, nodes, certificates, and what goes wrong.
+"""Jobs over the transport grpc as users start them, and what goes wrong.
 
     grpc_command_test.py PATH_TO_TERSEWIRE
-
-HELD_AT_STEP_LIBRARY names the library of held_at_step.cpp, by which a run stands still.
 """
 
-import contextlib
 import json
 import os
-import re
+import pathlib
 import resource
 import signal
 import socket
 import stat
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-import unittest
 
-PROGRAM = None
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 
-# Without defaults and proxies of whoever runs the tests.
-ENVIRONMENT = {name: value for name, value in os.environ.items()
-               if not name.startswith("TERSEWIRE_") and not name.lower().endswith("_proxy")}  # fmt: skip
-ENVIRONMENT["TERSEWIRE_CONFIG"] = ""
-# Nothing waits so long unless it hangs, however busy the machine.
-BOUND_SECONDS = 600
-# Above what a busy machine takes to start a process; a dead node is found after it.
-# Of a hub that is killed and comes back: connections leave from 127.0.0.1, and none takes its port.
-RETURNING_HUB = "127.0.0.2:0"
-DEADLINE = "60"
-
-
-def run(*arguments, stdin=b"", **variables):
-    return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin, capture_output=True,
-                          timeout=BOUND_SECONDS, env={**ENVIRONMENT, **variables},
-                          check=False)  # fmt: skip
-
-
-def held_at(step, until):
-    """Variables with which rank 0 stands still after a step until there is a file `until`."""
-    return {"LD_PRELOAD": os.environ["HELD_AT_STEP_LIBRARY"], "HELD_AT_STEP": str(step),
-            "HELD_UNTIL": until}  # fmt: skip
-
-
-class Process:
-    """One that is read as it goes, so that it never waits for its reader."""
-
-    def __init__(self, *arguments, **variables):
-        self.process = subprocess.Popen(
-            [PROGRAM, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, env={**ENVIRONMENT, **variables})  # fmt: skip
-        self.output = b""
-        self.lines = []
-        self.readers = [threading.Thread(target=self.read_output),
-                        threading.Thread(target=self.read_errors)]  # fmt: skip
-        for reader in self.readers:
-            reader.start()
-
-    def read_output(self):
-        self.output = self.process.stdout.read()
-
-    def read_errors(self):
-        for line in self.process.stderr:
-            self.lines.append(line.decode().rstrip("\n"))
-
-    def wait_for(self, pattern):
-        """The first line on stderr like this, once it is there."""
-        end = time.monotonic() + BOUND_SECONDS
-        while time.monotonic() < end:
-            for line in list(self.lines):
-                if found := re.search(pattern, line):
-                    return found
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.02)
-        raise AssertionError(f"no '{pattern}' in {self.lines}")
-
-    def signal(self, number):
-        self.process.send_signal(number)
-
-    def end(self):
-        """(exit code, what it said it failed of)."""
-        code = self.process.wait(timeout=BOUND_SECONDS)
-        for reader in self.readers:
-            reader.join()
-        self.process.stdout.close()
-        self.process.stderr.close()
-        return code, [line for line in self.lines if line.startswith("tersewire: ")]
-
-
-class ConnectProxy:
-    """An HTTP proxy on loopback that only makes tunnels."""
-
-    def __init__(self):
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        self.tunnels = []
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
-
-    def serve(self, client):
-        with client:
-            head = b""
-            while b"\r\n\r\n" not in head:
-                head += client.recv(1)
-            method, target, _ = head.split(b"\r\n")[0].decode().split()
-            host, port = target.rsplit(":", 1)
-            self.tunnels.append((method, target))
-            with socket.create_connection((host, int(port))) as far:
-                client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                back = threading.Thread(target=self.pipe, args=(far, client), daemon=True)
-                back.start()
-                self.pipe(client, far)
-                back.join()
-
-    @staticmethod
-    def pipe(source, sink):
-        try:
-            while data := source.recv(1 << 16):
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-
-    def close(self):
-        self.listener.close()
+import program
+from grpc_nodes import DEADLINE, RETURNING_HUB, ConnectProxy, GrpcTest, run
+from program import held_at
 
 
 def own_address():
@@ -148,126 +33,7 @@ def own_address():
         return probe.getsockname()[0]
 
 
-class GrpcCommandTest(unittest.TestCase):
-    JOB = "--model mlp --workers 2 --batch 8 --codec 3lc:s=1.5".split()
-    NODES = 3
-
-    def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.directory = directory.name
-        self.processes = []
-        self.addCleanup(self.kill_all)
-
-    def kill_all(self):
-        for started in self.processes:
-            if started.process.poll() is None:
-                started.process.kill()
-            started.end()
-
-    def path(self, name):
-        return os.path.join(self.directory, name)
-
-    def start(self, *arguments, **variables):
-        self.processes.append(Process(*arguments, **variables))
-        return self.processes[-1]
-
-    def start_hub(self, *arguments, listen="127.0.0.1:0", workers=2):
-        """(the hub, its address)."""
-        hub = self.start("hub", "--workers", workers, "--listen", listen, *arguments)
-        return hub, hub.wait_for(r"listens at (\S+)")[1]
-
-    def start_node(self, hub, rank, *arguments, certs="", deadline=DEADLINE, direct="", **variables):
-        # Whose certificate says its rank need not say it.
-        place = "" if certs and rank == 2 else f",rank={rank}"
-        place += f",direct={direct}" if direct else ""
-        transport = f"grpc:hub={hub}{place}" + (f",certs={certs}" if certs else "")
-        return self.start("train", *self.JOB, "--transport", transport, "--deadline", deadline,
-                          "--out", self.path("run"), "--json", *arguments, **variables)  # fmt: skip
-
-    def start_nodes(self, hub, *arguments, certs=None, deadline=DEADLINE, **variables):
-        """Of all ranks; the variables are rank 0's."""
-        return [self.start_node(hub, rank, *arguments, certs=certs[rank] if certs else "", deadline=deadline,
-                                **(variables if rank == 0 else {}))
-                for rank in range(self.NODES)]  # fmt: skip
-
-    def certify(self, authority, directory, *whose):
-        """As three commands in a pipe."""
-        asked = run("certs", "join", self.path(directory))
-        self.assertEqual(asked.returncode, 0, asked)
-        answer = run("certs", "sign", self.path(authority), *whose, stdin=asked.stdout)
-        self.assertEqual(answer.returncode, 0, answer)
-        taken = run("certs", "join", self.path(directory), "--signed", "-", stdin=answer.stdout)
-        self.assertEqual(taken.returncode, 0, taken)
-        return self.path(directory)
-
-    def certificates(self, job="clinic"):
-        """(the hub's, those of the ranks)."""
-        made = run("certs", "init", job, "--to", self.path(job))
-        self.assertEqual(made.returncode, 0, made)
-        hub = self.certify(job, f"{job}-hub", "--hub")
-        return hub, [self.certify(job, f"{job}-{rank}", "--rank", rank)
-                     for rank in range(self.NODES)]  # fmt: skip
-
-    def wait_for_step(self, step):
-        path = self.path("run/metrics.jsonl")
-        end = time.monotonic() + BOUND_SECONDS
-        while time.monotonic() < end:
-            if os.path.exists(path) and len(self.read(path).splitlines()) >= step:
-                return
-            time.sleep(0.02)
-        self.fail(f"no step {step} in {BOUND_SECONDS} s")
-
-    def wait_for_connections(self, node, number):
-        """Until it has so many of TCP that are open."""
-        descriptors = f"/proc/{node.process.pid}/fd"
-        end = time.monotonic() + BOUND_SECONDS
-        while time.monotonic() < end:
-            established = set()
-            for table in ["/proc/net/tcp", "/proc/net/tcp6"]:
-                with open(table, encoding="ascii") as lines:
-                    rows = [line.split() for line in lines]
-                established |= {f"socket:[{row[9]}]" for row in rows if row[3] == "01"}
-            own = set()
-            for name in os.listdir(descriptors):
-                with contextlib.suppress(OSError):  # closed meanwhile
-                    own.add(os.readlink(f"{descriptors}/{name}"))
-            if len(own & established) >= number:
-                return
-            time.sleep(0.02)
-        self.fail(f"no {number} connections in {BOUND_SECONDS} s")
-
-    def read(self, path):
-        with open(path, "rb") as file:
-            return file.read()
-
-    def touch(self, name):
-        with open(self.path(name), "wb"):
-            pass
-
-    def assert_failed(self, result, code, *words):
-        """One sentence with all of these."""
-        ended, sentences = result
-        self.assertEqual(ended, code, sentences)
-        self.assertEqual(len(sentences), 1, sentences)
-        for word in words:
-            self.assertIn(word, sentences[0])
-
-    def assert_refused(self, result, code, *words):
-        self.assert_failed((result.returncode, result.stderr.decode().splitlines()), code, *words)
-        self.assertFalse(result.stdout)
-
-    def assert_same_as_threads(self, node, *arguments):
-        """What rank 0 came to is, to the bit, what threads of one process come to."""
-        threads = run("train", *self.JOB, *arguments, "--json", "--out", self.path("threads"))
-        self.assertEqual(threads.returncode, 0, threads)
-        expected = json.loads(threads.stdout)
-        summary = json.loads(node.output)
-        for key in ["parameters_checksum", "final_loss", "test_accuracy", "push_bytes"]:
-            self.assertEqual(summary[key], expected[key], key)
-
-
-class OneCommand(GrpcCommandTest):
+class OneCommand(GrpcTest):
     def test_it_comes_to_the_same_as_threads(self):
         ring = "--model mlp --workers 3 --batch 8 --codec int8 --exchange ring".split()
         for i, job in enumerate([self.JOB, ring]):
@@ -288,7 +54,7 @@ class OneCommand(GrpcCommandTest):
         self.assertEqual(json.loads(rows.stdout)[0]["transport"], "grpc")
 
 
-class Nodes(GrpcCommandTest):
+class Nodes(GrpcTest):
     def test_with_certificates_they_come_to_the_same_as_threads(self):
         hubs, certs = self.certificates()
         hub, address = self.start_hub("--certs", hubs)
@@ -318,7 +84,7 @@ class Nodes(GrpcCommandTest):
         self.wait_for_step(steps - 1)
         hub, _ = self.start_hub("--certs", hubs, listen=address)
         hub.wait_for("all 3 nodes are here")
-        self.touch("go")
+        self.write("go", b"")
         for node in nodes:
             self.assertEqual(node.end(), (0, []), node.lines)
         self.assertEqual(hub.end(), (0, []), hub.lines)
@@ -370,7 +136,7 @@ class Nodes(GrpcCommandTest):
         hub.end()
         hub, _ = self.start_hub("--certs", hubs, listen=address)
         hub.wait_for("all 3 nodes are here")
-        self.touch("go")
+        self.write("go", b"")
         for node in nodes:
             self.assertEqual(node.end(), (0, []), node.lines)
         self.assertEqual(hub.end(), (0, []), hub.lines)
@@ -386,7 +152,7 @@ class Nodes(GrpcCommandTest):
         self.wait_for_step(3)
         nodes[1].signal(signal.SIGTERM)
         nodes[1].wait_for("a notice of 600s has come")
-        self.touch("go")
+        self.write("go", b"")
         for node in nodes:
             self.assertEqual(node.end(), (0, []), node.lines)
         self.assertEqual(hub.end(), (0, []), hub.lines)
@@ -402,7 +168,7 @@ class Nodes(GrpcCommandTest):
         self.assertEqual(resumed["parameters_checksum"], whole["parameters_checksum"])
 
 
-class Endings(GrpcCommandTest):
+class Endings(GrpcTest):
     def running(self, deadline=DEADLINE):
         """A job that runs without end: (hub, nodes)."""
         hub, address = self.start_hub()
@@ -459,7 +225,7 @@ class Endings(GrpcCommandTest):
         self.assert_failed(node.end(), 1, "rank 0 of 3 asks for a place", "ranks 0 to 1")
 
 
-class Strangers(GrpcCommandTest):
+class Strangers(GrpcTest):
     def test_nobody_gets_in_and_nothing_is_lost(self):
         hubs, certs = self.certificates()
         _, others = self.certificates("another")
@@ -523,7 +289,7 @@ class Strangers(GrpcCommandTest):
                 except OSError:
                     pass
         hub.wait_for("turned away in its TLS handshake")
-        self.touch("go")
+        self.write("go", b"")
         for node in [first, *others]:
             self.assertEqual(node.end(), (0, []), node.lines)
         self.assertEqual(hub.end(), (0, []), hub.lines)
@@ -539,7 +305,7 @@ class Strangers(GrpcCommandTest):
         hub.wait_for("anyone who can reach the port can join")
 
 
-class Certificates(GrpcCommandTest):
+class Certificates(GrpcTest):
     def test_keys_are_their_users_alone(self):
         self.certificates()
         for key in ["clinic/authority-key.pem", "clinic-hub/key.pem", "clinic-2/key.pem"]:
@@ -688,7 +454,4 @@ class Certificates(GrpcCommandTest):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__.strip())
-    PROGRAM = os.path.abspath(sys.argv.pop(1))
-    unittest.main()
+    program.main(__doc__)

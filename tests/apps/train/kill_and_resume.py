@@ -14,6 +14,7 @@ was not so, and keeps the directory.
 import collections
 import json
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -23,6 +24,7 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 
 import hostile_loop
 

@@ -3,29 +3,32 @@
 
     elastic_test.py PATH_TO_TERSEWIRE
 
-HELD_AT_STEP_LIBRARY names the library of held_at_step.cpp, by which a run stands still. No test
-depends on how fast anything is: what is to happen in the middle of a run happens while it stands.
+No test depends on how fast anything is: what is to happen in the middle of a run happens while it
+stands still (held_at).
 """
 
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
 import sys
 import threading
 import time
-import unittest
 import urllib.request
 
-import grpc_command_test
-from grpc_command_test import BOUND_SECONDS, ConnectProxy, GrpcCommandTest, run
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+
+import program
+from grpc_nodes import BOUND_SECONDS, RETURNING_HUB, ConnectProxy, GrpcTest, run
 
 # Above what a busy machine lets a live process be silent; a dead one is given up after it.
 GIVEN_UP = "15"
 
 
-class ElasticTest(GrpcCommandTest):
+class ElasticTest(GrpcTest):
     STEPS = 200
     # Lines of rank 0's metrics after each of which it stands still.
     PLACES = ",".join(str(line) for line in range(10, 2000, 10))
@@ -41,7 +44,7 @@ class ElasticTest(GrpcCommandTest):
         transport = f"grpc:hub={self.address}" + (f",certs={certs}" if certs else f",name={name}")
         transport += f",direct={direct}" if direct else ""
         transport += f",role={role}" if role else ""
-        variables = grpc_command_test.held_at(self.PLACES, self.path("go-on")) if stands else {}
+        variables = program.held_at(self.PLACES, self.path("go-on")) if stands else {}
         return self.start("train", "--model", "mlp", "--workers", 3, "--batch", 8, *flags, "--elastic",
                           "--transport", transport, "--deadline", BOUND_SECONDS, "--out",
                           self.path("run"), "--json", *arguments, **variables)  # fmt: skip
@@ -376,7 +379,7 @@ class Members(ElasticTest):
 
     def test_a_hub_that_is_killed_goes_on_by_its_journal(self):
         journal = ("--journal", self.path("journal"))
-        self.start_hub(*journal, listen=grpc_command_test.RETURNING_HUB)
+        self.start_hub(*journal, listen=RETURNING_HUB)
         nodes = [self.start_member(name, stands=name == "a") for name in "abc"]
         self.go_on_until("generation 1 has begun")
         self.wait_until("the run does not stand", self.stands)
@@ -582,7 +585,7 @@ class Members(ElasticTest):
         self.assertEqual(status["waiting"][0]["name"], "a")
         table = run("status", self.address).stdout.decode()
         self.assertIn("The job gathers", table)
-        fixed, address = GrpcCommandTest.start_hub(self)
+        fixed, address = GrpcTest.start_hub(self)
         self.start_node(address, 1)
         fixed.wait_for("rank 1 is here")
         self.address = address
@@ -665,7 +668,4 @@ class Members(ElasticTest):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__.strip())
-    grpc_command_test.PROGRAM = os.path.abspath(sys.argv.pop(1))
-    unittest.main()
+    program.main(__doc__)

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Tests of recipes/ and of `tersewire train --recipe`.
 
-    recipes_test.py PATH_TO_TERSEWIRE PATH_TO_SOURCE_DIR
+    recipes_test.py PATH_TO_TERSEWIRE
 """
 
 import json
@@ -10,14 +10,15 @@ import os
 import pathlib
 import re
 import struct
-import subprocess
 import sys
-import tempfile
-import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-PROGRAM = None
-RECIPES = None  # the folder of the source
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/support"))
+
+import program
+
 
 def settings_of(path):
     lines = [line for line in path.read_text().splitlines() if line and line[0] not in "#;"]
@@ -43,22 +44,13 @@ def make_data_sets(directory):
     (directory / "tinyshakespeare/input.txt").write_text("To be, or not to be: " * 80)
 
 
-class RecipeTest(unittest.TestCase):
+class RecipeTest(program.ProgramTest):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.directory = pathlib.Path(directory.name)
+        super().setUp()
         self.runs = 0
 
     def train(self, *arguments):
-        return subprocess.run(
-            [PROGRAM, "train", *map(str, arguments)],
-            cwd=self.directory,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
+        return program.run("train", *arguments, cwd=self.directory)
 
     def own(self, text, name="own.ini"):
         path = self.directory / name
@@ -76,17 +68,10 @@ class RecipeTest(unittest.TestCase):
         self.assertEqual(summary, json.loads((run / "summary.json").read_text()))
         return config, summary
 
-    def assert_refused(self, result, code, *words):
-        self.assertEqual(result.returncode, code, result)
-        sentence = result.stderr.decode()
-        self.assertEqual(sentence.count("\n"), 1, sentence)
-        for word in words:
-            self.assertIn(word, sentence)
-
 
 class BuiltIn(RecipeTest):
     def recipes(self):
-        return sorted(RECIPES.glob("*.ini"))
+        return sorted(ROOT.glob("recipes/*.ini"))
 
     def test_the_list_is_names_and_first_lines(self):
         result = self.train("--list-recipes")
@@ -244,8 +229,4 @@ class Own(RecipeTest):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    PROGRAM = os.path.abspath(sys.argv.pop(1))
-    RECIPES = pathlib.Path(sys.argv.pop(1)) / "recipes"
-    unittest.main()
+    program.main(__doc__)

@@ -4,32 +4,22 @@
     auto_command_test.py PATH_TO_TERSEWIRE
 """
 
+import functools
 import json
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
-import unittest
 
-PROGRAM = None
-ENVIRONMENT = {name: value for name, value in os.environ.items()
-               if not name.startswith("TERSEWIRE_")} | {"TERSEWIRE_CONFIG": ""}  # fmt: skip
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+
+import program
+
 JOB = ["--model", "mlp", "--workers", "2", "--batch", "8", "--steps", "12", "--codec", "auto",
        "--json"]  # fmt: skip
+run = functools.partial(program.run, text=True, timeout=300)
 
 
-def run(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True,
-                          timeout=300, env=ENVIRONMENT, check=False)  # fmt: skip
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.directory = pathlib.Path(directory.name)
-
+class Case(program.ProgramTest):
     def done(self, *arguments):
         done = run(*arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -41,10 +31,8 @@ class Case(unittest.TestCase):
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         return done.stderr
 
-    def write(self, name, content):
-        path = self.directory / name
-        path.write_text(content if isinstance(content, str) else json.dumps(content))
-        return path
+    def write_json(self, name, content):
+        return self.write(name, json.dumps(content).encode())
 
 
 class AutoTest(Case):
@@ -71,8 +59,9 @@ class AutoTest(Case):
                          decisions)  # fmt: skip
 
     def test_a_resumed_run_ends_as_one_that_was_not_interrupted(self):
-        replay = self.write("replay.json", [{"step": 1, "codec": "3lc"}, {"step": 4, "codec": "fp32"},
-                                            {"step": 8, "codec": "int8:ef=on"}])  # fmt: skip
+        replay = self.write_json("replay.json", [
+            {"step": 1, "codec": "3lc"}, {"step": 4, "codec": "fp32"},
+            {"step": 8, "codec": "int8:ef=on"}])  # fmt: skip
         job = [*JOB, "--checkpoint-steps", "6"]
         whole = self.done("train", *job, "--out", self.directory / "whole", "--replay-decisions",
                           replay)  # fmt: skip
@@ -86,8 +75,8 @@ class AutoTest(Case):
 
     def test_what_makes_no_sense(self):
         out = ["--out", self.directory / "none"]
-        bad = self.write("bad.json", [{"step": 1}])
-        falls = self.write("falls.json", [{"step": 1, "codec": "fp32"}] * 2)
+        bad = self.write_json("bad.json", [{"step": 1}])
+        falls = self.write_json("falls.json", [{"step": 1, "codec": "fp32"}] * 2)
         for code, arguments, part in (
             (2, ["--exchange", "weight-average"], "use another exchange than weight-average"),
             (2, ["--local-steps", "4"], "codecs take turns"),
@@ -119,7 +108,7 @@ class PolicyTest(Case):
                             self.row("b.weight", 900, "adacomp:bin=500", 0.1, 9)]}  # fmt: skip
 
     def test_each_tensor_gets_what_sends_least_and_keeps_little_back(self):
-        dry = self.write("dry.json", self.dry())
+        dry = self.write_json("dry.json", self.dry())
         policy = self.done("predict", "--from", dry).stdout.strip()
         self.assertEqual(policy, "name=a.weight:3lc; *:adacomp:bin=500")
         self.assertEqual(self.done("predict", "--from", dry, "--most-residual", 50).stdout.strip(),
@@ -132,12 +121,12 @@ class PolicyTest(Case):
         dry = self.dry()
         bias = self.row("b.bias", 10, "adacomp:bin=500", 32, 0)
         dry["tensors"] = dry["tensors"][2:] + [bias | {"used": "fp32"}]
-        self.assertEqual(self.done("predict", "--from", self.write("dry.json", dry)).stdout.strip(),
-                         "name=b.bias:fp32; *:adacomp:bin=500")  # fmt: skip
+        policy = self.done("predict", "--from", self.write_json("dry.json", dry)).stdout.strip()
+        self.assertEqual(policy, "name=b.bias:fp32; *:adacomp:bin=500")
         bias["used"] = 3
         dry["tensors"][-1] = bias
         self.assertIn("no 'used'", self.refused(1, "predict", "--from",
-                                                self.write("dry.json", dry)))  # fmt: skip
+                                                self.write_json("dry.json", dry)))  # fmt: skip
 
     def test_a_dry_runs_findings_make_a_policy_that_a_job_takes(self):
         out = self.directory / "dry"
@@ -158,11 +147,10 @@ class PolicyTest(Case):
                               "no rule of a policy can name")):  # fmt: skip
             damaged = json.loads(json.dumps(dry))
             change(damaged)
-            sentence = self.refused(1, "predict", "--from", self.write("dry.json", damaged))
+            sentence = self.refused(1, "predict", "--from", self.write_json("dry.json", damaged))
             self.assertIn(part, sentence)
         self.assertIn("--model is required", self.refused(2, "predict", "--link", "1gbit"))
 
 
 if __name__ == "__main__":
-    PROGRAM = sys.argv.pop(1)
-    unittest.main()
+    program.main(__doc__)

@@ -1,87 +1,30 @@
 #!/usr/bin/python3
 """Tests of the program `tersewire` from outside, and against the reference reader and writer.
 
-    command_line_test.py PATH_TO_TERSEWIRE PATH_TO_SOURCE_DIR
-
-Arrays are written by hand, so that nothing but Python is needed.
+    command_line_test.py PATH_TO_TERSEWIRE
 """
 
 import json
 import math
 import os
+import pathlib
 import pty
-import random
 import resource
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
-import unittest
-from concurrent.futures import ThreadPoolExecutor
 
 sys.dont_write_bytecode = True
 
-PROGRAM = None
-decoder = None  # spec/reference_decoder.py
-encoder = None  # spec/reference_encoder.py
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "spec")]
 
-SEED = 20191
-SIZES = {"f": 4, "d": 8}
-DESCRS = {"f": "<f4", "d": "<f8"}
-
-
-def npy(values, shape, code="f", descr=None, order="False", version=1):
-    """An .npy file; code is struct's letter for the values."""
-    descr = descr or DESCRS[code]
-    dims = "".join(f"{dim}," for dim in shape)
-    header = f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': ({dims}), }}".encode()
-    head = 10 if version == 1 else 12
-    header += b" " * (-(head + len(header) + 1) % 64) + b"\n"
-    length = struct.pack("<H" if version == 1 else "<I", len(header))
-    data = values if isinstance(values, bytes) else struct.pack(f"<{len(values)}{code}", *values)
-    return b"\x93NUMPY" + bytes([version, 0]) + length + header + data
-
-
-def read_npy(data):
-    """(descr, shape, raw values) of a file of version 1.0."""
-    assert data[:8] == b"\x93NUMPY\x01\x00", data[:8]
-    (length,) = struct.unpack_from("<H", data, 8)
-    assert (10 + length) % 64 == 0 and data[9 + length : 10 + length] == b"\n"
-    header = eval(data[10 : 10 + length], {"__builtins__": {}})
-    assert header["fortran_order"] is False
-    return header["descr"], header["shape"], data[10 + length :]
-
-
-# Without defaults of whoever runs the tests.
-ENVIRONMENT = {name: value for name, value in os.environ.items()
-               if not name.startswith("TERSEWIRE_")} | {"TERSEWIRE_CONFIG": ""}  # fmt: skip
-
-
-def run(*arguments, stdin=b"", stdout=subprocess.PIPE, preexec_fn=None, **variables):
-    return subprocess.run(
-        [PROGRAM, *map(str, arguments)],
-        input=stdin,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        timeout=120,
-        preexec_fn=preexec_fn,
-        env={**ENVIRONMENT, **variables},
-        check=False,
-    )
-
-
-def run_all(commands):
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        return list(pool.map(lambda command: run(*command), commands))
-
-
-def heavy_tailed(random_numbers, n):
-    return [random_numbers.gauss(0, 1) ** 3 * 1e-3 for _ in range(n)]
-
-
-def floats(raw):
-    return struct.unpack(f"<{len(raw) // 4}f", raw)
+import program
+import reference_decoder as decoder
+import reference_encoder as encoder
+from arrays import DESCRS, ArrayTest, floats, heavy_tailed, npy, read_npy
+from program import ProgramTest, run, run_all
 
 
 def resealed(message, position, replacement):
@@ -90,50 +33,7 @@ def resealed(message, position, replacement):
     return encoder.sealed(message[:20], [message[28:]])
 
 
-class CommandLineTest(unittest.TestCase):
-    def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.directory = directory.name
-        self.random = random.Random(SEED)
-
-    def path(self, name):
-        return os.path.join(self.directory, name)
-
-    def write(self, name, content):
-        with open(self.path(name), "wb") as file:
-            file.write(content)
-        return self.path(name)
-
-    def read(self, name):
-        with open(self.path(name), "rb") as file:
-            return file.read()
-
-    def assert_done(self, result):
-        self.assertEqual((result.returncode, result.stderr), (0, b""), result)
-
-    def assert_refused(self, result, code, *words):
-        """One sentence on stderr that holds all words, and nothing on stdout."""
-        lines = result.stderr.decode().splitlines()
-        self.assertEqual(result.returncode, code, result)
-        self.assertEqual(len(lines), 1, result)
-        self.assertTrue(lines[0].startswith("tersewire: "), result)
-        self.assertFalse(result.stdout, result)
-        for word in words:
-            self.assertIn(word, lines[0])
-
-    def assert_files(self, *names):
-        """Nothing else was left behind, temporary files in particular."""
-        self.assertEqual(sorted(os.listdir(self.directory)), sorted(names))
-
-    def encoded(self, values, shape, code="f", codec="3lc", name="m.tw"):
-        self.write("in.npy", npy(values, shape, code))
-        encode = ("encode", "--force", "--codec", codec)
-        self.assert_done(run(*encode, self.path("in.npy"), self.path(name)))
-        return self.read(name)
-
-
-class RoundTrip(CommandLineTest):
+class RoundTrip(ArrayTest):
     SHAPES = [(), (0,), (1,), (7,), (2, 3, 4)]
 
     def round_trip(self, files, codec):
@@ -185,7 +85,7 @@ class RoundTrip(CommandLineTest):
             self.assertEqual(back, ("<f4", (3,), struct.pack("<3f", *values)))
 
 
-class Reference(CommandLineTest):
+class Reference(ArrayTest):
     """Both writers write the same bytes, over several steps, and nothing is lost on the way."""
 
     CODECS = {
@@ -270,7 +170,7 @@ class Reference(CommandLineTest):
         self.assert_refused(result, 1, "g.npy", "699")
 
 
-class Inspect(CommandLineTest):
+class Inspect(ArrayTest):
     def inspect(self, content):
         result = run("inspect", "--json", self.write("m.tw", content))
         self.assert_done(result)
@@ -327,7 +227,7 @@ class Inspect(CommandLineTest):
         self.assertIn(b"3lc", result.stdout)
 
 
-class DamagedMessages(CommandLineTest):
+class DamagedMessages(ArrayTest):
     def refuse_all(self, messages, *words):
         """Decoding each of them fails and leaves an older output alone."""
         commands = []
@@ -365,8 +265,7 @@ class DamagedMessages(CommandLineTest):
                                ("it", "it: it does not begin with")):  # fmt: skip
             for command in (["decode", file, "out.npy"], ["inspect", file]):
                 with self.subTest(command=command):
-                    result = subprocess.run([PROGRAM, *command], cwd=self.directory, check=False,
-                                            capture_output=True, env=ENVIRONMENT)  # fmt: skip
+                    result = run(*command, cwd=self.directory)
                     self.assert_refused(result, 1, f"tersewire: {sentence}")
 
     def test_damage_under_a_fitting_checksum(self):
@@ -396,7 +295,7 @@ class DamagedMessages(CommandLineTest):
         self.refuse_all([encoder.message(decoder.STATE, 0, 0, [frame])], "inspect")
 
 
-class BadArrays(CommandLineTest):
+class BadArrays(ProgramTest):
     def test_refused(self):
         good = npy([1.0, 2.0], (2,))
         cases = [
@@ -425,7 +324,7 @@ class BadArrays(CommandLineTest):
         self.assert_files("in.npy")
 
 
-class Files(CommandLineTest):
+class Files(ArrayTest):
     def test_what_cannot_be_read_or_written(self):
         source = self.write("in.npy", npy([1.0, 2.0], (2,)))
         os.mkdir(self.path("folder"))
@@ -561,7 +460,7 @@ class Files(CommandLineTest):
                 self.assert_refused(result, 2, word)
 
 
-class States(CommandLineTest):
+class States(ProgramTest):
     def state(self, values, kind=None):
         described = encoder.description(encoder.TYPE_F32, [len(values)])
         frame = encoder.frame(0, encoder.FP32, encoder.fp32_payload(values), described)
@@ -595,14 +494,13 @@ class States(CommandLineTest):
         self.assertEqual(self.read("s"), self.state([]))
 
 
-class Usage(CommandLineTest):
+class Usage(ProgramTest):
     def test_a_state_and_an_output_that_would_be_one_file(self):
         self.write("in.npy", npy([1.0], (1,)))
         for state in ("./x.tw", self.path("x.tw")):
             with self.subTest(state=state):
-                command = [PROGRAM, "encode", "--codec", "3lc", "--state", state, "in.npy", "x.tw"]
-                result = subprocess.run(command, cwd=self.directory, capture_output=True,
-                                        env=ENVIRONMENT, check=False)  # fmt: skip
+                result = run("encode", "--codec", "3lc", "--state", state, "in.npy", "x.tw",
+                             cwd=self.directory)  # fmt: skip
                 self.assert_refused(result, 2, "same file")
         self.assert_files("in.npy")
 
@@ -702,7 +600,7 @@ class Usage(CommandLineTest):
         self.assertAlmostEqual(bits["1"], 80)
 
 
-class Defaults(CommandLineTest):
+class Defaults(ProgramTest):
     def setUp(self):
         super().setUp()
         self.source = self.write("in.npy", npy([1.0, -2.0, 3.0], (3,)))
@@ -725,13 +623,13 @@ class Defaults(CommandLineTest):
         os.makedirs(self.path("xdg/tersewire"))
         self.write("home/.config/tersewire/config.json", b'{"codec": "int8"}')
         self.write("xdg/tersewire/config.json", b'{"codec": "fp16"}')
-        variables = {name: value for name, value in ENVIRONMENT.items()
+        variables = {name: value for name, value in program.ENVIRONMENT.items()
                      if name not in ("TERSEWIRE_CONFIG", "XDG_CONFIG_HOME")}  # fmt: skip
         for more, codec in (({}, "int8"), ({"XDG_CONFIG_HOME": self.path("xdg")}, "fp16"),
                             ({"XDG_CONFIG_HOME": self.path("none")}, "3lc"),
                             ({"HOME": "/dev/null"}, "3lc")):  # fmt: skip
             with self.subTest(codec=codec):
-                command = [PROGRAM, "encode", "--force", self.source, self.path("m.tw")]
+                command = [program.PATH, "encode", "--force", self.source, self.path("m.tw")]
                 environment = {**variables, "HOME": self.path("home"), **more}
                 subprocess.run(command, env=environment, check=True)
                 described = json.loads(run("inspect", "--json", self.path("m.tw")).stdout)
@@ -799,11 +697,4 @@ class Defaults(CommandLineTest):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    PROGRAM = os.path.abspath(sys.argv.pop(1))
-    sys.path.insert(0, os.path.join(sys.argv.pop(1), "spec"))
-    import reference_decoder as decoder
-    import reference_encoder as encoder
-
-    unittest.main()
+    program.main(__doc__)

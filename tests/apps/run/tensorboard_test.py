@@ -10,6 +10,7 @@ numbers, apart from those of the program, and records and checksums are read by 
 import glob
 import json
 import os
+import pathlib
 import re
 import resource
 import shutil
@@ -18,9 +19,13 @@ import struct
 import subprocess
 import sys
 import tempfile
-import unittest
 
-PROGRAM = None
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+
+import program
+from program import ProgramTest, run
+
 DRIVER = None
 
 # Repeated numbers are packed, as proto3 has it.
@@ -201,31 +206,22 @@ def histograms_in(events):
     return values_in(events, "histo")
 
 
-def run(*command, preexec_fn=None):
-    return subprocess.run(
-        [*map(str, command)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120,
-        preexec_fn=preexec_fn, check=False,
-    )  # fmt: skip
-
-
-class TensorboardTest(unittest.TestCase):
+class TensorboardTest(ProgramTest):
     def setUp(self):
-        self.directory = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.directory)
-        self.events = os.path.join(self.directory, "not", "yet", "there")
-        self.out = os.path.join(self.directory, "run")
+        super().setUp()
+        self.events = self.path("not/yet/there")
+        self.out = self.path("run")
 
     def files(self):
         return sorted(glob.glob(os.path.join(self.events, "*")))
 
     def train(self, *arguments):
-        finished = run(PROGRAM, "train", "--json", "--tensorboard", self.events, *arguments)
+        finished = run("train", "--json", "--tensorboard", self.events, *arguments)
         self.assertEqual(finished.returncode, 0, finished.stderr)
         return json.loads(finished.stdout)
 
     def drive(self, *arguments, **options):
-        finished = run(DRIVER, "tensorboard", self.events, *arguments, **options)
+        finished = run("tensorboard", self.events, *arguments, program=DRIVER, **options)
         self.assertEqual(finished.returncode, 0, finished.stderr)
         return finished
 
@@ -367,9 +363,8 @@ class TensorboardTest(unittest.TestCase):
         self.assertEqual(losses, {5: scalars_in(events_in(first))["loss"][5]})
 
     def test_a_place_that_cannot_be_written(self):
-        with open(os.path.join(self.directory, "not"), "wb"):
-            pass
-        refused = run(PROGRAM, "train", "--tensorboard", self.events, "--out", self.out)
+        self.write("not", b"")
+        refused = run("train", "--tensorboard", self.events, "--out", self.out)
         self.assertEqual((refused.returncode, refused.stderr.count(b"\n")), (1, 1), refused.stderr)
         self.assertIn(self.events.encode(), refused.stderr)
         # Nothing keeps the next try from the same --out.
@@ -391,7 +386,7 @@ class TensorboardTest(unittest.TestCase):
         foreign = os.path.join(self.out, "events.out.tfevents.1.host.2.3")
         with open(foreign, "wb"):
             pass
-        refused = run(PROGRAM, "train", *job, "--resume-or-start", "--tensorboard", self.out)
+        refused = run("train", *job, "--resume-or-start", "--tensorboard", self.out)
         self.assertEqual(refused.returncode, 1, refused.stderr)
         self.assertIn(b"does not belong to the run", refused.stderr)
         self.assertTrue(os.path.exists(foreign))
@@ -413,5 +408,4 @@ class TensorboardTest(unittest.TestCase):
 
 if __name__ == "__main__":
     DRIVER = sys.argv.pop(2)
-    PROGRAM = sys.argv.pop(1)
-    unittest.main()
+    program.main(__doc__)

@@ -12,6 +12,7 @@ something was not so.
 
 import collections
 import os
+import pathlib
 import random
 import re
 import subprocess
@@ -19,6 +20,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 
 import hostile_loop
 

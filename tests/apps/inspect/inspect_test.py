@@ -11,29 +11,20 @@ import os
 import pathlib
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "spec")]
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "spec"))
-
+import program
+from program import run
 from reference.xxh64 import xxh64
-
-PROGRAM = None
 
 JOB = ["--model", "mlp", "--workers", "2", "--steps", "5", "--batch", "4", "--codec", "3lc",
        "--checkpoint-steps", "2", "--json"]  # fmt: skip
-
-
-def run(*arguments):
-    return subprocess.run(
-        [PROGRAM, *map(str, arguments)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120,
-        check=False,
-    )  # fmt: skip
 
 
 def tensor_file(tensors, facts=None, sealed=True):
@@ -357,5 +348,4 @@ class Files(InspectTest):
 
 
 if __name__ == "__main__":
-    PROGRAM = sys.argv.pop(1)
-    unittest.main()
+    program.main(__doc__)

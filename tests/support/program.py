@@ -1,0 +1,87 @@
+"""The program `tersewire` as its tests start it.
+
+A file of tests ends with program.main(__doc__); the program's path is its first argument.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+
+PATH = None
+# Without defaults and proxies of whoever runs the tests.
+ENVIRONMENT = {name: value for name, value in os.environ.items()
+               if not name.startswith("TERSEWIRE_") and not name.lower().endswith("_proxy")}  # fmt: skip
+ENVIRONMENT["TERSEWIRE_CONFIG"] = ""
+
+
+def run(*arguments, program=None, stdin=None, stdout=subprocess.PIPE, text=False, timeout=120,
+        cwd=None, preexec_fn=None, **variables):  # fmt: skip
+    """The program, or another one, with these arguments and variables; it may fail."""
+    return subprocess.run(
+        [program or PATH, *map(str, arguments)], input=stdin or ("" if text else b""),
+        stdout=stdout, stderr=subprocess.PIPE, text=text, timeout=timeout, cwd=cwd,
+        preexec_fn=preexec_fn, env={**ENVIRONMENT, **variables}, check=False,
+    )  # fmt: skip
+
+
+def run_all(commands):
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(lambda command: run(*command), commands))
+
+
+def held_at(step, until=None):
+    """Variables with which a run stands still after a step, until there is a file `until` or for
+    good. HELD_AT_STEP_LIBRARY names the library of held_at_step.cpp."""
+    variables = {"LD_PRELOAD": os.environ["HELD_AT_STEP_LIBRARY"], "HELD_AT_STEP": str(step)}
+    return variables | ({"HELD_UNTIL": str(until)} if until else {})
+
+
+class ProgramTest(unittest.TestCase):
+    """Each test has a directory of its own."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def write(self, name, content):
+        with open(self.path(name), "wb") as file:
+            file.write(content)
+        return self.path(name)
+
+    def read(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def assert_done(self, result):
+        self.assertEqual((result.returncode, result.stderr), (0, b""), result)
+
+    def assert_refused(self, result, code, *words):
+        """One sentence on stderr that holds all words, and nothing on stdout."""
+        said = result.stderr.decode()
+        self.assertEqual(result.returncode, code, result)
+        self.assertEqual(len(said.splitlines()), 1, result)
+        self.assertTrue(said.startswith("tersewire: "), result)
+        self.assertFalse(result.stdout, result)
+        for word in words:
+            self.assertIn(word, said)
+
+    def assert_files(self, *names):
+        """Nothing else was left behind, temporary files in particular."""
+        self.assertEqual(sorted(os.listdir(self.directory)), sorted(names))
+
+
+def main(text, **options):
+    """Runs the tests of the file that calls this; without a path, says `text`."""
+    global PATH
+    if len(sys.argv) < 2:
+        sys.exit(text.strip())
+    PATH = os.path.abspath(sys.argv.pop(1))
+    unittest.main(**options)
