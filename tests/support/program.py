@@ -5,6 +5,7 @@ A file of tests ends with program.main(__doc__); the program's path is its first
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -84,4 +85,8 @@ def main(text, **options):
     if len(sys.argv) < 2:
         sys.exit(text.strip())
     PATH = os.path.abspath(sys.argv.pop(1))
+    # What nohup or a script's background has ignored, programs that it starts would ignore too.
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     unittest.main(**options)

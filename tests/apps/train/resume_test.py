@@ -686,5 +686,4 @@ class Resume(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has children ignore it
     program.main(__doc__, verbosity=2)
