@@ -31,9 +31,9 @@ import tersewire.torch
 address, name, folder, rounds, more = sys.argv[1:]
 folder, rounds = pathlib.Path(folder), int(rounds)
 settings = {"every": 4, "codec": "3lc", "dies": -1, "at": "begin", "width": 40, "change": None, "saves": False,
-            "hangs": -1, **eval(more)}
-dies, at, width, change, saves, hangs = (
-    settings.pop(key) for key in ("dies", "at", "width", "change", "saves", "hangs"))
+            "hangs": -1, "hastens": False, **eval(more)}
+dies, at, width, change, saves, hangs, hastens = (
+    settings.pop(key) for key in ("dies", "at", "width", "change", "saves", "hangs", "hastens"))
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 torch.set_num_threads(1)
 torch.manual_seed(sum(name.encode()))
@@ -72,6 +72,8 @@ def die():
 
 if saves:
     go_on_from_disk()
+if hastens:  # into the next exchange, although the others have ended the job
+    local._members.follow = lambda: True
 say("joined", local.rounds)
 while local.rounds < rounds and not local.left:
     while local.rounds >= int((folder / "until").read_text()):
@@ -84,7 +86,11 @@ while local.rounds < rounds and not local.left:
         setattr(local._fragments[0], at, die)
     while begun == hangs and not (folder / "wake").exists():
         time.sleep(0.01)
-    learn()
+    try:
+        learn()
+    except tersewire.Error:
+        say("step", local.state_dict()["fragments"][0]["averager"]["step"])
+        raise
     if local.rounds > begun and saves:
         save()
     if local.rounds > begun:
@@ -211,6 +217,14 @@ def test_below_the_least_number_the_job_ends(job):
     assert "1 workers are left, and the job needs 2" in a.errors
     assert "this rank has the model after round 2: save it" in a.errors
     assert job.hub.end() == 1
+
+
+def test_the_state_is_that_of_the_last_round_if_the_job_ends_within_one(job):
+    a, b = job.start("ab", 3)
+    c, = job.start("c", 5, hastens=True)
+    job.go_on_until(5)
+    assert c.end() == 1 and c.lines[-1] == "step 3\n", (c.lines, c.errors)
+    check_done(job, a, b)
 
 
 def test_one_that_waits_is_told_that_the_job_is_over(job):

@@ -109,10 +109,9 @@ class _Fragment(Replica):
         """Waits for the others, and updates the shared values; without an exchange does nothing."""
         if self._begun is None:
             return
-        _, bucket = self._begun
-        self._end_average(self._begun)
-        self._begun = None
-        self.shared.grad = bucket.buffer
+        begun, self._begun = self._begun, None  # also if it fails
+        self._end_average(begun)
+        self.shared.grad = begun[1].buffer
         self._outer.step()
         self.shared.grad = None
         self.rounds += 1
