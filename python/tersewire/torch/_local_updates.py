@@ -109,9 +109,10 @@ class _Fragment(Replica):
         """Waits for the others, and updates the shared values; without an exchange does nothing."""
         if self._begun is None:
             return
-        begun, self._begun = self._begun, None  # also if it fails
-        self._end_average(begun)
-        self.shared.grad = begun[1].buffer
+        _, bucket = self._begun
+        self._end_average(self._begun)
+        self._begun = None
+        self.shared.grad = bucket.buffer
         self._outer.step()
         self.shared.grad = None
         self.rounds += 1
@@ -147,8 +148,11 @@ class _Fragment(Replica):
         self._begun, self._begun_with = None, own["begun_with"]
         self.rounds = own["averager"]["step"]
 
+    def _keep_state(self) -> None:
+        super()._keep_state()
+        self._begun = None  # nobody will end it
+
     def go_on(self, group: HubGroup) -> None:
-        self._begun = None
         super().go_on(group)
         if group._member.begun_with is not None:
             for name, values in self.alike().items():
