@@ -53,9 +53,7 @@ def kill_and_begin_again(job, names, **settings):
     Rank 1 has not saved round 4.
     """
     first = job.start("abc", 100, saves=True, **settings)
-    job.go_on_until(4)
-    for rank in first:
-        rank.wait_for("round 4")
+    job.end_round(4, *first)
     for rank in first:
         rank.signal(signal.SIGKILL)
         assert rank.end() == -signal.SIGKILL
@@ -168,11 +166,11 @@ class Job:
         self.ranks += started
         return started
 
-    def end_round_two(self, *ranks):
+    def end_round(self, number, *ranks):
         """All of them have it: one that dies in the next then leaves nobody without a part of it."""
-        self.go_on_until(2)
+        self.go_on_until(number)
         for rank in ranks:
-            rank.wait_for("round 2")
+            rank.wait_for(f"round {number}")
 
     def status(self):
         return json.loads(hubs.run("status", self.hub.address, "--json"))

@@ -156,7 +156,7 @@ def test_without_changes_the_bits_are_those_of_a_fixed_group(job):
 def test_one_dies_in_a_step(job, at):
     a, b = job.start("ab", 6)
     c, = job.start("c", 6, dies=2, at=at)
-    job.end_round_two(a, b, c)
+    job.end_round(2, a, b, c)
     job.go_on_until(6)
     check_one_died(job, (a, b), c, "step")
 
@@ -166,7 +166,7 @@ def test_the_mean_is_that_of_those_who_are_there(job):
     a, = job.start("a", 4, change=1, codec="fp32")
     b, = job.start("b", 4, change=2, codec="fp32")
     c, = job.start("c", 4, change=6, dies=2, codec="fp32")
-    job.end_round_two(a, b, c)
+    job.end_round(2, a, b, c)
     job.go_on_until(4)
     c.end()
     check_done(job, a, b)
@@ -178,9 +178,7 @@ def test_the_mean_is_that_of_those_who_are_there(job):
                                  {"codec": "int8:ef=on", "exchange": "ring"}])
 def test_one_joins_and_one_leaves(job, how):
     a, b, c = job.start("abc", 8, skips=1, **how)
-    job.go_on_until(3)
-    for rank in (a, b, c):
-        rank.wait_for("round 3")
+    job.end_round(3, a, b, c)
     d, = job.start("d", 8, **how)
     job.wait_until_here("d")
     job.go_on_until(4)
@@ -204,9 +202,7 @@ def test_one_joins_and_one_leaves(job, how):
 def test_who_leaves_hands_over_what_it_had_to_deliver(job):
     a, b, c = ranks = [job.start(name, 4, change=change, tells=True)[0]
                        for name, change in zip("abc", (1, -2, 5))]
-    job.go_on_until(1)
-    for rank in ranks:
-        rank.wait_for("round 1")
+    job.end_round(1, *ranks)
     c.signal(signal.SIGTERM)
     job.wait_until(lambda status: any(member["leaving"] for member in status["members"]))
     job.go_on_until(2)
@@ -225,9 +221,7 @@ def test_who_leaves_hands_over_what_it_had_to_deliver(job):
 def test_who_leaves_within_a_step_has_the_state_before_it(job):
     a, b = job.start("ab", 200, settles="late")
     c, = job.start("c", 200, settles="never")
-    job.go_on_until(2)
-    for rank in (a, b, c):
-        rank.wait_for("round 2")
+    job.end_round(2, a, b, c)
     c.signal(signal.SIGTERM)
     job.wait_until(lambda status: any(member["leaving"] for member in status["members"]))
     job.go_on_until(200)
@@ -240,9 +234,7 @@ def test_one_step_ahead_goes_back(job):
     """Two ranks have the state after step 3, and the third, which failed there, has not."""
     a, b = job.start("ab", 5)
     c, = job.start("c", 5, fails=2)
-    job.go_on_until(3)
-    for rank in (a, b):
-        rank.wait_for("round 3")
+    job.end_round(3, a, b)
     (job.folder / "wake").touch()
     c.wait_for("back 2")
     job.go_on_until(5)
@@ -314,7 +306,7 @@ def test_one_whose_script_hangs_is_left_behind_and_joins_again(job):
 def test_below_the_least_number_the_job_ends(job):
     a, = job.start("a", 4)
     b, = job.start("b", 4, dies=2)
-    job.end_round_two(a, b)
+    job.end_round(2, a, b)
     job.go_on_until(4)
     b.end()
     assert a.end() == 1

@@ -105,7 +105,7 @@ say("left" if local.left else "done", local.rounds)
 def test_one_dies_in_a_round(job):
     a, b = job.start("ab", 6)
     c, = job.start("c", 6, dies=2, at="end")
-    job.end_round_two(a, b, c)
+    job.end_round(2, a, b, c)
     job.go_on_until(6)
     check_one_died(job, (a, b), c, "round")
 
@@ -116,7 +116,7 @@ def test_the_mean_is_that_of_those_who_are_there(job):
     a, = job.start("a", 4, change=1, **settings)
     b, = job.start("b", 4, change=2, **settings)
     c, = job.start("c", 4, change=6, dies=2, **settings)
-    job.end_round_two(a, b, c)
+    job.end_round(2, a, b, c)
     job.go_on_until(4)
     c.end()
     check_done(job, a, b)
@@ -127,9 +127,7 @@ def test_the_mean_is_that_of_those_who_are_there(job):
 @pytest.mark.parametrize("codec", ["3lc", "int8"])
 def test_one_joins_and_one_leaves(job, codec):
     a, b, c = job.start("abc", 8, codec=codec)
-    job.go_on_until(2)
-    for rank in (a, b, c):
-        rank.wait_for("round 2")
+    job.end_round(2, a, b, c)
     d, = job.start("d", 8, codec=codec)
     job.wait_until_waits("d")
     job.go_on_until(3)
@@ -166,9 +164,7 @@ def test_one_that_hangs_joins_again(job):
 @pytest.mark.parametrize("job", [{"journal": True}], indirect=True)
 def test_a_hub_that_comes_back_lets_them_go_on(job):
     a, b, c = job.start("abc", 4)
-    job.go_on_until(2)
-    for rank in (a, b, c):
-        rank.wait_for("round 2")
+    job.end_round(2, a, b, c)
     job.hub.process.kill()
     job.hub.end()
     job.hub = hubs.Hub(3, "--min-workers", "1", "--deadline", GIVEN_UP, "--journal",
@@ -210,7 +206,7 @@ def test_a_job_goes_on_from_disk(job, names):
 def test_below_the_least_number_the_job_ends(job):
     a, = job.start("a", 4)
     b, = job.start("b", 4, dies=2)
-    job.end_round_two(a, b)
+    job.end_round(2, a, b)
     job.go_on_until(4)
     b.end()
     assert a.end() == 1

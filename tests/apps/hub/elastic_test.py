@@ -91,13 +91,9 @@ class ElasticTest(GrpcTest):
             self.go_on()
             self.wait_until(pattern, lambda: is_said() or (self.stands() and place() != before))
 
-    def assert_ended_well(self, process):
-        self.assertEqual(process.end(), (0, []), process.lines)
-
     def assert_done(self, first, *others):
         """All have gone through all steps with one model: rank 0 compares those of all."""
-        for process in [first, *others, self.hub]:
-            self.assert_ended_well(process)
+        self.assert_ended_well(first, *others, self.hub)
         summary = json.loads(first.output)
         self.assertEqual(summary["steps"], self.STEPS)
         with open(self.path("run/metrics.jsonl"), encoding="utf-8") as lines:
@@ -536,11 +532,9 @@ class Members(ElasticTest):
             self.start_hub()
             return [self.start_member(name, "--resume-or-start", steps=3) for name in "abc"]
 
-        for process in [*start(), self.hub]:
-            self.assert_ended_well(process)
+        self.assert_ended_well(*start(), self.hub)
         again = start()
-        for process in [*again, self.hub]:
-            self.assert_ended_well(process)
+        self.assert_ended_well(*again, self.hub)
         for process in again:
             self.assertIn("has taken all of its 3 steps", "\n".join(process.lines))
 

@@ -59,9 +59,7 @@ class Nodes(GrpcTest):
         hubs, certs = self.certificates()
         hub, address = self.start_hub("--certs", hubs)
         nodes = self.start_nodes(address, "--steps", "12", certs=certs)
-        for node in nodes:
-            self.assertEqual(node.end(), (0, []), node.lines)
-        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assert_ended_well(*nodes, hub)
         self.assertEqual([node.output for node in nodes[1:]], [b"", b""])
         self.assert_same_as_threads(nodes[0], "--steps", "12")
         log = "\n".join(hub.lines)
@@ -85,9 +83,7 @@ class Nodes(GrpcTest):
         hub, _ = self.start_hub("--certs", hubs, listen=address)
         hub.wait_for("all 3 nodes are here")
         self.write("go", b"")
-        for node in nodes:
-            self.assertEqual(node.end(), (0, []), node.lines)
-        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assert_ended_well(*nodes, hub)
         self.assert_same_as_threads(nodes[0], "--steps", steps)
 
     def test_through_an_http_proxy(self):
@@ -101,9 +97,7 @@ class Nodes(GrpcTest):
         nodes = [self.start_node(address, rank, "--steps", "4", certs=certs[rank],
                                  https_proxy=f"http://{proxy.address}")
                  for rank in range(self.NODES)]  # fmt: skip
-        for node in nodes:
-            self.assertEqual(node.end(), (0, []), node.lines)
-        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assert_ended_well(*nodes, hub)
         self.assertEqual(set(proxy.tunnels), {("CONNECT", address)})
         self.assert_same_as_threads(nodes[0], "--steps", "4")
 
@@ -114,10 +108,10 @@ class Nodes(GrpcTest):
                 hub, address = self.start_hub(*(("--certs", hubs) if certificates else ()))
                 nodes = self.start_nodes(address, "--steps", "3", "--resume-or-start", certs=certificates)
                 for node in nodes:
-                    self.assertEqual(node.end(), (0, []), node.lines)
+                    self.assert_ended_well(node)
                     self.assertEqual("has taken all of its 3 steps" in "\n".join(node.lines),
                                      again or certificates is not None)  # fmt: skip
-                self.assertEqual(hub.end(), (0, []), hub.lines)
+                self.assert_ended_well(hub)
         self.assertIn("rank 2 finds that the job is done already", "\n".join(hub.lines))
 
     def test_a_certificate_is_renewed_while_the_job_runs(self):
@@ -137,9 +131,7 @@ class Nodes(GrpcTest):
         hub, _ = self.start_hub("--certs", hubs, listen=address)
         hub.wait_for("all 3 nodes are here")
         self.write("go", b"")
-        for node in nodes:
-            self.assertEqual(node.end(), (0, []), node.lines)
-        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assert_ended_well(*nodes, hub)
         self.assert_same_as_threads(nodes[0], "--steps", "6")
 
     def test_a_notice_of_one_node_ends_all(self):
@@ -153,9 +145,7 @@ class Nodes(GrpcTest):
         nodes[1].signal(signal.SIGTERM)
         nodes[1].wait_for("a notice of 600s has come")
         self.write("go", b"")
-        for node in nodes:
-            self.assertEqual(node.end(), (0, []), node.lines)
-        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assert_ended_well(*nodes, hub)
         last = json.loads(nodes[0].output)["steps"]
         self.assertIn(f"the notice of rank 1 ended the run after step {last} of 40; ",
                       "\n".join(nodes[0].lines))  # fmt: skip
@@ -242,9 +232,7 @@ class Strangers(GrpcTest):
         node = self.start_node(address, 0, certs=certs[1])
         self.assert_failed(node.end(), 1, "certificate is that of rank 1, not of rank 0")
         nodes = self.start_nodes(address, "--steps", "12", certs=certs)
-        for node in nodes:
-            self.assertEqual(node.end(), (0, []), node.lines)
-        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assert_ended_well(*nodes, hub)
         self.assert_same_as_threads(nodes[0], "--steps", "12")
         log = "\n".join(hub.lines)
         self.assertIn("turned away in its TLS handshake", log)
@@ -291,8 +279,8 @@ class Strangers(GrpcTest):
         hub.wait_for("turned away in its TLS handshake")
         self.write("go", b"")
         for node in [first, *others]:
-            self.assertEqual(node.end(), (0, []), node.lines)
-        self.assertEqual(hub.end(), (0, []), hub.lines)
+            self.assert_ended_well(node)
+        self.assert_ended_well(hub)
         self.assert_same_as_threads(first, "--steps", "12")
         self.assertNotIn("is here again", "\n".join(hub.lines))
 
@@ -325,9 +313,7 @@ class Certificates(GrpcTest):
         time.sleep(1.1)  # certificates count their seconds
         self.certify("clinic", certs[1], "--rank", 1)
         nodes = self.start_nodes(address, "--steps", "3", certs=certs)
-        for node in nodes:
-            self.assertEqual(node.end(), (0, []), node.lines)
-        self.assertEqual(hub.end(), (0, []), hub.lines)
+        self.assert_ended_well(*nodes, hub)
         nobody = run("certs", "revoke", self.path("clinic"))
         self.assert_refused(nobody, 2, "--rank R, or --name NAME")
         spoilt = listed.stdout.replace(b"clinic/1", b"clinic/2")
@@ -359,8 +345,7 @@ class Certificates(GrpcTest):
 
         hub, address = self.start_hub("--certs", self.path("clinic-hub"))
         nodes = self.start_nodes(address, "--steps", "3", certs=[self.path(f"clinic-{i}") for i in range(3)])
-        for each in [*nodes, hub]:
-            self.assertEqual(each.end(), (0, []), each.lines)
+        self.assert_ended_well(*nodes, hub)
 
         unsigned = run("certs", "join", self.path("another"))
         self.assert_refused(run("certs", "sign", self.path("clinic"), stdin=unsigned.stdout), 2, "tersewire certs token")

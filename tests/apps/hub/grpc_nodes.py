@@ -196,6 +196,10 @@ class GrpcTest(program.ProgramTest):
             time.sleep(0.02)
         self.fail(f"no {number} connections in {BOUND_SECONDS} s")
 
+    def assert_ended_well(self, *processes):
+        for process in processes:
+            self.assertEqual(process.end(), (0, []), process.lines)
+
     def assert_failed(self, result, code, *words):
         """One sentence with all of these."""
         ended, sentences = result
