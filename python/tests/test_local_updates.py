@@ -1,7 +1,11 @@
 """LocalUpdates, on 1, 2 and 3 processes with Gloo."""
 
 import copy
+import json
+import os
+import subprocess
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -14,6 +18,7 @@ if not dist.is_available():
 import tersewire  # noqa: E402
 from ranks import check_replicas, flat, run_on_ranks  # noqa: E402
 from tersewire.torch import LocalUpdates  # noqa: E402
+from tersewire.torch._tensors import tensor_infos  # noqa: E402
 
 
 def network(seed=1, dtype=torch.float32):
@@ -370,3 +375,87 @@ class _GoOn(_Save):
         train(model, optimizer, range(6, 9))
         check_replicas(flat(model))
         local.close()
+
+
+class Given(torch.optim.Optimizer):
+    """Adds what it is given, a row of all values a step."""
+
+    def __init__(self, model, changes):
+        super().__init__(model.parameters(), {})
+        self.changes = iter(changes)
+
+    @torch.no_grad()
+    def step(self):
+        change = next(self.changes)
+        for parameter in self.param_groups[0]["params"]:
+            own, change = change[:parameter.numel()], change[parameter.numel():]
+            parameter += own.view(parameter.shape)
+
+
+def coarse(values):
+    """Multiples of 2^-16: whatever is added to them, halved or averaged over four is exact."""
+    return (numpy.round(values * 65536) / 65536).astype("float32")
+
+
+class _SameJob:
+    """Saves a rank's model after the last step, and once all have exchanged what was left."""
+
+    def __init__(self, folder, job, options, first, changes):
+        self.folder, self.job, self.options = folder, job, options
+        self.first, self.changes = first, changes
+
+    def __call__(self):
+        rank, job = dist.get_rank(), self.job
+        model = model_of(job)
+        fill(model, torch.from_numpy(self.first))
+        optimizer = Given(model, torch.from_numpy(self.changes[:, rank]))
+        local = LocalUpdates(model, optimizer, job["local_updates"], job["outer"], job["codec"],
+                             policy=job["policy"], exchange=job["exchange"], **self.options)
+        for _ in range(job["steps"]):
+            optimizer.step()
+        within = flat(model)
+        local.synchronize()
+        local.close()
+        numpy.save(self.folder / f"{rank}.npy", torch.stack([within, flat(model)]).numpy())
+
+
+def model_of(job):
+    """With fragments none is long enough for C++ to cut it, which Python never does."""
+    inner = 80 if job["fragments"] == 1 else 6
+    return torch.nn.Sequential(torch.nn.Linear(64, inner), torch.nn.Linear(inner, 10))
+
+
+JOB = os.environ.get("LOCAL_UPDATES_JOB")
+
+
+@pytest.mark.skipif(not JOB, reason="LOCAL_UPDATES_JOB names no program of C++'s local updates")
+@pytest.mark.parametrize("exchange, codec, outer, options", (
+    ("gradient-server", "3lc:s=1", "nesterov:lr=1,momentum=0.5", {}),
+    ("gradient-server", "topk:fraction=0.25", "sgd:lr=0.5", {"delay": 2}),
+    ("all-gather", "3lc:s=1", "sgd:lr=0.5,momentum=0.5", {"delay": 2}),
+    ("all-gather", "topk:fraction=0.25", "sgd:lr=0.5", {"fragments": 2, "delay": 1}),
+    ("all-gather", "fp32", "nesterov:lr=1,momentum=0.5", {"fragments": 3, "delay": 1, "mix": 0.25}),
+    ("ring", "fp32", "nesterov:lr=1,momentum=0.5", {"delay": 5}),
+    ("ring", "fp32", "sgd:lr=1", {"fragments": 3})))
+def test_models_are_those_of_the_local_updates_of_cpp(exchange, codec, outer, options, tmp_path):
+    """To the bit, of the same changes: within a round, and when all have exchanged what was left."""
+    ranks, steps = 4, 20
+    job = {"workers": ranks, "exchange": exchange, "codec": codec, "policy": "", "outer": outer,
+           "steps": steps, "local_updates": 6, "fragments": 1, "delay": 0, "mix": 0, **options}
+    model = model_of(job)
+    numbers = numpy.random.default_rng(5)
+    first = coarse(flat(model).numpy())
+    changes = coarse(0.01 * numbers.standard_normal((steps, ranks, len(first))))
+    job["tensors"] = [{"name": info.name, "shape": info.shape, "kind": info.kind}
+                      for info in tensor_infos(model)]
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    (tmp_path / "changes").write_bytes(first.tobytes() + changes.tobytes())
+    subprocess.run([JOB, *(tmp_path / name for name in ("job.json", "changes", "models"))],
+                   check=True)
+    expected = numpy.fromfile(tmp_path / "models", "float32").reshape(ranks, 2, -1)
+    run_on_ranks([_SameJob(tmp_path, job, options, first, changes)], ranks, tmp_path)
+    for rank in range(ranks):
+        within, after = numpy.load(tmp_path / f"{rank}.npy")
+        numpy.testing.assert_array_equal(within, expected[rank, 0])
+        if job["fragments"] == 1:
+            numpy.testing.assert_array_equal(after, expected[rank, 1])
