@@ -12,6 +12,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "data_test_support.h"
@@ -293,7 +294,8 @@ TEST(StrokeDigits, FirstImagesAreKnown) {
   EXPECT_EQ(fnv1a(data), 0xDE562B3021D86129U);
 }
 
-// More images than above: one rounding in a hundred thousand that differs must show.
+// More images than above: one rounding in a hundred thousand that differs must show. Where they are
+// to change, kStrokeDigitDrawing does too.
 TEST(StrokeDigits, WholeSetIsKnown) {
   const Dataset data = generate_stroke_digits(1, 0, 24000);
   EXPECT_EQ(fnv1a(data), 0x1EBA61B88BDF5920U);
@@ -331,18 +333,51 @@ TEST(StrokeDigits, ImagesHoldInkOnDarkGround) {
   }
 }
 
+BatchMemory sample(const Samples& samples, std::size_t index) {
+  BatchMemory batch;
+  CounterRandom draws(1, 2, 3);
+  samples.append(index, draws, batch);
+  return batch;
+}
+
+void expect_equal(const BatchMemory& a, const BatchMemory& b) {
+  EXPECT_EQ(a.values, b.values);
+  EXPECT_EQ(a.labels, b.labels);
+}
+
 TEST(LoadData, EmbeddedSetsAreTheGeneratedOnes) {
   const DataSplits splits = load_data("embedded", 3);
   EXPECT_EQ(splits.name, "embedded");
   ASSERT_EQ(splits.train->size(), kEmbeddedTrainImages);
   ASSERT_EQ(splits.test->size(), kEmbeddedTestImages);
-  const Dataset first = generate_stroke_digits(3, 0, 5);
-  EXPECT_TRUE(
-      std::equal(first.pixels.begin(), first.pixels.end(), images_of(splits.train).pixels.begin()));
+  const ImageSamples first(generate_stroke_digits(3, 0, 5));
   // The test's images are the ones after the training's, so that none is in both.
-  const Dataset next = generate_stroke_digits(3, kEmbeddedTrainImages, 5);
-  EXPECT_TRUE(
-      std::equal(next.pixels.begin(), next.pixels.end(), images_of(splits.test).pixels.begin()));
+  const ImageSamples next(generate_stroke_digits(3, kEmbeddedTrainImages, 5));
+  for (const std::size_t index : {4U, 0U, 4U}) {
+    expect_equal(sample(*splits.train, index), sample(first, index));
+    expect_equal(sample(*splits.test, index), sample(next, index));
+  }
+}
+
+TEST(LoadData, EmbeddedImagesAreDrawnByWhichThreadAsksFirst) {
+  const DataSplits splits = load_data("embedded", 4);
+  const ImageSamples expected(generate_stroke_digits(4, 0, 300));
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (std::size_t index = 0; index < 300; ++index) {
+        expect_equal(sample(*splits.train, index), sample(expected, index));
+      }
+    });
+  }
+}
+
+TEST(LoadData, EmbeddedSetsDifferBySeedAndPart) {
+  const DataSplits splits = load_data("embedded", 3);
+  EXPECT_EQ(splits.train->checksum(), load_data("embedded", 3).train->checksum());
+  EXPECT_NE(splits.train->checksum(), load_data("embedded", 4).train->checksum());
+  EXPECT_NE(splits.train->checksum(), splits.test->checksum());
+  EXPECT_EQ(load_data("embedded", 3, "cifarnet").train->kind().shape[1], kCifarNetSide);
 }
 
 TEST(ShardOf, ShardsAreDisjointAndCoverEverything) {

@@ -1,5 +1,6 @@
 // The kinds of data sets there are, and which of them a directory or file is.
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -12,7 +13,7 @@
 #include "trainer/data/image_samples.h"
 #include "trainer/data/mnist.h"
 #include "trainer/data/samples.h"
-#include "trainer/data/stroke_digits.h"
+#include "trainer/data/stroke_samples.h"
 #include "trainer/data/text_samples.h"
 
 namespace tersewire::trainer {
@@ -26,9 +27,12 @@ struct Request {
 };
 
 DataSplits load_embedded(const Request& request) {
-  return splits_of(generate_stroke_digits(request.seed, 0, kEmbeddedTrainImages),
-                   generate_stroke_digits(request.seed, kEmbeddedTrainImages, kEmbeddedTestImages),
-                   kMnistNormalization, augmentation_of(request.augment), request.source);
+  const Augmentation augmentation = augmentation_of(request.augment);
+  return {.train = std::make_shared<StrokeSamples>(request.seed, 0, kEmbeddedTrainImages,
+                                                   augmentation.train),
+          .test = std::make_shared<StrokeSamples>(request.seed, kEmbeddedTrainImages,
+                                                  kEmbeddedTestImages, augmentation.test),
+          .name = request.source};
 }
 
 DataSplits load_mnist(const Request& request) {

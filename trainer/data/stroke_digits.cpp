@@ -19,7 +19,7 @@ namespace tersewire::trainer {
 namespace {
 
 constexpr int kSide = kStrokeDigitSide;
-constexpr std::size_t kPixels = std::size_t{kSide} * kSide;
+constexpr std::size_t kPixels = kStrokeDigitPixels;
 
 // Domains of CounterRandom.
 constexpr std::uint64_t kClassDomain = 0x636C617373;  // "class"
@@ -368,6 +368,13 @@ int class_of(std::uint64_t seed, std::uint64_t index) {
 
 }  // namespace
 
+std::uint16_t draw_stroke_digit(std::uint64_t seed, std::uint64_t index,
+                                std::span<std::uint8_t> pixels) {
+  const int digit = class_of(seed, index);
+  draw_image(digit, CounterRandom(seed, kImageDomain, index), pixels);
+  return static_cast<std::uint16_t>(digit);
+}
+
 Dataset generate_stroke_digits(std::uint64_t seed, std::size_t first_index, std::size_t count) {
   Dataset data;
   data.classes = kStrokeDigitClasses;
@@ -376,11 +383,8 @@ Dataset generate_stroke_digits(std::uint64_t seed, std::size_t first_index, std:
   data.pixels.resize(count * kPixels);
   data.labels.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const std::uint64_t index = first_index + i;
-    const int digit = class_of(seed, index);
-    data.labels[i] = static_cast<std::uint16_t>(digit);
-    draw_image(digit, CounterRandom(seed, kImageDomain, index),
-               std::span(data.pixels).subspan(i * kPixels, kPixels));
+    data.labels[i] = draw_stroke_digit(seed, first_index + i,
+                                       std::span(data.pixels).subspan(i * kPixels, kPixels));
   }
   return data;
 }
