@@ -17,8 +17,8 @@ if not dist.is_available():
 
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from ranks import check_replicas, network, run_on_ranks, sgd, train  # noqa: E402
-from support import ROOT, raises, torchrun  # noqa: E402
+from ranks import check_replicas, network, run_on_ranks, run_program, sgd, train  # noqa: E402
+from support import ROOT, raises  # noqa: E402
 from tersewire import ErrorCode  # noqa: E402
 from tersewire.torch import DistributedOptimizer, LocalUpdates, register  # noqa: E402
 
@@ -284,6 +284,6 @@ def test_on_ranks(ranks, tmp_path):
 def test_the_example_of_the_documentation_runs(tmp_path):
     text = (ROOT / "docs" / "python.md").read_text().split("## A codec that chooses itself\n")[1]
     (tmp_path / "example.py").write_text(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)[0])
-    torchrun("example.py", cwd=tmp_path)
+    run_program("example.py", cwd=tmp_path)
     decisions = json.loads((tmp_path / "decisions.json").read_text())
     assert decisions[0]["sentence"] == "step 1: begins with fp32"

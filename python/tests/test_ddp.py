@@ -26,8 +26,8 @@ if not dist.is_available():
 
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from ranks import check_replicas, on_all_ranks, run_on_ranks, start_ranks  # noqa: E402
-from support import ROOT, torchrun  # noqa: E402
+from ranks import check_replicas, on_all_ranks, run_on_ranks, run_program, start_ranks  # noqa: E402
+from support import ROOT  # noqa: E402
 from tersewire import ErrorCode  # noqa: E402
 
 # With codecs that fit, the first one in most cases.
@@ -753,7 +753,7 @@ def test_the_examples_of_the_documentation_run(number, steps, tmp_path):
     text = (ROOT / "docs" / "python.md").read_text()
     example = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[number]
     (tmp_path / "example.py").write_text(example)
-    printed = torchrun(tmp_path / "example.py")
+    printed = run_program(tmp_path / "example.py")
     assert "0.weight" in printed and f"{steps} steps" in printed
 
 

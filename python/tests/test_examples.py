@@ -9,16 +9,18 @@ import sys
 import pytest
 
 import tersewire.data
-from support import ROOT, torchrun, write_idx
+from support import ROOT, write_idx
 
 torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
+from ranks import run_program  # noqa: E402
+
 
 def rows(name, *arguments):
     """{codec: (quality, bytes sent a step, ratio, seconds a step)} of the table that it prints."""
-    printed = torchrun(ROOT / "examples" / name, *arguments)
+    printed = run_program(ROOT / "examples" / name, *arguments)
     lines = re.findall(r"^\S*:(\S+) +([\d.]+)%? +([\d,]+) +([\d.]+)x +([\d.]+)$", printed,
                        re.MULTILINE)
     return {codec: tuple(float(number.replace(",", "")) for number in numbers)
@@ -48,8 +50,8 @@ def test_the_text_is_learned():
                                       ("--every", 0, "--codec", "3lc"),
                                       ("--every", 0, "--codec", "3lc", "--shares")))
 def test_the_gpt_learns(exchange):
-    printed = torchrun(ROOT / "examples" / "char_gpt.py", "--steps", 40, "--warm-up", 10, "--layers",
-                       1, "--width", 32, "--context", 32, "--lr", 0.01, *exchange)
+    printed = run_program(ROOT / "examples" / "char_gpt.py", "--steps", 40, "--warm-up", 10,
+                          "--layers", 1, "--width", 32, "--context", 32, "--lr", 0.01, *exchange)
     loss, less = re.search(r"test loss ([\d.]+), .*\(([\d,]+)x less", printed).groups()
     # One that knows how often each character occurs has a loss of 2.9.
     assert float(loss) < 2.9
@@ -65,7 +67,7 @@ def test_one_process_is_refused(name):
 
 def test_a_batch_that_no_process_has_is_refused():
     with pytest.raises(subprocess.CalledProcessError) as ended:
-        torchrun(ROOT / "examples" / "mnist_ddp.py", "--batch", 100000)
+        run_program(ROOT / "examples" / "mnist_ddp.py", "--batch", 100000)
     assert "--batch 100000 exceeds the" in ended.value.stderr + ended.value.stdout
 
 

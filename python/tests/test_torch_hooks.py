@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-from support import ROOT, torchrun, write_idx  # noqa: E402
+from ranks import run_program  # noqa: E402
+from support import ROOT, write_idx  # noqa: E402
 
 BENCH = ROOT / "bench"
 PARAMETERS = {"lenet": 431080, "resnet20": 269722, "gpt": 619969}
@@ -39,8 +40,8 @@ def write_cifar10(folder):
 
 
 def measured(folder, model, designs, *options):
-    printed = torchrun(BENCH / "torch_hooks.py", model, "--data", folder, "--json", *options,
-                       *[f"--design={design}" for design in designs])
+    printed = run_program(BENCH / "torch_hooks.py", model, "--data", folder, "--json", *options,
+                          *[f"--design={design}" for design in designs])
     # The launcher puts the rank before every line.
     return [json.loads(line[line.index("{"):]) for line in printed.splitlines()]
 
