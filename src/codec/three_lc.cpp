@@ -137,7 +137,7 @@ CodecDescription description() {
           "3-value quantization with sparsity multiplication and error accumulation (3LC)",
           EncoderOptions::describe(
               {{"mode", "blocks", "blocks, paper",
-                "blocks: a scale a block and a lead, accurate in few steps; paper: as published",
+                "blocks: a scale per block and a lead, accurate in short runs; paper: as published",
                 "paper"},
                {"s", "1.25; paper: 1", "[1, 16); paper: [1, 2)",
                 "sparsity multiplier: higher sends fewer values, later"},

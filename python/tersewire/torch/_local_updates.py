@@ -48,7 +48,7 @@ class _LocalSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.is_auto:
-            refuse("codec auto goes by how long each step's exchange takes, and local updates "
+            refuse("codec auto decides from how long each step's exchange takes, and local updates "
                    "exchange once in many steps; name a codec, such as 3lc")
         for name, least in (("every", 1), ("fragments", 1), ("delay", 0)):
             value = getattr(self, name)
