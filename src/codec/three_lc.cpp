@@ -144,9 +144,9 @@ CodecDescription description() {
                {"block", "256", "64 to 4096", "values that share a scale; mode=blocks"},
                {"layout", "neighbours", "neighbours, partitions",
                 "which five values share a byte; mode=paper"},
-               {"zre", "on", "on, off", "zero-run encoding; off: 1.6 bits a value; mode=paper"},
+               {"zre", "on", "on, off", "zero-run encoding; off: 1.6 bits per value; mode=paper"},
                {"long-runs", "off", "on, off",
-                "runs of any length: no floor of 0.114 bits a value; mode=paper"}},
+                "runs of any length: no floor of 0.114 bits per value; mode=paper"}},
               true, "2 s - 0.5; paper: 1")};
 }
 

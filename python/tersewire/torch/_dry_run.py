@@ -41,7 +41,7 @@ class DryRun:
         return share
 
     def codecs(self) -> List[Dict[str, Any]]:
-        """Of each codec, over all parameters: bits a value, error, residual, seconds a value."""
+        """Of each codec, over all parameters: bits per value, error, residual, seconds per value."""
         codecs: List[Dict[str, Any]] = self._found()["codecs"]
         return codecs
 
@@ -51,7 +51,7 @@ class DryRun:
         return parameters
 
     def table(self) -> str:
-        """Both as text: of each codec, then of each parameter bits a value and what was lost."""
+        """Both as text: of each codec, then of each parameter bits per value and what was lost."""
         return self._run.table()
 
     def save(self, folder: "Union[str, os.PathLike[str]]", rate_bits_per_second: float = 1e8,
