@@ -204,7 +204,7 @@ class GradientAverager:
         return {**state, "decisions": self.decisions()} if self._settings.is_auto else state
 
     def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
-        """Restores what state_dict() returned on every rank, with as many ranks or another number.
+        """Restores what state_dict() returned on every rank, with the same or a different number of ranks.
 
         states  those of all ranks; this rank's own is enough if the number of ranks is the same
 

@@ -389,7 +389,7 @@ class LocalUpdates:
 
     @torch.no_grad()
     def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
-        """Restores what state_dict() returned on every rank, with as many ranks or another number.
+        """Restores what state_dict() returned on every rank, with the same or a different number of ranks.
 
         As GradientAverager.load_state_dict(). With another number of ranks the states must be from
         a moment when all have just exchanged, and every rank continues from the shared model. If
