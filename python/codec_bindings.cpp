@@ -171,11 +171,11 @@ seed        the job's, for stochastic codecs
 sender      rank of the node that encodes, below 2^24
 tensor      the tensor's number in its job
 first_elem  where the values begin in it: a multiple of 4
-kind        conv, dense, recurrent, norm, bias, embedding or other; adacomp goes by it
+kind        conv, dense, recurrent, norm, bias, embedding or other; adacomp depends on it
 
 Stochastic codecs draw by seed, sender, tensor, step and element, and nothing else. Raises Error
 (kInvalidArgument) for any other shape.
-Cost: a float a value for the residual.)")
+Cost: a float per value for the residual.)")
       .def(
           "decode",
           [](const Codec& codec, const py::object& payload, const py::object& out,
@@ -183,7 +183,7 @@ Cost: a float a value for the residual.)")
           py::arg("payload"), py::arg("out"), py::kw_only(), py::arg("pool") = py::none(),
           R"(tersewire.decode(), where plain bytes are taken for a payload of this codec.
 
-A tensor that was not finite travels in codec fp32: where payloads travel as plain bytes, have the
+A tensor that was not finite is sent in codec fp32: where payloads are sent as plain bytes, have the
 receiver make a Payload that says so.)")
       .def(
           "decode_add",

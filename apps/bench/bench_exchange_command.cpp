@@ -187,7 +187,7 @@ void run_bench_exchange(ExchangeFlags flags) {
 
 void add_bench_exchange_command(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
-      "exchange", "Steps of a whole job: time and bytes, next to a baseline's");
+      "exchange", "Measure a whole job's steps: time and bytes, next to a baseline's");
   command->footer(kBenchExchangeExamples);
   auto flags = std::make_shared<ExchangeFlags>();
   bench::ExchangeBenchConfig& config = flags->config;

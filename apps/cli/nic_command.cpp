@@ -59,12 +59,13 @@ void run_nic(const nic::DaemonConfig& config) {
 }  // namespace
 
 void add_nic_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("nic", "A network card that compresses what others send (Linux, root)");
+  CLI::App* command = app.add_subcommand(
+      "nic", "Compress other programs' packets, as a network card would (Linux, root)");
   command->footer(kNicExamples);
   auto config = std::make_shared<nic::DaemonConfig>();
   config->codec = "inceptionn:bound=2^-10";
-  command->add_option("--interface", config->interface, "Whose packets")->required();
+  command->add_option("--interface", config->interface, "Interface whose packets are compressed")
+      ->required();
   command->add_option("--codec", config->codec, "inceptionn, with its bound and mode")
       ->capture_default_str();
   command->callback([config] { run_nic(*config); });

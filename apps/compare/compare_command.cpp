@@ -38,9 +38,9 @@ constexpr const char* kCompareExamples = R"(Examples:
   tersewire compare --designs 'fp32; exchange=ring codec=inceptionn:bound=2^-10 policy='
   sudo tersewire compare --out table1 ... --lab lab/netlab   the same again: now measures its steps
 
-A design is [OPTION=VALUE ...] [CODEC], with train's options and a codec for both directions; fp32
-unless said. The first one, or fp32, is what the others are compared with. Every run is a directory
-of 'tersewire train' below OUT/cells. After an interruption the same command continues: it keeps
+A design is [OPTION=VALUE ...] [CODEC], with train's options and a codec for both directions (fp32
+by default). fp32, or else the first design, is the others' baseline. Every run is a directory of
+'tersewire train' below OUT/cells. After an interruption the same command continues: it keeps
 complete runs. What it prints is in OUT/results.json too (docs/comparing.md).)";
 
 struct CompareFlags {
@@ -178,7 +178,7 @@ void add_compare_command(CLI::App& app) {
   CompareOptions& options = flags->options;
   command->add_option("--recipe", options.recipe,
                       "What is trained, as for 'tersewire train' [train's defaults]");
-  command->add_option("--designs", options.designs, "What is compared, separated by semicolons")
+  command->add_option("--designs", options.designs, "Designs to compare, separated by semicolons")
       ->capture_default_str();
   command
       ->add_option("--steps", options.steps,
@@ -186,7 +186,7 @@ void add_compare_command(CLI::App& app) {
                    "a complete learning-rate schedule")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--rates", options.rates, "Links that step times are for: 10mbit, 2.5gbit")
+  command->add_option("--rates", options.rates, "Link rates for the step times: 10mbit, 2.5gbit")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--repeat", options.repeat, "Runs per design, each with the next seed")

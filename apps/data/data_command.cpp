@@ -106,8 +106,8 @@ void add_data_command(CLI::App& app) {
   CLI::App* get = data->add_subcommand("get", "Download a data set and check its SHA-256");
   get->footer(kDataExamples);
   auto flags = std::make_shared<GetFlags>();
-  get->add_option("NAME", flags->name, "Which one")->required()->check(CLI::IsMember(names()));
-  get->add_option("--to", flags->directory, "Directory for it (default: one of its name)");
+  get->add_option("NAME", flags->name, "Data set")->required()->check(CLI::IsMember(names()));
+  get->add_option("--to", flags->directory, "Directory for it (default: NAME)");
   get->add_option("--url", flags->url, "Address of the directory of another mirror")
       ->check([](const std::string& url) {
         return url.starts_with("http://") || url.starts_with("https://")

@@ -276,7 +276,7 @@ void add_whom(CLI::App& command, CertsFlags& flags) {
       ->check(CLI::Range(std::uint32_t{0}, std::uint32_t{2047}));
   command.add_option("--name", flags.name,
                      "The only name that may use it, of a job whose workers come and go");
-  command.add_flag("--hub", flags.hub, "It is the hub's");
+  command.add_flag("--hub", flags.hub, "For the hub");
 }
 
 void add_hours(CLI::App& command, CertsFlags& flags) {
@@ -289,7 +289,7 @@ void add_hours(CLI::App& command, CertsFlags& flags) {
 
 void add_certs_command(CLI::App& app) {
   CLI::App* certs = app.add_subcommand(
-      "certs", "Certificates of a job over the transport grpc, and its authority");
+      "certs", "Make and revoke the certificates of a job over the transport grpc");
   certs->require_subcommand(1);
   certs->footer(kCertsExamples);
 

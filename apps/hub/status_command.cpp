@@ -129,7 +129,7 @@ void add_status_command(CLI::App& app) {
   command->add_option("--patience", flags->patience_seconds, "Seconds to wait for the hub")
       ->capture_default_str()
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{3600}));
-  command->add_flag("--json", flags->json, "As JSON");
+  command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags] { show_status(*flags); });
 }
 

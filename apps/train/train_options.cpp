@@ -33,7 +33,7 @@ constexpr const char* kTrainExamples = R"(Examples:
   tersewire train --codec 3lc:s=1.75 --steps 2000
   tersewire train --codec fp32 --json > fp32.json   the baseline to compare with
   tersewire train --data mnist/ --workers 10 --epochs 5 --model lenet
-  tersewire train --codec auto                      chooses its codec as it goes
+  tersewire train --codec auto                      chooses its codec while it trains
   tersewire train --push-codec 3lc:s=1.9 --pull-codec 3lc --backup-workers 1
   tersewire train --codec 3lc:s=1.75 --paper       as 3LC was published
   tersewire train --policy 'kind=bias:fp32; last:fp32; *:3lc:s=1.5'
@@ -206,7 +206,7 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
   command.add_option("--tensorboard", flags.tensorboard,
                      "Directory for a file that TensorBoard reads (docs/monitoring.md)");
   command.add_option("--metrics", flags.metrics,
-                     "PORT, on this machine alone, or ADDRESS:PORT where Prometheus finds metrics "
+                     "PORT, on this machine only, or ADDRESS:PORT where Prometheus finds metrics "
                      "while the run lasts; port 0: any that is free");
   command.add_option(
       "--notice", flags.notice,

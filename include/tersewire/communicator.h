@@ -77,7 +77,7 @@ struct Job {
   // and are dropped if it does not. With staleness or asynchronous they go into the next version
   // instead.
   int backup_workers = 0;
-  // Parts with the same route travel together, in buckets of at least this many bytes of gradients,
+  // Parts with the same route share buckets of at least this many bytes of gradients, sent
   // in the order of the backward pass. A worker pushes up to 8 buckets' bytes ahead of the slowest
   // (at least 8 MiB if this is not set), or one longer part: a node must be able to hold that, and
   // one more message, from each worker. Without a value the job determines their size
@@ -125,7 +125,7 @@ struct Job {
   // The weight of gradients computed from a version older than the latest.
   StaleWeight stale_weight = StaleWeight::kNone;
   // Whether every worker sends a tensor uncompressed in a step where it is not finite on one
-  // worker, rather than that worker alone. Workers agree on it before each bucket is encoded, which
+  // worker, rather than only that worker. Workers agree on it before each bucket is encoded, which
   // costs two small messages per worker and bucket, one round trip, and a copy of the gradients.
   // Not for jobs with backup workers, nor for weight-average:mode=asynchronous.
   bool raw_from_all = false;
@@ -206,7 +206,7 @@ class Communicator {
 
   // Brings `parameters` up to date with the step begun; they must hold the result of this tensor's
   // last pull() (before the first: the initial model, the same on every node). Waits for this
-  // tensor's model deltas alone, decodes them and adds them. A second call in the same step changes
+  // tensor's model deltas only, decodes them and adds them. A second call in the same step changes
   // nothing. Cost: one pass if there is a delta.
   //
   // With Job::local_updates that happens in the first step of a round, where the shared model
@@ -223,8 +223,8 @@ class Communicator {
   virtual void push(std::size_t tensor, std::span<const float> gradient) = 0;
 
   // Waits for the mean gradient over the workers of a tensor that was pushed in this step, and
-  // overwrites `mean` (as many values as the tensor) with it: the same bits on every worker. It
-  // travels when the tensors that share its buckets (Job::bucket_bytes) have been pushed too. Every
+  // overwrites `mean` (as many values as the tensor) with it: the same bits on every worker. It is
+  // sent when the tensors that share its buckets (Job::bucket_bytes) have been pushed too. Every
   // tensor's mean in a step is taken, in any order, before the next step begins; the job's Update
   // is not called. Another thread may push later tensors meanwhile, or wait for another tensor's
   // mean. A worker that has taken all means of the last step that it pushed may leave without
@@ -314,7 +314,7 @@ std::vector<Part> job_parts(const Job& job);
 // nodes. Called by one thread at a time within a node, by different threads in different nodes, in
 // the default floating point mode whatever mode the application's threads use. If workers own the
 // model, it must be the same function of its inputs so far on each of them: that, and the same mean
-// gradients, keep their models equal to the bit.
+// gradients, keep their models bit-identical.
 using Update = std::function<void(const Part& part, std::span<const float> mean_gradient,
                                   std::span<float> delta)>;
 
@@ -356,8 +356,8 @@ std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& trans
 // `save` gets the server's state after each step that is a multiple of Job::state_steps, once all
 // of its parts are past that step and before any is past the next: no worker has pulled all of the
 // step before `save` has returned on the servers of its parts (Job::servers_save_together: before
-// `save` is called). `resume` is such a state, of the
-// node of this rank; as for make_communicator().
+// `save` is called). `resume` is such a state, of the node of this rank; as for
+// make_communicator().
 Counters run_server(const Job& job, Transport& transport, const Update& update = {},
                     ThreadPool* pool = nullptr, const NodeState* resume = nullptr,
                     const SaveState& save = {});

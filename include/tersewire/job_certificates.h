@@ -52,7 +52,7 @@ std::string certify(const KeyAndCertificate& authority, const std::string& reque
                     std::chrono::seconds begins_ago = kBeginsAgo);
 
 // A token for one identity, valid from now on: a line of text that only this node may see. The node
-// signs its request with it, so that request and answer may go by any way. Throws kInvalidArgument
+// signs its request with it, so request and answer may be sent in any way. Throws kInvalidArgument
 // for a name that members may not have.
 std::string make_token(const KeyAndCertificate& authority, const Identity& identity,
                        std::chrono::seconds valid);

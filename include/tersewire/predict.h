@@ -2,7 +2,7 @@
 // network. Nothing is measured, and nothing is sent.
 //
 // Sources: INCEPTIONN, section VII (the alpha-beta-gamma model of a ring and of an aggregator), and
-// TernGrad, Appendix B. Added here is what the library does: buckets that travel while others are
+// TernGrad, Appendix B. Added here is what the library does: buckets that are sent while others are
 // computed, several buckets on their way at once, every exchange, and clocks of several steps.
 // docs/predict.md says what is left out, docs/record.md how far it is from measurements.
 #pragma once

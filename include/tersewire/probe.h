@@ -39,14 +39,14 @@ struct Probe {
 // The longest message of a probe, in bytes.
 inline constexpr std::size_t kLongestProbeMessage = std::size_t{1} << 26;
 
-// Rank 0 probes every other node in turn, while the others idle; some hundred milliseconds per
+// Rank 0 probes every other node in turn, while the others idle; a few hundred ms per
 // direction and node. The others answer until rank 0 is done, and return nothing. Throws
 // kFailedPrecondition if there is no other node, kDataLoss for a message that is not a probe's, and
 // like receive_within(). One thread per node.
 std::vector<ProbedPeer> probe_network(Transport& transport, const WaitLimits& limits);
 
 // The codecs that were measured for predictions (measured_codecs()), on synthetic values: processor
-// time of the calling thread. Cost: some seconds.
+// time of the calling thread. Cost: a few seconds.
 std::vector<ProbedCodec> probe_codecs();
 
 // Both, by rank 0; the other nodes answer, and return an empty result. Throws like probe_network().

@@ -51,8 +51,8 @@ using SaveState = std::function<void(NodeState)>;
 //   the new aggregators start at zero.
 // - `pulled` is added up over all servers, and goes to the new owners.
 //
-// - Parts whose codec sends differences, before or now, start anew: their `pushed` and `followed`
-//   are zeros, since no worker owes anything of them.
+// - Parts whose codec sends differences, before or now, start again from 0: their `pushed` and
+//   `followed` are zeros, since no worker owes anything of them.
 //
 // A lost node is listed with empty lists: nothing of its state is kept.
 //

@@ -152,7 +152,7 @@ std::vector<std::unique_ptr<Transport>> make_in_process_network(int nodes,
 // ranks abort at the same time, each keeps the reason that it hears first. MPI does not report a
 // rank that has died or hangs: that thread tells each other rank that it is alive, four times a
 // second (in networks of more than 250 ranks as often as makes a thousand such messages a second),
-// so limits.deadline should be no less than a second.
+// so limits.deadline should be at least a second.
 //
 // Destroying the end waits until sent messages are delivered and the other ranks do the same, and
 // leaves MPI: as long as no rank is silent for limits.deadline, at most limits.progress_limit, and

@@ -251,7 +251,7 @@ def case_mistakes_are_refused():
             ("its steps do not increase", {"replay_decisions": [{**first, "step": 1 << 60}]})):
         assert words in raises(ErrorCode.kInvalidArgument, wrap, network(), **named)
     model = network()
-    assert "codec auto goes by how long each step's exchange takes" in raises(
+    assert "codec auto decides from how long each step's exchange takes" in raises(
         ErrorCode.kInvalidArgument, LocalUpdates, model, sgd(model), codec="auto")
 
 

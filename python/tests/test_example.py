@@ -13,7 +13,7 @@ def test_the_example_of_the_documentation_runs(capsys):
     example, *_ = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     exec(compile(example, "docs/python.md", "exec"), {})
     printed = capsys.readouterr().out
-    assert printed.count("bits a value") == 3 and "'s': 1.75" in printed
+    assert printed.count("bits per value") == 3 and "'s': 1.75" in printed
 
 
 def test_the_example_of_the_readme_runs():

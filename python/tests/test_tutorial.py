@@ -1,4 +1,4 @@
-"""docs/tutorial.md runs, and prints what stands there but for the numbers."""
+"""docs/tutorial.md runs, and prints what it shows, except for the numbers."""
 
 import re
 

@@ -57,13 +57,13 @@ CodecEntry half_codec(std::string summary) {
 
 const CodecEntry& fp16_codec() {
   static const CodecEntry entry =
-      half_codec<kFp16>("IEEE 754 half precision: 16 bits a value, magnitudes up to 65504");
+      half_codec<kFp16>("IEEE 754 half precision: 16 bits per value, magnitudes up to 65504");
   return entry;
 }
 
 const CodecEntry& bf16_codec() {
   static const CodecEntry entry = half_codec<kBf16>(
-      "the upper half of a 32-bit float, rounded: 16 bits a value, its whole range");
+      "the upper half of a 32-bit float, rounded: 16 bits per value, its whole range");
   return entry;
 }
 

@@ -268,7 +268,7 @@ std::vector<CodecParameter> parameters(ByteView payload) {
 
 CodecDescription description() {
   return {CodecId::kInceptionn, "inceptionn",
-          "0, 8, 16 or 32 bits a value by its magnitude, in bursts as hardware makes them "
+          "0, 8, 16 or 32 bits per value by magnitude, in bursts as hardware makes them "
           "(INCEPTIONN)",
           EncoderOptions::describe(
               {{"mode", "bounded", "bounded, paper",

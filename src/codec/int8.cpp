@@ -117,7 +117,7 @@ std::vector<CodecParameter> parameters(ByteView payload) {
 
 CodecDescription description() {
   return {CodecId::kInt8, "int8",
-          "one byte a value, 255 steps over the range of the tensor (3LC's 8-bit int)",
+          "one byte per value, 255 steps over the range of the tensor (3LC's 8-bit int)",
           EncoderOptions::describe({}, false)};
 }
 

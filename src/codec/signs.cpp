@@ -109,7 +109,7 @@ CodecEntry signs_codec(std::string summary, std::vector<CodecParameter> (*parame
 
 const CodecEntry& mqe1bit_codec() {
   static const CodecEntry entry = signs_codec<kMqe1Bit>(
-      "one bit a value, which becomes the mean of the values of its sign (1-bit SGD)",
+      "one bit per value, which becomes the mean of the values of its sign (1-bit SGD)",
       [](ByteView payload) -> std::vector<CodecParameter> {
         const kernels::SignValues means = read_signs_head(kMqe1Bit.name, kMqe1Bit.head, payload);
         return {{"plus", fmt::format("{}", means.plus), {}, {}},
@@ -120,7 +120,7 @@ const CodecEntry& mqe1bit_codec() {
 
 const CodecEntry& signsgd_codec() {
   static const CodecEntry entry = signs_codec<kSignSgd>(
-      "one bit a value, which becomes plus or minus the mean magnitude (EF-signSGD)",
+      "one bit per value, which becomes plus or minus the mean magnitude (EF-signSGD)",
       [](ByteView payload) -> std::vector<CodecParameter> {
         const float magnitude = read_signs_head(kSignSgd.name, kSignSgd.head, payload).plus;
         return {{"magnitude", fmt::format("{}", magnitude), {}, {}}};

@@ -38,7 +38,7 @@ const CodecEntry& stoch3_codec() {
   using Reading = TernaryReading<CodecId::kStoch3>;
   static const CodecEntry entry{
       .description = {CodecId::kStoch3, "stoch3",
-                      "stochastic ternary values, five in a byte: what 3LC compares itself with",
+                      "stochastic ternary values, five in a byte: a baseline of 3LC",
                       EncoderOptions::describe({ternary_clip_parameter("off")}, false)},
       .traits = {.error = CodecTraits::Error::kUnbiased, .shares_scalers = true, .splits = true},
       .make = make_from_text<Stoch3Codec>,

@@ -48,7 +48,7 @@ CodecDescription description() {
           EncoderOptions::describe(
               {ternary_clip_parameter(),
                {"pack", "zre", "zre, base243, 2bit",
-                "five values in a byte with or without zero-run encoding, or two bits a value"},
+                "five values in a byte with or without zero-run encoding, or two bits per value"},
                {"bucket", "0", "[0, 2^40]", "values that share a scaler; 0: the whole tensor"}},
               false)};
 }

@@ -137,16 +137,16 @@ CodecDescription description() {
           "3-value quantization with sparsity multiplication and error accumulation (3LC)",
           EncoderOptions::describe(
               {{"mode", "blocks", "blocks, paper",
-                "blocks: a scale a block and a lead, accurate in few steps; paper: as published",
+                "blocks: a scale per block and a lead, accurate in short runs; paper: as published",
                 "paper"},
                {"s", "1.25; paper: 1", "[1, 16); paper: [1, 2)",
                 "sparsity multiplier: higher sends fewer values, later"},
                {"block", "256", "64 to 4096", "values that share a scale; mode=blocks"},
                {"layout", "neighbours", "neighbours, partitions",
                 "which five values share a byte; mode=paper"},
-               {"zre", "on", "on, off", "zero-run encoding; off: 1.6 bits a value; mode=paper"},
+               {"zre", "on", "on, off", "zero-run encoding; off: 1.6 bits per value; mode=paper"},
                {"long-runs", "off", "on, off",
-                "runs of any length: no floor of 0.114 bits a value; mode=paper"}},
+                "runs of any length: no floor of 0.114 bits per value; mode=paper"}},
               true, "2 s - 0.5; paper: 1")};
 }
 

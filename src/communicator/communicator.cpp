@@ -286,7 +286,7 @@ void check_differences(const Job& job, const std::vector<std::shared_ptr<const C
   for (const auto& codec : pushed) {
     if (!codec->make_encoder(1)->sends_differences()) continue;
     fail(ErrorCode::kInvalidArgument,
-         "codec {} sends differences, and {} does not hear of every gradient; omit ef=21, or use "
+         "codec {} sends differences, and {} does not receive every gradient; omit ef=21, or use "
          "all-gather, parameter-server or gradient-server in lock-step, without backup workers",
          codec->text(), choose_exchange(job).exchange.tree ? "an aggregator" : "a server");
   }

@@ -30,7 +30,7 @@ std::string codecs_table(const DryRunFindings& found) {
   return text;
 }
 
-// Bits a value, and what was lost, of every codec side by side.
+// Bits per value, and what was lost, of every codec side by side.
 std::string tensors_table(const DryRunFindings& found) {
   std::size_t width = 6;
   for (const TensorInfo& tensor : found.tensors) width = std::max(width, tensor.name.size());
@@ -52,7 +52,7 @@ std::string tensors_table(const DryRunFindings& found) {
 }  // namespace
 
 std::string dry_run_table(const DryRunFindings& findings) {
-  return fmt::format("Dry run, {} of the time:\n{}\nBits a value, and what was lost:\n{}",
+  return fmt::format("Dry run, {} of the time:\n{}\nBits per value, and what was lost:\n{}",
                      percent(findings.share), codecs_table(findings), tensors_table(findings));
 }
 

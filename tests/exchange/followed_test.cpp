@@ -196,21 +196,21 @@ TEST(Followed, NeedsToHearOfEveryGradient) {
   };
   Job job = suite_job({"parameter-server", 1, Sends::kGradients, two_errors}, kCodec, 3);
   job.backup_workers = 1;
-  refused(job, "a server does not hear of every gradient");
+  refused(job, "a server does not receive every gradient");
   job.backup_workers = 0;
   job.checksum_steps = 0;
   job.staleness = 2;
-  refused(job, "a server does not hear of every gradient");
+  refused(job, "a server does not receive every gradient");
   job = suite_job({"aggregator-tree:fan-in=2", std::nullopt, Sends::kGradients, one_error}, kCodec,
                   3);
-  refused(job, "an aggregator does not hear of every gradient");
+  refused(job, "an aggregator does not receive every gradient");
   job = suite_job(kAllGather, kCodec, 3);
   job.local_updates = 4;
   refused(job, "local updates send none");
   job = suite_job(kAllGather, "3lc", 3);
   job.ladder = std::make_shared<const CodecLadder>(
       CodecLadder{.codecs = {"int8", kCodec}, .rung = [](std::uint64_t) { return 0; }});
-  refused(job, "which no other codec goes on with");
+  refused(job, "which no other codec can continue");
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ TEST(DryRun, ShowsItsFindings) {
             "3lc       1.6       20x     50 %      0.25           2           1\n"
             "int8        8        4x      0 %         0           0           0\n"
             "\n"
-            "Bits a value, and what was lost:\n"
+            "Bits per value, and what was lost:\n"
             "tensor        values looks              3lc             int8\n"
             "fc.weight       4000     3      1.5, 51.2 %     8.01, 0.67 %\n"
             "bias             100     0        0,    0 %        0,    0 %\n");

@@ -370,7 +370,7 @@ TEST(GrpcDirectSecurity, StrangersDoNotGetIn) {
   expect_status(dial(address, job.certificates.of(2), hello(1)), PERMISSION_DENIED,
                 "its certificate is that of rank 2, not of rank 1");
   expect_status(dial(address, job.certificates.of(1), hello(1)), UNAVAILABLE,
-                "the hub has not told rank 0 of such a process as rank 1");
+                "the hub has not announced this process to rank 0 as rank 1");
   // What is no hello.
   expect_status(dial(address, job.certificates.of(1), hello(0)), INVALID_ARGUMENT);
   expect_status(dial(address, job.certificates.of(1), hello(99)), INVALID_ARGUMENT);
@@ -468,7 +468,7 @@ TEST(GrpcDirectMembers, TurnAwayWhoHasAnotherName) {
   expect_status(dialed(job.certificates.of(1), a), PERMISSION_DENIED,
                 "its certificate is that of rank 1, not of 'b'");
   expect_status(dialed(job.of("b"), a), UNAVAILABLE,
-                "the hub has not told 'a' of such a process as 'b'");
+                "the hub has not announced this process to 'a' as 'b'");
   // Who dials looks for a name, too.
   expect_status(dialed(job.of("b"), {.job = "ours", .rank = std::nullopt, .name = "c"}),
                 UNAVAILABLE);

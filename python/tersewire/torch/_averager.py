@@ -176,13 +176,13 @@ class GradientAverager:
         """A table: the size of each parameter's gradients as sent, and in float32."""
         steps = max(1, self._steps_here)
         width = max([len("parameter"), *(len(info.name) for info in self._infos)])
-        lines = [f"{'parameter':{width}} {'values':>10} {'codec':16} {'bits a value':>12} {'ratio':>8}"]
+        lines = [f"{'parameter':{width}} {'values':>10} {'codec':16} {'bits per value':>14} {'ratio':>8}"]
         for info, codec, encoded in zip(self._infos, self._codecs, self._worker.encoded_bytes
                                         or [0.0] * len(self._infos)):
             elems, sent = elems_of(info), encoded / steps
             bits = 8 * sent / elems if elems else 0.0
             ratio = f"{_FLOAT_BYTES * elems / sent:7.1f}x" if sent else f"{'-':>8}"
-            lines.append(f"{info.name:{width}} {elems:>10} {codec.name:16} {bits:>12.3f} {ratio}")
+            lines.append(f"{info.name:{width}} {elems:>10} {codec.name:16} {bits:>14.3f} {ratio}")
         counters = self.counters
         lines.append(f"{counters.steps} steps: {counters.sent_bytes} bytes sent and "
                      f"{counters.received_bytes} received by rank {self.rank}, for "
@@ -204,7 +204,7 @@ class GradientAverager:
         return {**state, "decisions": self.decisions()} if self._settings.is_auto else state
 
     def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
-        """Restores what state_dict() returned on every rank, with as many ranks or another number.
+        """Restores what state_dict() returned on every rank, with the same or a different number of ranks.
 
         states  those of all ranks; this rank's own is enough if the number of ranks is the same
 

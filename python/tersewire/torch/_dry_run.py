@@ -41,7 +41,7 @@ class DryRun:
         return share
 
     def codecs(self) -> List[Dict[str, Any]]:
-        """Of each codec, over all parameters: bits a value, error, residual, seconds a value."""
+        """Of each codec, over all parameters: bits per value, error, residual, seconds per value."""
         codecs: List[Dict[str, Any]] = self._found()["codecs"]
         return codecs
 
@@ -51,7 +51,7 @@ class DryRun:
         return parameters
 
     def table(self) -> str:
-        """Both as text: of each codec, then of each parameter bits a value and what was lost."""
+        """Both as text: of each codec, then of each parameter bits per value and what was lost."""
         return self._run.table()
 
     def save(self, folder: "Union[str, os.PathLike[str]]", rate_bits_per_second: float = 1e8,
@@ -83,7 +83,7 @@ def dry_run(model: torch.nn.Module, codecs: Sequence[str], *, policy: str = "aut
     """Tries codecs on a training's gradients without changing it.
 
         found = tersewire.torch.dry_run(model, ["3lc", "adacomp:bin=500"])
-        ...                                                # the training, as it is
+        ...                                                # the training, unchanged
         print(found.table())
         found.save("dry")      # tersewire predict --model dry/model.json --probe dry/dry.json ...
 
@@ -93,7 +93,7 @@ def dry_run(model: torch.nn.Module, codecs: Sequence[str], *, policy: str = "aut
 
     In each backward pass it looks at one parameter's gradient at most, until all have had their
     turn, and then as often as 3 % of the time allow: each codec encodes it, with a residual of its
-    own. Parameters and gradients stay what they are, to the bit. Memory: for each codec with a
-    residual as much as the model. Raises Error (kInvalidArgument) for codecs that there are not.
+    own. Parameters and gradients stay what they are, bit for bit. Memory: for each codec with a
+    residual as much as the model. Raises Error (kInvalidArgument) for unknown codecs.
     """
     return DryRun(model, codecs, policy, seed)

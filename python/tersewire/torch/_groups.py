@@ -55,7 +55,7 @@ class HubGroup:
     direct    "HOST:PORT" of this machine, port 0 for any: it listens there, and ranks that reach it
               use a direct connection, bypassing the hub
 
-    Waits until all ranks have joined; with elastic what trains does. A process joins a hub once,
+    Waits until all ranks have joined; with elastic, what trains waits. A process joins a hub once,
     and uses the group for all that it trains; make the same calls in the same order on every rank.
     A failure or Ctrl-C on one rank ends the job on all, unless they come and go. Raises Error:
     kInvalidArgument for invalid arguments, kUnavailable if the hub cannot be reached,

@@ -48,7 +48,7 @@ class _LocalSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.is_auto:
-            refuse("codec auto goes by how long each step's exchange takes, and local updates "
+            refuse("codec auto decides from how long each step's exchange takes, and local updates "
                    "exchange once in many steps; name a codec, such as 3lc")
         for name, least in (("every", 1), ("fragments", 1), ("delay", 0)):
             value = getattr(self, name)
@@ -389,7 +389,7 @@ class LocalUpdates:
 
     @torch.no_grad()
     def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
-        """Restores what state_dict() returned on every rank, with as many ranks or another number.
+        """Restores what state_dict() returned on every rank, with the same or a different number of ranks.
 
         As GradientAverager.load_state_dict(). With another number of ranks the states must be from
         a moment when all have just exchanged, and every rank continues from the shared model. If

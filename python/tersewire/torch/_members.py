@@ -228,7 +228,7 @@ class Members:
         if member.is_last:
             self._replica.take()
             self._over = (f"{member.reason}; this rank has the model after {self._round_name} "
-                          f"{self._replica.rounds}: save it, and start a hub and all ranks anew")
+                          f"{self._replica.rounds}: save it, and restart a hub and all ranks")
             GradientAverager.close(self._replica)  # the group stays
             member.finish()
             raise Error(ErrorCode.kAborted, self._over)

@@ -17,7 +17,7 @@ def probe(group: Optional[Group] = None) -> Dict[str, Any]:
     group  a process group, or a HubGroup; all ranks without it
 
     Rank 0 and each other rank in turn send to each other; then rank 0 times the codecs on one
-    core. It takes some seconds; nothing else should use network and machine. Returns the same on
+    core. It takes a few seconds; nothing else should use network and machine. Returns the same on
     every rank, as `tersewire probe --json` prints it: rate_bits_per_second (the lowest of all),
     latency_seconds (the highest), cores, peers and codecs, the last three as rank 0 has them.
     Raises Error (kFailedPrecondition) if there is no other rank.

@@ -173,7 +173,7 @@ void GrpcEnd::admit(AcceptedStream& stream, const Record& record) {
   if (head.generation != generation_ || hello.ranks != peers_.size() || known == 0 ||
       hello.incarnation != known) {
     return stream.finish({grpc::StatusCode::UNAVAILABLE,
-                          fmt::format("the hub has not told {} of such a process as {}",
+                          fmt::format("the hub has not announced this process to {} as {}",
                                       shown(identity_of(rank_)), shown(identity_of(from)))});
   }
   stream.peer = from;

@@ -92,7 +92,7 @@ void GrpcHubServer::seat(HubStream& stream, const Record& record) {
     return refuse(
         grpc::StatusCode::ALREADY_EXISTS,
         fmt::format("another process is rank {} of this job; give each node a rank of its "
-                    "own, and start hub and nodes anew after one has died",
+                    "own, and restart hub and nodes after one has died",
                     rank));
   }
   if (seat.stream != nullptr) {

@@ -310,7 +310,7 @@ ByteView checked(ByteView bytes) {
   if (bytes.size() >= kSum) std::memcpy(&sum, bytes.data() + bytes.size() - kSum, kSum);
   if (bytes.size() < kSum || sum != XXH3_64bits(bytes.data(), bytes.size() - kSum)) {
     fail(ErrorCode::kDataLoss,
-         "the journal is not a hub's, or is damaged; remove it to begin the job anew");
+         "the journal is not a hub's, or is damaged; remove it to start the job again");
   }
   return bytes.first(bytes.size() - kSum);
 }

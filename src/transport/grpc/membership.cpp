@@ -142,7 +142,7 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
     fail(
         ErrorCode::kFailedPrecondition,
         "'{}' is of generation {}, and this hub knows of none after {}: start it with its journal, "
-        "or all nodes anew",
+        "or start all nodes again",
         says.name, says.generation, journal_.generation);
   }
   if (found == known_.end() && known_.size() == kMostMembers) {
