@@ -47,13 +47,7 @@ std::uint64_t free_bytes() {
   return std::min(bytes, number_in("/sys/fs/cgroup/memory.max"));
 }
 
-bool keeps_residual(const std::string& codec) {
-  return !make_codec(codec)->make_encoder(1)->residual().empty();
-}
-
-bool sends_differences(const std::string& codec) {
-  return make_codec(codec)->make_encoder(1)->sends_differences();
-}
+bool keeps_residual(const std::string& codec) { return make_codec(codec)->keeps_residual(); }
 
 // Arrays as large as the model that moving it takes; of a config that Descent takes.
 std::uint64_t copies_of_descent(const TrainConfig& config) {
@@ -80,7 +74,7 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   if (job.ladder || (job.policy == "auto" && keeps_residual(job.push_codec))) ++of_worker;
   // What a worker of an all-gather follows; servers' are one model more at most.
   const bool averages = exchange_traits(job.exchange).workers_own_model && !servers_encode(job);
-  if (averages && !job.ladder && sends_differences(job.push_codec)) ++of_worker;
+  if (averages && !job.ladder && make_codec(job.push_codec)->sends_differences()) ++of_worker;
   if (config.job.local_updates > 0) of_worker += 1 + copies_of_descent(workers_config(config));
   if (config.job.delay > 0 && config.job.mix == 0) ++of_worker;
   std::uint64_t copies = 0;

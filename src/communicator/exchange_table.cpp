@@ -239,7 +239,7 @@ std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
   for (const auto& codecs : rungs) {
     for (const auto& codec : codecs) {
       check_fits(*codec, exchange);
-      if (!codec->make_encoder(1)->sends_differences()) continue;
+      if (!codec->sends_differences()) continue;
       fail(ErrorCode::kInvalidArgument,
            "codec {} sends differences, which no other codec goes on with; omit ef=21, or use one "
            "codec throughout",
