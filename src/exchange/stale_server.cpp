@@ -11,9 +11,6 @@
 namespace tersewire {
 namespace {
 
-// No job gets there, and what is added to a step does not overflow.
-constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 62;
-
 // What a worker pushed of a bucket, and no version has yet.
 struct Push {
   std::size_t worker;
