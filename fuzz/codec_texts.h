@@ -1,6 +1,7 @@
 // Which codec the fuzz targets of codecs are at, and the settings that they try.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -16,7 +17,7 @@ namespace tersewire::fuzz {
 // The codec that the environment variable FUZZ_CODEC names.
 inline CodecId codec_of_environment() {
   const char* name = std::getenv("FUZZ_CODEC");
-  for (int id = 1; name != nullptr && id <= static_cast<int>(CodecId::kBf16); ++id) {
+  for (int id = 1; name != nullptr && id <= static_cast<int>(kLastCodecId); ++id) {
     if (codec_name(static_cast<CodecId>(id)) == name) return static_cast<CodecId>(id);
   }
   std::fprintf(stderr, "set FUZZ_CODEC to a codec's name\n");
@@ -57,20 +58,11 @@ inline std::vector<std::vector<std::string>> tried_parameters(CodecId codec) {
   }
 }
 
-// Whether a codec has a lead: those that keep a residual unless told not to.
 inline bool has_lead(CodecId codec) {
-  switch (codec) {
-    case CodecId::kThreeLc:
-    case CodecId::kAdaComp:
-    case CodecId::kLocalSelection:
-    case CodecId::kDryden:
-    case CodecId::kTopK:
-    case CodecId::kMqe1Bit:
-    case CodecId::kSignSgd:
-      return true;
-    default:
-      return false;
-  }
+  return std::ranges::any_of(codec_descriptions(), [&](const CodecDescription& known) {
+    const auto is_lead = [](const CodecParameter& each) { return each.key == "lead"; };
+    return known.id == codec && std::ranges::any_of(known.parameters, is_lead);
+  });
 }
 
 // A codec's text; every digit of `choice` picks the value of a parameter.

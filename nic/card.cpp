@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tersewire/setting_text.h"
+
 namespace tersewire::nic {
 namespace {
 
@@ -12,7 +14,7 @@ constexpr std::size_t kMaxStretches = 256;      // of floats in a connection; th
 constexpr std::uint32_t kNoticeMagic = 0x434E5754;
 
 bool is_blind(std::string_view codec) {
-  return make_codec(codec)->text().find("mode=paper") != std::string::npos;
+  return SettingText(make_codec(codec)->text(), "codec").take_word("mode") == "paper";
 }
 
 ConnectionId leaving_connection(const PacketHeaders& headers) {

@@ -139,7 +139,7 @@ PacketHeaders read_headers(ByteView packet) {
 }
 
 PacketCompressor::PacketCompressor(std::string_view codec) : codec_(make_codec(codec)) {
-  if (codec_->id() != CodecId::kInceptionn || !codec_->make_encoder(1)->residual().empty()) {
+  if (codec_->id() != CodecId::kInceptionn || codec_->keeps_residual()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a network card compresses with inceptionn without a residual; use "
                 "inceptionn:bound=2^-10, or another bound");

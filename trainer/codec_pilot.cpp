@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <sstream>
 
 #include "tersewire/error.h"
+#include "trainer/decisions_json.h"
 #include "trainer/train_config.h"
 
 namespace tersewire::trainer {
@@ -15,11 +15,6 @@ namespace {
 
 // More than any step.
 constexpr std::uint64_t kEver = kMostSteps * 2;
-
-[[noreturn]] void fail_damaged() {
-  throw Error(ErrorCode::kDataLoss,
-              "the checkpoint's codec decisions are damaged; use another copy of it");
-}
 
 bool are_alike(const CodecDecision& one, const CodecDecision& other) {
   return one.step == other.step && one.codec == other.codec &&
@@ -67,41 +62,17 @@ std::optional<double> budget_bytes_a_day(const std::string& budget) {
               "'" + budget + "' is not a budget; write 2GB/day, in kB, MB, GB or TB");
 }
 
-std::string text_of(const CodecDecisions& decisions) {
-  std::string text;
-  for (const CodecDecision& each : decisions) {
-    text += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\n", each.step, each.codec, each.local_updates,
-                        each.expected, each.measured, each.sentence);
-  }
-  return text;
-}
+std::string text_of(const CodecDecisions& decisions) { return decisions_json(decisions).dump(); }
 
 CodecDecisions decisions_in(const std::string& text) {
-  CodecDecisions decisions;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    CodecDecision decision;
-    std::istringstream fields(line);
-    std::string step;
-    std::string local_updates;
-    std::string expected;
-    std::string measured;
-    const bool whole = std::getline(fields, step, '\t') &&
-                       std::getline(fields, decision.codec, '\t') &&
-                       std::getline(fields, local_updates, '\t') &&
-                       std::getline(fields, expected, '\t') && std::getline(fields, measured, '\t');
-    std::getline(fields, decision.sentence);
-    const auto take = [](const std::string& from, auto& number) {
-      const char* const end = from.data() + from.size();
-      return std::from_chars(from.data(), end, number).ptr == end;
-    };
-    if (!whole || !take(step, decision.step) || !take(local_updates, decision.local_updates) ||
-        !take(expected, decision.expected) || !take(measured, decision.measured)) {
-      fail_damaged();
-    }
-    decisions.push_back(std::move(decision));
+  if (text.empty()) return {};
+  try {
+    return decisions_in_json(nlohmann::json::parse(text, nullptr, false));
+  } catch (const Error&) {
+    throw Error(ErrorCode::kDataLoss,
+                "the checkpoint's codec decisions are damaged, or as an older version wrote them; "
+                "use another copy of it, or resume with that version");
   }
-  return decisions;
 }
 
 std::vector<DecidedSteps> decided_steps(const CodecDecisions& decisions, const CodecLadder& ladder,

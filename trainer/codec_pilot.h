@@ -17,7 +17,8 @@ namespace tersewire::trainer {
 // kInvalidArgument.
 std::optional<double> budget_bytes_a_day(const std::string& budget);
 
-// As a fact of rank 0's checkpoint, and back. Throws kDataLoss for another text.
+// As a fact of rank 0's checkpoint, the text of their JSON, and back: none of an empty one. Throws
+// kDataLoss for another text, and for that of older versions.
 inline constexpr const char* kDecisionsFact = "codec-decisions";
 std::string text_of(const CodecDecisions& decisions);
 CodecDecisions decisions_in(const std::string& text);

@@ -114,6 +114,12 @@ TrainConfig workers_config(TrainConfig config) {
   return config;
 }
 
+std::size_t arrays_of_descent(const TrainConfig& config) {
+  float value = 0;
+  const auto optimizer = Optimizer::make(optimizer_settings(config), &value, 1);
+  return optimizer->buffers().size() + (config.ema > 0 ? 1 : 0);
+}
+
 Descent::Descent(const TrainConfig& config, const Network& network, const std::vector<Part>& parts)
     : rate_(config.learning_rate * (config.scale_learning_rate ? config.job.workers : 1)),
       schedule_(schedule_of(config)),

@@ -31,6 +31,9 @@ TrainConfig owners_config(const TrainConfig& config);
 // ... and what it takes for a worker's own steps.
 TrainConfig workers_config(TrainConfig config);
 
+// How many arrays as large as the model Descent keeps beside it. Throws like check_descent().
+std::size_t arrays_of_descent(const TrainConfig& config);
+
 // All that Descent keeps of one part from step to step; the part's values are the network's.
 struct PartDescentState {
   std::uint64_t steps = 0;  // taken

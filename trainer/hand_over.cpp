@@ -103,7 +103,7 @@ void adopt_orphans(std::vector<StoredNode>& nodes, int server) {
 
 double undelivered(const NodeCheckpoint& checkpoint, const std::string& push_codec) {
   // Where differences are sent, servers and peers know them, and a server's share has a copy.
-  const bool owes_pushed = !make_codec(push_codec)->make_encoder(1)->sends_differences();
+  const bool owes_pushed = !make_codec(push_codec)->sends_differences();
   const bool owes_pulled = !has_server(checkpoint);
   double squares = 0;
   for (const auto& [key, array] : checkpoint.arrays) {

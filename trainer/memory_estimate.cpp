@@ -12,6 +12,7 @@
 #include "tersewire/dry_run.h"
 #include "tersewire/error.h"
 #include "tersewire/transports.h"
+#include "trainer/descent.h"
 #include "trainer/local_nodes.h"
 
 namespace tersewire::trainer {
@@ -47,19 +48,7 @@ std::uint64_t free_bytes() {
   return std::min(bytes, number_in("/sys/fs/cgroup/memory.max"));
 }
 
-bool keeps_residual(const std::string& codec) {
-  return !make_codec(codec)->make_encoder(1)->residual().empty();
-}
-
-bool sends_differences(const std::string& codec) {
-  return make_codec(codec)->make_encoder(1)->sends_differences();
-}
-
-// Arrays as large as the model that moving it takes; of a config that Descent takes.
-std::uint64_t copies_of_descent(const TrainConfig& config) {
-  const bool adam = config.optimizer.starts_with("adam");
-  return (adam ? 2U : config.momentum > 0 ? 1U : 0U) + (config.ema > 0 ? 1U : 0U);
-}
+bool keeps_residual(const std::string& codec) { return make_codec(codec)->keeps_residual(); }
 
 std::string gigabytes(std::uint64_t bytes) {
   char text[32];
@@ -80,8 +69,8 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   if (job.ladder || (job.policy == "auto" && keeps_residual(job.push_codec))) ++of_worker;
   // What a worker of an all-gather follows; servers' are one model more at most.
   const bool averages = exchange_traits(job.exchange).workers_own_model && !servers_encode(job);
-  if (averages && !job.ladder && sends_differences(job.push_codec)) ++of_worker;
-  if (config.job.local_updates > 0) of_worker += 1 + copies_of_descent(workers_config(config));
+  if (averages && !job.ladder && make_codec(job.push_codec)->sends_differences()) ++of_worker;
+  if (config.job.local_updates > 0) of_worker += 1 + arrays_of_descent(workers_config(config));
   if (config.job.delay > 0 && config.job.mix == 0) ++of_worker;
   std::uint64_t copies = 0;
   if (!config.dry.empty()) {
@@ -90,10 +79,10 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   }
   if (exchange_traits(job.exchange).workers_own_model) {
     // A step of an optimizer takes memory for a while, which the worker's thread then keeps.
-    of_worker += 1 + copies_of_descent(owners_config(config));
+    of_worker += 1 + arrays_of_descent(owners_config(config));
     if (config.job.local_updates > 0) ++of_worker;  // the shared model
   } else if (here) {
-    copies += 1 + copies_of_descent(owners_config(config));
+    copies += 1 + arrays_of_descent(owners_config(config));
   }
   return (copies + workers * of_worker) * values * sizeof(float);
 }

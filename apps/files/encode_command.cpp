@@ -70,7 +70,7 @@ void check(const EncodeOptions& options, const Codec& codec) {
         fmt::format("--part-values is {}; give a multiple of 4, or whole", options.part_values));
   }
   check_gradient(options, codec);
-  if (codec.make_encoder(1)->sends_differences()) {
+  if (codec.sends_differences()) {
     throw WrongUsage(fmt::format(
         "codec '{}' sends differences, which only an exchange adds up; omit ef=21", options.codec));
   }
@@ -78,7 +78,7 @@ void check(const EncodeOptions& options, const Codec& codec) {
   refuse_same_file(options.input, options.state);
   refuse_same_file(options.output, options.state);
   if (!options.gradient.empty()) refuse_same_file(options.gradient, options.state);
-  if (!keeps_residual(codec)) {
+  if (!codec.keeps_residual()) {
     throw WrongUsage(fmt::format(
         "codec '{}' keeps no residual; omit --state, or give the codec ef=on if it takes it",
         options.codec));

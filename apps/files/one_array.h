@@ -8,18 +8,13 @@
 
 namespace tersewire::apps {
 
-// Whether it has a residual. An empty tensor's is empty, so another length is asked.
-inline bool keeps_residual(const Codec& codec) {
-  return !codec.make_encoder(1)->residual().empty();
-}
-
 // The codec that encodes one array alone, where `text` names one for many: without a residual, and
 // so without a lead, which only later arrays could take back. As it is where it says either. Throws
 // like make_codec().
 inline std::string codec_for_one_array(const std::string& text) {
   SettingText said(text, "codec");
   if (!said.take_word("ef").empty() || !said.take_word("lead").empty()) return text;
-  if (!keeps_residual(*make_codec(text))) return text;
+  if (!make_codec(text)->keeps_residual()) return text;
   said.set_default("ef", "off");
   return said.text();
 }

@@ -160,6 +160,10 @@ class Codec {
   [[nodiscard]] virtual std::string text() const = 0;
   // Whether its encoders must observe a gradient before each array (Encoder::observe_gradient()).
   [[nodiscard]] virtual bool needs_gradient() const { return false; }
+  // Whether its encoders keep a residual (Encoder::residual()), and whether what they encode are
+  // differences (Encoder::sends_differences()). Cost: makes an encoder for one value.
+  [[nodiscard]] bool keeps_residual() const;
+  [[nodiscard]] bool sends_differences() const;
   // No payload for `elems` values is longer, including raw payloads of tensors that are not finite.
   [[nodiscard]] virtual std::size_t max_encoded_bytes(std::size_t elems) const = 0;
   // The context matters to stochastic codecs and to those that depend on the tensor's kind. Throws

@@ -23,9 +23,9 @@ struct CodecEntry {
   void (*decode)(ByteView payload, std::span<float> out, ThreadPool* pool);
   void (*decode_add)(ByteView payload, float weight, std::span<float> out, ThreadPool* pool);
   // Null: a payload carries none.
-  std::vector<CodecParameter> (*parameters)(ByteView payload);
+  std::vector<CodecParameter> (*parameters)(ByteView payload) = nullptr;
   // Null: the values are floats, and are widened.
-  void (*decode_f64)(ByteView payload, std::span<double> out, ThreadPool* pool);
+  void (*decode_f64)(ByteView payload, std::span<double> out, ThreadPool* pool) = nullptr;
   // Null: payloads of this codec hold no ternary digits.
   void (*decode_levels_add)(ByteView payload, std::span<std::int32_t> levels) = nullptr;
   PayloadScalers (*scalers)(ByteView payload, std::size_t elems) = nullptr;

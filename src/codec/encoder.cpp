@@ -1,4 +1,5 @@
-// What an Encoder does where its codec has no form of its own for it.
+// What an Encoder does where its codec has no form of its own for it, and what a Codec says of its
+// encoders.
 #include <cmath>
 #include <limits>
 
@@ -37,5 +38,9 @@ void Encoder::give_back(CodecId codec, ByteView payload) {
   if (codec == CodecId::kFp32 || residual().empty()) return;
   decode_add(codec, payload, 1.0F, residual());
 }
+
+bool Codec::keeps_residual() const { return !make_encoder(1)->residual().empty(); }
+
+bool Codec::sends_differences() const { return make_encoder(1)->sends_differences(); }
 
 }  // namespace tersewire

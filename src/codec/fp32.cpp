@@ -80,9 +80,7 @@ const CodecEntry& fp32_codec() {
                                 .make = make_from_text<Fp32Codec>,
                                 .check = check_fp32,
                                 .decode = decode_fp32,
-                                .decode_add = decode_add_fp32,
-                                .parameters = nullptr,
-                                .decode_f64 = nullptr};
+                                .decode_add = decode_add_fp32};
   return entry;
 }
 

@@ -48,9 +48,7 @@ CodecEntry half_codec(std::string summary) {
       .decode_add =
           [](ByteView payload, float weight, std::span<float> out, ThreadPool* pool) {
             decode_add_narrow(kCoding, payload, weight, out, pool);
-          },
-      .parameters = nullptr,
-      .decode_f64 = nullptr};
+          }};
 }
 
 }  // namespace

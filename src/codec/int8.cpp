@@ -133,8 +133,7 @@ const CodecEntry& int8_codec() {
                                 .check = check,
                                 .decode = decode,
                                 .decode_add = decode_add,
-                                .parameters = parameters,
-                                .decode_f64 = nullptr};
+                                .parameters = parameters};
   return entry;
 }
 

@@ -85,8 +85,7 @@ const CodecEntry& levels_codec() {
       .check = check,
       .decode = decode,
       .decode_add = decode_add,
-      .parameters = parameters,
-      .decode_f64 = nullptr};
+      .parameters = parameters};
   return entry;
 }
 

@@ -158,8 +158,7 @@ const CodecEntry& qsgd_codec() {
       .check = check,
       .decode = decode,
       .decode_add = decode_add,
-      .parameters = parameters,
-      .decode_f64 = nullptr};
+      .parameters = parameters};
   return entry;
 }
 

@@ -101,8 +101,7 @@ CodecEntry signs_codec(std::string summary, std::vector<CodecParameter> (*parame
           [](ByteView payload, float weight, std::span<float> out, ThreadPool* pool) {
             decode_add_signs(kCoding.name, kCoding.head, payload, weight, out, pool);
           },
-      .parameters = parameters,
-      .decode_f64 = nullptr};
+      .parameters = parameters};
 }
 
 }  // namespace

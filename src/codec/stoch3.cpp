@@ -46,7 +46,6 @@ const CodecEntry& stoch3_codec() {
       .decode = Reading::decode,
       .decode_add = Reading::decode_add,
       .parameters = Reading::parameters,
-      .decode_f64 = nullptr,
       .decode_levels_add = Reading::decode_levels_add,
       .scalers = Reading::scalers};
   return entry;

@@ -175,8 +175,7 @@ const CodecEntry& three_lc_codec() {
                                 .check = check_three_lc,
                                 .decode = decode_three_lc,
                                 .decode_add = decode_add_three_lc,
-                                .parameters = parameters,
-                                .decode_f64 = nullptr};
+                                .parameters = parameters};
   return entry;
 }
 

@@ -194,8 +194,7 @@ const CodecEntry& topk_codec() {
       .check = check,
       .decode = decode,
       .decode_add = decode_add,
-      .parameters = parameters,
-      .decode_f64 = nullptr};
+      .parameters = parameters};
   return entry;
 }
 

@@ -169,7 +169,7 @@ void check_mix(const Job& job) {
     std::ranges::copy(choose_pull_codecs(job), std::back_inserter(codecs));
   }
   for (const auto& codec : codecs) {
-    if (codec->make_encoder(1)->residual().empty()) continue;
+    if (!codec->keeps_residual()) continue;
     fail(ErrorCode::kInvalidArgument,
          "with a mix of {} workers would send again what codec {} keeps in a residual, and the "
          "model would overshoot; use a mix of 0, or a codec without a residual, such as int8",
@@ -284,7 +284,7 @@ void check_ladder(const Job& job) {
 void check_differences(const Job& job, const std::vector<std::shared_ptr<const Codec>>& pushed) {
   if (job.backup_workers == 0 && job.in_lock_step() && !choose_exchange(job).exchange.tree) return;
   for (const auto& codec : pushed) {
-    if (!codec->make_encoder(1)->sends_differences()) continue;
+    if (!codec->sends_differences()) continue;
     fail(ErrorCode::kInvalidArgument,
          "codec {} sends differences, and {} does not receive every gradient; omit ef=21, or use "
          "all-gather, parameter-server or gradient-server in lock-step, without backup workers",

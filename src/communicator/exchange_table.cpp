@@ -17,7 +17,7 @@ namespace tersewire {
 namespace {
 
 constexpr std::uint64_t kMostChildren = 1 << 20;
-constexpr std::uint64_t kMostSteps = 1'000'000'000;
+constexpr std::uint64_t kMostStepsBetween = 1'000'000'000;  // two averages
 
 void take_scaler_sharing(SettingText& text, const Job& /*job*/, ExchangeOptions& options) {
   options.scaler_sharing = text.take_switch("scaler-sharing", options.scaler_sharing);
@@ -29,7 +29,7 @@ void take_fan_in(SettingText& text, const Job& /*job*/, ExchangeOptions& options
 }
 
 void take_weight_average(SettingText& text, const Job& /*job*/, ExchangeOptions& options) {
-  options.average_every = text.take_integer("every", 1, 1, kMostSteps);
+  options.average_every = text.take_integer("every", 1, 1, kMostStepsBetween);
   options.average_asynchronous = text.take_choice("mode", {"synchronous", "asynchronous"}) == 1;
 }
 
@@ -239,7 +239,7 @@ std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
   for (const auto& codecs : rungs) {
     for (const auto& codec : codecs) {
       check_fits(*codec, exchange);
-      if (!codec->make_encoder(1)->sends_differences()) continue;
+      if (!codec->sends_differences()) continue;
       fail(ErrorCode::kInvalidArgument,
            "codec {} sends differences, which no other codec can continue; omit ef=21, or use one "
            "codec throughout",

@@ -94,7 +94,7 @@ std::shared_ptr<const Placement> place_job(const Job& job) {
   place_parts(*placement, chosen.exchange);
   placement->push_codecs = by_part(placement->parts, choose_push_codecs(job));
   for (const auto& codec : placement->push_codecs) {
-    placement->follows.push_back(codec->make_encoder(1)->sends_differences());
+    placement->follows.push_back(codec->sends_differences());
   }
   placement->pull_codecs = by_part(placement->parts, choose_pull_codecs(job));
   if (chosen.exchange.tree) placement->tree = make_tree(job.workers, chosen.options.fan_in);

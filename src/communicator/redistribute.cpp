@@ -181,8 +181,9 @@ bool is_lost(const NodeState& node) {
 
 void fill_results(const Placement& placement, PartValues& sums) {
   for (const Part& part : placement.parts) {
-    const bool kept = !placement.pull_codecs[part.number]->make_encoder(1)->residual().empty();
-    if (kept) sums[part.number].resize(part.elems, 0.0F);
+    if (placement.pull_codecs[part.number]->keeps_residual()) {
+      sums[part.number].resize(part.elems, 0.0F);
+    }
   }
 }
 

@@ -8,9 +8,6 @@
 namespace tersewire {
 namespace {
 
-// Beyond what any job takes, and what arithmetic with steps needs.
-constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 62;
-
 struct List {
   const PartValues& values;
   const char* name;

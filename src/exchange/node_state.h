@@ -23,6 +23,9 @@
 
 namespace tersewire {
 
+// No job gets to this step, and what is added to a step does not overflow.
+inline constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 62;
+
 // Values for each part of a job, or none.
 using PartValues = std::vector<std::vector<float>>;
 

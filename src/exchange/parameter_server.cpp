@@ -136,11 +136,9 @@ ParameterServer::ParameterServer(std::shared_ptr<const Placement> placed, Transp
       parts_(placement_->parts.size()),
       done_(static_cast<std::size_t>(node_.children), false),
       agreement_(job_.workers) {
-  const auto& codecs = encoder_codecs();
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (placement_->tree.empty() && placement_->owners[i] != transport.rank()) continue;
-    parts_[i].encoder = codecs[i]->make_encoder(placement_->parts[i].elems,
-                                                encoder_context(*placement_, i, transport_.rank()));
+    parts_[i].encoder = encoder_for(*placement_, encoder_codecs(), i, transport_.rank());
     parts_[i].pushes.resize(done_.size());
     if (placement_->follows[i]) parts_[i].followed = Followed(placement_->parts[i].elems);
   }
@@ -483,15 +481,11 @@ bool ParameterServer::encode_levels(std::size_t part) {
 
 Encoded ParameterServer::encode(std::size_t part, Bytes& out) {
   const ServerPart& state = parts_[part];
-  const std::span<const float> values = state.sum;
   return with_context(
       [&] { return fmt::format("{} of {}", is_root() ? "delta" : "mean", name(part)); },
       [&] {
-        if (state.step <= job_.warm_up_steps) {
-          return encode_plain(*state.encoder, values, state.step, out, pool_);
-        }
-        return passes_on_raw(state) ? encode_raw(*state.encoder, values, state.step, out, pool_)
-                                    : state.encoder->encode(values, state.step, out, pool_);
+        return encode_in_step(job_, *state.encoder, state.sum, state.step, passes_on_raw(state),
+                              out, pool_);
       });
 }
 

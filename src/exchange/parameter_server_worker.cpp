@@ -36,8 +36,7 @@ class ParameterServerWorker final : public Worker {
         parts_(parts().size()),
         offers_(parts_.size()) {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      parts_[i].encoder = placement().push_codecs[i]->make_encoder(
-          parts()[i].elems, encoder_context(placement(), i, rank()));
+      parts_[i].encoder = encoder_for(placement(), placement().push_codecs, i, rank());
     }
   }
 

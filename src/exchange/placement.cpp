@@ -195,4 +195,11 @@ EncoderContext encoder_context(const Placement& placement, std::size_t part, int
           .kind = placement.job.tensors[cut.tensor].kind};
 }
 
+std::unique_ptr<Encoder> encoder_for(const Placement& placement,
+                                     const std::vector<std::shared_ptr<const Codec>>& codecs,
+                                     std::size_t part, int rank) {
+  return codecs[part]->make_encoder(placement.parts[part].elems,
+                                    encoder_context(placement, part, rank));
+}
+
 }  // namespace tersewire

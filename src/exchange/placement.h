@@ -115,5 +115,9 @@ std::vector<std::vector<std::size_t>> make_buckets(std::size_t bucket_bytes,
 
 // What the encoder of a part is for on the node of this rank.
 EncoderContext encoder_context(const Placement& placement, std::size_t part, int rank);
+// That encoder; `codecs` are those of its direction, by part.
+std::unique_ptr<Encoder> encoder_for(const Placement& placement,
+                                     const std::vector<std::shared_ptr<const Codec>>& codecs,
+                                     std::size_t part, int rank);
 
 }  // namespace tersewire

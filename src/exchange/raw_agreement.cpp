@@ -34,17 +34,17 @@ std::vector<bool> not_finite_in(int from, const Message& message, std::size_t pa
 
 }  // namespace
 
-Encoded encode_plain(Encoder& encoder, std::span<const float> values, std::uint64_t step,
-                     Bytes& out, ThreadPool* pool) {
+Encoded encode_in_step(const Job& job, Encoder& encoder, std::span<const float> values,
+                       std::uint64_t step, bool raw, Bytes& out, ThreadPool* pool,
+                       std::span<const float> agreed) {
+  const bool warm_up = step <= job.warm_up_steps;
+  if (!warm_up && !raw) {
+    return agreed.empty() ? encoder.encode(values, step, out, pool)
+                          : encoder.encode_under(agreed, values, step, out, pool);
+  }
   if (!is_finite(values)) return encoder.encode(values, step, out, pool);
   append(out, values.data(), values.size_bytes());
-  return {.codec = CodecId::kFp32, .not_finite = false};
-}
-
-Encoded encode_raw(Encoder& encoder, std::span<const float> values, std::uint64_t step, Bytes& out,
-                   ThreadPool* pool) {
-  encode_plain(encoder, values, step, out, pool);
-  return {.codec = CodecId::kFp32, .not_finite = true};
+  return {.codec = CodecId::kFp32, .not_finite = !warm_up};
 }
 
 HeldPushes::HeldPushes(std::shared_ptr<const Placement> placement)

@@ -14,15 +14,13 @@
 
 namespace tersewire {
 
-// The values as they are, which leaves the residual as it was; those that are not finite travel as
-// their codec has it.
-Encoded encode_plain(Encoder& encoder, std::span<const float> values, std::uint64_t step,
-                     Bytes& out, ThreadPool* pool);
-
-// What travels of values that are not finite here or elsewhere: they themselves, which leaves the
-// residual as it was. Where they are finite their codec is not asked whether it rejects others.
-Encoded encode_raw(Encoder& encoder, std::span<const float> values, std::uint64_t step, Bytes& out,
-                   ThreadPool* pool);
+// Appends what travels of values in a step of the job. In its warm-up, and where they are not
+// finite here or elsewhere (`raw`), they themselves, which leaves the residual as it was; of these
+// the encoder sees only what is not finite here, and may reject it. Else what the encoder makes of
+// them, under the scalers that are `agreed`, if any are.
+Encoded encode_in_step(const Job& job, Encoder& encoder, std::span<const float> values,
+                       std::uint64_t step, bool raw, Bytes& out, ThreadPool* pool,
+                       std::span<const float> agreed = {});
 
 // Every worker's side: what was pushed, until workers have agreed on its bucket.
 class HeldPushes {

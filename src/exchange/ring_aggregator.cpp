@@ -246,15 +246,11 @@ SharedBytes RingAggregator::encoded_sum(std::uint32_t id) {
   Encoded encoded;
   {
     const Stopwatch watch(counters_.encode_seconds, processor_seconds);
-    encoded =
-        with_context([&] { return "sum of " + name(id); },
-                     [&] {
-                       if (block.step <= placement_->job.warm_up_steps) {
-                         return encode_plain(*block.encoder, sum_, block.step, payload_, pool_);
-                       }
-                       return raw ? encode_raw(*block.encoder, sum_, block.step, payload_, pool_)
-                                  : block.encoder->encode(sum_, block.step, payload_, pool_);
-                     });
+    encoded = with_context([&] { return "sum of " + name(id); },
+                           [&] {
+                             return encode_in_step(job_, *block.encoder, sum_, block.step, raw,
+                                                   payload_, pool_);
+                           });
   }
   counters_.not_finite_tensors += encoded.not_finite ? 1 : 0;
   MessageWriter writer({.kind = MessageKind::kPull,

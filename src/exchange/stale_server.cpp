@@ -11,9 +11,6 @@
 namespace tersewire {
 namespace {
 
-// No job gets there, and what is added to a step does not overflow.
-constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 62;
-
 // What a worker pushed of a bucket, and no version has yet.
 struct Push {
   std::size_t worker;
@@ -144,8 +141,8 @@ StaleServer::StaleServer(std::shared_ptr<const Placement> placed, Transport& tra
          .most_bytes_behind = kMostVersionsBehind * placement_->most_pulled_of_bucket(i),
          .answers = {}});
     for (const std::size_t part : bucket) {
-      parts_[part].encoder = placement_->pull_codecs[part]->make_encoder(
-          placement_->parts[part].elems, encoder_context(*placement_, part, transport.rank()));
+      parts_[part].encoder =
+          encoder_for(*placement_, placement_->pull_codecs, part, transport.rank());
     }
   }
 }
@@ -441,11 +438,7 @@ void StaleServer::encode_result(std::size_t part, std::uint64_t step, MessageWri
       [&](Bytes& message) {
         return with_context(
             [&] { return fmt::format("{} of {}", update_ ? "delta" : "mean", name(part)); },
-            [&] {
-              return step <= job_.warm_up_steps
-                         ? encode_plain(encoder, result, step, message, pool_)
-                         : encoder.encode(result, step, message, pool_);
-            });
+            [&] { return encode_in_step(job_, encoder, result, step, false, message, pool_); });
       });
   counters_.not_finite_tensors += frame.not_finite ? 1 : 0;
 }

@@ -35,8 +35,7 @@ class StaleWorker final : public Worker {
         asked_(placement().buckets.size()),
         ended_(static_cast<std::size_t>(placement().servers), false) {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      parts_[i].encoder = placement().push_codecs[i]->make_encoder(
-          parts()[i].elems, encoder_context(placement(), i, rank()));
+      parts_[i].encoder = encoder_for(placement(), placement().push_codecs, i, rank());
     }
   }
 

@@ -33,8 +33,7 @@ class WeightAverageWorker final : public Worker {
                       ThreadPool* threads)
       : Worker(std::move(placed), transport, threads), update_(std::move(update)) {
     for (std::size_t i = 0; i < parts().size(); ++i) {
-      parts_.push_back({placement().push_codecs[i]->make_encoder(
-                            parts()[i].elems, encoder_context(placement(), i, rank())),
+      parts_.push_back({encoder_for(placement(), placement().push_codecs, i, rank()),
                         Gathered(name(i), job().workers),
                         {},
                         {}});

@@ -432,15 +432,8 @@ Encoded Worker::encode_values(Encoder& encoder, std::size_t part, std::uint64_t 
                               Bytes& out) {
   return with_context([&] { return name(part); },
                       [&] {
-                        if (step <= job().warm_up_steps) {
-                          return encode_plain(encoder, values, step, out, pool_);
-                        }
-                        if (travels_raw(part, step)) {
-                          return encode_raw(encoder, values, step, out, pool_);
-                        }
-                        return agreed.empty()
-                                   ? encoder.encode(values, step, out, pool_)
-                                   : encoder.encode_under(agreed, values, step, out, pool_);
+                        return encode_in_step(job(), encoder, values, step, travels_raw(part, step),
+                                              out, pool_, agreed);
                       });
 }
 

@@ -58,6 +58,18 @@ TEST(Codec, UnknownParametersAreRefusedWithThoseThereAre) {
   expect_refused([] { make_codec("fp32:ef=on"); }, "fp32 has non-finite");
 }
 
+TEST(Codec, SaysWhetherItsEncodersKeepAResidualAndSendDifferences) {
+  const auto says = [](const char* text, bool keeps, bool differences) {
+    EXPECT_EQ(make_codec(text)->keeps_residual(), keeps) << text;
+    EXPECT_EQ(make_codec(text)->sends_differences(), differences) << text;
+  };
+  says("3lc", true, false);
+  says("3lc:ef=off", false, false);
+  says("3lc:ef=21", true, true);
+  says("int8:ef=on", true, false);
+  says("fp32", false, false);
+}
+
 TEST(Codec, EveryListedDefaultIsTheDefault) {
   for (const CodecDescription& codec : codec_descriptions()) {
     if (codec.name == "3lc") continue;  // what it has depends on its mode, see below

@@ -369,7 +369,11 @@ TEST(CodecDecisions, GoIntoACheckpointAndBack) {
   EXPECT_EQ(text_of(read), text_of(all));
   EXPECT_EQ(read[1].measured, 2.9);
   EXPECT_EQ(read[1].local_updates, 5);
-  for (const char* bad : {"1", "x\tfp32\t0\t0\t0\tsentence", "1\tfp32\t0\n"}) {
+  EXPECT_TRUE(decisions_in("").empty());
+  for (const char* bad : {"1", "{}", "[1]", "[", R"([{"codec":"fp32"}])", R"([{"step":1}])",
+                          R"([{"step":2,"codec":"fp32"},{"step":2,"codec":"3lc"}])",
+                          R"([{"step":1,"codec":"fp32","local_updates":3000000000}])",
+                          "1\tfp32\t0\t0\t0\tas an older version wrote it\n", "1\tfp32\t0\n"}) {
     expect_error(ErrorCode::kDataLoss, "are damaged", [&] { decisions_in(bad); });
   }
 }

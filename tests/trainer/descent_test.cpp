@@ -296,6 +296,22 @@ TEST(Descent, TheDefaultFallsToAHundredthAlongACosine) {
   }
 }
 
+TEST(Descent, KeepsAsManyArraysAsItSays) {
+  const auto kept = [](const char* optimizer, double momentum, double ema) {
+    TrainConfig config = plain_config();
+    config.optimizer = optimizer;
+    config.momentum = momentum;
+    config.ema = ema;
+    EXPECT_EQ(arrays_of_descent(config), Mover(config).descent.state(kBias).buffers.size());
+    return arrays_of_descent(config);
+  };
+  EXPECT_EQ(kept("sgd", 0, 0), 0U);
+  EXPECT_EQ(kept("nesterov", 0.9, 0), 1U);
+  EXPECT_EQ(kept("sgd", 0.9, 0.5), 2U);
+  EXPECT_EQ(kept("adam:beta1=0.8", 0, 0), 2U);
+  EXPECT_EQ(kept("adamw", 0.9, 0.5), 3U);
+}
+
 TEST(Descent, AveragesTheValuesOfAllSteps) {
   TrainConfig config = plain_config();
   config.learning_rate = 0.5;

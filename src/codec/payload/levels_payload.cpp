@@ -22,9 +22,10 @@ constexpr std::size_t divide_up(std::size_t n, std::size_t by) {
 }
 
 // The bits of a code from 0 to 2 N.
-unsigned code_bits_of(std::uint32_t levels) {
+constexpr unsigned code_bits_of(std::uint32_t levels) {
   return static_cast<unsigned>(std::bit_width(2 * levels));
 }
+static_assert(code_bits_of(kMaxLevels) == kernels::kMaxLevelBits);
 
 // A payload whose head is checked, and whose scalers and body are not yet.
 struct LevelsPayload {
