@@ -5,17 +5,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <fstream>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <system_error>
 
 #include "apps/cli/failures.h"
-#include "apps/files/read_file.h"
+#include "apps/run/json_object.h"
 #include "apps/run/run_files.h"
 #include "tersewire/error.h"
 
@@ -26,7 +24,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr std::uintmax_t kMaxObjectBytes = std::uintmax_t{1} << 24;
 constexpr std::size_t kMaxLineBytes = std::size_t{1} << 26;
 constexpr std::size_t kMaxBins = 4096;
 constexpr double kMaxStep = 9007199254740992;  // 2^53
@@ -175,32 +172,6 @@ void tell_decisions(const nlohmann::json& line, const std::filesystem::path& run
 
 }  // namespace
 
-double number_of(const Json& object, const std::string& key) {
-  if (!object.is_object()) return kNone;
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : kNone;
-}
-
-std::string text_of(const Json& object, const std::string& key) {
-  if (!object.is_object()) return "";
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-Json json_object_if_any(const fs::path& file) {
-  std::error_code error;
-  // A pipe might never end.
-  if (!fs::is_regular_file(file, error)) return {};
-  if (fs::file_size(file, error) > kMaxObjectBytes) {
-    throw Error(ErrorCode::kDataLoss,
-                file.string() + " is too large to be a run's; name another directory");
-  }
-  const Bytes bytes = read_file(file.string());
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  Json json = Json::parse(text, nullptr, false);
-  return json.is_object() ? json : Json();
-}
-
 std::vector<std::size_t> largest_of(const std::vector<TensorRecord>& tensors, std::size_t most) {
   std::vector<std::size_t> places(tensors.size());
   std::iota(places.begin(), places.end(), 0);
@@ -269,8 +240,7 @@ SummaryNumbers RunRecord::numbers() const {
 }
 
 bool RunRecord::diverged() const {
-  return finished() &&
-         (!std::isfinite(summary("final_loss")) || std::isfinite(summary("diverged_step")));
+  return finished() && tersewire::apps::diverged(summary_);
 }
 
 double RunRecord::fp32_step_seconds(const std::string& rate) const {
