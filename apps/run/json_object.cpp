@@ -25,8 +25,7 @@ Json json_object_if_any(const fs::path& file) {
     throw Error(ErrorCode::kDataLoss,
                 file.string() + " is too large to be a run's; name another directory");
   }
-  Json json = parse_json(read_file(file.string()));
-  return json.is_object() ? json : Json();
+  return parse_json_object(string_of(read_file(file.string())));
 }
 
 double number_of(const Json& object, const std::string& key) {
