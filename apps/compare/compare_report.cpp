@@ -10,6 +10,7 @@
 
 #include "apps/cli/front.h"
 #include "apps/cli/output.h"
+#include "apps/cli/quantities.h"
 #include "apps/run/traffic_ratios.h"
 #include "apps/run/train_report.h"
 

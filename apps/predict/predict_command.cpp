@@ -9,6 +9,7 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
 #include "apps/cli/output.h"
+#include "apps/cli/quantities.h"
 #include "apps/files/read_file.h"
 #include "apps/predict/dry_policy.h"
 #include "apps/predict/model_file.h"
@@ -101,17 +102,17 @@ std::string table_text(const std::vector<Prediction>& rows) {
   const std::size_t codecs = width([](const Prediction& row) { return row.codecs(); }, 5);
   const std::size_t exchanges = width(exchange, 8);
   std::string text =
-      fmt::format("{:<{}}  {:<{}}  {:>9} {:>8} {:>11} {:>9} {:>9} {:>9} {:>12} {:>11}\n", "codec",
-                  codecs, "exchange", exchanges, "step", "speedup", "computation", "codec", "wire",
-                  "waiting", "sent, bytes", "points lost");
+      fmt::format("{:<{}}  {:<{}}  {:>11} {:>8} {:>11} {:>11} {:>11} {:>11} {:>12} {:>11}\n",
+                  "codec", codecs, "exchange", exchanges, "step", "speedup", "computation", "codec",
+                  "wire", "waiting", "sent, bytes", "points lost");
   for (const Prediction& row : rows) {
     const StepPrediction& step = row.step;
-    text +=
-        fmt::format("{:<{}}  {:<{}}  {:>9} {:>7.2f}x {:>11} {:>9} {:>9} {:>9} {:>12.0f} {:>11}\n",
-                    row.codecs(), codecs, exchange(row), exchanges, time_text(step.step_seconds),
-                    row.speedup, time_text(step.compute_seconds), time_text(step.codec_seconds),
-                    time_text(step.wire_seconds), time_text(step.waiting_seconds), step.sent_bytes,
-                    points_text(row.codec));
+    text += fmt::format(
+        "{:<{}}  {:<{}}  {:>11} {:>7.2f}x {:>11} {:>11} {:>11} {:>11} {:>12.0f} {:>11}\n",
+        row.codecs(), codecs, exchange(row), exchanges, seconds_text(step.step_seconds),
+        row.speedup, seconds_text(step.compute_seconds), seconds_text(step.codec_seconds),
+        seconds_text(step.wire_seconds), seconds_text(step.waiting_seconds), step.sent_bytes,
+        points_text(row.codec));
   }
   return text;
 }

@@ -7,6 +7,7 @@
 
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
+#include "apps/cli/quantities.h"
 #include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
 
@@ -171,24 +172,7 @@ std::optional<double> rate_above_which_nothing_is_worth_it(const PredictionPlan&
   return high;
 }
 
-// So many digits that count, or all of a large number, rather than a power of ten.
-std::string digits_text(double value, int digits) {
-  if (value < std::pow(10, digits) - 0.5) return fmt::format("{:.{}g}", value, digits);
-  return fmt::format("{:.0f}", value);
-}
-
 }  // namespace
-
-std::string time_text(double seconds) {
-  if (seconds < 1) return digits_text(seconds * 1e3, 3) + " ms";
-  return digits_text(seconds, 3) + " s";
-}
-
-std::string rate_text(double bits_per_second) {
-  if (bits_per_second >= 1e9) return digits_text(bits_per_second / 1e9, 2) + " Gbit/s";
-  if (bits_per_second >= 1e6) return digits_text(bits_per_second / 1e6, 3) + " Mbit/s";
-  return digits_text(bits_per_second / 1e3, 3) + " kbit/s";
-}
 
 NamedLink link_argument(const std::string& text) {
   const std::size_t comma = text.find(',');
@@ -258,10 +242,10 @@ std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& p
   if (!worth_it) {
     text = fmt::format(
         "Compression does not pay at {}: {} takes {} a step, and {} is more than 5 % faster.",
-        best.link.text, fp32.design(), time_text(fp32.step.step_seconds), none);
+        best.link.text, fp32.design(), seconds_text(fp32.step.step_seconds), none);
   } else {
     text = fmt::format("Take {}: {} a step instead of {} with {}, {} times as fast.", best.design(),
-                       time_text(best.step.step_seconds), time_text(fp32.step.step_seconds),
+                       seconds_text(best.step.step_seconds), seconds_text(fp32.step.step_seconds),
                        fp32.design(), digits_text(best.speedup, 2));
   }
   const auto rate = rate_above_which_nothing_is_worth_it(plan, best.workers, best.link);

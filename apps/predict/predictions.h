@@ -75,8 +75,4 @@ const Prediction& best_of(const std::vector<Prediction>& predictions, bool all);
 // no codec may be taken.
 std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& predictions);
 
-// "1.2 s", "83 ms"; "100mbit".
-std::string time_text(double seconds);
-std::string rate_text(double bits_per_second);
-
 }  // namespace tersewire::apps

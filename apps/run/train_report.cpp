@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "apps/cli/job_options.h"
+#include "apps/cli/quantities.h"
 #include "apps/run/step_numbers.h"
 #include "apps/run/traffic_ratios.h"
 #include "trainer/descent.h"
@@ -38,20 +39,6 @@ nlohmann::json outer_json(const trainer::TrainConfig& config) {
 }
 
 }  // namespace
-
-std::string bytes_text(double bytes) {
-  for (const char* unit : {"B", "kB", "MB", "GB"}) {
-    if (bytes < 1000) return fmt::format("{:.{}f} {}", bytes, bytes < 10 ? 2 : 1, unit);
-    bytes /= 1000;
-  }
-  return fmt::format("{:.1f} TB", bytes);
-}
-
-std::string seconds_text(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
-  return fmt::format("{:.2f} s", seconds);
-}
 
 void TrainProgress::smooth(const trainer::StepReport& report) {
   // A batch is a small sample: the mean of the last few dozen says more.

@@ -11,10 +11,6 @@
 
 namespace tersewire::apps {
 
-// For people, as in 4.13 kB and 2.76 s.
-std::string bytes_text(double bytes);
-std::string seconds_text(double seconds);
-
 // Progress on stderr. One thread at a time.
 class TrainProgress {
  public:
