@@ -14,6 +14,7 @@
 #include "apps/run/json_object.h"
 #include "apps/run/object_lines.h"
 #include "apps/run/run_files.h"
+#include "apps/run/traffic_ratios.h"
 #include "tersewire/error.h"
 
 namespace tersewire::apps {
@@ -184,11 +185,11 @@ SummaryNumbers RunRecord::numbers() const {
 
 bool RunRecord::diverged() const { return finished() && tersewire::apps::diverged(summary_); }
 
-double RunRecord::fp32_step_seconds(const std::string& rate) const {
+double RunRecord::fp32_step_seconds(double bits_per_second) const {
   if (!summary_.is_object()) return kNone;
   const auto modelled = summary_.find("modelled");
   if (modelled == summary_.end() || !modelled->is_object()) return kNone;
-  const auto found = modelled->find(rate);
+  const auto found = modelled->find(rate_name(bits_per_second));
   return found == modelled->end() ? kNone : number_of(*found, "fp32_step_seconds");
 }
 

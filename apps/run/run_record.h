@@ -69,8 +69,8 @@ class RunRecord {
   // A number of summary.json; a NaN where there is none.
   [[nodiscard]] double summary(const std::string& key) const;
   [[nodiscard]] SummaryNumbers numbers() const;
-  // The step time that summary.json models for fp32 on a link so named; a NaN where it does not.
-  [[nodiscard]] double fp32_step_seconds(const std::string& rate) const;
+  // The step time that summary.json models for fp32 on a link; a NaN where it does not.
+  [[nodiscard]] double fp32_step_seconds(double bits_per_second) const;
   // Whether it came to its end: neither cut off nor interrupted.
   [[nodiscard]] bool finished() const { return summary_.is_object() && !interrupted_; }
   [[nodiscard]] bool interrupted() const { return interrupted_; }

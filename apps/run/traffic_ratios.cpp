@@ -1,5 +1,7 @@
 #include "apps/run/traffic_ratios.h"
 
+#include "apps/cli/quantities.h"
+
 namespace tersewire::apps {
 namespace {
 
@@ -17,6 +19,8 @@ double compression_ratio(const Counters& counters) {
   return sizeof(float) * ratio(counters.pushed_values + counters.pulled_values,
                                counters.pushed_bytes + counters.pulled_bytes);
 }
+
+std::string rate_name(double bits_per_second) { return rate_text(bits_per_second, 6); }
 
 double wire_seconds(double bytes, double bits_per_second) { return 8 * bytes / bits_per_second; }
 

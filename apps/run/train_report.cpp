@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <optional>
-#include <utility>
 
 #include "apps/cli/job_options.h"
 #include "apps/cli/quantities.h"
@@ -21,9 +19,6 @@ namespace {
 
 constexpr double kBitsPerFloat = 32;
 constexpr double kBytesPerFloat = 4;
-
-constexpr std::array<std::pair<const char*, double>, 3> kLinks{
-    {{"10 Mbit/s", 1e7}, {"100 Mbit/s", 1e8}, {"1 Gbit/s", 1e9}}};
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
@@ -167,9 +162,10 @@ nlohmann::json TrainSummary::json() const {
   const Counters& counters = result_.worker_counters;
   const SummaryNumbers numbers = this->numbers();
   nlohmann::json modelled;
-  for (const auto& [name, rate] : kLinks) {
-    modelled[name] = {{"step_seconds", modelled_step_seconds(numbers, rate)},
-                      {"fp32_step_seconds", modelled_fp32_step(rate)}};
+  for (const char* link : kUsualRates) {
+    const double rate = rate_argument(link);
+    modelled[rate_name(rate)] = {{"step_seconds", modelled_step_seconds(numbers, rate)},
+                                 {"fp32_step_seconds", modelled_fp32_step(rate)}};
   }
   nlohmann::json pull_codec;
   if (result_.servers_encode) pull_codec = config_.job.pull_codec;
@@ -233,10 +229,11 @@ std::string TrainSummary::traffic_table() const {
   text += fmt::format("{:<24}{:>14}{:>14}{:>10}\n", "", codec_text(), "fp32", "saved");
   text += traffic("pushed, all workers", counters.pushed_bytes, counters.pushed_values);
   text += traffic("pulled, all workers", counters.pulled_bytes, counters.pulled_values);
-  for (const auto& [name, rate] : kLinks) {
+  for (const char* link : kUsualRates) {
+    const double rate = rate_argument(link);
     const double ours = modelled_step_seconds(numbers, rate);
     const double fp32 = modelled_fp32_step(rate);
-    text += fmt::format("{:<24}{:>14}{:>14}{:>9.1f}x  modelled\n", fmt::format("step at {}", name),
+    text += fmt::format("{:<24}{:>14}{:>14}{:>9.1f}x  modelled\n", "step at " + rate_name(rate),
                         seconds_text(ours), seconds_text(fp32), ratio(fp32, ours));
   }
   text += fmt::format(
