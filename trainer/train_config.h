@@ -130,9 +130,8 @@ void visit_exchange_settings(JobType& job, const Visit& visit) {
                 .most = 1024},
         job.workers);
   visit(Setting{.key = "exchange",
-                .help = "Which node sends what to whom: parameter-server, gradient-server, "
-                        "aggregator-tree, all-gather, ring, hierarchical-ring or weight-average "
-                        "(docs/exchanges.md)"},
+                .help = fmt::format("Which node sends what to whom: one of {} (docs/exchanges.md)",
+                                    fmt::join(exchange_names(), ", "))},
         job.exchange);
   visit(Setting{.key = "servers",
                 .help = "Servers (default: as many as the exchange needs), or colocated: one on "
