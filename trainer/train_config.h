@@ -115,6 +115,7 @@ struct PartValuesSetting {
 inline constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 40;
 inline constexpr int kMostUpdates = 1 << 20;  // before workers exchange
 inline constexpr std::uint64_t kMostSeconds = 30 * 24 * 3600;
+inline constexpr std::size_t kMaxThreads = 256;
 
 // The settings that say how a job's nodes meet, which `bench exchange` has as well. Calls
 // visit(Setting, member) for each; `job` may be const.
@@ -314,7 +315,7 @@ void visit_settings(Config& config, const Visit& visit) {
               "Codec threads per node [0: available cores divided by the nodes on this machine]",
           .role = kNeither,
           .scope = kNode,
-          .most = 256},
+          .most = kMaxThreads},
       config.threads);
   visit(Setting{.key = "deadline",
                 .help = "Seconds of silence after which a node counts as dead and a job of several "

@@ -6,6 +6,7 @@
 #include "apps/cli/failures.h"
 #include "apps/run/json_object.h"
 #include "tersewire/error.h"
+#include "trainer/train_config.h"
 
 namespace tersewire::apps {
 namespace {
@@ -13,7 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxLineBytes = std::size_t{1} << 26;
-constexpr std::uint64_t kMaxStep = std::uint64_t{1} << 53;  // exact as a double
 
 // 0 where there is none.
 std::uint64_t step_of(const nlohmann::json& line) {
@@ -34,7 +34,7 @@ std::optional<nlohmann::json> ObjectLines::next() {
   while (read_line()) {
     nlohmann::json line = parse_json_object(text_);
     const std::uint64_t step = step_of(line);
-    if (step > step_ && step <= kMaxStep) {
+    if (step > step_ && step <= trainer::kMostSteps) {
       step_ = step;
       return line;
     }
