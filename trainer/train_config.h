@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "tersewire/communicator.h"
 #include "trainer/outer_optimizer.h"
@@ -383,6 +384,16 @@ void visit_settings(Config& config, const Visit& visit) {
                 .scope = kNode,
                 .most = kMostSteps},
         config.observe_steps);
+}
+
+// The row of a key that there is, for a command that has this setting and few others.
+inline Setting setting_named(std::string_view key) {
+  std::optional<Setting> found;
+  const TrainConfig config;
+  visit_settings(config, [&](const Setting& setting, const auto& /*member*/) {
+    if (setting.key == key) found = setting;
+  });
+  return found.value();
 }
 
 // In config.json.

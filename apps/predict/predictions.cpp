@@ -36,11 +36,11 @@ struct Way {
 
 std::vector<Way> ways_of(const PredictionPlan& plan) {
   std::vector<Way> ways;
-  for (const std::string& exchange : plan.exchanges) ways.push_back({exchange, plan.servers});
+  for (const std::string& exchange : plan.exchanges) ways.push_back({exchange, plan.job.servers});
   if (!ways.empty()) return ways;
   for (const std::string_view exchange : exchange_names()) {
-    ways.push_back({std::string(exchange), plan.servers});
-    if (!plan.servers) ways.push_back({std::string(exchange), Job::kColocated});
+    ways.push_back({std::string(exchange), plan.job.servers});
+    if (!plan.job.servers) ways.push_back({std::string(exchange), Job::kColocated});
   }
   return ways;
 }
@@ -61,22 +61,18 @@ std::optional<CodecCost> cost_of(const std::map<std::string, CodecCost>& costs,
 }
 
 Job job_of(const PredictionPlan& plan, const Way& way, const std::string& codec, int workers) {
-  Job job;
-  job.tensors = plan.tensors;
+  Job job = plan.job;
   job.workers = workers / plan.gpus_per_node;
   job.servers = way.servers;
   job.exchange = way.exchange;
   job.push_codec = codec;
   job.pull_codec = plan.pull_codec && codec != "fp32" ? *plan.pull_codec : codec;
-  job.policy = plan.policy;
-  job.local_steps = plan.local_steps;
-  job.local_updates = plan.local_updates;
   return job;
 }
 
 StepPrediction predict_terngrad(const PredictionPlan& plan, const Job& job, const LinkSpeed& link) {
   double values = 0;
-  for (const TensorInfo& tensor : plan.tensors) values += static_cast<double>(tensor.elems());
+  for (const TensorInfo& tensor : plan.job.tensors) values += static_cast<double>(tensor.elems());
   const double bits =
       cost_of(plan.push_costs, job.push_codec).value_or(measured_codec(job.push_codec).cost).bits;
   const double bytes = values * bits / 8;
@@ -134,7 +130,7 @@ void add_designs(const PredictionPlan& plan, const Way& way, const std::vector<s
 
 // The fastest with fp32 alone: of an exchange whose parameters do not fit it, without them.
 Prediction fastest_fp32(PredictionPlan plan, int workers, const NamedLink& link) {
-  plan.policy.clear();
+  plan.job.policy.clear();
   std::vector<Prediction> predictions;
   std::string refusal;
   for (Way way : ways_of(plan)) {
