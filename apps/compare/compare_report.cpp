@@ -8,11 +8,10 @@
 #include <set>
 #include <utility>
 
-#include "apps/cli/front.h"
 #include "apps/cli/output.h"
 #include "apps/cli/quantities.h"
-#include "apps/run/traffic_ratios.h"
-#include "apps/run/train_report.h"
+#include "apps/run/front.h"
+#include "apps/run/run_json.h"
 
 namespace tersewire::apps {
 namespace {

@@ -9,6 +9,9 @@
 
 namespace tersewire::apps {
 
+// 0 where b is.
+double ratio(double a, double b);
+
 // 0 where there are no values.
 double bits_per_value(std::uint64_t bytes, std::uint64_t values);
 
