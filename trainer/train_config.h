@@ -112,6 +112,11 @@ template <typename Value>
 struct PartValuesSetting {
   Value& value;
 };
+// clang 14 deduces nothing of aggregates by itself.
+template <typename Value>
+ServersSetting(Value&) -> ServersSetting<Value>;
+template <typename Value>
+PartValuesSetting(Value&) -> PartValuesSetting<Value>;
 
 inline constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 40;
 inline constexpr int kMostUpdates = 1 << 20;  // before workers exchange
