@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tersewire/error.h"
+#include "trainer/train_config.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -11,7 +12,6 @@ namespace {
 constexpr double kGrowth = 10;
 constexpr double kByHeart = 0.01;  // of the first loss
 constexpr std::size_t kNumbers = 3;
-constexpr double kMaxStep = 9007199254740992;  // 2^53
 
 }  // namespace
 
@@ -40,7 +40,7 @@ std::deque<double> LossWatch::state() const {
 
 void LossWatch::resume(const std::deque<double>& state) {
   if (state.empty()) return;
-  if (state.size() != kNumbers || !(state[2] >= 0 && state[2] <= kMaxStep)) {
+  if (state.size() != kNumbers || !(state[2] >= 0 && state[2] <= kMostSteps)) {
     throw Error(ErrorCode::kDataLoss,
                 "the checkpoint's record of losses is damaged; use another copy of it");
   }

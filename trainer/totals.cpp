@@ -39,6 +39,10 @@ void add(Counters& sum, const Counters& one) {
   for_each_counter(sum, one, [](auto& to, const auto& from) { to += from; });
 }
 
+void subtract(Counters& difference, const Counters& one) {
+  for_each_counter(difference, one, [](auto& from, const auto& what) { from -= what; });
+}
+
 void Totals::take_over(const Totals& other) {
   steps += other.steps;
   cpu_seconds += other.cpu_seconds;

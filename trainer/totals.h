@@ -8,8 +8,9 @@
 
 namespace tersewire::trainer {
 
-// The sum, number by number.
+// The sum, and the difference, number by number.
 void add(Counters& sum, const Counters& one);
+void subtract(Counters& difference, const Counters& one);
 
 struct Totals {
   std::uint64_t since = 0;  // the step after which counting began

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "tersewire/communicator.h"
 #include "trainer/outer_optimizer.h"
@@ -111,10 +112,16 @@ template <typename Value>
 struct PartValuesSetting {
   Value& value;
 };
+// clang 14 deduces nothing of aggregates by itself.
+template <typename Value>
+ServersSetting(Value&) -> ServersSetting<Value>;
+template <typename Value>
+PartValuesSetting(Value&) -> PartValuesSetting<Value>;
 
 inline constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 40;
 inline constexpr int kMostUpdates = 1 << 20;  // before workers exchange
 inline constexpr std::uint64_t kMostSeconds = 30 * 24 * 3600;
+inline constexpr std::size_t kMaxThreads = 256;
 
 // The settings that say how a job's nodes meet, which `bench exchange` has as well. Calls
 // visit(Setting, member) for each; `job` may be const.
@@ -130,9 +137,8 @@ void visit_exchange_settings(JobType& job, const Visit& visit) {
                 .most = 1024},
         job.workers);
   visit(Setting{.key = "exchange",
-                .help = "Which node sends what to whom: parameter-server, gradient-server, "
-                        "aggregator-tree, all-gather, ring, hierarchical-ring or weight-average "
-                        "(docs/exchanges.md)"},
+                .help = fmt::format("Which node sends what to whom: one of {} (docs/exchanges.md)",
+                                    fmt::join(exchange_names(), ", "))},
         job.exchange);
   visit(Setting{.key = "servers",
                 .help = "Servers (default: as many as the exchange needs), or colocated: one on "
@@ -315,7 +321,7 @@ void visit_settings(Config& config, const Visit& visit) {
               "Codec threads per node [0: available cores divided by the nodes on this machine]",
           .role = kNeither,
           .scope = kNode,
-          .most = 256},
+          .most = kMaxThreads},
       config.threads);
   visit(Setting{.key = "deadline",
                 .help = "Seconds of silence after which a node counts as dead and a job of several "
@@ -383,6 +389,16 @@ void visit_settings(Config& config, const Visit& visit) {
                 .scope = kNode,
                 .most = kMostSteps},
         config.observe_steps);
+}
+
+// The row of a key that there is, for a command that has this setting and few others.
+inline Setting setting_named(std::string_view key) {
+  std::optional<Setting> found;
+  const TrainConfig config;
+  visit_settings(config, [&](const Setting& setting, const auto& /*member*/) {
+    if (setting.key == key) found = setting;
+  });
+  return found.value();
 }
 
 // In config.json.

@@ -13,7 +13,6 @@
 #include "apps/cli/job_options.h"
 #include "apps/cli/output.h"
 #include "apps/files/read_file.h"
-#include "tersewire/setting_text.h"
 #include "tersewire/simd.h"
 
 namespace tersewire::apps {
@@ -42,7 +41,7 @@ struct BenchOptions {
   std::vector<std::string> targets;
   std::size_t rounds = 15;
   std::size_t warm_up_encodes = 150;
-  std::string part_values = fmt::format("{}", bench::kDefaultPartValues);
+  std::size_t part_values = Job::kDefaultPartValues;
   bool peers = false;
   bool json = false;
 };
@@ -109,14 +108,6 @@ Floats input_values(const BenchOptions& options) {
   return values;
 }
 
-// What --part-values says, 0 for "whole".
-std::size_t part_values_of(const std::string& text) {
-  if (text == "whole") return 0;
-  const auto values = parsed_number<std::size_t>(text);
-  if (values.value_or(0) > 0) return *values;
-  throw WrongUsage(fmt::format("--part-values is '{}'; give a number of values, or whole", text));
-}
-
 Json rows_json(const std::vector<bench::CodecBenchRow>& rows) {
   Json list = Json::array();
   for (const bench::CodecBenchRow& row : rows) {
@@ -124,7 +115,8 @@ Json rows_json(const std::vector<bench::CodecBenchRow>& rows) {
                     {"target", row.target},
                     {"threads", row.threads},
                     {"elems", row.elems},
-                    {"part_values", row.part_values == 0 ? Json("whole") : Json(row.part_values)},
+                    {"part_values",
+                     setting_json(trainer::PartValuesSetting<const std::size_t>{row.part_values})},
                     {"memcpy_gb_per_s", row.memcpy_gb_per_s},
                     {"encode_ratio", row.encode_ratio},
                     {"decode_ratio", row.decode_ratio},
@@ -184,11 +176,14 @@ std::vector<bench::CodecBenchRow> peer_rows(const BenchOptions& options, const F
 void run_bench_codecs(const BenchOptions& options) {
   const auto codecs = options.codecs.empty() ? default_codecs() : options.codecs;
   for (const std::string& codec : codecs) codec_argument(codec);
+  if (options.part_values == 0) {
+    throw WrongUsage("--part-values is 0; give a number of values, or whole");
+  }
   const bench::CodecBenchConfig config{.codecs = codecs,
                                        .variants = variants_of(options),
                                        .rounds = options.rounds,
                                        .warm_up_encodes = options.warm_up_encodes,
-                                       .part_values = part_values_of(options.part_values)};
+                                       .part_values = options.part_values};
   const Floats values = input_values(options);
   const auto peers =
       options.peers ? peer_rows(options, values) : std::vector<bench::CodecBenchRow>();
@@ -226,10 +221,8 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--warm-up", options->warm_up_encodes, "Encodes before anything is timed")
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{0}, std::size_t{100000}));
-  command
-      ->add_option("--part-values", options->part_values,
-                   "Encode in parts of this many values, or whole")
-      ->capture_default_str();
+  add_part_values_option(*command, options->part_values,
+                         "Encode in parts of this many values, or whole");
   command->add_flag("--peers", options->peers,
                     "Also measure snappy, lz4, zstd and zfp, with one thread");
   command->add_flag("--json", options->json, "Print JSON");

@@ -43,7 +43,6 @@ on a link of --rate.)";
 struct ExchangeFlags {
   bench::ExchangeBenchConfig config;
   double compute_ms = 0;
-  std::uint64_t deadline_seconds = 120;
   std::string baseline = "fp32";
   std::string rate;
   std::vector<std::string> gradients;
@@ -169,7 +168,6 @@ void run_nodes(const ExchangeFlags& flags, const Network& network) {
 void run_bench_exchange(ExchangeFlags flags) {
   bench::ExchangeBenchConfig& config = flags.config;
   config.compute_seconds = flags.compute_ms / 1e3;
-  config.job.deadline = std::chrono::seconds(flags.deadline_seconds);
   config.baseline = flags.baseline == "none" ? std::nullopt : std::optional(flags.baseline);
   config.transport = transport_argument(config.transport, flags.rate);
   const Network network = as_usage([&] { return bench::join_exchange_bench(config); });
@@ -197,16 +195,16 @@ void add_bench_exchange_command(CLI::App& bench) {
   option("--model", config.model, fmt::format("{}", fmt::join(bench::model_names(), ", ")));
   option("--scale", config.scale,
          "Scale the number of values of every tensor by this, above 0 and up to 1");
-  trainer::visit_exchange_settings(config.job, SettingOptions(*command));
+  const SettingOptions setting(*command);
+  trainer::visit_exchange_settings(config.job, setting);
   option("--codec", config.codecs, "Codec for both directions; several are measured in turn");
   command->add_option("--pull-codec", config.pull_codec,
                       "Codec for what servers send, with each --codec [the same]");
   option("--baseline", flags->baseline, "Codec that speedups are relative to, or none");
-  option("--policy", config.job.policy, "Rules that override the codecs, as for 'tersewire train'");
+  setting(trainer::setting_named("policy"), config.job.policy);
   option("--compute-ms", flags->compute_ms, "Milliseconds of computation per step")
       ->check(CLI::Range(0.0, 1e8));
-  option("--slowest", config.slowest, "Factor on --compute-ms for the last worker")
-      ->check(CLI::Range(1.0, 1000.0));
+  setting(trainer::setting_named("slowest"), config.slowest);
   option("--steps", config.steps, "Steps to measure")
       ->check(CLI::Range(std::uint64_t{1}, trainer::kMostSteps));
   option("--warm-up", config.warm_up_steps, "Steps before the measured ones")
@@ -214,18 +212,13 @@ void add_bench_exchange_command(CLI::App& bench) {
   command->add_option(
       "--gradients", flags->gradients,
       "Replay the values of these .npy files [synthetic, distributed like real gradients]");
-  option("--seed", config.job.seed, "Seed of the gradients and codecs")
-      ->check([](const std::string& text) {
-        return text.starts_with('-') ? "must not be negative" : "";
-      });
+  option("--seed", config.job.seed, "Seed of the gradients and codecs");
   option(
       "--transport", config.transport,
       "in-process (threads; in-process:rate=20mbit,delay=40ms,jitter=5ms,loss=0.1%,seed=1 models "
       "links), mpi (processes that mpirun starts), or grpc (as for 'tersewire train')");
   command->add_option("--rate", flags->rate, "The same as rate=RATE in --transport");
-  option("--deadline", flags->deadline_seconds,
-         "Seconds of silence of a node after which a job ends")
-      ->check(CLI::Range(std::uint64_t{1}, trainer::kMostSeconds));
+  setting(trainer::setting_named("deadline"), config.job.deadline);
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags] { run_bench_exchange(*flags); });
 }

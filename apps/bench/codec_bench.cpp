@@ -78,9 +78,10 @@ struct Stretch {
 };
 
 std::vector<Stretch> cut(std::size_t elems, std::size_t part_values) {
-  const std::size_t part = part_values == 0 ? elems : part_values;
   std::vector<Stretch> parts;
-  for (std::size_t i = 0; i < elems; i += part) parts.push_back({i, std::min(part, elems - i)});
+  for (std::size_t i = 0; i < elems; i += parts.back().elems) {
+    parts.push_back({i, std::min(part_values, elems - i)});
+  }
   return parts;
 }
 
@@ -471,7 +472,7 @@ std::vector<CodecBenchRow> bench_codecs(const CodecBenchConfig& config,
 }
 
 std::vector<CodecBenchRow> bench_peers(std::size_t rounds, std::span<const float> values) {
-  Arrays arrays(values, 0);
+  Arrays arrays(values, Job::kWholeTensors);
   std::vector<CodecBenchRow> rows;
   for (const auto& peer : make_peers()) rows.push_back(measure_peer(*peer, arrays, rounds));
   return rows;

@@ -15,10 +15,9 @@
 #include <vector>
 
 #include "tersewire/bytes.h"
+#include "tersewire/communicator.h"
 
 namespace tersewire::bench {
-
-inline constexpr std::size_t kDefaultPartValues = std::size_t{1} << 18;
 
 // How each codec is measured once.
 struct CodecBenchVariant {
@@ -32,8 +31,8 @@ struct CodecBenchConfig {
   std::size_t rounds = 15;
   std::size_t warm_up_encodes = 150;  // for codecs with a residual
   // The array is encoded and decoded in parts of so many values, each with its encoder, and threads
-  // take parts. 0: whole, and threads share it.
-  std::size_t part_values = kDefaultPartValues;
+  // take parts. Job::kWholeTensors: whole, and threads share it. At least 1.
+  std::size_t part_values = Job::kDefaultPartValues;
 };
 
 // One codec under one variant. Ratios are times over the time of memcpy, which is always one
@@ -43,7 +42,7 @@ struct CodecBenchRow {
   std::string target;
   std::size_t threads = 1;
   std::size_t elems = 0;
-  std::size_t part_values = 0;  // 0: whole
+  std::size_t part_values = Job::kWholeTensors;
   std::size_t rounds = 0;
   std::size_t warm_up_encodes = 0;
   double memcpy_gb_per_s = 0;  // 10^9 bytes of the array copied

@@ -25,14 +25,14 @@ namespace fs = std::filesystem;
 constexpr const char* kFileVariable = "TERSEWIRE_CONFIG";
 constexpr const char* kQuiet = "quiet";
 
-struct Setting {
+struct Defaultable {
   const char* option;
   std::vector<std::string_view> commands;  // none: every one
 };
 
 // What a user may have a default for: of what a run computes the codec alone.
-const std::vector<Setting>& settings() {
-  static const std::vector<Setting> all{
+const std::vector<Defaultable>& defaultables() {
+  static const std::vector<Defaultable> all{
       {kQuiet, {}},
       {"verbose", {"encode", "decode"}},
       {"codec", {"encode", "train"}},
@@ -104,7 +104,7 @@ nlohmann::json read_config() {
   const auto config = nlohmann::json::parse(*text, once, false);
   if (!config.is_object()) refuse(file, "it is not a JSON object; write {\"threads\": 4}");
   std::vector<std::string> known;
-  for (const Setting& setting : settings()) known.emplace_back(setting.option);
+  for (const Defaultable& entry : defaultables()) known.emplace_back(entry.option);
   for (const auto& [key, value] : config.items()) {
     if (std::ranges::find(known, key) == known.end()) {
       refuse(file, fmt::format("unknown setting '{}'{}", key, did_you_mean(key, known)));
@@ -114,40 +114,40 @@ nlohmann::json read_config() {
   return config;
 }
 
-std::optional<Default> default_of(const Setting& setting, const nlohmann::json& config) {
-  const std::string name = variable_of(setting.option);
+std::optional<Default> default_of(const Defaultable& entry, const nlohmann::json& config) {
+  const std::string name = variable_of(entry.option);
   if (const char* value = variable(name.c_str())) return Default{value, name};
-  const auto found = config.find(setting.option);
+  const auto found = config.find(entry.option);
   if (found == config.end()) return std::nullopt;
   const fs::path file = config_path();
-  return Default{text_of(file, setting.option, *found), file.string()};
+  return Default{text_of(file, entry.option, *found), file.string()};
 }
 
-[[noreturn]] void refuse(const Default& wrong, const Setting& setting, const std::string& what) {
-  throw WrongUsage(wrong.source == variable_of(setting.option)
+[[noreturn]] void refuse(const Default& wrong, const Defaultable& entry, const std::string& what) {
+  throw WrongUsage(wrong.source == variable_of(entry.option)
                        ? fmt::format("{}: {}", wrong.source, what)
-                       : fmt::format("{}, '{}': {}", wrong.source, setting.option, what));
+                       : fmt::format("{}, '{}': {}", wrong.source, entry.option, what));
 }
 
 // To the option that takes it.
-void give(CLI::Option& option, const Default& given, const Setting& setting) {
+void give(CLI::Option& option, const Default& given, const Defaultable& entry) {
   try {
     option.add_result(given.value);
     option.run_callback();
   } catch (const CLI::ParseError& error) {
-    refuse(given, setting, error.what());
+    refuse(given, entry, error.what());
   }
 }
 
-bool is_for(const Setting& setting, const CLI::App& command) {
-  return std::ranges::find(setting.commands, command.get_name()) != setting.commands.end();
+bool is_for(const Defaultable& entry, const CLI::App& command) {
+  return std::ranges::find(entry.commands, command.get_name()) != entry.commands.end();
 }
 
 // A codec for everything would not go with one for a part.
 bool is_settled(const CLI::App& command, const CLI::Option& option) {
   if (option.count() > 0) return true;
   if (!option.check_lname("codec")) return false;
-  for (const char* name : {"--push-codec", "--pull-codec", "--policy"}) {
+  for (const char* name : kPartialCodecOptions) {
     const CLI::Option* other = command.get_option_no_throw(name);
     if (other != nullptr && other->count() > 0) return true;
   }
@@ -155,10 +155,10 @@ bool is_settled(const CLI::App& command, const CLI::Option& option) {
 }
 
 // Null where the program is built without the command.
-CLI::Option* option_of(CLI::App& app, std::string_view name, const Setting& setting) {
+CLI::Option* option_of(CLI::App& app, std::string_view name, const Defaultable& entry) {
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (command->get_name() != name) continue;
-    return command->get_option_no_throw(fmt::format("--{}", setting.option));
+    return command->get_option_no_throw(fmt::format("--{}", entry.option));
   }
   return nullptr;
 }
@@ -167,45 +167,45 @@ CLI::Option* option_of(CLI::App& app, std::string_view name, const Setting& sett
 
 void apply_defaults(CLI::App& command) {
   const nlohmann::json config = read_config();
-  for (const Setting& setting : settings()) {
-    if (!is_for(setting, command)) continue;
-    CLI::Option& option = *command.get_option(fmt::format("--{}", setting.option));
+  for (const Defaultable& entry : defaultables()) {
+    if (!is_for(entry, command)) continue;
+    CLI::Option& option = *command.get_option(fmt::format("--{}", entry.option));
     if (is_settled(command, option)) continue;
-    const auto given = default_of(setting, config);
+    const auto given = default_of(entry, config);
     if (!given) continue;
-    give(option, *given, setting);
+    give(option, *given, entry);
   }
 }
 
 bool quiet_by_default() {
-  const Setting& setting = settings().front();
-  const auto given = default_of(setting, read_config());
+  const Defaultable& entry = defaultables().front();
+  const auto given = default_of(entry, read_config());
   if (!given) return false;
   if (given->value != "true" && given->value != "false") {
-    refuse(*given, setting, fmt::format("'{}' is neither true nor false", given->value));
+    refuse(*given, entry, fmt::format("'{}' is neither true nor false", given->value));
   }
   return given->value == "true";
 }
 
 void forget_defaults() {
-  for (const Setting& setting : settings()) ::unsetenv(variable_of(setting.option).c_str());
+  for (const Defaultable& entry : defaultables()) ::unsetenv(variable_of(entry.option).c_str());
   ::setenv(kFileVariable, "", 1);
 }
 
 std::vector<EffectiveDefault> effective_defaults(CLI::App& app) {
   const nlohmann::json config = read_config();
   std::vector<EffectiveDefault> defaults;
-  for (const Setting& setting : settings()) {
-    const auto given = default_of(setting, config);
+  for (const Defaultable& entry : defaultables()) {
+    const auto given = default_of(entry, config);
     const auto add = [&](std::string command, std::string built_in) {
-      defaults.push_back({std::move(command), setting.option, given ? given->value : built_in,
+      defaults.push_back({std::move(command), entry.option, given ? given->value : built_in,
                           given ? given->source : "built in"});
     };
-    if (setting.commands.empty()) add("every command", "false");
-    for (const std::string_view name : setting.commands) {
-      CLI::Option* const option = option_of(app, name, setting);
+    if (entry.commands.empty()) add("every command", "false");
+    for (const std::string_view name : entry.commands) {
+      CLI::Option* const option = option_of(app, name, entry);
       if (option == nullptr) continue;
-      if (given) give(*option, *given, setting);
+      if (given) give(*option, *given, entry);
       const bool is_flag = option->get_items_expected_max() == 0;
       add(std::string(name), is_flag ? "false" : option->get_default_str());
     }

@@ -6,6 +6,7 @@
 // $XDG_CONFIG_HOME or ~/.config: an object with the same keys, long options without dashes.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,10 @@ class App;
 }
 
 namespace tersewire::apps {
+
+// What says a codec for a part of the traffic, where --codec is for all: who gives one settles
+// these.
+inline constexpr std::array kPartialCodecOptions{"--push-codec", "--pull-codec", "--policy"};
 
 // Gives the command's options the user's defaults, where nothing has said anything of them or of
 // one that excludes them. Call it once the command line has been parsed, and a recipe applied.

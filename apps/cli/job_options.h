@@ -18,7 +18,7 @@ class App;
 
 namespace tersewire::apps {
 
-inline constexpr std::size_t kMaxThreads = 256;
+using trainer::kMaxThreads;
 
 // Registers an option for each setting that it is called with (trainer/train_config.h), which sets
 // that member: it is what trainer::visit_settings() takes.

@@ -19,7 +19,7 @@
 #include "apps/cli/output.h"
 #include "apps/cli/progress_line.h"
 #include "apps/compare/compare_child.h"
-#include "apps/files/read_file.h"
+#include "apps/run/json_object.h"
 #include "apps/run/run_files.h"
 
 namespace tersewire::apps {
@@ -36,9 +36,7 @@ constexpr std::streamoff kTailBytes = 4096;
 
 // Of a run that came to its end; nothing where there is no such file.
 std::optional<CellResult> result_in(const fs::path& directory) {
-  const auto text = read_file_if_exists((directory / kSummaryFile).string());
-  if (!text) return std::nullopt;
-  const auto summary = parse_json(*text);
+  const nlohmann::json summary = json_object_if_any(directory / kSummaryFile);
   try {
     if (summary.at("interrupted").get<bool>()) return std::nullopt;
     CellResult result;
@@ -57,6 +55,7 @@ std::optional<CellResult> result_in(const fs::path& directory) {
     }
     result.final_loss = summary.at("final_loss");
     result.diverged_step = summary.at("diverged_step");
+    result.diverged = diverged(summary);
     result.parameters_checksum = summary.at("parameters_checksum");
     return result;
   } catch (const nlohmann::json::exception&) {

@@ -16,7 +16,8 @@ namespace tersewire::apps {
 // What a whole run came to.
 struct CellResult : SummaryNumbers {
   nlohmann::json final_loss;     // null where it is not finite
-  nlohmann::json diverged_step;  // null where the run did not diverge
+  nlohmann::json diverged_step;  // null where no step is known
+  bool diverged = false;
   std::string parameters_checksum;
 };
 

@@ -21,6 +21,7 @@
 #include "apps/compare/compare_report.h"
 #include "apps/files/new_file.h"
 #include "apps/files/read_file.h"
+#include "apps/run/directory_lock.h"
 #include "apps/run/run_directory.h"
 #include "apps/run/run_files.h"
 

@@ -13,11 +13,10 @@
 #include "apps/cli/job_options.h"
 #include "apps/cli/nearest.h"
 #include "apps/train/train_check.h"
+#include "trainer/train_config.h"
 
 namespace tersewire::apps {
 namespace {
-
-constexpr double kMostSteps = 1e12;
 
 // Pieces between separators that are in no quotes; empty ones are left out.
 std::vector<std::string> split(const std::string& text, std::string_view separators) {
@@ -125,7 +124,7 @@ std::uint64_t steps_of(const std::string& text, std::uint64_t full_steps) {
     const double steps = std::round(static_cast<double>(full_steps) * number / 100);
     return static_cast<std::uint64_t>(std::max(1.0, steps));
   }
-  if (is_number && unit.empty() && number <= kMostSteps && number == std::floor(number)) {
+  if (is_number && unit.empty() && number <= trainer::kMostSteps && number == std::floor(number)) {
     return static_cast<std::uint64_t>(number);
   }
   throw WrongUsage(fmt::format(

@@ -6,7 +6,7 @@
 #include <cctype>
 
 #include "apps/cli/failures.h"
-#include "apps/run/train_report.h"
+#include "apps/run/run_json.h"
 #include "apps/train/recipe.h"
 #include "apps/train/train_check.h"
 #include "tersewire/policy.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/compare/compare_design.h"
+#include "apps/run/traffic_ratios.h"
 #include "trainer/train.h"
 
 namespace tersewire::apps {
@@ -17,7 +18,7 @@ struct CompareOptions {
   std::string recipe;  // empty: train's defaults
   std::string designs = "fp32; int8; 3lc:s=1.00; 3lc:s=1.75";
   std::vector<std::string> steps = {"100%"};
-  std::vector<std::string> rates = {"10mbit", "100mbit", "1gbit"};
+  std::vector<std::string> rates{kUsualRates.begin(), kUsualRates.end()};
   std::vector<std::string> settings;  // KEY=VALUE
   std::uint64_t repeat = 1;
 };

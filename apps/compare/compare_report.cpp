@@ -8,10 +8,10 @@
 #include <set>
 #include <utility>
 
-#include "apps/cli/front.h"
 #include "apps/cli/output.h"
-#include "apps/run/traffic_ratios.h"
-#include "apps/run/train_report.h"
+#include "apps/cli/quantities.h"
+#include "apps/run/front.h"
+#include "apps/run/run_json.h"
 
 namespace tersewire::apps {
 namespace {
@@ -28,15 +28,12 @@ std::optional<double> sample_deviation(const std::vector<SummaryNumbers>& runs, 
 
 DesignMeans means_of(const std::vector<const CellResult*>& results) {
   if (results.empty()) return {};
-  const auto has_diverged = [](const CellResult* result) {
-    return !result->diverged_step.is_null();
-  };
   DesignMeans means;
-  means.diverged = static_cast<std::size_t>(std::ranges::count_if(results, has_diverged));
+  means.diverged = static_cast<std::size_t>(std::ranges::count_if(results, &CellResult::diverged));
   // Those that have diverged are no part of a mean, unless there is nothing else to show.
   std::vector<SummaryNumbers> runs;
   for (const CellResult* result : results) {
-    if (!has_diverged(result) || means.diverged == results.size()) runs.push_back(*result);
+    if (!result->diverged || means.diverged == results.size()) runs.push_back(*result);
   }
   static_cast<SummaryNumbers&>(means) = mean(runs);
   means.runs = runs.size();
@@ -267,10 +264,11 @@ std::string CompareReport::diverged_text() const {
   std::string text;
   for (std::size_t i = 0; i < plan_.cells.size(); ++i) {
     const Cell& cell = plan_.cells[i];
-    if (!outcomes_[i].result || outcomes_[i].result->diverged_step.is_null()) continue;
-    text += fmt::format("{} with {} steps and seed {} diverged at step {}.\n",
-                        plan_.designs[cell.design].name, cell.steps, cell.seed,
-                        outcomes_[i].result->diverged_step.dump());
+    if (!outcomes_[i].result || !outcomes_[i].result->diverged) continue;
+    const nlohmann::json& step = outcomes_[i].result->diverged_step;
+    text +=
+        fmt::format("{} with {} steps and seed {} diverged{}.\n", plan_.designs[cell.design].name,
+                    cell.steps, cell.seed, step.is_null() ? "" : " at step " + step.dump());
   }
   if (text.empty()) return text;
   return text +

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/failures.h"
 #include "apps/cli/output.h"
+#include "apps/cli/quantities.h"
 #include "apps/hub/job_status.h"
 #include "tersewire/grpc_members.h"
 
@@ -65,14 +65,6 @@ nlohmann::json json_of(const MemberList& list) {
           {"reason", list.reason}};
 }
 
-std::string shown_bytes(std::uint64_t bytes) {
-  constexpr std::array<const char*, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 999.5 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
-  return fmt::format("{:.3g} {}", value, kUnits[unit]);
-}
-
 std::string shown_seconds(std::optional<double> seconds) {
   return seconds ? fmt::format("{:.1f} s", std::min(*seconds, 9999.0)) : "-";
 }
@@ -83,9 +75,12 @@ std::string line_of(const MemberList& list, const MemberEntry& member, const std
       "{:>4}  {:<20}  {:<8}  {:<6}  {:>8}  {:>8}  {:>8}  {:>7}  {:>9}  {:>7}  {:>9}  {}\n", rank,
       member.name, member.leaving ? "leaves" : text_of(member.phase), member.serves ? "server" : "",
       member.newest.step, shown_seconds(seconds_since_heard(member)),
-      shown_seconds(seconds_quiet(member)), shown_bytes(member.traffic.sent_bytes),
-      shown_bytes(member.traffic.sent_rate) + "/s", shown_bytes(member.traffic.received_bytes),
-      shown_bytes(member.traffic.received_rate) + "/s", why.empty() ? "" : "waited for: " + why);
+      shown_seconds(seconds_quiet(member)),
+      bytes_text(static_cast<double>(member.traffic.sent_bytes)),
+      bytes_text(static_cast<double>(member.traffic.sent_rate)) + "/s",
+      bytes_text(static_cast<double>(member.traffic.received_bytes)),
+      bytes_text(static_cast<double>(member.traffic.received_rate)) + "/s",
+      why.empty() ? "" : "waited for: " + why);
 }
 
 std::string table_of(const MemberList& list) {

@@ -4,8 +4,8 @@
 #include <system_error>
 
 #include "apps/inspect/inspection.h"
+#include "apps/run/json_object.h"
 #include "apps/run/run_files.h"
-#include "apps/run/run_record.h"
 #include "tersewire/error.h"
 
 namespace tersewire::apps {

@@ -1,11 +1,6 @@
 // What a run came to, from the files that it left, however it ended.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -13,6 +8,8 @@
 #include "apps/files/read_file.h"
 #include "apps/inspect/inspection.h"
 #include "apps/run/checkpoint_directory.h"
+#include "apps/run/directory_lock.h"
+#include "apps/run/object_lines.h"
 #include "apps/run/run_files.h"
 #include "tersewire/error.h"
 #include "trainer/train_config.h"
@@ -31,55 +28,40 @@ Json object_if_there(const fs::path& path) {
   return is_file(path) ? read_json_object(path) : Json();
 }
 
-// The lines of a file that are objects with a step.
 struct Lines {
   Json first;
   Json last;
+  std::uint64_t first_step = 0;
+  std::uint64_t last_step = 0;
   std::uint64_t count = 0;
   std::uint64_t unreadable = 0;
 };
 
-std::uint64_t step_of(const Json& line) {
-  const auto step = line.is_object() ? line.find("step") : line.end();
-  if (step == line.end() || !step->is_number_unsigned()) return 0;
-  return step->get<std::uint64_t>();
-}
-
 Lines lines_in(const fs::path& path) {
   Lines lines;
   if (!is_file(path)) return lines;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail_file(path.string(), "read", errno);
-  for (std::string text; std::getline(file, text);) {
-    Json line = parse_json_object(text);
-    if (step_of(line) == 0) {
-      ++lines.unreadable;
-      continue;
+  ObjectLines objects(path);
+  while (const auto line = objects.next()) {
+    if (lines.count++ == 0) {
+      lines.first = *line;
+      lines.first_step = objects.step();
     }
-    if (lines.count++ == 0) lines.first = line;
-    lines.last = std::move(line);
+    lines.last = *line;
   }
+  lines.last_step = objects.step();
+  lines.unreadable = objects.damaged();
   return lines;
-}
-
-// Runs hold a lock on their directory; on a file system without locks none seems to be at work.
-bool is_at_work(const fs::path& run) {
-  const int descriptor = ::open(run.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return false;
-  const bool locked = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(descriptor);
-  return locked;
 }
 
 // A summary that an earlier part of a resumed run left says nothing of what came after it.
 bool is_of_the_end(const Json& summary, const Lines& metrics) {
   const auto steps = summary.is_object() ? summary.find("steps") : summary.end();
   return steps != summary.end() && steps->is_number_unsigned() &&
-         steps->get<std::uint64_t>() >= step_of(metrics.last);
+         steps->get<std::uint64_t>() >= metrics.last_step;
 }
 
 std::string state_of(const fs::path& run, const Json& summary) {
-  if (is_at_work(run)) return "running";
+  if (is_locked(run)) return "running";
   if (summary.is_null()) return "cut off";
   return summary.value("interrupted", Json(false)) == true ? "interrupted" : "finished";
 }
@@ -113,8 +95,8 @@ Json observations_json(const Lines& lines) {
   const auto of = [](const Json& line, const char* key) { return line.value(key, Json()); };
   const Json tensors = of(lines.last, "tensors");
   return {{"count", lines.count},
-          {"first_step", step_of(lines.first)},
-          {"last_step", step_of(lines.last)},
+          {"first_step", lines.first_step},
+          {"last_step", lines.last_step},
           {"first_test_accuracy", of(lines.first, "test_accuracy")},
           {"last_test_accuracy", of(lines.last, "test_accuracy")},
           {"tensors", tensors.is_array() ? tensors.size() : 0},
@@ -139,7 +121,7 @@ Json run_json(const fs::path& run) {
   if (!is_of_the_end(summary, metrics)) summary = Json();
   return {{"kind", "run"},
           {"state", state_of(run, summary)},
-          {"last_step", step_of(metrics.last)},
+          {"last_step", metrics.last_step},
           {"steps", config.is_object() ? config.value("steps", Json()) : Json()},
           {"config", config},
           {"metrics",

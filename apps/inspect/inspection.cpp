@@ -9,14 +9,13 @@
 
 #include "apps/cli/output.h"
 #include "apps/files/read_file.h"
+#include "apps/run/json_object.h"
 
 namespace tersewire::apps {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Nothing that we write is nested deeper, and what goes through it again is recursive.
-constexpr int kMaxDepth = 32;
 constexpr std::size_t kMaxShown = 200;
 
 // What a terminal would obey becomes a question mark.
@@ -82,24 +81,12 @@ Json values_json(const std::vector<float>& values) {
           {"not_finite", values.size() - finite}};
 }
 
-Json parse_json_object(std::string_view text) {
-  bool deep = false;
-  // What is too deep is left out as it is read.
-  const auto is_kept = [&](int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
-    deep = deep || depth > kMaxDepth;
-    return depth <= kMaxDepth;
-  };
-  Json json = Json::parse(text, is_kept, false);
-  return deep ? Json() : json;
-}
-
 Json read_json_object(const fs::path& path) {
   std::error_code error;
   if (fs::exists(path, error) && !fs::is_regular_file(path, error)) {
     throw Error(ErrorCode::kDataLoss, path.string() + " is not a regular file; use another copy");
   }
-  const Bytes bytes = read_file(path.string());
-  Json json = parse_json_object({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  Json json = parse_json_object<Json>(string_of(read_file(path.string())));
   if (json.is_object()) return json;
   throw Error(ErrorCode::kDataLoss,
               path.string() + " holds no JSON object, or is cut off; use another copy");

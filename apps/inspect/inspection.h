@@ -42,8 +42,6 @@ Json values_json(const std::vector<float>& values);
 // The object of a JSON file. Throws an Error that names the file where it is missing, is no regular
 // file or holds something else.
 Json read_json_object(const std::filesystem::path& path);
-// The same of a text; no object where it is none.
-Json parse_json_object(std::string_view text);
 
 // A value as people read it; null is "-".
 std::string plain(const Json& value);

@@ -9,6 +9,7 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
 #include "apps/cli/output.h"
+#include "apps/cli/quantities.h"
 #include "apps/files/read_file.h"
 #include "apps/predict/dry_policy.h"
 #include "apps/predict/model_file.h"
@@ -22,7 +23,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMostWorkers = 65536;
-constexpr int kMostSteps = 1 << 20;
 
 constexpr const char* kPredictExamples = R"(Examples:
   tersewire predict --model resnet110 --workers 10 --link 100mbit,1ms --compute-ms 760
@@ -101,17 +101,17 @@ std::string table_text(const std::vector<Prediction>& rows) {
   const std::size_t codecs = width([](const Prediction& row) { return row.codecs(); }, 5);
   const std::size_t exchanges = width(exchange, 8);
   std::string text =
-      fmt::format("{:<{}}  {:<{}}  {:>9} {:>8} {:>11} {:>9} {:>9} {:>9} {:>12} {:>11}\n", "codec",
-                  codecs, "exchange", exchanges, "step", "speedup", "computation", "codec", "wire",
-                  "waiting", "sent, bytes", "points lost");
+      fmt::format("{:<{}}  {:<{}}  {:>11} {:>8} {:>11} {:>11} {:>11} {:>11} {:>12} {:>11}\n",
+                  "codec", codecs, "exchange", exchanges, "step", "speedup", "computation", "codec",
+                  "wire", "waiting", "sent, bytes", "points lost");
   for (const Prediction& row : rows) {
     const StepPrediction& step = row.step;
-    text +=
-        fmt::format("{:<{}}  {:<{}}  {:>9} {:>7.2f}x {:>11} {:>9} {:>9} {:>9} {:>12.0f} {:>11}\n",
-                    row.codecs(), codecs, exchange(row), exchanges, time_text(step.step_seconds),
-                    row.speedup, time_text(step.compute_seconds), time_text(step.codec_seconds),
-                    time_text(step.wire_seconds), time_text(step.waiting_seconds), step.sent_bytes,
-                    points_text(row.codec));
+    text += fmt::format(
+        "{:<{}}  {:<{}}  {:>11} {:>7.2f}x {:>11} {:>11} {:>11} {:>11} {:>12.0f} {:>11}\n",
+        row.codecs(), codecs, exchange(row), exchanges, seconds_text(step.step_seconds),
+        row.speedup, seconds_text(step.compute_seconds), seconds_text(step.codec_seconds),
+        seconds_text(step.wire_seconds), seconds_text(step.waiting_seconds), step.sent_bytes,
+        points_text(row.codec));
   }
   return text;
 }
@@ -147,7 +147,7 @@ void run_predict(PredictFlags flags, const CLI::App& command) {
     throw WrongUsage("the table already goes to standard output; name a file with --page");
   }
   PredictionPlan& plan = flags.plan;
-  plan.tensors = model_argument(flags.model, flags.scale);
+  plan.job.tensors = model_argument(flags.model, flags.scale);
   plan.compute_seconds = flags.compute_ms / 1e3;
   plan.scaling = flags.scaling == "strong" ? Scaling::kStrong : Scaling::kWeak;
   if (!flags.intra.empty()) plan.intra_bits_per_second = rate_argument(flags.intra);
@@ -217,21 +217,16 @@ void add_predict_command(CLI::App& app) {
   command->add_option("--codec", plan.codecs, "Codecs [all that were measured]");
   command->add_option("--pull-codec", plan.pull_codec,
                       "Codec for what servers send, with each --codec except fp32 [the same]");
-  add_servers_option(*command, plan.servers, kMostWorkers,
-                     "Servers (default: as many as the exchange needs), or colocated: one on every "
-                     "worker's node");
+  add_servers_option(*command, plan.job.servers, kMostWorkers,
+                     trainer::setting_named("servers").help);
+  const SettingOptions setting(*command);
+  setting(trainer::setting_named("local-steps"), plan.job.local_steps);
   command
-      ->add_option("--local-steps", plan.local_steps,
-                   "Steps over which a worker accumulates gradients before it sends their mean")
-      ->capture_default_str()
-      ->check(CLI::Range(1, kMostSteps));
-  command
-      ->add_option("--local-updates", plan.local_updates,
+      ->add_option("--local-updates", plan.job.local_updates,
                    "Steps that each worker takes on its own between two exchanges; 0: none")
       ->capture_default_str()
-      ->check(CLI::Range(0, kMostSteps));
-  command->add_option("--policy", plan.policy, "Rules that override the codecs")
-      ->capture_default_str();
+      ->check(CLI::Range(0, trainer::kMostUpdates));
+  setting(trainer::setting_named("policy"), plan.job.policy);
   command
       ->add_option(
           "--transport", flags->transport,

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "apps/cli/failures.h"
+#include "apps/cli/quantities.h"
 #include "apps/files/new_file.h"
 #include "apps/report/report_page.h"
 
@@ -104,7 +105,7 @@ void write_prediction_page(const std::string& path, const std::string& model,
                 .job = {{"model", model},
                         {"workers", std::to_string(workers)},
                         {"link", link.text},
-                        {"computation", time_text(plan.compute_seconds)}},
+                        {"computation", seconds_text(plan.compute_seconds)}},
                 .notes = {},
                 .designs = by_rate.codecs(),
                 .baseline = std::nullopt,

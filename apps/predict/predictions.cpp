@@ -7,6 +7,7 @@
 
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
+#include "apps/cli/quantities.h"
 #include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
 
@@ -35,11 +36,11 @@ struct Way {
 
 std::vector<Way> ways_of(const PredictionPlan& plan) {
   std::vector<Way> ways;
-  for (const std::string& exchange : plan.exchanges) ways.push_back({exchange, plan.servers});
+  for (const std::string& exchange : plan.exchanges) ways.push_back({exchange, plan.job.servers});
   if (!ways.empty()) return ways;
   for (const std::string_view exchange : exchange_names()) {
-    ways.push_back({std::string(exchange), plan.servers});
-    if (!plan.servers) ways.push_back({std::string(exchange), Job::kColocated});
+    ways.push_back({std::string(exchange), plan.job.servers});
+    if (!plan.job.servers) ways.push_back({std::string(exchange), Job::kColocated});
   }
   return ways;
 }
@@ -60,22 +61,18 @@ std::optional<CodecCost> cost_of(const std::map<std::string, CodecCost>& costs,
 }
 
 Job job_of(const PredictionPlan& plan, const Way& way, const std::string& codec, int workers) {
-  Job job;
-  job.tensors = plan.tensors;
+  Job job = plan.job;
   job.workers = workers / plan.gpus_per_node;
   job.servers = way.servers;
   job.exchange = way.exchange;
   job.push_codec = codec;
   job.pull_codec = plan.pull_codec && codec != "fp32" ? *plan.pull_codec : codec;
-  job.policy = plan.policy;
-  job.local_steps = plan.local_steps;
-  job.local_updates = plan.local_updates;
   return job;
 }
 
 StepPrediction predict_terngrad(const PredictionPlan& plan, const Job& job, const LinkSpeed& link) {
   double values = 0;
-  for (const TensorInfo& tensor : plan.tensors) values += static_cast<double>(tensor.elems());
+  for (const TensorInfo& tensor : plan.job.tensors) values += static_cast<double>(tensor.elems());
   const double bits =
       cost_of(plan.push_costs, job.push_codec).value_or(measured_codec(job.push_codec).cost).bits;
   const double bytes = values * bits / 8;
@@ -133,7 +130,7 @@ void add_designs(const PredictionPlan& plan, const Way& way, const std::vector<s
 
 // The fastest with fp32 alone: of an exchange whose parameters do not fit it, without them.
 Prediction fastest_fp32(PredictionPlan plan, int workers, const NamedLink& link) {
-  plan.policy.clear();
+  plan.job.policy.clear();
   std::vector<Prediction> predictions;
   std::string refusal;
   for (Way way : ways_of(plan)) {
@@ -171,24 +168,7 @@ std::optional<double> rate_above_which_nothing_is_worth_it(const PredictionPlan&
   return high;
 }
 
-// So many digits that count, or all of a large number, rather than a power of ten.
-std::string digits_text(double value, int digits) {
-  if (value < std::pow(10, digits) - 0.5) return fmt::format("{:.{}g}", value, digits);
-  return fmt::format("{:.0f}", value);
-}
-
 }  // namespace
-
-std::string time_text(double seconds) {
-  if (seconds < 1) return digits_text(seconds * 1e3, 3) + " ms";
-  return digits_text(seconds, 3) + " s";
-}
-
-std::string rate_text(double bits_per_second) {
-  if (bits_per_second >= 1e9) return digits_text(bits_per_second / 1e9, 2) + " Gbit/s";
-  if (bits_per_second >= 1e6) return digits_text(bits_per_second / 1e6, 3) + " Mbit/s";
-  return digits_text(bits_per_second / 1e3, 3) + " kbit/s";
-}
 
 NamedLink link_argument(const std::string& text) {
   const std::size_t comma = text.find(',');
@@ -258,10 +238,10 @@ std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& p
   if (!worth_it) {
     text = fmt::format(
         "Compression does not pay at {}: {} takes {} a step, and {} is more than 5 % faster.",
-        best.link.text, fp32.design(), time_text(fp32.step.step_seconds), none);
+        best.link.text, fp32.design(), seconds_text(fp32.step.step_seconds), none);
   } else {
     text = fmt::format("Take {}: {} a step instead of {} with {}, {} times as fast.", best.design(),
-                       time_text(best.step.step_seconds), time_text(fp32.step.step_seconds),
+                       seconds_text(best.step.step_seconds), seconds_text(fp32.step.step_seconds),
                        fp32.design(), digits_text(best.speedup, 2));
   }
   const auto rate = rate_above_which_nothing_is_worth_it(plan, best.workers, best.link);

@@ -23,14 +23,10 @@ NamedLink link_argument(const std::string& text);
 inline constexpr std::string_view kTernGradModel = "terngrad-model";
 
 struct PredictionPlan {
-  std::vector<TensorInfo> tensors;
+  Job job;                             // but for what follows
   std::vector<std::string> exchanges;  // none: all of ours, where servers can be, colocated too
   std::vector<std::string> codecs;     // none: all that were measured
   std::optional<std::string> pull_codec;
-  std::optional<int> servers;  // as Job::servers
-  int local_steps = 1;
-  int local_updates = 0;
-  std::string policy = "auto";
   Scaling scaling = Scaling::kWeak;
   double compute_seconds = 0;
   int gpus_per_node = 1;
@@ -74,9 +70,5 @@ const Prediction& best_of(const std::vector<Prediction>& predictions, bool all);
 // Two sentences: which design, how much, and above which rate compression does not pay. One where
 // no codec may be taken.
 std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& predictions);
-
-// "1.2 s", "83 ms"; "100mbit".
-std::string time_text(double seconds);
-std::string rate_text(double bits_per_second);
 
 }  // namespace tersewire::apps

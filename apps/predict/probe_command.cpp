@@ -6,7 +6,7 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
 #include "apps/cli/output.h"
-#include "apps/predict/predictions.h"
+#include "apps/cli/quantities.h"
 #include "tersewire/probe.h"
 #include "tersewire/transports.h"
 #include "trainer/probe_json.h"
@@ -36,7 +36,7 @@ std::string probe_text(const Probe& probe) {
   for (const ProbedPeer& peer : probe.peers) {
     text +=
         fmt::format("{:<6} {:>14} {:>14} {:>10}\n", peer.rank, rate_text(peer.bits_per_second_to),
-                    rate_text(peer.bits_per_second_from), time_text(peer.latency_seconds));
+                    rate_text(peer.bits_per_second_from), seconds_text(peer.latency_seconds));
   }
   text += fmt::format("\n{} cores; nanoseconds a value, by one of them\n{:<16} {:>7} {:>7}\n",
                       probe.cores, "codec", "encode", "decode");

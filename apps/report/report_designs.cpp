@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -12,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "apps/cli/job_options.h"
 #include "apps/report/design_settings.h"
 #include "apps/report/found_runs.h"
 #include "apps/run/traffic_ratios.h"
@@ -21,23 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What `train` models a step for.
-constexpr std::array<double, 3> kUsualRates{1e7, 1e8, 1e9};
-
 constexpr std::size_t kMostSentences = 5;
-
-std::string rate_name(double bits_per_second) {
-  struct Unit {
-    const char* name;
-    double size;
-  };
-  for (const Unit& unit : {Unit{"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}}) {
-    if (bits_per_second >= unit.size) {
-      return fmt::format("{:.6g} {}", bits_per_second / unit.size, unit.name);
-    }
-  }
-  return fmt::format("{:.6g} bit/s", bits_per_second);
-}
 
 class Grouping {
  public:
@@ -232,7 +216,9 @@ void Grouping::tell_unfinished() {
 }
 
 Designs Grouping::designs() && {
-  if (found_.rates.empty()) found_.rates.assign(kUsualRates.begin(), kUsualRates.end());
+  if (found_.rates.empty()) {
+    for (const char* rate : kUsualRates) found_.rates.push_back(rate_argument(rate));
+  }
   for (const double bits : found_.rates) designs_.rates.push_back({rate_name(bits), bits});
   std::ranges::sort(designs_.rates, {}, &LinkRate::bits_per_second);
   group();
@@ -249,7 +235,7 @@ Designs Grouping::designs() && {
 
 double DesignRuns::fp32_seconds(const LinkRate& rate) const {
   return rate.measured ? std::numeric_limits<double>::quiet_NaN()
-                       : shown_run().fp32_step_seconds(rate.name);
+                       : shown_run().fp32_step_seconds(rate.bits_per_second);
 }
 
 Designs read_designs(const std::vector<std::string>& directories) {

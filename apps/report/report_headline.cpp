@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "apps/cli/quantities.h"
 #include "apps/report/design_settings.h"
 #include "apps/report/report_outcomes.h"
 
@@ -21,26 +22,7 @@ constexpr double kAboutAsFast = 1.05;
 // Accuracies that are equal except for rounding are equal.
 constexpr double kRounding = 1e-9;
 
-std::string duration_text(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
-  if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
-  if (seconds < 60) return fmt::format("{:.3g} s", seconds);
-  // What is shown is rounded before it is split.
-  const double whole = std::round(seconds);
-  if (whole < 3600) {
-    return fmt::format("{:.0f} min {:.0f} s", std::floor(whole / 60), std::fmod(whole, 60));
-  }
-  const double minutes = std::round(seconds / 60);
-  const double hours = std::floor(minutes / 60);
-  if (hours < 48) return fmt::format("{:.0f} h {:.0f} min", hours, std::fmod(minutes, 60));
-  return fmt::format("{:.1f} days", hours / 24);
-}
-
 std::string percent_text(double share) { return fmt::format("{:.2f} %", 100 * share); }
-
-std::string times_text(double ratio) {
-  return ratio < 10 ? fmt::format("{:.2g}", ratio) : fmt::format("{:.0f}", ratio);
-}
 
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
@@ -109,15 +91,15 @@ RateVerdict verdict(const LinkRate& rate, const std::vector<Arrival>& sorted,
                   100 * (best.accuracy - reference_accuracy));
   if (best.design == &reference) {
     verdict.gain = sorted.size() > 1 ? "nothing else is faster" : "nothing else is as accurate";
-    verdict.detail = fmt::format("{}, {} test accuracy.", duration_text(best.seconds),
+    verdict.detail = fmt::format("{}, {} test accuracy.", seconds_text(best.seconds),
                                  percent_text(best.accuracy));
   } else if (other != sorted.end()) {
-    verdict.gain = fmt::format("{} times as fast as {}", times_text(other->seconds / best.seconds),
-                               reference.name);
-    verdict.detail = fmt::format("{} instead of {}, {}.", duration_text(best.seconds),
-                                 duration_text(other->seconds), accuracy);
+    verdict.gain = fmt::format("{} times as fast as {}",
+                               digits_text(other->seconds / best.seconds, 2), reference.name);
+    verdict.detail = fmt::format("{} instead of {}, {}.", seconds_text(best.seconds),
+                                 seconds_text(other->seconds), accuracy);
   } else {
-    verdict.detail = fmt::format("{}, {}.", duration_text(best.seconds), accuracy);
+    verdict.detail = fmt::format("{}, {}.", seconds_text(best.seconds), accuracy);
   }
   verdict.detail += about_as_fast(sorted);
   return verdict;
@@ -199,7 +181,7 @@ Headline single(const Designs& designs, const Contender& contender) {
       fmt::format("{}: {} test accuracy", design.name, percent_text(end.means.test_accuracy));
   if (end.means.compression_ratio > 1.01) {
     headline.title +=
-        fmt::format(", {} times less traffic", times_text(end.means.compression_ratio));
+        fmt::format(", {} times less traffic", digits_text(end.means.compression_ratio, 2));
   }
   headline.detail =
       fmt::format("After {:.0f} steps. Step time at each link rate, against fp32:", end.steps);
@@ -208,10 +190,10 @@ Headline single(const Designs& designs, const Contender& contender) {
     const double ours = end.step_seconds[i];
     const double fp32 = design.fp32_seconds(rate);
     if (!std::isfinite(ours)) continue;
-    RateVerdict verdict{rate.name, times_name(rate), duration_text(ours) + " a step", "", ""};
+    RateVerdict verdict{rate.name, times_name(rate), seconds_text(ours) + " a step", "", ""};
     if (fp32 > 1.01 * ours) {
-      verdict.gain = fmt::format("{} times as fast as fp32", times_text(fp32 / ours));
-      verdict.detail = fmt::format("fp32 would take {}.", duration_text(fp32));
+      verdict.gain = fmt::format("{} times as fast as fp32", digits_text(fp32 / ours, 2));
+      verdict.detail = fmt::format("fp32 would take {}.", seconds_text(fp32));
     }
     headline.verdicts.push_back(std::move(verdict));
   }

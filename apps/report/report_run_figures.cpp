@@ -6,10 +6,10 @@
 #include <map>
 #include <optional>
 
-#include "apps/cli/front.h"
 #include "apps/report/design_settings.h"
 #include "apps/report/report_figures.h"
 #include "apps/report/report_outcomes.h"
+#include "apps/run/front.h"
 #include "apps/run/traffic_ratios.h"
 
 namespace tersewire::apps {

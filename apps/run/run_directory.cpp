@@ -1,10 +1,7 @@
 #include "apps/run/run_directory.h"
 
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +14,8 @@
 #include "apps/cli/output.h"
 #include "apps/files/new_file.h"
 #include "apps/files/read_file.h"
+#include "apps/run/directory_lock.h"
+#include "apps/run/object_lines.h"
 #include "apps/run/run_files.h"
 #include "tersewire/error.h"
 
@@ -38,17 +37,6 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
                             path_.string(), error.message()));
   }
   lock_directory(path_);
-}
-
-void lock_directory(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) fail_file(path.string(), "read", errno);
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(descriptor);
-    throw Error(
-        ErrorCode::kFailedPrecondition,
-        fmt::format("another process is working in {}; wait until it has ended", path.string()));
-  }
 }
 
 namespace {
@@ -174,15 +162,10 @@ nlohmann::json RunDirectory::keep_lines(const char* name, std::uint64_t step) co
   std::error_code error;
   if (!fs::exists(path, error)) return last;
   std::string kept;
-  std::ifstream lines(path);
-  for (std::string text; std::getline(lines, text);) {
-    nlohmann::json line = nlohmann::json::parse(text, nullptr, false);
-    const auto number = line.is_object() ? line.find("step") : line.end();
-    // The last line may be cut off.
-    if (!line.is_object() || number == line.end() || !number->is_number_unsigned()) continue;
-    if (number->get<std::uint64_t>() > step) continue;
-    kept += text + "\n";
-    last = std::move(line);
+  ObjectLines lines(path);
+  for (auto line = lines.next(); line && lines.step() <= step; line = lines.next()) {
+    kept += lines.text() + "\n";
+    last = std::move(*line);
   }
   write_new_file(path.string(), std::as_bytes(std::span(kept)));
   return last;

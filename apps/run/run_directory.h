@@ -15,10 +15,6 @@ namespace tersewire::apps {
 // Makes the directory runs/NAME-DATE-TIME, with a number behind it where that is taken.
 std::filesystem::path fresh_directory(const std::string& name);
 
-// Throws kFailedPrecondition where another process works in the directory. Held until this one
-// ends; where the file system knows no locks there is none.
-void lock_directory(const std::filesystem::path& path);
-
 // The steps of the run in this directory, where it has taken them all and its model is there;
 // nothing where it has not, or where there is no run.
 std::optional<std::uint64_t> finished_steps(const std::filesystem::path& run);

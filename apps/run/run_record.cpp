@@ -5,18 +5,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
-#include <fstream>
 #include <limits>
 #include <numeric>
-#include <optional>
 #include <set>
-#include <string_view>
 #include <system_error>
 
 #include "apps/cli/failures.h"
-#include "apps/files/read_file.h"
+#include "apps/run/json_object.h"
+#include "apps/run/object_lines.h"
 #include "apps/run/run_files.h"
+#include "apps/run/traffic_ratios.h"
 #include "tersewire/error.h"
 
 namespace tersewire::apps {
@@ -26,72 +24,15 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr std::uintmax_t kMaxObjectBytes = std::uintmax_t{1} << 24;
-constexpr std::size_t kMaxLineBytes = std::size_t{1} << 26;
 constexpr std::size_t kMaxBins = 4096;
-constexpr double kMaxStep = 9007199254740992;  // 2^53
 
-// The lines of a file, one JSON object each.
-class ObjectLines {
- public:
-  // No lines where there is no such file.
-  explicit ObjectLines(const fs::path& file) : name_(file.string()) {
-    std::error_code error;
-    if (!fs::exists(file, error)) return;
-    if (fs::is_regular_file(file, error)) stream_.open(file, std::ios::binary);
-    if (!stream_.is_open()) fail_file(name_, "read", error ? error.value() : EACCES);
-  }
-
-  // The next line that is an object with a step beyond the last one's; what is not is counted.
-  std::optional<Json> next() {
-    while (read_line()) {
-      Json line = Json::parse(text_, nullptr, false);
-      const double step = number_of(line, "step");
-      if (step > last_step_ && step <= kMaxStep) {
-        last_step_ = step;
-        return line;
-      }
-      ++damaged_;
-    }
-    return std::nullopt;
-  }
-
-  // After the last line. That a run's last line is cut off is no damage: the run was.
-  void tell(Notes& notes) const {
-    const std::size_t damaged = damaged_ - (damaged_ > 0 && torn_ ? 1 : 0);
-    if (damaged == 0) return;
-    notes.push_back(fmt::format("{} {} of {} cannot be read and {} left out.", damaged,
-                                damaged == 1 ? "line" : "lines", name_,
-                                damaged == 1 ? "is" : "are"));
-  }
-
- private:
-  bool read_line() {
-    text_.clear();
-    if (!stream_.is_open()) return false;
-    std::streambuf& bytes = *stream_.rdbuf();
-    constexpr int kEnd = std::char_traits<char>::eof();
-    for (int c = bytes.sbumpc(); c != '\n'; c = bytes.sbumpc()) {
-      if (c == kEnd) {
-        torn_ = torn_ || !text_.empty();
-        return !text_.empty();
-      }
-      if (text_.size() == kMaxLineBytes) {
-        throw Error(ErrorCode::kDataLoss,
-                    name_ + " has a line longer than any that a run writes; name another run");
-      }
-      text_.push_back(static_cast<char>(c));
-    }
-    return true;
-  }
-
-  std::string name_;
-  std::ifstream stream_;
-  std::string text_;
-  double last_step_ = 0;
-  std::size_t damaged_ = 0;
-  bool torn_ = false;
-};
+void tell_damage(const ObjectLines& lines, const fs::path& file, Notes& notes) {
+  const std::size_t damaged = lines.damaged_within();
+  if (damaged == 0) return;
+  notes.push_back(fmt::format("{} {} of {} cannot be read and {} left out.", damaged,
+                              damaged == 1 ? "line" : "lines", file.string(),
+                              damaged == 1 ? "is" : "are"));
+}
 
 std::vector<double> counts_of(const Json& histogram, const char* key) {
   const auto found = histogram.find(key);
@@ -175,32 +116,6 @@ void tell_decisions(const nlohmann::json& line, const std::filesystem::path& run
 
 }  // namespace
 
-double number_of(const Json& object, const std::string& key) {
-  if (!object.is_object()) return kNone;
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : kNone;
-}
-
-std::string text_of(const Json& object, const std::string& key) {
-  if (!object.is_object()) return "";
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-Json json_object_if_any(const fs::path& file) {
-  std::error_code error;
-  // A pipe might never end.
-  if (!fs::is_regular_file(file, error)) return {};
-  if (fs::file_size(file, error) > kMaxObjectBytes) {
-    throw Error(ErrorCode::kDataLoss,
-                file.string() + " is too large to be a run's; name another directory");
-  }
-  const Bytes bytes = read_file(file.string());
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  Json json = Json::parse(text, nullptr, false);
-  return json.is_object() ? json : Json();
-}
-
 std::vector<std::size_t> largest_of(const std::vector<TensorRecord>& tensors, std::size_t most) {
   std::vector<std::size_t> places(tensors.size());
   std::iota(places.begin(), places.end(), 0);
@@ -268,22 +183,20 @@ SummaryNumbers RunRecord::numbers() const {
   return numbers;
 }
 
-bool RunRecord::diverged() const {
-  return finished() &&
-         (!std::isfinite(summary("final_loss")) || std::isfinite(summary("diverged_step")));
-}
+bool RunRecord::diverged() const { return finished() && tersewire::apps::diverged(summary_); }
 
-double RunRecord::fp32_step_seconds(const std::string& rate) const {
+double RunRecord::fp32_step_seconds(double bits_per_second) const {
   if (!summary_.is_object()) return kNone;
   const auto modelled = summary_.find("modelled");
   if (modelled == summary_.end() || !modelled->is_object()) return kNone;
-  const auto found = modelled->find(rate);
+  const auto found = modelled->find(rate_name(bits_per_second));
   return found == modelled->end() ? kNone : number_of(*found, "fp32_step_seconds");
 }
 
 std::vector<StepRecord> RunRecord::steps(Notes& notes) const {
   std::vector<StepRecord> steps;
-  ObjectLines lines(directory_ / kMetricsFile);
+  const fs::path file = directory_ / kMetricsFile;
+  ObjectLines lines(file);
   while (const auto line = lines.next()) {
     steps.push_back({.step = number_of(*line, "step"),
                      .loss = number_of(*line, "loss"),
@@ -297,18 +210,19 @@ std::vector<StepRecord> RunRecord::steps(Notes& notes) const {
                      .pull_bits_per_value = number_of(*line, "pull_bits_per_value")});
     tell_decisions(*line, directory_, notes);
   }
-  lines.tell(notes);
+  tell_damage(lines, file, notes);
   return steps;
 }
 
 std::vector<ObservedStep> RunRecord::observed(std::size_t largest, Notes& notes) const {
   std::vector<ObservedStep> steps;
-  ObjectLines lines(directory_ / kObservationsFile);
+  const fs::path file = directory_ / kObservationsFile;
+  ObjectLines lines(file);
   while (const auto line = lines.next()) {
     if (!steps.empty()) keep_largest(steps.back().tensors, largest);
     steps.push_back(observed_step(*line));
   }
-  lines.tell(notes);
+  tell_damage(lines, file, notes);
   return steps;
 }
 

@@ -69,13 +69,12 @@ class RunRecord {
   // A number of summary.json; a NaN where there is none.
   [[nodiscard]] double summary(const std::string& key) const;
   [[nodiscard]] SummaryNumbers numbers() const;
-  // The step time that summary.json models for fp32 on a link so named; a NaN where it does not.
-  [[nodiscard]] double fp32_step_seconds(const std::string& rate) const;
+  // The step time that summary.json models for fp32 on a link; a NaN where it does not.
+  [[nodiscard]] double fp32_step_seconds(double bits_per_second) const;
   // Whether it came to its end: neither cut off nor interrupted.
   [[nodiscard]] bool finished() const { return summary_.is_object() && !interrupted_; }
   [[nodiscard]] bool interrupted() const { return interrupted_; }
-  // Whether at its end its loss was no finite number or had grown tenfold over its best: what it
-  // learned is worth nothing.
+  // Whether it came to its end having diverged().
   [[nodiscard]] bool diverged() const;
 
   // In the order of steps, each once. What the run decided itself (--codec auto) is a note.
@@ -98,13 +97,5 @@ void check_may_enter(const std::filesystem::path& directory);
 
 // Whether a directory holds what a run leaves.
 bool is_run(const std::filesystem::path& directory);
-
-// The object that a file holds; null where it holds none, and where there is no such file. Throws
-// an Error where it is too large to be one of ours or cannot be read.
-nlohmann::json json_object_if_any(const std::filesystem::path& file);
-
-// Members of an object: a NaN, or nothing, where it has none of that name or of another type.
-double number_of(const nlohmann::json& object, const std::string& key);
-std::string text_of(const nlohmann::json& object, const std::string& key);
 
 }  // namespace tersewire::apps

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "apps/run/traffic_ratios.h"
+#include "trainer/totals.h"
 
 namespace tersewire::apps {
 namespace {
@@ -86,17 +87,7 @@ std::span<const KindNumber> kind_numbers() { return kKindNumbers; }
 StepReport between(const StepReport& before, const StepReport& now) {
   StepReport report = now;
   report.seconds -= before.seconds;
-  Counters& counters = report.counters;
-  counters.pushed_bytes -= before.counters.pushed_bytes;
-  counters.pulled_bytes -= before.counters.pulled_bytes;
-  counters.pushed_values -= before.counters.pushed_values;
-  counters.pulled_values -= before.counters.pulled_values;
-  counters.not_finite_tensors -= before.counters.not_finite_tensors;
-  counters.unused_pushes -= before.counters.unused_pushes;
-  counters.encode_seconds -= before.counters.encode_seconds;
-  counters.decode_seconds -= before.counters.decode_seconds;
-  counters.wait_seconds -= before.counters.wait_seconds;
-  counters.exchange_seconds -= before.counters.exchange_seconds;
+  trainer::subtract(report.counters, before.counters);
   return report;
 }
 

@@ -1,8 +1,16 @@
 #include "apps/run/summary_numbers.h"
 
+#include <cmath>
+
+#include "apps/run/json_object.h"
 #include "apps/run/traffic_ratios.h"
 
 namespace tersewire::apps {
+
+bool diverged(const nlohmann::json& summary) {
+  return !std::isfinite(number_of(summary, "final_loss")) ||
+         std::isfinite(number_of(summary, "diverged_step"));
+}
 
 SummaryNumbers mean(std::span<const SummaryNumbers> runs) {
   SummaryNumbers means;

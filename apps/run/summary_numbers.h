@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 
 namespace tersewire::apps {
@@ -36,6 +37,10 @@ inline constexpr std::array kSummaryNumbers{
     SummaryNumber{"codec_seconds", &SummaryNumbers::codec_seconds},
     SummaryNumber{"wait_seconds", &SummaryNumbers::wait_seconds},
     SummaryNumber{"busiest_node_bytes", &SummaryNumbers::busiest_node_bytes}};
+
+// Whether, by summary.json, the loss at the end was no finite number or had grown tenfold over its
+// best: what the run learned is worth nothing.
+bool diverged(const nlohmann::json& summary);
 
 // NaNs where there are none.
 SummaryNumbers mean(std::span<const SummaryNumbers> runs);

@@ -12,11 +12,9 @@ namespace {
 std::string verdict_of(const DryRunFindings& found, const Job& job, double compute_seconds,
                        const NamedLink& link) {
   PredictionPlan plan;
-  plan.tensors = found.tensors;
+  plan.job = job;
+  plan.job.tensors = found.tensors;
   plan.exchanges = {job.exchange};
-  plan.servers = job.servers;
-  plan.local_steps = job.local_steps;
-  plan.policy = job.policy;
   plan.compute_seconds = compute_seconds;
   for (const DryRunRow& row : found.totals) {
     plan.codecs.push_back(row.codec);

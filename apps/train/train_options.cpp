@@ -237,7 +237,7 @@ void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options) 
       // A codec on the command line is for everything, whatever the recipe had for a part.
       std::set<const CLI::Option*> settled;
       if (options.codec->count() > 0) {
-        for (const char* name : {"--push-codec", "--pull-codec", "--policy"}) {
+        for (const char* name : kPartialCodecOptions) {
           settled.insert(command.get_option(name));
         }
       }

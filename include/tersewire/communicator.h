@@ -293,6 +293,9 @@ struct ExchangeTraits {
 // kInvalidArgument for an exchange that does not exist.
 const ExchangeTraits& exchange_traits(std::string_view exchange);
 
+// The names allowed in Job::exchange, in the order of docs/exchanges.md.
+std::vector<std::string_view> exchange_names();
+
 // A run of a tensor's elements: the unit of scale and residual, of encoding, of frames and of
 // ownership. A tensor is its parts in their order.
 struct Part {

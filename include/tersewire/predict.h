@@ -33,9 +33,6 @@ struct CodecCost {
   double decode_seconds = 0;
 };
 
-// The names allowed in Job::exchange, in the order of docs/exchanges.md.
-std::vector<std::string_view> exchange_names();
-
 // Measurements of a codec, for users without their own (docs/predict.md says where).
 struct MeasuredCodec {
   std::string_view codec;  // its text

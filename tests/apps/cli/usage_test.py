@@ -118,7 +118,15 @@ class Usage(ProgramTest):
         for part_values in ("whole", "5000", "1000", "1"):
             result = run("bench", "codecs", *options, "--part-values", part_values)
             self.assert_done(result)
-            bits[part_values] = json.loads(result.stdout)[0]["bits_per_value"]
+            (row,) = json.loads(result.stdout)
+            self.assertEqual(str(row["part_values"]), part_values)
+            bits[part_values] = row["bits_per_value"]
+        # As jobs cut by default.
+        result = run("bench", "codecs", *options)
+        self.assertEqual(json.loads(result.stdout)[0]["part_values"], 1 << 20)
+        result = run("bench", "codecs", *options, "--part-values", "0")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(b"--part-values is 0;", result.stderr)
         # A head of 9 bytes for each part, and a byte for each five values.
         self.assertAlmostEqual(bits["whole"], 8 * (9 + 1000) / 5000)
         self.assertEqual(bits["5000"], bits["whole"])

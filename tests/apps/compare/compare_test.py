@@ -363,13 +363,16 @@ class Diverged(CompareTest):
         self.assertEqual(compare(*job).returncode, 0)
         cells = json.loads((self.out / "results.json").read_text())["designs"][0]["cells"]
         summary = self.out / cells[1]["dir"] / "summary.json"
-        summary.write_text(json.dumps({**json.loads(summary.read_text()), "diverged_step": 3,
-                                       "test_accuracy": 0.0}))  # fmt: skip
-        done = compare(*job)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        (means,) = json.loads((self.out / "results.json").read_text())["designs"][0]["by_steps"]
-        self.assertEqual((means["runs"], means["test_accuracy"]), (1, cells[0]["test_accuracy"]))
-        self.assertIn("fp32 with 5 steps and seed 2 diverged at step 3.", done.stdout)
+        whole = json.loads(summary.read_text())
+        # An end that is not finite counts as well, whatever step it began in.
+        for end, told in (({"diverged_step": 3}, " at step 3"), ({"final_loss": None}, "")):
+            summary.write_text(json.dumps({**whole, **end, "test_accuracy": 0.0}))
+            done = compare(*job)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            (means,) = json.loads((self.out / "results.json").read_text())["designs"][0]["by_steps"]
+            self.assertEqual((means["runs"], means["test_accuracy"]),
+                             (1, cells[0]["test_accuracy"]))  # fmt: skip
+            self.assertIn(f"fp32 with 5 steps and seed 2 diverged{told}.", done.stdout)
 
 
 class Lab(CompareTest):

@@ -196,6 +196,24 @@ class Runs(InspectTest):
         self.assertEqual((described["last_step"], described["config"]), (2, None))
         self.assertEqual(described["metrics"]["unreadable_lines"], 5)
 
+    def test_steps_that_do_not_increase(self):
+        path = self.copy()
+        with open(os.path.join(path, "metrics.jsonl"), "a", encoding="utf-8") as file:
+            file.write('{"step":5,"loss":7.0}\n{"step":4,"loss":7.0}\n')
+        described = self.described(path)
+        self.assertEqual((described["last_step"], described["metrics"]["lines"]), (5, 5))
+        self.assertEqual(described["metrics"]["unreadable_lines"], 2)
+        self.assertNotEqual(described["metrics"]["last"]["loss"], 7.0)
+
+    def test_an_endless_line(self):
+        path = self.copy()
+        # A hole, which takes no disk.
+        for name in ("metrics.jsonl", "observations.jsonl"):
+            with open(os.path.join(path, name), "wb") as file:
+                file.truncate(1 << 27)
+            self.assert_refused(path, name, "a line longer than any that a run writes")
+            os.remove(os.path.join(path, name))
+
 
 class Checkpoints(InspectTest):
     def test_whole(self):

@@ -1,50 +1,13 @@
-// What `tersewire train` tells: progress while it runs, and at the end a table or JSON.
+// What `tersewire train` tells at its end.
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "apps/cli/progress_line.h"
 #include "apps/run/summary_numbers.h"
 #include "trainer/train.h"
 
 namespace tersewire::apps {
-
-// For people, as in 4.13 kB and 2.76 s.
-std::string bytes_text(double bytes);
-std::string seconds_text(double seconds);
-
-// Progress on stderr. One thread at a time.
-class TrainProgress {
- public:
-  // `before`: steps that a resumed run does not take again.
-  TrainProgress(std::uint64_t steps, std::uint64_t before)
-      : steps_(steps), before_(before), line_(steps) {}
-
-  void show(const trainer::StepReport& report);
-  // Ends the bar's line.
-  void finish() { line_.finish(); }
-
- private:
-  void smooth(const trainer::StepReport& report);
-
-  std::uint64_t steps_;
-  std::uint64_t before_;
-  ProgressLine line_;
-  double loss_ = 0;
-  double accuracy_ = 0;
-  std::uint64_t seen_ = 0;
-};
-
-// One line of metrics.jsonl.
-nlohmann::json metrics_json(const trainer::StepReport& report);
-
-// One line of observations.jsonl.
-nlohmann::json observation_json(const trainer::Observation& observation);
-
-// The run's configuration as config.json holds it.
-nlohmann::json config_json(const trainer::TrainConfig& config);
 
 // What a run came to; everything that is printed or written at its end.
 class TrainSummary {

@@ -1,18 +1,14 @@
-#include "apps/run/train_report.h"
+#include "apps/run/train_summary.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cmath>
-#include <optional>
-#include <utility>
 
 #include "apps/cli/job_options.h"
-#include "apps/run/step_numbers.h"
+#include "apps/cli/quantities.h"
+#include "apps/run/run_json.h"
 #include "apps/run/traffic_ratios.h"
-#include "trainer/descent.h"
 #include "trainer/later_codec.h"
 
 namespace tersewire::apps {
@@ -21,120 +17,7 @@ namespace {
 constexpr double kBitsPerFloat = 32;
 constexpr double kBytesPerFloat = 4;
 
-constexpr std::array<std::pair<const char*, double>, 3> kLinks{
-    {{"10 Mbit/s", 1e7}, {"100 Mbit/s", 1e8}, {"1 Gbit/s", 1e9}}};
-
-double ratio(double a, double b) { return b > 0 ? a / b : 0; }
-
-// Those beside the workers, or that they live with them.
-nlohmann::json servers_json(const trainer::TrainConfig& config, int servers) {
-  if (config.job.servers == Job::kColocated) return "colocated";
-  return servers;
-}
-
-nlohmann::json outer_json(const trainer::TrainConfig& config) {
-  if (config.job.local_updates == 0) return {};
-  return trainer::outer_text(config);
-}
-
 }  // namespace
-
-std::string bytes_text(double bytes) {
-  for (const char* unit : {"B", "kB", "MB", "GB"}) {
-    if (bytes < 1000) return fmt::format("{:.{}f} {}", bytes, bytes < 10 ? 2 : 1, unit);
-    bytes /= 1000;
-  }
-  return fmt::format("{:.1f} TB", bytes);
-}
-
-std::string seconds_text(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
-  return fmt::format("{:.2f} s", seconds);
-}
-
-void TrainProgress::smooth(const trainer::StepReport& report) {
-  // A batch is a small sample: the mean of the last few dozen says more.
-  const double weight = seen_++ == 0 ? 1 : 0.03;
-  loss_ += weight * (report.loss - loss_);
-  accuracy_ += weight * (report.accuracy - accuracy_);
-}
-
-void TrainProgress::show(const trainer::StepReport& report) {
-  smooth(report);
-  if (!line_.is_due(report.step)) return;
-  const Counters& counters = report.counters;
-  const double left = ratio(report.seconds, static_cast<double>(report.step - before_)) *
-                      static_cast<double>(steps_ - std::min(steps_, report.step));
-  // Bytes count when they arrive, values when they are decoded: in a first step those of no tensor.
-  const bool pulled = counters.pulled_values > 0;
-  std::string traffic =
-      pulled ? fmt::format("pushed {:.3f} and pulled {:.3f} bits per value",
-                           bits_per_value(counters.pushed_bytes, counters.pushed_values),
-                           bits_per_value(counters.pulled_bytes, counters.pulled_values))
-             : "nothing pulled";
-  if (report.diverged_step) {
-    traffic += fmt::format("  diverged at step {}", *report.diverged_step);
-  } else if (pulled) {
-    traffic += fmt::format("  {:.0f}x smaller", compression_ratio(counters));
-  }
-  const std::string line =
-      fmt::format("step {}/{}  loss {:.3f}  accuracy {:.1f} %  {}  {} left", report.step, steps_,
-                  loss_, 100 * accuracy_, traffic, clock_text(left));
-  line_.show(report.step, line);
-}
-
-nlohmann::json metrics_json(const trainer::StepReport& report) {
-  nlohmann::json line;
-  for (const StepNumber& number : step_numbers()) {
-    if (number.key == nullptr) continue;
-    const double value = number.read(report);
-    if (number.whole) {
-      line[number.key] = static_cast<std::uint64_t>(value);
-    } else {
-      line[number.key] = value;
-    }
-  }
-  if (!report.codec.empty()) line["codec"] = report.codec;
-  return line;
-}
-
-nlohmann::json observation_json(const trainer::Observation& observation) {
-  nlohmann::json tensors = nlohmann::json::array();
-  for (const trainer::TensorObservation& tensor : observation.tensors) {
-    tensors.push_back({{"name", tensor.name},
-                       {"kind", to_string(tensor.kind)},
-                       {"values", tensor.values},
-                       {"codec", tensor.codec},
-                       {"encoded_bytes", tensor.encoded_bytes},
-                       {"bits_per_value", bits_per_value(tensor.encoded_bytes, tensor.values)},
-                       {"not_finite", tensor.not_finite},
-                       {"rms", tensor.rms},
-                       {"relative_error", tensor.relative_error},
-                       {"residual_rms", tensor.residual_rms},
-                       {"residual_p95", tensor.residual_p95},
-                       {"residual_max", tensor.residual_max},
-                       {"histogram",
-                        {{"limit", tensor.histograms.limit},
-                         {"gradient", tensor.histograms.gradient},
-                         {"decoded", tensor.histograms.decoded}}}});
-  }
-  return {{"step", observation.step},
-          {"seconds", observation.seconds},
-          {"test_accuracy", observation.test_accuracy},
-          {"test_loss", observation.test_loss},
-          {"tensors", tensors}};
-}
-
-nlohmann::json config_json(const trainer::TrainConfig& config) {
-  nlohmann::json json;
-  trainer::visit_settings(config, [&](const trainer::Setting& setting, const auto& member) {
-    json[trainer::json_key_of(setting)] = setting_json(member);
-  });
-  json["servers"] = servers_json(config, trainer::server_nodes(config));
-  json["outer"] = outer_json(config);
-  return json;
-}
 
 TrainSummary::TrainSummary(const trainer::TrainConfig& config, const trainer::TrainResult& result,
                            bool interrupted)
@@ -180,9 +63,10 @@ nlohmann::json TrainSummary::json() const {
   const Counters& counters = result_.worker_counters;
   const SummaryNumbers numbers = this->numbers();
   nlohmann::json modelled;
-  for (const auto& [name, rate] : kLinks) {
-    modelled[name] = {{"step_seconds", modelled_step_seconds(numbers, rate)},
-                      {"fp32_step_seconds", modelled_fp32_step(rate)}};
+  for (const char* link : kUsualRates) {
+    const double rate = rate_argument(link);
+    modelled[rate_name(rate)] = {{"step_seconds", modelled_step_seconds(numbers, rate)},
+                                 {"fp32_step_seconds", modelled_fp32_step(rate)}};
   }
   nlohmann::json pull_codec;
   if (result_.servers_encode) pull_codec = config_.job.pull_codec;
@@ -246,10 +130,11 @@ std::string TrainSummary::traffic_table() const {
   text += fmt::format("{:<24}{:>14}{:>14}{:>10}\n", "", codec_text(), "fp32", "saved");
   text += traffic("pushed, all workers", counters.pushed_bytes, counters.pushed_values);
   text += traffic("pulled, all workers", counters.pulled_bytes, counters.pulled_values);
-  for (const auto& [name, rate] : kLinks) {
+  for (const char* link : kUsualRates) {
+    const double rate = rate_argument(link);
     const double ours = modelled_step_seconds(numbers, rate);
     const double fp32 = modelled_fp32_step(rate);
-    text += fmt::format("{:<24}{:>14}{:>14}{:>9.1f}x  modelled\n", fmt::format("step at {}", name),
+    text += fmt::format("{:<24}{:>14}{:>14}{:>9.1f}x  modelled\n", "step at " + rate_name(rate),
                         seconds_text(ours), seconds_text(fp32), ratio(fp32, ours));
   }
   text += fmt::format(
