@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kWhole = 100;  // percent
 
-[[noreturn]] void refuse(const std::string& sentence) {
+[[noreturn]] void refuse_later(const std::string& sentence) {
   throw Error(ErrorCode::kInvalidArgument, sentence);
 }
 
@@ -29,9 +29,9 @@ LaterCodec later_codec(const std::string& text, std::uint64_t steps) {
   const double most = is_percent ? kWhole : static_cast<double>(steps);
   if (error != std::errc() || !(is_percent || is_step) || codec.empty() ||
       !(when > 0 && when < most)) {
-    refuse("'" + text + "' is not a later codec for a job of " + std::to_string(steps) +
-           " steps; write after what share or number of them it begins, and the codec: "
-           "40%:3lc:s=1.75, or 400:3lc:s=1.75");
+    refuse_later("'" + text + "' is not a later codec for a job of " + std::to_string(steps) +
+                 " steps; write after what share or number of them it begins, and the codec: "
+                 "40%:3lc:s=1.75, or 400:3lc:s=1.75");
   }
   const double after = is_percent ? std::round(when / kWhole * static_cast<double>(steps)) : when;
   return {.after = static_cast<std::uint64_t>(after), .codec = codec};
@@ -39,11 +39,11 @@ LaterCodec later_codec(const std::string& text, std::uint64_t steps) {
 
 void go_on_with(const LaterCodec& later, Job& job) {
   if (job.push_codec == kAutoCodec || later.codec == kAutoCodec) {
-    refuse("codec auto chooses later codecs itself; give no later codec");
+    refuse_later("codec auto chooses later codecs itself; give no later codec");
   }
   if (job.push_codec != job.pull_codec) {
-    refuse("a later codec is for both directions, but they begin with " + job.push_codec + " and " +
-           job.pull_codec + "; give one of them as --codec");
+    refuse_later("a later codec is for both directions, but they begin with " + job.push_codec +
+                 " and " + job.pull_codec + "; give one of them as --codec");
   }
   const auto a_round = static_cast<std::uint64_t>(job.steps_a_round());
   CodecLadder ladder{.codecs = {job.push_codec, later.codec},

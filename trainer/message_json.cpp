@@ -16,20 +16,20 @@
 namespace tersewire::trainer {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr double kBitsPerByte = 8;
 
 // Numbers as numbers, switches as booleans, the rest as text.
-Json json_value(const std::string& text) {
+OrderedJson json_value(const std::string& text) {
   if (text == "on") return true;
   if (text == "off") return false;
   if (const auto number = parsed_number<double>(text)) return *number;
   return text;
 }
 
-Json parameters_json(const Frame& frame) {
-  Json parameters = Json::object();
+OrderedJson parameters_json(const Frame& frame) {
+  OrderedJson parameters = OrderedJson::object();
   if (frame.codec == CodecId::kContributors) return parameters;
   for (const CodecParameter& parameter : payload_parameters(frame.codec, frame.payload)) {
     parameters[parameter.key] = json_value(parameter.value);
@@ -38,8 +38,8 @@ Json parameters_json(const Frame& frame) {
 }
 
 // The ranks whose bits are set.
-Json contributors_json(ByteView bitmap) {
-  Json ranks = Json::array();
+OrderedJson contributors_json(ByteView bitmap) {
+  OrderedJson ranks = OrderedJson::array();
   for (std::size_t bit = 0; bit < 8 * bitmap.size(); ++bit) {
     if ((bitmap[bit / 8] >> (bit % 8) & std::byte{1}) != std::byte{0}) ranks.push_back(bit);
   }
@@ -53,19 +53,19 @@ std::optional<std::size_t> known_elems(const Frame& frame) {
   return std::nullopt;
 }
 
-Json frame_json(const Frame& frame) {
+OrderedJson frame_json(const Frame& frame) {
   const bool contributors = frame.codec == CodecId::kContributors;
   const auto elems = known_elems(frame);
   if (elems) check_payload(frame.codec, frame.payload, *elems);
-  Json json;
+  OrderedJson json;
   json["tensor"] = frame.tensor;
   json["part"] = frame.part;
   json["codec"] = contributors ? "contributors" : codec_name(frame.codec);
   json["parameters"] = parameters_json(frame);
   if (contributors) json["contributors"] = contributors_json(frame.payload);
-  json["elems"] = elems ? Json(*elems) : Json();
-  json["shape"] = frame.description ? Json(frame.description->dims) : Json();
-  json["dtype"] = Json();
+  json["elems"] = elems ? OrderedJson(*elems) : OrderedJson();
+  json["shape"] = frame.description ? OrderedJson(frame.description->dims) : OrderedJson();
+  json["dtype"] = OrderedJson();
   if (frame.description) {
     const bool f32 = frame.description->element_type == ElementType::kFloat32;
     json["dtype"] = f32 ? "float32" : "float64";
@@ -79,7 +79,7 @@ Json frame_json(const Frame& frame) {
 // Of an array: what its first part says, and what all its parts come to.
 class ArraySummary {
  public:
-  void add(const Json& part) {
+  void add(const OrderedJson& part) {
     const bool not_finite = part["not_finite"].get<bool>();
     if (parts_ == 0) json_ = part;
     // A part that is not finite travels in another codec than the rest.
@@ -94,8 +94,8 @@ class ArraySummary {
     ++parts_;
   }
 
-  [[nodiscard]] Json json(std::size_t wire_bytes) const {
-    Json json = json_;
+  [[nodiscard]] OrderedJson json(std::size_t wire_bytes) const {
+    OrderedJson json = json_;
     json["parts"] = parts_;
     json["elems"] = elems_;
     json["payload_bytes"] = payload_bytes_;
@@ -103,13 +103,13 @@ class ArraySummary {
     const auto bytes = static_cast<double>(wire_bytes);
     const auto n = static_cast<double>(elems_);
     json["wire_bytes"] = wire_bytes;
-    json["bits_per_value"] = elems_ > 0 ? Json(bytes * kBitsPerByte / n) : Json();
-    json["compression_ratio"] = elems_ > 0 ? Json(n * sizeof(float) / bytes) : Json();
+    json["bits_per_value"] = elems_ > 0 ? OrderedJson(bytes * kBitsPerByte / n) : OrderedJson();
+    json["compression_ratio"] = elems_ > 0 ? OrderedJson(n * sizeof(float) / bytes) : OrderedJson();
     return json;
   }
 
  private:
-  Json json_;
+  OrderedJson json_;
   bool any_finite_ = false;
   bool not_finite_ = false;
   std::size_t parts_ = 0;
@@ -117,7 +117,7 @@ class ArraySummary {
   std::size_t payload_bytes_ = 0;
 };
 
-Json header_json(const MessageHeader& header) {
+OrderedJson header_json(const MessageHeader& header) {
   return {{"kind", to_string(header.kind)}, {"sender", header.sender}, {"step", header.step}};
 }
 
@@ -166,15 +166,15 @@ bool begins_as_tw_file(ByteView head) {
   return kind == MessageKind::kFile || kind == MessageKind::kState;
 }
 
-Json tw_file_json(ByteSource& source, bool with_frames) {
+OrderedJson tw_file_json(ByteSource& source, bool with_frames) {
   CountedSource counted(source);
   TwReader reader(counted);
   ArraySummary array;
-  Json json;
-  Json frames = Json::array();
+  OrderedJson json;
+  OrderedJson frames = OrderedJson::array();
   while (const auto message = reader.next()) {
     if (json.is_null()) json = header_json(message->header);
-    Json frame = frame_json(message->frames.front());
+    OrderedJson frame = frame_json(message->frames.front());
     array.add(frame);
     if (with_frames) frames.push_back(std::move(frame));
   }
@@ -183,15 +183,15 @@ Json tw_file_json(ByteSource& source, bool with_frames) {
   return json;
 }
 
-Json message_json(ByteView bytes) {
+OrderedJson message_json(ByteView bytes) {
   if (begins_as_tw_file(bytes)) {
     MemorySource source(bytes);
     return tw_file_json(source, true);
   }
   const Message message = parse_message(bytes);
-  Json frames = Json::array();
+  OrderedJson frames = OrderedJson::array();
   for (const Frame& frame : message.frames) frames.push_back(frame_json(frame));
-  Json json = header_json(message.header);
+  OrderedJson json = header_json(message.header);
   json["wire_bytes"] = bytes.size();
   json["frames"] = std::move(frames);
   return json;

@@ -22,7 +22,7 @@ using nlohmann::json;
 static_assert(std::endian::native == std::endian::little,
               "values are copied as they lie in memory");
 
-constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kHeaderLengthBytes = 8;
 constexpr std::size_t kAlignment = 8;
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxHeaderBytes = std::size_t{100} << 20;
@@ -159,7 +159,7 @@ Bytes tensor_file_bytes(const TensorFile& file) {
   for (const auto& [name, array] : file.arrays) {
     append(bytes, array.values.data(), array.values.size() * sizeof(float));
   }
-  const std::size_t place = kLengthBytes + checksum_place(header);
+  const std::size_t place = kHeaderLengthBytes + checksum_place(header);
   const std::string checksum = checksum_of(bytes.size(), pieces_of(bytes), place);
   std::memcpy(bytes.data() + place, checksum.data(), checksum.size());
   return bytes;
@@ -167,15 +167,15 @@ Bytes tensor_file_bytes(const TensorFile& file) {
 
 TensorFileIndex index_tensor_file(std::size_t size, const PieceOfFile& piece, bool with_checksum) {
   std::uint64_t length = 0;
-  if (size < kLengthBytes) malformed("it has {} bytes", size);
-  std::memcpy(&length, piece(0, kLengthBytes).data(), kLengthBytes);
-  if (length > kMaxHeaderBytes || length > size - kLengthBytes) {
+  if (size < kHeaderLengthBytes) malformed("it has {} bytes", size);
+  std::memcpy(&length, piece(0, kHeaderLengthBytes).data(), kHeaderLengthBytes);
+  if (length > kMaxHeaderBytes || length > size - kHeaderLengthBytes) {
     malformed("its {} bytes cannot hold a header of {}", size, length);
   }
-  const std::string text(text_of(piece(kLengthBytes, length)));
+  const std::string text(text_of(piece(kHeaderLengthBytes, length)));
   const json header = json::parse(text, nullptr, false);
   if (!header.is_object()) malformed("its header is not a JSON object");
-  const std::size_t data_begin = kLengthBytes + length;
+  const std::size_t data_begin = kHeaderLengthBytes + length;
   const std::size_t data_bytes = size - data_begin;
   TensorFileIndex index;
   std::uint64_t used = 0;
@@ -193,7 +193,7 @@ TensorFileIndex index_tensor_file(std::size_t size, const PieceOfFile& piece, bo
   const auto checksum = index.facts.extract(kChecksum);
   if (with_checksum && !checksum) malformed("it has no checksum");
   if (checksum) {
-    const std::size_t place = kLengthBytes + checksum_place(text);
+    const std::size_t place = kHeaderLengthBytes + checksum_place(text);
     if (checksum.mapped().size() != std::strlen(kNoChecksum) ||
         checksum.mapped() != checksum_of(size, piece, place)) {
       malformed("its checksum does not match its bytes");

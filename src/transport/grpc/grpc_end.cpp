@@ -14,8 +14,8 @@ namespace {
 using std::chrono::milliseconds;
 
 // Between attempts to reach the hub.
-constexpr milliseconds kFirstPause(50);
-constexpr milliseconds kLongestPause(2000);
+constexpr milliseconds kFirstHubPause(50);
+constexpr milliseconds kLongestHubPause(2000);
 constexpr milliseconds kLongestFarewell(2000);
 // A thread that wakes so much later than it wanted was suspended.
 constexpr milliseconds kLate(1000);
@@ -237,7 +237,7 @@ void GrpcEnd::send_what_is_owed() {
 }
 
 void GrpcEnd::dial() {
-  pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
+  pause_ = std::clamp(2 * pause_, kFirstHubPause, kLongestHubPause);
   dialed_ = Clock::now();
   dial_at_ = dialed_ + pause_;
   stream_ = new DialedStream(*this, channel_to(hub_, security_), kExchangeMethod);

@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kRosterEvery(250);
 // For a hello, and for what is still being written to one who is to go.
-constexpr milliseconds kPatience(10000);
+constexpr milliseconds kStrangersPatience(10000);
 constexpr std::chrono::minutes kExpiryEvery(10);
 
 // In bytes of its own.
@@ -273,7 +273,8 @@ void GrpcHubServer::tick() {
     for (const auto& [name, meter] : meters_) meter->tick(now);
     for (HubStream* const stream : streams_) {
       // Who does not say who it is, or does not take its end.
-      if ((stream->rank && !stream->last && !stream->over) || now - stream->since <= kPatience) {
+      if ((stream->rank && !stream->last && !stream->over) ||
+          now - stream->since <= kStrangersPatience) {
         continue;
       }
       if (!stream->last && !stream->over)

@@ -7,11 +7,9 @@
 namespace tersewire {
 namespace {
 
-using std::chrono::seconds;
-
-constexpr SilenceLimit::Duration kAtFirst = seconds(30);
-constexpr SilenceLimit::Duration kLeast = seconds(10);
-constexpr SilenceLimit::Duration kMost = seconds(120);
+constexpr SilenceLimit::Duration kAtFirst = std::chrono::seconds(30);
+constexpr SilenceLimit::Duration kLeast = std::chrono::seconds(10);
+constexpr SilenceLimit::Duration kMost = std::chrono::seconds(120);
 constexpr int kFactor = 20;
 constexpr std::size_t kKept = 10000;
 constexpr std::size_t kLookEvery = 100;
