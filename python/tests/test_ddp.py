@@ -356,6 +356,18 @@ def case_a_loss_scale_of_nothing_is_refused():
             train(model, [0])
 
 
+def case_an_exception_of_loss_scale_keeps_its_type():
+    """So does Ctrl-C, which may come just then."""
+    for kind in (KeyError, KeyboardInterrupt):
+        def scale(kind=kind):
+            raise kind
+
+        model = wrapped()
+        tersewire.torch.register(model, loss_scale=scale)
+        with pytest.raises(kind):
+            train(model, [0])
+
+
 def case_differences_begin_anew_where_settings_change():
     for before, after in (("3lc", "3lc:ef=21"), ("3lc:ef=21", "3lc"), ("3lc:ef=21", "fp32")):
         for exchange in ACCUMULATING:

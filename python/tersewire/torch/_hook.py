@@ -205,14 +205,14 @@ def hook(state: Union[Hook, HookState],
     """The communication hook itself; HookState says how to register it."""
     try:
         return state._on_bucket(bucket)
-    except Error as failure:  # which DistributedDataParallel would make a RuntimeError
+    except BaseException as failure:  # which DistributedDataParallel would make a RuntimeError
         _after_backward(functools.partial(_fail, failure))
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         done.set_result(bucket.buffer())
         return done
 
 
-def _fail(failure: Error) -> None:
+def _fail(failure: BaseException) -> None:
     raise failure
 
 
