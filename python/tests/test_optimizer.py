@@ -364,6 +364,29 @@ def case_mistakes_are_refused():
     sparse.averager.close()
 
 
+class Thing:
+    pass
+
+
+def case_looking_for_a_model_keeps_nothing_alive():
+    """A tensor that a thread of Gloo frees meanwhile would make torch warn."""
+    kept, alive = [], []
+
+    class Looks(DistributedDataParallel):
+        def parameters(self, recurse=True):
+            if kept:
+                thing = weakref.ref(kept.pop())
+                alive.append(thing() is not None)
+            return super().parameters(recurse)
+
+    looks = Looks(network())
+    kept.append(Thing())
+    model = network()
+    DistributedOptimizer(momentum(model), model).averager.close()
+    assert alive == [False]
+    refused("averages gradients itself", DistributedOptimizer, momentum(looks))
+
+
 def case_a_group_of_some_ranks():
     """The others know nothing of it."""
     of_three = dist.get_world_size() == 3
