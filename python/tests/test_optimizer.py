@@ -1,5 +1,6 @@
 """DistributedOptimizer, on 1, 2 and 3 processes with Gloo."""
 
+import contextlib
 import copy
 import datetime
 import functools
@@ -162,6 +163,46 @@ def case_a_rank_that_skips_a_step_is_named():
                 optimizer.zero_grad()
         assert step in (2, 3, 4)
         optimizer.averager.close()
+
+
+class Fails(torch.optim.Adam):
+    """Once, as where memory for the optimizer's state is short."""
+
+    fails = False
+
+    def step(self, closure=None):
+        fails, self.fails = self.fails, False
+        if fails:
+            raise MemoryError
+        super().step(closure)
+
+
+def case_a_step_that_fails_on_one_rank_is_noticed():
+    """Where its script catches the exception and goes on."""
+    if dist.get_world_size() == 1:
+        return
+    model = network()
+    optimizer = DistributedOptimizer(Fails(model.parameters()), model)
+    with pytest.raises(tersewire.Error, match="worker 1 has skipped more steps than worker"):
+        for step in range(3):
+            optimizer.fails = step == 1 and dist.get_rank() == 1
+            with contextlib.suppress(MemoryError):
+                train(model, optimizer, [step])
+    optimizer.averager.close()
+
+
+def case_a_step_that_failed_is_taken_again():
+    model = network()
+    optimizer = DistributedOptimizer(Fails(model.parameters()), model)
+    optimizer.fails = dist.get_rank() == 0
+    loss(model, 0, dist.get_rank()).backward()
+    with contextlib.suppress(MemoryError):
+        optimizer.step()
+    if dist.get_rank() == 0:
+        optimizer.step()
+    check_replicas(train(model, optimizer, range(1, STEPS)))
+    assert optimizer.averager.counters.steps == STEPS
+    optimizer.averager.close()
 
 
 def case_all_ranks_may_skip_a_step():

@@ -98,9 +98,10 @@ class _AveragesFirst:
         loss = _loss_of(closure)
         if not self._averaged:
             self.synchronize()
-        self._averaged = False
         if not self._void:
             super().step()  # type: ignore[misc]
+        self._averaged = False  # if it failed on this rank alone, _note() counts the step as skipped
+        if not self._void:
             self.averager._after_update()
         self._void = False
         return loss
