@@ -372,6 +372,15 @@ def case_mistakes_are_refused():
             inner.module.named_parameters())
     refused("averages gradients itself", DistributedOptimizer, momentum(inner))
     del inner
+    outer = DistributedOptimizer(momentum(model), model)
+    inner = DistributedDataParallel(model)
+    loss(inner, 0, 0).backward()
+    refused("averages gradients itself", outer.step)
+    outer.averager.close()
+    del inner
+    for group in ("all", [0, 1]):
+        refused("is not a group; pass what", DistributedOptimizer, momentum(model), group=group)
+        refused("is not a group; pass what", broadcast_parameters, {}, group=group)
     for name in ("averager", "_buffer"):
         taken = momentum(model)
         setattr(taken, name, "its own")

@@ -227,6 +227,10 @@ class ProcessGroup:
     elastic = False
 
     def __init__(self, group: Optional[dist.ProcessGroup]) -> None:
+        if not isinstance(group, (dist.ProcessGroup, type(None))) and (
+                group is not dist.GroupMember.NON_GROUP_MEMBER):
+            refuse(f"group={group!r} is not a group; pass what torch.distributed.new_group() "
+                   "returned, or a HubGroup")
         self._group: Any = group or dist.group.WORLD
         self.rank = dist.get_rank(self._group)
         if self.rank < 0:

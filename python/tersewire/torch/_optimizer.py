@@ -70,6 +70,8 @@ class _AveragesFirst:
             refuse("the optimizer trains other parameters than when it was wrapped, and the ranks' "
                    "models would drift apart; wrap it when all are there, with requires_grad as it "
                    "stays")
+        if self.averager.counters.steps == 0:  # a model may be wrapped later than its optimizer
+            _refuse_ddp(self._parameters[0])
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -380,9 +382,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                "all-gather")
     named = _named(optimizer, named_parameters.named_parameters()
                    if isinstance(named_parameters, torch.nn.Module) else named_parameters)
-    if ddp_of(named[0][1]):
-        refuse("these are the parameters of a model in DistributedDataParallel, which averages "
-               "gradients itself; use register(), or the model within it")
+    _refuse_ddp(named[0][1])
     kinds = kinds_of(model) if model is not None else {}
     infos = [tensor_info(name, parameter,
                          kinds.get(name) or _core._usual_kind(name, parameter.dim()))
@@ -420,6 +420,12 @@ def _noting(optimizer: Any, parameter: torch.Tensor) -> Callable[[torch.Tensor],
             noting._note(noted, gradient)
 
     return note
+
+
+def _refuse_ddp(parameter: torch.Tensor) -> None:
+    if ddp_of(parameter):
+        refuse("these are the parameters of a model in DistributedDataParallel, which averages "
+               "gradients itself; use register(), or the model within it")
 
 
 def _loss_of(closure: Optional[Callable[[], float]]) -> Optional[float]:
