@@ -311,6 +311,18 @@ def case_values_of_every_type_reach_all():
     assert all(torch.equal(value, expected[name]) for name, value in state.items())
 
 
+def case_values_that_differ_in_kind_are_refused():
+    """Gloo would end the process, or take the bytes for other values."""
+    if dist.get_world_size() == 1:
+        return
+    first = dist.get_rank() == 0
+    for state, root in (({"w": torch.zeros(30 if first else 3)}, 0),
+                        ({"w": torch.zeros(4, dtype=torch.float if first else torch.int32)}, 0),
+                        ({"a" if first else "b": torch.zeros(3)}, 0),
+                        ({"w": torch.zeros(3)}, int(first))):
+        refused("rank 1 has another model or other settings", broadcast_parameters, state, root)
+
+
 def case_parameters_and_state_of_one_rank_reach_all():
     model = network(seed=dist.get_rank())
     optimizer = momentum(model)
@@ -381,6 +393,11 @@ def case_mistakes_are_refused():
     for group in ("all", [0, 1]):
         refused("is not a group; pass what", DistributedOptimizer, momentum(model), group=group)
         refused("is not a group; pass what", broadcast_parameters, {}, group=group)
+    refused("holds no tensors by name", broadcast_parameters, wrapped.state_dict())
+    refused("is not an optimizer", tersewire.torch.broadcast_optimizer_state, model)
+    for root in (-1, dist.get_world_size(), "0"):
+        refused("root_rank=.* is not valid", broadcast_parameters, model.state_dict(), root)
+        refused("root_rank=.* is not valid", tersewire.torch.broadcast_optimizer_state, wrapped, root)
     for name in ("averager", "_buffer"):
         taken = momentum(model)
         setattr(taken, name, "its own")

@@ -14,7 +14,7 @@ import tersewire
 from tersewire import Error, ErrorCode, _core
 
 from ._averager import Counters, GradientAverager
-from ._groups import Group, HubGroup, group_of, packed, unpack
+from ._groups import Group, HubGroup, check_root, group_of, packed, unpack
 from ._members import Members, Replica, as_floats, refuse_elastic
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
@@ -476,7 +476,12 @@ def broadcast_parameters(state: Mapping[str, torch.Tensor], root_rank: int = 0,
     """Copies one rank's values to all, in place: of model.state_dict(), before training."""
     if not isinstance(state, Mapping):
         refuse(f"a {type(state).__name__} has no names; pass model.state_dict()")
-    group_of(group)._broadcast(state, root_rank)
+    if state and not any(torch.is_tensor(value) for value in state.values()):
+        refuse("this state holds no tensors by name; pass model.state_dict(), and an optimizer to "
+               "broadcast_optimizer_state()")
+    ranks = group_of(group)
+    check_root(ranks, root_rank)
+    ranks._broadcast(state, root_rank)
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0,
@@ -485,7 +490,9 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
 
     Over a process group only: it is pickled, and unpickling it means trusting the sender.
     """
+    check_optimizer(optimizer)
     ranks = group_of(group)
+    check_root(ranks, root_rank)
     if isinstance(optimizer, _OwnsAShare):
         refuse("with exchange parameter-server every rank has a share of its own; call this before "
                "DistributedOptimizer(), or load what each rank saved")
