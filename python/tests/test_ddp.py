@@ -763,6 +763,11 @@ def case_a_hook_state_is_for_one_model():
                             ({"group": "x"}, "has its own process group")):
         with pytest.raises(tersewire.Error, match=sentence):
             tersewire.torch.HookState(**wrong)
+    for wrong in (None, "3lc", tersewire.torch.HookState):
+        model = wrapped()
+        model.register_comm_hook(wrong, tersewire.torch.hook)
+        with pytest.raises(tersewire.Error, match="is not valid; pass a tersewire.torch.HookState"):
+            train(model, range(1))
     state = tersewire.torch.HookState("fp32")
     models = [wrapped() for _ in range(2)]
     for model in models:

@@ -203,6 +203,9 @@ def hook(state: Union[Hook, HookState],
          bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The communication hook itself; HookState says how to register it."""
     try:
+        if not isinstance(state, (Hook, HookState)):
+            refuse(f"state={state!r} is not valid; pass a tersewire.torch.HookState to "
+                   "register_comm_hook()")
         return state._on_bucket(bucket)
     except BaseException as failure:  # which DistributedDataParallel would make a RuntimeError
         _after_backward(functools.partial(_fail, failure))
