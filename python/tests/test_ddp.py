@@ -309,6 +309,62 @@ def case_what_unused_parameters_get_is_not_lost():
                                        atol=1e-4 * largest)
 
 
+def linear_gradient(step, rank):
+    """Of Branches, and what makes it."""
+    inputs = torch.randn(5, 200, generator=torch.Generator().manual_seed(10 * step + rank))
+    return inputs, torch.outer(torch.arange(1.0, 301), inputs.sum(0)).flatten()
+
+
+def backward_of(model, step, which):
+    """Returns the mean gradient that the branch's optimizer would apply."""
+    inputs, _ = linear_gradient(step, dist.get_rank())
+    (model(inputs, which) * torch.arange(1.0, 301)).sum().backward()
+    return model.module.branches[which].weight.grad.flatten().clone()
+
+
+def check_branch(hook, which, applied, true):
+    kept = sum(on_all_ranks(hook.state_dict()["pushed"][f"branches.{which}.weight"]))
+    torch.testing.assert_close(applied + kept / dist.get_world_size(), true, rtol=0,
+                               atol=1e-4 * true.abs().max().item())
+
+
+def case_gradients_that_wait_for_their_optimizer_are_sent_once():
+    """Of branches with an optimizer each, which takes turns and zeroes its own gradients."""
+    ranks = range(dist.get_world_size())
+    for as_views in (False, True):
+        model = DistributedDataParallel(Branches(), find_unused_parameters=True,
+                                        gradient_as_bucket_view=as_views)
+        hook = tersewire.torch.register(model, "3lc:s=1.75", policy="", exchange="all-gather")
+        applied, true = ([torch.zeros(60000) for _ in range(2)] for _ in range(2))
+        for step in range(2 * STEPS):
+            which = step % 2
+            other = model.module.branches[1 - which].weight.grad
+            before = other.clone() if other is not None else None
+            model.module.branches[which].zero_grad()
+            applied[which] += backward_of(model, step, which)
+            true[which] += sum(linear_gradient(step, rank)[1] for rank in ranks) / len(ranks)
+            if before is not None:
+                assert torch.equal(model.module.branches[1 - which].weight.grad, before)
+        for which in range(2):
+            check_branch(hook, which, applied[which], true[which])
+        hook.close()
+
+
+def case_ranks_without_data_give_nothing_back():
+    model = DistributedDataParallel(Branches(), find_unused_parameters=True)
+    hook = tersewire.torch.register(model, "3lc:s=1.75", policy="", exchange="all-gather")
+    ranks = dist.get_world_size()
+    applied, true = torch.zeros(60000), torch.zeros(60000)
+    with model.join():
+        for step in range(2 + 3 * dist.get_rank()):
+            model.zero_grad()
+            applied += backward_of(model, step, 0)
+    for rank in range(ranks):
+        true += sum(linear_gradient(step, rank)[1] for step in range(2 + 3 * rank)) / ranks
+    check_branch(hook, 0, on_all_ranks(applied)[-1], true)  # the last one applied all
+    hook.close()
+
+
 def case_a_nan_reaches_every_rank():
     for exchange, (codec, *_) in CODECS.items():
         model = wrapped()
@@ -353,6 +409,18 @@ def case_a_loss_scale_of_nothing_is_refused():
         model = wrapped()
         tersewire.torch.register(model, "3lc", loss_scale=lambda: scale)
         with pytest.raises(Exception, match="loss_scale returned .*above 0"):
+            train(model, [0])
+
+
+def case_an_exception_of_loss_scale_keeps_its_type():
+    """So does Ctrl-C, which may come just then."""
+    for kind in (KeyError, KeyboardInterrupt):
+        def scale(kind=kind):
+            raise kind
+
+        model = wrapped()
+        tersewire.torch.register(model, loss_scale=scale)
+        with pytest.raises(kind):
             train(model, [0])
 
 
@@ -695,6 +763,11 @@ def case_a_hook_state_is_for_one_model():
                             ({"group": "x"}, "has its own process group")):
         with pytest.raises(tersewire.Error, match=sentence):
             tersewire.torch.HookState(**wrong)
+    for wrong in (None, "3lc", tersewire.torch.HookState):
+        model = wrapped()
+        model.register_comm_hook(wrong, tersewire.torch.hook)
+        with pytest.raises(tersewire.Error, match="is not valid; pass a tersewire.torch.HookState"):
+            train(model, range(1))
     state = tersewire.torch.HookState("fp32")
     models = [wrapped() for _ in range(2)]
     for model in models:

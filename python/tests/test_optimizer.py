@@ -1,5 +1,6 @@
 """DistributedOptimizer, on 1, 2 and 3 processes with Gloo."""
 
+import contextlib
 import copy
 import datetime
 import functools
@@ -164,6 +165,46 @@ def case_a_rank_that_skips_a_step_is_named():
         optimizer.averager.close()
 
 
+class Fails(torch.optim.Adam):
+    """Once, as where memory for the optimizer's state is short."""
+
+    fails = False
+
+    def step(self, closure=None):
+        fails, self.fails = self.fails, False
+        if fails:
+            raise MemoryError
+        super().step(closure)
+
+
+def case_a_step_that_fails_on_one_rank_is_noticed():
+    """Where its script catches the exception and goes on."""
+    if dist.get_world_size() == 1:
+        return
+    model = network()
+    optimizer = DistributedOptimizer(Fails(model.parameters()), model)
+    with pytest.raises(tersewire.Error, match="worker 1 has skipped more steps than worker"):
+        for step in range(3):
+            optimizer.fails = step == 1 and dist.get_rank() == 1
+            with contextlib.suppress(MemoryError):
+                train(model, optimizer, [step])
+    optimizer.averager.close()
+
+
+def case_a_step_that_failed_is_taken_again():
+    model = network()
+    optimizer = DistributedOptimizer(Fails(model.parameters()), model)
+    optimizer.fails = dist.get_rank() == 0
+    loss(model, 0, dist.get_rank()).backward()
+    with contextlib.suppress(MemoryError):
+        optimizer.step()
+    if dist.get_rank() == 0:
+        optimizer.step()
+    check_replicas(train(model, optimizer, range(1, STEPS)))
+    assert optimizer.averager.counters.steps == STEPS
+    optimizer.averager.close()
+
+
 def case_all_ranks_may_skip_a_step():
     model = network()
     optimizer = DistributedOptimizer(momentum(model), model.named_parameters())
@@ -270,6 +311,18 @@ def case_values_of_every_type_reach_all():
     assert all(torch.equal(value, expected[name]) for name, value in state.items())
 
 
+def case_values_that_differ_in_kind_are_refused():
+    """Gloo would end the process, or take the bytes for other values."""
+    if dist.get_world_size() == 1:
+        return
+    first = dist.get_rank() == 0
+    for state, root in (({"w": torch.zeros(30 if first else 3)}, 0),
+                        ({"w": torch.zeros(4, dtype=torch.float if first else torch.int32)}, 0),
+                        ({"a" if first else "b": torch.zeros(3)}, 0),
+                        ({"w": torch.zeros(3)}, int(first))):
+        refused("rank 1 has another model or other settings", broadcast_parameters, state, root)
+
+
 def case_parameters_and_state_of_one_rank_reach_all():
     model = network(seed=dist.get_rank())
     optimizer = momentum(model)
@@ -331,6 +384,20 @@ def case_mistakes_are_refused():
             inner.module.named_parameters())
     refused("averages gradients itself", DistributedOptimizer, momentum(inner))
     del inner
+    outer = DistributedOptimizer(momentum(model), model)
+    inner = DistributedDataParallel(model)
+    loss(inner, 0, 0).backward()
+    refused("averages gradients itself", outer.step)
+    outer.averager.close()
+    del inner
+    for group in ("all", [0, 1]):
+        refused("is not a group; pass what", DistributedOptimizer, momentum(model), group=group)
+        refused("is not a group; pass what", broadcast_parameters, {}, group=group)
+    refused("holds no tensors by name", broadcast_parameters, wrapped.state_dict())
+    refused("is not an optimizer", tersewire.torch.broadcast_optimizer_state, model)
+    for root in (-1, dist.get_world_size(), "0"):
+        refused("root_rank=.* is not valid", broadcast_parameters, model.state_dict(), root)
+        refused("root_rank=.* is not valid", tersewire.torch.broadcast_optimizer_state, wrapped, root)
     for name in ("averager", "_buffer"):
         taken = momentum(model)
         setattr(taken, name, "its own")
@@ -362,6 +429,29 @@ def case_mistakes_are_refused():
     embedding(torch.tensor([1])).sum().backward()
     refused("pass sparse_as_dense=True", sparse.step)
     sparse.averager.close()
+
+
+class Thing:
+    pass
+
+
+def case_looking_for_a_model_keeps_nothing_alive():
+    """A tensor that a thread of Gloo frees meanwhile would make torch warn."""
+    kept, alive = [], []
+
+    class Looks(DistributedDataParallel):
+        def parameters(self, recurse=True):
+            if kept:
+                thing = weakref.ref(kept.pop())
+                alive.append(thing() is not None)
+            return super().parameters(recurse)
+
+    looks = Looks(network())
+    kept.append(Thing())
+    model = network()
+    DistributedOptimizer(momentum(model), model).averager.close()
+    assert alive == [False]
+    refused("averages gradients itself", DistributedOptimizer, momentum(looks))
 
 
 def case_a_group_of_some_ranks():

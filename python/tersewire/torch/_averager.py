@@ -303,11 +303,12 @@ class Bucket:
     """A flat buffer with gradients of some parameters, replaced by their means."""
 
     def __init__(self, buffer: torch.Tensor, stretches: List[Tuple[int, int]],
-                 scale: float) -> None:
+                 scale: float, keeps_own: bool = False) -> None:
         self.buffer = buffer
         self._stretches = stretches
         self._scale = scale
         self._values = buffer
+        self._own = buffer.clone() if keeps_own else buffer  # this rank's gradients, for give_back()
 
     def push(self, worker: _core._MeanWorker) -> None:
         buffer = self.buffer
@@ -332,10 +333,18 @@ class Bucket:
             self.buffer.copy_(self._values)
 
     def give_back(self, worker: _core._MeanWorker, parameters: Set[int]) -> None:
-        """Gives back the means of those parameters, which nobody has applied."""
+        """Has the gradients of those parameters be as before: nobody has applied their means.
+
+        Those of this rank, if it has any from an earlier backward pass, are to be sent no more.
+        """
         unused = [stretch for stretch in self._stretches if stretch[0] in parameters]
-        if unused:
-            worker.give_back(self._values / self._scale, unused)
+        if not unused:
+            return
+        worker.give_back((self._values - self._own.to("cpu", torch.float32)) / self._scale, unused)
+        ends = [*(begin for _, begin in self._stretches[1:]), self.buffer.numel()]
+        for (number, begin), end in zip(self._stretches, ends):
+            if number in parameters:
+                self.buffer[begin:end] = self._own[begin:end]
 
 
 def summary() -> None:

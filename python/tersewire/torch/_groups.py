@@ -182,10 +182,7 @@ class HubGroup:
 
     @torch.no_grad()
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
-        named = sorted((name, value) for name, value in state.items() if torch.is_tensor(value))
-        agree(self, "broadcast", (root, [(name, tuple(value.shape), str(value.dtype))
-                                         for name, value in named]))
-        values = [value for _, value in named]
+        values = _values_alike(self, state, root)
         data = packed(values)
         self._end.broadcast(root, data.numpy())
         if self.rank != root:
@@ -227,6 +224,10 @@ class ProcessGroup:
     elastic = False
 
     def __init__(self, group: Optional[dist.ProcessGroup]) -> None:
+        if not isinstance(group, (dist.ProcessGroup, type(None))) and (
+                group is not dist.GroupMember.NON_GROUP_MEMBER):
+            refuse(f"group={group!r} is not a group; pass what torch.distributed.new_group() "
+                   "returned, or a HubGroup")
         self._group: Any = group or dist.group.WORLD
         self.rank = dist.get_rank(self._group)
         if self.rank < 0:
@@ -264,14 +265,10 @@ class ProcessGroup:
 
     @torch.no_grad()
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
-        source = self._rank_of_all(root)
-        for name in sorted(state):
-            value = state[name]
-            if not torch.is_tensor(value):
-                continue
+        for value in _values_alike(self, state, root):
             # As bytes: Gloo lacks some types.
             sent = value.detach().contiguous().flatten().view(torch.uint8)
-            dist.broadcast(sent, source, group=self._group)
+            dist.broadcast(sent, self._rank_of_all(root), group=self._group)
             unpack(sent, [value])
 
     def _share_model(self, model: torch.nn.Module) -> None:
@@ -330,6 +327,21 @@ def agree(group: AnyGroup, call: str, alike: Any, beside: str = "") -> List[str]
             if theirs != first:
                 refuse(f"rank {rank} has another {what} than rank 0; give every rank the same")
     return [other[3] for other in told]
+
+
+def check_root(group: AnyGroup, root: Any) -> None:
+    if not isinstance(root, int) or not 0 <= root < group.ranks:
+        refuse(f"root_rank={root!r} is not valid; pass a rank of the group, from 0 to "
+               f"{group.ranks - 1}")
+
+
+def _values_alike(group: AnyGroup, state: Mapping[str, torch.Tensor],
+                  root: int) -> List[torch.Tensor]:
+    """The tensors of a state, which every rank must have, for a broadcast from the same one."""
+    named = sorted((name, value) for name, value in state.items() if torch.is_tensor(value))
+    agree(group, "broadcast", (root, [(name, tuple(value.shape), str(value.dtype))
+                                      for name, value in named]))
+    return [value for _, value in named]
 
 
 def meet_ranks(group: AnyGroup, call: str, alike: Any) -> Tuple[int, Callable[..., None]]:

@@ -5,14 +5,15 @@ import functools
 import queue
 import threading
 import time
+import weakref
 from contextlib import nullcontext
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
 
 import torch
 import torch.distributed as dist
 
 import tersewire
-from tersewire import Error, _core
+from tersewire import _core
 
 from ._averager import Bucket, Counters, GradientAverager
 from ._groups import HubGroup
@@ -109,7 +110,7 @@ class Hook(GradientAverager):
         self._parameters = [p for name, p in model.module.named_parameters() if name in names]
         self._numbers = {p: number for number, p in enumerate(self._parameters)}
         self._finds_unused: bool = model.find_unused_parameters
-        self._grads_are_views: bool = model.gradient_as_bucket_view
+        self._model = weakref.ref(model)  # which holds the hook
         self._tasks: List[_Task] = []  # of the step
         if isinstance(group, HubGroup) and group.elastic:
             refuse("the ranks of DistributedDataParallel's own process group cannot come and go; use "
@@ -143,7 +144,7 @@ class Hook(GradientAverager):
         stretches = self._stretches([self._numbers[p] for p in bucket.parameters()])
         self._tasks.append(
             _Task(bucket.index() == 0, self._stood_seconds,
-                  Bucket(buffer, stretches, self._scale_now), future, stream,
+                  Bucket(buffer, stretches, self._scale_now, self._finds_unused), future, stream,
                   lambda done: self._count(began, done)))
         self._threads.pushes.put(self._tasks[-1])
         if bucket.is_last():
@@ -157,17 +158,15 @@ class Hook(GradientAverager):
         for task in tasks:
             task.future.wait()
         self._stood_seconds += time.perf_counter() - ended
-        if self._finds_unused:
-            before = [(p.grad, 0 if p.grad is None else p.grad._version) for p in self._parameters]
-            _after_backward(functools.partial(self._give_back, tasks, before))
+        if self._finds_unused and _in_backward():  # a rank without data cannot know what is unused
+            _after_backward(functools.partial(self._give_back, tasks))
         _after_backward(self._end_step)
 
-    def _give_back(self, tasks: List[_Task],
-                   before: List[Tuple[Optional[torch.Tensor], int]]) -> None:
-        """Gives back the means of parameters that no rank used, whose gradients are unchanged."""
-        unused = {number for number, (grad, version) in enumerate(before)
-                  if self._parameters[number].grad is grad
-                  and (grad is None or grad._version == version and not self._grads_are_views)}
+    def _give_back(self, tasks: List[_Task]) -> None:
+        """Gives back the means of parameters that no rank used, whose gradients stay what they were."""
+        model: Any = self._model()
+        uses = model.reducer._get_local_used_map().tolist()  # by all ranks
+        unused = {number for number, used in enumerate(uses) if not used}
         for task in tasks:
             task.bucket.give_back(self._worker, unused)
 
@@ -204,15 +203,18 @@ def hook(state: Union[Hook, HookState],
          bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The communication hook itself; HookState says how to register it."""
     try:
+        if not isinstance(state, (Hook, HookState)):
+            refuse(f"state={state!r} is not valid; pass a tersewire.torch.HookState to "
+                   "register_comm_hook()")
         return state._on_bucket(bucket)
-    except Error as failure:  # which DistributedDataParallel would make a RuntimeError
+    except BaseException as failure:  # which DistributedDataParallel would make a RuntimeError
         _after_backward(functools.partial(_fail, failure))
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         done.set_result(bucket.buffer())
         return done
 
 
-def _fail(failure: Error) -> None:
+def _fail(failure: BaseException) -> None:
     raise failure
 
 
@@ -221,10 +223,18 @@ def _after_backward(call: Callable[[], None]) -> None:
 
     At once where there is none: DistributedDataParallel.join() exchanges for ranks without data.
     """
-    try:
+    if _in_backward():
         torch.autograd.Variable._execution_engine.queue_callback(call)
-    except RuntimeError:
+    else:
         call()
+
+
+def _in_backward() -> bool:
+    try:
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: None)
+    except RuntimeError:
+        return False
+    return True
 
 
 def register(model: torch.nn.parallel.DistributedDataParallel,

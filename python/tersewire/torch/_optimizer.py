@@ -14,7 +14,7 @@ import tersewire
 from tersewire import Error, ErrorCode, _core
 
 from ._averager import Counters, GradientAverager
-from ._groups import Group, HubGroup, group_of, packed, unpack
+from ._groups import Group, HubGroup, check_root, group_of, packed, unpack
 from ._members import Members, Replica, as_floats, refuse_elastic
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
@@ -70,6 +70,8 @@ class _AveragesFirst:
             refuse("the optimizer trains other parameters than when it was wrapped, and the ranks' "
                    "models would drift apart; wrap it when all are there, with requires_grad as it "
                    "stays")
+        if self.averager.counters.steps == 0:  # a model may be wrapped later than its optimizer
+            _refuse_ddp(self._parameters[0])
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -98,9 +100,10 @@ class _AveragesFirst:
         loss = _loss_of(closure)
         if not self._averaged:
             self.synchronize()
-        self._averaged = False
         if not self._void:
             super().step()  # type: ignore[misc]
+        self._averaged = False  # if it failed on this rank alone, _note() counts the step as skipped
+        if not self._void:
             self.averager._after_update()
         self._void = False
         return loss
@@ -379,9 +382,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                "all-gather")
     named = _named(optimizer, named_parameters.named_parameters()
                    if isinstance(named_parameters, torch.nn.Module) else named_parameters)
-    if ddp_of(named[0][1]):
-        refuse("these are the parameters of a model in DistributedDataParallel, which averages "
-               "gradients itself; use register(), or the model within it")
+    _refuse_ddp(named[0][1])
     kinds = kinds_of(model) if model is not None else {}
     infos = [tensor_info(name, parameter,
                          kinds.get(name) or _core._usual_kind(name, parameter.dim()))
@@ -419,6 +420,12 @@ def _noting(optimizer: Any, parameter: torch.Tensor) -> Callable[[torch.Tensor],
             noting._note(noted, gradient)
 
     return note
+
+
+def _refuse_ddp(parameter: torch.Tensor) -> None:
+    if ddp_of(parameter):
+        refuse("these are the parameters of a model in DistributedDataParallel, which averages "
+               "gradients itself; use register(), or the model within it")
 
 
 def _loss_of(closure: Optional[Callable[[], float]]) -> Optional[float]:
@@ -469,7 +476,12 @@ def broadcast_parameters(state: Mapping[str, torch.Tensor], root_rank: int = 0,
     """Copies one rank's values to all, in place: of model.state_dict(), before training."""
     if not isinstance(state, Mapping):
         refuse(f"a {type(state).__name__} has no names; pass model.state_dict()")
-    group_of(group)._broadcast(state, root_rank)
+    if state and not any(torch.is_tensor(value) for value in state.values()):
+        refuse("this state holds no tensors by name; pass model.state_dict(), and an optimizer to "
+               "broadcast_optimizer_state()")
+    ranks = group_of(group)
+    check_root(ranks, root_rank)
+    ranks._broadcast(state, root_rank)
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0,
@@ -478,7 +490,9 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
 
     Over a process group only: it is pickled, and unpickling it means trusting the sender.
     """
+    check_optimizer(optimizer)
     ranks = group_of(group)
+    check_root(ranks, root_rank)
     if isinstance(optimizer, _OwnsAShare):
         refuse("with exchange parameter-server every rank has a share of its own; call this before "
                "DistributedOptimizer(), or load what each rank saved")

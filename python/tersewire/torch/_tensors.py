@@ -87,11 +87,22 @@ def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> List[tersewi
 
 def ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
     """The DistributedDataParallel that contains it, if any; only a search finds it."""
-    gc.collect()  # one that nobody has any more is none
-    found = (model for model in gc.get_objects()
+    if _ddp_of(parameter) is not None:
+        gc.collect()  # one that nobody has any more is none
+    return _ddp_of(parameter)
+
+
+def _ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
+    # An instance refers to its class. A list of all objects would keep tensors that Gloo's threads
+    # free meanwhile, of which torch warns.
+    found = (model for model in gc.get_referrers(*_with_subclasses(DistributedDataParallel))
              if issubclass(type(model), DistributedDataParallel)
              and any(parameter is own for own in model.parameters()))
     return next(found, None)
+
+
+def _with_subclasses(kind: type) -> List[type]:
+    return [kind, *(other for sub in kind.__subclasses__() for other in _with_subclasses(sub))]
 
 
 def elems_of(info: tersewire.TensorInfo) -> int:
