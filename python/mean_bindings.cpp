@@ -49,7 +49,7 @@ One thread at a time, but for mean(), in which a second one may wait.)")
                        std::uint64_t seed, std::uint64_t warm_up_steps,
                        std::chrono::milliseconds deadline, std::chrono::milliseconds progress_limit,
                        std::size_t threads, const std::optional<std::string>& replay,
-                       const std::optional<std::string>& budget, bool overlaps,
+                       const std::optional<std::string>& budget, bool overlaps, bool undoable,
                        const std::optional<py::function>& update) {
              std::optional<trainer::CodecDecisions> decisions;
              if (replay) decisions = decisions_of(*replay);
@@ -63,6 +63,7 @@ One thread at a time, but for mean(), in which a second one may wait.)")
              job.warm_up_steps = warm_up_steps;
              job.deadline = deadline;
              job.progress_limit = progress_limit;
+             job.undoable = undoable;
              job = mean_job(std::move(job), update.has_value());
              if (job.ladder) check_decisions(job, decisions);
              return std::make_unique<MeanWorker>(std::move(job), threads, std::move(decisions),
@@ -72,7 +73,7 @@ One thread at a time, but for mean(), in which a second one may wait.)")
            py::arg("tensors"), py::arg("exchange"), py::arg("workers"), py::arg("codec"),
            py::arg("policy"), py::arg("seed"), py::arg("warm_up_steps"), py::arg("deadline"),
            py::arg("progress_limit"), py::arg("threads"), py::arg("replay"), py::arg("budget"),
-           py::arg("overlaps"), py::arg("update"))
+           py::arg("overlaps"), py::arg("undoable"), py::arg("update"))
       .def("join", &MeanWorker::join, py::arg("meeting"), py::arg("rank"), py::arg("addresses"),
            py::arg("token"), "Meets the other ranks.")
       .def("join_hub", &MeanWorker::join_hub, py::arg("hub"), "The same over a hub.")
@@ -88,8 +89,8 @@ One thread at a time, but for mean(), in which a second one may wait.)")
            "Encodes and sends gradients: stretches are (tensor, first value in `values`).")
       .def("mean", &MeanWorker::mean, py::arg("values"), py::arg("stretches"),
            "Waits for the means of what was pushed, which take its place.")
-      .def("give_back", &MeanWorker::give_back, py::arg("values"), py::arg("stretches"),
-           "Adds means that nobody applied to what is still to be sent.")
+      .def("undo", &MeanWorker::undo, py::arg("tensors"),
+           "Has what is kept of tensors be as before the step: nobody has applied their means.")
       .def("say_skipped", &MeanWorker::say_skipped, py::arg("steps"),
            "In how many steps gradients were thrown away: the same on all ranks.")
       .def("state", &MeanWorker::state,

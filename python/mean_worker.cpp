@@ -179,14 +179,10 @@ void MeanWorker::mean(const py::object& values, const std::vector<Stretch>& stre
   });
 }
 
-void MeanWorker::give_back(const py::object& values, const std::vector<Stretch>& stretches) {
-  const ArrayArgument array(values, "values");
-  const std::span<const float> all = array.floats();
+void MeanWorker::undo(const std::vector<std::size_t>& tensors) {
   const py::gil_scoped_release released;
   use([&](Communicator& worker) {
-    for (const Stretch& stretch : stretches) {
-      worker.give_back(stretch.first, run_of(all, stretch));
-    }
+    for (const std::size_t tensor : tensors) worker.undo(tensor);
   });
 }
 

@@ -75,7 +75,7 @@ class MeanWorker {
   void begin_step(double stood_seconds);
   void push(const py::object& values, const std::vector<Stretch>& stretches);
   void mean(const py::object& values, const std::vector<Stretch>& stretches);
-  void give_back(const py::object& values, const std::vector<Stretch>& stretches);
+  void undo(const std::vector<std::size_t>& tensors);
   void say_skipped(std::uint64_t steps);
 
   // (step, pushed, pulled, followed)

@@ -131,6 +131,10 @@ struct Job {
   bool raw_from_all = false;
   // This many exchanges, from the first on, are not compressed, and residuals do not change.
   std::uint64_t warm_up_steps = 0;
+  // Whether Communicator::undo() may be called, which takes a copy of all residuals in each step.
+  // For workers that take means where they own the model: gradient-server with colocated servers,
+  // all-gather, and rings without groups.
+  bool undoable = false;
   // Once per this many exchanges, from the first on, and at the end, workers compare checksums of
   // their parameters; if replicas have diverged, the job ends. 0: never.
   std::uint64_t checksum_steps = 100;
@@ -235,11 +239,11 @@ class Communicator {
   // Cost: a pass over the values.
   virtual void mean(std::size_t tensor, std::span<float> mean) = 0;
 
-  // Gives back a mean that was taken and that no worker has applied: it is added to each worker's
-  // unsent data of the tensor. The same on all workers, before the tensor's next push. Values that
-  // are not finite are left out, as is the output of a codec without a residual: that was delivered
-  // whole. Cost: a pass over the values.
-  virtual void give_back(std::size_t tensor, std::span<const float> mean) = 0;
+  // Undoes the exchange of a tensor whose mean of this step was taken and that no worker applies:
+  // what encoders keep of it is again what they kept before the step, bit for bit. The same on all
+  // workers, before the tensor's next push; what ef=21 follows stays. Requires Job::undoable and
+  // that mean: kFailedPrecondition. Cost: a copy of the tensor.
+  virtual void undo(std::size_t tensor) = 0;
 
   // Reports in how many steps, since the start, the application has discarded its gradients instead
   // of pushing them. If workers report different numbers, one of them has skipped a step that

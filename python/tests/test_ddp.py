@@ -323,18 +323,40 @@ def backward_of(model, step, which):
 
 
 def check_branch(hook, which, applied, true):
-    kept = sum(on_all_ranks(hook.state_dict()["pushed"][f"branches.{which}.weight"]))
-    torch.testing.assert_close(applied + kept / dist.get_world_size(), true, rtol=0,
-                               atol=1e-4 * true.abs().max().item())
+    """Nothing is lost: what was not applied is still to be sent."""
+    state, name = hook.state_dict(), f"branches.{which}.weight"
+    kept = sum(on_all_ranks(state["pushed"][name])) / dist.get_world_size()
+    kept += sum(on_all_ranks(state["pulled"].get(name, torch.zeros(60000))))
+    torch.testing.assert_close(applied + kept, true, rtol=0, atol=1e-4 * true.abs().max().item())
+
+
+def case_steps_without_a_parameter_leave_no_trace():
+    """Every second step uses the other branch, and the means are those of steps without it."""
+    for exchange, codec in (("gradient-server", "3lc:s=1.75"), ("all-gather", "adacomp"),
+                            ("ring", "inceptionn:bound=2^-10,ef=on")):
+        found = []
+        for between in (False, True):
+            model = DistributedDataParallel(Branches(), find_unused_parameters=True)
+            hook = tersewire.torch.register(model, codec, policy="", exchange=exchange)
+            means = []
+            for step in range(3 * STEPS):
+                model.zero_grad()
+                means.append(backward_of(model, step, 0))
+                if between:
+                    model.zero_grad()
+                    backward_of(model, step, 1)
+            found.append(torch.stack(means))
+            hook.close()
+        assert torch.equal(*found)
 
 
 def case_gradients_that_wait_for_their_optimizer_are_sent_once():
     """Of branches with an optimizer each, which takes turns and zeroes its own gradients."""
     ranks = range(dist.get_world_size())
-    for as_views in (False, True):
+    for exchange, as_views in itertools.product(("all-gather", "gradient-server"), (False, True)):
         model = DistributedDataParallel(Branches(), find_unused_parameters=True,
                                         gradient_as_bucket_view=as_views)
-        hook = tersewire.torch.register(model, "3lc:s=1.75", policy="", exchange="all-gather")
+        hook = tersewire.torch.register(model, "3lc:s=1.75", policy="", exchange=exchange)
         applied, true = ([torch.zeros(60000) for _ in range(2)] for _ in range(2))
         for step in range(2 * STEPS):
             which = step % 2

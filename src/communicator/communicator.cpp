@@ -297,6 +297,21 @@ void check_workers(const Job& job) {
   fail(ErrorCode::kInvalidArgument, "a job needs at least 1 worker, not {}", job.workers);
 }
 
+// Every encoder of the exchange has to be where a worker is, and to wait for it.
+void check_undoable(const Job& job) {
+  const ExchangeTraits& traits = exchange_traits(job.exchange);
+  if (!job.undoable ||
+      (traits.workers_own_model && !traits.averages_weights &&
+       (is_colocated(job) || count_servers(job) == 0) && job.in_lock_step() &&
+       job.backup_workers == 0 && job.local_steps == 1 && job.local_updates == 0)) {
+    return;
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "steps of exchange {} cannot be undone in this job; use gradient-server with colocated "
+       "servers, all-gather or ring, in lock-step and in every step, or a job that is not undoable",
+       job.exchange);
+}
+
 void check_job(const Job& job) {
   check_tensors(job);
   check_workers(job);
@@ -314,6 +329,7 @@ void check_job(const Job& job) {
   check_backup_workers(job);
   check_staleness(job);
   check_raw_from_all(job);
+  check_undoable(job);
   check_state_steps(job);
   const auto push_codecs = choose_push_codecs(job);
   check_push_codecs(choose_exchange(job), push_codecs);
@@ -373,17 +389,8 @@ std::unique_ptr<Communicator> make_colocated(const std::shared_ptr<const Placeme
   const Exchange& exchange = choose_exchange(placement->job).exchange;
   const Update at_worker = exchange.traits.workers_own_model ? update : Update();
   const Update at_server = exchange.traits.workers_own_model ? Update() : update;
-  Shards shards{
-      .values = 0,
-      .of_servers = std::vector<std::size_t>(static_cast<std::size_t>(placement->servers))};
-  for (const Part& part : placement->parts) {
-    const std::size_t elems = part.elems;
-    const int owner = placement->owners[part.number];
-    shards.values += elems;
-    shards.of_servers[static_cast<std::size_t>(owner - placement->job.workers)] += elems;
-  }
   return make_colocated_worker(
-      transport, shards,
+      transport, placement,
       {.make_worker =
            [=](Transport& half) {
              return with_progress(half, placement->job.workers == 1, [=](Transport& end) {

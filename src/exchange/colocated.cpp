@@ -202,14 +202,18 @@ class Half final : public Transport {
 
 class ColocatedWorker final : public Communicator {
  public:
-  ColocatedWorker(Transport& network, const Shards& shards, const ColocatedTasks& tasks)
-      : values_(shards.values),
-        own_values_(own_values(network.rank(), shards)),
+  ColocatedWorker(Transport& network, std::shared_ptr<const Placement> placement,
+                  const ColocatedTasks& tasks)
+      : placement_(std::move(placement)),
         others_(static_cast<std::uint64_t>(network.size()) - 1),
-        end_(network, static_cast<int>(shards.of_servers.size()), traffic_),
+        end_(network, placement_->servers, traffic_),
         worker_half_(end_, false, [this] { serve_if_alone(); }),
         server_half_(end_, true) {
-    const bool serves = static_cast<std::size_t>(network.rank()) < shards.of_servers.size();
+    for (const Part& part : placement_->parts) {
+      values_ += part.elems;
+      if (placement_->owners[part.number] == server_half_.rank()) own_values_ += part.elems;
+    }
+    const bool serves = network.rank() < placement_->servers;
     if (serves) server_ = tasks.make_server(server_half_);
     worker_ = tasks.make_worker(worker_half_);
     if (serves && !end_.is_alone()) serving_ = std::thread([this] { run_server(); });
@@ -226,6 +230,8 @@ class ColocatedWorker final : public Communicator {
   std::uint64_t begin_step() override {
     std::uint64_t step = 0;
     run_worker([&] { step = worker_->begin_step(); });
+    // As in state(): the worker has taken all means that its server encoded.
+    if (placement_->job.undoable && server_) before_step_.keep(server_->residual_runs());
     return step;
   }
   void pull(std::size_t tensor, std::span<float> parameters) override {
@@ -237,8 +243,9 @@ class ColocatedWorker final : public Communicator {
   void mean(std::size_t tensor, std::span<float> mean) override {
     run_worker([&] { worker_->mean(tensor, mean); });
   }
-  void give_back(std::size_t tensor, std::span<const float> mean) override {
-    run_worker([&] { worker_->give_back(tensor, mean); });
+  void undo(std::size_t tensor) override {
+    run_worker([&] { worker_->undo(tensor); });
+    if (server_) before_step_.restore(*placement_, tensor, server_->residual_runs());
   }
   void say_skipped(std::uint64_t steps) override {
     run_worker([&] { worker_->say_skipped(steps); });
@@ -314,10 +321,6 @@ class ColocatedWorker final : public Communicator {
     if (server_failure_) std::rethrow_exception(server_failure_);
   }
   [[nodiscard]] int workers() const { return static_cast<int>(others_) + 1; }
-  static std::size_t own_values(int rank, const Shards& shards) {
-    const auto server = static_cast<std::size_t>(rank);
-    return server < shards.of_servers.size() ? shards.of_servers[server] : 0;
-  }
   // Of the values that the worker pushes or pulls in so many steps, its server's do not cross the
   // link, and those that its server takes from, or sends to, other workers do.
   [[nodiscard]] std::uint64_t crossing(std::uint64_t of_worker) const {
@@ -328,9 +331,10 @@ class ColocatedWorker final : public Communicator {
            static_cast<std::uint64_t>(std::llround(share * static_cast<double>(of_model)));
   }
 
-  std::uint64_t values_;      // of all tensors
-  std::uint64_t own_values_;  // of those that this node serves
-  std::uint64_t others_;      // workers
+  std::shared_ptr<const Placement> placement_;
+  std::uint64_t values_ = 0;      // of all tensors
+  std::uint64_t own_values_ = 0;  // of those that this node serves
+  std::uint64_t others_;          // workers
   Traffic traffic_;
   mutable Counters counters_;
   SharedEnd end_;
@@ -340,6 +344,7 @@ class ColocatedWorker final : public Communicator {
   std::unique_ptr<Communicator> worker_;
   std::thread serving_;
   std::exception_ptr server_failure_;
+  KeptResiduals before_step_;  // the server's, of an undoable job
 };
 
 // The worker has pulled all that its server encoded, which encodes nothing of the next step before
@@ -356,9 +361,10 @@ NodeState ColocatedWorker::state() {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_colocated_worker(Transport& network, const Shards& shards,
+std::unique_ptr<Communicator> make_colocated_worker(Transport& network,
+                                                    std::shared_ptr<const Placement> placement,
                                                     const ColocatedTasks& tasks) {
-  return std::make_unique<ColocatedWorker>(network, shards, tasks);
+  return std::make_unique<ColocatedWorker>(network, std::move(placement), tasks);
 }
 
 }  // namespace tersewire

@@ -5,8 +5,8 @@
 
 #include <functional>
 #include <memory>
-#include <vector>
 
+#include "placement.h"
 #include "server.h"
 #include "tersewire/communicator.h"
 
@@ -19,17 +19,12 @@ struct ColocatedTasks {
   std::function<std::unique_ptr<Server>(Transport&)> make_server;
 };
 
-// How the values of all tensors are spread over the servers.
-struct Shards {
-  std::size_t values = 0;               // of all tensors
-  std::vector<std::size_t> of_servers;  // by server
-};
-
 // The worker of node network.rank() among network.size(), of which the first have a server each.
 // finish() returns when the node's server has ended. Its counters hold what the node sends (pushed)
 // and receives (pulled), its server's messages included, and nothing that stays on the node; of
 // time, the worker's alone. `network` must outlive it.
-std::unique_ptr<Communicator> make_colocated_worker(Transport& network, const Shards& shards,
+std::unique_ptr<Communicator> make_colocated_worker(Transport& network,
+                                                    std::shared_ptr<const Placement> placement,
                                                     const ColocatedTasks& tasks);
 
 }  // namespace tersewire

@@ -64,6 +64,25 @@ std::vector<std::vector<float>> by_tensor(const Placement& placement, const Part
   return tensors;
 }
 
+void KeptResiduals::keep(std::span<const ResidualRun> runs) {
+  values_.clear();
+  for (const ResidualRun& run : runs) {
+    values_.insert(values_.end(), run.residual.begin(), run.residual.end());
+  }
+}
+
+void KeptResiduals::restore(const Placement& placement, std::size_t tensor,
+                            std::span<const ResidualRun> runs) const {
+  auto kept = values_.begin();
+  for (const ResidualRun& run : runs) {
+    const auto end = kept + static_cast<std::ptrdiff_t>(run.residual.size());
+    if (placement.parts[run.part].tensor == tensor && !placement.follows[run.part]) {
+      std::copy(kept, end, run.residual.begin());
+    }
+    kept = end;
+  }
+}
+
 void check_has_states(const Job& job, const ExchangeOptions& options) {
   // With staleness all workers meet in the steps that are saved.
   const bool skips = job.backup_workers > 0 && job.in_lock_step();

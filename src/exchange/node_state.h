@@ -65,6 +65,18 @@ PartValues save_residuals(const Placement& placement, std::span<const ResidualRu
 void load_residuals(const Placement& placement, const PartValues& saved,
                     std::span<const ResidualRun> runs);
 
+// Copies of residuals, which go back to where they are from.
+class KeptResiduals {
+ public:
+  void keep(std::span<const ResidualRun> runs);
+  // Those of one tensor, except of parts that are followed: `runs` as they were kept.
+  void restore(const Placement& placement, std::size_t tensor,
+               std::span<const ResidualRun> runs) const;
+
+ private:
+  std::vector<float> values_;  // run by run
+};
+
 // The same values by tensor: of each all elements, 0 where a part has none, or none at all.
 std::vector<std::vector<float>> by_tensor(const Placement& placement, const PartValues& values);
 

@@ -43,6 +43,9 @@ class ParameterServer final : public Server {
   Counters run(const SaveState& save) override;
   void take(std::span<const Received> received) override;
   [[nodiscard]] NodeState state(std::uint64_t exchange) override;
+  [[nodiscard]] std::vector<ResidualRun> residual_runs() const override {
+    return residuals_of(parts_);
+  }
 
  private:
   void sort_in(const Received& received);
@@ -145,7 +148,7 @@ ParameterServer::ParameterServer(std::shared_ptr<const Placement> placed, Transp
 }
 
 void ParameterServer::resume(const NodeState& state) {
-  load_residuals(*placement_, is_root() ? state.pulled : state.pushed, residuals_of(parts_));
+  load_residuals(*placement_, is_root() ? state.pulled : state.pushed, residual_runs());
   load_residuals(*placement_, state.followed, followed_of(parts_));
   const std::uint64_t step = exchanges_in(job_, state);
   for (ServerPart& part : parts_) {
@@ -164,7 +167,7 @@ void ParameterServer::save_after(std::uint64_t step) {
 
 NodeState ParameterServer::state(std::uint64_t exchange) {
   NodeState state = empty_state(*placement_, exchange);
-  (is_root() ? state.pulled : state.pushed) = save_residuals(*placement_, residuals_of(parts_));
+  (is_root() ? state.pulled : state.pushed) = save_residuals(*placement_, residual_runs());
   state.followed = save_residuals(*placement_, followed_of(parts_));
   return state;
 }

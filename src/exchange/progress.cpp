@@ -193,8 +193,8 @@ class Progress final : public Communicator {
   void mean(std::size_t tensor, std::span<float> mean) override {
     in_turn([&] { worker_->mean(tensor, mean); });
   }
-  void give_back(std::size_t tensor, std::span<const float> mean) override {
-    in_turn([&] { worker_->give_back(tensor, mean); });
+  void undo(std::size_t tensor) override {
+    in_turn([&] { worker_->undo(tensor); });
   }
   void say_skipped(std::uint64_t steps) override {
     in_turn([&] { worker_->say_skipped(steps); });

@@ -46,7 +46,7 @@ class RingAggregator final : public Server {
   SharedBytes encoded_sum(std::uint32_t id);
   void send(std::uint32_t id, const SharedBytes& sum);
   void save_after(std::uint64_t step);
-  [[nodiscard]] std::vector<ResidualRun> residual_runs() const;
+  [[nodiscard]] std::vector<ResidualRun> residual_runs() const override;
 
   // The rank of the worker that has its group's sum of this block.
   [[nodiscard]] std::size_t holder(std::size_t group, std::uint32_t id) const {

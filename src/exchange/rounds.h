@@ -29,9 +29,7 @@ class Rounds : public Communicator {
     return step_ = last_before_round() + 1;
   }
   void mean(std::size_t tensor, std::span<float> mean) final { exchange_->mean(tensor, mean); }
-  void give_back(std::size_t tensor, std::span<const float> mean) final {
-    exchange_->give_back(tensor, mean);
-  }
+  void undo(std::size_t tensor) final { exchange_->undo(tensor); }
   void say_skipped(std::uint64_t steps) final { exchange_->say_skipped(steps); }
   [[nodiscard]] std::vector<std::vector<float>> residuals() final { return exchange_->residuals(); }
   [[nodiscard]] const Counters& counters() const noexcept final { return exchange_->counters(); }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "node.h"
+#include "node_state.h"
 #include "tersewire/communicator.h"
 #include "tersewire/state.h"
 
@@ -21,6 +22,9 @@ class Server {
   // What it would lose in a restart after this exchange: while nothing of the next can have been
   // encoded.
   [[nodiscard]] virtual NodeState state(std::uint64_t exchange) = 0;
+
+  // What its encoders keep, at such a moment.
+  [[nodiscard]] virtual std::vector<ResidualRun> residual_runs() const = 0;
 
   // Until every worker is done; `save` as run_server() says. The caller ends the job where it
   // throws.

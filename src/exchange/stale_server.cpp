@@ -56,6 +56,9 @@ class StaleServer final : public Server {
   Counters run(const SaveState& save) override;
   void take(std::span<const Received> received) override;
   [[nodiscard]] NodeState state(std::uint64_t exchange) override;
+  [[nodiscard]] std::vector<ResidualRun> residual_runs() const override {
+    return residuals_of(parts_);
+  }
 
  private:
   void sort_in(const Received& received);
@@ -148,7 +151,7 @@ StaleServer::StaleServer(std::shared_ptr<const Placement> placed, Transport& tra
 }
 
 void StaleServer::resume(const NodeState& state) {
-  load_residuals(*placement_, state.pulled, residuals_of(parts_));
+  load_residuals(*placement_, state.pulled, residual_runs());
   const std::uint64_t step = exchanges_in(job_, state);
   for (Bucket& bucket : buckets_) {
     bucket.version = step;
@@ -158,7 +161,7 @@ void StaleServer::resume(const NodeState& state) {
 
 NodeState StaleServer::state(std::uint64_t exchange) {
   NodeState state = empty_state(*placement_, exchange);
-  state.pulled = save_residuals(*placement_, residuals_of(parts_));
+  state.pulled = save_residuals(*placement_, residual_runs());
   return state;
 }
 

@@ -81,6 +81,7 @@ std::uint64_t Worker::begin_step() {
     keep_what_has_arrived();
     wait_for_verdicts();
     wait_for_step();
+    if (job().undoable) before_step_.keep(residual_runs());
     return step_ = next_step();
   });
 }
@@ -174,17 +175,17 @@ void Worker::mean(std::size_t tensor, std::span<float> mean) {
   });
 }
 
-void Worker::give_back(std::size_t tensor, std::span<const float> mean) {
+void Worker::undo(std::size_t tensor) {
   guarded([&] {
-    check_values(job(), tensor, mean.size());
-    for (const ResidualRun& run : residual_runs()) {
-      const Part& part = parts()[run.part];
-      if (part.tensor != tensor || run.residual.empty() || placement().follows[run.part]) continue;
-      const auto unused = mean.subspan(part.begin + run.begin, run.residual.size());
-      std::ranges::transform(
-          run.residual, unused, run.residual.begin(),
-          [](float kept, float value) { return std::isfinite(value) ? kept + value : kept; });
+    check_tensor(job(), tensor);
+    const std::size_t first = placement_->first_part[tensor];
+    if (!job().undoable || pushed_step(first) != step_ || applied_step(first) != step_) {
+      fail(ErrorCode::kFailedPrecondition,
+           "nothing of tensor '{}' can be undone in step {}; make an undoable job, and take the "
+           "tensor's mean first",
+           job().tensors[tensor].name, step_);
     }
+    before_step_.restore(placement(), tensor, residual_runs());
   });
 }
 

@@ -39,7 +39,7 @@ class Worker : public Communicator {
   void pull(std::size_t tensor, std::span<float> parameters) final;
   void push(std::size_t tensor, std::span<const float> gradient) final;
   void mean(std::size_t tensor, std::span<float> mean) final;
-  void give_back(std::size_t tensor, std::span<const float> mean) final;
+  void undo(std::size_t tensor) final;
   void say_skipped(std::uint64_t steps) final;
   void finish(std::span<const std::span<float>> parameters) final;
   NodeState state() final;
@@ -268,6 +268,7 @@ class Worker : public Communicator {
   Floats mean_;
   Floats delta_;
   std::vector<double> encoded_bytes_;
+  KeptResiduals before_step_;  // of an undoable job
   std::uint64_t step_before_first_ = 0;
   std::uint64_t step_ = 0;
   bool finished_ = false;

@@ -46,7 +46,7 @@ struct Found {
 
 // One thread pushes, another takes the means of the tensors that have been pushed.
 void take_means(const Job& job, Transport& end, Found& found, const NodeState* resume = nullptr,
-                std::uint64_t steps = kSteps, bool gives_back = false) {
+                std::uint64_t steps = kSteps) {
   const auto worker = make_communicator(job, end, kNone, nullptr, resume);
   found.sum = zeros(job);
   const std::uint64_t first = resume == nullptr ? 1 : resume->step + 1;
@@ -67,10 +67,6 @@ void take_means(const Job& job, Transport& end, Found& found, const NodeState* r
     for (std::thread& taker : takers) taker.join();
     Floats mean(job.tensors[0].elems());
     worker->mean(0, mean);
-    if (gives_back && step % 2 == 0) {
-      worker->give_back(0, mean);
-      continue;
-    }
     for (std::size_t j = 0; j < mean.size(); ++j) found.sum[0][j] -= mean[j];
   }
   found.state = worker->state();
@@ -79,7 +75,7 @@ void take_means(const Job& job, Transport& end, Found& found, const NodeState* r
 
 // Over threads as ranks; nobody calls finish().
 std::vector<Found> run_means(const Job& job, const std::vector<Found>* before = nullptr,
-                             std::uint64_t steps = kSteps, bool gives_back = false) {
+                             std::uint64_t steps = kSteps) {
   const int nodes = job.workers + server_nodes(job);
   const auto ends = make_in_process_network(nodes);
   std::vector<Found> found(static_cast<std::size_t>(job.workers));
@@ -87,7 +83,7 @@ std::vector<Found> run_means(const Job& job, const std::vector<Found>* before = 
   for (std::size_t rank = 0; rank < found.size(); ++rank) {
     threads.emplace_back([&, rank] {
       const NodeState* resume = before == nullptr ? nullptr : &(*before)[rank].state;
-      EXPECT_NO_THROW(take_means(job, *ends[rank], found[rank], resume, steps, gives_back));
+      EXPECT_NO_THROW(take_means(job, *ends[rank], found[rank], resume, steps));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -222,9 +218,73 @@ TEST_P(Mean, LosesNothing) {
   expect_nothing_is_lost(job(), run_means(job()));
 }
 
-TEST_P(Mean, LosesNothingThatIsGivenBack) {
-  if (GetParam().sends == Sends::kTernary) GTEST_SKIP() << "terngrad keeps nothing";
-  expect_nothing_is_lost(job(), run_means(job(), nullptr, kSteps, true));
+// A worker that takes kSteps steps, before each of which it takes one that is undone, or none.
+void take_means_and_undo(const Job& job, Transport& end, bool undoes, Found& found) {
+  const auto worker = make_communicator(job, end, kNone);
+  found.sum = zeros(job);
+  const auto take_step = [&](std::uint64_t gradients, bool undone) {
+    worker->begin_step();
+    for (std::size_t i = job.tensors.size(); i-- > 0;) {
+      worker->push(i, gradient(job, end.rank(), gradients, i));
+    }
+    for (std::size_t i = 0; i < job.tensors.size(); ++i) {
+      Floats mean(job.tensors[i].elems());
+      worker->mean(i, mean);
+      for (std::size_t j = 0; j < mean.size() && !undone; ++j) found.sum[i][j] -= mean[j];
+    }
+    for (std::size_t i = 0; i < job.tensors.size() && undone; ++i) worker->undo(i);
+  };
+  for (std::uint64_t step = 1; step <= kSteps; ++step) {
+    if (undoes) take_step(100 + step, true);
+    take_step(step, false);
+  }
+  found.state = worker->state();
+}
+
+TEST_P(Mean, UndoneStepsLeaveNoTrace) {
+  Job job = Mean::job();
+  job.undoable = true;
+  if (GetParam().sends == Sends::kTernary) GTEST_SKIP() << "terngrad's draws go by steps";
+  if (job.servers.value_or(0) > 0) {
+    expect_error(ErrorCode::kInvalidArgument, "cannot be undone in this job",
+                 [&] { server_nodes(job); });
+    return;
+  }
+  std::vector<std::vector<Found>> found;
+  for (const bool undoes : {false, true}) {
+    const auto ends = make_in_process_network(job.workers);
+    found.emplace_back(ends.size());
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        EXPECT_NO_THROW(take_means_and_undo(job, *ends[rank], undoes, found.back()[rank]));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  for (std::size_t rank = 0; rank < found[0].size(); ++rank) {
+    expect_equal_bits(found[0][rank].sum, found[1][rank].sum);
+    expect_equal_bits(found[0][rank].state.pushed, found[1][rank].state.pushed);
+    expect_equal_bits(found[0][rank].state.pulled, found[1][rank].state.pulled);
+  }
+}
+
+TEST(Means, AreUndoneInTheirStepAlone) {
+  Job job = suite_job({"all-gather", {}, Sends::kGradients, one_error}, "3lc", 1);
+  job.checksum_steps = 0;
+  for (const bool undoable : {false, true}) {
+    job.undoable = undoable;
+    const auto ends = make_in_process_network(1);
+    const auto worker = make_communicator(job, *ends[0], kNone);
+    worker->begin_step();
+    for (std::size_t i = 3; i-- > 0;) worker->push(i, gradient(job, 0, 1, i));
+    if (!undoable) {
+      Floats mean(job.tensors[2].elems());
+      worker->mean(2, mean);
+    }
+    expect_error(ErrorCode::kFailedPrecondition, "can be undone in step 1",
+                 [&] { worker->undo(2); });
+  }
 }
 
 // All hear of it, in that step or the next.

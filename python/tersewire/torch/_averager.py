@@ -57,6 +57,7 @@ class GradientAverager:
     """
 
     _overlaps = False  # whether gradients are exchanged while others are computed
+    _undoable = False  # whether an exchange of parameters may be undone
     _elastic = False  # whether ranks may come and go
     # With exchange parameter-server what owners make of means: (part, mean, change) as arrays.
     _update: Optional[Callable[..., None]] = None
@@ -90,7 +91,7 @@ class GradientAverager:
                 self._infos, exchange, self._ranks, settings.codec_text, settings.policy,
                 settings.seed, settings.warm_up_steps, *self._group._limits(settings.timeout),
                 threads, None if settings.replay_decisions is None else _json(settings.replay_decisions),
-                settings.budget, self._overlaps, self._update)
+                settings.budget, self._overlaps, self._undoable, self._update)
 
         begins_with = make_worker(1).codec  # refuses an invalid job before ranks meet
         if settings.is_auto:
@@ -308,7 +309,7 @@ class Bucket:
         self._stretches = stretches
         self._scale = scale
         self._values = buffer
-        self._own = buffer.clone() if keeps_own else buffer  # this rank's gradients, for give_back()
+        self._own = buffer.clone() if keeps_own else None  # this rank's gradients
 
     def push(self, worker: _core._MeanWorker) -> None:
         buffer = self.buffer
@@ -332,15 +333,11 @@ class Bucket:
         if self._values is not self.buffer:
             self.buffer.copy_(self._values)
 
-    def give_back(self, worker: _core._MeanWorker, parameters: Set[int]) -> None:
-        """Has the gradients of those parameters be as before: nobody has applied their means.
-
-        Those of this rank, if it has any from an earlier backward pass, are to be sent no more.
-        """
-        unused = [stretch for stretch in self._stretches if stretch[0] in parameters]
-        if not unused:
+    def undo(self, worker: _core._MeanWorker, parameters: Set[int]) -> None:
+        """Undoes the exchange of those parameters: nobody has applied their means."""
+        worker.undo([number for number, _ in self._stretches if number in parameters])
+        if self._own is None:
             return
-        worker.give_back((self._values - self._own.to("cpu", torch.float32)) / self._scale, unused)
         ends = [*(begin for _, begin in self._stretches[1:]), self.buffer.numel()]
         for (number, begin), end in zip(self._stretches, ends):
             if number in parameters:

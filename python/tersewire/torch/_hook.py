@@ -109,7 +109,9 @@ class Hook(GradientAverager):
         names = {info.name for info in infos}
         self._parameters = [p for name, p in model.module.named_parameters() if name in names]
         self._numbers = {p: number for number, p in enumerate(self._parameters)}
-        self._finds_unused: bool = model.find_unused_parameters
+        self._undoable: bool = model.find_unused_parameters
+        # Gradients are the buckets' memory then, and unused ones are to stay as they are.
+        self._keeps_own: bool = self._undoable and model.gradient_as_bucket_view
         self._model = weakref.ref(model)  # which holds the hook
         self._tasks: List[_Task] = []  # of the step
         if isinstance(group, HubGroup) and group.elastic:
@@ -144,7 +146,7 @@ class Hook(GradientAverager):
         stretches = self._stretches([self._numbers[p] for p in bucket.parameters()])
         self._tasks.append(
             _Task(bucket.index() == 0, self._stood_seconds,
-                  Bucket(buffer, stretches, self._scale_now, self._finds_unused), future, stream,
+                  Bucket(buffer, stretches, self._scale_now, self._keeps_own), future, stream,
                   lambda done: self._count(began, done)))
         self._threads.pushes.put(self._tasks[-1])
         if bucket.is_last():
@@ -158,17 +160,17 @@ class Hook(GradientAverager):
         for task in tasks:
             task.future.wait()
         self._stood_seconds += time.perf_counter() - ended
-        if self._finds_unused and _in_backward():  # a rank without data cannot know what is unused
-            _after_backward(functools.partial(self._give_back, tasks))
+        if self._undoable and _in_backward():  # a rank without data cannot know what is unused
+            _after_backward(functools.partial(self._undo_unused, tasks))
         _after_backward(self._end_step)
 
-    def _give_back(self, tasks: List[_Task]) -> None:
-        """Gives back the means of parameters that no rank used, whose gradients stay what they were."""
+    def _undo_unused(self, tasks: List[_Task]) -> None:
+        """Undoes the exchange of parameters that no rank used, whose gradients stay as they were."""
         model: Any = self._model()
         uses = model.reducer._get_local_used_map().tolist()  # by all ranks
         unused = {number for number, used in enumerate(uses) if not used}
         for task in tasks:
-            task.bucket.give_back(self._worker, unused)
+            task.bucket.undo(self._worker, unused)
 
 
 class HookState:
