@@ -146,9 +146,11 @@ bool HubMember::goes_on_after(ErrorCode code, const std::string& sentence) {
     case ErrorCode::kDeadlineExceeded:
       member_->end(list_.generation, sentence);
       return true;
-    default:
+    default: {
+      const pybind11::gil_scoped_release released;
       member_->give_up(sentence);
       return false;
+    }
   }
 }
 

@@ -20,6 +20,11 @@ bool is_followed(const Job& job, const std::vector<bool>& followed, std::size_t 
   return first != parts.end() && followed[first->number];
 }
 
+std::string codec_of(const Job& job, std::size_t tensor) {
+  if (job.ladder) return job.push_codec;
+  return choose_codecs(job.policy, job.push_codec, job.tensors)[tensor]->text();
+}
+
 }  // namespace
 
 Job mean_job(Job job, bool updates) {
@@ -95,10 +100,11 @@ NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank
     const bool owed = !is_followed(from, followed, part.tensor);
     const bool owes = owed && !pushed[part.tensor].empty();
     if (kept.empty() && (owes || !pulled[part.tensor].empty())) {
-      throw Error(ErrorCode::kInvalidArgument, "tensor '" + to.tensors[part.tensor].name +
-                                                   "' has a residual that is still to be sent, and "
-                                                   "its new codec keeps none; use one that "
-                                                   "does, with ef=on");
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("tensor '{}' has a residual that is still to be sent, and its new "
+                              "codec {} keeps none; use one that does, with ef=on, and policy=\"\" "
+                              "if the policy has chosen it",
+                              to.tensors[part.tensor].name, codec_of(to, part.tensor)));
     }
     if (owed && !follows[part.number]) add(kept, part, pushed[part.tensor], 1);
     // A server's is of the mean. What is followed has no place for it.

@@ -190,7 +190,8 @@ class GrpcMember {
   void be_away(bool away);
   // All steps are done; the job is, once all workers have said so.
   void finish();
-  // The job ends on every member.
+  // The job ends on every member. Waits until the hub knows, for at most 2 s: the process may end
+  // right afterwards, without a destructor.
   void give_up(const std::string& reason);
 
  private:

@@ -251,6 +251,20 @@ def case_what_makes_no_sense_is_refused():
     refused("pass the model within it", DistributedDataParallel(model), optimizer)
 
 
+def case_a_state_stays_as_it_was():
+    model = network()
+    optimizer = adamw(model)
+    local = LocalUpdates(model, optimizer, 2, "nesterov:lr=0.7,momentum=0.9", "int8")
+    train(model, optimizer, range(2))
+    state = local.state_dict()
+    saved = copy.deepcopy(state)
+    train(model, optimizer, range(2, 6))
+    now, then = (kept["fragments"][0]["outer"]["state"][0]["momentum_buffer"]
+                 for kept in (state, saved))
+    assert torch.equal(now, then)
+    local.close()
+
+
 def case_states_that_do_not_fit_are_refused():
     model = network()
     optimizer = adamw(model)

@@ -107,7 +107,8 @@ TEST(MovedState, DifferencesBeginAnew) {
 TEST(MovedState, ACodecThatKeepsNoResidualIsRefusedWhereOneIsOwed) {
   const Job from = job_of("gradient-server", "3lc");
   const Job to = job_of("gradient-server", "fp16");
-  expect_error(ErrorCode::kInvalidArgument, "tensor 'weight' has a residual that is still to be",
+  expect_error(ErrorCode::kInvalidArgument,
+               "tensor 'weight' has a residual that is still to be sent, and its new codec fp16",
                [&] { static_cast<void>(moved(owing(from, 1), from, to, 1)); });
   for (const std::vector<float>& kept : moved(first_state(to, 1), to, from, 1).pushed) {
     EXPECT_EQ(kept, std::vector<float>(kept.size(), 0.0F));

@@ -492,6 +492,16 @@ TEST(GrpcDirectMembers, AreRefusedWhereTheyCannotListen) {
                [&] { make("192.0.2.1:0"); });
 }
 
+// As where a process ends right afterwards.
+TEST(GrpcMembers, TheHubKnowsWhoHasGivenUp) {
+  const GrpcHub hub("127.0.0.1:0", MembershipLimits{}, {});
+  GrpcMember member(
+      {.hub = hub.address(), .name = "a", .fingerprint = 1, .security = {}, .limits = {}});
+  EXPECT_EQ(member.await(0).generation, 1U);
+  member.give_up("the disk is full");
+  EXPECT_NE(hub.aborted().find("the disk is full"), std::string::npos) << hub.aborted();
+}
+
 // Where another node listens than the hub said, whoever dials turns away.
 TEST(GrpcDirectSecurity, NobodyListensForAnotherRank) {
   CuttingProxy between(kBehindHost, 0);

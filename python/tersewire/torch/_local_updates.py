@@ -1,5 +1,6 @@
 """Local updates: ranks train on their own, and exchange their changes now and then."""
 
+import copy
 import dataclasses
 import datetime
 import functools
@@ -137,7 +138,7 @@ class _Fragment(Replica):
 
     def state_dict(self) -> Dict[str, Any]:
         return {"averager": super().state_dict(), "shared": self.shared.clone(),
-                "outer": self._outer.state_dict(), "begun_with": self._begun_with}
+                "outer": copy.deepcopy(self._outer.state_dict()), "begun_with": self._begun_with}
 
     def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
         listed = [states] if isinstance(states, dict) else list(states)

@@ -367,6 +367,7 @@ void GrpcMember::give_up(const std::string& reason) {
     says.phase = MemberPhase::kFailed;
     says.reason = reason.substr(0, kMostReasonBytes);
   });
+  talk_->await_told(kFarewell);
 }
 
 MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
