@@ -22,7 +22,8 @@ bool is_followed(const Job& job, const std::vector<bool>& followed, std::size_t 
 
 std::string codec_of(const Job& job, std::size_t tensor) {
   if (job.ladder) return job.push_codec;
-  return choose_codecs(job.policy, job.push_codec, job.tensors)[tensor]->text();
+  return std::string(
+      codec_name(choose_codecs(job.policy, job.push_codec, job.tensors)[tensor]->id()));
 }
 
 }  // namespace

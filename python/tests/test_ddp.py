@@ -198,7 +198,7 @@ def case_nothing_is_lost_where_settings_change():
             **before)
         assert hook.counters.steps == STEPS == hook.state_dict()["step"]
         assert hook.state_dict()["exchange"] == after.get("exchange", hook.state_dict()["exchange"])
-        for mistake, match in (({"codec": "fp32"}, "its new codec keeps none"),
+        for mistake, match in (({"codec": "fp32"}, "its new codec fp32 keeps none"),
                                ({"warm_up_steps": -1}, "is not valid")):
             with pytest.raises(tersewire.Error, match=match):
                 hook.change(**mistake)
@@ -213,7 +213,7 @@ def case_a_refused_change_changes_nothing():
     train(model, range(1))
     dist.barrier()  # until then this rank's server sends the others their means
     table = hook.summary()
-    with pytest.raises(tersewire.Error, match="its new codec keeps none"):
+    with pytest.raises(tersewire.Error, match="its new codec fp32 keeps none"):
         hook.change(codec="fp32", exchange="all-gather")
     assert hook.state_dict()["exchange"] == "gradient-server"
     assert hook.counters.codec == "3lc" and hook.summary() == table
@@ -455,7 +455,7 @@ def case_differences_begin_anew_where_settings_change():
             train(model, range(3))
             assert ("followed" in hook.state_dict()) == (before == "3lc:ef=21")
             if exchange == "gradient-server" and after == "fp32":
-                with pytest.raises(tersewire.Error, match="its new codec keeps none"):
+                with pytest.raises(tersewire.Error, match="its new codec fp32 keeps none"):
                     hook.change(codec=after)  # of what servers send, a residual is owed
                 hook.close()
                 continue

@@ -486,6 +486,7 @@ def interrupt(waiting):
 group = tersewire.torch.HubGroup(ADDRESS, 2, RANK)
 parameter = torch.nn.Parameter(torch.zeros(3))
 optimizer = tersewire.torch.DistributedOptimizer(torch.optim.SGD([parameter], lr=1), group=group)
+optimizer.step()
 if RANK == 0:
     threading.Thread(target=interrupt, args=[threading.get_ident()]).start()
 else:

@@ -249,7 +249,7 @@ def test_a_state_of_another_length_is_refused(job):
         made = _core._HubMember(job.hub.address, name, 7, "", False, LIMIT, LIMIT, 1 << 20, "")
         return made, _core._MeanWorker(
             [tersewire.TensorInfo("w", (elems,), "dense")], "gradient-server", 1, "3lc", "auto", 0,
-            0, LIMIT, LIMIT, 1, None, None, False, None)
+            0, LIMIT, LIMIT, 1, None, None, False, False, None)
 
     one, worker = member("a", 8)
     worker.go_on(one.join(), one)

@@ -205,6 +205,18 @@ def case_a_step_that_failed_is_taken_again():
     optimizer.averager.close()
 
 
+def case_replicas_that_begin_apart_are_refused():
+    if dist.get_world_size() == 1:
+        return
+    for options in ({}, {"exchange": "parameter-server"}):
+        model = network(seed=dist.get_rank())
+        optimizer = tersewire.torch.DistributedOptimizer(momentum(model), model, "int8", **options)
+        loss(model, 0, dist.get_rank()).backward()
+        with pytest.raises(tersewire.Error, match="rank 1 begins with other parameters than rank 0"):
+            optimizer.step()
+        optimizer.averager.close()
+
+
 def case_all_ranks_may_skip_a_step():
     model = network()
     optimizer = DistributedOptimizer(momentum(model), model.named_parameters())

@@ -329,6 +329,26 @@ def agree(group: AnyGroup, call: str, alike: Any, beside: str = "") -> List[str]
     return [other[3] for other in told]
 
 
+def compare_values(group: AnyGroup, parameters: Sequence[torch.Tensor]) -> None:
+    """Refuses to train replicas that differ from the start. Members that come get the others'."""
+    if group.elastic:
+        return
+    told = group._gather(digest_of(packed([value]) for value in parameters))
+    for rank, other in enumerate(told):
+        if other != told[0]:
+            refuse(f"rank {rank} begins with other parameters than rank 0, and the replicas would "
+                   "never be alike; call broadcast_parameters(model.state_dict()) before the first "
+                   "step, and load a checkpoint on every rank")
+
+
+def digest_of(values: Iterable[torch.Tensor]) -> str:
+    """Of tensors' bytes; they are on the CPU."""
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(value.view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
 def check_root(group: AnyGroup, root: Any) -> None:
     if not isinstance(root, int) or not 0 <= root < group.ranks:
         refuse(f"root_rank={root!r} is not valid; pass a rank of the group, from 0 to "

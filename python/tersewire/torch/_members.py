@@ -1,7 +1,6 @@
 """Ranks that come and go: what LocalUpdates and DistributedOptimizer share of it."""
 
 import contextlib
-import hashlib
 import logging
 from typing import Any, Callable, Dict, Iterator, Sequence
 
@@ -10,7 +9,7 @@ import torch
 from tersewire import Error, ErrorCode
 
 from ._averager import GradientAverager
-from ._groups import HubGroup, packed, unpack
+from ._groups import HubGroup, digest_of, packed, unpack
 from ._tensors import refuse
 
 _SLACK_BYTES = 1 << 20  # names and shapes of what is handed over
@@ -84,7 +83,7 @@ class Members:
         self.left = False
         known = {id(value) for value in trained}
         fixed = [value for value in model.parameters() if id(value) not in known]
-        job = (alike, replica._job, _digest(packed(fixed)),
+        job = (alike, replica._job, digest_of([packed(fixed)]),
                [(tuple(buffer.shape), buffer.dtype) for buffer in self._buffers])
         group._enter(
             repr(job), most_bytes + self._packed_buffers().numel() * 4
@@ -164,7 +163,7 @@ class Members:
         alike = self._replica.hold(self._group, {"buffers": self._packed_buffers()})
         if not compares:
             return
-        own = _digest(*alike.values())
+        own = digest_of(alike.values())
         for rank, told in enumerate(self._group._gather(own)):
             if told != own:
                 raise Error(ErrorCode.kDataLoss,
@@ -291,10 +290,3 @@ def as_floats(data: torch.Tensor) -> torch.Tensor:
 def refuse_elastic(call: str) -> None:
     refuse(f"{call}() is for ranks that stay: one that joins has its state from the others; end "
            "the job, and start another hub for one with other settings")
-
-
-def _digest(*values: torch.Tensor) -> str:
-    digest = hashlib.sha256()
-    for value in values:
-        digest.update(value.view(torch.uint8).numpy())
-    return digest.hexdigest()

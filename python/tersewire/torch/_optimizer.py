@@ -14,7 +14,7 @@ import tersewire
 from tersewire import Error, ErrorCode, _core
 
 from ._averager import Counters, GradientAverager
-from ._groups import Group, HubGroup, check_root, group_of, packed, unpack
+from ._groups import Group, HubGroup, check_root, compare_values, group_of, packed, unpack
 from ._members import Members, Replica, as_floats, refuse_elastic
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
@@ -72,6 +72,7 @@ class _AveragesFirst:
                    "stays")
         if self.averager.counters.steps == 0:  # a model may be wrapped later than its optimizer
             _refuse_ddp(self._parameters[0])
+            compare_values(self.averager._group, self._parameters)
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
