@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPollEvery = std::chrono::milliseconds(50);
+constexpr auto kLookAtCellEvery = std::chrono::milliseconds(50);
 // Whatever has become of its file since it was started: all cells are by the same one.
 constexpr const char* kThisProgram = "/proc/self/exe";
 // More than one line of metrics.jsonl takes.
@@ -101,7 +101,7 @@ class CellRunner {
     }
     while (!interrupted && !(waiting_.empty() && running_.empty())) {
       while (running_.size() < jobs && !waiting_.empty()) start_next();
-      std::this_thread::sleep_for(kPollEvery);
+      std::this_thread::sleep_for(kLookAtCellEvery);
       reap();
       show();
     }

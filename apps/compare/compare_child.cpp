@@ -21,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kNoSuchCommand = 127;
 constexpr int kSignalled = 128;
 // lab/netlab takes up to 5 seconds.
 constexpr auto kGrace = std::chrono::seconds(10);

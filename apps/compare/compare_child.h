@@ -10,13 +10,16 @@
 
 namespace tersewire::apps {
 
+// How a child ends of a command that there is not, as in a shell.
+inline constexpr int kNoSuchCommand = 127;
+
 // In a process group of its own, so that what a terminal sends reaches it through this class
 // alone. When this process dies without a word, it is sent `orphan_signal`. One thread.
 class ChildProcess {
  public:
   // Standard output and error go to these files, whose former contents are lost; standard input is
   // empty. Throws an Error where a file cannot be written or no process be made. A command that
-  // there is not ends with 127.
+  // there is not ends with kNoSuchCommand.
   ChildProcess(const std::vector<std::string>& command, const std::filesystem::path& output,
                const std::filesystem::path& errors, int orphan_signal);
   // Kills what still runs.

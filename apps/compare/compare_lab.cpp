@@ -29,10 +29,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kPollEvery = std::chrono::milliseconds(50);
+constexpr auto kLookAtLabEvery = std::chrono::milliseconds(50);
 // Of netlab: its own failure.
 constexpr int kNetlabFailed = 125;
-constexpr int kNoSuchCommand = 127;
 
 // By the modelled time, before anything is measured and then again. Codecs with a residual send
 // little at first: fast steps, which are those of such codecs, are warmed up for longer.
@@ -208,7 +207,7 @@ class Lab {
     const std::string output = log.string() + ".out";
     // So that netlab takes its namespaces away.
     ChildProcess process(command, output, log.string() + ".err", SIGTERM);
-    while (!process.exit_status() && !interrupted) std::this_thread::sleep_for(kPollEvery);
+    while (!process.exit_status() && !interrupted) std::this_thread::sleep_for(kLookAtLabEvery);
     if (interrupted) {
       process.end();
       return {};

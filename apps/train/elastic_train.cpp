@@ -28,7 +28,7 @@
 namespace tersewire::apps {
 namespace {
 
-constexpr std::chrono::milliseconds kLook(100);
+constexpr std::chrono::milliseconds kLookForInterrupt(100);
 
 // Workers, and servers where there are some, come and go, and all take the same steps.
 void check_elastic(const trainer::TrainConfig& config) {
@@ -155,7 +155,7 @@ class ElasticRun {
 };
 
 void ElasticRun::watch_signals(const std::stop_token& stop) {
-  while (!stop.stop_requested() && !interrupted) std::this_thread::sleep_for(kLook);
+  while (!stop.stop_requested() && !interrupted) std::this_thread::sleep_for(kLookForInterrupt);
   if (!interrupted) return;
   note("this node leaves after its next state\n");
   member_.leave();
