@@ -43,7 +43,7 @@ void bind_means(py::module_& module) {
       .def_property_readonly("address", &TcpMeeting::address);
   py::class_<MeanWorker>(module, "_MeanWorker", R"(A rank's end of an exchange of gradients.
 
-One thread at a time, but for mean(), in which a second one may wait.)")
+One thread at a time, except for mean(), in which a second one may wait.)")
       .def(py::init([](const std::vector<TensorInfo>& tensors, const std::string& exchange,
                        int workers, const std::string& codec, const std::string& policy,
                        std::uint64_t seed, std::uint64_t warm_up_steps,

@@ -23,7 +23,7 @@ NamedLink link_argument(const std::string& text);
 inline constexpr std::string_view kTernGradModel = "terngrad-model";
 
 struct PredictionPlan {
-  Job job;                             // but for what follows
+  Job job;                             // except for what follows
   std::vector<std::string> exchanges;  // none: all of ours, where servers can be, colocated too
   std::vector<std::string> codecs;     // none: all that were measured
   std::optional<std::string> pull_codec;

@@ -130,13 +130,14 @@ inline void check_length(int from, const std::string& name, const Frame& frame, 
        from, name, frame.payload.size(), most);
 }
 
-// Throws kInvalidArgument for a tensor that the job has not, and for another number of its values.
+// Throws kInvalidArgument for a tensor that the job has not ...
 inline void check_tensor(const Job& job, std::size_t tensor) {
   if (tensor < job.tensors.size()) return;
   fail(ErrorCode::kInvalidArgument, "there is no tensor number {}; the job has {} tensors", tensor,
        job.tensors.size());
 }
 
+// ... and for another number of its values.
 inline void check_values(const Job& job, std::size_t tensor, std::size_t given) {
   check_tensor(job, tensor);
   const TensorInfo& info = job.tensors[tensor];

@@ -160,8 +160,8 @@ class Hook(GradientAverager):
         for task in tasks:
             task.future.wait()
         self._stood_seconds += time.perf_counter() - ended
-        if self._undoable and _in_backward():  # a rank without data cannot know what is unused
-            _after_backward(functools.partial(self._undo_unused, tasks))
+        if self._undoable:  # a rank without data has no backward pass, nor knows what is unused
+            _queue(functools.partial(self._undo_unused, tasks))
         _after_backward(self._end_step)
 
     def _undo_unused(self, tasks: List[_Task]) -> None:
@@ -225,15 +225,14 @@ def _after_backward(call: Callable[[], None]) -> None:
 
     At once where there is none: DistributedDataParallel.join() exchanges for ranks without data.
     """
-    if _in_backward():
-        torch.autograd.Variable._execution_engine.queue_callback(call)
-    else:
+    if not _queue(call):
         call()
 
 
-def _in_backward() -> bool:
+def _queue(call: Callable[[], None]) -> bool:
+    """The same, but not at once: returns whether there is a backward pass to call it in."""
     try:
-        torch.autograd.Variable._execution_engine.queue_callback(lambda: None)
+        torch.autograd.Variable._execution_engine.queue_callback(call)
     except RuntimeError:
         return False
     return True

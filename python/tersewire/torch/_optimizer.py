@@ -70,7 +70,7 @@ class _AveragesFirst:
             refuse("the optimizer trains other parameters than when it was wrapped, and the ranks' "
                    "models would drift apart; wrap it when all are there, with requires_grad as it "
                    "stays")
-        if self.averager.counters.steps == 0:  # a model may be wrapped later than its optimizer
+        if self.averager._steps_here == 0:  # a model may be wrapped later than its optimizer
             _refuse_ddp(self._parameters[0])
             compare_values(self.averager._group, self._parameters)
         for parameter in self._parameters:
