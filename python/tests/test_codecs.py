@@ -12,7 +12,7 @@ from support import NAMES, bits, decoded, gradient, raises
 from tersewire import ErrorCode
 
 # That keep a residual, by default or when told to.
-KEEPING = [name for name in NAMES if tersewire.Codec(name).encoder(1).residual is not None]
+KEEPING = [name for name in NAMES if tersewire.Codec(name).keeps_residual]
 EXACT = ["3lc:mode=paper", "3lc:mode=paper,s=1.75", "3lc:mode=paper,s=1.75,layout=partitions"]
 
 

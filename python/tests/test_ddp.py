@@ -627,8 +627,15 @@ def case_a_second_hook_leaves_nothing_behind():
 
 
 def case_the_exchange_goes_by_the_number_of_ranks():
-    expected = "all-gather" if dist.get_world_size() < 3 else "gradient-server"
-    assert tersewire.torch.register(wrapped()).state_dict()["exchange"] == expected
+    ranks = dist.get_world_size()
+    for codec, few in (("3lc", 4), ("3lc:ef=21", 4), ("topk", 4), ("int8", 2), ("terngrad", 2)):
+        hook = tersewire.torch.register(wrapped(), codec)
+        expected = "all-gather" if ranks <= few else "gradient-server"
+        assert hook.state_dict()["exchange"] == expected, codec
+    hook = tersewire.torch.register(wrapped(), "int8")
+    before = hook.state_dict()["exchange"]
+    hook.change(codec="3lc")
+    assert hook.state_dict()["exchange"] == before
     with pytest.warns(DeprecationWarning, match="is now 'gradient-server'"):
         hook = tersewire.torch.register(wrapped(), exchange="sharded-server")
     assert hook.state_dict()["exchange"] == "gradient-server"
@@ -807,6 +814,11 @@ CASES = [case for name, case in sorted(globals().items()) if name.startswith("ca
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_every_case(ranks, tmp_path):
     run_on_ranks(CASES, ranks, tmp_path)
+
+
+@pytest.mark.parametrize("ranks", [4, 5])
+def test_the_exchange_goes_by_the_number_of_ranks(ranks, tmp_path):
+    run_on_ranks([case_the_exchange_goes_by_the_number_of_ranks], ranks, tmp_path)
 
 
 def on_a_gpu():

@@ -99,7 +99,9 @@ class GradientAverager:
         self._job = [(info.name, info.shape, codec.text)
                      for info, codec in zip(self._infos, codecs)]
         ranks_here, self._join = meet(self._group, settings, self._compared())
-        self._settings, self._codecs, self._exchange = settings, codecs, exchange
+        # The default exchange of the first codec is that of later ones.
+        self._settings = dataclasses.replace(settings, exchange=settings.exchange or exchange)
+        self._codecs, self._exchange = codecs, exchange
         self._codec = begins_with
         return make_worker(
             settings.threads or max(1, len(os.sched_getaffinity(0)) // ranks_here))

@@ -259,8 +259,9 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
                    all ranks at the same step; rank 0 decides from its steps' times, and reports
                    each decision to the logger "tersewire" and in decisions()
     exchange       "gradient-server": each rank averages a shard and sends the mean, encoded again;
-                   traffic does not grow with the number of ranks; the default from 3 ranks on.
-                   "all-gather": each rank sends its gradients to every other; the default for two.
+                   traffic does not grow with the number of ranks. "all-gather": each rank sends
+                   its gradients to every other, encoded once; the default for two ranks, and for
+                   up to four if the codec keeps a residual; of others it is the former.
                    "ring", "hierarchical-ring": sums go around, encoded at each hop (INCEPTIONN);
                    for codecs with a bounded error for each value. "all-reduce":
                    "gradient-server:scaler-sharing=on", where ranks agree on the largest scalers

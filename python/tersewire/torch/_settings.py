@@ -29,6 +29,10 @@ class Settings:
     replay_decisions: Optional[List[Dict[str, Any]]] = None
     budget: Optional[str] = None
 
+    # So many send each other what keeps a residual, unless an exchange is named: means that a
+    # server encodes again cost more of the loss under Adam than these bytes are worth.
+    _few_ranks = 4
+
     def __post_init__(self) -> None:
         for name, kinds, what in (
                 ("codec", (str, tersewire.Codec), "a codec's text or a tersewire.Codec"),
@@ -77,7 +81,9 @@ class Settings:
         """The exchange as C++ names it."""
         if self.exchange is None:
             # Two send each other as much without a server, and encode once; but more may come.
-            return "all-gather" if group.ranks <= 2 and not group.elastic else "gradient-server"
+            few = 2 if self.is_auto or not tersewire.Codec(self.codec_text).keeps_residual else (
+                self._few_ranks)
+            return "all-gather" if group.ranks <= few and not group.elastic else "gradient-server"
         if self.exchange == "sharded-server":
             warnings.warn("exchange 'sharded-server' is now 'gradient-server'; the next version "
                           "drops the old name", DeprecationWarning, stacklevel=6)
