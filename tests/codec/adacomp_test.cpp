@@ -14,13 +14,6 @@ constexpr CodecId kBoth[] = {CodecId::kAdaComp, CodecId::kLocalSelection};
 
 // --- Known answers
 
-struct KnownAnswer {
-  const char* codec;
-  Floats input;
-  std::vector<int> payload;
-  Floats residual;
-};
-
 TEST(AdaComp, KnownAnswers) {
   const std::vector<KnownAnswer> answers{
       // Maxima 1 and 0.5, scale 0.75. H is 2, -2, 1 and 0.5, which reaches 0.5: all are sent.
@@ -49,15 +42,7 @@ TEST(AdaComp, KnownAnswers) {
       // The mean of the smallest denormal and 0 is rounded to 0; the element travels all the same.
       {"local-selection:bin=1", {kDenormal, 0}, {0, 0, 0, 0, 1, 0, 1}, {kDenormal, 0}},
   };
-  for (const KnownAnswer& answer : answers) {
-    SCOPED_TRACE(testing::Message() << answer.codec << ", " << answer.input.size() << " values");
-    const auto codec = make_codec(without_lead(answer.codec));
-    const auto encoder = codec->make_encoder(answer.input.size());
-    Bytes out;
-    EXPECT_EQ(encoder->encode(answer.input, 0, out).codec, codec->id());
-    EXPECT_EQ(out, bytes_of(answer.payload));
-    EXPECT_EQ(Floats(encoder->residual().begin(), encoder->residual().end()), answer.residual);
-  }
+  expect_known_answers(answers);
 }
 
 TEST(AdaComp, DecodesToTheScale) {

@@ -12,25 +12,12 @@ using namespace tersewire::test;
 constexpr std::size_t kLengths[] = {0,  1,  2,  3,  4,   5,   7,    8,    9,    15,
                                     16, 17, 31, 33, 127, 128, 1023, 1024, 1025, 5000};
 
-Bytes encoded(const Floats& input) {
-  Bytes out;
-  const Encoded made = make_codec("int8")->make_encoder(input.size())->encode(input, 0, out);
-  EXPECT_EQ(made.codec, CodecId::kInt8);
-  return out;
-}
-
-Floats decoded(const Bytes& payload, std::size_t elems) {
-  Floats out(elems, 42.0F);
-  decode(CodecId::kInt8, payload, out);
-  return out;
-}
-
 TEST(Int8, IsTheNearestOf255Steps) {
   // m = 127 makes every step 1; halves go to the even neighbour.
   const Floats input{127, -127, 64, 0.25F, 0.5F, -0.5F, 1.5F, 2.5F, -2.5F, -0.0F};
-  const Bytes payload = encoded(input);
+  const Bytes payload = encoded("int8", input);
   EXPECT_EQ(payload, bytes_of({0, 0, 0xFE, 0x42, 127, -127, 64, 0, 0, 0, 2, 2, -2, 0}));
-  Floats out = decoded(payload, input.size());
+  Floats out = decoded(CodecId::kInt8, payload, input.size());
   EXPECT_EQ(bits_of(out), bits_of(Floats{127, -127, 64, 0, 0, 0, 2, 2, -2, 0}));
   decode_add(CodecId::kInt8, payload, 0.5F, out);
   EXPECT_EQ(out, (Floats{190.5F, -190.5F, 96, 0, 0, 0, 3, 3, -3, 0}));
@@ -44,28 +31,30 @@ TEST(Int8, KeepsWhatItDoesNotSend) {
 }
 
 TEST(Int8, OfNothingAndOfZeros) {
-  EXPECT_EQ(encoded({}), bytes_of({0, 0, 0, 0}));
-  EXPECT_EQ(encoded({0.0F, -0.0F}), bytes_of({0, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(bits_of(decoded(bytes_of({0, 0, 0, 0, 127, -127}), 2)), bits_of(Floats{0, -0.0F}));
+  EXPECT_EQ(encoded("int8", {}), bytes_of({0, 0, 0, 0}));
+  EXPECT_EQ(encoded("int8", {0.0F, -0.0F}), bytes_of({0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(bits_of(decoded(CodecId::kInt8, bytes_of({0, 0, 0, 0, 127, -127}), 2)),
+            bits_of(Floats{0, -0.0F}));
 }
 
 // 127 times the 127th part of the largest float would be infinite.
 TEST(Int8, KeepsTheLargestFloatFinite) {
   const Floats input{kLargest, -kLargest, 1};
-  const Bytes payload = encoded(input);
+  const Bytes payload = encoded("int8", input);
   EXPECT_EQ(payload, bytes_of({0xFE, 0xFF, 0x7F, 0x7F, 127, -127, 0}));
-  const Floats out = decoded(payload, 3);
+  const Floats out = decoded(CodecId::kInt8, payload, 3);
   EXPECT_NEAR(out[0] / kLargest, 1, 1e-6);
   EXPECT_NEAR(out[1] / kLargest, -1, 1e-6);
 }
 
 TEST(Int8, SendsAConstantAndOneHugeValueWell) {
   for (const float value : {0.3F, -7e-30F, 1.1754942e-38F}) {
-    for (const float out : decoded(encoded(Floats(9, value)), 9)) EXPECT_NEAR(out / value, 1, 1e-4);
+    for (const float out : decoded(CodecId::kInt8, encoded("int8", Floats(9, value)), 9))
+      EXPECT_NEAR(out / value, 1, 1e-4);
   }
   Floats values(100, 1.0F);
   values[50] = 1e30F;
-  const Floats out = decoded(encoded(values), 100);
+  const Floats out = decoded(CodecId::kInt8, encoded("int8", values), 100);
   EXPECT_EQ(out[0], 0.0F);
   EXPECT_NEAR(out[50] / 1e30F, 1, 1e-6);
 }
@@ -91,7 +80,7 @@ TEST(Int8, IsWhatAPlainEncoderMakes) {
     const auto seed = static_cast<unsigned>(n);
     for (const Floats& input :
          {heavy_tailed(n, seed), heavy_tailed(n, seed, 1e-43F), odd_values(n, seed)}) {
-      EXPECT_EQ(encoded(input), encode_plainly(input)) << n;
+      EXPECT_EQ(encoded("int8", input), encode_plainly(input)) << n;
     }
   }
 }
@@ -111,7 +100,7 @@ TEST(Int8, ErrsByHalfAStepAtMost) {
     const Floats input = heavy_tailed(20'000, 9, scale);
     double m = 0;
     for (const float value : input) m = std::max(m, std::fabs(double{value}));
-    const Floats out = decoded(encoded(input), input.size());
+    const Floats out = decoded(CodecId::kInt8, encoded("int8", input), input.size());
     double worst = 0;
     for (std::size_t e = 0; e < input.size(); ++e) {
       worst = std::max(worst, std::fabs(double{input[e]} - double{out[e]}));
@@ -124,7 +113,7 @@ TEST(Int8, ErrsByHalfAStepAtMost) {
 TEST(Int8, TravelsRawWhereNotFinite) { expect_raw_where_not_finite("int8:ef=on"); }
 
 TEST(Int8, MalformedPayloadsAreRejected) {
-  const Bytes good = encoded(heavy_tailed(100, 1));
+  const Bytes good = encoded("int8", heavy_tailed(100, 1));
   for (const std::size_t elems : {0U, 99U, 101U}) expect_rejected(CodecId::kInt8, good, elems);
   for (std::size_t bytes = 0; bytes < 4; ++bytes) {
     expect_rejected(CodecId::kInt8, Bytes(bytes, std::byte{0}), 0);
@@ -144,7 +133,7 @@ TEST(Int8, MalformedPayloadsAreRejected) {
 }
 
 TEST(Int8, SaysWhatItHolds) {
-  const auto parameters = payload_parameters(CodecId::kInt8, encoded({-0.25F}));
+  const auto parameters = payload_parameters(CodecId::kInt8, encoded("int8", {-0.25F}));
   ASSERT_EQ(parameters.size(), 1U);
   EXPECT_EQ(parameters[0].key + parameters[0].value, "m0.25");
   EXPECT_EQ(make_codec("int8")->text(), "int8:ef=off,non-finite=send");

@@ -20,12 +20,6 @@ Bytes levels_of(const Sums& sums, std::uint32_t workers, const Floats& scalers,
   return out;
 }
 
-Floats decoded(const Bytes& payload, std::size_t elems) {
-  Floats out(elems, 42.0F);
-  decode(CodecId::kLevels, payload, out);
-  return out;
-}
-
 void append(Bytes& out, std::uint64_t word) {
   for (int i = 0; i < 8; ++i) out.push_back(static_cast<std::byte>(word >> 8 * i));
 }
@@ -34,7 +28,7 @@ TEST(Levels, AreFieldsOfBits) {
   // Levels plus 3 in three bits each: 0 + 3 * 8 + 6 * 64 + 4 * 512 = 0x998.
   const Bytes payload = levels_of({-3, 0, 3, 1}, 3, {1.5F}, 0, false);
   EXPECT_EQ(payload, bytes_of({0, 3, 0, 0, 0xC0, 0x3F, 0x98, 0x09}));
-  EXPECT_EQ(bits_of(decoded(payload, 4)), bits_of(Floats{-1.5F, 0, 1.5F, 0.5F}));
+  EXPECT_EQ(bits_of(decoded(CodecId::kLevels, payload, 4)), bits_of(Floats{-1.5F, 0, 1.5F, 0.5F}));
 }
 
 TEST(Levels, AreDigitsOfWords) {
@@ -45,14 +39,14 @@ TEST(Levels, AreDigitsOfWords) {
   Bytes expected = bytes_of({1, 1, 0, 0, 0, 0x40});
   append(expected, 11 + (kThreeTo40 - 27) / 2);
   EXPECT_EQ(payload, expected);
-  EXPECT_EQ(bits_of(decoded(payload, 3)), bits_of(Floats{2, -2, 0}));
+  EXPECT_EQ(bits_of(decoded(CodecId::kLevels, payload, 3)), bits_of(Floats{2, -2, 0}));
 }
 
 TEST(Levels, HaveAScalerForEachBucket) {
   const Bytes payload = levels_of({2, -1, 1}, 2, {4, 8}, 2, false);
   // 4 + 1 * 8 + 3 * 64 = 0xCC.
   EXPECT_EQ(payload, bytes_of({2, 2, 2, 0, 0, 0x80, 0x40, 0, 0, 0, 0x41, 0xCC, 0}));
-  EXPECT_EQ(decoded(payload, 3), (Floats{4, -2, 4}));
+  EXPECT_EQ(decoded(CodecId::kLevels, payload, 3), (Floats{4, -2, 4}));
 }
 
 TEST(Levels, OfNothing) {
@@ -75,7 +69,7 @@ TEST(Levels, LeaveWhatIsZeroUntouched) {
 TEST(Levels, KeepTheLargestScalerFinite) {
   const Bytes payload = levels_of({127, -127}, 127, {kLargest}, 0, false);
   EXPECT_EQ(Bytes(payload.begin() + 2, payload.begin() + 6), bytes_of({0xFE, 0xFF, 0x7F, 0x7F}));
-  const Floats out = decoded(payload, 2);
+  const Floats out = decoded(CodecId::kLevels, payload, 2);
   EXPECT_NEAR(out[0] / kLargest, 1, 1e-6);
   EXPECT_NEAR(out[1] / kLargest, -1, 1e-6);
 }
@@ -90,7 +84,7 @@ TEST(Levels, OfAnyNumberOfWorkersComeBack) {
       for (auto& sum : sums) sum = std::uniform_int_distribution(-most, most)(random);
       const auto bytes_of_both = [&](bool dense) {
         const Bytes payload = levels_of(sums, workers, {0.75F}, 0, dense);
-        const Floats out = decoded(payload, n);
+        const Floats out = decoded(CodecId::kLevels, payload, n);
         std::size_t wrong = 0;
         const float step = 0.75F / static_cast<float>(workers);
         for (std::size_t e = 0; e < n; ++e) {

@@ -9,29 +9,18 @@ namespace tersewire {
 namespace {
 
 using test::bytes_of;
+using test::decoded;
+using test::encoded;
 using test::fails_with;
 
 using Doubles = std::vector<double>;
 
 constexpr double kLargestDouble = std::numeric_limits<double>::max();
 
-Bytes encoded(const std::string& text, const Floats& input) {
-  Bytes out;
-  const auto encoder = make_codec(text)->make_encoder(input.size());
-  EXPECT_EQ(encoder->encode(input, 0, out).codec, CodecId::kOlandRaj);
-  return out;
-}
-
-Bytes encoded(const std::string& text, const Doubles& input) {
+Bytes encoded_f64(const std::string& text, const Doubles& input) {
   Bytes out;
   const auto encoder = make_codec(text)->make_encoder(input.size());
   EXPECT_EQ(encoder->encode_f64(input, 0, out).codec, CodecId::kOlandRaj);
-  return out;
-}
-
-Floats decoded(const Bytes& payload, std::size_t elems) {
-  Floats out(elems, 42.0F);
-  decode(CodecId::kOlandRaj, payload, out);
   return out;
 }
 
@@ -64,9 +53,9 @@ TEST(OlandRaj, ConstantsByHand) {
   EXPECT_EQ(encoded("oland-raj", Floats(9, -0.0F)), bytes_of(zero));
   const Bytes payload = encoded("oland-raj", Floats{3, 3});
   EXPECT_EQ(payload, bytes_of({0, 0, 0, 0x40, 0x40}));
-  EXPECT_EQ(decoded(payload, 3), (Floats{3, 3, 3}));
+  EXPECT_EQ(decoded(CodecId::kOlandRaj, payload, 3), (Floats{3, 3, 3}));
   EXPECT_EQ(parameter(payload, "body"), "constant");
-  EXPECT_EQ(encoded("oland-raj", Doubles{-2}), bytes_of({4, 0, 0, 0, 0, 0, 0, 0, 0xC0}));
+  EXPECT_EQ(encoded_f64("oland-raj", Doubles{-2}), bytes_of({4, 0, 0, 0, 0, 0, 0, 0, 0xC0}));
 }
 
 TEST(OlandRaj, FixedIndicesByHand) {
@@ -74,7 +63,7 @@ TEST(OlandRaj, FixedIndicesByHand) {
   // value of 3.5 begins another byte.
   const Bytes payload = encoded("oland-raj:bits=2", Floats{0, 1, 2, 4, 3.5F});
   EXPECT_EQ(payload, bytes_of({1, 0, 0, 0, 0, 0, 0, 0x80, 0x40, 2, 0xE4, 3}));
-  EXPECT_EQ(decoded(payload, 5), (Floats{0.5F, 1.5F, 2.5F, 3.5F, 3.5F}));
+  EXPECT_EQ(decoded(CodecId::kOlandRaj, payload, 5), (Floats{0.5F, 1.5F, 2.5F, 3.5F, 3.5F}));
   Floats sum{10, 10, 10, 10, 10};
   decode_add(CodecId::kOlandRaj, payload, 2, sum);
   EXPECT_EQ(sum, (Floats{11, 13, 15, 17, 17}));
@@ -91,7 +80,7 @@ TEST(OlandRaj, HuffmanCodesByHand) {
                                2, 2, 2, 2, /**/ 1, 0, 2, 0,    0,    0, 0, 0x80}));
   Floats expected(64, 0.5F);
   expected[0] = expected[5] = expected[63] = 3.5F;
-  EXPECT_EQ(decoded(payload, 64), expected);
+  EXPECT_EQ(decoded(CodecId::kOlandRaj, payload, 64), expected);
   EXPECT_EQ(parameter(payload, "body"), "huffman");
 }
 
@@ -189,7 +178,8 @@ TEST(OlandRaj, NoValueIsFurtherThanHalfABinAway) {
   for (unsigned bits = 1; bits <= 16; ++bits) {
     for (const std::size_t n : {2U, 3U, 100U, 5000U}) {
       const Floats input = normal(n, bits);
-      const Floats out = decoded(encoded("oland-raj:bits=" + std::to_string(bits), input), n);
+      const Floats out =
+          decoded(CodecId::kOlandRaj, encoded("oland-raj:bits=" + std::to_string(bits), input), n);
       const auto [least, greatest] = std::ranges::minmax(input);
       const double half = std::ldexp(double{greatest} - least, -static_cast<int>(bits) - 1);
       for (std::size_t e = 0; e < n; ++e) {
@@ -248,7 +238,7 @@ TEST(OlandRaj, DoublesAreTheSameEverywhere) {
 
 TEST(OlandRaj, DoublesKeepTheirDigits) {
   const Doubles input{1e-300, 3e-300, 1.7e-300, 2.2e-300};
-  const Bytes payload = encoded("oland-raj:bits=16", input);
+  const Bytes payload = encoded_f64("oland-raj:bits=16", input);
   EXPECT_EQ(payload.size(), 26U);
   EXPECT_EQ(parameter(payload, "element"), "f64");
   const Doubles out = decoded_f64(payload, 4);
@@ -257,20 +247,22 @@ TEST(OlandRaj, DoublesKeepTheirDigits) {
     const double index = std::min(std::floor((input[e] - 1e-300) * (65536 / range)), 65535.0);
     EXPECT_EQ(out[e], 1e-300 + range * ((index + 0.5) / 65536));
   }
-  EXPECT_EQ(decoded(payload, 4), Floats(4, 0.0F));
+  EXPECT_EQ(decoded(CodecId::kOlandRaj, payload, 4), Floats(4, 0.0F));
   // A payload of floats gives floats.
   const Floats floats = normal(50, 2);
   const Bytes narrow = encoded("oland-raj", floats);
-  const Floats values = decoded(narrow, 50);
+  const Floats values = decoded(CodecId::kOlandRaj, narrow, 50);
   EXPECT_EQ(decoded_f64(narrow, 50), Doubles(values.begin(), values.end()));
 }
 
 TEST(OlandRaj, DoublesBeyondFloatsDecodeToTheLargestFloat) {
-  const Bytes payload = encoded("oland-raj:bits=2", Doubles{-1e300, 1e300, 0});
-  EXPECT_EQ(decoded(payload, 3), (Floats{-test::kLargest, test::kLargest, test::kLargest}));
-  EXPECT_EQ(decoded(encoded("oland-raj", Doubles{-1e300}), 1), Floats{-test::kLargest});
+  const Bytes payload = encoded_f64("oland-raj:bits=2", Doubles{-1e300, 1e300, 0});
+  EXPECT_EQ(decoded(CodecId::kOlandRaj, payload, 3),
+            (Floats{-test::kLargest, test::kLargest, test::kLargest}));
+  EXPECT_EQ(decoded(CodecId::kOlandRaj, encoded_f64("oland-raj", Doubles{-1e300}), 1),
+            Floats{-test::kLargest});
   Floats sum{1};
-  decode_add(CodecId::kOlandRaj, encoded("oland-raj", Doubles{1e300}), 0.5F, sum);
+  decode_add(CodecId::kOlandRaj, encoded_f64("oland-raj", Doubles{1e300}), 0.5F, sum);
   EXPECT_EQ(sum, Floats{1 + 0.5F * test::kLargest});
 }
 
@@ -285,9 +277,9 @@ TEST(OlandRaj, DoublesThatHaveNoScale) {
   EXPECT_TRUE(refused({0, 1, 2}));
   EXPECT_TRUE(out.empty());
   EXPECT_EQ(test::bits_of(encoder->residual()), test::bits_of(Floats{0, 0}));
-  EXPECT_EQ(parameter(encoded("oland-raj", Doubles{0, 1e60}), "body"), "fixed");
+  EXPECT_EQ(parameter(encoded_f64("oland-raj", Doubles{0, 1e60}), "body"), "fixed");
   // Narrower than 2^-1000: one value.
-  EXPECT_EQ(parameter(encoded("oland-raj", Doubles{1e-310, 3e-310}), "body"), "constant");
+  EXPECT_EQ(parameter(encoded_f64("oland-raj", Doubles{1e-310, 3e-310}), "body"), "constant");
   const double nan = std::nan("");
   const Encoded raw = encoder->encode_f64(Doubles{nan, 1}, 0, out);
   EXPECT_TRUE(raw.not_finite && raw.codec == CodecId::kFp32 && out.size() == 8);
@@ -413,7 +405,7 @@ TEST(OlandRaj, PayloadsAreNeverLongerThanTheirBound) {
     for (std::size_t n = 0; n < 70; ++n) {
       Doubles spread(n);
       for (std::size_t e = 0; e < n; ++e) spread[e] = static_cast<double>(e);
-      EXPECT_LE(encoded(text, spread).size(), codec->max_encoded_bytes(n));
+      EXPECT_LE(encoded_f64(text, spread).size(), codec->max_encoded_bytes(n));
       EXPECT_LE(4 * n, codec->max_encoded_bytes(n));
     }
   }

@@ -14,25 +14,11 @@ using namespace tersewire::test;
 constexpr std::size_t kLengths[] = {0,  1,  3,  4,  5,   8,   9,    16,   17,  31,
                                     40, 41, 63, 64, 128, 511, 1023, 1025, 5000};
 
-Floats decoded(const Bytes& payload, std::size_t elems) {
-  Floats out(elems, 42.0F);
-  decode(CodecId::kQsgd, payload, out);
-  return out;
-}
-
-Bytes encoded(const std::string& text, const Floats& input, const EncoderContext& context = {},
-              std::uint64_t step = 0) {
-  Bytes out;
-  const auto encoder = make_codec(text)->make_encoder(input.size(), context);
-  EXPECT_EQ(encoder->encode(input, step, out).codec, CodecId::kQsgd);
-  return out;
-}
-
 TEST(Qsgd, RoundsWhatIsALevelToIt) {
   // The norm is 2, and 1 is the first of two levels; 3 + 1 * 8 + 3 * 64 + 1 * 512 = 0x2CB.
   const Bytes payload = encoded("qsgd:levels=2", {1, -1, 1, -1});
   EXPECT_EQ(payload, bytes_of({2, 2, 0x80, 4, 0, 0, 0, 0x40, 0xCB, 2}));
-  EXPECT_EQ(decoded(payload, 4), (Floats{1, -1, 1, -1}));
+  EXPECT_EQ(decoded(CodecId::kQsgd, payload, 4), (Floats{1, -1, 1, -1}));
   // A value alone in its bucket is its norm.
   EXPECT_EQ(encoded("qsgd:bucket=1", {-4, 0.5F}),
             bytes_of({2, 7, 1, 0, 0, 0x80, 0x40, 0, 0, 0, 0x3F, 14 << 4 | 0}));
@@ -85,7 +71,7 @@ TEST(Qsgd, IsWhatAPlainEncoderMakes) {
         for (const Floats& input : {heavy_tailed(n, seed), odd_values(n, seed)}) {
           const Bytes payload = encoded(text, input, {.seed = seed, .sender = 3, .tensor = 9}, 5);
           const Floats expected = decode_plainly(input, static_cast<float>(levels), bucket, seed);
-          EXPECT_EQ(bits_of(decoded(payload, n)), bits_of(expected))
+          EXPECT_EQ(bits_of(decoded(CodecId::kQsgd, payload, n)), bits_of(expected))
               << text << ", " << n << " values";
         }
       }
@@ -168,7 +154,7 @@ Errors errors_of(const Floats& input, int levels, int steps) {
   for (int step = 0; step < steps; ++step) {
     Bytes out;
     encoder->encode(input, static_cast<std::uint64_t>(step), out);
-    const Floats values = decoded(out, input.size());
+    const Floats values = decoded(CodecId::kQsgd, out, input.size());
     for (std::size_t e = 0; e < input.size(); ++e) {
       const double error = double{values[e]} - double{input[e]};
       errors.sums[e] += error;
@@ -219,7 +205,7 @@ TEST(Qsgd, KeepsTheLargestFloatFinite) {
     const auto encoder = make_codec(text)->make_encoder(3);
     Bytes out;
     encoder->encode(input, 0, out);
-    for (const float value : decoded(out, 3)) EXPECT_TRUE(std::isfinite(value));
+    for (const float value : decoded(CodecId::kQsgd, out, 3)) EXPECT_TRUE(std::isfinite(value));
     for (const float value : encoder->residual()) EXPECT_TRUE(std::isfinite(value));
   }
 }

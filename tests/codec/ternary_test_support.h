@@ -13,15 +13,6 @@ inline constexpr std::size_t kTernaryLengths[] = {
     0,  1,  2,  4,   5,   6,   7,   9,   15,   16,   17,   63,   64,   65,
     79, 80, 81, 127, 129, 320, 321, 500, 1279, 1280, 1281, 4095, 4097, 9000};
 
-inline Bytes encoded(const std::string& text, const Floats& input,
-                     const EncoderContext& context = {}, std::uint64_t step = 0) {
-  Bytes out;
-  const auto codec = make_codec(text);
-  EXPECT_EQ(codec->make_encoder(input.size(), context)->encode(input, step, out).codec,
-            codec->id());
-  return out;
-}
-
 // S of spec/wire-format.md, "Sums".
 inline double plain_sum(std::span<const double> values) {
   double sum = 0;

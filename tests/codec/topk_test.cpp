@@ -13,13 +13,6 @@ using namespace tersewire::test;
 
 // --- Known answers
 
-struct KnownAnswer {
-  const char* codec;
-  Floats input;
-  std::vector<int> payload;
-  Floats residual;
-};
-
 Floats with_values(std::size_t n, const std::vector<std::pair<std::size_t, float>>& values) {
   Floats made(n, 0.0F);
   for (const auto& [elem, value] : values) made[elem] = value;
@@ -59,15 +52,7 @@ TEST(TopK, KnownAnswers) {
        {0, 1, -1, 2, -1}},
       {"dryden", {}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {}},
   };
-  for (const KnownAnswer& answer : answers) {
-    SCOPED_TRACE(testing::Message() << answer.codec << ", " << answer.input.size() << " values");
-    const auto codec = make_codec(without_lead(answer.codec));
-    const auto encoder = codec->make_encoder(answer.input.size());
-    Bytes out;
-    EXPECT_EQ(encoder->encode(answer.input, 0, out).codec, codec->id());
-    EXPECT_EQ(out, bytes_of(answer.payload));
-    EXPECT_EQ(Floats(encoder->residual().begin(), encoder->residual().end()), answer.residual);
-  }
+  expect_known_answers(answers);
 }
 
 TEST(TopK, DecodesWhatIsSent) {

@@ -72,6 +72,22 @@ inline Floats odd_values(std::size_t n, unsigned seed) {
   return values;
 }
 
+// What a new encoder makes of an input.
+inline Bytes encoded(const std::string& text, const Floats& input,
+                     const EncoderContext& context = {}, std::uint64_t step = 0) {
+  const auto codec = make_codec(text);
+  Bytes out;
+  EXPECT_EQ(codec->make_encoder(input.size(), context)->encode(input, step, out).codec,
+            codec->id());
+  return out;
+}
+
+inline Floats decoded(CodecId codec, ByteView payload, std::size_t elems) {
+  Floats out(elems, 42.0F);
+  decode(codec, payload, out);
+  return out;
+}
+
 // Uses one SIMD target as long as it lives.
 class ForcedTarget {
  public:
@@ -104,6 +120,26 @@ inline void expect_rejected(CodecId codec, const Bytes& payload, std::size_t ele
   EXPECT_TRUE(rejects([&] { decode_add(codec, payload, 1, out); }));
   EXPECT_TRUE(rejects([&] { check_payload(codec, payload, elems); }));
   EXPECT_EQ(bits_of(out), bits_of(before));
+}
+
+struct KnownAnswer {
+  const char* codec;
+  Floats input;
+  std::vector<int> payload;
+  Floats residual;
+};
+
+// Without the codec's lead.
+inline void expect_known_answers(const std::vector<KnownAnswer>& answers) {
+  for (const KnownAnswer& answer : answers) {
+    SCOPED_TRACE(testing::Message() << answer.codec << ", " << answer.input.size() << " values");
+    const auto codec = make_codec(without_lead(answer.codec));
+    const auto encoder = codec->make_encoder(answer.input.size());
+    Bytes out;
+    EXPECT_EQ(encoder->encode(answer.input, 0, out).codec, codec->id());
+    EXPECT_EQ(out, bytes_of(answer.payload));
+    EXPECT_EQ(Floats(encoder->residual().begin(), encoder->residual().end()), answer.residual);
+  }
 }
 
 // How many times a codec counts a new value ("Lead" in spec/wire-format.md), by its text.
