@@ -194,7 +194,8 @@ struct Counters {
 //
 // Per step: begin_step(); then for each tensor, in forward order, pull() just before it is used;
 // then for each tensor, in backward order, push() as soon as its gradient is ready. Every tensor is
-// pushed in every step. After the last step, the same for all workers: finish(). Applications that
+// pushed in every step: the next begin_step(), or finish(), throws kFailedPrecondition otherwise.
+// After the last step, the same for all workers: finish(), and no other call. Applications that
 // apply gradients elsewhere take their mean() in the same step instead, and pull nothing. Every
 // function throws kAborted if another node failed, kDeadlineExceeded if nothing arrived within
 // Job::deadline or Job::progress_limit and kDataLoss for a malformed message; the job is then over
@@ -316,12 +317,12 @@ struct Part {
 std::vector<Part> job_parts(const Job& job);
 
 // The model owner's optimizer: computes how a part changes when its mean gradient over the workers
-// is `mean_gradient`, and writes the change into `delta` (both have part.elems values). It is
-// called for a part once per exchange, in order; calls for a tensor's other parts may be on other
-// nodes. Called by one thread at a time within a node, by different threads in different nodes, in
-// the default floating point mode whatever mode the application's threads use. If workers own the
-// model, it must be the same function of its inputs so far on each of them: that, and the same mean
-// gradients, keep their models bit-identical.
+// is `mean_gradient`, and writes the change into `delta`, which holds zeros (both have part.elems
+// values). It is called for a part once per exchange, in order; calls for a tensor's other parts
+// may be on other nodes. Called by one thread at a time within a node, by different threads in
+// different nodes, in the default floating point mode whatever mode the application's threads use.
+// If workers own the model, it must be the same function of its inputs so far on each of them:
+// that, and the same mean gradients, keep their models bit-identical.
 using Update = std::function<void(const Part& part, std::span<const float> mean_gradient,
                                   std::span<float> delta)>;
 

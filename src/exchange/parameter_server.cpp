@@ -437,7 +437,7 @@ void ParameterServer::encode_results(std::span<const std::size_t> some) {
 void ParameterServer::update_parts(std::span<const std::size_t> some) {
   for (const std::size_t part : some) {
     Floats& sum = parts_[part].sum;
-    delta_.resize(sum.size());
+    delta_.assign(sum.size(), 0.0F);  // what an Update leaves alone
     update_(placement_->parts[part], sum, delta_);
     std::swap(sum, delta_);
   }

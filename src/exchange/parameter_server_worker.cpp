@@ -40,6 +40,15 @@ class ParameterServerWorker final : public Worker {
     }
   }
 
+  // Servers on nodes of their own wait for the word of every worker.
+  ~ParameterServerWorker() override {
+    if (job().servers == Job::kColocated || !leaves_with_means()) return;
+    try {
+      say_done();
+    } catch (const std::exception&) {  // the job has ended before
+    }
+  }
+
  private:
   void keep(Received received) override;
   void contribute(std::size_t part, std::uint64_t step, std::span<const float> gradient) override;
@@ -143,8 +152,8 @@ void ParameterServerWorker::push_under(const Scalers& agreed) {
 }
 
 void ParameterServerWorker::say_done() {
-  wait_until([&] { return awaited_step_ == 0; },
-             [] { return "the scalers that workers agree on"; });
+  wait_until([&] { return awaited_step_ == 0; }, [] { return "the scalers that workers agree on"; },
+             [&](int rank) { return rank < job().workers; });
   if (!placement().tree.empty()) return tell_done(server_of(0), 1);
   tell_done(first_server(), placement().servers);
 }

@@ -32,6 +32,11 @@ class ReplicaCheck {
   // kDataLoss for a sum that does not belong here.
   std::optional<Other> take(int from, std::uint64_t step, std::uint64_t checksum);
 
+  // Whether a worker has still to say something of this step.
+  [[nodiscard]] bool awaits(int worker, std::uint64_t step) const {
+    return said_before_[static_cast<std::size_t>(worker)] < step;
+  }
+
   // Whether the last step of which all workers have said the same is this one.
   [[nodiscard]] bool agreed_before(std::uint64_t step) const { return agreed_before_ == step; }
 

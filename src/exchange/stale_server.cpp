@@ -430,7 +430,7 @@ float StaleServer::weight_of(const Push& push, std::uint64_t step) const {
 void StaleServer::encode_result(std::size_t part, std::uint64_t step, MessageWriter& writer) {
   std::span<const float> result = sum_;
   if (update_) {
-    delta_.resize(sum_.size());
+    delta_.assign(sum_.size(), 0.0F);  // what an Update leaves alone
     update_(placement_->parts[part], sum_, delta_);
     result = delta_;
   }

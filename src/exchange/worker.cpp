@@ -30,7 +30,7 @@ Worker::Worker(std::shared_ptr<const Placement> placement, Transport& transport,
 }
 
 Worker::~Worker() {
-  if (finished_ || has_taken_means()) return;
+  if (finished_ || leaves_with_means()) return;
   transport_.abort(me_ + " left the job before it was finished");
 }
 
@@ -58,7 +58,7 @@ void Worker::resume(const NodeState& state) {
 NodeState Worker::state() {
   check_has_states(job(), placement().options);
   const bool begun = step_ > step_before_first_;
-  const bool took_means = !finished_ && has_taken_means();
+  const bool took_means = leaves_with_means();
   for (std::size_t i = 0; i < progress_.size() && begun && !took_means; ++i) {
     if (progress_[i].applied_step + 1 == step_ && progress_[i].pushed_step < step_) continue;
     fail(ErrorCode::kFailedPrecondition,
@@ -78,6 +78,8 @@ std::vector<std::vector<float>> Worker::residuals() {
 
 std::uint64_t Worker::begin_step() {
   return guarded([&] {
+    check_unfinished();
+    check_pushed();
     keep_what_has_arrived();
     wait_for_verdicts();
     wait_for_step();
@@ -88,6 +90,7 @@ std::uint64_t Worker::begin_step() {
 
 void Worker::pull(std::size_t tensor, std::span<float> parameters) {
   guarded([&] {
+    check_unfinished();
     if (step_ == step_before_first_)
       fail(ErrorCode::kFailedPrecondition, "begin a step before tensor number {} is pulled",
            tensor);
@@ -99,6 +102,7 @@ void Worker::pull(std::size_t tensor, std::span<float> parameters) {
 
 void Worker::push(std::size_t tensor, std::span<const float> gradient) {
   guarded([&] {
+    check_unfinished();
     check_values(job(), tensor, gradient.size());
     const auto fragment = turn_of(tensor);
     if (!fragment) {
@@ -206,8 +210,24 @@ void Worker::take_mean(std::size_t /*part*/, std::span<float> /*mean*/, Counters
        job().exchange);
 }
 
-bool Worker::has_taken_means() const {
-  return step_ > step_before_first_ && std::ranges::all_of(progress_, [&](const Progress& part) {
+void Worker::check_unfinished() const {
+  if (!finished_) return;
+  fail(ErrorCode::kFailedPrecondition,
+       "this worker has finished the job; make another communicator for another job");
+}
+
+void Worker::check_pushed() const {
+  if (step_ == step_before_first_) return;
+  const auto missing = std::ranges::find_if(
+      progress_, [&](const Progress& part) { return part.pushed_step < step_; });
+  if (missing == progress_.end()) return;
+  fail(ErrorCode::kFailedPrecondition, "{} was not pushed; push every tensor in every step",
+       name(static_cast<std::size_t>(missing - progress_.begin())));
+}
+
+bool Worker::leaves_with_means() const {
+  return !finished_ && step_ > step_before_first_ &&
+         std::ranges::all_of(progress_, [&](const Progress& part) {
            return part.pushed_step == step_ && part.applied_step == step_;
          });
 }
@@ -297,6 +317,8 @@ void Worker::finish(std::span<const std::span<float>> parameters) {
       fail(ErrorCode::kInvalidArgument, "the job has {} tensors, and finish() was given {}",
            tensors, parameters.size());
     }
+    check_unfinished();
+    if (exchanged_step() == step_) check_pushed();
     wait_for_verdicts();
     say_done();
     const std::uint64_t last = last_step();
@@ -306,8 +328,10 @@ void Worker::finish(std::span<const std::span<float>> parameters) {
       if (checked) sum_up(i, last + 1, parameters[i]);
     }
     // Leaves nothing on its way for whoever uses the network next.
-    wait_until([&] { return !checked || rank() != 0 || replicas_.agreed_before(last + 1); },
-               [&] { return fmt::format("the last checksums of {} workers", job().workers); });
+    wait_until(
+        [&] { return !checked || rank() != 0 || replicas_.agreed_before(last + 1); },
+        [&] { return fmt::format("the last checksums of {} workers", job().workers); },
+        [&](int other) { return other < job().workers && replicas_.awaits(other, last + 1); });
     finished_ = true;
   });
 }
@@ -414,7 +438,7 @@ void Worker::take_checksum(int from, std::uint64_t step, std::uint64_t checksum)
 
 void Worker::apply_mean(const Update& update, std::size_t part, std::span<const float> mean,
                         std::span<float> parameters) {
-  delta_.resize(mean.size());
+  delta_.assign(mean.size(), 0.0F);  // what an Update leaves alone
   update(parts()[part], mean, delta_);
   for (std::size_t i = 0; i < mean.size(); ++i) parameters[i] += delta_[i];
 }

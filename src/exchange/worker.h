@@ -106,6 +106,8 @@ class Worker : public Communicator {
   // been applied. After finish() they always are.
   [[nodiscard]] virtual bool replicas_agree_before(std::uint64_t /*step*/) const { return true; }
 
+  // Whether this worker may leave without finish(): it has taken the means of the step begun.
+  [[nodiscard]] bool leaves_with_means() const;
   // Tells so many nodes, from this one on, that this worker is done.
   void tell_done(int first, int nodes);
 
@@ -227,8 +229,9 @@ class Worker : public Communicator {
   // For the next change of a part, which must be one that lacks some.
   void wait_for_change(std::size_t part, const char* what);
   [[nodiscard]] std::uint64_t next_change(std::size_t tensor) const;
-  // Whether the means of the step begun have been taken, of all tensors.
-  [[nodiscard]] bool has_taken_means() const;
+  void check_unfinished() const;
+  // Whether all of the step begun has been pushed.
+  void check_pushed() const;
   void bring_to(std::size_t tensor, std::uint64_t step, std::span<float> parameters);
   void note_applied(std::size_t part, std::uint64_t step);
   [[nodiscard]] std::size_t window_bytes() const;

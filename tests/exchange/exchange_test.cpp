@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "exchange_test_support.h"
+#include "expect_error.h"
 
 namespace tersewire {
 namespace {
@@ -197,6 +198,124 @@ TEST_P(PeerFailureTest, AWorkerThatHasLeftIsNotWaitedFor) {
     if (!ends[rank]) continue;
     EXPECT_NE(outcome.errors[rank].find("rank 3 has left the job"), std::string::npos)
         << outcome.errors[rank];
+  }
+}
+
+// What a worker of two tensors does: pushes in a step, and then.
+void expect_refused(const std::string& sentence, const std::vector<std::size_t>& pushed,
+                    const std::function<void(Communicator&, Model&)>& then) {
+  SCOPED_TRACE(sentence);
+  const Job job = job_for("gradient-server", 1, "3lc");
+  const auto ends = make_in_process_network(1 + server_nodes(job));
+  std::thread server([&] {
+    try {
+      run_server(job, *ends[1]);
+    } catch (const Error&) {  // the worker's
+    }
+  });
+  Model model = zeros(job);
+  Model own = zeros(job);
+  {
+    const auto worker = make_communicator(job, *ends[0], descend(own));
+    worker->begin_step();
+    for (std::size_t i = 0; i < 3; ++i) worker->pull(i, model[i]);
+    for (const std::size_t i : pushed) worker->push(i, model[i]);
+    expect_error(ErrorCode::kFailedPrecondition, sentence, [&] { then(*worker, model); });
+  }
+  server.join();
+}
+
+TEST(Exchanges, AStepWithoutAPushOfEveryTensorIsRefused) {
+  const std::string missing = "worker 0, step 1: tensor 'first.bias' was not pushed";
+  const auto begin = [](Communicator& worker, Model&) { worker.begin_step(); };
+  const auto finish = [](Communicator& worker, Model& model) { worker.finish(spans(model)); };
+  expect_refused(missing, {2, 0}, begin);
+  expect_refused(missing, {2, 0}, finish);
+  expect_refused("tensor 'first.weight' was not pushed", {}, begin);
+}
+
+TEST(Exchanges, NothingFollowsFinish) {
+  const auto after = [](const std::function<void(Communicator&, Model&)>& call) {
+    return [call](Communicator& worker, Model& model) {
+      worker.finish(spans(model));
+      call(worker, model);
+    };
+  };
+  const std::string sentence = "has finished the job";
+  expect_refused(sentence, {2, 1, 0}, after([](auto& worker, Model&) { worker.begin_step(); }));
+  expect_refused(sentence, {2, 1, 0},
+                 after([](auto& worker, Model& model) { worker.pull(1, model[1]); }));
+  expect_refused(sentence, {2, 1, 0},
+                 after([](auto& worker, Model& model) { worker.push(1, model[1]); }));
+  expect_refused(sentence, {2, 1, 0},
+                 after([](auto& worker, Model& model) { worker.finish(spans(model)); }));
+}
+
+// One ends a step before the others, and closes its end of the network.
+TEST(Exchanges, AWorkerThatEndsEarlyIsNamed) {
+  for (const char* exchange : {"ring", "all-gather", "weight-average", "gradient-server",
+                               "gradient-server:scaler-sharing=on"}) {
+    SCOPED_TRACE(exchange);
+    Job job = job_for(exchange, 3, "int8");
+    if (job.exchange.ends_with("=on")) job.push_codec = "terngrad";
+    auto ends = make_in_process_network(3 + server_nodes(job));
+    Outcome outcome = empty_outcome(job);
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        Behaviour behaviour;
+        behaviour.steps = rank == 1 ? 3 : 4;
+        run_node(job, *ends[rank], behaviour, outcome);
+        ends[rank].reset();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const int rank : {0, 2}) {
+      EXPECT_NE(outcome.errors[static_cast<std::size_t>(rank)].find("after the same step"),
+                std::string::npos)
+          << outcome.errors[static_cast<std::size_t>(rank)];
+    }
+  }
+}
+
+// As for tensors that an application does not train.
+TEST(Exchanges, AnUpdateThatWritesNothingChangesNothing) {
+  for (const char* exchange : {"parameter-server", "all-gather"}) {
+    for (const int staleness : {0, 1}) {
+      Job job = job_for(exchange, 2, "3lc");
+      if (staleness > 0 && job.exchange != "parameter-server") continue;
+      job.staleness = staleness;
+      const auto ends = make_in_process_network(2 + server_nodes(job));
+      std::vector<Model> models(2, zeros(job));
+      const auto frozen = [](const Part& part, std::span<const float> mean,
+                             std::span<float> delta) {
+        if (part.tensor != 1) std::ranges::copy(mean, delta.begin());
+      };
+      std::vector<std::thread> threads;
+      for (const auto& end : ends) {
+        threads.emplace_back([&] {
+          if (end->rank() >= 2) {
+            EXPECT_NO_THROW(run_server(job, *end, frozen));
+            return;
+          }
+          Model& model = models[static_cast<std::size_t>(end->rank())];
+          const auto worker =
+              make_communicator(job, *end, needs_update(job, end->rank()) ? frozen : Update());
+          for (std::uint64_t step = worker->begin_step(); step <= 4; step = worker->begin_step()) {
+            for (std::size_t i = 0; i < 3; ++i) worker->pull(i, model[i]);
+            for (std::size_t i = 3; i-- > 0;) {
+              worker->push(i, gradient(job, end->rank(), step, i));
+            }
+          }
+          worker->finish(spans(model));
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      for (const Model& model : models) {
+        EXPECT_EQ(model[1], std::vector<float>(11, 0.0F));
+        EXPECT_NE(model[2], std::vector<float>(1003, 0.0F));
+      }
+    }
   }
 }
 

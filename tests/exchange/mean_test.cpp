@@ -438,6 +438,33 @@ TEST(Means, AreWhatWorkersWouldPullWhereServersOwnTheModel) {
   EXPECT_EQ(models[0], models[1]);
 }
 
+TEST(Means, WorkersThatLeaveWithThemEndTheirServers) {
+  for (const char* exchange : {"gradient-server", "parameter-server", "aggregator-tree"}) {
+    SCOPED_TRACE(exchange);
+    Job job = job_for(exchange, 2, "3lc");
+    job.checksum_steps = 0;
+    const auto ends = make_in_process_network(2 + server_nodes(job));
+    std::vector<std::thread> threads;
+    for (const auto& end : ends) {
+      threads.emplace_back([&] {
+        Model model = zeros(job);
+        const Update update = needs_update(job, end->rank()) ? descend(model) : Update();
+        if (end->rank() >= 2) {
+          EXPECT_NO_THROW(run_server(job, *end, update));
+          return;
+        }
+        const auto worker = make_communicator(job, *end, update);
+        for (std::uint64_t step = 1; step <= 3; ++step) {
+          worker->begin_step();
+          for (std::size_t i = 3; i-- > 0;) worker->push(i, gradient(job, end->rank(), step, i));
+          for (std::size_t i = 3; i-- > 0;) worker->mean(i, model[i]);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
 // The others hear of a worker that leaves between push and mean, and not of one that is through.
 TEST(Means, AWorkerThatOwesNothingLeavesQuietly) {
   for (const bool through : {false, true}) {

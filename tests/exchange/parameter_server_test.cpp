@@ -378,6 +378,8 @@ TEST(ParameterServer, SilenceEndsAtTheDeadline) {
   const auto communicator = make_communicator(job, *ends[0]);
   Model replica = zeros(job);
   communicator->begin_step();
+  for (std::size_t i = 0; i < 3; ++i) communicator->pull(i, replica[i]);
+  for (std::size_t i = 3; i-- > 0;) communicator->push(i, replica[i]);
   communicator->begin_step();
   try {
     communicator->pull(0, replica[0]);

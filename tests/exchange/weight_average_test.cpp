@@ -639,8 +639,10 @@ TEST(WeightAverageAsynchronous, KeepsTheLatestOfEachPeer) {
       make_communicator(job, *ends[0], [](const Part&, auto g, auto d) { descend_by(g, d); });
   wait_until_taken(*communicator, *ends[1], ends[1]->bytes_sent());
   communicator->begin_step();
-  communicator->pull(1, model[1]);
-  communicator->push(1, std::vector<float>(11, -5.0F));
+  for (std::size_t i = 0; i < 3; ++i) communicator->pull(i, model[i]);
+  for (std::size_t i = 3; i-- > 0;) {
+    communicator->push(i, std::vector<float>(model[i].size(), -5.0F));
+  }
   communicator->begin_step();
   communicator->pull(1, model[1]);
   EXPECT_EQ(model[1], std::vector<float>(11, (5.0F + 3.0F) / 2));
