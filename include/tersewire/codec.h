@@ -196,8 +196,11 @@ void append_levels(std::span<const std::int32_t> sums, std::uint32_t workers,
                    std::span<const float> scalers, std::uint64_t bucket_elems, bool dense,
                    Bytes& out);
 
-// Overwrites `out` with the payload's values. The whole payload is checked first: if it is
-// malformed or does not hold exactly out.size() values, kDataLoss is thrown and `out` is unchanged.
+// Overwrites `out` with the payload's values. No payload holds their number: the caller must know
+// it. The whole payload is checked first: if it is not one for out.size() values, kDataLoss is
+// thrown and `out` is unchanged. That reveals every wrong number only for fp32, fp16, bf16, int8
+// and truncate, which spend a byte or more on each value; payloads of positions (3lc, adacomp,
+// local-selection, dryden, topk) pass for many numbers, all others for a few more or fewer.
 // Any thread. Cost: one pass over `out`.
 void decode(CodecId codec, ByteView payload, std::span<float> out, ThreadPool* pool = nullptr);
 
@@ -210,7 +213,7 @@ void decode_add(CodecId codec, ByteView payload, float weight, std::span<float> 
                 ThreadPool* pool = nullptr);
 
 // Checks what decode() would check, for `elems` values, and writes nothing: for a receiver that
-// checks before it allocates.
+// checks before it allocates. Which wrong numbers of values it finds, decode() says.
 void check_payload(CodecId codec, ByteView payload, std::size_t elems);
 
 // Adds the digits -1, 0 and 1 of a payload of codec terngrad or stoch3 to `levels`, one for each of

@@ -137,6 +137,22 @@ TEST_P(EveryCodec, RejectsEveryPayloadThatIsCutShort) {
   expect_rejected(encoded.codec, payload, input.size());
 }
 
+// Where each value has a byte or more, the length tells.
+TEST_P(EveryCodec, RevealsAWrongNumberOfValuesWhereItSaysSo) {
+  const std::set<CodecId> reveal{CodecId::kFp32, CodecId::kFp16, CodecId::kBf16, CodecId::kInt8,
+                                 CodecId::kTruncate};
+  std::size_t passed = 0;
+  for (std::size_t n = 0; n <= 40; ++n) {
+    const Bytes payload = encoded(GetParam(), heavy_tailed(n, 4));
+    for (std::size_t other = 0; other <= 80; ++other) {
+      if (other == n) continue;
+      const auto check = [&] { check_payload(codec()->id(), payload, other); };
+      passed += fails_with(ErrorCode::kDataLoss, check) ? 0 : 1;
+    }
+  }
+  EXPECT_EQ(passed == 0, reveal.contains(codec()->id())) << passed;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EveryCodec, testing::ValuesIn(texts()), test_name);
 
 // Whatever keeps a residual, with the settings that make most of it.
