@@ -17,9 +17,10 @@ namespace {
 
 constexpr std::uint32_t kMaxSenders = 1U << 24;
 constexpr std::uint64_t kFirstElemUnit = 4;  // of random_words()
-// No values below it make a residual overflow: what is sent of them is less than half a step
-// between the largest floats, and an input that counts up to 64 times is not much more than a 64th
-// of the residual that it leaves so little of.
+// Where every |T| is below it no residual overflows. What is sent is then less than half the
+// distance between the largest floats, so nothing that it is taken from grows past them; and an
+// input that counts l times is little more than 1 / l of the residual that it cancels, l being 64
+// at most.
 constexpr float kNeverOverflows = 0x1p100F;
 
 }  // namespace
