@@ -3,8 +3,11 @@
 //
 // Input: four bytes of settings, one of choices, two for the number of elements, eight for a seed,
 // values.
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,6 +62,12 @@ bool same(const Step& a, const Step& b) {
          same_bits(a.residual, b.residual);
 }
 
+float largest(std::span<const float> values) {
+  float found = 0;
+  for (const float value : values) found = std::max(found, std::fabs(value));
+  return found;
+}
+
 // How many times a new value counts ("Lead" in spec/wire-format.md).
 float lead_in(const std::string& text) {
   const std::size_t at = text.find("lead=");
@@ -86,11 +95,14 @@ class Run {
       const float counted = lead_ * input[i];
       sums[i] = before[i] + counted;
     }
-    const bool finite = all_finite(sums);
+    bool finite = all_finite(sums);
 
     Bytes out(kPrefix.begin(), kPrefix.end());
     Step step;
     step.done = succeeds([&] { step.encoded = encoder_->encode(input, number, out, pool_); });
+    // What a lead takes back can overflow.
+    const bool raw = step.done ? step.encoded.not_finite : reject_;
+    if (raw && lead_ != 1 && largest(sums) >= 0x1p100F) finite = false;
     step.payload.assign(out.begin() + kPrefix.size(), out.end());
     step.residual.assign(encoder_->residual().begin(), encoder_->residual().end());
     require(std::equal(kPrefix.begin(), kPrefix.end(), out.begin()),
@@ -98,6 +110,7 @@ class Run {
     require(step.done == (finite || !reject_), "only non-finite=reject refuses");
     require(step.done || step.payload.empty(), "a failed encode appends nothing");
     require(finite || same_bits(step.residual, before), "what is not finite costs no residual");
+    require(all_finite(step.residual), "a residual is finite");
     if (step.done) check(step, input, sums, finite);
     return step;
   }

@@ -100,9 +100,9 @@ step   the training step: stochastic codecs repeat their random numbers where it
 pool   a ThreadPool to use; without one the calling thread alone. The bytes do not depend on it
 
 Returns a Payload; the memory of one that is gone serves the next. An input with a NaN or an
-infinity, or whose sum with the residual has one, is sent uncompressed, in codec fp32, and leaves
-the residual as it was; with non-finite=reject Error (kInvalidArgument) is raised. After an error
-the residual is as before.
+infinity, or whose sum with the residual has one or would leave one in it, is sent uncompressed, in
+codec fp32, and leaves the residual as it was; with non-finite=reject Error (kInvalidArgument) is
+raised. After an error the residual is as before.
 Cost: two passes over input and residual.)")
       .def("local_scalers", &TensorEncoder::local_scalers, py::arg("input"), py::kw_only(),
            py::arg("pool") = py::none(),

@@ -121,8 +121,10 @@ void bind_readers(py::module_& module) {
   module.def("check_payload", &check, py::arg("payload"), py::arg("elems"),
              R"(Checks what decoding would check, for so many values, and writes nothing.
 
-Raises Error (kDataLoss) where the payload is malformed or holds another number of values, as far as
-its bytes tell: 3lc pads to a multiple of five, and a payload of 4 values passes for one of 5.)");
+Raises Error (kDataLoss) where the payload is not one for that many values. No payload holds their
+number, which the caller must know: only those of fp32, fp16, bf16, int8 and truncate, which spend a
+byte or more on each value, reveal every wrong one. Payloads of positions (3lc, adacomp,
+local-selection, dryden, topk) pass for many numbers, all others for a few more or fewer.)");
   module.def("decode", &decode_into, py::arg("payload"), py::arg("out"), py::kw_only(),
              py::arg("pool") = py::none(),
              R"(Overwrites `out` with the payload's values.
@@ -131,10 +133,10 @@ payload  a Payload, which says its codec
 out      float32 or float64, contiguous, on the CPU, as many values as the payload holds, any shape
 pool     a ThreadPool to use; without one the calling thread alone
 
-The payload is checked whole first: where it is malformed or holds another number of values, Error
-(kDataLoss) is raised and `out` is unchanged; its bytes do not tell every number, as check_payload()
-says. Codecs whose values are floats are widened to float64. Any thread. Cost: one pass over `out`,
-which is not copied.)");
+The payload is checked whole first: where it is not one for so many values, Error (kDataLoss) is
+raised and `out` is unchanged; which wrong numbers its bytes reveal, check_payload() says. Codecs
+whose values are floats are widened to float64. Any thread. Cost: one pass over `out`, which is not
+copied.)");
   module.def("decode_add", &decode_add_into, py::arg("payload"), py::arg("weight"), py::arg("out"),
              py::kw_only(), py::arg("pool") = py::none(),
              R"(Adds weight times the payload's values to `out`, float32. Otherwise like decode().

@@ -87,8 +87,10 @@ struct EncoderContext {
 
 // The result of encode().
 struct Encoded {
-  CodecId codec;            // fp32 if the tensor was not finite
-  bool not_finite = false;  // the tensor (or its sum with the residual) held a NaN or an infinity
+  CodecId codec;  // fp32 if the tensor was not finite
+  // The tensor, its sum with the residual, or what that would leave in the residual held a NaN or
+  // an infinity.
+  bool not_finite = false;
 };
 
 // The compression context of one tensor in one direction (3LC, section 3).
@@ -103,10 +105,10 @@ class Encoder {
   //   input   elems() values, any alignment; must not alias the residual or `out`
   //   step    the training step: stochastic codecs repeat their random numbers if it repeats
   //   pool    threads to use; none: the calling thread alone. The bytes do not depend on it.
-  // An input with a NaN or an infinity, or whose sum with the residual has one, is appended
-  // uncompressed (codec fp32) and leaves the residual unchanged; with non-finite=reject
-  // kInvalidArgument is thrown instead. Throws kInvalidArgument if input has another length. After
-  // an exception residual and `out` are as before the call.
+  // An input with a NaN or an infinity, or whose sum with the residual has one or would leave one
+  // in it, is appended uncompressed (codec fp32) and leaves the residual unchanged; with
+  // non-finite=reject kInvalidArgument is thrown instead. Throws kInvalidArgument if input has
+  // another length. After an exception residual and `out` are as before the call.
   // Cost: two passes over input and residual; allocates only if `out` must grow.
   virtual Encoded encode(std::span<const float> input, std::uint64_t step, Bytes& out,
                          ThreadPool* pool = nullptr) = 0;
@@ -136,7 +138,8 @@ class Encoder {
   virtual void observe_gradient(std::span<const float> gradient);
 
   // Adds an unused payload of this encoder back to the residual. Without a residual, and for
-  // payloads of fp32, there is nothing to add back. Throws like decode_add.
+  // payloads of fp32, there is nothing to add back. What overflows becomes the largest float.
+  // Throws like decode_add.
   void give_back(CodecId codec, ByteView payload);
 
   // Whether what it encodes is the difference between its input and what it sent so far (ef=21:
@@ -146,7 +149,7 @@ class Encoder {
 
   // The residual (error accumulation buffer): elems() values, or none if error accumulation is off.
   // It is all of an encoder's state, apart from an observed gradient; saving it and writing it back
-  // resumes exactly, with the next step's number.
+  // resumes exactly, with the next step's number. Encoding never leaves a NaN or an infinity in it.
   virtual std::span<float> residual() noexcept = 0;
 };
 
@@ -193,8 +196,11 @@ void append_levels(std::span<const std::int32_t> sums, std::uint32_t workers,
                    std::span<const float> scalers, std::uint64_t bucket_elems, bool dense,
                    Bytes& out);
 
-// Overwrites `out` with the payload's values. The whole payload is checked first: if it is
-// malformed or does not hold exactly out.size() values, kDataLoss is thrown and `out` is unchanged.
+// Overwrites `out` with the payload's values. No payload holds their number: the caller must know
+// it. The whole payload is checked first: if it is not one for out.size() values, kDataLoss is
+// thrown and `out` is unchanged. That reveals every wrong number only for fp32, fp16, bf16, int8
+// and truncate, which spend a byte or more on each value; payloads of positions (3lc, adacomp,
+// local-selection, dryden, topk) pass for many numbers, all others for a few more or fewer.
 // Any thread. Cost: one pass over `out`.
 void decode(CodecId codec, ByteView payload, std::span<float> out, ThreadPool* pool = nullptr);
 
@@ -207,7 +213,7 @@ void decode_add(CodecId codec, ByteView payload, float weight, std::span<float> 
                 ThreadPool* pool = nullptr);
 
 // Checks what decode() would check, for `elems` values, and writes nothing: for a receiver that
-// checks before it allocates.
+// checks before it allocates. Which wrong numbers of values it finds, decode() says.
 void check_payload(CodecId codec, ByteView payload, std::size_t elems);
 
 // Adds the digits -1, 0 and 1 of a payload of codec terngrad or stoch3 to `levels`, one for each of

@@ -23,8 +23,9 @@ enum class ErrorCode : std::uint8_t {
   kDataLoss = 15,
 };
 
-// Thrown by every function of the library that fails. what() is one sentence that names the
-// tensor, peer, step, offset or file concerned and says what to do.
+// Thrown by every function of the library that fails, except where memory runs out: std::bad_alloc,
+// or std::length_error for more than can be addressed, passes as it is. what() is one sentence that
+// names the tensor, peer, step, offset or file concerned and says what to do.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& sentence) : std::runtime_error(sentence), code_(code) {}

@@ -169,18 +169,26 @@ def encode(codec, settings, raw, residual=None, **more):
         counted = [f32(lead * v) for v in values]
         total = [f32(r + v) for r, v in zip(residual, counted)]
     if not all(map(math.isfinite, total)):
-        if not settings["non-finite"]:
-            raise Refused("A value is not finite.")
-        # The bytes as they came, because a NaN may change on its way through a float.
-        return Encoded(FP32, True, raw, residual)
+        return uncompressed(settings, raw, residual)
     payload = codec.encode(Task(total, counted, **more), settings)
-    if residual is not None:
-        decoded = floats_of_bytes(decode(codec.number, payload, len(total)))
-        residual = [f32(t - x) for t, x in zip(total, decoded)]
-        if lead != 1:
-            again = f32(1 - lead)
-            residual = [f32(rest + f32(again * v)) for rest, v in zip(residual, values)]
-    return Encoded(codec.number, False, payload, residual)
+    if residual is None:
+        return Encoded(codec.number, False, payload, None)
+    decoded = floats_of_bytes(decode(codec.number, payload, len(total)))
+    rest = [f32(t - x) for t, x in zip(total, decoded)]
+    if lead != 1:
+        again = f32(1 - lead)
+        rest = [f32(left + f32(again * v)) for left, v in zip(rest, values)]
+    if not all(map(math.isfinite, rest)):
+        return uncompressed(settings, raw, residual)
+    return Encoded(codec.number, False, payload, rest)
+
+
+def uncompressed(settings, raw, residual):
+    """For a tensor that is not finite, or that would leave a residual that is not."""
+    if not settings["non-finite"]:
+        raise Refused("A value is not finite.")
+    # The bytes as they came, because a NaN may change on its way through a float.
+    return Encoded(FP32, True, raw, residual)
 
 
 def encode_f64(settings, values, residual=None, **more):

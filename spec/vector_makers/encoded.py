@@ -262,12 +262,18 @@ def lead_cases(base, ordinary):
     largest = bytes_of_floats([LARGEST_F32 / 2, -1.0, 0.0, -0.0])
     zeros = [0.0, -0.0, -0.0, 0.0]
     denormals = bytes_of_floats([k * M_SMALLEST for k in range(-9, 10)])
+    owed, large, small = (f32(share * 2.0**127) for share in (1.99, 0.99, 0.9975))
+    mean = bytes_of_floats([small] + [large] * 49 + [0.0])
+    equal = bytes_of_floats([owed / 64] * 4 + [1.0])
     cases = [
         case(f"residual-{text}", with_text(base, text), ordinary, residual) for text in LEADS
     ]
     return cases + [
         case("lead-at-the-largest", with_text(base, "lead=2"), largest, zeros),
         case("lead-overflows", with_text(base, "lead=2.5"), largest, zeros),
+        # What the first one owes grows by what is sent of it: the mean of all, or the largest.
+        case("lead-leaves-too-much", with_text(base, "lead=2"), mean, [-owed] + [0.0] * 50),
+        case("lead-64-leaves-too-much", with_text(base, "lead=64"), equal, [-owed / 4] + [0.0] * 4),
         case("lead-denormals", with_text(base, "lead=1.5"), denormals),
         case("lead-minus-zeros", with_text(base, "lead=3"), b"\0\0\0\x80" * 5, [-0.0, 0.0, 0.5, -0.0, 0.0]),
     ]

@@ -1,5 +1,6 @@
 // What an Encoder does where its codec has no form of its own for it, and what a Codec says of its
 // encoders.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -35,8 +36,11 @@ Encoded Encoder::encode_under(std::span<const float>, std::span<const float>, st
 void Encoder::observe_gradient(std::span<const float>) {}
 
 void Encoder::give_back(CodecId codec, ByteView payload) {
-  if (codec == CodecId::kFp32 || residual().empty()) return;
-  decode_add(codec, payload, 1.0F, residual());
+  const std::span<float> kept = residual();
+  if (codec == CodecId::kFp32 || kept.empty()) return;
+  decode_add(codec, payload, 1.0F, kept);
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  for (float& value : kept) value = std::clamp(value, -kLargest, kLargest);
 }
 
 bool Codec::keeps_residual() const { return !make_encoder(1)->residual().empty(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "errors.h"
 #include "float_mode.h"
 
 namespace tersewire {
@@ -26,7 +27,7 @@ class LadderEncoder final : public Encoder {
 
   Encoded encode(std::span<const float> input, std::uint64_t step, Bytes& out,
                  ThreadPool* pool) override {
-    take_rung(rungs_->at(step));
+    take_rung(rung_of(step));
     if (input.size() != elems_ || !owes()) return encoder_->encode(input, step, out, pool);
     const DefaultFloatMode mode;
     sum_.resize(elems_);
@@ -51,9 +52,19 @@ class LadderEncoder final : public Encoder {
   }
 
  private:
+  [[nodiscard]] std::size_t rung_of(std::uint64_t step) const {
+    const std::size_t rung = rungs_->at(step);
+    const std::size_t count = rungs_->codecs.size();
+    if (rung < count) return rung;
+    fail(ErrorCode::kInvalidArgument,
+         "the ladder has rung {} in step {} and only {} codecs; return a number below {} from "
+         "rung()",
+         rung, step, count, count);
+  }
+
   void take_rung(std::size_t rung) {
     if (encoder_ && rung == rung_) return;
-    auto next = rungs_->codecs.at(rung)->make_encoder(elems_, context_);
+    auto next = rungs_->codecs[rung]->make_encoder(elems_, context_);
     const std::span<float> before = residual();
     if (next->residual().empty()) {
       if (kept_.empty()) kept_.assign(before.begin(), before.end());
@@ -113,6 +124,11 @@ class LadderCodec final : public Codec {
 std::vector<std::shared_ptr<const Codec>> make_ladder(
     const std::vector<std::vector<std::shared_ptr<const Codec>>>& rungs,
     const std::function<std::size_t(std::uint64_t step)>& rung) {
+  if (!rung) {
+    fail(ErrorCode::kInvalidArgument,
+         "a ladder of {} codecs has no rung(); set it to say which of them encodes each step",
+         rungs.size());
+  }
   std::map<std::vector<std::string>, std::shared_ptr<const Codec>> made;
   std::vector<std::shared_ptr<const Codec>> ladders;
   for (std::size_t tensor = 0; tensor < rungs.front().size(); ++tensor) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <functional>
 
 #include "byte_io.h"
@@ -16,6 +17,11 @@ namespace {
 
 constexpr std::uint32_t kMaxSenders = 1U << 24;
 constexpr std::uint64_t kFirstElemUnit = 4;  // of random_words()
+// Where every |T| is below it no residual overflows. What is sent is then less than half the
+// distance between the largest floats, so nothing that it is taken from grows past them; and an
+// input that counts l times is little more than 1 / l of the residual that it cancels, l being 64
+// at most.
+constexpr float kNeverOverflows = 0x1p100F;
 
 }  // namespace
 
@@ -67,8 +73,8 @@ Encoded ResidualEncoder::append_raw(std::span<const float> input, bool not_finit
                                     Bytes& out) const {
   if (not_finite && reject_not_finite_) {
     fail(ErrorCode::kInvalidArgument,
-         "the tensor holds a NaN or an infinity, or its sum with the residual overflows; correct "
-         "the input or use non-finite=send");
+         "the tensor holds a NaN or an infinity, or its sum with the residual, or what that "
+         "leaves, overflows; correct the input or use non-finite=send");
   }
   append(out, input.data(), input.size_bytes());
   return {CodecId::kFp32, not_finite};
@@ -76,9 +82,22 @@ Encoded ResidualEncoder::append_raw(std::span<const float> input, bool not_finit
 
 std::optional<OnePass> ResidualEncoder::encode_at_once(const EncodeCall&, Bytes&) { return {}; }
 
+template <typename Change>
+bool ResidualEncoder::keeps_finite(float largest, const Change& change) {
+  if (largest < kNeverOverflows) {
+    change();
+    return true;
+  }
+  const std::vector<float> before = residual_;
+  change();
+  if (std::ranges::all_of(residual_, [](float value) { return std::isfinite(value); })) return true;
+  std::ranges::copy(before, residual_.begin());
+  return false;
+}
+
 Encoded ResidualEncoder::encode_call(EncodeCall call, std::span<const float> as_given, Bytes& out) {
   const std::size_t start = out.size();
-  if (call.residual == nullptr) {
+  if (residual_.empty()) {
     if (const auto made = encode_at_once(call, out)) {
       if (made->largest < kernels::kNotFinite) return {made->codec, false};
       out.resize(start);
@@ -88,7 +107,16 @@ Encoded ResidualEncoder::encode_call(EncodeCall call, std::span<const float> as_
   const std::uint32_t largest = survey(call.input, call.residual, call.pool);
   if (largest >= kernels::kNotFinite) return append_raw(as_given, true, out);
   call.largest = std::bit_cast<float>(largest);
-  return {encode_finite(call, out), false};
+  CodecId codec{};
+  const bool finite = keeps_finite(call.largest, [&] {
+    codec = encode_finite(call, out);
+    // What was sent grows here by what a receiver decodes, in the same way.
+    if (differences_) decode_add(codec, ByteView(out).subspan(start), -1, residual_, call.pool);
+    if (lead_ != 1 && !counts_lead()) take_lead_back(as_given, call.pool);
+  });
+  if (finite) return {codec, false};
+  out.resize(start);
+  return append_raw(as_given, true, out);
 }
 
 // The input times the lead, in memory that lasts until this thread's next call.
@@ -114,22 +142,11 @@ void ResidualEncoder::take_lead_back(std::span<const float> input, ThreadPool* p
   });
 }
 
-// What was sent grows here by what a receiver decodes, in the same way.
-Encoded ResidualEncoder::encode_difference(std::span<const float> input, Bytes& out,
-                                           ThreadPool* pool) {
+const float* ResidualEncoder::difference_to(std::span<const float> input) const {
   thread_local std::vector<float> difference;
   difference.resize(elems_);
   std::ranges::transform(input, residual_, difference.begin(), std::plus<>());
-  const std::size_t start = out.size();
-  const Encoded made = encode_call({.input = difference.data(),
-                                    .residual = nullptr,
-                                    .elems = elems_,
-                                    .largest = 0,
-                                    .step = step_,
-                                    .pool = pool},
-                                   input, out);
-  if (!made.not_finite) decode_add(made.codec, ByteView(out).subspan(start), -1, residual_, pool);
-  return made;
+  return difference.data();
 }
 
 Encoded ResidualEncoder::encode(std::span<const float> input, std::uint64_t step, Bytes& out,
@@ -140,16 +157,15 @@ Encoded ResidualEncoder::encode(std::span<const float> input, std::uint64_t step
   const std::size_t start = out.size();
   const bool leads = lead_ != 1 && !counts_lead();
   try {
-    if (differences_) return encode_difference(input, out, pool);
-    const EncodeCall call{.input = leads ? with_lead(input, pool) : input.data(),
-                          .residual = residual_data(),
+    const EncodeCall call{.input = differences_ ? difference_to(input)
+                                   : leads      ? with_lead(input, pool)
+                                                : input.data(),
+                          .residual = differences_ ? nullptr : residual_data(),
                           .elems = elems_,
                           .largest = 0,
                           .step = step,
                           .pool = pool};
-    const Encoded made = encode_call(call, input, out);
-    if (leads && !made.not_finite) take_lead_back(input, pool);
-    return made;
+    return encode_call(call, input, out);
   } catch (...) {
     out.resize(start);
     throw;

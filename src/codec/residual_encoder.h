@@ -52,8 +52,9 @@ class ResidualEncoder : public Encoder {
 
   // Throws kInvalidArgument where this is not the tensor's length.
   void check_length(std::size_t elems) const;
-  // Appends the input as it is, for a tensor that is not finite (`not_finite`, refused with
-  // non-finite=reject) or that another sender's keeps from being encoded.
+  // Appends the input as it is, for a tensor that is not finite, or leaves a residual that is not
+  // (`not_finite`, refused with non-finite=reject), or that another sender's keeps from being
+  // encoded.
   Encoded append_raw(std::span<const float> input, bool not_finite, Bytes& out) const;
 
  private:
@@ -71,9 +72,14 @@ class ResidualEncoder : public Encoder {
 
   [[nodiscard]] const float* with_lead(std::span<const float> input, ThreadPool* pool) const;
   void take_lead_back(std::span<const float> input, ThreadPool* pool);
+  // How the input differs from what was sent so far, in memory that lasts likewise.
+  [[nodiscard]] const float* difference_to(std::span<const float> input) const;
   // `as_given` is sent where the tensor is not finite.
   Encoded encode_call(EncodeCall call, std::span<const float> as_given, Bytes& out);
-  Encoded encode_difference(std::span<const float> input, Bytes& out, ThreadPool* pool);
+  // Runs `change`, which makes the new residual for values of this magnitude. False: it would hold
+  // an infinity, and is as before.
+  template <typename Change>
+  bool keeps_finite(float largest, const Change& change);
 
   std::size_t elems_;
   EncoderContext context_;

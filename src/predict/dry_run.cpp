@@ -113,6 +113,14 @@ class Trial {
   double decode_seconds_ = std::numeric_limits<double>::infinity();
 };
 
+void refuse_codec_that_needs_gradient(const Codec& codec) {
+  if (!codec.needs_gradient()) return;
+  fail(ErrorCode::kInvalidArgument,
+       "codec {} derives its bits from the gradient of the encoded values, which a dry run has "
+       "none of; use bits-from=entropy, or bits=N",
+       codec.text());
+}
+
 }  // namespace
 
 std::vector<std::string> codec_list(std::string_view text) {
@@ -161,6 +169,7 @@ DryRun::DryRun(std::vector<TensorInfo> tensors, std::vector<std::string> codecs,
     const auto chosen = choose_codecs(policy, codec, tensors);
     const std::string in_full = make_codec(codec)->text();
     for (std::size_t i = 0; i < tensors.size(); ++i) {
+      refuse_codec_that_needs_gradient(*chosen[i]);
       const std::string used = chosen[i]->text();
       state_->trials[i].emplace_back(tensors[i], i, *chosen[i], used == in_full ? codec : used,
                                      seed);

@@ -1,4 +1,6 @@
 // Codecs that take turns in a job: nothing is lost where one follows another.
+#include <fmt/format.h>
+
 #include "exchange_suite.h"
 #include "expect_error.h"
 
@@ -114,6 +116,23 @@ TEST(LadderOfCodecs, IsRefusedWhereWorkersAreNotAtTheSameStep) {
   job.ladder = downwards({"fp32", "3lc"});
   expect_error(ErrorCode::kInvalidArgument, "codec 3lc does not fit exchange ring",
                [&] { server_nodes(job); });
+}
+
+TEST(LadderOfCodecs, HasACodecForEveryStep) {
+  Job job = make_job(1, {}, "fp32");
+  const auto use = [&](std::function<std::size_t(std::uint64_t)> rung) {
+    job.ladder = std::make_shared<CodecLadder>(
+        CodecLadder{.codecs = {"fp32", "int8"}, .rung = std::move(rung)});
+  };
+  use({});
+  expect_error(ErrorCode::kInvalidArgument, "no rung()", [&] { server_nodes(job); });
+  for (const std::size_t missing : {std::size_t{2}, ~std::size_t{0}}) {
+    use([&](std::uint64_t step) { return step == 3 ? missing : 0; });
+    const Outcome outcome = run_job(job);
+    EXPECT_NE(outcome.errors.front().find(fmt::format("rung {} in step 3", missing)),
+              std::string::npos)
+        << outcome.errors.front();
+  }
 }
 
 TEST(LadderOfCodecs, SaysHowManyStepsARoundOfLocalUpdatesHas) {

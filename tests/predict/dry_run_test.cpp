@@ -176,6 +176,11 @@ TEST(DryRun, RefusesWhatMakesNoSense) {
   expect_error(ErrorCode::kInvalidArgument, "at least one tensor and one codec",
                [] { DryRun(kTensors, {}, "auto", 1); });
   expect_error(ErrorCode::kInvalidArgument, "4lc", [] { DryRun(kTensors, {"4lc"}, "auto", 1); });
+  expect_error(ErrorCode::kInvalidArgument, "bits=N", [] {
+    DryRun(kTensors, {"3lc", "oland-raj:bits-from=gradient"}, "auto", 1);
+  });
+  expect_error(ErrorCode::kInvalidArgument, "bits=N",
+               [] { DryRun(kTensors, {"3lc"}, "kind=bias:oland-raj:bits-from=gradient", 1); });
   DryRun run(kTensors, {"3lc"}, "auto", 1);
   expect_error(ErrorCode::kInvalidArgument, "not part of the dry run",
                [&] { run.look(3, 1, gradient(0, 1)); });
