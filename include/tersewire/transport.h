@@ -188,8 +188,10 @@ class TcpMeeting {
   // kUnavailable for a rank that has left. Destroying the end waits until the others have read what
   // was sent, for limits.deadline at most, and 2 s after a failure.
   //
-  // Waits for the others for limits.deadline; throws kDeadlineExceeded and kUnavailable, with the
-  // missing rank, and kInvalidArgument for an invalid rank or token.
+  // Returns when every other rank has called it with the same token and addresses; waits for them
+  // for limits.deadline. Throws kDeadlineExceeded and kUnavailable, with the missing rank;
+  // kFailedPrecondition, on both, where two ranks' addresses differ in their number or order;
+  // kResourceExhausted without file descriptors; kInvalidArgument for an invalid rank or token.
   std::unique_ptr<Transport> join(int rank, const std::vector<std::string>& addresses,
                                   const std::string& token, const WaitLimits& limits = {});
 

@@ -1,5 +1,7 @@
 // The tcp transport over loopback: threads as ranks, strangers, and peers that end without a word.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,6 +11,7 @@
 
 #include "expect_error.h"
 #include "network_ends.h"
+#include "tcp_hello.h"
 #include "tcp_socket.h"
 #include "tcp_stream.h"
 #include "transport_cases.h"
@@ -21,17 +24,37 @@ using transport_cases::message;
 
 const std::string kToken(32, 't');
 
-std::vector<std::unique_ptr<Transport>> make_network(int ranks) {
+using End = std::unique_ptr<Transport>;
+
+// Where ranks meet, and how each of them joins.
+struct Meetings {
+  explicit Meetings(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      meetings.push_back(std::make_unique<TcpMeeting>("127.0.0.1"));
+      addresses.push_back(meetings.back()->address());
+    }
+  }
+  End join(int rank, std::chrono::milliseconds deadline = 30s) {
+    return join(rank, addresses, deadline);
+  }
+  End join(int rank, const std::vector<std::string>& known,
+           std::chrono::milliseconds deadline = 30s, const std::string& token = kToken) {
+    return meetings[static_cast<std::size_t>(rank)]->join(rank, known, token,
+                                                          {.deadline = deadline});
+  }
+
   std::vector<std::unique_ptr<TcpMeeting>> meetings;
   std::vector<std::string> addresses;
-  for (int rank = 0; rank < ranks; ++rank) {
-    meetings.push_back(std::make_unique<TcpMeeting>("127.0.0.1"));
-    addresses.push_back(meetings.back()->address());
-  }
-  return test::join_all(ranks, [&](int rank) {
-    return meetings[static_cast<std::size_t>(rank)]->join(rank, addresses, kToken,
-                                                          {.deadline = 30s});
-  });
+};
+
+template <typename Task>
+auto in_thread(const Task& task) {
+  return std::async(std::launch::async, task);
+}
+
+std::vector<End> make_network(int ranks) {
+  Meetings meetings(ranks);
+  return test::join_all(ranks, [&](int rank) { return meetings.join(rank); });
 }
 
 class TcpCases : public testing::TestWithParam<TransportCase> {};
@@ -67,9 +90,8 @@ TEST(TcpTransport, SaysWhyTheJobEndedBeforeItLeaves) {
   std::array<TcpMeeting, 2> meetings{TcpMeeting("127.0.0.1"), TcpMeeting("127.0.0.1")};
   const auto [listener, own] = listen_at("127.0.0.1");
   const std::vector<std::string> addresses{meetings[0].address(), meetings[1].address(), own};
-  auto sockets = std::async(std::launch::async, [&, &listener = listener] {
-    return meet(listener, 2, addresses, kToken, 30s);
-  });
+  auto sockets =
+      in_thread([&, &listener = listener] { return meet(listener, 2, addresses, kToken, 30s); });
   auto ends = test::join_all(2, [&](int rank) {
     return meetings[static_cast<std::size_t>(rank)].join(rank, addresses, kToken,
                                                          {.deadline = 30s});
@@ -108,17 +130,12 @@ TEST(TcpTransport, RefusesAMessageAboveTheLongest) {
 
 // Rank 1 is a socket of this test's own.
 struct HalfNetwork {
-  explicit HalfNetwork(const std::string& token) {
+  HalfNetwork() {
     TcpMeeting meeting("127.0.0.1");
     const auto [listener, own] = listen_at("127.0.0.1");
     const std::vector<std::string> addresses{meeting.address(), own};
-    auto joined = std::async(std::launch::async, [&] {
-      return meeting.join(0, addresses, kToken, {.deadline = token == kToken ? 30s : 1s});
-    });
-    try {
-      socket = std::move(meet(listener, 1, addresses, token, 30s)[0]);
-    } catch (...) {
-    }
+    auto joined = in_thread([&] { return meeting.join(0, addresses, kToken, {.deadline = 30s}); });
+    socket = std::move(meet(listener, 1, addresses, kToken, 30s)[0]);
     end = joined.get();
   }
 
@@ -127,30 +144,192 @@ struct HalfNetwork {
 };
 
 TEST(TcpTransport, EndsTheJobWhereAConnectionEndsWithoutAGoodbye) {
-  HalfNetwork network(kToken);
+  HalfNetwork network;
   network.socket.close();
   expect_error(ErrorCode::kAborted, "rank 1 is gone: its connection was closed",
                [&] { network.end->receive(30s); });
 }
 
 TEST(TcpTransport, EndsTheJobWhereAPeerSaysNonsense) {
-  HalfNetwork network(kToken);
+  HalfNetwork network;
   const TcpHead head = tcp_head(static_cast<TcpRecord>(9), 0);
   ASSERT_EQ(::send(network.socket.get(), head.data(), head.size(), 0), 8);
   expect_error(ErrorCode::kAborted, "record of kind 9", [&] { network.end->receive(30s); });
 }
 
-TEST(TcpTransport, TurnsAwayWhoDoesNotKnowTheToken) {
-  expect_error(ErrorCode::kDeadlineExceeded, "rank 1 has not connected to rank 0",
-               [] { HalfNetwork network(std::string(32, 'x')); });
+TEST(TcpTransport, WaitsForThoseBelow) {
+  Meetings meetings(2);
+  auto joining = in_thread([&] { return meetings.join(1); });
+  EXPECT_EQ(joining.wait_for(100ms), std::future_status::timeout);
+  const End rank_0 = meetings.join(0);
+  const End rank_1 = joining.get();
+  rank_1->send(0, message(10, 1));
+  EXPECT_TRUE(rank_0->receive(30s));
+  rank_0->abort("the test is over");
 }
 
-// Rank 1 is there, and cannot be taken in.
+TEST(TcpTransport, JoinsInAnyOrder) {
+  std::array<int, 4> order{0, 1, 2, 3};
+  do {
+    Meetings meetings(4);
+    std::array<std::future<End>, 4> joining;
+    for (const int rank : order) {
+      joining[static_cast<std::size_t>(rank)] =
+          in_thread([&, rank] { return meetings.join(rank); });
+      std::this_thread::sleep_for(1ms);
+    }
+    std::vector<End> ends;
+    for (auto& end : joining) ends.push_back(end.get());
+    end_all(ends);
+  } while (std::ranges::next_permutation(order).found);
+}
+
+TEST(TcpTransport, NamesARankBelowThatNeverJoins) {
+  expect_error(ErrorCode::kDeadlineExceeded, "rank 0 has not answered rank 1; check whether",
+               [] { Meetings(2).join(1, 200ms); });
+}
+
+TEST(TcpTransport, NamesTheMissingRankToThoseBelowAndAbove) {
+  Meetings meetings(3);
+  auto above = in_thread([&] { return meetings.join(2, 300ms); });
+  expect_error(ErrorCode::kDeadlineExceeded, "rank 1 has not connected to rank 0; check whether",
+               [&] { meetings.join(0, 300ms); });
+  expect_error(ErrorCode::kDeadlineExceeded, "rank 1 has not answered rank 2; check whether",
+               [&] { above.get(); });
+}
+
+TEST(TcpTransport, NamesTheTokenWhereOneIsWrong) {
+  Meetings meetings(2);
+  const auto expect_no_answer = [&](std::size_t token_bytes, ErrorCode code) {
+    auto other = in_thread(
+        [&] { return meetings.join(1, meetings.addresses, 200ms, std::string(token_bytes, 'x')); });
+    expect_error(ErrorCode::kDeadlineExceeded, "had another token; pass every rank the same",
+                 [&] { meetings.join(0, 500ms); });
+    expect_error(code, "give every rank the same token", [&] { other.get(); });
+  };
+  expect_no_answer(kToken.size(), ErrorCode::kUnavailable);
+  expect_no_answer(kToken.size() + 1, ErrorCode::kUnavailable);
+  expect_no_answer(kToken.size() - 1, ErrorCode::kDeadlineExceeded);  // the rest may still come
+}
+
+TEST(TcpTransport, RefusesAnotherNumberOfRanks) {
+  Meetings meetings(3);
+  const std::vector<std::string> two(meetings.addresses.begin(), meetings.addresses.end() - 1);
+  const auto expect_refusal = [&](const std::vector<std::string>& known_to_0,
+                                  const std::vector<std::string>& known_to_1,
+                                  const std::string& sentence) {
+    auto other = in_thread([&] { return meetings.join(1, known_to_1); });
+    expect_error(ErrorCode::kFailedPrecondition, sentence, [&] { meetings.join(0, known_to_0); });
+    expect_error(ErrorCode::kFailedPrecondition, sentence, [&] { other.get(); });
+  };
+  expect_refusal(two, meetings.addresses,
+                 "rank 1 joins a network of 3 ranks and rank 0 one of 2; pass every rank the same");
+  expect_refusal(meetings.addresses, two,
+                 "rank 1 joins a network of 2 ranks and rank 0 one of 3; pass every rank the same");
+}
+
+TEST(TcpTransport, RefusesAddressesInAnotherOrder) {
+  Meetings meetings(3);
+  std::vector<std::string> swapped = meetings.addresses;
+  std::swap(swapped[0], swapped[1]);
+  auto other = in_thread([&] { return meetings.join(2, swapped); });
+  const std::string sentence =
+      "rank 2 has rank 0's address for rank 1's; pass every rank the same addresses";
+  expect_error(ErrorCode::kFailedPrecondition, sentence, [&] { meetings.join(0); });
+  // It hears of rank 0 alone.
+  expect_error(ErrorCode::kFailedPrecondition, sentence, [&] { other.get(); });
+  // Two ranks: the upper dials itself.
+  const std::vector<std::string> two{meetings.addresses[1], meetings.addresses[0]};
+  expect_error(ErrorCode::kFailedPrecondition, "rank 1 has rank 1's address for rank 0's",
+               [&] { meetings.join(1, two); });
+}
+
+// A connection of this test's own, which says just this.
+Socket stranger(const std::string& address, const std::string& text) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.find(' ')))));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  EXPECT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL), text.size());
+  return socket;
+}
+
+// Until the other end closes.
+std::size_t bytes_from(const Socket& socket) {
+  std::array<char, 4096> bytes;
+  std::size_t all = 0;
+  for (ssize_t got = 1; got > 0; all += static_cast<std::size_t>(std::max<ssize_t>(got, 0))) {
+    got = ::recv(socket.get(), bytes.data(), bytes.size(), 0);
+  }
+  return all;
+}
+
+// What someone says to a rank of three who is none of those that it expects.
+std::vector<std::string> said_by_strangers(int to) {
+  const std::string hello = packed(TcpHello{.from = to + 1, .to = to, .ranks = 3});
+  std::vector<std::string> texts{"",
+                                 "x",
+                                 std::string(1000, '\xff'),
+                                 hello,
+                                 hello + kToken.substr(1),
+                                 hello + std::string(kToken.size(), 'x'),
+                                 hello + kToken + "x"};
+  for (const int from : {-1, 0, to, 3}) {
+    texts.push_back(packed(TcpHello{.from = from, .to = to, .ranks = 3}) + kToken);
+  }
+  return texts;
+}
+
+TEST(TcpTransport, JoinsInSpiteOfStrangers) {
+  Meetings meetings(3);
+  std::vector<Socket> strangers;
+  for (const int to : {0, 1}) {
+    const std::string& address = meetings.addresses[static_cast<std::size_t>(to)];
+    for (const std::string& text : said_by_strangers(to)) {
+      strangers.push_back(stranger(address, text));
+      stranger(address, text);  // who is gone at once
+    }
+    // A rank that has given up, and calls again later.
+    stranger(address, packed(TcpHello{.from = to + 1, .to = to, .ranks = 3}) + kToken);
+  }
+  auto ends = test::join_all(3, [&](int rank) { return meetings.join(rank); });
+  for (std::size_t i = 0; i < strangers.size(); ++i) EXPECT_EQ(bytes_from(strangers[i]), 0) << i;
+  for (const auto& end : ends) end->send(1, message(9, 1));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(ends[1]->receive(30s));
+  end_all(ends);
+}
+
+TEST(TcpTransport, BelievesNoAnswerButTheRanks) {
+  const std::string right = packed(TcpHello{.from = 0, .to = 1, .ranks = 2});
+  const auto answered = [&](const std::string& text, std::chrono::milliseconds deadline) {
+    Meetings meetings(2);
+    auto [listener, address] = listen_at("127.0.0.1");
+    auto joining = in_thread([&meetings, deadline, address = address] {
+      return meetings.join(1, {address, meetings.addresses[1]}, deadline);
+    });
+    Socket socket;
+    while (!socket.is_open()) socket = Socket(::accept(listener.get(), nullptr, nullptr));
+    ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    if (deadline > 1s) socket.close();
+    joining.get();
+  };
+  const std::string what_to_check = "check whether its process runs";
+  expect_error(ErrorCode::kDeadlineExceeded, what_to_check, [&] { answered("", 200ms); });
+  expect_error(ErrorCode::kDeadlineExceeded, what_to_check,
+               [&] { answered(right.substr(1), 200ms); });
+  for (const std::string& text : {std::string(), right.substr(1), std::string(right.size(), 'x'),
+                                  packed(TcpHello{.from = 0, .to = 0, .ranks = 2})}) {
+    expect_error(ErrorCode::kUnavailable, what_to_check, [&] { answered(text, 30s); });
+  }
+}
+
+// Someone is there, and cannot be taken in.
 TEST(TcpTransport, SaysThatItHasNoFileDescriptorLeft) {
   const auto [listener, own] = listen_at("127.0.0.1");
-  const auto [other, address] = listen_at("127.0.0.1");
-  const std::vector<std::string> addresses{own, address};
-  const std::vector<Socket> rank_1 = meet(other, 1, addresses, kToken, 30s);
+  const std::vector<std::string> addresses{own, own};
+  const Socket other = stranger(own, "");
   // From the lowest number that is free on, none may be given out.
   const int lowest = ::dup(listener.get());
   ::close(lowest);
@@ -174,6 +353,17 @@ TEST(TcpTransport, RefusesWhatMakesNoSense) {
     meeting.join(1, {"127.0.0.1 1", meeting.address()}, kToken);
   });
   expect_error(ErrorCode::kUnavailable, "has no address", [] { TcpMeeting("no such host."); });
+}
+
+TEST(TcpHello, IsAsItsFormatSays) {
+  const TcpHello hello{.from = 258, .to = 3, .ranks = 1 << 24};
+  const std::string bytes("tersewire tcp 2\n\2\1\0\0\3\0\0\0\0\0\0\1", kTcpHelloBytes);
+  EXPECT_EQ(packed(hello), bytes);
+  EXPECT_EQ(parsed_hello(bytes), hello);
+  EXPECT_FALSE(parsed_hello(bytes + "x"));
+  EXPECT_FALSE(parsed_hello(bytes.substr(1)));
+  EXPECT_FALSE(parsed_hello(""));
+  EXPECT_FALSE(parsed_hello("tersewire tcp 1\n" + bytes.substr(16)));
 }
 
 // Byte by byte, as a network may cut it.

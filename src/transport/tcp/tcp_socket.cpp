@@ -14,8 +14,10 @@
 #include <cstring>
 #include <list>
 #include <memory>
+#include <optional>
 
 #include "errors.h"
+#include "tcp_hello.h"
 
 namespace tersewire {
 namespace {
@@ -24,8 +26,9 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kBacklog = 4096;
-// A hello: who speaks the same, the rank as 4 bytes, the token.
-constexpr std::string_view kGreeting = "tersewire tcp 1\n";
+constexpr std::string_view kWhatToCheck =
+    "check whether its process runs and has called join(), and give every rank the same token and "
+    "addresses";
 
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
@@ -70,23 +73,6 @@ int wait_ms(Clock::time_point end) {
   return static_cast<int>(std::min(left_until(end), milliseconds(1000)).count());
 }
 
-std::string hello(int rank, const std::string& token) {
-  std::string text(kGreeting);
-  for (unsigned shift = 0; shift < 32; shift += 8) {
-    text += static_cast<char>(static_cast<unsigned>(rank) >> shift);
-  }
-  return text + token;
-}
-
-// The rank that a hello names, where it is one of this network's; -1 otherwise.
-int rank_in(const std::string& text, const std::string& token) {
-  unsigned rank = 0;
-  for (unsigned i = 0; i < 4; ++i) {
-    rank |= static_cast<unsigned>(static_cast<unsigned char>(text[kGreeting.size() + i])) << 8 * i;
-  }
-  return text == hello(static_cast<int>(rank), token) ? static_cast<int>(rank) : -1;
-}
-
 [[noreturn]] void fail_to_reach(int rank, const std::string& address, int error) {
   fail(ErrorCode::kUnavailable,
        "rank {} cannot be reached at '{}': {}; check whether it is running, and name an address "
@@ -94,7 +80,13 @@ int rank_in(const std::string& text, const std::string& token) {
        rank, address, std::strerror(error));
 }
 
-Socket connect_to(int rank, const std::string& address, const std::string& greeting,
+// False where it is gone: a fresh connection has room for so little.
+bool say(const Socket& socket, const std::string& text) {
+  return ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(text.size());
+}
+
+Socket connect_to(int rank, const std::string& address, const std::string& hello,
                   Clock::time_point end) {
   const std::size_t space = address.rfind(' ');
   if (space == std::string::npos) fail_to_reach(rank, address, EINVAL);
@@ -113,15 +105,11 @@ Socket connect_to(int rank, const std::string& address, const std::string& greet
   socklen_t size = sizeof(error);
   ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) fail_to_reach(rank, address, error);
-  // A fresh connection has room for so little.
-  if (::send(socket.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(greeting.size())) {
-    fail_to_reach(rank, address, errno);
-  }
+  if (!say(socket, hello)) fail_to_reach(rank, address, errno);
   return socket;
 }
 
-// Someone who has connected and not said who it is.
+// The other end of a connection, which has not said all of what it is to say first.
 struct Stranger {
   Socket socket;
   std::string said;
@@ -137,49 +125,174 @@ bool listen_to(Stranger& stranger, std::size_t most) {
   return got > 0;
 }
 
-void accept_all(const Socket& listener, int rank, const std::string& token, Clock::time_point end,
-                std::vector<Socket>& sockets) {
-  const std::size_t hello_bytes = hello(0, token).size();
-  std::list<Stranger> strangers;
-  auto missing = static_cast<std::ptrdiff_t>(sockets.size()) - rank - 1;
-  while (missing > 0) {
-    std::vector<pollfd> waiting{{.fd = listener.get(), .events = POLLIN, .revents = 0}};
-    for (const Stranger& stranger : strangers) {
-      waiting.push_back({.fd = stranger.socket.get(), .events = POLLIN, .revents = 0});
-    }
-    ::poll(waiting.data(), waiting.size(), wait_ms(end));
-    if (left_until(end).count() == 0) {
-      const auto none = std::find_if(sockets.begin() + rank + 1, sockets.end(),
-                                     [](const Socket& socket) { return !socket.is_open(); });
-      fail(ErrorCode::kDeadlineExceeded,
-           "rank {} has not connected to rank {}; check whether it is running",
-           none - sockets.begin(), rank);
-    }
-    std::size_t place = 1;
-    for (auto stranger = strangers.begin(); stranger != strangers.end(); ++place) {
-      const bool stays = waiting[place].revents == 0 || listen_to(*stranger, hello_bytes);
-      const bool whole = stranger->said.size() == hello_bytes;
-      if (whole) {
-        const int from = rank_in(stranger->said, token);
-        if (from > rank && from < static_cast<int>(sockets.size()) &&
-            !sockets[static_cast<std::size_t>(from)].is_open()) {
-          sockets[static_cast<std::size_t>(from)] = std::move(stranger->socket);
-          --missing;
-        }
-      }
-      stranger = stays && !whole ? std::next(stranger) : strangers.erase(stranger);
-    }
-    if (waiting.front().revents == 0 || missing == 0) continue;
-    Socket fresh(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fresh.is_open() && (errno == EMFILE || errno == ENFILE)) {
-      fail(ErrorCode::kResourceExhausted,
-           "rank {} has no file descriptor left for the others: {}; raise the limit (ulimit -n)",
-           rank, std::strerror(errno));
-    }
-    if (!fresh.is_open()) continue;
-    set_up(fresh);
-    strangers.push_back({std::move(fresh), {}});
+// Whoever called in earnest is there and says no more until it is answered.
+bool awaits_an_answer(const Socket& socket) {
+  char byte = 0;
+  return ::recv(socket.get(), &byte, 1, MSG_PEEK) < 0 && errno == EAGAIN;
+}
+
+// Both ends throw the same.
+void check_alike(const TcpHello& call, const TcpHello& answer) {
+  if (call.ranks != answer.ranks) {
+    fail(ErrorCode::kFailedPrecondition,
+         "rank {} joins a network of {} ranks and rank {} one of {}; pass every rank the same "
+         "addresses",
+         call.from, call.ranks, answer.from, answer.ranks);
   }
+  if (call.to != answer.from) {
+    fail(ErrorCode::kFailedPrecondition,
+         "rank {} has rank {}'s address for rank {}'s; pass every rank the same addresses in the "
+         "same order",
+         call.from, answer.from, call.to);
+  }
+}
+
+pollfd readable(const Socket& socket) {
+  return {.fd = socket.get(), .events = POLLIN, .revents = 0};
+}
+
+// How one rank gets its connections. All below are called before one of them must answer, and those
+// above are answered meanwhile, so ranks may join in any order.
+class Gathering {
+ public:
+  Gathering(const Socket& listener, int rank, const std::vector<std::string>& addresses,
+            const std::string& token, Clock::time_point end)
+      : listener_(listener),
+        rank_(rank),
+        ranks_(static_cast<int>(addresses.size())),
+        token_(token),
+        end_(end),
+        missing_(ranks_ - 1),
+        sockets_(addresses.size()) {
+    for (int below = 0; below < rank; ++below) {
+      const std::string hello = packed(own_hello(below)) + token;
+      called_.push_back(
+          {connect_to(below, addresses[static_cast<std::size_t>(below)], hello, end), {}});
+    }
+  }
+
+  std::vector<Socket> all() {
+    while (missing_ > 0) {
+      listen();
+      if (missing_ > 0 && left_until(end_).count() == 0) fail_for_missing();
+    }
+    return std::move(sockets_);
+  }
+
+ private:
+  [[nodiscard]] TcpHello own_hello(int to) const {
+    return {.from = rank_, .to = to, .ranks = ranks_};
+  }
+  void listen();
+  void hear_answer(int below);
+  bool hear_caller(Stranger& caller);
+  void admit(Stranger& caller);
+  void take_in();
+  void keep(int rank, Socket socket) {
+    sockets_[static_cast<std::size_t>(rank)] = std::move(socket);
+    --missing_;
+  }
+  void note_token(const Stranger& caller) {
+    other_token_ = other_token_ || caller.said.starts_with(kTcpGreeting);
+  }
+  [[noreturn]] void fail_for_missing();
+
+  const Socket& listener_;
+  int rank_;
+  int ranks_;
+  const std::string& token_;
+  Clock::time_point end_;
+  int missing_;
+  std::vector<Socket> sockets_;   // by rank
+  std::vector<Stranger> called_;  // by rank, those below; without a socket once they have answered
+  std::list<Stranger> callers_;
+  bool other_token_ = false;  // someone spoke as a rank does, and did not know the token
+};
+
+void Gathering::listen() {
+  std::vector<pollfd> waiting{readable(listener_)};
+  for (const Stranger& other : called_) waiting.push_back(readable(other.socket));
+  for (const Stranger& other : callers_) waiting.push_back(readable(other.socket));
+  ::poll(waiting.data(), waiting.size(), wait_ms(end_));
+  auto found = waiting.begin() + 1;
+  for (int below = 0; below < rank_; ++below) {
+    if ((found++)->revents != 0) hear_answer(below);
+  }
+  callers_.remove_if(
+      [&](Stranger& caller) { return (found++)->revents != 0 && !hear_caller(caller); });
+  if (waiting.front().revents != 0 && missing_ > 0) take_in();
+}
+
+void Gathering::hear_answer(int below) {
+  Stranger& other = called_[static_cast<std::size_t>(below)];
+  const bool stays = listen_to(other, kTcpHelloBytes);
+  if (other.said.size() < kTcpHelloBytes && stays) return;
+  const std::optional<TcpHello> answer = parsed_hello(other.said);
+  if (!answer || answer->to != rank_) {
+    fail(ErrorCode::kUnavailable, "rank {} has {} rank {}; {}", below,
+         other.said.empty() ? "closed its connection without an answer to"
+                            : "an address at which something else answers",
+         rank_, kWhatToCheck);
+  }
+  check_alike(own_hello(below), *answer);
+  keep(below, std::move(other.socket));
+}
+
+// Whether it is still to be heard.
+bool Gathering::hear_caller(Stranger& caller) {
+  const std::size_t whole = kTcpHelloBytes + token_.size();
+  const bool stays = listen_to(caller, whole);
+  if (caller.said.size() == whole) {
+    admit(caller);
+    return false;
+  }
+  if (!stays) note_token(caller);
+  return stays;
+}
+
+// Only who knows the token is answered, and only such a one can end this rank's join().
+void Gathering::admit(Stranger& caller) {
+  if (caller.said.substr(kTcpHelloBytes) != token_) return note_token(caller);
+  const std::optional<TcpHello> call = parsed_hello(caller.said.substr(0, kTcpHelloBytes));
+  if (!call || !awaits_an_answer(caller.socket)) return;
+  const TcpHello answer = own_hello(call->from);
+  const bool alike = call->ranks == ranks_ && call->to == rank_;
+  const bool is_due = call->from > rank_ && call->from < ranks_ &&
+                      !sockets_[static_cast<std::size_t>(call->from)].is_open();
+  if (alike && !is_due) return;
+  if (!say(caller.socket, packed(answer))) return;
+  check_alike(*call, answer);
+  keep(call->from, std::move(caller.socket));
+}
+
+void Gathering::take_in() {
+  Socket fresh(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fresh.is_open() && (errno == EMFILE || errno == ENFILE)) {
+    fail(ErrorCode::kResourceExhausted,
+         "rank {} has no file descriptor left for the others: {}; raise the limit (ulimit -n)",
+         rank_, std::strerror(errno));
+  }
+  if (!fresh.is_open()) return;
+  set_up(fresh);
+  callers_.push_back({std::move(fresh), {}});
+}
+
+void Gathering::fail_for_missing() {
+  int rank = 0;
+  while (rank == rank_ || sockets_[static_cast<std::size_t>(rank)].is_open()) ++rank;
+  if (rank < rank_) {
+    fail(ErrorCode::kDeadlineExceeded, "rank {} has not answered rank {}; {}", rank, rank_,
+         kWhatToCheck);
+  }
+  for (const Stranger& caller : callers_) note_token(caller);
+  if (other_token_) {
+    fail(ErrorCode::kDeadlineExceeded,
+         "rank {} has not connected to rank {}, and someone who did had another token; pass every "
+         "rank the same",
+         rank, rank_);
+  }
+  fail(ErrorCode::kDeadlineExceeded, "rank {} has not connected to rank {}; {}", rank, rank_,
+       kWhatToCheck);
 }
 
 }  // namespace
@@ -204,14 +317,7 @@ std::pair<Socket, std::string> listen_at(const std::string& host) {
 std::vector<Socket> meet(const Socket& listener, int rank,
                          const std::vector<std::string>& addresses, const std::string& token,
                          milliseconds limit) {
-  const Clock::time_point end = Clock::now() + limit;
-  std::vector<Socket> sockets(addresses.size());
-  for (int below = 0; below < rank; ++below) {
-    const auto place = static_cast<std::size_t>(below);
-    sockets[place] = connect_to(below, addresses[place], hello(rank, token), end);
-  }
-  accept_all(listener, rank, token, end, sockets);
-  return sockets;
+  return Gathering(listener, rank, addresses, token, Clock::now() + limit).all();
 }
 
 }  // namespace tersewire

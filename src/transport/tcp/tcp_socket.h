@@ -34,9 +34,9 @@ class Socket {
 // A listening socket at a port of the system's choice, and "ADDRESS PORT". Throws kUnavailable.
 std::pair<Socket, std::string> listen_at(const std::string& host);
 
-// The connections to all other ranks, by rank, none to this one: it connects to those below, and
-// those above connect to it. Whoever does not say `token` is turned away. They do not block. Throws
-// kUnavailable and kDeadlineExceeded.
+// The connections to all other ranks, by rank, none to this one: it connects to those below, which
+// answer, and those above connect to it. Whoever does not say `token` is turned away. They do not
+// block. Throws kUnavailable, kDeadlineExceeded, kFailedPrecondition and kResourceExhausted.
 std::vector<Socket> meet(const Socket& listener, int rank,
                          const std::vector<std::string>& addresses, const std::string& token,
                          std::chrono::milliseconds limit);

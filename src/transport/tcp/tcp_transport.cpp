@@ -33,7 +33,7 @@ constexpr milliseconds kLongestFarewell(2000);
 constexpr std::uint64_t kUnknownLongest = std::uint64_t{1} << 40;
 constexpr std::size_t kLeastTokenBytes = 16;
 
-struct Outgoing {
+struct OutgoingRecord {
   TcpHead head;
   SharedBytes bytes;  // null: none
 };
@@ -43,7 +43,7 @@ class Writer {
  public:
   void open(Socket socket) { socket_ = std::move(socket); }
   // Writes as much as goes without waiting; a broken connection is found by who reads from it.
-  void put(Outgoing record) {
+  void put(OutgoingRecord record) {
     const std::lock_guard lock(mutex_);
     if (!socket_.is_open()) return;
     if (record.bytes) waiting_bytes_ += record.bytes->size();
@@ -85,7 +85,7 @@ class Writer {
 
   mutable std::mutex mutex_;
   Socket socket_;
-  std::deque<Outgoing> waiting_;
+  std::deque<OutgoingRecord> waiting_;
   std::size_t waiting_bytes_ = 0;  // of messages, those begun as a whole
   std::size_t written_ = 0;        // of the first
   Clock::time_point last_ = Clock::now();
@@ -93,7 +93,7 @@ class Writer {
 
 void Writer::flush_locked() {
   while (!waiting_.empty()) {
-    const Outgoing& record = waiting_.front();
+    const OutgoingRecord& record = waiting_.front();
     const std::size_t bytes = record.bytes ? record.bytes->size() : 0;
     const std::size_t head = std::min(written_, kTcpHeadBytes);
     const std::size_t body = written_ - head;
