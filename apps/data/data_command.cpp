@@ -41,12 +41,6 @@ DataSet chosen_set(const GetFlags& flags) {
   return set;
 }
 
-// A data set that is one file, of text, is named by that file.
-std::string train_source(const DataSet& set, const std::string& directory) {
-  const bool is_one_file = set.files.size() == 1 && set.members.empty();
-  return is_one_file ? directory + "/" + set.files.front().name : directory;
-}
-
 double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
 // Told how many bytes are there, of which the first ones may have been before it was made.
@@ -93,8 +87,8 @@ void run_get(const GetFlags& flags) {
                 .on_progress = [&](std::uint64_t bytes,
                                    const std::string& file) { progress.show(bytes, file); }});
   progress.finish();
-  print(fmt::format("{}{} is in {}; next: tersewire train --data {}\n", kept, set.name, directory,
-                    train_source(set, directory)));
+  print(fmt::format("{}{} is in {}; next: tersewire train {} --data {}\n", kept, set.name,
+                    directory, set.train, directory));
 }
 
 }  // namespace

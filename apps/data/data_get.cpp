@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "apps/cli/failures.h"
 #include "apps/data/sha256.h"
@@ -29,11 +30,25 @@ bool is_file_of(const fs::path& path, std::uint64_t bytes) {
   return fs::is_regular_file(path, none) && fs::file_size(path, none) == bytes;
 }
 
-void make_directory(const std::string& directory) {
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) fail_file(directory, "written", error.value());
-}
+// A directory that is made where there is none, and goes again where nothing came into it.
+class DataDirectory {
+ public:
+  explicit DataDirectory(fs::path path) : path_(std::move(path)) {
+    std::error_code error;
+    is_new_ = fs::create_directories(path_, error);
+    if (error) fail_file(path_.string(), "written", error.value());
+  }
+  ~DataDirectory() {
+    std::error_code not_empty;
+    if (is_new_) fs::remove(path_, not_empty);
+  }
+  DataDirectory(const DataDirectory&) = delete;
+  DataDirectory& operator=(const DataDirectory&) = delete;
+
+ private:
+  fs::path path_;
+  bool is_new_ = false;
+};
 
 // Whether a downloaded file is there. Throws where another is in its place.
 bool is_there(const DataFile& file, const fs::path& path) {
@@ -83,7 +98,7 @@ void download_files(const DataSet& set, const fs::path& directory, const DataSet
 
 void get_data_set(const DataSet& set, const std::string& directory, const DataSetReport& report,
                   long stall_seconds) {
-  make_directory(directory);
+  const DataDirectory made(directory);
   const bool is_archive = !set.members.empty();
   if (is_archive && are_there(set, directory)) {
     for (const ArchiveMember& member : set.members) {

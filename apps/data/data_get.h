@@ -23,6 +23,7 @@ struct DataSet {
   std::vector<DataFile> files;  // what is downloaded
   // What is taken out of the one file, an archive; none where files stay as they come.
   std::vector<ArchiveMember> members;
+  std::string train = {};  // options with which 'tersewire train --data DIRECTORY' learns from it
 
   // Of all that is downloaded.
   [[nodiscard]] std::uint64_t bytes() const;

@@ -34,7 +34,8 @@ const std::vector<DataSet>& known_data_sets() {
                  {.name = "t10k-labels-idx1-ubyte.gz",
                   .bytes = 4542,
                   .sha256 = "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"}},
-       .members = {}},
+       .members = {},
+       .train = "--model lenet"},
       {.name = "cifar10",
        .url = "https://www.cs.toronto.edu/~kriz",
        .files = {{.name = "cifar-10-binary.tar.gz",
@@ -42,13 +43,15 @@ const std::vector<DataSet>& known_data_sets() {
                   .sha256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"}},
        .members = {cifar_batch("data_batch_1.bin"), cifar_batch("data_batch_2.bin"),
                    cifar_batch("data_batch_3.bin"), cifar_batch("data_batch_4.bin"),
-                   cifar_batch("data_batch_5.bin"), cifar_batch("test_batch.bin")}},
+                   cifar_batch("data_batch_5.bin"), cifar_batch("test_batch.bin")},
+       .train = "--model resnet20"},
       {.name = "tinyshakespeare",
        .url = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare",
        .files = {{.name = "input.txt",
                   .bytes = 1115394,
                   .sha256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"}},
-       .members = {}}};
+       .members = {},
+       .train = "--recipe gpt"}};
   return sets;
 }
 

@@ -218,8 +218,13 @@ int named(const CertsFlags& flags) {
   return (flags.hub ? 1 : 0) + (flags.rank ? 1 : 0) + (flags.name.empty() ? 0 : 1);
 }
 
+void check_named_once(const CertsFlags& flags) {
+  if (named(flags) > 1) throw WrongUsage("--rank, --name and --hub exclude each other; give one");
+}
+
 void token(const CertsFlags& flags) {
-  if (named(flags) != 1) {
+  check_named_once(flags);
+  if (named(flags) == 0) {
     throw WrongUsage("say whose token it will be: --rank R, --name NAME, or --hub");
   }
   const auto [authority, job] = authority_in(flags.directory);
@@ -229,8 +234,14 @@ void token(const CertsFlags& flags) {
 
 void sign(const CertsFlags& flags) {
   const std::string asked = read_small_text(std::string(kStandardStream));
-  const bool by_token = named(flags) == 0 && is_signed_request(asked);
-  if (named(flags) != 1 && !by_token) {
+  const bool by_token = is_signed_request(asked);
+  check_named_once(flags);
+  if (by_token && named(flags) > 0) {
+    throw WrongUsage(
+        "the request is signed with a token, which says whose certificate it will be; omit "
+        "--rank, --name and --hub");
+  }
+  if (named(flags) == 0 && !by_token) {
     throw WrongUsage(
         "say whose certificate it will be, --rank R, --name NAME, or --hub, or let the node sign "
         "its request with a token ('tersewire certs token')");

@@ -63,12 +63,25 @@ void say_events(GrpcHub& hub) {
   for (std::string& event : hub.take_events()) say(std::move(event));
 }
 
-// One process at a time keeps a journal.
+// One process at a time keeps a journal. A hub that could not write it would be found out when it
+// has been killed.
 HubJournal journal_at(const std::string& path) {
   if (path.empty()) return {};
   const auto kept = read_file_if_exists(path);
+  const NewFile writable(path);
   return {.kept = kept.value_or(Bytes()),
           .keep = [path](ByteView bytes) { write_new_file(path, bytes); }};
+}
+
+// What the library says of a journal, whose file it does not know.
+template <typename Make>
+std::unique_ptr<GrpcHub> with_journal_named(const std::string& path, const Make& make) {
+  try {
+    return make();
+  } catch (const Error& error) {
+    if (!std::string_view(error.what()).starts_with("the journal ")) throw;
+    throw Error(error.code(), fmt::format("{}: {}", path, error.what()));
+  }
 }
 
 std::unique_ptr<GrpcHub> make_hub(const HubFlags& flags) {
@@ -103,7 +116,8 @@ void raise_descriptor_limit() {
 void run_hub(const HubFlags& flags) {
   end_on_signals();
   raise_descriptor_limit();
-  const std::unique_ptr<GrpcHub> owned = as_usage([&] { return make_hub(flags); });
+  const std::unique_ptr<GrpcHub> owned =
+      as_usage([&] { return with_journal_named(flags.journal, [&] { return make_hub(flags); }); });
   GrpcHub& hub = *owned;
   const int servers = flags.servers.value_or(0);
   const std::string and_servers = servers > 0 ? fmt::format(" and {} servers", servers) : "";

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "apps/run/prometheus_text.h"
 
@@ -14,12 +15,21 @@ namespace {
 // message has come from anyone for so long, the one whose last is the oldest is.
 constexpr std::uint32_t kSilentMs = 2000;
 
+// Who left a job that goes on: those after the servers hand over what they have, and once the
+// others hold a state with it they are not needed.
+bool has_left(const MemberList& list, const MemberEntry& member) {
+  const auto rank = list.rank_of(member.incarnation);
+  return list.established && rank && std::cmp_greater_equal(*rank, list.nodes());
+}
+
 bool is_quietest(const MemberList& list, const MemberEntry& member) {
   const auto quiet = [](const MemberEntry& one) { return one.traffic.quiet_ms; };
   if (list.phase != JobPhase::kRuns || quiet(member) == Traffic::kNever) return false;
-  return std::ranges::all_of(list.members, [&](const MemberEntry& other) {
-    return quiet(other) > kSilentMs && (&other == &member || quiet(other) < quiet(member));
-  });
+  return quiet(member) > kSilentMs &&
+         std::ranges::all_of(list.members, [&](const MemberEntry& other) {
+           return &other == &member || has_left(list, other) ||
+                  (quiet(other) > kSilentMs && quiet(other) < quiet(member));
+         });
 }
 
 }  // namespace
@@ -68,7 +78,7 @@ std::optional<double> seconds_quiet(const MemberEntry& member) {
 
 std::string waited_for(const MemberList& list, const MemberEntry& member) {
   const bool is_over = list.phase >= JobPhase::kDone;
-  if (is_over || member.phase == MemberPhase::kFinished) return "";
+  if (is_over || member.phase == MemberPhase::kFinished || has_left(list, member)) return "";
   if (member.incarnation == 0) return "is not here yet";
   if (member.age_ms > kSilentMs) return "is silent";
   if (list.phase == JobPhase::kRuns && list.generation > 0 && !list.established &&

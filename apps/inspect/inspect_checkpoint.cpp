@@ -52,14 +52,15 @@ Json groups_json(const trainer::StoredNode& node) {
 class Reading {
  public:
   void add(int rank, const fs::path& path) {
+    if (first_ && rank >= first_->job.nodes) {
+      left_.push_back(path.filename().string());
+      return;
+    }
     Json node{{"rank", rank}, {"whole", false}};
     try {
       const CheckpointFile file = check_checkpoint_file(path);
       if (!first_) first_ = {.job = file.job, .made_by = file.made_by, .step = file.node.step};
-      if (file.node.rank != rank || file.node.step != first_->step || rank >= first_->job.nodes ||
-          !is_same_job(file.job, first_->job)) {
-        throw Error(ErrorCode::kDataLoss, path.string() + ": " + kOfAnother);
-      }
+      check_is_of(file, path, rank, first_->step, first_->job);
       node["whole"] = true;
       node["bytes"] = file.bytes;
       node["groups"] = groups_json(file.node);
@@ -83,7 +84,8 @@ class Reading {
             {"workers", job.workers},
             {"servers", job.nodes - job.workers},
             {"settings", Json(job.settings)},
-            {"nodes", nodes_}};
+            {"nodes", nodes_},
+            {"left_over", left_}};
   }
 
  private:
@@ -109,7 +111,8 @@ class Reading {
 
   std::optional<First> first_;
   Json nodes_ = Json::array();
-  Json why_not_;  // of the first that is not whole
+  Json left_ = Json::array();  // files of ranks that the job does not have
+  Json why_not_;               // of the first that is not whole
   std::size_t whole_ = 0;
 };
 
@@ -129,12 +132,17 @@ std::string node_text(const Json& node) {
 std::string checkpoint_text(Json json) {
   const Json nodes = std::move(json["nodes"]);
   const Json settings = std::move(json["settings"]);
+  const Json left_over = std::move(json["left_over"]);
+  json.erase("left_over");
   json.erase("nodes");
   json.erase("settings");
   if (json["why_not"].is_null()) json.erase("why_not");
   std::string text = lines_of(json, "") + "settings\n" + lines_of(settings, "  ");
   text += fmt::format("\n{:>23} {:>12} {:>12} {:>10}\n", "", "values", "norm", "not finite");
   for (const Json& node : nodes) text += node_text(node);
+  for (const Json& name : left_over) {
+    text += fmt::format("{} is left from a job of more nodes, and is not read\n", plain(name));
+  }
   return text + "\npushed and pulled are residuals.\n";
 }
 

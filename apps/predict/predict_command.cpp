@@ -135,8 +135,18 @@ void note_what_was_not_measured(const PredictionPlan& plan) {
   }
 }
 
+// --from prints a policy of what was measured, and predicts nothing.
+void check_alone(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "--from" || name == "--most-residual") continue;
+    throw WrongUsage(fmt::format("--from takes only --most-residual beside it; omit {}", name));
+  }
+}
+
 void run_predict(PredictFlags flags, const CLI::App& command) {
   if (!flags.from.empty()) {
+    check_alone(command);
     return print(policy_from_dry_run(flags.from, flags.most_residual) + "\n");
   }
   for (const char* needed : {"--model", "--workers", "--compute-ms"}) {

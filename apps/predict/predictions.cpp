@@ -215,7 +215,8 @@ double most_gained(const std::vector<Prediction>& predictions, bool all) {
 }
 
 const Prediction& best_of(const std::vector<Prediction>& predictions, bool all) {
-  const double enough = most_gained(predictions, all) / kWorthIt;
+  const double most = most_gained(predictions, all);
+  const double enough = std::max(most / kWorthIt, std::min(most, kWorthIt));
   const auto rank = [&](const Prediction& each) {
     const bool counts = (all || is_trusted(each)) && each.speedup >= enough;
     const double bits = counts ? measured_codec(each.codec).cost.bits : -1;
@@ -242,7 +243,7 @@ std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& p
   } else {
     text = fmt::format("Take {}: {} a step instead of {} with {}, {} times as fast.", best.design(),
                        seconds_text(best.step.step_seconds), seconds_text(fp32.step.step_seconds),
-                       fp32.design(), digits_text(best.speedup, 2));
+                       fp32.design(), digits_text(best.speedup, 3));
   }
   const auto rate = rate_above_which_nothing_is_worth_it(plan, best.workers, best.link);
   if (rate) {

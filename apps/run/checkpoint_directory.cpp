@@ -143,12 +143,28 @@ TensorFileIndex index_of(const InputFile& file) {
   return index_tensor_file(file.size(), piece, true);
 }
 
+bool is_same_job(const CheckpointJob& a, const CheckpointJob& b) {
+  return a.nodes == b.nodes && of_the_job(a.settings) == of_the_job(b.settings);
+}
+
+// Unlike remove_all() it does not stop where a file is gone already: several nodes may remove the
+// directory at once. What cannot be removed now is tried again at the next checkpoint.
+void remove_shared(const fs::path& directory) {
+  std::error_code error;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(directory, error)) files.push_back(entry.path());
+  for (const fs::path& file : files) fs::remove_all(file, error);
+  fs::remove(directory, error);
+}
+
 }  // namespace
 
 bool is_checkpoint_file(const TensorFile& file) { return file.facts.contains(kVersionFact); }
 
-bool is_same_job(const CheckpointJob& a, const CheckpointJob& b) {
-  return a.nodes == b.nodes && of_the_job(a.settings) == of_the_job(b.settings);
+void check_is_of(const CheckpointFile& file, const fs::path& path, int rank, std::uint64_t step,
+                 const CheckpointJob& job) {
+  if (file.node.rank == rank && file.node.step == step && is_same_job(file.job, job)) return;
+  throw Error(ErrorCode::kDataLoss, path.string() + ": " + kOfAnother);
 }
 
 CheckpointFile check_checkpoint_file(const fs::path& path) {
@@ -212,14 +228,14 @@ void CheckpointDirectory::save(const CheckpointJob& job, trainer::NodeCheckpoint
   if (error) fail_file(directory.string(), "made", error.value());
   write_new_file((directory / file_of(checkpoint.rank)).string(), tensor_file_bytes(file));
 
+  // Older ones go with all that is in them, also of nodes that a resumed job no longer has.
   std::size_t kept = 0;
   for (const std::uint64_t step : steps()) {
-    const fs::path own = directory_of(step) / file_of(checkpoint.rank);
-    if (!fs::exists(own, error) || ++kept <= kKept) continue;
-    // Rank 0 clears up what nodes left behind that a resumed job no longer has.
-    if (checkpoint.rank == 0) fs::remove_all(directory_of(step), error);
-    fs::remove(own, error);
-    fs::remove(directory_of(step), error);  // by the last one: it is empty then
+    if (kept == kKept) {
+      remove_shared(directory_of(step));
+    } else if (fs::exists(directory_of(step) / file_of(checkpoint.rank), error)) {
+      ++kept;
+    }
   }
 }
 
@@ -230,9 +246,7 @@ CheckpointDirectory::Found CheckpointDirectory::read(std::uint64_t step) const {
     const fs::path path = directory / file_of(rank);
     CheckpointFile file = check_checkpoint_file(path);
     if (rank == 0) found.job = file.job;
-    if (file.node.rank != rank || file.node.step != step || !is_same_job(file.job, found.job)) {
-      throw Error(ErrorCode::kDataLoss, path.string() + ": " + kOfAnother);
-    }
+    check_is_of(file, path, rank, step, found.job);
     found.checkpoint.nodes.push_back(std::move(file.node));
   }
   found.checkpoint.workers = found.job.workers;

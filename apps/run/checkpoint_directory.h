@@ -39,12 +39,15 @@ CheckpointFile check_checkpoint_file(const std::filesystem::path& path);
 // Whether it says that it is one.
 bool is_checkpoint_file(const TensorFile& file);
 
-// Whether files of these jobs can be of one checkpoint.
-bool is_same_job(const CheckpointJob& a, const CheckpointJob& b);
-
 // Why a whole file does not count, where it is of another node, step or job.
 inline constexpr const char* kOfAnother =
     "it is of another node, step or job than its name says; use another copy";
+
+// Throws kDataLoss, naming it, where a whole file is not that of node `rank` after step `step` of
+// `job`. Files of ranks that the job does not have are not asked for: they are left from a larger
+// one.
+void check_is_of(const CheckpointFile& file, const std::filesystem::path& path, int rank,
+                 std::uint64_t step, const CheckpointJob& job);
 
 // The files in the directory of one checkpoint, by the ranks that their names say.
 std::map<int, std::filesystem::path> checkpoint_files(const std::filesystem::path& directory);
@@ -55,8 +58,8 @@ class CheckpointDirectory {
   explicit CheckpointDirectory(const std::filesystem::path& run)
       : path_(run / kCheckpointsFolder) {}
 
-  // Writes one node's file, whole or not at all, and removes its files except the last four, of
-  // which one at least is whole on every node. Threads of different nodes.
+  // Writes one node's file, whole or not at all, and removes all that is older than its last four,
+  // of which one at least is whole on every node. Threads of different nodes.
   void save(const CheckpointJob& job, trainer::NodeCheckpoint checkpoint) const;
 
   struct Found {

@@ -77,6 +77,11 @@ void check_against(const std::set<const CLI::Option*>& earlier, const CLI::Optio
 }
 
 void give_value(CLI::Option& option, const Recipe& recipe, const Setting& setting) {
+  const bool is_flag = option.get_expected_min() == 0;
+  if (is_flag && setting.value != "true" && setting.value != "false") {
+    refuse(recipe, setting.line,
+           fmt::format("{} is '{}'; write true or false", setting.key, setting.value));
+  }
   try {
     option.add_result(setting.value);
     option.run_callback();

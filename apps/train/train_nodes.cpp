@@ -54,24 +54,20 @@ const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags) {
   return flags.resumed ? &flags.resumed->checkpoint : nullptr;
 }
 
-namespace {
-
-// A restart loop begins its own run again and no other, where none has a checkpoint.
-void check_same_run(const TrainFlags& flags) {
+void check_same_run(const TrainFlags& flags,
+                    const std::function<bool(const std::string& setting)>& counts) {
   const nlohmann::json found = json_object_if_any(std::filesystem::path(flags.out) / kConfigFile);
   const nlohmann::json ours = config_json(flags.config);
   trainer::visit_settings(flags.config, [&](const trainer::Setting& setting, const auto&) {
     const std::string key = trainer::json_key_of(setting);
     if (setting.scope != trainer::SettingScope::kRun || !found.contains(key)) return;
-    if (found[key] == ours[key]) return;
+    if (!counts(setting.key) || found[key] == ours[key]) return;
     throw Error(ErrorCode::kFailedPrecondition,
-                fmt::format("{} holds a run without a checkpoint whose {} is {} and not {}; choose "
-                            "another --out, or remove it",
+                fmt::format("{} holds a run whose {} is {} and not {}; choose another --out, or "
+                            "remove it",
                             flags.out, key, found[key].dump(), ours[key].dump()));
   });
 }
-
-}  // namespace
 
 RunDirectory directory_of(const TrainFlags& flags) {
   if (flags.resumed) {
@@ -84,7 +80,8 @@ RunDirectory directory_of(const TrainFlags& flags) {
     return directory;
   }
   if (flags.resume_or_start) {
-    check_same_run(flags);
+    // A restart loop begins its own run again and no other, where none has a checkpoint.
+    check_same_run(flags, [](const std::string& /*setting*/) { return true; });
     return RunDirectory::restarted(flags.out, flags.tensorboard);
   }
   return flags.out.empty() ? RunDirectory::fresh(flags.config.model) : RunDirectory(flags.out);

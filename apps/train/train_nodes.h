@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,11 @@ CheckpointJob checkpoint_job(const TrainFlags& flags);
 trainer::TrainHooks hooks_of(const TrainFlags& flags, const std::filesystem::path& run);
 
 const trainer::JobCheckpoint* resumed_from(const TrainFlags& flags);
+
+// Throws kFailedPrecondition where the run in `out` had another value of a setting that counts, of
+// those that a run keeps.
+void check_same_run(const TrainFlags& flags,
+                    const std::function<bool(const std::string& setting)>& counts);
 
 // That of a run that begins or goes on with these flags.
 RunDirectory directory_of(const TrainFlags& flags);

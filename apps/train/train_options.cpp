@@ -19,6 +19,7 @@
 #include "apps/run/run_directory.h"
 #include "apps/run/run_files.h"
 #include "apps/train/recipe.h"
+#include "apps/train/train_nodes.h"
 #include "tersewire/codec.h"
 #include "tersewire/grpc_members.h"
 #include "tersewire/setting_text.h"
@@ -79,7 +80,7 @@ std::string as_published(const std::string& codec) {
 
 // What a run that goes on may have otherwise than before.
 std::set<std::string> changeable_settings() {
-  std::set<std::string> keys;
+  std::set<std::string> keys{"link"};  // which only the advice of a dry run is for
   const trainer::TrainConfig any;
   trainer::visit_settings(any, [&](const trainer::Setting& setting, const auto& /*member*/) {
     if (setting.scope != trainer::SettingScope::kRun) keys.insert(setting.key);
@@ -99,8 +100,12 @@ void find_checkpoint(TrainFlags& flags) {
   flags.resumed = CheckpointDirectory(flags.resume).newest();
 }
 
-// The hub need not wait for this node.
-void tell_hub_that_it_is_done(const TrainFlags& flags) {
+void tell_that_it_is_done(const TrainFlags& flags, std::uint64_t steps) {
+  note(fmt::format("the run in {} has taken all of its {} steps\n", flags.out, steps));
+  if (flags.json) {
+    print(string_of(read_file((std::filesystem::path(flags.out) / kSummaryFile).string())));
+  }
+  // The hub need not wait for this node.
   const auto place = choose_transport(flags.config.transport).grpc;
   if (!place) return;
   try {
@@ -115,20 +120,14 @@ void tell_hub_that_it_is_done(const TrainFlags& flags) {
   }
 }
 
-// --resume-or-start: whether there is something to do.
-bool find_checkpoint_if_any(TrainFlags& flags) {
+// --resume-or-start: the steps of the run if it has ended.
+std::optional<std::uint64_t> find_checkpoint_if_any(TrainFlags& flags) {
   if (flags.out.empty())
     throw WrongUsage("--resume-or-start needs the run's directory; give --out");
-  if (const auto steps = finished_steps(flags.out)) {
-    note(fmt::format("the run in {} has taken all of its {} steps\n", flags.out, *steps));
-    if (flags.json) {
-      print(string_of(read_file((std::filesystem::path(flags.out) / kSummaryFile).string())));
-    }
-    return false;
-  }
+  if (const auto steps = finished_steps(flags.out)) return steps;
   flags.resumed = CheckpointDirectory(flags.out).newest_if_any();
   if (flags.resumed) flags.resume = flags.out;
-  return true;
+  return std::nullopt;
 }
 
 // Takes the settings of the checkpoint.
@@ -221,8 +220,44 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
   return options;
 }
 
+void choose_codecs(TrainFlags& flags, const CLI::App& command) {
+  for (const auto& [option, codec] : {std::pair{"--push-codec", &flags.config.job.push_codec},
+                                      {"--pull-codec", &flags.config.job.pull_codec}}) {
+    if (command.get_option(option)->count() == 0) *codec = flags.codec;
+    if (flags.paper) *codec = as_published(*codec);
+  }
+  if (flags.paper && !flags.resumed && flags.config.job.push_codec == trainer::kAutoCodec) {
+    throw WrongUsage("codec auto chooses among improved codecs; omit --paper, or name a codec");
+  }
+  std::string& later = flags.config.later_codec;
+  const std::size_t when = later.find(':');
+  if (flags.paper && when != std::string::npos) {
+    later = later.substr(0, when + 1) + as_published(later.substr(when + 1));
+  }
+}
+
+std::set<std::string> given_settings(const CLI::App& command) {
+  std::set<std::string> given;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() > 0) given.insert(option->get_lnames().front());
+  }
+  return given;
+}
+
+// The command line and its recipe, which have given these, may not ask for another run than the one
+// that has ended. The rest is as it was, as in a run that goes on.
+void check_ended_run(TrainFlags flags, const CLI::App& command,
+                     const std::set<std::string>& given) {
+  choose_codecs(flags, command);
+  const bool codecs_given = given.contains("codec") || given.contains("paper");
+  check_same_run(flags, [&](const std::string& setting) {
+    const bool is_codec = setting == "push-codec" || setting == "pull-codec";
+    return given.contains(setting) || (is_codec && codecs_given);
+  });
+}
+
 // What the command line does not say, from the checkpoint, the recipe and the user's defaults.
-void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options) {
+void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options, bool has_ended) {
   if (flags.resumed) {
     resume(flags, command);
     // It has its number of steps already, whatever data and workers it has now.
@@ -243,26 +278,12 @@ void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options) 
       }
       apply_recipe(find_recipe(flags.recipe), command, settled);
     }
+    const std::set<std::string> given = given_settings(command);
     apply_defaults(command);
+    if (has_ended) check_ended_run(flags, command, given);
   }
   flags.settings = settings_of(command);
   if (!flags.recipe.empty()) flags.settings[kRecipe] = flags.recipe;
-}
-
-void choose_codecs(TrainFlags& flags, const CLI::App& command) {
-  for (const auto& [option, codec] : {std::pair{"--push-codec", &flags.config.job.push_codec},
-                                      {"--pull-codec", &flags.config.job.pull_codec}}) {
-    if (command.get_option(option)->count() == 0) *codec = flags.codec;
-    if (flags.paper) *codec = as_published(*codec);
-  }
-  if (flags.paper && !flags.resumed && flags.config.job.push_codec == trainer::kAutoCodec) {
-    throw WrongUsage("codec auto chooses among improved codecs; omit --paper, or name a codec");
-  }
-  std::string& later = flags.config.later_codec;
-  const std::size_t when = later.find(':');
-  if (flags.paper && when != std::string::npos) {
-    later = later.substr(0, when + 1) + as_published(later.substr(when + 1));
-  }
 }
 
 }  // namespace
@@ -284,9 +305,10 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
           "--replay-decisions uses the codecs of another run, whatever they cost; omit --budget");
     }
     if (options.resume->count() > 0) find_checkpoint(*flags);
-    const bool is_done = flags->resume_or_start && !find_checkpoint_if_any(*flags);
-    fill_in(*flags, *command, options);
-    if (is_done) return tell_hub_that_it_is_done(*flags);
+    std::optional<std::uint64_t> ended_after;
+    if (flags->resume_or_start) ended_after = find_checkpoint_if_any(*flags);
+    fill_in(*flags, *command, options, ended_after.has_value());
+    if (ended_after) return tell_that_it_is_done(*flags, *ended_after);
     if (link_given && flags->config.dry.empty()) {
       throw WrongUsage(
           "--link only affects the recommendation of --dry; give --dry, or model links with "

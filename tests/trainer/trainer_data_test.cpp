@@ -198,6 +198,14 @@ TEST_F(MnistFiles, DirectoryWithoutDataSaysWhatIsExpected) {
                [&] { load_data((dir_ / "nowhere").string(), 1); });
 }
 
+TEST_F(MnistFiles, ADirectoryWithATextIsThatText) {
+  std::ofstream(dir_ / "input.txt") << std::string(1000, 'a') + "b";
+  const auto checksum_of = [](const std::filesystem::path& source) {
+    return load_data(source.string(), 1).train->checksum();
+  };
+  EXPECT_EQ(checksum_of(dir_), checksum_of(dir_ / "input.txt"));
+}
+
 TEST_F(MnistFiles, OneMissingFileIsNamed) {
   write_good_set();
   std::filesystem::remove(dir_ / "t10k-labels-idx1-ubyte.gz");

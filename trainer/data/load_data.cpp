@@ -67,11 +67,13 @@ DataSplits load_embedded_text(const Request& request) {
                     request.source, text_sample_length(request));
 }
 
-DataSplits load_text(const Request& request) {
+DataSplits load_text(const Request& request, const std::string& path) {
   check_text_is_not_varied(request);
-  return split_text(read_file(request.source, kMaxTextBytes), request.source,
-                    text_sample_length(request));
+  return split_text(read_file(path, kMaxTextBytes), request.source, text_sample_length(request));
 }
+
+// As tinyshakespeare's, the text's only file.
+constexpr const char* kTextFile = "input.txt";
 
 // One of a kind's files is enough to know it by: what is missing its reader says.
 bool holds_mnist(const std::string& directory) {
@@ -91,9 +93,9 @@ bool holds_cifar10(const std::string& directory) {
   throw Error(ErrorCode::kNotFound,
               source + what +
                   ": looked for MNIST's four files (train-images-idx3-ubyte, ...), CIFAR-10's six "
-                  "(data_batch_1.bin, ..., test_batch.bin) and images in train/CLASS/; give a "
-                  "directory with one of these, a file of text, or --data embedded or "
-                  "embedded-text, which need no file");
+                  "(data_batch_1.bin, ..., test_batch.bin), images in train/CLASS/ and a text's "
+                  "input.txt; give a directory with one of these, a file of text, or --data "
+                  "embedded or embedded-text, which need no file");
 }
 
 }  // namespace
@@ -108,7 +110,10 @@ DataSplits load_data(const std::string& source, std::uint64_t seed, const std::s
   if (holds_image_folder(source)) {
     return load_image_folder(source, takes, augmentation_of(augment));
   }
-  if (is_file(source)) return load_text(request);
+  if (is_file(source)) return load_text(request, source);
+  if (const std::string text = path_in(source, kTextFile); is_file(text)) {
+    return load_text(request, text);
+  }
   refuse_source(source);
 }
 

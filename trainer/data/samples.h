@@ -48,8 +48,8 @@ struct DataSplits {
 //   source   "embedded": the generated digits (stroke_digits.h); "embedded-text": the generated
 //   text
 //            (embedded_text.h); a directory with MNIST's four IDX files, plain or gzipped, with the
-//            six files of CIFAR-10's binary version, or with images by class (image_folder.h); any
-//            other file is text (text_samples.h)
+//            six files of CIFAR-10's binary version, with images by class (image_folder.h), or
+//            with a text, input.txt; any other file is text (text_samples.h)
 //   seed     which embedded set; a file's content does not depend on it
 //   augment  how the images to learn from are varied: none, crop-flip or cifarnet (augmentation.h)
 //   takes    the shape of a sample for the network that will use them, which matters to a directory

@@ -304,6 +304,13 @@ Bytes summed(Bytes bytes) {
   return bytes;
 }
 
+[[noreturn]] void refuse_journal(const char* kind) {
+  fail(ErrorCode::kDataLoss,
+       "the journal is not that of a hub {} and of this version; start the hub as before, or name "
+       "another",
+       kind);
+}
+
 ByteView checked(ByteView bytes) {
   constexpr std::size_t kSum = sizeof(std::uint64_t);
   std::uint64_t sum = 0;
@@ -331,9 +338,7 @@ Bytes journal_bytes(const std::vector<RankRecord>& ranks) {
 
 std::vector<RankRecord> parse_rank_journal(ByteView bytes) {
   Fields fields(checked(bytes));
-  if (fields.number<std::uint64_t>() != kRanksMark) {
-    refuse("it is not the journal of a hub of fixed ranks");
-  }
+  if (fields.number<std::uint64_t>() != kRanksMark) refuse_journal("with fixed ranks");
   std::vector<RankRecord> ranks(fields.count(kMostMembers, 10));
   for (RankRecord& rank : ranks) {
     const bool came = fields.flag();
@@ -375,7 +380,7 @@ Bytes journal_bytes(const Journal& journal) {
 Journal parse_journal(ByteView bytes) {
   Fields fields(checked(bytes));
   Journal journal;
-  if (fields.number<std::uint64_t>() != kJournalMark) refuse("it is not the journal of a hub");
+  if (fields.number<std::uint64_t>() != kJournalMark) refuse_journal("whose members come and go");
   journal.fingerprint = fields.number<std::uint64_t>();
   journal.generation = fields.number<std::uint32_t>();
   journal.phase = fields.phase(JobPhase::kEnded);

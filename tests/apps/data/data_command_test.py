@@ -162,8 +162,8 @@ class DataTest(unittest.TestCase):
 
     def assert_files(self, *names):
         """In the directory, and nothing beside it."""
-        self.assertEqual(sorted(os.listdir(self.directory)), sorted(names))
-        self.assertEqual(os.listdir(self.outside), ["data"])
+        self.assertEqual(sorted(path.name for path in self.directory.glob("*")), sorted(names))
+        self.assertEqual(set(os.listdir(self.outside)) - {"data"}, set())
 
 
 class Download(DataTest):
@@ -534,7 +534,7 @@ class Program(DataTest):
         result = self.data_get(*arguments)
         self.assertEqual(result.returncode, 0, result)
         self.assertEqual(self.read("input.txt"), content)
-        self.assertIn(f"tersewire train --data {self.directory}/input.txt\n", result.stdout)
+        self.assertIn(f"; next: tersewire train --recipe gpt --data {self.directory}\n", result.stdout)
         self.assertIn("1.1 of 1.1 MB", result.stderr.splitlines()[-1])
         self.assertLessEqual(len(result.stderr.splitlines()), 11)
         again = self.data_get(*arguments)
@@ -567,6 +567,7 @@ class Program(DataTest):
         self.server.server_close()
         result = self.data_get("mnist", "--to", self.directory, "--url", self.url)
         self.assert_refused(result, "tersewire: ", f"{self.url}/train-images-idx3-ubyte.gz")
+        self.assertFalse(self.directory.exists())
 
     def test_wrong_usage(self):
         for arguments in ((), ("imagenet",), ("mnist", "--url", "file:///tmp")):

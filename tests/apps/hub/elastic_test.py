@@ -634,6 +634,41 @@ class Members(ElasticTest):
         self.go_on_to_the_end()
         self.assert_done(a, *others)
 
+    def test_who_has_left_is_not_waited_for(self):
+        self.start_hub()
+        nodes = [self.start_member(name, stands=name == "a") for name in "abc"]
+        self.go_on_until("generation 1 has begun")
+        nodes[2].signal(signal.SIGTERM)
+        self.hub.wait_for("'c' is to leave")
+        self.go_on_until("generation 1 is over: 'c' leaves")
+        self.go_on_until("generation 2 has begun")
+        self.assert_ended_well(nodes.pop())
+
+        def left():
+            return [member for member in self.status()["members"] if member["name"] == "c"][0]
+
+        self.wait_until("'c' is heard", lambda: left()["age_seconds"] > 3)
+        self.assertIsNone(left()["waited_for"])
+        self.go_on_to_the_end()
+        self.assert_done(*nodes)
+
+    def test_a_journal_that_does_not_serve_is_refused_at_the_start(self):
+        def refused(path, *more):
+            return run("hub", "--workers", 1, "--listen", "127.0.0.1:0", "--journal", path, *more)
+
+        self.assert_refused(refused(self.path("none/journal")), 1, self.path("none/journal"))
+        with open(self.path("journal"), "wb") as file:
+            file.write(b"something else")
+        damaged = f"{self.path('journal')}: the journal is not a hub's, or is damaged"
+        self.assert_refused(refused(self.path("journal")), 1, damaged)
+        self.assert_refused(refused(self.path("journal"), "--min-workers", 1), 1, damaged)
+        fixed, address = GrpcTest.start_hub(self, "--journal", self.path("ranks"))
+        self.start_node(address, 1)
+        fixed.wait_for("rank 1 is here")
+        self.wait_until("no journal", lambda: os.path.exists(self.path("ranks")))
+        self.assert_refused(refused(self.path("ranks"), "--min-workers", 1), 1,
+                            f"{self.path('ranks')}: the journal is not that of a hub whose members")
+
     def test_refused(self):
         def refused(*arguments):
             return run("train", "--model", "mlp", "--out", self.path("x"), "--elastic", *arguments)

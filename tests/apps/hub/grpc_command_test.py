@@ -359,7 +359,11 @@ class Certificates(GrpcTest):
         other = run("certs", "init", "clinic", "--to", self.path("other"))
         self.assertEqual(other.returncode, 0, other)
         asked = run("certs", "join", self.path("another"), "--token", "-", stdin=token)
-        answer = run("certs", "sign", self.path("other"), "--rank", 1, stdin=asked.stdout)
+        for whose, sentence in [(["--rank", 2], "signed with a token"), (["--rank", 1], "omit --rank"),
+                                (["--rank", 1, "--hub"], "exclude each other")]:  # fmt: skip
+            self.assert_refused(run("certs", "sign", self.path("clinic"), *whose, stdin=asked.stdout), 2, sentence)
+        unsigned = asked.stdout[: asked.stdout.index(b"\ntoken ") + 1]
+        answer = run("certs", "sign", self.path("other"), "--rank", 1, stdin=unsigned)
         self.assert_refused(run("certs", "join", self.path("another"), "--signed", "-", stdin=answer.stdout), 1,
                             "another authority than the one that made this node's token")
         self.assertEqual(run("certs", "revoke", self.path("clinic"), "--rank", 1).returncode, 0)

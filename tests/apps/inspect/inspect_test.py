@@ -247,6 +247,20 @@ class Checkpoints(InspectTest):
         shutil.copy(os.path.join(path, "node-0.safetensors"), os.path.join(path, "node-1.safetensors"))
         self.assertIn("another node", self.described(path)["why_not"])
 
+    def test_a_file_left_from_a_larger_job(self):
+        """A run resumes from it, so it is whole, though that file is of another job."""
+        run_path = self.copy()
+        path = os.path.join(run_path, "checkpoints", "step-4")
+        shutil.copy(os.path.join(path, "node-2.safetensors"), os.path.join(path, "node-3.safetensors"))
+        described, told = self.described(path), self.told(path)
+        self.assertEqual((described["whole"], described["why_not"]), (True, None))
+        self.assertEqual([node["rank"] for node in described["nodes"]], [0, 1, 2])
+        self.assertEqual(described["left_over"], ["node-3.safetensors"])
+        self.assertIn("node-3.safetensors is left from a job of more nodes", told)
+        self.assertNotIn("not whole", told)
+        newest = self.described(run_path)["checkpoints"][0]
+        self.assertEqual((newest["step"], newest["whole"]), (4, True))
+
     def test_claims_of_many_nodes(self):
         path = tempfile.mkdtemp(dir=self.scratch)
         facts = {"tersewire_checkpoint": "1", "made_by": "t", "rank": "0", "nodes": "2000000000",

@@ -131,6 +131,12 @@ class PredictTest(Case):
         for factor, worth in ((0.9, True), (1.1, False)):
             verdict = self.output("predict", *JOB, "--link", f"{factor * rate / 1e6:.3f}mbit")
             self.assertEqual("Take " in verdict, worth, verdict)
+        # What it says to take is by itself worth it, and it says by how much.
+        for job in (["lenet", "--link", "500mbit,2ms", "--compute-ms", "120"],
+                    ["mlp", "--link", "500mbit,2ms", "--compute-ms", "500"]):  # fmt: skip
+            verdict = self.output("predict", "--workers", "4", "--model", *job)
+            gain = re.search(r"Take .*, ([\d.]+) times as fast", verdict)
+            self.assertGreaterEqual(float(gain[1]), 1.05, verdict)
 
     def test_where_no_codec_trains_as_fp32_does(self):
         job = [*JOB, "--link", "10mbit", "--exchange", "gradient-server:scaler-sharing=on"]
@@ -182,6 +188,8 @@ class PredictTest(Case):
                       self.refused(2, "predict", *JOB, *link, "--exchange", "rink"))  # fmt: skip
         self.assertIn("unknown codec", self.refused(2, "predict", *JOB, *link, "--codec", "4lc"))
         self.assertIn("name a file with --page", self.refused(2, "predict", *JOB, *link, "--page", "-"))
+        for more in ([*JOB], ["--json"], ["--link", "1gbit"]):
+            self.assertIn(f"omit {more[0]}", self.refused(2, "predict", "--from", "dry.json", *more))
 
     def test_a_page_shows_the_numbers_of_workers_that_fit(self):
         for workers, arguments, shown in (

@@ -69,6 +69,21 @@ class RecipeTest(program.ProgramTest):
         return config, summary
 
 
+class NextCommand(RecipeTest):
+    def test_what_data_get_advises_runs(self):
+        """The options of each data set, on small ones of its shape."""
+        make_data_sets(self.directory)
+        source = (ROOT / "apps/data/data_sets.cpp").read_text()
+        sets = re.findall(r'\.name = "(\w+)",\s+\.url', source)
+        options = re.findall(r'\.train = "(.+)"', source)
+        self.assertEqual((len(sets), len(options)), (3, 3))
+        for name, advised in zip(sets, options):
+            with self.subTest(name):
+                config, _ = self.run_of(*advised.split(), "--data", name, "--workers", 2, "--steps", 1,
+                                        "--warm-up", 0, "--batch", 1)  # fmt: skip
+                self.assertEqual(config["data"], name)
+
+
 class BuiltIn(RecipeTest):
     def recipes(self):
         return sorted(ROOT.glob("recipes/*.ini"))
@@ -182,6 +197,7 @@ class Own(RecipeTest):
             ("workers = two\n", "line 1", "--workers", "two"),
             ("workers =\n", "line 1", "--workers"),
             ("scale-lr = perhaps\n", "line 1", "scale-lr", "perhaps"),
+            ("\nscale-lr = 3\n", "line 2", "scale-lr", "'3'", "true or false"),
             ("servers = some\n", "line 1", "--servers", "some"),
             ("lr\n", "line 1", "'lr' is not a setting", "KEY = VALUE"),
             ("[train]\nlr = 1\n", "line 1", "'[train]' is not a setting"),

@@ -274,9 +274,13 @@ class Resume(unittest.TestCase):
         whole = train(*JOB[:JOB.index("--codec")], "--dry", "int8", "--checkpoint-steps", EVERY, "--out", run,
                       "--json")  # fmt: skip
         os.remove(os.path.join(run, "summary.json"))
-        resumed = train("--resume", run, "--json")
+        # The link is only what it recommends a codec for.
+        resumed = train("--resume", run, "--json", "--link", "20mbit,10ms")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
         self.assertEqual(json.loads(resumed.stdout)["resumed_after"], STEPS - EVERY)
         self.assertEqual(outcome(resumed), outcome(whole))
+        with open(os.path.join(run, "dry.json"), "rb") as file:
+            self.assertEqual(json.load(file)["rate_bits_per_second"], 20e6)
 
     def noticed(self, notice, tell, step=3, goes_on=True, output=subprocess.PIPE, launcher=()):
         """(the directory of a run that is told to go when it stands after a step, how it ended)"""
@@ -451,6 +455,16 @@ class Resume(unittest.TestCase):
         self.assertEqual((again.returncode, json.loads(again.stdout)),
                          (0, json.loads(resumed.stdout)))  # fmt: skip
         self.assertIn(f"all of its {STEPS} steps", again.stderr.decode())
+        bare = train("--resume-or-start", "--out", run, TERSEWIRE_CODEC="fp32")
+        self.assertEqual(bare.returncode, 0, bare.stderr.decode())
+        for key, *other in [("steps", "--steps", "50"), ("push_codec", "--codec", "int8"),
+                            ("model", "--model", "lenet"), ("push_codec", "--paper")]:  # fmt: skip
+            with self.subTest(other=other):
+                refused = train("--resume-or-start", "--out", run, "--json", *other)
+                self.assert_refused(refused, 1, f"{run} holds a run whose {key} is", "another --out")
+                self.assertEqual(refused.stdout, b"")
+        elsewhere = train("--resume-or-start", "--out", run, "--workers", "3", "--threads", "1")
+        self.assertEqual(elsewhere.returncode, 0, elsewhere.stderr.decode())
 
     def test_a_restart_loop_begins_no_run_in_the_place_of_something_else(self):
         foreign = tempfile.mkdtemp(dir=self.scratch)
@@ -529,6 +543,18 @@ class Resume(unittest.TestCase):
             sorted(os.listdir(os.path.join(self.whole, "checkpoints"))),
             sorted(f"step-{STEPS - before * EVERY}" for before in (4, 3, 2, 1)),
         )
+
+    def test_no_checkpoint_stays_of_nodes_that_are_gone(self):
+        """What another rank's removal left, which has no file of any node that still is there."""
+        run = self.copy_of_whole()
+        checkpoints = os.path.join(run, "checkpoints")
+        left = os.path.join(checkpoints, f"step-{EVERY}")
+        os.mkdir(left)
+        last = os.path.join(checkpoints, f"step-{STEPS - EVERY}")
+        shutil.copy(os.path.join(last, "node-2.safetensors"), os.path.join(left, "node-5.safetensors"))
+        resumed = train("--resume", run, "--checkpoint-steps", 10)
+        self.assertEqual(resumed.returncode, 0, resumed.stderr.decode())
+        self.assertEqual(len(os.listdir(checkpoints)), 4, os.listdir(checkpoints))
 
     def test_what_options_say_in_their_own_way_comes_back(self):
         """A server's place, an empty text, a flag, epochs: all but what a run may have otherwise."""
