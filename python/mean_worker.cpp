@@ -227,6 +227,8 @@ void MeanWorker::load(int rank, int ranks, const std::vector<SavedState>& states
     };
     NodeState node;
     node.step = step;
+    node.rank = of_rank;
+    node.workers = ranks;
     node.pushed = by_part(from, parts, pushed, [](const Part&) { return true; });
     node.pulled = by_part(from, parts, pulled, serves);
     node.followed = by_part(from, parts, followed,

@@ -105,6 +105,9 @@ ExchangeReader::ExchangeReader(const JobCheckpoint& checkpoint, const Job& job)
 
 NodeState ExchangeReader::state_in(const StoredNode& node) const {
   return {.step = node.step,
+          .rank = node.rank,
+          .workers = made_by_.workers,
+          .servers = server_nodes(made_by_),
           .pushed = lists_in(node, kPushedGroup, made_by_, parts_),
           .pulled = lists_in(node, kPulledGroup, made_by_, parts_),
           .accumulated = lists_in(node, kAccumulatedGroup, made_by_, parts_),

@@ -343,11 +343,13 @@ bool needs_update(const Job& job, int rank);
 // and is called in pull() and finish(), by weight-average in push(), or by the thread of a server
 // on this node. `transport` and `pool` (optional threads for large tensors) must outlive it.
 //
-// `resume`, if given, is what state() returned on the node of this rank: the communicator continues
-// after that step, and every other node must too. begin_step() then returns the step after it, and
-// parameters hold their values from when the state was taken. Needed during the call only.
+// `resume`, if given, is what state() returned on the node of this rank, in a job of as many
+// workers and servers, or redistribute() for one: the communicator continues after that step, and
+// every other node must too. begin_step() then returns the step after it, and parameters hold their
+// values from when the state was taken. Needed during the call only.
 //
-// Throws kInvalidArgument for an invalid job, and for a state that is not this node's.
+// Throws kInvalidArgument for an invalid job, and for a state that is not this node's: of another
+// rank, of a job with other numbers, or with lists that do not fit this job.
 std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& transport,
                                                 const Update& update = {},
                                                 ThreadPool* pool = nullptr,

@@ -14,9 +14,17 @@ struct Job;
 // What a node would lose in a restart, apart from the model and its Update's state. Each list has
 // an entry for every part of the job (job_parts()): as many values as the part, or none if the node
 // keeps none. Residuals are by element, however else an exchange splits tensors.
+//
+// What a job continues from must be its node's own: whoever makes a state by hand, or from a file,
+// says whose it is.
 struct NodeState {
   // The last step in it; a server's may be the last one exchanged (Job::local_steps).
   std::uint64_t step = 0;
+  // The node that it is of: its rank (-1: none, and no node continues from that), and its job's
+  // numbers of workers and of nodes that are servers (server_nodes()).
+  int rank = -1;
+  int workers = 0;
+  int servers = 0;
   // Residuals of the node's contributions to the sum: gradients, weights, partial sums. A ring's
   // worker has one for each element, of a sum on its way or of a complete one.
   std::vector<std::vector<float>> pushed;
@@ -54,7 +62,7 @@ using SaveState = std::function<void(NodeState)>;
 // - Parts whose codec sends differences, before or now, start again from 0: their `pushed` and
 //   `followed` are zeros, since no worker owes anything of them.
 //
-// A lost node is listed with empty lists: nothing of its state is kept.
+// A lost node is listed with its rank and empty lists: nothing of its state is kept.
 //
 // The sum is kept: the undelivered data of the gradients of all workers together. A mean over W'
 // workers instead of W gives it the weight 1 / W' instead of 1 / W, as it does to every gradient;

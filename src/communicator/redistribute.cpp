@@ -56,7 +56,7 @@ void check_states(const Placement& from, std::span<const NodeState> nodes) {
          nodes.size());
   }
   const std::uint64_t step = nodes.front().step;
-  const std::uint64_t exchanged = empty_state(from, exchanges_in(from.job, nodes.front())).step;
+  const std::uint64_t exchanged = last_step_of(from.job, exchanges_in(from.job, nodes.front()));
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
     check_state(from, static_cast<int>(rank), nodes[rank]);
     const bool worker = rank < static_cast<std::size_t>(from.job.workers);
@@ -220,8 +220,11 @@ std::vector<NodeState> redistribute(std::span<const NodeState> given, const Job&
   check_jobs(*old_placement, *placement);
   check_states(*old_placement, given);
   const std::vector<NodeState> nodes = recut(*old_placement, given, *placement);
-  const NodeState nothing = empty_state(*placement, exchanges_in(from, nodes.front()));
-  std::vector<NodeState> states(nodes_of(to), nothing);
+  const std::uint64_t exchanges = exchanges_in(from, nodes.front());
+  std::vector<NodeState> states;
+  for (int rank = 0; rank < to.workers + server_nodes(to); ++rank) {
+    states.push_back(empty_state(*placement, rank, exchanges));
+  }
   const std::span workers = std::span(states).first(static_cast<std::size_t>(to.workers));
   for (NodeState& worker : workers) {
     worker.step = nodes.front().step;

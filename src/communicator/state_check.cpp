@@ -8,6 +8,29 @@
 namespace tersewire {
 namespace {
 
+// "rank 1 of 4 workers and 2 server nodes"
+std::string node_text(int rank, int workers, int servers) {
+  std::string text = fmt::format("rank {} of {} workers", rank, workers);
+  if (servers > 0) text += fmt::format(" and {} server nodes", servers);
+  return text;
+}
+
+// Another's may have as many values.
+void check_owner(const Placement& placement, int rank, const NodeState& state) {
+  if (state.rank < 0) {
+    fail(
+        ErrorCode::kInvalidArgument,
+        "it does not say of which node it is; give what state() returned or a server saved, or set "
+        "its rank, workers and servers");
+  }
+  const int servers = server_nodes(placement);
+  const int workers = placement.job.workers;
+  if (state.rank == rank && state.workers == workers && state.servers == servers) return;
+  fail(ErrorCode::kInvalidArgument,
+       "it is that of {}, and this is {}; give every node its own state, or redistribute() them",
+       node_text(state.rank, state.workers, state.servers), node_text(rank, workers, servers));
+}
+
 struct List {
   const PartValues& values;
   const char* name;
@@ -76,6 +99,7 @@ void check_state(const Placement& placement, int rank, const NodeState& state) {
   with_context(
       [&] { return fmt::format("the state of rank {}", rank); },
       [&] {
+        check_owner(placement, rank, state);
         if (state.step >= kMostSteps) {
           fail(ErrorCode::kInvalidArgument, "no job can reach step {}", state.step);
         }

@@ -101,9 +101,12 @@ std::uint64_t exchanges_in(const Job& job, const NodeState& state) {
   return exchange;
 }
 
-NodeState empty_state(const Placement& placement, std::uint64_t exchanges) {
+NodeState empty_state(const Placement& placement, int rank, std::uint64_t exchanges) {
   const PartValues nothing(placement.parts.size());
   return {.step = last_step_of(placement.job, exchanges),
+          .rank = rank,
+          .workers = placement.job.workers,
+          .servers = server_nodes(placement),
           .pushed = nothing,
           .pulled = nothing,
           .accumulated = nothing,

@@ -83,8 +83,13 @@ std::vector<std::vector<float>> by_tensor(const Placement& placement, const Part
 // Throws kInvalidArgument for a job of which there is never a state of all nodes.
 void check_has_states(const Job& job, const ExchangeOptions& options);
 
-// A state after so many exchanges, which holds nothing yet.
-NodeState empty_state(const Placement& placement, std::uint64_t exchanges);
+// The ranks from Job::workers on: none where servers are on workers' nodes.
+inline int server_nodes(const Placement& placement) {
+  return placement.job.servers == Job::kColocated ? 0 : placement.servers;
+}
+
+// The state of the node of this rank after so many exchanges, which holds nothing yet.
+NodeState empty_state(const Placement& placement, int rank, std::uint64_t exchanges);
 
 // The step that an exchange ends with; 0 of none.
 inline std::uint64_t last_step_of(const Job& job, std::uint64_t exchange) {

@@ -166,7 +166,7 @@ void ParameterServer::save_after(std::uint64_t step) {
 }
 
 NodeState ParameterServer::state(std::uint64_t exchange) {
-  NodeState state = empty_state(*placement_, exchange);
+  NodeState state = empty_state(*placement_, transport_.rank(), exchange);
   (is_root() ? state.pulled : state.pushed) = save_residuals(*placement_, residual_runs());
   state.followed = save_residuals(*placement_, followed_of(parts_));
   return state;

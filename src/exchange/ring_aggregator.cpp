@@ -113,7 +113,7 @@ void RingAggregator::save_after(std::uint64_t step) {
 }
 
 NodeState RingAggregator::state(std::uint64_t exchange) {
-  NodeState state = empty_state(*placement_, exchange);
+  NodeState state = empty_state(*placement_, transport_.rank(), exchange);
   state.pulled = save_residuals(*placement_, residual_runs());
   return state;
 }

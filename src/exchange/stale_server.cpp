@@ -160,7 +160,7 @@ void StaleServer::resume(const NodeState& state) {
 }
 
 NodeState StaleServer::state(std::uint64_t exchange) {
-  NodeState state = empty_state(*placement_, exchange);
+  NodeState state = empty_state(*placement_, transport_.rank(), exchange);
   state.pulled = save_residuals(*placement_, residual_runs());
   return state;
 }

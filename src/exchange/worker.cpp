@@ -66,7 +66,7 @@ NodeState Worker::state() {
          "been pulled in a step, and none has been pushed",
          name(i), step_);
   }
-  NodeState state = empty_state(*placement_, took_means || !begun ? step_ : step_ - 1);
+  NodeState state = empty_state(*placement_, rank(), took_means || !begun ? step_ : step_ - 1);
   state.pushed = save_residuals(*placement_, residual_runs());
   state.followed = save_residuals(*placement_, followed_runs());
   return state;

@@ -118,12 +118,42 @@ void expect_equal_states(const std::vector<NodeState>& a, const std::vector<Node
   for (std::size_t rank = 0; rank < a.size(); ++rank) {
     SCOPED_TRACE(testing::Message() << "rank " << rank);
     EXPECT_EQ(a[rank].step, b[rank].step);
+    EXPECT_EQ(a[rank].rank, b[rank].rank);
+    EXPECT_EQ(a[rank].workers, b[rank].workers);
+    EXPECT_EQ(a[rank].servers, b[rank].servers);
     expect_equal_bits(a[rank].pushed, b[rank].pushed);
     expect_equal_bits(a[rank].pulled, b[rank].pulled);
     expect_equal_bits(a[rank].accumulated, b[rank].accumulated);
     expect_equal_bits(a[rank].shared, b[rank].shared);
     expect_equal_bits(a[rank].followed, b[rank].followed);
   }
+}
+
+void expect_owners(const Job& job, const std::vector<NodeState>& states) {
+  ASSERT_EQ(std::ssize(states), job.workers + server_nodes(job));
+  for (std::size_t rank = 0; rank < states.size(); ++rank) {
+    EXPECT_EQ(states[rank].rank, static_cast<int>(rank));
+    EXPECT_EQ(states[rank].workers, job.workers);
+    EXPECT_EQ(states[rank].servers, server_nodes(job));
+  }
+}
+
+// States that hold nothing yet, by hand.
+std::vector<NodeState> bare_states(const Job& job, std::uint64_t step) {
+  const Model nothing(job_parts(job).size());
+  std::vector<NodeState> states;
+  for (int rank = 0; rank < job.workers + server_nodes(job); ++rank) {
+    states.push_back({.step = step,
+                      .rank = rank,
+                      .workers = job.workers,
+                      .servers = server_nodes(job),
+                      .pushed = nothing,
+                      .pulled = nothing,
+                      .accumulated = nothing,
+                      .shared = nothing,
+                      .followed = nothing});
+  }
+  return states;
 }
 
 // An uninterrupted run, one that saves its state at `cut`, and one that resumes there.
@@ -239,6 +269,7 @@ TEST_P(EveryExchange, AStateHoldsWhatCodecsKeep) {
   with_jobs({4}, [](const Job& job, const StateCodec& codec) {
     const RunResult run = run_until(2, job, {2});
     expect_no_errors(run);
+    expect_owners(job, run.cuts.at(2).states);
     for (const NodeState& state : run.cuts.at(2).states) {
       EXPECT_EQ(state.step, 2);
       EXPECT_EQ(holds_something(state), codec.residual);
@@ -385,6 +416,7 @@ void expect_sums_are_kept(const Job& from, const Job& to, std::uint64_t step) {
   expect_no_errors(run);
   const Cut& cut = run.cuts.at(step);
   Cut other{redistribute(cut.states, from, to), {}};
+  expect_owners(to, other.states);
   const Sums before = sums_of(from, cut.states);
   const Sums after = sums_of(to, other.states);
   expect_same(before.pushed, after.pushed);
@@ -454,17 +486,16 @@ TEST(Redistribute, SumsToTheBitWhereFloatsHoldThem) {
   Job to = from;
   to.workers = 2;
   // Workers 0 to 2, aggregators 3 (of 0 and 1) and 4 (of 2), root 5.
-  std::vector<NodeState> states(6);
+  std::vector<NodeState> states = bare_states(from, 7);
   for (std::size_t rank = 0; rank < states.size(); ++rank) {
     const auto value = static_cast<float>(1 << rank);
     Model model = zeros(from);
     for (auto& values : model) std::ranges::fill(values, value);
-    const Model nothing(from.tensors.size());
-    states[rank] = {
-        7, rank < 5 ? model : nothing, rank < 5 ? nothing : model, nothing, nothing, nothing};
+    (rank < 5 ? states[rank].pushed : states[rank].pulled) = model;
   }
   const auto spread = redistribute(states, from, to);
   ASSERT_EQ(spread.size(), 3);
+  expect_owners(to, spread);
   for (const NodeState& state : spread) EXPECT_EQ(state.step, 7);
   EXPECT_EQ(spread[0].pushed[0][0], (1 + 8) + (4 + 16));  // workers 0 and 2
   EXPECT_EQ(spread[1].pushed[0][0], 2 + 8);
@@ -480,9 +511,8 @@ TEST(Redistribute, GoesOnWithoutWhatWasLost) {
   from.servers = Job::kColocated;
   Job to = from;
   to.workers = 2;
-  const Model nothing(job_parts(from).size());
   const std::vector<int> owners = part_servers(from);
-  std::vector<NodeState> states(3, {7, nothing, nothing, nothing, nothing, nothing});
+  std::vector<NodeState> states = bare_states(from, 7);
   for (const Part& part : job_parts(from)) {
     for (std::size_t rank = 0; rank < 2; ++rank) {  // the last is lost
       states[rank].pushed[part.number].assign(part.elems, static_cast<float>(rank + 1));
@@ -558,6 +588,94 @@ TEST(Redistribute, RefusesStatesOfAnotherJob) {
   mixed[3].pushed = mixed[0].pushed;
   expect_error(ErrorCode::kInvalidArgument, "'pushed' of tensor 'first.weight'",
                [&] { redistribute(mixed, from, from); });
+}
+
+// With as many values, but another node's.
+
+constexpr const char* kOwnState = "give every node its own state";
+
+std::vector<Job> jobs_of_four() {
+  std::vector<Job> jobs;
+  for (const auto& [exchange, codec] : {std::pair{"all-gather", "3lc:ef=21"},
+                                        {"all-gather", "3lc"},
+                                        {"gradient-server", "3lc:ef=21"},
+                                        {"parameter-server", "3lc"},
+                                        {"aggregator-tree:fan-in=2", "3lc"},
+                                        {"ring", "int8:ef=on"}}) {
+    Job job = suite_job(kTestedExchanges[0], codec, 4);
+    job.exchange = exchange;
+    job.servers.reset();
+    job.state_steps = 2;
+    job.progress_limit = 5s;
+    jobs.push_back(job);
+  }
+  jobs.push_back(jobs[2]);
+  jobs.back().servers = Job::kColocated;
+  return jobs;
+}
+
+// Every node of the job ends with a sentence on whose states these are.
+void expect_foreign(const Job& job, const Cut& cut, const std::string& whose) {
+  const RunResult run = run_until(4, job, {}, &cut);
+  for (const std::string& error : run.errors) {
+    EXPECT_NE(error.find(whose), std::string::npos) << error;
+    EXPECT_NE(error.find(kOwnState), std::string::npos) << error;
+  }
+}
+
+TEST(ForeignState, OfAnotherRankIsRefused) {
+  for (const Job& job : jobs_of_four()) {
+    SCOPED_TRACE(job.exchange + " " + job.push_codec);
+    Cut cut = run_until(2, job, {2}).cuts.at(2);
+    std::swap(cut.states[0], cut.states[1]);
+    expect_foreign(job, cut, "of 4 workers");
+    expect_error(ErrorCode::kInvalidArgument, kOwnState,
+                 [&] { static_cast<void>(redistribute(cut.states, job, job)); });
+  }
+}
+
+TEST(ForeignState, OfAnotherNumberOfWorkersIsRefused) {
+  for (const Job& job : jobs_of_four()) {
+    SCOPED_TRACE(job.exchange + " " + job.push_codec);
+    Cut cut = run_until(2, job, {2}).cuts.at(2);
+    Job smaller = job;
+    smaller.workers = 3;
+    Cut all{redistribute(cut.states, job, smaller), {}};
+    expect_owners(smaller, all.states);
+    all.replicas.assign(3, cut.replicas[0]);
+    expect_no_errors(run_until(4, smaller, {}, &all));
+    cut.states.erase(cut.states.begin() + 3);
+    cut.states.resize(all.states.size(), cut.states.back());
+    expect_foreign(smaller, cut, "of 4 workers");
+    expect_error(ErrorCode::kInvalidArgument, kOwnState,
+                 [&] { static_cast<void>(redistribute(cut.states, smaller, smaller)); });
+  }
+}
+
+// Servers above a ring's groups share every part: a state of one of two has zeros for the other.
+TEST(ForeignState, OfAnotherNumberOfServersIsRefused) {
+  Job job = suite_job(kTestedExchanges[0], "int8:ef=on", 4);
+  job.exchange = "hierarchical-ring:group=2,top=tree";
+  job.servers = 2;
+  job.state_steps = 2;
+  job.progress_limit = 5s;
+  Cut cut = run_until(2, job, {2}).cuts.at(2);
+  expect_owners(job, cut.states);
+  Cut swapped = cut;
+  std::swap(swapped.states[4], swapped.states[5]);
+  expect_foreign(job, swapped, "of 4 workers and 2 server nodes");
+  job.servers = 1;
+  cut.states.pop_back();
+  expect_foreign(job, cut, "of 4 workers and 2 server nodes");
+}
+
+TEST(ForeignState, OfNobodyIsRefused) {
+  const Job job = suite_job(kTestedExchanges[6], "fp32", 1);
+  NodeState state = bare_states(job, 3)[0];
+  state.rank = NodeState().rank;
+  const auto ends = make_in_process_network(1);
+  expect_error(ErrorCode::kInvalidArgument, "does not say of which node",
+               [&] { make_communicator(job, *ends[0], descend_once, nullptr, &state); });
 }
 
 class BadState : public testing::Test {
@@ -769,7 +887,7 @@ TEST(State, ThereIsNoneWhereWorkersDoNotWaitForEachOther) {
   Job job = suite_job(kTestedExchanges.back(), "fp32", 1);
   job.exchange = "weight-average:mode=asynchronous";
   const auto ends = make_in_process_network(1);
-  const NodeState state{3, Model(3), Model(3), Model(3), Model(3), Model(3)};
+  const NodeState state = bare_states(job, 3)[0];
   expect_error(ErrorCode::kInvalidArgument, "asynchronous averaging has no state",
                [&] { make_communicator(job, *ends[0], descend_once, nullptr, &state); });
   const auto fresh = make_in_process_network(1);
@@ -784,7 +902,7 @@ TEST(State, ThereIsNoneWhereWorkersDoNotWaitForEachOther) {
 TEST(State, AStepMustBeBegunAfterAResume) {
   const Job job = suite_job(kTestedExchanges[6], "fp32", 1);
   const auto ends = make_in_process_network(1);
-  const NodeState state{3, Model(3), Model(3), Model(3), Model(3), Model(3)};
+  const NodeState state = bare_states(job, 3)[0];
   const auto worker = make_communicator(job, *ends[0], descend_once, nullptr, &state);
   Model replica = zeros(job);
   expect_error(ErrorCode::kFailedPrecondition, "begin a step",

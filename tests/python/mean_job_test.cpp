@@ -85,7 +85,11 @@ TEST(MovedState, NothingIsLostOnTheWayToAnotherCodecOrExchange) {
           ASSERT_NEAR(after[tensor][i], before[tensor][i], 1e-5) << tensor << " " << i;
         }
       }
-      for (const NodeState& state : now) EXPECT_EQ(state.step, 7U);
+      for (std::size_t rank = 0; rank < now.size(); ++rank) {
+        EXPECT_EQ(now[rank].step, 7U);
+        EXPECT_EQ(now[rank].rank, static_cast<int>(rank));
+        EXPECT_NO_THROW(first_state(to, static_cast<int>(rank), &now[rank]));
+      }
     }
   }
 }
