@@ -45,7 +45,8 @@ void bind_means(py::module_& module) {
 
 One thread at a time, except for mean(), in which a second one may wait.)")
       .def(py::init([](const std::vector<TensorInfo>& tensors, const std::string& exchange,
-                       int workers, const std::string& codec, const std::string& policy,
+                       int workers, const std::string& codec,
+                       const std::optional<std::string>& pull_codec, const std::string& policy,
                        std::uint64_t seed, std::uint64_t warm_up_steps,
                        std::chrono::milliseconds deadline, std::chrono::milliseconds progress_limit,
                        std::size_t threads, const std::optional<std::string>& replay,
@@ -58,6 +59,7 @@ One thread at a time, except for mean(), in which a second one may wait.)")
              job.exchange = exchange;
              job.workers = workers;
              job.push_codec = codec;
+             job.pull_codec = pull_codec.value_or(codec);
              job.policy = policy;
              job.seed = seed;
              job.warm_up_steps = warm_up_steps;
@@ -71,9 +73,9 @@ One thread at a time, except for mean(), in which a second one may wait.)")
                                                  overlaps, update.value_or(py::function()));
            }),
            py::arg("tensors"), py::arg("exchange"), py::arg("workers"), py::arg("codec"),
-           py::arg("policy"), py::arg("seed"), py::arg("warm_up_steps"), py::arg("deadline"),
-           py::arg("progress_limit"), py::arg("threads"), py::arg("replay"), py::arg("budget"),
-           py::arg("overlaps"), py::arg("undoable"), py::arg("update"))
+           py::arg("pull_codec"), py::arg("policy"), py::arg("seed"), py::arg("warm_up_steps"),
+           py::arg("deadline"), py::arg("progress_limit"), py::arg("threads"), py::arg("replay"),
+           py::arg("budget"), py::arg("overlaps"), py::arg("undoable"), py::arg("update"))
       .def("join", &MeanWorker::join, py::arg("meeting"), py::arg("rank"), py::arg("addresses"),
            py::arg("token"), "Meets the other ranks.")
       .def("join_hub", &MeanWorker::join_hub, py::arg("hub"), "The same over a hub.")

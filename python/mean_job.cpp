@@ -31,7 +31,6 @@ std::string codec_of(const Job& job, std::size_t tensor) {
 Job mean_job(Job job, bool updates) {
   const ExchangeTraits& traits = exchange_traits(job.exchange);
   if (traits.shards) job.servers = Job::kColocated;
-  job.pull_codec = job.push_codec;
   job.checksum_steps = 0;  // the parameters are the application's
   const bool servers_own = traits.shards && !traits.workers_own_model;
   if (servers_own != updates || traits.averages_weights ||
@@ -42,6 +41,13 @@ Job mean_job(Job job, bool updates) {
                     "or ring{}",
                     job.exchange, servers_own ? ", or DistributedOptimizer()" : ""));
   }
+  if (!traits.shards && job.pull_codec != job.push_codec) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("exchange {} has no servers, which pull_codec is for; omit that, or use "
+                    "gradient-server",
+                    job.exchange));
+  }
   if (job.push_codec == trainer::kAutoCodec) trainer::choose_among_codecs(job);
   static_cast<void>(server_nodes(job));  // throws for a job that makes no sense
   return job;
@@ -49,11 +55,13 @@ Job mean_job(Job job, bool updates) {
 
 std::size_t longest_message(const Job& job) {
   constexpr std::size_t kFrameBytes = 32;  // beside its payload, and the message's head
-  const auto codecs = choose_codecs(job.policy, job.push_codec, job.tensors);
+  const auto pushed = choose_codecs(job.policy, job.push_codec, job.tensors);
+  const auto pulled = choose_codecs(job.policy, job.pull_codec, job.tensors);
   std::size_t bytes = 1 << 16;
   for (const Part& part : job_parts(job)) {
-    bytes += kFrameBytes + std::max(sizeof(float) * part.elems,
-                                    codecs[part.tensor]->max_encoded_bytes(part.elems));
+    bytes += kFrameBytes + std::max({sizeof(float) * part.elems,
+                                     pushed[part.tensor]->max_encoded_bytes(part.elems),
+                                     pulled[part.tensor]->max_encoded_bytes(part.elems)});
   }
   return bytes;
 }

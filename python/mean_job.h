@@ -14,10 +14,10 @@ namespace tersewire::python {
 
 using PartValues = std::vector<std::vector<float>>;
 
-// Completes a job that has its tensors, exchange, number of workers, push codec, policy, seed,
-// warm-up and time limits. `updates`: whether the application's optimizer runs where the exchange
-// has the model. Throws kInvalidArgument for an exchange that has no mean of a step, or another
-// place for the optimizer, and for a job that makes no sense.
+// Completes a job that has its tensors, exchange, number of workers, codecs, policy, seed, warm-up
+// and time limits. `updates`: whether the application's optimizer runs where the exchange has the
+// model. Throws kInvalidArgument for an exchange that has no mean of a step, or another place for
+// the optimizer, and for a job that makes no sense.
 Job mean_job(Job job, bool updates);
 
 // Whatever is in one message of the job, all of its parts would be as long at most, in bytes.

@@ -274,6 +274,7 @@ class _MeanWorker:
         exchange: str,
         workers: int,
         codec: str,
+        pull_codec: Optional[str],
         policy: str,
         seed: int,
         warm_up_steps: int,

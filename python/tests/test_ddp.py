@@ -641,6 +641,38 @@ def case_the_exchange_goes_by_the_number_of_ranks():
     assert hook.state_dict()["exchange"] == "gradient-server"
 
 
+def case_means_have_a_codec_of_their_own():
+    hooks = {}
+    for pull_codec in (None, "3lc:ef=off", tersewire.Codec("fp32")):
+        model = wrapped()
+        hook = tersewire.torch.register(model, "3lc:s=1.75", policy="", pull_codec=pull_codec,
+                                        exchange=None if pull_codec else "gradient-server")
+        check_replicas(train(model, range(3)))
+        state = hook.state_dict()
+        assert state["exchange"] == "gradient-server" and state["pushed"]
+        assert bool(state["pulled"]) == (pull_codec is None)
+        hooks[pull_codec and str(pull_codec)] = hook
+    default, without, exact = hooks.values()
+    if dist.get_world_size() > 1:
+        assert exact.counters.sent_bytes > 2 * without.counters.sent_bytes
+    def owed():
+        state = default.state_dict()
+        return sum(on_all_ranks(torch.cat([
+            (pushed / dist.get_world_size() + state["pulled"].get(name, 0)).flatten()
+            for name, pushed in sorted(state["pushed"].items())])))
+
+    before = owed()
+    default.change(pull_codec="3lc:ef=off")  # what servers owe goes to ranks that push
+    assert not default.state_dict()["pulled"]
+    torch.testing.assert_close(owed(), before)
+    for match, options in (("exchange all-gather has no servers", {"exchange": "all-gather"}),
+                           ("omit pull_codec", {"codec": "auto"}),
+                           ("unknown codec 'pigeon'", {"pull_codec": "pigeon"}),
+                           ("pull_codec=3 is not valid", {"pull_codec": 3})):
+        with pytest.raises(tersewire.Error, match=match):
+            tersewire.torch.register(wrapped(), **{"pull_codec": "int8", **options})
+
+
 def case_a_group_of_some_ranks():
     """The others know nothing of it."""
     some = dist.new_group([0, 1]) if dist.get_world_size() == 3 else dist.group.WORLD

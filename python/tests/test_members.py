@@ -248,7 +248,7 @@ def test_a_state_of_another_length_is_refused(job):
     def member(name, elems):
         made = _core._HubMember(job.hub.address, name, 7, "", False, LIMIT, LIMIT, 1 << 20, "")
         return made, _core._MeanWorker(
-            [tersewire.TensorInfo("w", (elems,), "dense")], "gradient-server", 1, "3lc", "auto", 0,
+            [tersewire.TensorInfo("w", (elems,), "dense")], "gradient-server", 1, "3lc", None, "auto", 0,
             0, LIMIT, LIMIT, 1, None, None, False, False, None)
 
     one, worker = member("a", 8)

@@ -15,7 +15,7 @@ Job job_of(const std::string& exchange, const std::string& codec) {
   job.tensors = {{"weight", {40, 30}, TensorKind::kDense}, {"bias", {30}, TensorKind::kBias}};
   job.exchange = exchange;
   job.workers = 3;
-  job.push_codec = codec;
+  job.push_codec = job.pull_codec = codec;
   job.policy = "";
   return mean_job(std::move(job), false);
 }
@@ -69,9 +69,10 @@ std::vector<NodeState> all_owing(const Job& job) {
 }
 
 TEST(MovedState, NothingIsLostOnTheWayToAnotherCodecOrExchange) {
-  const std::vector<Job> jobs = {job_of("gradient-server", "3lc"), job_of("all-gather", "topk"),
-                                 job_of("gradient-server", "int8:ef=on"),
-                                 job_of("ring", "int8:ef=on")};
+  std::vector<Job> jobs = {job_of("gradient-server", "3lc"), job_of("all-gather", "topk"),
+                           job_of("gradient-server", "int8:ef=on"), job_of("ring", "int8:ef=on")};
+  jobs.push_back(jobs.front());
+  jobs.back().pull_codec = "3lc:ef=off";
   for (const Job& from : jobs) {
     const std::vector<NodeState> states = all_owing(from);
     const PartValues before = owed(from, states);
@@ -127,7 +128,7 @@ TEST(MeanJob, ExchangesWithoutAMeanOfAStepAreRefused) {
   Job job;
   job.tensors = {{"weight", {9}}};
   job.workers = 2;
-  job.push_codec = "fp32";
+  job.push_codec = job.pull_codec = "fp32";
   job.exchange = "parameter-server";
   EXPECT_EQ(mean_job(job, true).servers, Job::kColocated);
   job.exchange = "ring";

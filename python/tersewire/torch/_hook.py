@@ -247,7 +247,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
              on_step: Optional[Callable[[Counters], None]] = None,
              group: Optional[HubGroup] = None,
              replay_decisions: Optional[List[Dict[str, Any]]] = None,
-             budget: Optional[str] = None) -> Hook:
+             budget: Optional[str] = None,
+             pull_codec: Optional[Union[str, tersewire.Codec]] = None) -> Hook:
     """Makes a model wrapped in DistributedDataParallel exchange compressed gradients.
 
     model          trained on the CPU or on a GPU; from a GPU, buckets are copied to the CPU, where
@@ -284,6 +285,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     budget         with codec="auto": "2GB/day" (kB, MB, GB, TB), the most that a rank may send and
                    receive: no codec that would need more is chosen, even if it is faster; if even
                    the strongest does, a decision says so
+    pull_codec     of the means that servers send, by default `codec`; for Adam "3lc:ef=off". The
+                   exchange is then "gradient-server", unless named
 
     Unsent data is added to the parameter's next gradient, whatever bucket it is in. The training
     loop does not change. Returns a Hook with counters, summary(), change(), state_dict() and
@@ -291,7 +294,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     not wrapped. After an error in a backward pass the job is over on every rank, with that error.
     """
     made = Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads,
-                                timeout, on_step, replay_decisions, budget), group)
+                                timeout, on_step, replay_decisions, budget, pull_codec),
+                group)
     try:
         model.register_comm_hook(made, hook)
     except BaseException:  # a model takes one hook

@@ -319,7 +319,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         on_step: Optional[Callable[[Counters], None]] = None,
         group: Optional[Group] = None, sparse_as_dense: bool = False,
         replay_decisions: Optional[List[Dict[str, Any]]] = None,
-        budget: Optional[str] = None) -> Any:
+        budget: Optional[str] = None,
+        pull_codec: Optional[Union[str, tersewire.Codec]] = None) -> Any:
     """Makes an optimizer average compressed gradients over all ranks before each step.
 
     optimizer         of a model that is not in DistributedDataParallel, on the CPU or on a GPU;
@@ -389,7 +390,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                          kinds.get(name) or _core._usual_kind(name, parameter.dim()))
              for name, parameter in named]
     settings = Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
-                        on_step, replay_decisions, budget)
+                        on_step, replay_decisions, budget, pull_codec)
     parameters = [parameter for _, parameter in named]
     if isinstance(group, HubGroup) and group.elastic and model is not None:
         averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, group,

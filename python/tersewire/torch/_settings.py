@@ -28,6 +28,7 @@ class Settings:
     on_step: Optional[Callable[[Any], None]] = None
     replay_decisions: Optional[List[Dict[str, Any]]] = None
     budget: Optional[str] = None
+    pull_codec: Optional[Union[str, tersewire.Codec]] = None
 
     # So many send each other what keeps a residual, unless an exchange is named: means that a
     # server encodes again cost more of the loss under Adam than these bytes are worth.
@@ -36,6 +37,8 @@ class Settings:
     def __post_init__(self) -> None:
         for name, kinds, what in (
                 ("codec", (str, tersewire.Codec), "a codec's text or a tersewire.Codec"),
+                ("pull_codec", (str, tersewire.Codec, type(None)),
+                 "a codec's text or a tersewire.Codec"),
                 ("policy", str, "a policy's text"), ("exchange", (str, type(None)), "its name"),
                 ("seed", int, "a whole number, 0 or more"),
                 ("warm_up_steps", int, "a whole number, 0 or more"),
@@ -60,6 +63,8 @@ class Settings:
         for name in ("replay_decisions", "budget"):
             if getattr(self, name) is not None and not self.is_auto:
                 refuse(f'{name} is for runs that choose their codec; pass codec="auto"')
+        if self.pull_codec is not None and self.is_auto:
+            refuse("codec auto chooses what servers send too; omit pull_codec, or name a codec")
 
     @property
     def is_auto(self) -> bool:
@@ -68,17 +73,25 @@ class Settings:
 
     @property
     def codec_text(self) -> str:
-        return self.codec if isinstance(self.codec, str) else self.codec.text
+        return _text(self.codec)
+
+    @property
+    def pull_codec_text(self) -> Optional[str]:
+        """Of the means that servers send, if another one."""
+        return None if self.pull_codec is None else _text(self.pull_codec)
 
     @property
     def alike(self) -> "Settings":
         """What every rank must be given alike."""
         # A function cannot travel, and each rank has its own, as of threads.
-        return dataclasses.replace(self, codec=self.codec_text, loss_scale=None, threads=None,
+        return dataclasses.replace(self, codec=self.codec_text,
+                                   pull_codec=self.pull_codec_text, loss_scale=None, threads=None,
                                    on_step=None)
 
     def exchange_for(self, group: AnyGroup, codecs: Sequence[tersewire.Codec]) -> str:
         """The exchange as C++ names it."""
+        if self.exchange is None and self.pull_codec is not None:
+            return "gradient-server"
         if self.exchange is None:
             # Two send each other as much without a server, and encode once; but more may come.
             few = 2 if self.is_auto or not tersewire.Codec(self.codec_text).keeps_residual else (
@@ -96,6 +109,10 @@ class Settings:
             refuse(f"codec {name} does not fit exchange all-reduce, which adds up whole numbers; "
                    "use terngrad, stoch3 or another exchange")
         return "gradient-server" + (":scaler-sharing=on" if sharing else "")
+
+
+def _text(codec: Union[str, tersewire.Codec]) -> str:
+    return codec if isinstance(codec, str) else codec.text
 
 
 def meet(group: AnyGroup, settings: Settings, job: Any) -> Tuple[int, Callable[..., None]]:
