@@ -931,6 +931,8 @@ def load_states(rank, ranks, path):
                             world_size=ranks)
     states = [torch.load(file) for file in sorted(path.glob("state-*"))]
     hook = tersewire.torch.register(wrapped(), "3lc:s=1.75", exchange="gradient-server")
+    with pytest.raises(tersewire.Error, match="not those of all ranks"):
+        hook.load_state_dict([*states[:-1], {**states[-1], "ranks": len(states) + 1}])
     hook.load_state_dict(states)
     loaded = hook.state_dict()
     assert loaded["step"] == 3

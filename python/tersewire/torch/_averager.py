@@ -227,7 +227,8 @@ class GradientAverager:
         own = [state for state in listed if state["rank"] == self.rank]
         if own and own[0]["ranks"] == self._ranks:
             listed = own
-        elif not listed or len({state["rank"] for state in listed}) != listed[0]["ranks"]:
+        elif not listed or {len({state["rank"] for state in listed})} != {
+                state["ranks"] for state in listed}:
             refuse("the states are not those of all ranks; pass each rank's, once")
         if len({state["step"] for state in listed}) != 1:
             refuse("the states are of different steps; pass those saved after the same one")
