@@ -262,7 +262,7 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     exchange       "gradient-server": each rank averages a shard and sends the mean, encoded again;
                    traffic does not grow with the number of ranks. "all-gather": each rank sends
                    its gradients to every other, encoded once; the default for two ranks, and for
-                   up to four if the codec keeps a residual; of others it is the former.
+                   up to four if the codec keeps a residual; otherwise gradient-server is.
                    "ring", "hierarchical-ring": sums go around, encoded at each hop (INCEPTIONN);
                    for codecs with a bounded error for each value. "all-reduce":
                    "gradient-server:scaler-sharing=on", where ranks agree on the largest scalers

@@ -90,13 +90,13 @@ class Settings:
 
     def exchange_for(self, group: AnyGroup, codecs: Sequence[tersewire.Codec]) -> str:
         """The exchange as C++ names it."""
-        if self.exchange is None and self.pull_codec is not None:
-            return "gradient-server"
         if self.exchange is None:
-            # Two send each other as much without a server, and encode once; but more may come.
-            few = 2 if self.is_auto or not tersewire.Codec(self.codec_text).keeps_residual else (
-                self._few_ranks)
-            return "all-gather" if group.ranks <= few and not group.elastic else "gradient-server"
+            if self.pull_codec is not None or group.elastic:  # more ranks may come
+                return "gradient-server"
+            keeps = not self.is_auto and tersewire.Codec(self.codec_text).keeps_residual
+            # Two send each other as much without a server, and encode once.
+            return "all-gather" if group.ranks <= (self._few_ranks if keeps else 2) else (
+                "gradient-server")
         if self.exchange == "sharded-server":
             warnings.warn("exchange 'sharded-server' is now 'gradient-server'; the next version "
                           "drops the old name", DeprecationWarning, stacklevel=6)
