@@ -49,33 +49,39 @@ unsigned scale_of(float largest, float mean) {
   return std::min(q, 255U);
 }
 
+// Of the positions' bits where a gap's lower k are written as they are.
+std::size_t bits_with(const std::vector<std::size_t>& gaps, unsigned k) {
+  std::size_t bits = 0;
+  for (const std::size_t gap : gaps) bits += (gap >> k) + 1 + k + 1;  // and the sign
+  return bits;
+}
+
 // As the format's positions, by trying every k.
 Bytes positions_of(const std::vector<std::size_t>& sent, const Floats& total) {
-  std::vector<bool> best;
-  unsigned best_k = 0;
-  for (unsigned k = 0; k < 40; ++k) {
-    std::vector<bool> bits;
-    std::size_t next = 0;
-    for (const std::size_t e : sent) {
-      const std::size_t gap = e - next;
-      next = e + 1;
-      bits.insert(bits.end(), gap >> k, false);
-      bits.push_back(true);
-      for (unsigned i = 0; i < k; ++i) bits.push_back((gap >> i & 1) != 0);
-      bits.push_back(total[e] < 0);
-    }
-    if (k == 0 || bits.size() < best.size()) {
-      best = std::move(bits);
-      best_k = k;
-    }
+  std::vector<std::size_t> gaps;
+  std::size_t next = 0;
+  for (const std::size_t e : sent) {
+    gaps.push_back(e - next);
+    next = e + 1;
+  }
+  unsigned best = 0;
+  for (unsigned k = 1; k < 40; ++k) {
+    if (bits_with(gaps, k) < bits_with(gaps, best)) best = k;
+  }
+  std::vector<bool> bits;
+  for (std::size_t s = 0; s < sent.size(); ++s) {
+    bits.insert(bits.end(), gaps[s] >> best, false);
+    bits.push_back(true);
+    for (unsigned i = 0; i < best; ++i) bits.push_back((gaps[s] >> i & 1) != 0);
+    bits.push_back(total[sent[s]] < 0);
   }
   Bytes out;
   append_varint(out, sent.size());
-  out.push_back(static_cast<std::byte>(best_k));
+  out.push_back(static_cast<std::byte>(best));
   const std::size_t head = out.size();
-  out.resize(head + (best.size() + 7) / 8, std::byte{0});
-  for (std::size_t i = 0; i < best.size(); ++i) {
-    if (best[i]) out[head + i / 8] |= std::byte{1} << (i % 8);
+  out.resize(head + (bits.size() + 7) / 8, std::byte{0});
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    if (bits[i]) out[head + i / 8] |= std::byte{1} << (i % 8);
   }
   return out;
 }
