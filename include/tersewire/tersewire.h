@@ -1,4 +1,5 @@
-// The whole public interface.
+// What a job is written with: codecs, transports, workers and servers. Certificates, members that
+// come and go, .tw files and the software card have headers of their own.
 #pragma once
 
 #include "tersewire/bytes.h"

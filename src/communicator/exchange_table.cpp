@@ -53,6 +53,10 @@ void take_groups(SettingText& text, const Job& job, ExchangeOptions& options) {
 int shared_by(const Job& job, std::size_t parts, std::string_view what) {
   const int servers = job.servers.value_or(1);
   const auto most = static_cast<int>(std::min<std::size_t>(parts, 1 << 30));
+  if (servers == Job::kColocated) {
+    fail(ErrorCode::kInvalidArgument, "exchange {} has no colocated servers; use 1 to {} servers",
+         job.exchange, most);
+  }
   if (servers < 1 || servers > most) {
     fail(ErrorCode::kInvalidArgument, "{} servers cannot share {} {}; use 1 to {} servers", servers,
          most, what, most);

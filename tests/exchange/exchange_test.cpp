@@ -146,6 +146,8 @@ TEST(Exchanges, GroupsThatMakeNoSenseAreRefused) {
   expect_refused(job, "use 1 to 2 servers");
   job.servers = 3;
   expect_refused(job, "use 1 to 2 servers");
+  job.servers = Job::kColocated;
+  expect_refused(job, "has no colocated servers; use 1 to 2 servers");
   job.servers = 1;
   job.backup_workers = 1;
   expect_refused(job, "backup");
