@@ -248,6 +248,8 @@ void bind_policies(py::module_& module) {
           "shape", [](const TensorInfo& tensor) { return py::tuple(py::cast(tensor.shape)); })
       .def_property_readonly(
           "kind", [](const TensorInfo& tensor) { return std::string(to_string(tensor.kind)); });
+  module.def("_adaptive_pull_codec", &adaptive_pull_codec, py::arg("push_codec"),
+             "The codec for means that servers send, for an optimizer as Adam.");
   module.def(
       "_usual_kind",
       [](const std::string& name, std::size_t dimensions) {

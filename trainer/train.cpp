@@ -5,6 +5,7 @@
 
 #include "tersewire/error.h"
 #include "tersewire/policy.h"
+#include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
 #include "trainer/codec_pilot.h"
 #include "trainer/descent.h"
@@ -118,6 +119,16 @@ void check(const TrainConfig& config, const DataSplits& data) {
 std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) {
   return tersewire::join_network(config.transport, config.job.workers + server_nodes(config),
                                  config.job.wait_limits());
+}
+
+std::string default_pull_codec(const TrainConfig& config, const std::string& codec) {
+  const ExchangeTraits& traits = exchange_traits(config.job.exchange);
+  const bool sends_means = traits.shards && traits.workers_own_model;
+  const bool is_adaptive = SettingText(config.optimizer, "optimizer").name().starts_with("adam");
+  // One codec for all that is sent is chosen, or changed, in the run.
+  const bool one_for_all = codec == kAutoCodec || !config.later_codec.empty();
+  if (!sends_means || !is_adaptive || one_for_all || config.job.local_updates > 0) return codec;
+  return adaptive_pull_codec(codec);
 }
 
 int server_nodes(const TrainConfig& config) { return server_nodes(job_of(config)); }

@@ -285,7 +285,10 @@ void visit_settings(Config& config, const Visit& visit) {
       config.budget);
   visit(Setting{.key = "push-codec", .help = "Codec for gradients", .shows_default = false},
         job.push_codec);
-  visit(Setting{.key = "pull-codec", .help = "Codec for what servers send", .shows_default = false},
+  visit(Setting{.key = "pull-codec",
+                .help = "Codec for what servers send: --codec if not given, without a residual for "
+                        "mean gradients of 3lc under adam and adamw",
+                .shows_default = false},
         job.pull_codec);
   visit(Setting{.key = "later-codec",
                 .help = "WHEN:CODEC, which replaces --codec after a share or a number of the "

@@ -221,12 +221,17 @@ TrainOptions register_options(CLI::App& command, TrainFlags& flags) {
 }
 
 void choose_codecs(TrainFlags& flags, const CLI::App& command) {
-  for (const auto& [option, codec] : {std::pair{"--push-codec", &flags.config.job.push_codec},
-                                      {"--pull-codec", &flags.config.job.pull_codec}}) {
+  Job& job = flags.config.job;
+  for (const auto& [option, codec] :
+       {std::pair{"--push-codec", &job.push_codec}, {"--pull-codec", &job.pull_codec}}) {
     if (command.get_option(option)->count() == 0) *codec = flags.codec;
     if (flags.paper) *codec = as_published(*codec);
   }
-  if (flags.paper && !flags.resumed && flags.config.job.push_codec == trainer::kAutoCodec) {
+  if (command.get_option("--pull-codec")->count() == 0) {
+    job.pull_codec =
+        as_usage([&] { return trainer::default_pull_codec(flags.config, job.pull_codec); });
+  }
+  if (flags.paper && !flags.resumed && job.push_codec == trainer::kAutoCodec) {
     throw WrongUsage("codec auto chooses among improved codecs; omit --paper, or name a codec");
   }
   std::string& later = flags.config.later_codec;

@@ -68,6 +68,9 @@ struct CodecTraits {
   // Whether threads share all of the encoding of one array, so encoding two arrays at once gains
   // nothing more: no step in it needs the one before, as writing positions of values does.
   bool splits = false;
+  // Whether means that servers send teach more without a residual, where the optimizer divides by
+  // the size of gradients (adaptive_pull_codec()).
+  bool adaptive_means_without_residual = false;
 };
 
 // For any codec that has payloads, including those that can only be read; kDataLoss for another
@@ -179,6 +182,13 @@ class Codec {
 // Makes a codec from its text, NAME or NAME:KEY=VALUE,KEY=VALUE. Throws kInvalidArgument, naming
 // the wrong part and what is allowed.
 std::shared_ptr<const Codec> make_codec(std::string_view text);
+
+// The text of the codec for means that servers send (Job::pull_codec), where `push_codec` is that
+// of pushes and the optimizer divides by the size of gradients, as Adam does: what a residual
+// delivers late makes its steps smaller (docs/record.md, "Means without a residual"). 3lc gets
+// ef=off, unless the text says ef, a lead or mode=paper; other codecs stay the same. Throws
+// kInvalidArgument for what is not a codec's text; make_codec() checks the rest.
+std::string adaptive_pull_codec(std::string_view push_codec);
 
 // Appends the payload of codec `levels` for the average of workers' ternary gradients (TernGrad,
 // section 3.1): element e decodes to sums[e] * (its scaler / workers).

@@ -69,6 +69,23 @@ def reference():
     return flat(model)
 
 
+def case_means_for_adam_keep_no_residual():
+    """What a server delivers late makes Adam's steps smaller; SGD learns more with it."""
+    def keeps_one(make=torch.optim.AdamW, codec="3lc", **settings):
+        model = network()
+        optimizer = DistributedOptimizer(
+            make(model.parameters(), lr=0.001), model.named_parameters(), codec, policy="",
+            exchange="gradient-server", **settings)
+        check_replicas(train(model, optimizer))
+        state = optimizer.averager.state_dict()
+        assert state["pushed"]
+        return bool(state["pulled"])
+
+    assert not keeps_one() and not keeps_one(torch.optim.RMSprop)
+    assert keeps_one(torch.optim.SGD)
+    assert keeps_one(codec="3lc:ef=on") and keeps_one(pull_codec="3lc") and keeps_one(codec="topk")
+
+
 def case_fp32_is_training_on_all_batches():
     for exchange in ("gradient-server", "all-gather", "ring", "all-reduce", "parameter-server"):
         model = network()

@@ -42,6 +42,14 @@ const CodecEntry* find_entry(CodecId id) {
   return found != kCodecs.end() ? &(*found)() : nullptr;
 }
 
+// Of those that can be made.
+const CodecEntry* find_entry(std::string_view name) {
+  const auto found = std::ranges::find_if(kCodecs, [&](EntryOf entry) {
+    return entry().make != nullptr && entry().description.name == name;
+  });
+  return found != kCodecs.end() ? &(*found)() : nullptr;
+}
+
 // For a payload's codec.
 const CodecEntry& entry_of(CodecId id) {
   const CodecEntry* entry = find_entry(id);
@@ -130,22 +138,33 @@ std::shared_ptr<const Codec> make_codec(std::string_view text) {
 std::shared_ptr<const Codec> make_codec_for(std::string_view text, StateChange carried) {
   const DefaultFloatMode mode;
   SettingText parsed(text, "codec");
-  for (const EntryOf function : kCodecs) {
-    const CodecEntry& entry = function();
-    if (entry.make == nullptr || entry.description.name != parsed.name()) continue;
+  if (const CodecEntry* const entry = find_entry(parsed.name())) {
     const bool deltas = carried == StateChange::kModelDeltas || of_local_updates(carried);
-    if (entry.traits.loses_small_changes && deltas) keep_residual(parsed, text);
-    if (carried == StateChange::kLocalUpdates && has_lead(entry)) parsed.set_default("lead", "1");
-    if (carried != StateChange::kGradients && has_lead(entry)) {
+    if (entry->traits.loses_small_changes && deltas) keep_residual(parsed, text);
+    if (carried == StateChange::kLocalUpdates && has_lead(*entry)) parsed.set_default("lead", "1");
+    if (carried != StateChange::kGradients && has_lead(*entry)) {
       send_no_differences(parsed, text, carried);
     }
-    auto codec = entry.make(parsed);
-    parsed.finish(keys_of(entry.description.parameters));
+    auto codec = entry->make(parsed);
+    parsed.finish(keys_of(entry->description.parameters));
     return codec;
   }
   std::vector<std::string> names;
   for (const CodecDescription& codec : codec_descriptions()) names.push_back(codec.name);
   parsed.refuse_name(names);
+}
+
+std::string adaptive_pull_codec(std::string_view push_codec) {
+  SettingText text(push_codec, "codec");
+  const CodecEntry* const entry = find_entry(text.name());
+  if (entry == nullptr || !entry->traits.adaptive_means_without_residual) {
+    return std::string(push_codec);
+  }
+  SettingText given = text;
+  const bool says_so = !given.take_word("ef").empty() || !given.take_word("lead").empty();
+  if (says_so || given.take_word("mode") == "paper") return std::string(push_codec);
+  text.set_default("ef", "off");
+  return text.text();
 }
 
 std::string_view codec_name(CodecId id) {

@@ -169,13 +169,14 @@ GroupLayout three_lc_layout(std::uint8_t byte) {
 }
 
 const CodecEntry& three_lc_codec() {
-  static const CodecEntry entry{.description = description(),
-                                .traits = {.error = CodecTraits::Error::kScaled},
-                                .make = make,
-                                .check = check_three_lc,
-                                .decode = decode_three_lc,
-                                .decode_add = decode_add_three_lc,
-                                .parameters = parameters};
+  static const CodecEntry entry{
+      .description = description(),
+      .traits = {.error = CodecTraits::Error::kScaled, .adaptive_means_without_residual = true},
+      .make = make,
+      .check = check_three_lc,
+      .decode = decode_three_lc,
+      .decode_add = decode_add_three_lc,
+      .parameters = parameters};
   return entry;
 }
 

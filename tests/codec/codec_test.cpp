@@ -174,6 +174,23 @@ TEST(Encoder, SendersAreNumberedBelow16Million) {
                  "sender number 16777216");
 }
 
+TEST(AdaptivePullCodec, KeepsNoResidualWhereItsCodecTeachesMoreWithoutOne) {
+  const auto expect = [](const std::string& push, const std::string& pull) {
+    EXPECT_EQ(adaptive_pull_codec(push), pull);
+    EXPECT_NO_THROW(make_codec(pull)) << pull;
+  };
+  expect("3lc", "3lc:ef=off");
+  expect("3lc:s=1.75", "3lc:s=1.75,ef=off");
+  EXPECT_FALSE(make_codec(adaptive_pull_codec("3lc"))->keeps_residual());
+  // Means of differences want it, and the paper's form would send next to nothing without it.
+  for (const char* same :
+       {"3lc:ef=on", "3lc:ef=21,s=1.6", "3lc:ef=off", "3lc:lead=1.5", "3lc:mode=paper", "topk",
+        "adacomp:bin=20", "mqe1bit", "int8:ef=on", "terngrad", "fp32"}) {
+    expect(same, same);
+  }
+  expect_refused([] { adaptive_pull_codec("3lc:s"); }, "3lc:s");
+}
+
 // Surveys more than the maximum, and fails once it has written.
 class FailingEncoder final : public ResidualEncoder {
  public:

@@ -764,6 +764,30 @@ TEST(Train, AnOnStepThatThrowsEndsTheJob) {
   }
 }
 
+TEST(DefaultPullCodec, KeepsNoResidualOfMeansForAdam) {
+  TrainConfig config;
+  config.job.exchange = "gradient-server:scaler-sharing=off";
+  EXPECT_EQ(default_pull_codec(config, "3lc"), "3lc");
+  for (const char* optimizer : {"adam", "adamw:beta2=0.95"}) {
+    config.optimizer = optimizer;
+    EXPECT_EQ(default_pull_codec(config, "3lc:s=1.5"), "3lc:s=1.5,ef=off");
+  }
+  EXPECT_EQ(default_pull_codec(config, kAutoCodec), kAutoCodec);
+  const auto expect_kept = [](const TrainConfig& other) {
+    EXPECT_EQ(default_pull_codec(other, "3lc"), "3lc");
+  };
+  TrainConfig later = config;
+  later.later_codec = "50%:int8";
+  expect_kept(later);
+  TrainConfig rounds = config;
+  rounds.job.local_updates = 2;
+  expect_kept(rounds);
+  for (const char* exchange : {"parameter-server", "all-gather", "ring"}) {
+    config.job.exchange = exchange;
+    expect_kept(config);
+  }
+}
+
 TEST(StepsForEpochs, CountsWholeSteps) {
   EXPECT_EQ(steps_for_epochs(1, 1000, 4, 16), 16U);
   EXPECT_EQ(steps_for_epochs(2.5, 60000, 10, 32), 469U);

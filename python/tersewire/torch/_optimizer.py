@@ -331,6 +331,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     group             whose ranks take part: a process group, or a HubGroup; without it, all ranks.
                       With HubGroup(elastic=True), and the model, ranks come and go
     sparse_as_dense   whether to make sparse gradients dense; otherwise they are refused
+    pull_codec        as for register(), but by default means of 3lc keep no residual, unless the
+                      optimizer is a torch.optim.SGD: that of others divides by the size of
+                      gradients, and what is late makes its steps smaller
     others            as for register(), which exchanges during the backward pass; this one
                       exchanges in step(). Without the model, policies infer a parameter's kind from its
                       name and shape
@@ -390,7 +393,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                          kinds.get(name) or _core._usual_kind(name, parameter.dim()))
              for name, parameter in named]
     settings = Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
-                        on_step, replay_decisions, budget, pull_codec)
+                        on_step, replay_decisions, budget, pull_codec,
+                        adaptive=not isinstance(optimizer, torch.optim.SGD))
     parameters = [parameter for _, parameter in named]
     if isinstance(group, HubGroup) and group.elastic and model is not None:
         averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, group,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import tersewire
+from tersewire import _core
 
 from ._groups import AnyGroup, meet_ranks
 from ._tensors import refuse
@@ -29,6 +30,8 @@ class Settings:
     replay_decisions: Optional[List[Dict[str, Any]]] = None
     budget: Optional[str] = None
     pull_codec: Optional[Union[str, tersewire.Codec]] = None
+    # Whether the optimizer divides by the size of gradients, as Adam does.
+    adaptive: bool = False
 
     # So many send each other what keeps a residual, unless an exchange is named: means that a
     # server encodes again cost more of the loss under Adam than these bytes are worth.
@@ -76,17 +79,20 @@ class Settings:
         return _text(self.codec)
 
     @property
-    def pull_codec_text(self) -> Optional[str]:
-        """Of the means that servers send, if another one."""
-        return None if self.pull_codec is None else _text(self.pull_codec)
-
-    @property
     def alike(self) -> "Settings":
         """What every rank must be given alike."""
         # A function cannot travel, and each rank has its own, as of threads.
-        return dataclasses.replace(self, codec=self.codec_text,
-                                   pull_codec=self.pull_codec_text, loss_scale=None, threads=None,
-                                   on_step=None)
+        return dataclasses.replace(
+            self, codec=self.codec_text, loss_scale=None, threads=None, on_step=None,
+            pull_codec=None if self.pull_codec is None else _text(self.pull_codec))
+
+    def pull_codec_for(self, exchange: str) -> Optional[str]:
+        """Of the means that servers send, if another one."""
+        if self.pull_codec is not None:
+            return _text(self.pull_codec)
+        if self.adaptive and not self.is_auto and exchange.startswith("gradient-server"):
+            return _core._adaptive_pull_codec(self.codec_text)
+        return None
 
     def exchange_for(self, group: AnyGroup, codecs: Sequence[tersewire.Codec]) -> str:
         """The exchange as C++ names it."""

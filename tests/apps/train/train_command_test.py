@@ -400,6 +400,15 @@ class Train(ProgramTest):
         self.assertEqual(found, ["ring", 0, "int8", None])
         self.assertEqual(json.loads(self.read("run/config.json"))["servers"], 0)
 
+    def test_means_for_adam_keep_no_residual(self):
+        job = "--model mlp --batch 8 --steps 2 --exchange gradient-server --optimizer adamw".split()
+        for i, (pulled, flags) in enumerate((
+                ("3lc:ef=off", ()), ("3lc", ("--pull-codec", "3lc")),
+                ("3lc:mode=paper,lead=1", ("--paper",)))):
+            summary = json.loads(self.train(f"{i}", *flags, job=job).stdout)
+            self.assertEqual((summary["push_codec"], summary["pull_codec"]),
+                             (pulled.replace(":ef=off", ""), pulled))  # fmt: skip
+
     def test_what_all_processes_refuse_is_said_once(self):
         os.mkdir(self.path("full"))
         self.write("full/file", b"")
