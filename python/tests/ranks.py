@@ -1,6 +1,7 @@
 """Cases that run on several processes with Gloo."""
 
 import atexit
+import logging
 import multiprocessing
 import os
 import runpy
@@ -109,3 +110,20 @@ def train(model, optimizer, steps, rank=None):
         model(torch.randn(8, 64, generator=numbers)).square().mean().backward()
         optimizer.step()
     return flat(model)
+
+
+class Lines(logging.Handler):
+    """What the package's logger says while it is there."""
+
+    def __enter__(self):
+        self.lines = []
+        logger = logging.getLogger("tersewire")
+        logger.addHandler(self)
+        logger.setLevel(logging.INFO)
+        return self.lines
+
+    def __exit__(self, *_):
+        logging.getLogger("tersewire").removeHandler(self)
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import logging
 import re
 import time
 
@@ -17,7 +16,7 @@ if not dist.is_available():
 
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from ranks import check_replicas, network, run_on_ranks, run_program, sgd, train  # noqa: E402
+from ranks import Lines, check_replicas, network, run_on_ranks, run_program, sgd, train  # noqa: E402
 from support import ROOT, raises  # noqa: E402
 from tersewire import ErrorCode  # noqa: E402
 from tersewire.torch import DistributedOptimizer, LocalUpdates, register  # noqa: E402
@@ -42,23 +41,6 @@ def wrap(model, codec="auto", **settings):
         return sgd(model), register(model, codec, **settings)
     optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), codec, **settings)
     return optimizer, optimizer.averager
-
-
-class Lines(logging.Handler):
-    """What the package's logger says while it is there."""
-
-    def __enter__(self):
-        self.lines = []
-        logger = logging.getLogger("tersewire")
-        logger.addHandler(self)
-        logger.setLevel(logging.INFO)
-        return self.lines
-
-    def __exit__(self, *_):
-        logging.getLogger("tersewire").removeHandler(self)
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
 
 
 def case_every_rank_changes_at_the_same_step():

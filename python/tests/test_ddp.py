@@ -26,7 +26,7 @@ if not dist.is_available():
 
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from ranks import check_replicas, on_all_ranks, run_on_ranks, run_program, start_ranks  # noqa: E402
+from ranks import Lines, check_replicas, on_all_ranks, run_on_ranks, run_program, start_ranks  # noqa: E402
 from support import ROOT  # noqa: E402
 from tersewire import ErrorCode  # noqa: E402
 
@@ -671,6 +671,23 @@ def case_means_have_a_codec_of_their_own():
                            ("pull_codec=3 is not valid", {"pull_codec": 3})):
         with pytest.raises(tersewire.Error, match=match):
             tersewire.torch.register(wrapped(), **{"pull_codec": "int8", **options})
+
+
+def case_an_adaptive_optimizer_is_advised_of_means_without_a_residual():
+    for make, codec, options in ((torch.optim.AdamW, "3lc:s=1.5", {}), (torch.optim.SGD, "3lc", {}),
+                                 (torch.optim.Adam, "topk", {}),
+                                 (torch.optim.Adam, "3lc", {"exchange": "all-gather"}),
+                                 (torch.optim.Adam, "3lc", {"pull_codec": "3lc"})):
+        model = wrapped()
+        tersewire.torch.register(model, codec, **{"exchange": "gradient-server", **options})
+        optimizer = make(model.parameters(), lr=0.01)
+        with Lines() as lines:
+            for step in range(2):
+                model(batch(step, dist.get_rank())).square().mean().backward()
+                optimizer.step()
+        advised = codec == "3lc:s=1.5" and dist.get_rank() == 0
+        assert lines == ['AdamW learns more from means without a residual; pass '
+                         'pull_codec="3lc:s=1.5,ef=off" to register()'] * advised
 
 
 def case_a_group_of_some_ranks():

@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import logging
 import queue
 import threading
 import time
@@ -18,9 +19,10 @@ from tersewire import _core
 from ._averager import Bucket, Counters, GradientAverager
 from ._groups import HubGroup
 from ._settings import Settings
-from ._tensors import at_end, ddp_of, refuse, tensor_infos
+from ._tensors import at_end, ddp_of, optimizer_of, refuse, tensor_infos
 
 _LAST_SECONDS = 10
+_log = logging.getLogger("tersewire")
 
 
 class _Task(NamedTuple):
@@ -162,7 +164,19 @@ class Hook(GradientAverager):
         self._stood_seconds += time.perf_counter() - ended
         if self._undoable:  # a rank without data has no backward pass, nor knows what is unused
             _queue(functools.partial(self._undo_unused, tasks))
+        if self._steps_here == 0 and self.rank == 0:
+            self._advise()
         _after_backward(self._end_step)
+
+    def _advise(self) -> None:
+        """A hook is made before anybody says which optimizer takes its gradients."""
+        better = self._settings.adaptive_pull_codec(self._exchange)
+        if better in (None, self._settings.codec_text):
+            return
+        optimizer = optimizer_of(self._parameters[0])
+        if optimizer is not None and not isinstance(optimizer, torch.optim.SGD):
+            _log.warning(f"{type(optimizer).__name__} learns more from means without a residual; "
+                         f"pass pull_codec=\"{better}\" to register()")
 
     def _undo_unused(self, tasks: List[_Task]) -> None:
         """Undoes the exchange of parameters that no rank used, whose gradients stay as they were."""

@@ -87,12 +87,16 @@ class Settings:
             pull_codec=None if self.pull_codec is None else _text(self.pull_codec))
 
     def pull_codec_for(self, exchange: str) -> Optional[str]:
-        """Of the means that servers send, if another one."""
+        """Of the means that servers send, if it may be another one."""
         if self.pull_codec is not None:
             return _text(self.pull_codec)
-        if self.adaptive and not self.is_auto and exchange.startswith("gradient-server"):
-            return _core._adaptive_pull_codec(self.codec_text)
-        return None
+        return self.adaptive_pull_codec(exchange) if self.adaptive else None
+
+    def adaptive_pull_codec(self, exchange: str) -> Optional[str]:
+        """Of means for an optimizer that is adaptive, unless there is a pull_codec."""
+        if self.pull_codec is not None or self.is_auto or not exchange.startswith("gradient-server"):
+            return None
+        return _core._adaptive_pull_codec(self.codec_text)
 
     def exchange_for(self, group: AnyGroup, codecs: Sequence[tersewire.Codec]) -> str:
         """The exchange as C++ names it."""

@@ -3,7 +3,7 @@
 import gc
 import os
 import weakref
-from typing import Any, Callable, Container, Dict, List, Optional, Sequence
+from typing import Any, Callable, Container, Dict, Iterator, List, Optional, Sequence
 
 import torch
 from torch import nn
@@ -93,12 +93,22 @@ def ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
 
 
 def _ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
+    return next((model for model in _instances(DistributedDataParallel)
+                 if any(parameter is own for own in model.parameters())), None)
+
+
+def optimizer_of(parameter: torch.Tensor) -> Optional[torch.optim.Optimizer]:
+    """The optimizer that trains it, if any; only a search finds it."""
+    return next((optimizer for optimizer in _instances(torch.optim.Optimizer)
+                 if any(parameter is own for group in optimizer.param_groups
+                        for own in group["params"])), None)
+
+
+def _instances(kind: type) -> Iterator[Any]:
     # An instance refers to its class. A list of all objects would keep tensors that Gloo's threads
     # free meanwhile, of which torch warns.
-    found = (model for model in gc.get_referrers(*_with_subclasses(DistributedDataParallel))
-             if issubclass(type(model), DistributedDataParallel)
-             and any(parameter is own for own in model.parameters()))
-    return next(found, None)
+    return (found for found in gc.get_referrers(*_with_subclasses(kind))
+            if issubclass(type(found), kind))
 
 
 def _with_subclasses(kind: type) -> List[type]:
