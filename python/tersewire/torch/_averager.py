@@ -89,8 +89,9 @@ class GradientAverager:
         def make_worker(threads: int) -> _core._MeanWorker:
             return _core._MeanWorker(
                 self._infos, exchange, self._ranks, settings.codec_text,
-                settings.pull_codec_for(exchange), settings.policy, settings.seed, settings.warm_up_steps, *self._group._limits(settings.timeout),
-                threads, None if settings.replay_decisions is None else _json(settings.replay_decisions),
+                settings.pull_codec_for(exchange), settings.policy, settings.seed,
+                settings.warm_up_steps, *self._group._limits(settings.timeout), threads,
+                None if settings.replay_decisions is None else _json(settings.replay_decisions),
                 settings.budget, self._overlaps, self._undoable, self._update)
 
         begins_with = make_worker(1).codec  # refuses an invalid job before ranks meet
