@@ -69,6 +69,17 @@ def reference():
     return flat(model)
 
 
+class Wrapper(torch.optim.Optimizer):
+    """Of another optimizer, as Accelerate's."""
+
+    def __init__(self, make, parameters, lr):
+        self.optimizer = make(parameters, lr=lr)
+        super().__init__(self.optimizer.param_groups, {"lr": lr})
+
+    def step(self):
+        self.optimizer.step()
+
+
 def case_means_for_adam_keep_no_residual():
     """What a server delivers late makes Adam's steps smaller; SGD learns more with it."""
     def keeps_one(make=torch.optim.AdamW, codec="3lc", **settings):
@@ -82,7 +93,8 @@ def case_means_for_adam_keep_no_residual():
         return bool(state["pulled"])
 
     assert not keeps_one() and not keeps_one(torch.optim.RMSprop)
-    assert keeps_one(torch.optim.SGD)
+    assert keeps_one(torch.optim.SGD) and keeps_one(functools.partial(Wrapper, torch.optim.SGD))
+    assert not keeps_one(functools.partial(Wrapper, torch.optim.Adam))
     assert keeps_one(codec="3lc:ef=on") and keeps_one(pull_codec="3lc") and keeps_one(codec="topk")
 
 

@@ -19,7 +19,7 @@ from tersewire import _core
 from ._averager import Bucket, Counters, GradientAverager
 from ._groups import HubGroup
 from ._settings import Settings
-from ._tensors import at_end, ddp_of, optimizer_of, refuse, tensor_infos
+from ._tensors import at_end, ddp_of, is_adaptive, optimizers_of, refuse, tensor_infos
 
 _LAST_SECONDS = 10
 _log = logging.getLogger("tersewire")
@@ -173,10 +173,10 @@ class Hook(GradientAverager):
         better = self._settings.adaptive_pull_codec(self._exchange)
         if better in (None, self._settings.codec_text):
             return
-        optimizer = optimizer_of(self._parameters[0])
-        if optimizer is not None and not isinstance(optimizer, torch.optim.SGD):
-            _log.warning(f"{type(optimizer).__name__} learns more from means without a residual; "
-                         f"pass pull_codec=\"{better}\" to register()")
+        optimizers = optimizers_of(self._parameters[0])
+        if optimizers and all(is_adaptive(optimizer) for optimizer in optimizers):
+            _log.warning(f"{type(optimizers[0]).__name__} learns more from means without a "
+                         f"residual; pass pull_codec=\"{better}\" to register()")
 
     def _undo_unused(self, tasks: List[_Task]) -> None:
         """Undoes the exchange of parameters that no rank used, whose gradients stay as they were."""

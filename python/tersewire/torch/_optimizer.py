@@ -18,7 +18,7 @@ from ._groups import Group, HubGroup, check_root, compare_values, group_of, pack
 from ._members import Members, Replica, as_floats, refuse_elastic
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
-from ._tensors import (are_same, check_optimizer, ddp_of, kinds_of, rates_of, refuse,
+from ._tensors import (are_same, check_optimizer, ddp_of, is_adaptive, kinds_of, rates_of, refuse,
                        tensor_info)
 from ._trees import tree_bytes, tree_of
 
@@ -394,7 +394,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
              for name, parameter in named]
     settings = Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
                         on_step, replay_decisions, budget, pull_codec,
-                        adaptive=not isinstance(optimizer, torch.optim.SGD))
+                        adaptive=is_adaptive(optimizer))
     parameters = [parameter for _, parameter in named]
     if isinstance(group, HubGroup) and group.elastic and model is not None:
         averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, group,

@@ -30,8 +30,7 @@ class Settings:
     replay_decisions: Optional[List[Dict[str, Any]]] = None
     budget: Optional[str] = None
     pull_codec: Optional[Union[str, tersewire.Codec]] = None
-    # Whether the optimizer divides by the size of gradients, as Adam does.
-    adaptive: bool = False
+    adaptive: bool = False  # is_adaptive() of the optimizer
 
     # So many send each other what keeps a residual, unless an exchange is named: means that a
     # server encodes again cost more of the loss under Adam than these bytes are worth.

@@ -97,11 +97,17 @@ def _ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
                  if any(parameter is own for own in model.parameters())), None)
 
 
-def optimizer_of(parameter: torch.Tensor) -> Optional[torch.optim.Optimizer]:
-    """The optimizer that trains it, if any; only a search finds it."""
-    return next((optimizer for optimizer in _instances(torch.optim.Optimizer)
-                 if any(parameter is own for group in optimizer.param_groups
-                        for own in group["params"])), None)
+def optimizers_of(parameter: torch.Tensor) -> List[torch.optim.Optimizer]:
+    """The optimizers that train it, a wrapper too; only a search finds them."""
+    return [optimizer for optimizer in _instances(torch.optim.Optimizer)
+            if any(parameter is own for group in getattr(optimizer, "param_groups", [])
+                   for own in group["params"])]
+
+
+def is_adaptive(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it divides by the size of gradients, as Adam does: all but SGD, and its wrappers."""
+    wrapped = getattr(optimizer, "optimizer", None)
+    return not isinstance(optimizer, torch.optim.SGD) and not isinstance(wrapped, torch.optim.SGD)
 
 
 def _instances(kind: type) -> Iterator[Any]:
