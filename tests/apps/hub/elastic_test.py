@@ -78,18 +78,27 @@ class ElasticTest(GrpcTest):
         def is_said():
             return any(re.search(pattern, line) for line in list(self.hub.lines))
 
-        def place():
-            status = self.status()
-            workers = status["members"][: status["workers"]]  # behind them are those who leave
-            return status["generation"], min(member["step"] for member in workers)
-
         while not is_said():
             self.wait_until(pattern, lambda: is_said() or self.stands())
             if is_said():
                 return
-            before = place()
+            before = self.place()
             self.go_on()
-            self.wait_until(pattern, lambda: is_said() or (self.stands() and place() != before))
+            self.wait_until(pattern, lambda: is_said() or (self.stands() and self.place() != before))
+
+    def go_on_past(self, step):
+        """Lets the run go from place to place until all are past this step; then it stands."""
+        self.wait_until("the run does not stand", self.stands)
+        while self.place()[1] < step:
+            before = self.place()
+            self.go_on()
+            self.wait_until(f"step {step}", lambda: self.stands() and self.place() != before)
+
+    def place(self):
+        """The hub's: the generation, and the step that all its workers have ended."""
+        status = self.status()
+        workers = status["members"][: status["workers"]]  # behind them are those who leave
+        return status["generation"], min(member["step"] for member in workers)
 
     def assert_done(self, first, *others):
         """All have gone through all steps with one model: rank 0 compares those of all."""
@@ -131,7 +140,8 @@ class ChurnTest(ElasticTest):
         self.go_on_until("generation 4 has begun")
         self.assert_ended_well(c)
         self.assertIn("the others have this node's residual", c.lines[-1])
-        self.wait_until("the run does not stand", self.stands)
+        # What one worker learns by itself from the start is less: 0.74 to 0.77.
+        self.go_on_past(self.STEPS // 2)
         a.signal(signal.SIGKILL)
         self.hub.wait_for("generation 4 is over: 'a' has not been heard")
         summary = self.assert_done(d, *stay)
