@@ -31,8 +31,8 @@ address, name, folder, steps, more = sys.argv[1:]
 folder, steps = pathlib.Path(folder), int(steps)
 # Servers are to keep a residual too, which they have not for Adam unless asked.
 settings = {"codec": "3lc:ef=on", "exchange": "gradient-server", "dies": -1, "at": "begin",
-            "width": 40, "change": None, "skips": -1, "fails": -1, "fixed": False, "tells": False, "saves": False,
-            "hangs": -1, "direct": False, "settles": "", **eval(more)}
+            "width": 40, "change": None, "skips": -1, "fails": -1, "fixed": False, "tells": False,
+            "saves": False, "hangs": -1, "direct": False, "settles": "", **eval(more)}
 dies, at, width, change, skips, fails, fixed, tells, saves, hangs, direct, settles = (
     settings.pop(key) for key in ("dies", "at", "width", "change", "skips", "fails", "fixed",
                                   "tells", "saves", "hangs", "direct", "settles"))

@@ -87,7 +87,7 @@ class ElasticTest(GrpcTest):
             self.wait_until(pattern, lambda: is_said() or (self.stands() and self.place() != before))
 
     def go_on_past(self, step):
-        """Lets the run go from place to place until all are past this step; then it stands."""
+        """Lets the run go from place to place until all have ended this step; then it stands."""
         self.wait_until("the run does not stand", self.stands)
         while self.place()[1] < step:
             before = self.place()

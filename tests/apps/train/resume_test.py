@@ -243,11 +243,13 @@ class Resume(unittest.TestCase):
             self.assertEqual(file.read(), before)
 
     def test_a_signal_ends_a_run_with_a_checkpoint(self):
-        # checkpoint_test ends every system, and goes on with it.
         systems = [
-            (signal.SIGTERM, ["--exchange", "ring"]),
-            (signal.SIGINT, ["--local-updates", "4", "--fragments", "2", "--delay", "1"]),
+            (signal.SIGTERM, []), (signal.SIGINT, ["--servers", "colocated"]),
             (signal.SIGHUP, ["--exchange", "gradient-server", "--local-steps", "4"]),
+            (signal.SIGTERM, ["--local-updates", "4", "--optimizer", "adam", "--lr", "0.001"]),
+            (signal.SIGINT, ["--local-updates", "4", "--fragments", "2", "--delay", "1"]),
+            (signal.SIGTERM, ["--exchange", "ring"]),
+            (signal.SIGTERM, ["--exchange", "aggregator-tree"]),
         ]  # fmt: skip
         for number, system in systems:
             with self.subTest(signal=number, system=system):
