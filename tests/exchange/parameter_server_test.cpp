@@ -238,13 +238,26 @@ TEST(ParameterServer, TheFirstLayersPullDoesNotWaitForTheLast) {
 }
 
 TEST(ParameterServer, BackupWorkersLetAStepAdvanceAndLoseNothing) {
-  // Worker 2 sleeps: the others advance without it. Afterwards everything that anyone pushed is
-  // either in the model or in a residual; here it is enough that the job ends, that the replicas
-  // agree, and that unused pushes were noticed by their sender.
+  // Worker 2 pushes its first step when the others are at their tenth: they advance without it.
+  // Afterwards everything that anyone pushed is either in the model or in a residual; here it is
+  // enough that the job ends, that the replicas agree, and that unused pushes were noticed by their
+  // sender.
   Job job = make_job(3, 1, "3lc");
   job.backup_workers = 1;
-  const auto slow = [](int worker, std::uint64_t) {
-    if (worker == 2) std::this_thread::sleep_for(20ms);
+  std::atomic<bool> began = false;
+  std::atomic<bool> far_ahead = false;
+  const auto slow = [&](int worker, std::uint64_t step) {
+    if (worker == 2) {
+      began = true;
+      began.notify_all();
+      far_ahead.wait(false);
+    } else {
+      if (step >= 2) began.wait(false);
+      if (step >= 10) {
+        far_ahead = true;
+        far_ahead.notify_all();
+      }
+    }
   };
   const Outcome outcome = run_job(job, {.steps = 30, .before_step = slow, .gradient = {}});
   expect_no_errors(outcome);
