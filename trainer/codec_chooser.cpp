@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tersewire/codec.h"
 #include "tersewire/error.h"
 
 namespace tersewire::trainer {
@@ -78,14 +79,19 @@ std::string rung_name(const std::string& codec, std::uint64_t steps_a_round) {
 }
 
 void choose_among_codecs(Job& job) {
-  if (job.push_codec != job.pull_codec) {
+  const bool without_residual = job.pull_codec == kAutoPullWithoutResidual;
+  if (job.push_codec != kAutoCodec || !(without_residual || job.pull_codec == kAutoCodec)) {
     throw Error(ErrorCode::kInvalidArgument,
                 "codec auto chooses for both directions, but they have " + job.push_codec +
                     " and " + job.pull_codec + "; give one of them as --codec");
   }
-  auto ladder = std::make_shared<const CodecLadder>(ladder_for(job));
-  job.push_codec = job.pull_codec = ladder->codecs.front();
-  job.ladder = std::move(ladder);
+  CodecLadder ladder = ladder_for(job);
+  for (const std::string& codec : ladder.codecs) {
+    ladder.pull_codecs.push_back(without_residual ? adaptive_pull_codec(codec) : codec);
+  }
+  job.push_codec = ladder.codecs.front();
+  job.pull_codec = ladder.pull_codecs.front();
+  job.ladder = std::make_shared<const CodecLadder>(std::move(ladder));
 }
 
 std::shared_ptr<const CodecLadder> decided_by(
@@ -106,13 +112,15 @@ CodecChooser::CodecChooser(const Job& job, std::optional<double> bytes_a_day, bo
       expected_(codecs_.size(), 0),
       barred_until_(codecs_.size(), 0),
       bar_(codecs_.size(), kLeastBar) {
+  const std::vector<std::string>& pulled = job.ladder->pull_codecs;
   for (std::size_t rung = 0; rung < codecs_.size(); ++rung) {
     Job& one = jobs_.emplace_back(job);
     one.ladder.reset();
-    one.push_codec = one.pull_codec = codecs_[rung];
+    one.push_codec = codecs_[rung];
+    one.pull_codec = pulled.empty() ? codecs_[rung] : pulled[rung];
     if (job.local_updates > 0) one.local_updates = job.ladder->steps[rung];
-    const CodecCost cost = measured_codec(codecs_[rung]).cost;
-    costs_.push_back({.push = cost, .pull = cost});
+    costs_.push_back(
+        {.push = measured_codec(one.push_codec).cost, .pull = measured_codec(one.pull_codec).cost});
   }
   for (const TensorInfo& tensor : job.tensors) pushed_ += static_cast<double>(tensor.elems());
   pulled_ = pushed_;

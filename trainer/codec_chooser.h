@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tersewire/communicator.h"
@@ -18,6 +19,12 @@ namespace tersewire::trainer {
 
 // In the place of a codec: a ladder of them, among which the job chooses.
 inline constexpr const char* kAutoCodec = "auto";
+// For what servers send: the codec of the same rung, as adaptive_pull_codec() has it.
+inline constexpr const char* kAutoPullWithoutResidual = "auto:ef=off";
+
+inline bool is_auto_pull(std::string_view codec) {
+  return codec == kAutoCodec || codec == kAutoPullWithoutResidual;
+}
 
 // The rungs that `auto` chooses among, from the lightest to the strongest: those codecs that fit
 // what the job's exchange carries and, where the job may make local updates, after them the
@@ -30,7 +37,7 @@ std::string rung_name(const std::string& codec, std::uint64_t steps_a_round);
 
 // Gives a job with kAutoCodec its ladder, and the lightest codec of it. Nobody decides on that yet:
 // whoever runs a node says who does, decided_by(). Throws like ladder_for(), and kInvalidArgument
-// where the two directions differ.
+// where the two directions differ but for kAutoPullWithoutResidual.
 void choose_among_codecs(Job& job);
 
 // The ladder of that job, and another way to know which of its rungs an exchange has, and what

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 
+#include "tersewire/codec.h"
 #include "tersewire/error.h"
 #include "trainer/codec_chooser.h"
 
@@ -41,7 +42,8 @@ void go_on_with(const LaterCodec& later, Job& job) {
   if (job.push_codec == kAutoCodec || later.codec == kAutoCodec) {
     refuse_later("codec auto chooses later codecs itself; give no later codec");
   }
-  if (job.push_codec != job.pull_codec) {
+  const bool without_residual = job.pull_codec != job.push_codec;
+  if (without_residual && job.pull_codec != adaptive_pull_codec(job.push_codec)) {
     refuse_later("a later codec is for both directions, but they begin with " + job.push_codec +
                  " and " + job.pull_codec + "; give one of them as --codec");
   }
@@ -50,6 +52,7 @@ void go_on_with(const LaterCodec& later, Job& job) {
                      .rung = [after = later.after, a_round](std::uint64_t exchange) -> std::size_t {
                        return (exchange - 1) * a_round >= after ? 1 : 0;
                      }};
+  if (without_residual) ladder.pull_codecs = {job.pull_codec, adaptive_pull_codec(later.codec)};
   if (job.local_updates > 0) {
     ladder.steps = {job.local_updates, job.local_updates};
     ladder.last_step = [a_round](std::uint64_t exchange) { return exchange * a_round; };

@@ -20,7 +20,8 @@ struct LaterCodec {
 LaterCodec later_codec(const std::string& text, std::uint64_t steps);
 
 // Has a job go on with that codec, in both directions, from its first exchange after those steps
-// on. Throws kInvalidArgument where the job has two codecs, or one that chooses itself.
+// on; without a residual of means if it began so (adaptive_pull_codec()). Throws kInvalidArgument
+// where the job has two other codecs, or one that chooses itself.
 void go_on_with(const LaterCodec& later, Job& job);
 
 }  // namespace tersewire::trainer

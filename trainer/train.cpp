@@ -125,10 +125,8 @@ std::string default_pull_codec(const TrainConfig& config, const std::string& cod
   const ExchangeTraits& traits = exchange_traits(config.job.exchange);
   const bool sends_means = traits.shards && traits.workers_own_model;
   const bool is_adaptive = SettingText(config.optimizer, "optimizer").name().starts_with("adam");
-  // One codec for all that is sent is chosen, or changed, in the run.
-  const bool one_for_all = codec == kAutoCodec || !config.later_codec.empty();
-  if (!sends_means || !is_adaptive || one_for_all || config.job.local_updates > 0) return codec;
-  return adaptive_pull_codec(codec);
+  if (!sends_means || !is_adaptive || config.job.local_updates > 0) return codec;
+  return codec == kAutoCodec ? kAutoPullWithoutResidual : adaptive_pull_codec(codec);
 }
 
 int server_nodes(const TrainConfig& config) { return server_nodes(job_of(config)); }

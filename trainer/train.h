@@ -122,8 +122,8 @@ DataSplits load_data(const TrainConfig& config);
 void check(const TrainConfig& config, const DataSplits& data);
 
 // The codec for what servers send where none is named: `codec`, or for mean gradients under Adam
-// adaptive_pull_codec()'s. Throws kInvalidArgument where exchange, optimizer or codec are no texts
-// of such.
+// adaptive_pull_codec()'s, of kAutoCodec kAutoPullWithoutResidual. Throws kInvalidArgument where
+// exchange, optimizer or codec are no texts of such.
 std::string default_pull_codec(const TrainConfig& config, const std::string& codec);
 
 // The nodes beside the workers. Throws kInvalidArgument for a job that makes no sense.

@@ -100,7 +100,7 @@ class Planner {
       nlohmann::json job = config_json(config);
       for (const char* codec : {"push_codec", "pull_codec"}) {
         const auto text = job[codec].get<std::string>();
-        if (text != trainer::kAutoCodec) job[codec] = whole_text(text, config.job.local_updates);
+        if (!trainer::is_auto_pull(text)) job[codec] = whole_text(text, config.job.local_updates);
       }
       const auto same = std::ranges::find(jobs, job);
       if (same != jobs.end()) {

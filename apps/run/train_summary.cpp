@@ -49,14 +49,13 @@ double TrainSummary::waited() const {
 }
 
 std::string TrainSummary::codec_text() const {
+  const Job& job = config_.job;
+  std::string text = job.push_codec;
+  if (result_.servers_encode && job.push_codec != job.pull_codec) text += " / " + job.pull_codec;
   if (!config_.later_codec.empty()) {
-    return config_.job.push_codec + ", then " +
-           trainer::later_codec(config_.later_codec, config_.steps).codec;
+    text += ", then " + trainer::later_codec(config_.later_codec, config_.steps).codec;
   }
-  if (!result_.servers_encode || config_.job.push_codec == config_.job.pull_codec) {
-    return config_.job.push_codec;
-  }
-  return config_.job.push_codec + " / " + config_.job.pull_codec;
+  return text;
 }
 
 nlohmann::json TrainSummary::json() const {

@@ -17,10 +17,11 @@
 namespace tersewire::apps {
 
 void check_codecs(const TrainFlags& flags) {
-  for (const std::string& codec :
-       {flags.codec, flags.config.job.push_codec, flags.config.job.pull_codec}) {
+  const Job& job = flags.config.job;
+  for (const std::string& codec : {flags.codec, job.push_codec}) {
     if (codec != trainer::kAutoCodec) codec_argument(codec);
   }
+  if (!trainer::is_auto_pull(job.pull_codec)) codec_argument(job.pull_codec);
 }
 
 void settle(TrainFlags& flags, const trainer::DataSplits& data) {

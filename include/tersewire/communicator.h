@@ -39,6 +39,8 @@ struct CodecLadder {
   // exchange 0 that is 0. A round of K steps begins after a multiple of K.
   std::vector<int> steps = {};
   std::function<std::uint64_t(std::uint64_t exchange)> last_step = {};
+  // Which encode what servers send, one per rung; none: `codecs`.
+  std::vector<std::string> pull_codecs = {};
 };
 
 // A job's settings, which must be the same on every node. Ranks 0 .. workers-1 are workers, the

@@ -90,12 +90,14 @@ def case_means_for_adam_keep_no_residual():
         check_replicas(train(model, optimizer))
         state = optimizer.averager.state_dict()
         assert state["pushed"]
-        return bool(state["pulled"])
+        return any(values.any() for values in state["pulled"].values())
 
     assert not keeps_one() and not keeps_one(torch.optim.RMSprop)
     assert keeps_one(torch.optim.SGD) and keeps_one(functools.partial(Wrapper, torch.optim.SGD))
     assert not keeps_one(functools.partial(Wrapper, torch.optim.Adam))
     assert keeps_one(codec="3lc:ef=on") and keeps_one(pull_codec="3lc") and keeps_one(codec="topk")
+    chosen = {"codec": "auto", "replay_decisions": [{"step": 1, "codec": "3lc"}]}
+    assert not keeps_one(**chosen) and keeps_one(torch.optim.SGD, **chosen)
 
 
 def case_fp32_is_training_on_all_batches():

@@ -269,6 +269,12 @@ void check_ladder(const Job& job) {
   if (job.ladder->codecs.empty()) {
     fail(ErrorCode::kInvalidArgument, "a ladder has no codec; give it one or more");
   }
+  if (!job.ladder->pull_codecs.empty() &&
+      job.ladder->pull_codecs.size() != job.ladder->codecs.size()) {
+    fail(ErrorCode::kInvalidArgument,
+         "a ladder has {} codecs and {} pull codecs; give it as many, or no pull codecs",
+         job.ladder->codecs.size(), job.ladder->pull_codecs.size());
+  }
   if (job.backup_workers > 0 || !job.in_lock_step() || job.local_steps > 1 || job.fragments > 1 ||
       job.delay > 0 || job.mix > 0 || choose_exchange(job).options.scaler_sharing ||
       exchange_traits(job.exchange).averages_weights) {

@@ -193,10 +193,9 @@ std::vector<std::shared_ptr<const Codec>> choose(const Job& job, StateChange car
 }
 
 // By rung and tensor.
-std::vector<std::vector<std::shared_ptr<const Codec>>> rungs_of(const Job& job,
-                                                                StateChange carried) {
+std::vector<std::vector<std::shared_ptr<const Codec>>> rungs_of(
+    const Job& job, StateChange carried, const std::vector<std::string>& codecs) {
   std::vector<std::vector<std::shared_ptr<const Codec>>> rungs;
-  const std::vector<std::string>& codecs = job.ladder->codecs;
   for (std::size_t rung = 0; rung < codecs.size(); ++rung) {
     rungs.push_back(choose(job, carried_in_rung(job, rung, carried), codecs[rung]));
   }
@@ -239,7 +238,7 @@ std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
   if (!job.ladder) {
     return choose(job, carried_after(job.local_updates, exchange.carries), job.push_codec);
   }
-  const auto rungs = rungs_of(job, exchange.carries);
+  const auto rungs = rungs_of(job, exchange.carries, job.ladder->codecs);
   for (const auto& codecs : rungs) {
     for (const auto& codec : codecs) {
       check_fits(*codec, exchange);
@@ -255,8 +254,11 @@ std::vector<std::shared_ptr<const Codec>> choose_push_codecs(const Job& job) {
 
 std::vector<std::shared_ptr<const Codec>> choose_pull_codecs(const Job& job) {
   const StateChange pulls = choose_exchange(job).exchange.pulls;
-  if (job.ladder) return make_ladder(rungs_of(job, pulls), job.ladder->rung);
-  return choose(job, carried_after(job.local_updates, pulls), job.pull_codec);
+  if (!job.ladder) return choose(job, carried_after(job.local_updates, pulls), job.pull_codec);
+  const CodecLadder& ladder = *job.ladder;
+  return make_ladder(
+      rungs_of(job, pulls, ladder.pull_codecs.empty() ? ladder.codecs : ladder.pull_codecs),
+      ladder.rung);
 }
 
 void check_push_codecs(const ChosenExchange& chosen,

@@ -64,6 +64,29 @@ TEST_P(Ladder, SendsWhatTheCodecOfTheStepSends) {
   for (const std::size_t rung : {0, 1}) EXPECT_EQ(bytes(rung), alone(job.ladder->codecs[rung]));
 }
 
+TEST(LadderOfCodecs, MayHaveOthersForWhatServersSend) {
+  Job job = make_job(2, 1, "fp32");
+  job.exchange = "gradient-server";
+  const std::vector<std::string> pushed{"3lc", "3lc:s=1.75"};
+  const std::vector<std::string> pulled{"int8", "3lc:ef=off"};
+  for (const std::size_t rung : {0, 1}) {
+    job.ladder = std::make_shared<CodecLadder>(CodecLadder{
+        .codecs = pushed, .rung = [rung](std::uint64_t) { return rung; }, .pull_codecs = pulled});
+    const Outcome of_ladder = run_job(job);
+    Job fixed = job;
+    fixed.ladder.reset();
+    fixed.push_codec = pushed[rung];
+    fixed.pull_codec = pulled[rung];
+    const Outcome alone = run_job(fixed);
+    EXPECT_EQ(of_ladder.counters.front().pulled_bytes, alone.counters.front().pulled_bytes);
+    expect_equal_bits(of_ladder.replicas.front(), alone.replicas.front());
+  }
+  job.ladder = std::make_shared<CodecLadder>(CodecLadder{
+      .codecs = pushed, .rung = [](std::uint64_t) { return 0; }, .pull_codecs = {"int8"}});
+  expect_error(ErrorCode::kInvalidArgument, "2 codecs and 1 pull codecs",
+               [&] { server_nodes(job); });
+}
+
 std::vector<TestedExchange> exchanges_with_ladders() {
   std::vector<TestedExchange> all;
   for (const TestedExchange& exchange : kTestedExchanges) {

@@ -720,7 +720,7 @@ Turn turn(TrainConfig config, int local_updates = 0) {
                         {.step = 13, .codec = later, .local_updates = local_updates}}};
 }
 
-void comes_to_what_is_decided(const Turn& turn) {
+void comes_to_what_is_decided(const Turn& turn, const char* auto_pull = kAutoCodec) {
   TrainHooks hooks;
   std::vector<std::string> codecs;
   hooks.on_step = [&](const StepReport& report) { codecs.push_back(report.codec); };
@@ -729,7 +729,8 @@ void comes_to_what_is_decided(const Turn& turn) {
   EXPECT_EQ(codecs[12], turn.decisions[1].codec);
   TrainConfig chosen = turn.config;
   chosen.later_codec.clear();
-  chosen.job.push_codec = chosen.job.pull_codec = kAutoCodec;
+  chosen.job.push_codec = kAutoCodec;
+  chosen.job.pull_codec = auto_pull;
   hooks = {};
   hooks.replay = &turn.decisions;
   EXPECT_EQ(train(chosen, small_data(), hooks).parameters_checksum, result.parameters_checksum);
@@ -747,10 +748,32 @@ TEST(LaterCodec, TakesTheFirstOnesPlaceAsIfThatHadBeenDecided) {
   }
 }
 
+// Means of its 3lc, whether decided on or not, are then those of a job that has that codec alone.
+TEST(LaterCodec, KeepsNoResidualOfMeansWhereTheFirstHasNone) {
+  Turn without = turn(auto_job("gradient-server"));
+  without.config.job.pull_codec = "3lc:ef=off";
+  comes_to_what_is_decided(without, kAutoPullWithoutResidual);
+  const auto checksum = [](const TrainConfig& config, const CodecDecisions* replay = nullptr) {
+    TrainHooks hooks;
+    hooks.replay = replay;
+    return train(config, small_data(), hooks).parameters_checksum;
+  };
+  EXPECT_NE(checksum(without.config), checksum(turn(auto_job("gradient-server")).config));
+  TrainConfig chosen = auto_job("gradient-server");
+  chosen.job.pull_codec = kAutoPullWithoutResidual;
+  const CodecDecisions throughout{{.step = 1, .codec = "3lc"}};
+  TrainConfig alone = chosen;
+  alone.job.push_codec = "3lc";
+  alone.job.pull_codec = "3lc:ef=off";
+  EXPECT_EQ(checksum(chosen, &throughout), checksum(alone));
+}
+
 TEST(LaterCodec, GoesOnFromACheckpointToTheBit) {
-  for (const TrainConfig& job : {auto_job(), auto_job("ring"), rarer(auto_job("all-gather"))}) {
-    SCOPED_TRACE(job.job.exchange);
-    TrainConfig config = turn(job).config;
+  TrainConfig without = turn(auto_job("gradient-server")).config;
+  without.job.pull_codec = "3lc:ef=off";
+  for (const TrainConfig& config : {turn(auto_job()).config, turn(auto_job("ring")).config,
+                                    turn(rarer(auto_job("all-gather"))).config, without}) {
+    SCOPED_TRACE(config.job.exchange);
     go_on_from_checkpoints(
         config, {},
         [&](const JobCheckpoint& checkpoint, std::uint64_t step, const std::string& checksum) {
@@ -787,6 +810,8 @@ TEST(LaterCodec, IsRefusedWhereItMakesNoSense) {
           [](TrainConfig& config) { config.later_codec = "10:auto"; });
   refused("they begin with 3lc and fp32",
           [](TrainConfig& config) { config.job.pull_codec = "fp32"; });
+  refused("they begin with 3lc and 3lc:s=1.75,ef=off",
+          [](TrainConfig& config) { config.job.pull_codec = "3lc:s=1.75,ef=off"; });
   refused("codecs take turns", [](TrainConfig& config) { config.job.backup_workers = 1; });
   refused("gzip", [](TrainConfig& config) { config.later_codec = "10:gzip"; });
 }

@@ -89,6 +89,8 @@ class Settings:
         """Of the means that servers send, if it may be another one."""
         if self.pull_codec is not None:
             return _text(self.pull_codec)
+        if self.adaptive and self.is_auto and exchange.startswith("gradient-server"):
+            return "auto:ef=off"
         return self.adaptive_pull_codec(exchange) if self.adaptive else None
 
     def adaptive_pull_codec(self, exchange: str) -> Optional[str]:
