@@ -1,6 +1,7 @@
 """The hook of DistributedDataParallel, on 1, 2 and 3 processes with Gloo."""
 
 import contextlib
+import copy
 import datetime
 import gc
 import io
@@ -79,6 +80,14 @@ def train(model, steps, scale=lambda step: 1.0, branch=lambda step, rank: True):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter -= 0.05 / scale(step) * parameter.grad
+    return flat(model)
+
+
+def train_with(optimizer, model, steps):
+    for step in steps:
+        optimizer.zero_grad()
+        model(batch(step, dist.get_rank())).square().mean().backward()
+        optimizer.step()
     return flat(model)
 
 
@@ -673,21 +682,46 @@ def case_means_have_a_codec_of_their_own():
             tersewire.torch.register(wrapped(), **{"pull_codec": "int8", **options})
 
 
-def case_an_adaptive_optimizer_is_advised_of_means_without_a_residual():
-    for make, codec, options in ((torch.optim.AdamW, "3lc:s=1.5", {}), (torch.optim.SGD, "3lc", {}),
-                                 (torch.optim.Adam, "topk", {}),
-                                 (torch.optim.Adam, "3lc", {"exchange": "all-gather"}),
-                                 (torch.optim.Adam, "3lc", {"pull_codec": "3lc"})):
+def case_means_for_adam_keep_no_residual():
+    """A hook learns in its first step which optimizer there is; all ranks must say the same."""
+    first = dist.get_rank() == 0
+
+    def keeps_one(make=torch.optim.AdamW, codec="3lc:s=1.5", **options):
         model = wrapped()
-        tersewire.torch.register(model, codec, **{"exchange": "gradient-server", **options})
-        optimizer = make(model.parameters(), lr=0.01)
-        with Lines() as lines:
-            for step in range(2):
-                model(batch(step, dist.get_rank())).square().mean().backward()
-                optimizer.step()
-        advised = codec == "3lc:s=1.5" and dist.get_rank() == 0
-        assert lines == ['AdamW learns more from means without a residual; pass '
-                         'pull_codec="3lc:s=1.5,ef=off" to register()'] * advised
+        hook = tersewire.torch.register(
+            model, codec, policy="", **{"exchange": "gradient-server", **options})
+        train_with(make(model.parameters(), lr=0.01), model, range(2))
+        assert hook.counters.steps == 2
+        state = hook.state_dict()
+        assert state["pushed"] and state.get("adaptive", False) == (not state["pulled"])
+        return bool(state["pulled"])
+
+    with Lines() as lines:
+        assert not keeps_one()
+    assert lines == ["means are sent as 3lc:s=1.5,ef=off, of which AdamW learns more"] * first
+    assert keeps_one(torch.optim.SGD) and keeps_one(codec="topk")
+    assert keeps_one(pull_codec="3lc") and keeps_one(codec="3lc:ef=on")
+    assert keeps_one(torch.optim.Adam if first else torch.optim.SGD) == (dist.get_world_size() > 1)
+
+
+def case_a_run_without_residuals_of_means_goes_on_to_the_same_bits():
+    def run(steps, saved=None):
+        model = wrapped()
+        hook = tersewire.torch.register(model, policy="", exchange="gradient-server")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        if saved:
+            states, weights, of_optimizer = saved
+            model.load_state_dict(weights)
+            optimizer.load_state_dict(of_optimizer)
+            hook.load_state_dict(states)
+            assert not hook.state_dict()["pulled"]
+        check_replicas(train_with(optimizer, model, steps))
+        saved = copy.deepcopy((hook.state_dict(), model.state_dict(), optimizer.state_dict()))
+        return flat(model), saved
+
+    whole, _ = run(range(5))
+    _, saved = run(range(3))
+    assert torch.equal(run(range(3, 5), saved)[0], whole)
 
 
 def case_a_group_of_some_ranks():

@@ -21,7 +21,7 @@ from ._tensors import at_end, elems_of, refuse
 
 _FLOAT_BYTES = 4
 _STATE_NAMES = {"exchange", "rank", "ranks", "step", "pushed", "pulled"}
-_SOME_STATE_NAMES = {"decisions", "followed", "shares"}
+_SOME_STATE_NAMES = {"adaptive", "decisions", "followed", "shares"}
 _log = logging.getLogger("tersewire")
 
 # The averagers of this process, in order of creation.
@@ -205,6 +205,8 @@ class GradientAverager:
                  "pushed": pushed, "pulled": pulled}
         if followed:  # with ef=21
             state["followed"] = followed
+        if self._settings.adaptive:  # what has residuals depends on it
+            state["adaptive"] = True
         return {**state, "decisions": self.decisions()} if self._settings.is_auto else state
 
     def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
@@ -234,6 +236,8 @@ class GradientAverager:
         if len({state["step"] for state in listed}) != 1:
             refuse("the states are of different steps; pass those saved after the same one")
         listed.sort(key=lambda state: state["rank"])
+        if listed[0].get("adaptive") and not self._settings.adaptive:
+            self.change(adaptive=True)  # a hook does not know it yet
 
         def residuals(state: Dict[str, Any], which: str) -> Dict[str, torch.Tensor]:
             # torch.load() may have put them on a GPU.

@@ -135,6 +135,8 @@ class Hook(GradientAverager):
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._check_open()
+            if self._steps_here == 0:
+                self._know_optimizer()
             self._scale_now, self._tasks = self._scale(), []
         buffer, began = bucket.buffer(), time.perf_counter()
         devices, stream = [], None
@@ -164,19 +166,20 @@ class Hook(GradientAverager):
         self._stood_seconds += time.perf_counter() - ended
         if self._undoable:  # a rank without data has no backward pass, nor knows what is unused
             _queue(functools.partial(self._undo_unused, tasks))
-        if self._steps_here == 0 and self.rank == 0:
-            self._advise()
         _after_backward(self._end_step)
 
-    def _advise(self) -> None:
+    def _know_optimizer(self) -> None:
         """A hook is made before anybody says which optimizer takes its gradients."""
         better = self._settings.adaptive_pull_codec(self._exchange)
-        if better in (None, self._settings.codec_text):
+        if self._settings.adaptive or better in (None, self._settings.codec_text):
             return
         optimizers = optimizers_of(self._parameters[0])
-        if optimizers and all(is_adaptive(optimizer) for optimizer in optimizers):
-            _log.warning(f"{type(optimizers[0]).__name__} learns more from means without a "
-                         f"residual; pass pull_codec=\"{better}\" to register()")
+        adaptive = bool(optimizers) and all(is_adaptive(optimizer) for optimizer in optimizers)
+        if set(self._group._gather(str(adaptive))) == {"True"}:
+            self.change(adaptive=True)
+            if self.rank == 0:
+                _log.info(f"means are sent as {better}, of which {type(optimizers[0]).__name__} "
+                          "learns more")
 
     def _undo_unused(self, tasks: List[_Task]) -> None:
         """Undoes the exchange of parameters that no rank used, whose gradients stay as they were."""
@@ -299,8 +302,9 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     budget         with codec="auto": "2GB/day" (kB, MB, GB, TB), the most that a rank may send and
                    receive: no codec that would need more is chosen, even if it is faster; if even
                    the strongest does, a decision says so
-    pull_codec     of the means that servers send, by default `codec`; for Adam "3lc:ef=off". The
-                   exchange is then "gradient-server", unless named
+    pull_codec     of the means that servers send, by default `codec`, which if it is 3lc keeps no
+                   residual of them unless the optimizer that there is in the first step is an SGD.
+                   The exchange is then "gradient-server", unless named
 
     Unsent data is added to the parameter's next gradient, whatever bucket it is in. The training
     loop does not change. Returns a Hook with counters, summary(), change(), state_dict() and

@@ -331,9 +331,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     group             whose ranks take part: a process group, or a HubGroup; without it, all ranks.
                       With HubGroup(elastic=True), and the model, ranks come and go
     sparse_as_dense   whether to make sparse gradients dense; otherwise they are refused
-    pull_codec        as for register(), but by default means of 3lc keep no residual, unless the
-                      optimizer is a torch.optim.SGD: that of others divides by the size of
-                      gradients, and what is late makes its steps smaller
+    pull_codec        as for register(): means of 3lc keep no residual unless the optimizer is an
+                      SGD; others divide by the size of gradients, and what is late makes their
+                      steps smaller
     others            as for register(), which exchanges during the backward pass; this one
                       exchanges in step(). Without the model, policies infer a parameter's kind from its
                       name and shape

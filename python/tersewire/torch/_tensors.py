@@ -99,15 +99,19 @@ def _ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
 
 def optimizers_of(parameter: torch.Tensor) -> List[torch.optim.Optimizer]:
     """The optimizers that train it, a wrapper too; only a search finds them."""
+    gc.collect()  # one that nobody has any more is none
     return [optimizer for optimizer in _instances(torch.optim.Optimizer)
             if any(parameter is own for group in getattr(optimizer, "param_groups", [])
                    for own in group["params"])]
 
 
 def is_adaptive(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether it divides by the size of gradients, as Adam does: all but SGD, and its wrappers."""
+    """Whether it divides by the size of gradients, as Adam does: all but SGD, and its wrappers.
+
+    There are other SGDs than torch's, such as FusedSGD and SGDW.
+    """
     wrapped = getattr(optimizer, "optimizer", None)
-    return not isinstance(optimizer, torch.optim.SGD) and not isinstance(wrapped, torch.optim.SGD)
+    return not any("SGD" in kind.__name__ for one in (optimizer, wrapped) for kind in type(one).__mro__)
 
 
 def _instances(kind: type) -> Iterator[Any]:
