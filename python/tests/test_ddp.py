@@ -702,6 +702,13 @@ def case_means_for_adam_keep_no_residual():
     assert keeps_one(torch.optim.SGD) and keeps_one(codec="topk")
     assert keeps_one(pull_codec="3lc") and keeps_one(codec="3lc:ef=on")
     assert keeps_one(torch.optim.Adam if first else torch.optim.SGD) == (dist.get_world_size() > 1)
+    # Of one that is half SGD's.
+    model = wrapped()
+    hook = tersewire.torch.register(model, policy="", exchange="gradient-server")
+    halves = list(model.parameters())[:4], list(model.parameters())[4:]
+    optimizers = torch.optim.AdamW(halves[0]), torch.optim.SGD(halves[1], lr=0.01)
+    train(model, range(2))
+    assert hook.state_dict()["pulled"] and len(optimizers) == 2
 
 
 def case_a_run_without_residuals_of_means_goes_on_to_the_same_bits():

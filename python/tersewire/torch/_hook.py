@@ -173,7 +173,7 @@ class Hook(GradientAverager):
         better = self._settings.adaptive_pull_codec(self._exchange)
         if self._settings.adaptive or better in (None, self._settings.codec_text):
             return
-        optimizers = optimizers_of(self._parameters[0])
+        optimizers = optimizers_of(self._parameters)
         adaptive = bool(optimizers) and all(is_adaptive(optimizer) for optimizer in optimizers)
         if set(self._group._gather(str(adaptive))) == {"True"}:
             self.change(adaptive=True)

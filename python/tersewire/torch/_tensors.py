@@ -3,7 +3,7 @@
 import gc
 import os
 import weakref
-from typing import Any, Callable, Container, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import torch
 from torch import nn
@@ -97,11 +97,12 @@ def _ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
                  if any(parameter is own for own in model.parameters())), None)
 
 
-def optimizers_of(parameter: torch.Tensor) -> List[torch.optim.Optimizer]:
-    """The optimizers that train it, a wrapper too; only a search finds them."""
+def optimizers_of(parameters: Iterable[torch.Tensor]) -> List[torch.optim.Optimizer]:
+    """Those that train any of them, wrappers too; only a search finds them."""
+    trained = set(map(id, parameters))
     gc.collect()  # one that nobody has any more is none
     return [optimizer for optimizer in _instances(torch.optim.Optimizer)
-            if any(parameter is own for group in getattr(optimizer, "param_groups", [])
+            if any(id(own) in trained for group in getattr(optimizer, "param_groups", [])
                    for own in group["params"])]
 
 
