@@ -118,6 +118,26 @@ def case_decisions_are_told_once_and_repeat_the_run():
         assert torch.equal(train(again, optimizer, range(14)), found)
 
 
+def case_a_hook_of_adam_keeps_no_residual_of_means():
+    def adam():
+        model = wrapped()
+        hook = register(model, "auto", policy="", exchange="gradient-server",
+                        replay_decisions=[{"step": 1, "codec": "3lc"}])
+        return model, torch.optim.AdamW(model.parameters(), lr=0.01), hook
+
+    model, optimizer, hook = adam()
+    train(model, optimizer, range(3))
+    saved = copy.deepcopy([each.state_dict() for each in (model, optimizer, hook)])
+    residuals = saved[2]["pushed"], saved[2]["pulled"]
+    assert [any(of.any() for of in named.values()) for named in residuals] == [True, False]
+    expected = train(model, optimizer, range(3, 6))
+    again = adam()
+    for each, state in zip(again, saved):
+        each.load_state_dict(state)
+    assert torch.equal(train(*again[:2], range(3, 6)), expected)
+    assert again[2].decisions() == hook.decisions()
+
+
 def case_a_run_goes_on_where_it_was():
     for make in (wrapped, network):
         model = make()

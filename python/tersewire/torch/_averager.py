@@ -74,6 +74,7 @@ class GradientAverager:
         self._codec = ""  # of the last step
         self._news: Tuple[str, ...] = ()
         self._last_state: Any = None
+        self._resumed = False
         self._worker = self._meet(settings)
         self._join(self._worker)
         # Nothing that it needs refers to this object, which may be deleted without close().
@@ -247,6 +248,7 @@ class GradientAverager:
                   residuals(state, "pulled"), residuals(state, "followed")) for state in listed]
         decided = listed[0].get("decisions", []) if self._settings.is_auto else []
         self._worker.load(self.rank, listed[0]["ranks"], saved, _json(decided))
+        self._resumed = listed[0]["step"] > 0
         if self._worker.has_begun:  # what others expect of this rank belongs to a run that is over
             self._worker.close()
             self._join(self._worker)

@@ -1,5 +1,6 @@
 """The communication hook of DistributedDataParallel."""
 
+import dataclasses
 import datetime
 import functools
 import logging
@@ -170,8 +171,11 @@ class Hook(GradientAverager):
 
     def _know_optimizer(self) -> None:
         """A hook is made before anybody says which optimizer takes its gradients."""
-        better = self._settings.adaptive_pull_codec(self._exchange)
-        if self._settings.adaptive or better in (None, self._settings.codec_text):
+        if self._resumed:  # the run goes on as it was
+            return
+        now = self._settings.pull_codec_for(self._exchange)
+        better = dataclasses.replace(self._settings, adaptive=True).pull_codec_for(self._exchange)
+        if better in (now, self._settings.codec_text):
             return
         optimizers = optimizers_of(self._parameters)
         adaptive = bool(optimizers) and all(is_adaptive(optimizer) for optimizer in optimizers)

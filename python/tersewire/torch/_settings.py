@@ -89,15 +89,9 @@ class Settings:
         """Of the means that servers send, if it may be another one."""
         if self.pull_codec is not None:
             return _text(self.pull_codec)
-        if self.adaptive and self.is_auto and exchange.startswith("gradient-server"):
-            return "auto:ef=off"
-        return self.adaptive_pull_codec(exchange) if self.adaptive else None
-
-    def adaptive_pull_codec(self, exchange: str) -> Optional[str]:
-        """Of means for an optimizer that is adaptive, unless there is a pull_codec."""
-        if self.pull_codec is not None or self.is_auto or not exchange.startswith("gradient-server"):
+        if not self.adaptive or not exchange.startswith("gradient-server"):
             return None
-        return _core._adaptive_pull_codec(self.codec_text)
+        return "auto:ef=off" if self.is_auto else _core._adaptive_pull_codec(self.codec_text)
 
     def exchange_for(self, group: AnyGroup, codecs: Sequence[tersewire.Codec]) -> str:
         """The exchange as C++ names it."""
