@@ -78,12 +78,21 @@ std::string rung_name(const std::string& codec, std::uint64_t steps_a_round) {
   return steps_a_round <= 1 ? codec : fmt::format("{} once in {} steps", codec, steps_a_round);
 }
 
+bool sends_means(const Job& job) {
+  const ExchangeTraits& traits = exchange_traits(job.exchange);
+  return traits.shards && traits.workers_own_model && job.local_updates == 0;
+}
+
 void choose_among_codecs(Job& job) {
   const bool without_residual = job.pull_codec == kAutoPullWithoutResidual;
   if (job.push_codec != kAutoCodec || !(without_residual || job.pull_codec == kAutoCodec)) {
     throw Error(ErrorCode::kInvalidArgument,
                 "codec auto chooses for both directions, but they have " + job.push_codec +
                     " and " + job.pull_codec + "; give one of them as --codec");
+  }
+  if (without_residual && !sends_means(job)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "pull codec auto:ef=off is for the mean gradients of gradient-server; use auto");
   }
   CodecLadder ladder = ladder_for(job);
   for (const std::string& codec : ladder.codecs) {

@@ -35,9 +35,12 @@ CodecLadder ladder_for(const Job& job);
 // For people: the codec of a rung, and where its rounds have several steps how many.
 std::string rung_name(const std::string& codec, std::uint64_t steps_a_round);
 
+// Whether servers send the mean gradients of a step, of which each worker makes its own update.
+bool sends_means(const Job& job);
+
 // Gives a job with kAutoCodec its ladder, and the lightest codec of it. Nobody decides on that yet:
 // whoever runs a node says who does, decided_by(). Throws like ladder_for(), and kInvalidArgument
-// where the two directions differ but for kAutoPullWithoutResidual.
+// where the two directions differ but for kAutoPullWithoutResidual, which is for means.
 void choose_among_codecs(Job& job);
 
 // The ladder of that job, and another way to know which of its rungs an exchange has, and what

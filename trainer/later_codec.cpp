@@ -7,6 +7,7 @@
 #include "tersewire/codec.h"
 #include "tersewire/error.h"
 #include "trainer/codec_chooser.h"
+#include "trainer/train.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -38,12 +39,11 @@ LaterCodec later_codec(const std::string& text, std::uint64_t steps) {
   return {.after = static_cast<std::uint64_t>(after), .codec = codec};
 }
 
-void go_on_with(const LaterCodec& later, Job& job) {
+void go_on_with(const LaterCodec& later, const TrainConfig& config, Job& job) {
   if (job.push_codec == kAutoCodec || later.codec == kAutoCodec) {
     refuse_later("codec auto chooses later codecs itself; give no later codec");
   }
-  const bool without_residual = job.pull_codec != job.push_codec;
-  if (without_residual && job.pull_codec != adaptive_pull_codec(job.push_codec)) {
+  if (job.pull_codec != job.push_codec && job.pull_codec != adaptive_pull_codec(job.push_codec)) {
     refuse_later("a later codec is for both directions, but they begin with " + job.push_codec +
                  " and " + job.pull_codec + "; give one of them as --codec");
   }
@@ -52,7 +52,13 @@ void go_on_with(const LaterCodec& later, Job& job) {
                      .rung = [after = later.after, a_round](std::uint64_t exchange) -> std::size_t {
                        return (exchange - 1) * a_round >= after ? 1 : 0;
                      }};
-  if (without_residual) ladder.pull_codecs = {job.pull_codec, adaptive_pull_codec(later.codec)};
+  std::string pulled = later.codec;
+  if (job.pull_codec == default_pull_codec(config, job.push_codec)) {
+    pulled = default_pull_codec(config, later.codec);
+  } else if (job.pull_codec != job.push_codec) {
+    pulled = adaptive_pull_codec(later.codec);
+  }
+  ladder.pull_codecs = {job.pull_codec, pulled};
   if (job.local_updates > 0) {
     ladder.steps = {job.local_updates, job.local_updates};
     ladder.last_step = [a_round](std::uint64_t exchange) { return exchange * a_round; };

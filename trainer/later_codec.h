@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tersewire/communicator.h"
+#include "trainer/train_config.h"
 
 namespace tersewire::trainer {
 
@@ -20,8 +21,9 @@ struct LaterCodec {
 LaterCodec later_codec(const std::string& text, std::uint64_t steps);
 
 // Has a job go on with that codec, in both directions, from its first exchange after those steps
-// on; without a residual of means if it began so (adaptive_pull_codec()). Throws kInvalidArgument
-// where the job has two other codecs, or one that chooses itself.
-void go_on_with(const LaterCodec& later, Job& job);
+// on. What servers send has its default_pull_codec() if that of the first is the default, too.
+// Throws kInvalidArgument where the job has two codecs but for a residual of means
+// (adaptive_pull_codec()), or one that chooses itself.
+void go_on_with(const LaterCodec& later, const TrainConfig& config, Job& job);
 
 }  // namespace tersewire::trainer

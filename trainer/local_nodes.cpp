@@ -133,8 +133,10 @@ Job job_of(const TrainConfig& config) {
         {.name = parameter.name, .shape = parameter.shape, .kind = tensor_kind(parameter.kind)});
   }
   if (!servers_encode(job)) job.pull_codec = job.push_codec;  // which nobody uses
-  if (!config.later_codec.empty()) go_on_with(later_codec(config.later_codec, config.steps), job);
-  if (job.push_codec == kAutoCodec || job.pull_codec == kAutoCodec) choose_among_codecs(job);
+  if (!config.later_codec.empty()) {
+    go_on_with(later_codec(config.later_codec, config.steps), config, job);
+  }
+  if (job.push_codec == kAutoCodec || is_auto_pull(job.pull_codec)) choose_among_codecs(job);
   return job;
 }
 

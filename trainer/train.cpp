@@ -122,10 +122,8 @@ std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) 
 }
 
 std::string default_pull_codec(const TrainConfig& config, const std::string& codec) {
-  const ExchangeTraits& traits = exchange_traits(config.job.exchange);
-  const bool sends_means = traits.shards && traits.workers_own_model;
   const bool is_adaptive = SettingText(config.optimizer, "optimizer").name().starts_with("adam");
-  if (!sends_means || !is_adaptive || config.job.local_updates > 0) return codec;
+  if (!is_adaptive || !sends_means(config.job)) return codec;
   return codec == kAutoCodec ? kAutoPullWithoutResidual : adaptive_pull_codec(codec);
 }
 

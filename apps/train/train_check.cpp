@@ -19,6 +19,9 @@ namespace tersewire::apps {
 void check_codecs(const TrainFlags& flags) {
   const Job& job = flags.config.job;
   for (const std::string& codec : {flags.codec, job.push_codec}) {
+    if (codec == trainer::kAutoPullWithoutResidual) {
+      throw WrongUsage("codec auto:ef=off is for --pull-codec alone; use --codec auto");
+    }
     if (codec != trainer::kAutoCodec) codec_argument(codec);
   }
   if (!trainer::is_auto_pull(job.pull_codec)) codec_argument(job.pull_codec);

@@ -686,22 +686,34 @@ def case_means_for_adam_keep_no_residual():
     """A hook learns in its first step which optimizer there is; all ranks must say the same."""
     first = dist.get_rank() == 0
 
-    def keeps_one(make=torch.optim.AdamW, codec="3lc:s=1.5", **options):
+    def hook_of(make=torch.optim.AdamW, codec="3lc:s=1.5", **options):
         model = wrapped()
         hook = tersewire.torch.register(
             model, codec, policy="", **{"exchange": "gradient-server", **options})
-        train_with(make(model.parameters(), lr=0.01), model, range(2))
-        assert hook.counters.steps == 2
-        state = hook.state_dict()
-        assert state["pushed"] and state.get("adaptive", False) == (not state["pulled"])
+        optimizer = make and make(model.parameters(), lr=0.01)
+        train_with(optimizer, model, range(2)) if make else train(model, range(2))
+        assert hook.counters.steps == 2 and hook.state_dict()["pushed"]
+        return hook
+
+    def keeps_one(*arguments, **options):
+        state = hook_of(*arguments, **options).state_dict()
+        assert state.get("adaptive", False) == (not state["pulled"])
         return bool(state["pulled"])
 
     with Lines() as lines:
-        assert not keeps_one()
-    assert lines == ["means are sent as 3lc:s=1.5,ef=off, of which AdamW learns more"] * first
-    assert keeps_one(torch.optim.SGD) and keeps_one(codec="topk")
-    assert keeps_one(pull_codec="3lc") and keeps_one(codec="3lc:ef=on")
+        assert not keeps_one() and keeps_one(torch.optim.SGD)
+        assert keeps_one(make=None)
+    assert lines == ["means are sent as 3lc:s=1.5,ef=off, of which AdamW learns more",
+                     "ranks have no optimizer, so means keep a residual, with which Adam learns "
+                     "less; make the optimizer before the first backward pass"] * first
+    assert keeps_one(codec="topk") and keeps_one(pull_codec="3lc") and keeps_one(codec="3lc:ef=on")
     assert keeps_one(torch.optim.Adam if first else torch.optim.SGD) == (dist.get_world_size() > 1)
+    # What is found is known when it matters.
+    for changed, options in (({"codec": "3lc"}, {"codec": "topk"}),
+                             ({"exchange": "gradient-server"}, {"exchange": "all-gather"})):
+        hook = hook_of(**options)
+        hook.change(**changed)
+        assert not hook.state_dict()["pulled"]
     # Of one that is half SGD's.
     model = wrapped()
     hook = tersewire.torch.register(model, policy="", exchange="gradient-server")
@@ -709,6 +721,21 @@ def case_means_for_adam_keep_no_residual():
     optimizers = torch.optim.AdamW(halves[0]), torch.optim.SGD(halves[1], lr=0.01)
     train(model, range(2))
     assert hook.state_dict()["pulled"] and len(optimizers) == 2
+
+
+def case_a_state_without_residuals_of_means_is_for_such_a_run():
+    model = wrapped()
+    hook = tersewire.torch.register(model, policy="", pull_codec="3lc:ef=off")
+    train(model, range(2))
+    state = hook.state_dict()
+    again = wrapped()
+    again.load_state_dict(model.state_dict())
+    default = tersewire.torch.register(again, policy="", exchange="gradient-server")
+    default.load_state_dict(state)
+    assert torch.equal(train(again, range(2, 4)), train(model, range(2, 4)))
+    kept = tersewire.torch.register(wrapped(), policy="", pull_codec="3lc")
+    with pytest.raises(tersewire.Error, match="kept no residual of means.*the pull_codec of that"):
+        kept.load_state_dict(state)
 
 
 def case_a_run_without_residuals_of_means_goes_on_to_the_same_bits():

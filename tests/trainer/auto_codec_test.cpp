@@ -748,6 +748,23 @@ TEST(LaterCodec, TakesTheFirstOnesPlaceAsIfThatHadBeenDecided) {
   }
 }
 
+// Whatever that of the first is, unless it was named.
+TEST(LaterCodec, HasItsOwnDefaultForWhatServersSend) {
+  const auto turns_to = [](const std::string& optimizer, const std::string& first,
+                           const std::string& later) {
+    TrainConfig config = auto_job("gradient-server");
+    config.optimizer = optimizer;
+    config.learning_rate = 0.001;
+    config.job.push_codec = config.job.pull_codec = first;
+    config.later_codec = "50%:" + later;
+    return Turn{.config = std::move(config),
+                .decisions = {{.step = 1, .codec = first}, {.step = 13, .codec = later}}};
+  };
+  comes_to_what_is_decided(turns_to("adam", "fp32", "3lc"), kAutoPullWithoutResidual);
+  comes_to_what_is_decided(turns_to("adam", "3lc", "3lc:s=1.75"));  // which was named
+  comes_to_what_is_decided(turns_to("sgd", "fp32", "3lc"));
+}
+
 // Means of its 3lc, whether decided on or not, are then those of a job that has that codec alone.
 TEST(LaterCodec, KeepsNoResidualOfMeansWhereTheFirstHasNone) {
   Turn without = turn(auto_job("gradient-server"));
@@ -810,6 +827,15 @@ TEST(LaterCodec, IsRefusedWhereItMakesNoSense) {
           [](TrainConfig& config) { config.later_codec = "10:auto"; });
   refused("they begin with 3lc and fp32",
           [](TrainConfig& config) { config.job.pull_codec = "fp32"; });
+  refused("is for the mean gradients of gradient-server", [](TrainConfig& config) {
+    config.later_codec.clear();
+    config.job.push_codec = kAutoCodec;
+    config.job.pull_codec = kAutoPullWithoutResidual;
+  });
+  refused("they have 3lc and auto:ef=off", [](TrainConfig& config) {
+    config.later_codec.clear();
+    config.job.pull_codec = kAutoPullWithoutResidual;
+  });
   refused("they begin with 3lc and 3lc:s=1.75,ef=off",
           [](TrainConfig& config) { config.job.pull_codec = "3lc:s=1.75,ef=off"; });
   refused("codecs take turns", [](TrainConfig& config) { config.job.backup_workers = 1; });

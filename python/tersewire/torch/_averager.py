@@ -102,7 +102,8 @@ class GradientAverager:
                      for info, codec in zip(self._infos, codecs)]
         ranks_here, self._join = meet(self._group, settings, self._compared())
         # The default exchange of the first codec is that of later ones.
-        self._settings = dataclasses.replace(settings, exchange=settings.exchange or exchange)
+        named = None if settings.exchange == "sharded-server" else settings.exchange
+        self._settings = dataclasses.replace(settings, exchange=named or exchange)
         self._codecs, self._exchange = codecs, exchange
         self._codec = begins_with
         return make_worker(
@@ -206,7 +207,7 @@ class GradientAverager:
                  "pushed": pushed, "pulled": pulled}
         if followed:  # with ef=21
             state["followed"] = followed
-        if self._settings.adaptive:  # what has residuals depends on it
+        if self._settings.is_adaptive_in(self._exchange):
             state["adaptive"] = True
         return {**state, "decisions": self.decisions()} if self._settings.is_auto else state
 
@@ -237,8 +238,8 @@ class GradientAverager:
         if len({state["step"] for state in listed}) != 1:
             refuse("the states are of different steps; pass those saved after the same one")
         listed.sort(key=lambda state: state["rank"])
-        if listed[0].get("adaptive") and not self._settings.adaptive:
-            self.change(adaptive=True)  # a hook does not know it yet
+        if listed[0].get("adaptive") and not self._settings.is_adaptive_in(self._exchange):
+            self._keep_no_residual_of_means()
 
         def residuals(state: Dict[str, Any], which: str) -> Dict[str, torch.Tensor]:
             # torch.load() may have put them on a GPU.
@@ -252,6 +253,10 @@ class GradientAverager:
         if self._worker.has_begun:  # what others expect of this rank belongs to a run that is over
             self._worker.close()
             self._join(self._worker)
+
+    def _keep_no_residual_of_means(self) -> None:
+        refuse("the state's run kept no residual of means, as for Adam, and this one does; wrap the "
+               "same optimizer, or pass the pull_codec of that run")
 
     def close(self) -> None:
         """Ends the threads and connections, as does Python's exit or this object's end. Idempotent.

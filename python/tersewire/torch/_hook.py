@@ -136,8 +136,6 @@ class Hook(GradientAverager):
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._check_open()
-            if self._steps_here == 0:
-                self._know_optimizer()
             self._scale_now, self._tasks = self._scale(), []
         buffer, began = bucket.buffer(), time.perf_counter()
         devices, stream = [], None
@@ -169,21 +167,36 @@ class Hook(GradientAverager):
             _queue(functools.partial(self._undo_unused, tasks))
         _after_backward(self._end_step)
 
+    def _end_step(self) -> None:
+        super()._end_step()
+        if self._steps_here == 1:  # all ranks are here, or the step would have failed in time
+            self._know_optimizer()
+
     def _know_optimizer(self) -> None:
         """A hook is made before anybody says which optimizer takes its gradients."""
-        if self._resumed:  # the run goes on as it was
-            return
-        now = self._settings.pull_codec_for(self._exchange)
-        better = dataclasses.replace(self._settings, adaptive=True).pull_codec_for(self._exchange)
-        if better in (now, self._settings.codec_text):
-            return
         optimizers = optimizers_of(self._parameters)
         adaptive = bool(optimizers) and all(is_adaptive(optimizer) for optimizer in optimizers)
-        if set(self._group._gather(str(adaptive))) == {"True"}:
+        found = set(self._group._gather("an adaptive optimizer" if adaptive else "an SGD"
+                                        if optimizers else "no optimizer"))
+        known = dataclasses.replace(self._settings, adaptive=True)
+        better = known.pull_codec_for(self._exchange)
+        if self._resumed or better in (None, self._settings.codec_text,
+                                       self._settings.pull_codec_for(self._exchange)):
+            if found == {"an adaptive optimizer"}:
+                self._settings = known  # for change()
+            return
+        if found == {"an adaptive optimizer"}:
             self.change(adaptive=True)
-            if self.rank == 0:
-                _log.info(f"means are sent as {better}, of which {type(optimizers[0]).__name__} "
-                          "learns more")
+        if self.rank == 0 and found != {"an SGD"}:
+            _log.info(f"means are sent as {better}, of which {type(optimizers[0]).__name__} learns "
+                      "more" if self._settings.adaptive else
+                      f"ranks have {' or '.join(sorted(found))}, so means keep a residual, with "
+                      "which Adam learns less; make the optimizer before the first backward pass")
+
+    def _keep_no_residual_of_means(self) -> None:
+        if self._settings.pull_codec is not None:
+            super()._keep_no_residual_of_means()
+        self.change(adaptive=True)
 
     def _undo_unused(self, tasks: List[_Task]) -> None:
         """Undoes the exchange of parameters that no rank used, whose gradients stay as they were."""
@@ -306,9 +319,9 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     budget         with codec="auto": "2GB/day" (kB, MB, GB, TB), the most that a rank may send and
                    receive: no codec that would need more is chosen, even if it is faster; if even
                    the strongest does, a decision says so
-    pull_codec     of the means that servers send, by default `codec`, which if it is 3lc keeps no
-                   residual of them unless the optimizer that there is in the first step is an SGD.
-                   The exchange is then "gradient-server", unless named
+    pull_codec     of the means that servers send, by default `codec`; if that is 3lc, and the
+                   optimizer that there is in the first step is no SGD, it keeps no residual of
+                   them from then on. The exchange is then "gradient-server", unless named
 
     Unsent data is added to the parameter's next gradient, whatever bucket it is in. The training
     loop does not change. Returns a Hook with counters, summary(), change(), state_dict() and

@@ -93,6 +93,11 @@ class Settings:
             return None
         return "auto:ef=off" if self.is_auto else _core._adaptive_pull_codec(self.codec_text)
 
+    def is_adaptive_in(self, exchange: str) -> bool:
+        """Whether means have the codec that they have by default for an adaptive optimizer."""
+        default = dataclasses.replace(self, pull_codec=None, adaptive=True).pull_codec_for(exchange)
+        return default not in (None, self.codec_text) and default == self.pull_codec_for(exchange)
+
     def exchange_for(self, group: AnyGroup, codecs: Sequence[tersewire.Codec]) -> str:
         """The exchange as C++ names it."""
         if self.exchange is None:
