@@ -736,6 +736,15 @@ def case_a_state_without_residuals_of_means_is_for_such_a_run():
     kept = tersewire.torch.register(wrapped(), policy="", pull_codec="3lc")
     with pytest.raises(tersewire.Error, match="kept no residual of means.*the pull_codec of that"):
         kept.load_state_dict(state)
+    # And one with them is, whatever the optimizer.
+    with_adam = wrapped()
+    hook = tersewire.torch.register(with_adam, policy="", exchange="gradient-server")
+    model = wrapped()
+    before = tersewire.torch.register(model, policy="", pull_codec="3lc")
+    train(model, range(2))
+    hook.load_state_dict(before.state_dict())
+    train_with(torch.optim.AdamW(with_adam.parameters()), with_adam, range(2))
+    assert hook.state_dict()["pulled"] and "adaptive" not in hook.state_dict()
 
 
 def case_a_run_without_residuals_of_means_goes_on_to_the_same_bits():

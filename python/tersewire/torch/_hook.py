@@ -180,10 +180,12 @@ class Hook(GradientAverager):
                                         if optimizers else "no optimizer"))
         known = dataclasses.replace(self._settings, adaptive=True)
         better = known.pull_codec_for(self._exchange)
-        if self._resumed or better in (None, self._settings.codec_text,
-                                       self._settings.pull_codec_for(self._exchange)):
+        if better in (None, self._settings.codec_text,
+                      self._settings.pull_codec_for(self._exchange)):
             if found == {"an adaptive optimizer"}:
                 self._settings = known  # for change()
+            return
+        if self._resumed:  # the run goes on as it was
             return
         if found == {"an adaptive optimizer"}:
             self.change(adaptive=True)
