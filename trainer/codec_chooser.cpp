@@ -85,7 +85,7 @@ bool sends_means(const Job& job) {
 
 void choose_among_codecs(Job& job) {
   const bool without_residual = job.pull_codec == kAutoPullWithoutResidual;
-  if (job.push_codec != kAutoCodec || !(without_residual || job.pull_codec == kAutoCodec)) {
+  if (job.push_codec != kAutoCodec || !is_auto_pull(job.pull_codec)) {
     throw Error(ErrorCode::kInvalidArgument,
                 "codec auto chooses for both directions, but they have " + job.push_codec +
                     " and " + job.pull_codec + "; give one of them as --codec");

@@ -683,7 +683,7 @@ def case_means_have_a_codec_of_their_own():
 
 
 def case_means_for_adam_keep_no_residual():
-    """A hook learns in its first step which optimizer there is; all ranks must say the same."""
+    """A hook learns after its first step which optimizer there is; all ranks must say the same."""
     first = dist.get_rank() == 0
 
     def hook_of(make=torch.optim.AdamW, codec="3lc:s=1.5", **options):

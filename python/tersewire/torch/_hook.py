@@ -178,20 +178,21 @@ class Hook(GradientAverager):
         adaptive = bool(optimizers) and all(is_adaptive(optimizer) for optimizer in optimizers)
         found = set(self._group._gather("an adaptive optimizer" if adaptive else "an SGD"
                                         if optimizers else "no optimizer"))
+        all_adaptive = found == {"an adaptive optimizer"}
         known = dataclasses.replace(self._settings, adaptive=True)
         better = known.pull_codec_for(self._exchange)
         if better in (None, self._settings.codec_text,
                       self._settings.pull_codec_for(self._exchange)):
-            if found == {"an adaptive optimizer"}:
+            if all_adaptive:
                 self._settings = known  # for change()
             return
         if self._resumed:  # the run goes on as it was
             return
-        if found == {"an adaptive optimizer"}:
+        if all_adaptive:
             self.change(adaptive=True)
         if self.rank == 0 and found != {"an SGD"}:
             _log.info(f"means are sent as {better}, of which {type(optimizers[0]).__name__} learns "
-                      "more" if self._settings.adaptive else
+                      "more" if all_adaptive else
                       f"ranks have {' or '.join(sorted(found))}, so means keep a residual, with "
                       "which Adam learns less; make the optimizer before the first backward pass")
 
