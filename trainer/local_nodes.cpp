@@ -127,11 +127,17 @@ class ServerEnd final : public PassingTransport {
 }  // namespace
 
 Job job_of(const TrainConfig& config) {
-  Job job = config.job;
+  std::vector<TensorInfo> tensors;
   for (const auto& parameter : Network::tensors(config.model, config.classes, config.dropout)) {
-    job.tensors.push_back(
+    tensors.push_back(
         {.name = parameter.name, .shape = parameter.shape, .kind = tensor_kind(parameter.kind)});
   }
+  return job_of(config, std::move(tensors));
+}
+
+Job job_of(const TrainConfig& config, std::vector<TensorInfo> tensors) {
+  Job job = config.job;
+  job.tensors = std::move(tensors);
   if (!servers_encode(job)) job.pull_codec = job.push_codec;  // which nobody uses
   if (!config.later_codec.empty()) {
     go_on_with(later_codec(config.later_codec, config.steps), config, job);

@@ -100,7 +100,9 @@ class LocalNodes {
   std::vector<ServerReport> server_reports_;
 };
 
-// The job as the library takes it. Throws kInvalidArgument for a model that does not exist.
+// The job as the library takes it, with its model's tensors or with others. Throws kInvalidArgument
+// for a model that does not exist, and for codecs that cannot take turns.
 Job job_of(const TrainConfig& config);
+Job job_of(const TrainConfig& config, std::vector<TensorInfo> tensors);
 
 }  // namespace tersewire::trainer

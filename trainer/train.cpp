@@ -15,6 +15,28 @@
 namespace tersewire::trainer {
 namespace {
 
+// Whether only the model's own tensors tell if the job makes sense: its policy's rules have to be
+// met, and whole tensors are few.
+bool depends_on_tensors(const TrainConfig& config) {
+  return config.job.policy.find(':') != std::string::npos ||
+         config.job.part_values == Job::kWholeTensors;
+}
+
+// The job, with tensors that any codec and any number of servers is for in its model's place.
+Job any_job_of(const TrainConfig& config) {
+  std::vector<TensorInfo> tensors;
+  for (const char* const name : {"first.weight", "middle.weight", "last.weight"}) {
+    tensors.push_back(
+        {.name = name, .shape = {std::uint64_t{1} << 40U}, .kind = TensorKind::kDense});
+  }
+  return job_of(config, std::move(tensors));
+}
+
+// Without libtorch, if possible.
+Job quick_job_of(const TrainConfig& config) {
+  return depends_on_tensors(config) ? job_of(config) : any_job_of(config);
+}
+
 std::string text_of(const SampleKind& kind) {
   if (kind.text) return "text of " + std::to_string(kind.classes) + " different characters";
   std::string text;
@@ -54,9 +76,8 @@ void check_choosing(const TrainConfig& config) {
                   "; use --codec auto, or give no budget");
 }
 
-void check_dry_run(const TrainConfig& config) {
+void check_dry_run(const TrainConfig& config, const Job& job) {
   if (config.dry.empty()) return;
-  const Job job = job_of(config);
   if (job.local_updates > 0 || exchange_traits(job.exchange).averages_weights) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a dry run measures gradients, but this job would not send any; use no local "
@@ -67,13 +88,18 @@ void check_dry_run(const TrainConfig& config) {
   }
 }
 
+void check_job(const TrainConfig& config, const Job& job) {
+  static_cast<void>(server_nodes(job));
+  check_dry_run(config, job);
+}
+
 }  // namespace
 
 std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t workers,
                                std::size_t batch) {
   const double a_step = static_cast<double>(workers) * static_cast<double>(batch);
   const double steps = std::ceil(epochs * static_cast<double>(images) / a_step);
-  if (!(steps >= 1 && steps < 1e15)) {
+  if (!(steps >= 1 && steps < static_cast<double>(kTooManySteps))) {
     throw Error(ErrorCode::kInvalidArgument,
                 "that many epochs do not make a usable number of steps; use a finite number "
                 "above 0");
@@ -88,11 +114,11 @@ std::string not_finite_sentence(std::uint64_t step) {
 }
 
 DataSplits load_data(const TrainConfig& config) {
-  Network::tensors(config.model, config.classes, config.dropout);  // refuses an unknown model
   return load_data(config.data, config.job.seed, config.augment, takes_of(config).shape);
 }
 
-void check(const TrainConfig& config, const DataSplits& data) {
+void check_settings(const TrainConfig& config) {
+  static_cast<void>(model_info(config.model));
   if (config.steps < 1) {
     throw Error(ErrorCode::kInvalidArgument, "a job needs at least 1 step");
   }
@@ -106,11 +132,15 @@ void check(const TrainConfig& config, const DataSplits& data) {
                 "the last worker's steps are to take " + std::to_string(config.slowest) +
                     " times --compute-ms, which is 0; give --compute-ms");
   }
-  server_nodes(config);
   check_descent(config);
-  check_fit(config, data);
   check_choosing(config);
-  check_dry_run(config);
+  if (!depends_on_tensors(config)) check_job(config, any_job_of(config));
+}
+
+void check(const TrainConfig& config, const DataSplits& data) {
+  check_settings(config);
+  check_fit(config, data);
+  check_job(config, job_of(config));
   // The last worker's shard is the smallest.
   const auto workers = static_cast<std::size_t>(config.job.workers);
   BatchSampler(data.train->size(), workers, workers - 1, config.batch, config.job.seed);
@@ -127,9 +157,9 @@ std::string default_pull_codec(const TrainConfig& config, const std::string& cod
   return codec == kAutoCodec ? kAutoPullWithoutResidual : adaptive_pull_codec(codec);
 }
 
-int server_nodes(const TrainConfig& config) { return server_nodes(job_of(config)); }
+int server_nodes(const TrainConfig& config) { return server_nodes(quick_job_of(config)); }
 
-bool servers_encode(const TrainConfig& config) { return servers_encode(job_of(config)); }
+bool servers_encode(const TrainConfig& config) { return servers_encode(quick_job_of(config)); }
 
 void check_nodes(const TrainConfig& config, int nodes) {
   const int servers = server_nodes(config);

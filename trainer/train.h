@@ -117,8 +117,12 @@ struct TrainResult {
 // kInvalidArgument for a model that does not exist.
 DataSplits load_data(const TrainConfig& config);
 
-// Throws kInvalidArgument for a configuration that makes no sense with this data: what train()
-// would refuse before it starts.
+// Throws kInvalidArgument for a configuration that makes no sense, as far as that is known without
+// the model's tensors and data: without libtorch, in milliseconds.
+void check_settings(const TrainConfig& config);
+
+// The same, and for one that makes no sense with its model and this data: what train() would refuse
+// before it starts.
 void check(const TrainConfig& config, const DataSplits& data);
 
 // The codec for what servers send where none is named: `codec`, or for mean gradients under Adam
@@ -126,7 +130,8 @@ void check(const TrainConfig& config, const DataSplits& data);
 // exchange, optimizer or codec are no texts of such.
 std::string default_pull_codec(const TrainConfig& config, const std::string& codec);
 
-// The nodes beside the workers. Throws kInvalidArgument for a job that makes no sense.
+// The nodes beside the workers. Throws kInvalidArgument for a job that makes no sense, though not
+// for one that has more servers than its model has parts.
 int server_nodes(const TrainConfig& config);
 // Whether there are servers, beside the workers or on their nodes, that send with the pull codec.
 // Throws like server_nodes().
@@ -164,6 +169,9 @@ TrainResult train(const TrainConfig& config, const DataSplits& data, const Train
 
 // Why a run ends whose loss is not finite in this step.
 std::string not_finite_sentence(std::uint64_t step);
+
+// More than a job can have.
+inline constexpr std::uint64_t kTooManySteps = 1'000'000'000'000'000;
 
 // Steps in which each of `workers` workers sees its shard `epochs` times.
 std::uint64_t steps_for_epochs(double epochs, std::size_t images, std::size_t workers,

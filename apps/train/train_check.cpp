@@ -16,7 +16,7 @@
 
 namespace tersewire::apps {
 
-void check_codecs(const TrainFlags& flags) {
+void check_settings(const TrainFlags& flags) {
   const Job& job = flags.config.job;
   for (const std::string& codec : {flags.codec, job.push_codec}) {
     if (codec == trainer::kAutoPullWithoutResidual) {
@@ -25,6 +25,11 @@ void check_codecs(const TrainFlags& flags) {
     if (codec != trainer::kAutoCodec) codec_argument(codec);
   }
   if (!trainer::is_auto_pull(job.pull_codec)) codec_argument(job.pull_codec);
+  as_usage([&] { trainer::check_settings(flags.config); });
+  if (flags.pull_codec_given && !trainer::servers_encode(flags.config)) {
+    throw WrongUsage("--pull-codec is for what servers send, and exchange " + job.exchange +
+                     " has none; omit it");
+  }
 }
 
 void settle(TrainFlags& flags, const trainer::DataSplits& data) {
@@ -37,10 +42,6 @@ void settle(TrainFlags& flags, const trainer::DataSplits& data) {
     }
     trainer::check(config, data);
   });
-  if (flags.pull_codec_given && !trainer::servers_encode(config)) {
-    throw WrongUsage("--pull-codec is for what servers send, and exchange " + config.job.exchange +
-                     " has none; omit it");
-  }
 }
 
 void check_data_was_got(const std::string& path) {
@@ -58,7 +59,7 @@ trainer::TrainConfig TrainCheck::config_of(std::vector<std::string> arguments) {
   trainer::TrainConfig config;
   CLI::App app;
   add_train_options(app, [&](TrainFlags& flags) {
-    check_codecs(flags);
+    check_settings(flags);
     settle(flags, data_of(flags.config));
     config = flags.config;
   });

@@ -11,8 +11,9 @@ namespace tersewire::apps {
 
 struct TrainFlags;
 
-// Throws WrongUsage for an unknown codec.
-void check_codecs(const TrainFlags& flags);
+// Throws WrongUsage for what makes no sense whatever the data and the model's tensors are, before
+// either is loaded.
+void check_settings(const TrainFlags& flags);
 
 // Epochs become steps, and what makes no sense with this data is refused: throws WrongUsage.
 void settle(TrainFlags& flags, const trainer::DataSplits& data);

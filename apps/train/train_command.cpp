@@ -70,7 +70,6 @@ void run_nodes(TrainFlags& flags, Network& network, NoticeWatch& notice) {
   const trainer::TrainConfig& config = flags.config;
   const bool tells = network.front()->rank() == 0;
   as_usage([&] { trainer::check_nodes(config, network.front()->size()); });
-  check_codecs(flags);
   const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
   settle(flags, data);
   trainer::check_memory(config);
@@ -153,6 +152,7 @@ void run_train(TrainFlags& flags) {
     check_notice(flags);
     read_replay(flags);
     link_argument(flags.link);
+    check_settings(flags);
   });
   check_data_was_got(flags.config.data);
   keep_freed_memory();

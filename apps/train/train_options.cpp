@@ -320,6 +320,7 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
           "--transport in-process:rate=20mbit,delay=40ms");
     }
     choose_codecs(*flags, *command);
+    if (flags->epochs) flags->config.steps = trainer::kTooManySteps;  // until the data is known
     with_recipe_named(flags->recipe, [&] { act(*flags); });
   });
 }

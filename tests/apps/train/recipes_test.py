@@ -163,6 +163,9 @@ class Own(RecipeTest):
         # An epoch is 128 / 2 / 8 = 8 steps.
         own = self.own(self.JOB + "steps = 5\n")
         self.assertEqual(self.config_of(own, "--epochs", 0.25)["steps"], 2)
+        # More than the 1,000 of a run without a number.
+        later = ["--later-codec", "1001:fp32"]
+        self.assertEqual(self.config_of(own, "--epochs", 126, *later)["steps"], 1008)
         own = self.own(self.JOB + "epochs = 5\n")
         self.assertEqual(self.config_of(own, "--steps", 1)["steps"], 1)
 

@@ -70,7 +70,10 @@ class Train(ProgramTest):
             return any(found)
 
         for command in (["train", "--help"], ["compare", "--help"], ["config"],
-                        ["train", "--model", "none"], ["train", "--steps", "-1"]):  # fmt: skip
+                        ["train", "--model", "none"], ["train", "--steps", "-1"],
+                        ["train", "--codec", "3lc:s=16"], ["train", "--servers", "0"],
+                        ["train", "--dry", "3lc,nope"], ["train", "--data", self.directory],
+                        ["train", "--data", "embedded-text"]):  # fmt: skip
             self.assertFalse(loads(*command), command)
         self.assertTrue(loads("train", "--steps", "1", "--out", self.path("run")))
 
@@ -504,6 +507,8 @@ class Train(ProgramTest):
             (2, "unknown model", ("--model", "vgg")),
             (2, "9 servers", ("--servers", "9", "--part-values", "whole")),
             (2, "epochs", ("--epochs", "nan")),
+            (2, "warm-up of 1001 steps is longer than the run of 4",
+             ("--epochs", "0.01", "--warm-up", "1001")),
             (2, "parameter-server, gradient-server", ("--exchange", "relay")),
             (2, "3lc does not fit", ("--exchange", "ring")),
             (2, "no servers", ("--exchange", "all-gather", "--servers", "1")),
@@ -528,7 +533,8 @@ class Train(ProgramTest):
             (1, "in.npy", ("--out", self.path("new"), "--tensorboard", self.path("in.npy"))),
         ]
         commands = [("train", "--steps", "1", *arguments) for _, _, arguments in cases]
-        commands[4] = ("train", *cases[4][2])
+        for index in (4, 5):
+            commands[index] = ("train", *cases[index][2])
         for (code, word, _), result in zip(cases, run_all(commands)):
             with self.subTest(word=word):
                 self.assert_refused(result, code, word)
