@@ -161,6 +161,8 @@ Raises Error (kInvalidArgument) that names the part that is wrong and what would
           "Whether ranks can agree on its scalers, so that payloads add up as whole numbers.")
       .def_property_readonly("keeps_residual", &Codec::keeps_residual,
                              "Whether its encoders keep what they have not sent for later calls.")
+      .def_property_readonly("adaptive_rate_gain", &Codec::adaptive_rate_gain,
+                             "What Adam's learning rate is to be multiplied by with it.")
       .def("max_encoded_bytes", &Codec::max_encoded_bytes, py::arg("elems"),
            "No payload for so many values is longer.")
       .def("encoder", &make_tensor_encoder, py::arg("shape"), py::kw_only(), py::arg("seed") = 0,

@@ -9,6 +9,7 @@
 #include "trainer/codec_chooser.h"
 #include "trainer/evaluation.h"
 #include "trainer/outer_optimizer.h"
+#include "trainer/rate_gain.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -98,6 +99,7 @@ std::string outer_text(const TrainConfig& config) {
 
 void check_descent(const TrainConfig& config) {
   optimizer_settings(config);
+  check_rate_gain(config);
   schedule_of(config);
   optimizer_settings(owners_config(config));
   require(config.job.local_updates > 0 || config.outer.empty(),
@@ -120,8 +122,10 @@ std::size_t arrays_of_descent(const TrainConfig& config) {
   return optimizer->buffers().size() + (config.ema > 0 ? 1 : 0);
 }
 
-Descent::Descent(const TrainConfig& config, const Network& network, const std::vector<Part>& parts)
+Descent::Descent(const TrainConfig& config, const Network& network, const std::vector<Part>& parts,
+                 RateGain gain)
     : rate_(config.learning_rate * (config.scale_learning_rate ? config.job.workers : 1)),
+      gain_(std::move(gain)),
       schedule_(schedule_of(config)),
       steps_between_(static_cast<std::uint64_t>(config.job.local_steps)),
       ema_(config.ema),
@@ -163,7 +167,7 @@ void Descent::propose_step(std::size_t part, std::span<const float> gradient,
 void Descent::advance(std::size_t part, std::span<const float> gradient, std::span<float> before) {
   std::ranges::copy(values_[part], before.begin());
   const std::uint64_t taken = taken_[part]++;
-  const double rate = rate_ * schedule_.at(taken * steps_between_);
+  const double rate = rate_ * schedule_.at(taken * steps_between_) * gain_(taken + 1);
   optimizers_[part]->step(gradient.data(), rate, taken);
   update_average(part);
 }

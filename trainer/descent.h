@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -44,9 +45,14 @@ struct PartDescentState {
 // Different parts may be changed by different threads at once.
 class Descent {
  public:
+  // What a step's learning rate is multiplied by; steps are counted from 1.
+  using RateGain = std::function<double(std::uint64_t step)>;
+
   // Works in the network's own memory, which must outlive it, cut into the parts of its job. Throws
   // like check_descent().
-  Descent(const TrainConfig& config, const Network& network, const std::vector<Part>& parts);
+  Descent(
+      const TrainConfig& config, const Network& network, const std::vector<Part>& parts,
+      RateGain gain = [](std::uint64_t) { return 1.0; });
 
   // One step of a part, by its number: what that changed goes to `delta`.
   void take_step(std::size_t part, std::span<const float> gradient, std::span<float> delta);
@@ -74,6 +80,7 @@ class Descent {
   void update_average(std::size_t part);
 
   double rate_;
+  RateGain gain_;
   Schedule schedule_;
   std::uint64_t steps_between_;  // two changes of the model
   double ema_;

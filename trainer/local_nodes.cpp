@@ -16,6 +16,7 @@
 #include "tersewire/passing_transport.h"
 #include "trainer/codec_threads.h"
 #include "trainer/later_codec.h"
+#include "trainer/rate_gain.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -227,7 +228,7 @@ void LocalNodes::make_servers_model(std::unique_ptr<Network> initial) {
       ends_, [&](const auto& end) { return end->rank() == 0 || has_server(end->rank()); });
   if (!needed) return;
   model_ = std::move(initial);
-  descent_.emplace(owners_config(config_), *model_, parts_);
+  descent_.emplace(owners_config(config_), *model_, parts_, rate_gain(config_, job_));
   if (!resume_) return;
   for (const auto& end : ends_) {
     for (const Part& part : parts_owned_by(end->rank())) {

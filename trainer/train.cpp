@@ -5,12 +5,12 @@
 
 #include "tersewire/error.h"
 #include "tersewire/policy.h"
-#include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
 #include "trainer/codec_pilot.h"
 #include "trainer/descent.h"
 #include "trainer/local_nodes.h"
 #include "trainer/models/models.h"
+#include "trainer/rate_gain.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -152,8 +152,7 @@ std::vector<std::unique_ptr<Transport>> join_network(const TrainConfig& config) 
 }
 
 std::string default_pull_codec(const TrainConfig& config, const std::string& codec) {
-  const bool is_adaptive = SettingText(config.optimizer, "optimizer").name().starts_with("adam");
-  if (!is_adaptive || !sends_means(config.job)) return codec;
+  if (!is_adaptive(config) || !sends_means(config.job)) return codec;
   return codec == kAutoCodec ? kAutoPullWithoutResidual : adaptive_pull_codec(codec);
 }
 

@@ -47,6 +47,9 @@ struct TrainConfig {
   // With local updates it is each worker's own.
   std::string optimizer = "sgd";
   double momentum = 0.9;  // of sgd and nesterov
+  // What the learning rate of adam and adamw is multiplied by; nothing: what the codec asks for
+  // (Codec::adaptive_rate_gain()), or 1 with local updates, whose gradients are not encoded.
+  std::optional<double> rate_gain;
   // Of local updates: what turns the mean of the workers' changes into the shared model's, as
   // outer_optimizer() takes it.
   std::string outer;
@@ -206,6 +209,11 @@ void visit_descent_settings(Config& config, const Visit& visit) {
                 .help = "sgd, nesterov, or adam or adamw, as "
                         "adam:beta1=0.9,beta2=0.999,eps=1e-8"},
         config.optimizer);
+  visit(Setting{.key = "rate-gain",
+                .help = "Factor of the learning rate of adam and adamw, which makes up for their "
+                        "smaller steps with encoded gradients [what the codec needs: s + 0.25 for "
+                        "3lc, 1 for others]"},
+        config.rate_gain);
   visit(Setting{.key = "momentum", .help = "Momentum of sgd and nesterov, from 0 to below 1"},
         config.momentum);
   visit(Setting{.key = "outer",

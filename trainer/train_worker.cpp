@@ -9,6 +9,7 @@
 
 #include "tersewire/error.h"
 #include "trainer/codec_threads.h"
+#include "trainer/rate_gain.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -60,7 +61,9 @@ TrainWorker::TrainWorker(const TrainConfig& config, const Job& job, Transport& t
       add_server_(std::move(add_server)),
       resume_(resume),
       observed_(job) {
-  if (job.local_updates > 0) local_.emplace(workers_config(config), *network_, parts_);
+  if (job.local_updates > 0) {
+    local_.emplace(workers_config(config), *network_, parts_, rate_gain(config, job));
+  }
   if (rank_ == 0 && !config.dry.empty()) {
     dry_run_.emplace(job.tensors, codec_list(config.dry), job.policy, job.seed);
   }
@@ -182,7 +185,8 @@ Update TrainWorker::own_update(const TrainConfig& config) {
   if (job_.local_updates > 0) {
     shared_ = Network::make(config.model, config.classes, job_.seed, config.dropout);
   }
-  descent_.emplace(owners_config(config), shared_ ? *shared_ : *network_, parts_);
+  descent_.emplace(owners_config(config), shared_ ? *shared_ : *network_, parts_,
+                   rate_gain(config, job_));
   return [this](const Part& part, std::span<const float> mean, std::span<float> delta) {
     descent_->propose_step(part.number, mean, delta);
     if (!shared_) return;

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import pytest
 
@@ -703,7 +704,9 @@ def case_means_for_adam_keep_no_residual():
     with Lines() as lines:
         assert not keeps_one() and keeps_one(torch.optim.SGD)
         assert keeps_one(make=None)
-    assert lines == ["means are sent as 3lc:s=1.5,ef=off, of which AdamW learns more",
+    assert lines == ["learning rates are multiplied by 1.75 in the steps of AdamW, which encoded "
+                     "gradients make smaller; pass rate_gain=1 to leave them as they are",
+                     "means are sent as 3lc:s=1.5,ef=off, of which AdamW learns more",
                      "ranks have no optimizer, so means keep a residual, with which Adam learns "
                      "less; make the optimizer before the first backward pass"] * first
     assert keeps_one(codec="topk") and keeps_one(pull_codec="3lc") and keeps_one(codec="3lc:ef=on")
@@ -721,6 +724,86 @@ def case_means_for_adam_keep_no_residual():
     optimizers = torch.optim.AdamW(halves[0]), torch.optim.SGD(halves[1], lr=0.01)
     train(model, range(2))
     assert hook.state_dict()["pulled"] and len(optimizers) == 2
+
+
+def case_the_rates_of_adam_are_the_codecs():
+    """Within its steps, whoever takes them; outside nobody sees it."""
+    first = dist.get_rank() == 0
+
+    def noting(kind):
+        class Noting(kind):
+            def step(self, closure=None):
+                self.rates = [group["lr"] for group in self.param_groups]
+                return super().step(closure)
+
+        Noting.__name__ = f"Noting{kind.__name__}"
+        return Noting
+
+    adam, sgd = noting(torch.optim.AdamW), noting(torch.optim.SGD)
+
+    def rates(make=adam, codec="3lc", scheduled=False, alike=True, **options):
+        """Those that the optimizer stepped with, and those that it has."""
+        model = wrapped()
+        hook = tersewire.torch.register(model, codec, **options)
+        optimizer = make(model.parameters(), lr=0.01)
+        schedulers = []
+        for step in range(2):
+            if scheduled:
+                schedulers.append(torch.optim.lr_scheduler.StepLR(optimizer, 100))
+            train_with(optimizer, model, [step])
+            for scheduler in schedulers:
+                scheduler.step()
+        if alike:
+            check_replicas(flat(model))
+        return [optimizer.rates[0] / 0.01, optimizer.param_groups[0]["lr"] / 0.01, hook.rate_gain]
+
+    def expect(gain, found):
+        assert found == pytest.approx([gain, 1, gain])
+
+    expect(1.5, rates())
+    expect(2, rates(codec="3lc:s=1.75"))
+    expect(1.5, rates(scheduled=True))  # by schedulers made before and after the first step
+    for codec in ("fp32", "int8", "3lc:ef=21", "3lc:mode=paper"):
+        expect(1, rates(codec=codec))
+    expect(1, rates(sgd))
+    expect(1, rates(rate_gain=1))
+    expect(3, rates(sgd, rate_gain=3))
+    if dist.get_world_size() > 1:
+        expect(1, rates(adam if first else sgd, alike=False))
+        with pytest.raises(tersewire.Error, match="other settings"):
+            rates(rate_gain=1 + dist.get_rank())
+    # Not twice by one that takes another's steps.
+    model = wrapped()
+    hook = tersewire.torch.register(model)
+    inner = adam(model.parameters(), lr=0.01)
+    outer = types.SimpleNamespace(calls=0)
+
+    class Outer(torch.optim.Optimizer):
+        def __init__(self):
+            self.optim = inner
+            super().__init__(inner.param_groups, {})
+
+        def step(self):
+            outer.calls += 1
+            inner.step()
+
+    train_with(Outer(), model, range(2))
+    assert outer.calls == 2 and inner.rates == pytest.approx([0.015])
+    # The codec's that there is, and none after the hook.
+    hook.change(codec="3lc:s=2")
+    train_with(inner, model, range(2, 4))
+    assert inner.rates == pytest.approx([0.0225])
+    hook.close()
+    inner.step()
+    assert inner.rates == [0.01] and inner.param_groups[0]["lr"] == 0.01
+    for wrong in (0, -1, math.nan, math.inf, "2"):
+        with pytest.raises(tersewire.Error, match="rate_gain=.* is not valid; pass a number above 0"):
+            tersewire.torch.register(wrapped(), rate_gain=wrong)
+    # Where there is nothing to multiply.
+    model = wrapped()
+    hook = tersewire.torch.register(model, rate_gain=2)
+    with pytest.raises(tersewire.Error, match="rate_gain is for an optimizer that there is"):
+        train(model, range(1))
 
 
 def case_a_state_without_residuals_of_means_is_for_such_a_run():

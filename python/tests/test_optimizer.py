@@ -100,6 +100,38 @@ def case_means_for_adam_keep_no_residual():
     assert not keeps_one(**chosen) and keeps_one(torch.optim.SGD, **chosen)
 
 
+def case_the_rates_of_adam_are_the_codecs():
+    rates = []
+
+    def noting(kind):
+        class Noting(kind):
+            def step(self, closure=None):
+                rates.append(self.param_groups[0]["lr"])
+                return super().step(closure)
+
+        return Noting
+
+    def trained(exchange, codec="3lc", make=torch.optim.AdamW, lr=0.01, **options):
+        """The model, and the rate of the last step."""
+        model = network()
+        optimizer = DistributedOptimizer(noting(make)(model.parameters(), lr=lr), model, codec,
+                                         exchange=exchange, **options)
+        result = train(model, optimizer)
+        assert optimizer.param_groups[0]["lr"] == lr
+        check_replicas(result)
+        return result, rates[-1], optimizer.averager.rate_gain
+
+    for exchange in ("all-gather", "gradient-server", "parameter-server"):
+        gained, rate, gain = trained(exchange)
+        assert (rate, gain) == (0.015, 1.5)
+        plain, rate, gain = trained(exchange, lr=0.015, rate_gain=1)
+        assert (rate, gain) == (0.015, 1) and torch.equal(gained, plain)
+        assert trained(exchange, "3lc:s=1.75")[1:] == (0.02, 2)
+        assert trained(exchange, "int8")[1:] == (0.01, 1)
+        assert trained(exchange, make=torch.optim.SGD)[1:] == (0.01, 1)
+        assert trained(exchange, make=torch.optim.SGD, rate_gain=2)[1:] == (0.02, 2)
+
+
 def case_fp32_is_training_on_all_batches():
     for exchange in ("gradient-server", "all-gather", "ring", "all-reduce", "parameter-server"):
         model = network()

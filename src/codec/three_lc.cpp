@@ -83,6 +83,10 @@ class BlocksCodec final : public Codec {
   [[nodiscard]] std::size_t max_encoded_bytes(std::size_t elems) const override {
     return std::max(three_lc_blocks_max_bytes(elems, block_elems_), elems * sizeof(float));
   }
+  // Halfway to the lead: s + 1/4 by default.
+  [[nodiscard]] double adaptive_rate_gain() const override {
+    return (1 + static_cast<double>(options_.lead)) / 2;
+  }
   [[nodiscard]] std::unique_ptr<Encoder> make_encoder(
       std::size_t elems, const EncoderContext& context) const override {
     return make_three_lc_blocks_encoder(elems, context, sparsity_multiplier_, block_elems_,

@@ -174,6 +174,17 @@ TEST(Encoder, SendersAreNumberedBelow16Million) {
                  "sender number 16777216");
 }
 
+TEST(AdaptiveRateGain, IsHalfwayToTheLeadOf3lc) {
+  const auto gain = [](const char* text) { return make_codec(text)->adaptive_rate_gain(); };
+  EXPECT_EQ(gain("3lc"), 1.5);
+  EXPECT_EQ(gain("3lc:s=1.75"), 2);
+  EXPECT_EQ(gain("3lc:s=1.75,lead=5"), 3);
+  for (const char* without : {"3lc:lead=1", "3lc:ef=21", "3lc:ef=off", "3lc:mode=paper", "fp32",
+                              "int8:ef=on", "topk", "adacomp"}) {
+    EXPECT_EQ(gain(without), 1) << without;
+  }
+}
+
 TEST(AdaptivePullCodec, KeepsNoResidualWhereItsCodecTeachesMoreWithoutOne) {
   const auto expect = [](const std::string& push, const std::string& pull) {
     EXPECT_EQ(adaptive_pull_codec(push), pull);

@@ -13,6 +13,7 @@
 #include "trainer/data/stroke_digits.h"
 #include "trainer/evaluation.h"
 #include "trainer/local_nodes.h"
+#include "trainer/rate_gain.h"
 #include "trainer/train_worker.h"
 
 namespace tersewire::trainer {
@@ -243,6 +244,64 @@ TEST(Train, OuterOptimizersThatMakeNoSenseAreRefused) {
   expect_refused(config, "above 0");
   config.outer = "sgd:rate=1";
   expect_refused(config, "unknown parameter 'rate'");
+}
+
+TrainConfig adam_job(const std::string& exchange, const std::string& codec) {
+  TrainConfig config = small_job(exchange, codec);
+  config.optimizer = "adamw";
+  config.learning_rate = 0.001;
+  config.schedule = "constant";
+  config.steps = 10;
+  return config;
+}
+
+TEST(Train, TheRateOfAdamIsTheCodecs) {
+  for (const char* exchange : {"parameter-server", "gradient-server", "all-gather"}) {
+    for (const auto& [codec, gain] : {std::pair{"3lc", 1.5}, {"3lc:s=1.75", 2.0}, {"int8", 1.0}}) {
+      SCOPED_TRACE(std::string(exchange) + " " + codec);
+      TrainConfig config = adam_job(exchange, codec);
+      const TrainResult by_codec = train(config, small_data(), {});
+      config.learning_rate *= gain;
+      config.rate_gain = 1;
+      EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, by_codec.parameters_checksum);
+      config.learning_rate = 0.001;
+      config.rate_gain = gain;
+      EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, by_codec.parameters_checksum);
+    }
+  }
+}
+
+// Which is what it would have been throughout, up to there.
+TEST(Train, TheRateOfAdamIsTheLaterCodecsToo) {
+  TrainConfig config = adam_job("all-gather", "3lc");
+  config.later_codec = "9:3lc:s=1.75";
+  const TrainResult changing = train(config, small_data(), {});
+  config.rate_gain = 1.5;
+  EXPECT_NE(train(config, small_data(), {}).parameters_checksum, changing.parameters_checksum);
+  config.steps = 9;
+  config.later_codec = "";
+  const TrainResult before = train(config, small_data(), {});
+  config.rate_gain.reset();
+  EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, before.parameters_checksum);
+}
+
+TEST(Train, RatesOfOthersAreTheirOwn) {
+  TrainConfig sgd = small_job("all-gather", "3lc");
+  EXPECT_EQ(rate_gain(sgd, job_of(sgd))(1), 1);
+  TrainConfig local = adam_job("all-gather", "3lc");
+  local.job.local_updates = 5;
+  EXPECT_EQ(rate_gain(local, job_of(local))(1), 1);
+  TrainConfig weights = adam_job("weight-average", "fp32");
+  EXPECT_EQ(rate_gain(weights, job_of(weights))(1), 1);
+  for (TrainConfig config : {sgd, local, weights}) {
+    config.rate_gain = 2;
+    EXPECT_THROW(check(config, small_data()), Error);
+  }
+  for (const double wrong : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+    TrainConfig config = adam_job("all-gather", "3lc");
+    config.rate_gain = wrong;
+    EXPECT_THROW(check(config, small_data()), Error);
+  }
 }
 
 TEST(Train, OneWorkerNeedsNobody) {

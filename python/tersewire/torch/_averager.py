@@ -178,6 +178,11 @@ class GradientAverager:
         self._count(begin, bucket)
         self._end_step()
 
+    @property
+    def rate_gain(self) -> float:
+        """What the optimizer's learning rates are multiplied by in its steps."""
+        return self._settings.rate_gain_for(self._codec)
+
     def summary(self) -> str:
         """A table: the size of each parameter's gradients as sent, and in float32."""
         steps = max(1, self._steps_here)

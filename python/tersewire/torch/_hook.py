@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from contextlib import nullcontext
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Union
 
 import torch
 import torch.distributed as dist
@@ -19,11 +19,14 @@ from tersewire import _core
 
 from ._averager import Bucket, Counters, GradientAverager
 from ._groups import HubGroup
+from ._rates import is_adam, scale_steps
 from ._settings import Settings
 from ._tensors import at_end, ddp_of, is_adaptive, optimizers_of, refuse, tensor_infos
 
 _LAST_SECONDS = 10
 _log = logging.getLogger("tersewire")
+# What a rank can find.
+_ADAM, _ADAPTIVE, _SGD, _NONE = "an Adam", "an adaptive optimizer", "an SGD", "no optimizer"
 
 
 class _Task(NamedTuple):
@@ -175,10 +178,9 @@ class Hook(GradientAverager):
     def _know_optimizer(self) -> None:
         """A hook is made before anybody says which optimizer takes its gradients."""
         optimizers = optimizers_of(self._parameters)
-        adaptive = bool(optimizers) and all(is_adaptive(optimizer) for optimizer in optimizers)
-        found = set(self._group._gather("an adaptive optimizer" if adaptive else "an SGD"
-                                        if optimizers else "no optimizer"))
-        all_adaptive = found == {"an adaptive optimizer"}
+        found = set(self._group._gather(_kind_of(optimizers)))
+        all_adaptive = found <= {_ADAM, _ADAPTIVE}
+        self._know_rates(optimizers, found)
         known = dataclasses.replace(self._settings, adaptive=True)
         better = known.pull_codec_for(self._exchange)
         if better in (None, self._settings.codec_text,
@@ -190,11 +192,25 @@ class Hook(GradientAverager):
             return
         if all_adaptive:
             self.change(adaptive=True)
-        if self.rank == 0 and found != {"an SGD"}:
+        if self.rank == 0 and found != {_SGD}:
             _log.info(f"means are sent as {better}, of which {type(optimizers[0]).__name__} learns "
                       "more" if all_adaptive else
                       f"ranks have {' or '.join(sorted(found))}, so means keep a residual, with "
                       "which Adam learns less; make the optimizer before the first backward pass")
+
+    def _know_rates(self, optimizers: List[torch.optim.Optimizer], found: Set[str]) -> None:
+        """Optimizers take their steps with rates of their own until then."""
+        if self._settings.rate_gain is not None and _NONE in found:
+            refuse("rate_gain is for an optimizer that there is in the first backward pass, and a "
+                   "rank has none; make it before, or omit rate_gain")
+        self._settings = dataclasses.replace(self._settings, adam=found == {_ADAM})
+        if self._settings.adam or self._settings.rate_gain is not None:
+            averager = weakref.ref(self)
+            scale_steps(optimizers, lambda: _rate_gain_of(averager()))
+        if self.rank == 0 and self.rate_gain != 1:
+            _log.info(f"learning rates are multiplied by {self.rate_gain:g} in the steps of "
+                      f"{type(optimizers[0]).__name__}, which encoded gradients make smaller; pass "
+                      "rate_gain=1 to leave them as they are")
 
     def _keep_no_residual_of_means(self) -> None:
         if self._settings.pull_codec is not None:
@@ -208,6 +224,18 @@ class Hook(GradientAverager):
         unused = {number for number, used in enumerate(uses) if not used}
         for task in tasks:
             task.bucket.undo(self._worker, unused)
+
+
+def _kind_of(optimizers: List[torch.optim.Optimizer]) -> str:
+    if not optimizers:
+        return _NONE
+    if not all(is_adaptive(optimizer) for optimizer in optimizers):
+        return _SGD
+    return _ADAM if all(is_adam(optimizer) for optimizer in optimizers) else _ADAPTIVE
+
+
+def _rate_gain_of(hook: Optional[Hook]) -> float:
+    return 1.0 if hook is None or not hook._end.alive else hook.rate_gain
 
 
 class HookState:
@@ -285,7 +313,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
              group: Optional[HubGroup] = None,
              replay_decisions: Optional[List[Dict[str, Any]]] = None,
              budget: Optional[str] = None,
-             pull_codec: Optional[Union[str, tersewire.Codec]] = None) -> Hook:
+             pull_codec: Optional[Union[str, tersewire.Codec]] = None,
+             rate_gain: Optional[float] = None) -> Hook:
     """Makes a model wrapped in DistributedDataParallel exchange compressed gradients.
 
     model          trained on the CPU or on a GPU; from a GPU, buckets are copied to the CPU, where
@@ -325,6 +354,10 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     pull_codec     of the means that servers send, by default `codec`; if that is 3lc, and the
                    optimizer that there is in the first step is no SGD, it keeps no residual of
                    them from then on. The exchange is then "gradient-server", unless named
+    rate_gain      what learning rates are multiplied by within the steps of the optimizers that
+                   there are in the first step: Adam's are smaller with encoded gradients, whose
+                   noise it divides by. By default, if they all are Adams (AdamW, NAdam, ...), the
+                   codec's adaptive_rate_gain: s + 0.25 for 3lc, 1 for others
 
     Unsent data is added to the parameter's next gradient, whatever bucket it is in. The training
     loop does not change. Returns a Hook with counters, summary(), change(), state_dict() and
@@ -332,7 +365,7 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     not wrapped. After an error in a backward pass the job is over on every rank, with that error.
     """
     made = Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads,
-                                timeout, on_step, replay_decisions, budget, pull_codec),
+                                timeout, on_step, replay_decisions, budget, pull_codec, rate_gain),
                 group)
     try:
         model.register_comm_hook(made, hook)

@@ -16,6 +16,7 @@ from tersewire import Error, ErrorCode, _core
 from ._averager import Counters, GradientAverager
 from ._groups import Group, HubGroup, check_root, compare_values, group_of, packed, unpack
 from ._members import Members, Replica, as_floats, refuse_elastic
+from ._rates import is_adam, scaled_rates
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
 from ._tensors import (are_same, check_optimizer, ddp_of, is_adaptive, kinds_of, rates_of, refuse,
@@ -102,7 +103,8 @@ class _AveragesFirst:
         if not self._averaged:
             self.synchronize()
         if not self._void:
-            super().step()  # type: ignore[misc]
+            with scaled_rates(self.param_groups, self.averager.rate_gain):  # type: ignore[attr-defined]
+                super().step()  # type: ignore[misc]
         self._averaged = False  # if it failed on this rank alone, _note() counts the step as skipped
         if not self._void:
             self.averager._after_update()
@@ -320,7 +322,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         group: Optional[Group] = None, sparse_as_dense: bool = False,
         replay_decisions: Optional[List[Dict[str, Any]]] = None,
         budget: Optional[str] = None,
-        pull_codec: Optional[Union[str, tersewire.Codec]] = None) -> Any:
+        pull_codec: Optional[Union[str, tersewire.Codec]] = None,
+        rate_gain: Optional[float] = None) -> Any:
     """Makes an optimizer average compressed gradients over all ranks before each step.
 
     optimizer         of a model that is not in DistributedDataParallel, on the CPU or on a GPU;
@@ -334,6 +337,9 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     pull_codec        as for register(): means of 3lc keep no residual unless the optimizer is an
                       SGD; others divide by the size of gradients, and what is late makes their
                       steps smaller
+    rate_gain         what learning rates are multiplied by within step(): Adam's steps are smaller
+                      with encoded gradients, whose noise it divides by. By default for an Adam
+                      (AdamW, NAdam, ...) the codec's adaptive_rate_gain: s + 0.25 for 3lc, else 1
     others            as for register(), which exchanges during the backward pass; this one
                       exchanges in step(). Without the model, policies infer a parameter's kind from its
                       name and shape
@@ -393,8 +399,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                          kinds.get(name) or _core._usual_kind(name, parameter.dim()))
              for name, parameter in named]
     settings = Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
-                        on_step, replay_decisions, budget, pull_codec,
-                        adaptive=is_adaptive(optimizer))
+                        on_step, replay_decisions, budget, pull_codec, rate_gain,
+                        adaptive=is_adaptive(optimizer), adam=is_adam(optimizer))
     parameters = [parameter for _, parameter in named]
     if isinstance(group, HubGroup) and group.elastic and model is not None:
         averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, group,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import math
 import os
 import warnings
 from dataclasses import dataclass
@@ -30,7 +31,9 @@ class Settings:
     replay_decisions: Optional[List[Dict[str, Any]]] = None
     budget: Optional[str] = None
     pull_codec: Optional[Union[str, tersewire.Codec]] = None
+    rate_gain: Optional[float] = None
     adaptive: bool = False  # is_adaptive() of the optimizer
+    adam: bool = False  # is_adam() of it
 
     # So many send each other what keeps a residual, unless an exchange is named: means that a
     # server encodes again cost more of the loss under Adam than these bytes are worth.
@@ -55,6 +58,9 @@ class Settings:
                 refuse(f"{name}={value!r} is not valid; pass {what}")
         if self.timeout is not None and self.timeout <= datetime.timedelta(0):
             refuse(f"timeout={self.timeout!r} is not valid; pass a datetime.timedelta above 0")
+        if self.rate_gain is not None and not (
+                isinstance(self.rate_gain, (int, float)) and 0 < self.rate_gain < math.inf):
+            refuse(f"rate_gain={self.rate_gain!r} is not valid; pass a number above 0")
         if self.seed >= 2**64:
             refuse(f"seed={self.seed} is not valid; pass a whole number below 2**64")
         for name, what in (("loss_scale", "returns the factor, as scaler.get_scale"),
@@ -84,6 +90,12 @@ class Settings:
         return dataclasses.replace(
             self, codec=self.codec_text, loss_scale=None, threads=None, on_step=None,
             pull_codec=None if self.pull_codec is None else _text(self.pull_codec))
+
+    def rate_gain_for(self, codec: str) -> float:
+        """What learning rates are multiplied by while gradients travel in this codec."""
+        if self.rate_gain is not None:
+            return self.rate_gain
+        return tersewire.Codec(codec).adaptive_rate_gain if self.adam else 1.0
 
     def pull_codec_for(self, exchange: str) -> Optional[str]:
         """Of the means that servers send, if it may be another one."""

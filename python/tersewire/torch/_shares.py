@@ -52,12 +52,13 @@ class Share:
         self._group_of = {parameter: number for number, group in enumerate(optimizer.param_groups)
                           for parameter in group["params"]}
         self._groups: List[Dict[str, Any]] = []
+        self._rate_gain = 1.0  # what their rates are multiplied by
         self.parts: Dict[int, _OwnPart] = {}
         self.begun = False
 
-    def begin(self, optimizer: torch.optim.Optimizer) -> None:
+    def begin(self, optimizer: torch.optim.Optimizer, rate_gain: float) -> None:
         """Before an exchange: takes the wrapped optimizer's rates and, once, its state."""
-        self._groups = optimizer.param_groups
+        self._groups, self._rate_gain = optimizer.param_groups, rate_gain
         if self.begun:
             return
         self.take(self.cut({number: [(0, parameter.numel(), {
@@ -72,6 +73,8 @@ class Share:
         before = values.clone()
         group = dict(self._groups[self._group_of[self._parameters[self.parts[number].tensor]]])
         group["params"] = [values]
+        if group.get("lr") is not None:
+            group["lr"] *= self._rate_gain
         group.update({name: False for name in ("fused", "capturable") if name in group})
         given, own = dict(group), self._attributes()
         self._optimizer.param_groups = [group]
@@ -184,7 +187,7 @@ class ShareAverager(GradientAverager):
         return self._job, type(self._optimizer).__name__, rates_of(self._optimizer)
 
     def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
-        self._share.begin(self._optimizer)
+        self._share.begin(self._optimizer, self.rate_gain)
         super().average(gradients, skipped)
 
     def change(self, **settings: Any) -> None:
