@@ -256,18 +256,23 @@ TrainConfig adam_job(const std::string& exchange, const std::string& codec) {
 }
 
 TEST(Train, TheRateOfAdamIsTheCodecs) {
-  for (const char* exchange : {"parameter-server", "gradient-server", "all-gather"}) {
-    for (const auto& [codec, gain] : {std::pair{"3lc", 1.5}, {"3lc:s=1.75", 2.0}, {"int8", 1.0}}) {
-      SCOPED_TRACE(std::string(exchange) + " " + codec);
-      TrainConfig config = adam_job(exchange, codec);
-      const TrainResult by_codec = train(config, small_data(), {});
-      config.learning_rate *= gain;
-      config.rate_gain = 1;
-      EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, by_codec.parameters_checksum);
-      config.learning_rate = 0.001;
-      config.rate_gain = gain;
-      EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, by_codec.parameters_checksum);
-    }
+  const struct {
+    const char* exchange;
+    const char* codec;
+    double gain;
+  } cases[] = {{"parameter-server", "3lc", 1.5},
+               {"gradient-server", "3lc:s=1.75", 2},
+               {"all-gather", "int8", 1}};
+  for (const auto& [exchange, codec, gain] : cases) {
+    SCOPED_TRACE(codec);
+    TrainConfig config = adam_job(exchange, codec);
+    const TrainResult by_codec = train(config, small_data(), {});
+    config.learning_rate *= gain;
+    config.rate_gain = 1;
+    EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, by_codec.parameters_checksum);
+    config.learning_rate = 0.001;
+    config.rate_gain = gain;
+    EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, by_codec.parameters_checksum);
   }
 }
 
