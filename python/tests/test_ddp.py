@@ -793,12 +793,20 @@ def case_the_rates_of_adam_are_the_codecs():
     hook.change(codec="3lc:s=2")
     train_with(inner, model, range(2, 4))
     assert inner.rates == pytest.approx([0.0225])
+    hook.change(rate_gain=4)
+    inner.step()
+    assert inner.rates == pytest.approx([0.04])
     hook.close()
     inner.step()
     assert inner.rates == [0.01] and inner.param_groups[0]["lr"] == 0.01
     for wrong in (0, -1, math.nan, math.inf, "2"):
         with pytest.raises(tersewire.Error, match="rate_gain=.* is not valid; pass a number above 0"):
             tersewire.torch.register(wrapped(), rate_gain=wrong)
+    model = wrapped()
+    hook = tersewire.torch.register(model)
+    train_with(sgd(model.parameters(), lr=0.01), model, range(1))
+    with pytest.raises(tersewire.Error, match="leaves the optimizer's steps as they are"):
+        hook.change(rate_gain=2)
     # Where there is nothing to multiply.
     model = wrapped()
     hook = tersewire.torch.register(model, rate_gain=2)

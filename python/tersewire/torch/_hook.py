@@ -134,6 +134,7 @@ class Hook(GradientAverager):
         self._end = at_end(self, _Threads.close, self._threads)
         self._scale_now = 1.0
         self._stood_seconds = 0.0  # elapsed, waited at the end of backward passes
+        self._scales_steps = False  # of the optimizers that there were in the first step
 
     # Called by the backward pass, bucket by bucket, in the same order on every rank.
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -198,13 +199,20 @@ class Hook(GradientAverager):
                       f"ranks have {' or '.join(sorted(found))}, so means keep a residual, with "
                       "which Adam learns less; make the optimizer before the first backward pass")
 
+    def change(self, **settings: Any) -> None:
+        if "rate_gain" in settings and self._steps_here > 0 and not self._scales_steps:
+            refuse("this hook leaves the optimizer's steps as they are; pass rate_gain to "
+                   "register()")
+        super().change(**settings)
+
     def _know_rates(self, optimizers: List[torch.optim.Optimizer], found: Set[str]) -> None:
         """Optimizers take their steps with rates of their own until then."""
         if self._settings.rate_gain is not None and _NONE in found:
             refuse("rate_gain is for an optimizer that there is in the first backward pass, and a "
                    "rank has none; make it before, or omit rate_gain")
         self._settings = dataclasses.replace(self._settings, adam=found == {_ADAM})
-        if self._settings.adam or self._settings.rate_gain is not None:
+        self._scales_steps = self._settings.adam or self._settings.rate_gain is not None
+        if self._scales_steps:
             averager = weakref.ref(self)
             scale_steps(optimizers, lambda: _rate_gain_of(averager()))
         if self.rank == 0 and self.rate_gain != 1:
