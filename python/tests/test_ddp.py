@@ -763,7 +763,7 @@ def case_the_rates_of_adam_are_the_codecs():
     expect(1.5, rates())
     expect(2, rates(codec="3lc:s=1.75"))
     expect(1.5, rates(scheduled=True))  # by schedulers made before and after the first step
-    for codec in ("fp32", "int8", "3lc:ef=21", "3lc:mode=paper"):
+    for codec in ("int8", "3lc:ef=21"):
         expect(1, rates(codec=codec))
     expect(1, rates(sgd))
     expect(1, rates(rate_gain=1))
