@@ -741,13 +741,13 @@ def case_the_rates_of_adam_are_the_codecs():
 
     adam, sgd = noting(torch.optim.AdamW), noting(torch.optim.SGD)
 
-    def rates(make=adam, codec="3lc", scheduled=False, alike=True, **options):
+    def rates(make=adam, codec="3lc", scheduled=False, alike=True, steps=2, **options):
         """Those that the optimizer stepped with, and those that it has."""
         model = wrapped()
         hook = tersewire.torch.register(model, codec, **options)
         optimizer = make(model.parameters(), lr=0.01)
         schedulers = []
-        for step in range(2):
+        for step in range(steps):
             if scheduled:
                 schedulers.append(torch.optim.lr_scheduler.StepLR(optimizer, 100))
             train_with(optimizer, model, [step])
@@ -765,6 +765,8 @@ def case_the_rates_of_adam_are_the_codecs():
     expect(1.5, rates(scheduled=True))  # by schedulers made before and after the first step
     for codec in ("int8", "3lc:ef=21"):
         expect(1, rates(codec=codec))
+    expect(1, rates(warm_up_steps=2))  # which are sent as they are
+    expect(1.5, rates(warm_up_steps=2, steps=3))
     expect(1, rates(sgd))
     expect(1, rates(rate_gain=1))
     expect(3, rates(sgd, rate_gain=3))

@@ -127,6 +127,12 @@ def case_the_rates_of_adam_are_the_codecs():
         plain, rate, gain = trained(exchange, lr=0.015, rate_gain=1)
         assert (rate, gain) == (0.015, 1) and torch.equal(gained, plain)
     assert trained("all-gather", "3lc:s=1.75")[1:] == (0.02, 2)
+    # Steps whose gradients are sent as they are keep theirs. A share takes them part by part.
+    for exchange in ("gradient-server", "parameter-server"):
+        rates.clear()
+        trained(exchange, warm_up_steps=STEPS - 1)
+        steps = [rates[begin::len(rates) // STEPS] for begin in range(len(rates) // STEPS)]
+        assert steps and all(of_part == [0.01] * (STEPS - 1) + [0.015] for of_part in steps)
     assert trained("all-gather", "int8")[1:] == (0.01, 1)
     assert trained("all-gather", make=torch.optim.SGD)[1:] == (0.01, 1)
     assert trained("parameter-server", make=torch.optim.SGD, rate_gain=2)[1:] == (0.02, 2)

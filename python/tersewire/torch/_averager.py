@@ -68,13 +68,13 @@ class GradientAverager:
         self._group = group_of(group, self._elastic)
         self.rank = self._group.rank  # among those that exchange gradients
         self._ranks = self._group.ranks
-        self._steps_here = 0  # excluding those before a restart
+        self._steps_before = 0  # a restart
+        self._steps_here = 0
         self._gradient_bytes = 0
         self._exchange_seconds = 0.0
         self._codec = ""  # of the last step
         self._news: Tuple[str, ...] = ()
         self._last_state: Any = None
-        self._resumed = False
         self._worker = self._meet(settings)
         self._join(self._worker)
         # Nothing that it needs refers to this object, which may be deleted without close().
@@ -180,8 +180,16 @@ class GradientAverager:
 
     @property
     def rate_gain(self) -> float:
-        """What the optimizer's learning rates are multiplied by in its steps."""
-        return self._settings.rate_gain_for(self._codec)
+        """What the optimizer's learning rates are multiplied by in its last step."""
+        return self._rate_gain_in(self._step)
+
+    def _rate_gain_in(self, step: int) -> float:
+        return self._settings.rate_gain_for(self._codec, step)
+
+    @property
+    def _step(self) -> int:
+        """The number of the last one, of the whole job."""
+        return self._steps_before + self._steps_here
 
     def summary(self) -> str:
         """A table: the size of each parameter's gradients as sent, and in float32."""
@@ -254,7 +262,7 @@ class GradientAverager:
                   residuals(state, "pulled"), residuals(state, "followed")) for state in listed]
         decided = listed[0].get("decisions", []) if self._settings.is_auto else []
         self._worker.load(self.rank, listed[0]["ranks"], saved, _json(decided))
-        self._resumed = listed[0]["step"] > 0
+        self._steps_before = listed[0]["step"] - self._steps_here
         if self._worker.has_begun:  # what others expect of this rank belongs to a run that is over
             self._worker.close()
             self._join(self._worker)

@@ -189,7 +189,7 @@ class Hook(GradientAverager):
             if all_adaptive:
                 self._settings = known  # for change()
             return
-        if self._resumed:  # the run goes on as it was
+        if self._steps_before > 0:  # the run goes on as it was
             return
         if all_adaptive:
             self.change(adaptive=True)
@@ -215,8 +215,9 @@ class Hook(GradientAverager):
         if self._scales_steps:
             averager = weakref.ref(self)
             scale_steps(optimizers, lambda: _rate_gain_of(averager()))
-        if self.rank == 0 and self.rate_gain != 1:
-            _log.info(f"learning rates are multiplied by {self.rate_gain:g} in the steps of "
+        gain = self._rate_gain_in(self._step + self._settings.warm_up_steps)
+        if self.rank == 0 and gain != 1:
+            _log.info(f"learning rates are multiplied by {gain:g} in the steps of "
                       f"{type(optimizers[0]).__name__}, which encoded gradients make smaller; pass "
                       "rate_gain=1 to leave them as they are")
 

@@ -217,6 +217,10 @@ class ElasticAverager(Replica):
         """Exchanges so far."""
         return self.rounds
 
+    @property
+    def _step(self) -> int:
+        return self.rounds
+
     def leave(self) -> None:
         """Makes this rank leave after its step; it hands over its undelivered data.
 

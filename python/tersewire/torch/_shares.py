@@ -187,7 +187,7 @@ class ShareAverager(GradientAverager):
         return self._job, type(self._optimizer).__name__, rates_of(self._optimizer)
 
     def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
-        self._share.begin(self._optimizer, self.rate_gain)
+        self._share.begin(self._optimizer, self._rate_gain_in(self._step + 1))
         super().average(gradients, skipped)
 
     def change(self, **settings: Any) -> None:
