@@ -4,6 +4,7 @@ import contextlib
 import copy
 import datetime
 import gc
+import inspect
 import io
 import itertools
 import json
@@ -755,6 +756,7 @@ def case_the_rates_of_adam_are_the_codecs():
                 scheduler.step()
         if alike:
             check_replicas(flat(model))
+        assert "closure" in inspect.signature(optimizer.step).parameters
         return [optimizer.rates[0] / 0.01, optimizer.param_groups[0]["lr"] / 0.01, hook.rate_gain]
 
     def expect(gain, found):

@@ -40,7 +40,7 @@ def scale_steps(optimizers: Sequence[Any], gain: Callable[[], float]) -> None:
     within = False  # one that wraps another gives it its rates
 
     def wrapped(step: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(step)
+        @functools.wraps(getattr(step, "__func__", step))
         def scaled_step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal within
             if within:
