@@ -574,6 +574,46 @@ def case_parameters_that_ddp_ignores_stay_with_their_rank():
     assert hook.counters.gradient_bytes == 2 * 4 * (30 + 5 + 4)
 
 
+def backward(model):
+    model(batch(0, dist.get_rank())).square().sum().backward()
+
+
+def case_parameters_that_ddp_did_not_see_are_refused():
+    def unfreeze(net):
+        net.wide.bias.requires_grad_(True)
+
+    def inject(net):
+        net.out.register_parameter("lora", torch.nn.Parameter(torch.zeros(3)))
+
+    for change, name in ((unfreeze, "wide.bias"), (inject, "out.lora")):
+        net = Net()
+        net.wide.bias.requires_grad_(False)
+        model = DistributedDataParallel(net)
+        hook = tersewire.torch.register(model)
+        backward(model)
+        change(net)
+        with pytest.raises(tersewire.Error, match=f"parameter '{name}' was frozen, or not there"):
+            backward(model)
+        hook.close()
+    net = Net()
+    net.wide.bias.requires_grad_(False)
+    model = DistributedDataParallel(net)
+    unfreeze(net)
+    hook = tersewire.torch.register(model)
+    with pytest.raises(tersewire.Error, match="parameter 'wide.bias' was frozen, or not there"):
+        backward(model)
+    hook.close()
+
+
+def case_parameters_that_are_frozen_too_late_are_refused():
+    model = DistributedDataParallel(Net(), find_unused_parameters=True)
+    model.module.wide.bias.requires_grad_(False)
+    hook = tersewire.torch.register(model)
+    with pytest.raises(tersewire.Error, match="parameter 'wide.bias' is frozen, and was trained"):
+        backward(model)
+    hook.close()
+
+
 def case_a_model_that_is_not_wrapped_is_refused():
     with pytest.raises(tersewire.Error, match="wrap the model in DistributedDataParallel first"):
         tersewire.torch.register(Net())

@@ -339,6 +339,11 @@ class Bucket:
         self._values = buffer
         self._own = buffer.clone() if keeps_own else None  # this rank's gradients
 
+    @property
+    def parameters(self) -> List[int]:
+        """Their numbers."""
+        return [number for number, _ in self._stretches]
+
     def push(self, worker: _core._MeanWorker) -> None:
         buffer = self.buffer
         try:
@@ -363,7 +368,7 @@ class Bucket:
 
     def undo(self, worker: _core._MeanWorker, parameters: Set[int]) -> None:
         """Undoes the exchange of those parameters: nobody has applied their means."""
-        worker.undo([number for number, _ in self._stretches if number in parameters])
+        worker.undo([number for number in self.parameters if number in parameters])
         if self._own is None:
             return
         ends = [*(begin for _, begin in self._stretches[1:]), self.buffer.numel()]

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from contextlib import nullcontext
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Union
 
 import torch
 import torch.distributed as dist
@@ -115,6 +115,8 @@ class Hook(GradientAverager):
         names = {info.name for info in infos}
         self._parameters = [p for name, p in model.module.named_parameters() if name in names]
         self._numbers = {p: number for number, p in enumerate(self._parameters)}
+        self._ignored = {p for name, p in model.module.named_parameters()
+                         if p.requires_grad and p not in self._numbers}
         self._undoable: bool = model.find_unused_parameters
         # Gradients are the buckets' memory then, and unused ones are to stay as they are.
         self._keeps_own: bool = self._undoable and model.gradient_as_bucket_view
@@ -140,6 +142,7 @@ class Hook(GradientAverager):
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._check_open()
+            self._check_trained()
             self._scale_now, self._tasks = self._scale(), []
         buffer, began = bucket.buffer(), time.perf_counter()
         devices, stream = [], None
@@ -147,9 +150,7 @@ class Hook(GradientAverager):
             devices, stream = [buffer.device], torch.cuda.Stream(buffer.device)
             stream.wait_stream(torch.cuda.current_stream(buffer.device))
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
-        if any(p not in self._numbers for p in bucket.parameters()):
-            refuse("a parameter is of another model than the one that this hook, or HookState, was "
-                   "registered with; make one for each model")
+        self._check_known(bucket.parameters())
         stretches = self._stretches([self._numbers[p] for p in bucket.parameters()])
         self._tasks.append(
             _Task(bucket.index() == 0, self._stood_seconds,
@@ -157,8 +158,36 @@ class Hook(GradientAverager):
                   lambda done: self._count(began, done)))
         self._threads.pushes.put(self._tasks[-1])
         if bucket.is_last():
+            self._check_complete()
             _after_backward(self._end_backward)
         return future
+
+    def _check_trained(self) -> None:
+        """DistributedDataParallel keeps to the parameters that were trained when it was made."""
+        model: Any = self._model()
+        known = self._numbers.keys() | self._ignored
+        for name, parameter in model.module.named_parameters():
+            if parameter.requires_grad and parameter not in known:
+                _refuse_unseen(name)
+
+    def _check_known(self, parameters: Sequence[torch.Tensor]) -> None:
+        unknown = next((p for p in parameters if p not in self._numbers), None)
+        if unknown is None:
+            return
+        model: Any = self._model()
+        for name, parameter in model.module.named_parameters():
+            if parameter is unknown:
+                refuse(f"parameter '{name}' is frozen, and was trained when DistributedDataParallel "
+                       "was made; freeze it before, or register the hook before that")
+        refuse("a parameter is of another model than the one that this hook, or HookState, was "
+               "registered with; make one for each model")
+
+    def _check_complete(self) -> None:
+        """The buckets of a backward pass have all that DistributedDataParallel trains."""
+        seen = {number for task in self._tasks for number in task.bucket.parameters}
+        for number, info in enumerate(self._infos):
+            if number not in seen:
+                _refuse_unseen(info.name)
 
     def _end_backward(self) -> None:
         """Waits for the means before DistributedDataParallel does, which hides failures."""
@@ -233,6 +262,12 @@ class Hook(GradientAverager):
         unused = {number for number, used in enumerate(uses) if not used}
         for task in tasks:
             task.bucket.undo(self._worker, unused)
+
+
+def _refuse_unseen(name: str) -> None:
+    refuse(f"parameter '{name}' was frozen, or not there, when DistributedDataParallel was made, and "
+           "its gradients would stay on each rank, so that models drift apart; wrap the model "
+           "again, and register the new one")
 
 
 def _kind_of(optimizers: List[torch.optim.Optimizer]) -> str:
