@@ -62,7 +62,7 @@ TrainWorker::TrainWorker(const TrainConfig& config, const Job& job, Transport& t
       resume_(resume),
       observed_(job) {
   if (job.local_updates > 0) {
-    local_.emplace(workers_config(config), *network_, parts_, rate_gain(config, job));
+    local_.emplace(workers_config(config), *network_, parts_);
   }
   if (rank_ == 0 && !config.dry.empty()) {
     dry_run_.emplace(job.tensors, codec_list(config.dry), job.policy, job.seed);
