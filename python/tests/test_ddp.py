@@ -833,6 +833,19 @@ def case_the_rates_of_adam_are_the_codecs():
 
     train_with(Outer(), model, range(2))
     assert outer.calls == 2 and inner.rates == pytest.approx([0.015])
+    # Of an optimizer that changes its own rates.
+    class Decaying(adam):
+        def step(self, closure=None):
+            super().step(closure)
+            for group in self.param_groups:
+                group["lr"] *= 0.5
+
+    decayed = wrapped()
+    tersewire.torch.register(decayed)
+    decaying = Decaying(decayed.parameters(), lr=0.01)
+    train_with(decaying, decayed, range(3))
+    assert decaying.rates == pytest.approx([0.00375])
+    assert decaying.param_groups[0]["lr"] == pytest.approx(0.00125)
     # The codec's that there is, and none after the hook.
     hook.change(codec="3lc:s=2")
     train_with(inner, model, range(2, 4))

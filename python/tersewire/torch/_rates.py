@@ -20,16 +20,19 @@ def is_adam(optimizer: torch.optim.Optimizer) -> bool:
 
 @contextlib.contextmanager
 def scaled_rates(groups: Sequence[Any], gain: float) -> Iterator[None]:
-    """Within it, the learning rates of these parameter groups are multiplied by `gain`."""
+    """Within it, the learning rates of these parameter groups are multiplied by `gain`.
+
+    One that is set within it, by an optimizer with a schedule of its own, is so too.
+    """
     scaled = [group for group in groups if gain != 1 and group.get("lr") is not None]
-    rates = [group["lr"] for group in scaled]
-    for group, rate in zip(scaled, rates):
-        group["lr"] = rate * gain
+    rates = [(group["lr"], group["lr"] * gain) for group in scaled]
+    for group, (_, multiplied) in zip(scaled, rates):
+        group["lr"] = multiplied
     try:
         yield
     finally:
-        for group, rate in zip(scaled, rates):
-            group["lr"] = rate
+        for group, (own, multiplied) in zip(scaled, rates):
+            group["lr"] = own if group["lr"] == multiplied else group["lr"] / gain
 
 
 def scale_steps(optimizers: Sequence[Any], gain: Callable[[], float]) -> None:
