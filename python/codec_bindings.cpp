@@ -258,6 +258,15 @@ void bind_policies(py::module_& module) {
         return to_string(trainer::usual_kind(name, dimensions));
       },
       py::arg("name"), py::arg("dimensions"), "Of a parameter whose module is not known.");
+  module.def(
+      "_adaptive_rate_gain",
+      [](const std::vector<TensorInfo>& tensors,
+         const std::vector<std::shared_ptr<Codec>>& codecs) {
+        return adaptive_rate_gain(
+            tensors, std::vector<std::shared_ptr<const Codec>>(codecs.begin(), codecs.end()));
+      },
+      py::arg("tensors"), py::arg("codecs"),
+      "Of the codec that most values have: what makes up for smaller steps of Adam.");
   module.def("choose_codecs", &choose, py::arg("policy"), py::arg("fallback"), py::arg("tensors"),
              py::arg("local_updates") = 0,
              R"(Chooses a codec for each tensor of a job; the first rule that matches wins.

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "tersewire/codec.h"
 #include "tersewire/error.h"
+#include "tersewire/policy.h"
 #include "tersewire/setting_text.h"
 
 namespace tersewire::trainer {
@@ -17,6 +17,10 @@ namespace {
 bool steps_by_encoded_gradients(const TrainConfig& config) {
   return is_adaptive(config) && config.job.local_updates == 0 &&
          !exchange_traits(config.job.exchange).averages_weights;
+}
+
+double gain_of(const std::string& codec, const Job& job) {
+  return adaptive_rate_gain(job.tensors, choose_codecs(job.policy, codec, job.tensors));
 }
 
 }  // namespace
@@ -42,12 +46,11 @@ std::function<double(std::uint64_t exchange)> rate_gain(const TrainConfig& confi
     return [given](std::uint64_t) { return given; };
   }
   if (!job.ladder) {
-    return
-        [gain = make_codec(job.push_codec)->adaptive_rate_gain()](std::uint64_t) { return gain; };
+    return [gain = gain_of(job.push_codec, job)](std::uint64_t) { return gain; };
   }
   std::vector<double> gains;
   for (const std::string& codec : job.ladder->codecs) {
-    gains.push_back(make_codec(codec)->adaptive_rate_gain());
+    gains.push_back(gain_of(codec, job));
   }
   return [gains = std::move(gains), rung = job.ladder->rung](std::uint64_t exchange) {
     return gains[rung(exchange)];

@@ -17,8 +17,8 @@ bool is_adaptive(const TrainConfig& config);
 // the job has no use for.
 void check_rate_gain(const TrainConfig& config);
 
-// By the exchange's number, from 1: TrainConfig::rate_gain, or where it has none that of the codec
-// which gradients are pushed with then (Codec::adaptive_rate_gain()). 1 where no encoded gradients
+// By the exchange's number, from 1: TrainConfig::rate_gain, or where it has none that of the
+// codecs which gradients are pushed with then (adaptive_rate_gain()). 1 where no encoded gradients
 // go through an adaptive optimizer. As fast as the job's ladder, which must outlive it.
 std::function<double(std::uint64_t exchange)> rate_gain(const TrainConfig& config, const Job& job);
 

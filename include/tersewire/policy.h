@@ -43,4 +43,9 @@ std::vector<std::shared_ptr<const Codec>> choose_codecs(std::string_view policy,
                                                         std::span<const TensorInfo> tensors,
                                                         int local_updates = 0);
 
+// What makes up for steps of Adam that encoded gradients make smaller, if these tensors have these
+// codecs, one each: Codec::adaptive_rate_gain() of the one that most values have.
+double adaptive_rate_gain(std::span<const TensorInfo> tensors,
+                          std::span<const std::shared_ptr<const Codec>> codecs);
+
 }  // namespace tersewire

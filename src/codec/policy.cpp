@@ -195,4 +195,19 @@ std::vector<std::shared_ptr<const Codec>> choose_codecs_for(StateChange carried,
   return chosen;
 }
 
+double adaptive_rate_gain(std::span<const TensorInfo> tensors,
+                          std::span<const std::shared_ptr<const Codec>> codecs) {
+  if (tensors.size() != codecs.size()) {
+    fail(ErrorCode::kInvalidArgument, "{} codecs were given for {} tensors; pass one for each",
+         codecs.size(), tensors.size());
+  }
+  std::map<std::string, std::size_t> values;  // by codec
+  const Codec* most = nullptr;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    values[codecs[i]->text()] += tensors[i].elems();
+    if (most == nullptr || values[codecs[i]->text()] > values[most->text()]) most = codecs[i].get();
+  }
+  return most == nullptr ? 1 : most->adaptive_rate_gain();
+}
+
 }  // namespace tersewire

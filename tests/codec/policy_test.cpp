@@ -82,6 +82,20 @@ TEST(Policy, TensorsWithTheSameTextShareACodec) {
   EXPECT_EQ(codecs[0], codecs[3]);
 }
 
+// Of 8,550 values fc.weight has 8,000, conv1.weight 500.
+TEST(AdaptiveRateGain, IsThatOfTheCodecThatMostValuesHave) {
+  const auto gain = [](const std::string& policy, const std::string& fallback) {
+    return adaptive_rate_gain(kTensors, choose_codecs(policy, fallback, kTensors));
+  };
+  EXPECT_EQ(gain("auto", "3lc"), 1.5);
+  EXPECT_EQ(gain("*:fp32", "3lc"), 1);
+  EXPECT_EQ(gain("size>100:3lc:s=1.75", "fp32"), 2);
+  EXPECT_EQ(gain("kind=conv:3lc:s=1.75", "fp32"), 1);
+  EXPECT_EQ(gain("kind=dense:3lc:s=1.75", "3lc"), 2);
+  EXPECT_EQ(adaptive_rate_gain({}, {}), 1);
+  EXPECT_THROW(adaptive_rate_gain(kTensors, {}), Error);
+}
+
 void expect_refused(const std::string& policy, const std::string& part,
                     const std::string& fallback = "3lc") {
   try {

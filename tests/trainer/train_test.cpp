@@ -290,6 +290,14 @@ TEST(Train, TheRateOfAdamIsTheLaterCodecsToo) {
   EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, before.parameters_checksum);
 }
 
+TEST(Train, TheRateOfAdamIsThatOfWhatIsSent) {
+  TrainConfig config = adam_job("all-gather", "3lc");
+  config.job.policy = "*:fp32";
+  const TrainResult as_it_is = train(config, small_data(), {});
+  config.rate_gain = 1;
+  EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, as_it_is.parameters_checksum);
+}
+
 TEST(Train, RatesOfOthersAreTheirOwn) {
   TrainConfig sgd = small_job("all-gather", "3lc");
   EXPECT_EQ(rate_gain(sgd, job_of(sgd))(1), 1);
