@@ -3,7 +3,8 @@
 import gc
 import os
 import weakref
-from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import (Any, Callable, Container, Dict, Iterable, Iterator, List, NoReturn, Optional,
+                    Sequence)
 
 import torch
 from torch import nn
@@ -21,7 +22,7 @@ _KINDS = (
 )
 
 
-def refuse(sentence: str) -> None:
+def refuse(sentence: str) -> NoReturn:
     raise Error(ErrorCode.kInvalidArgument, sentence)
 
 
@@ -87,12 +88,6 @@ def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> List[tersewi
 
 def ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
     """The DistributedDataParallel that contains it, if any; only a search finds it."""
-    if _ddp_of(parameter) is not None:
-        gc.collect()  # one that nobody has any more is none
-    return _ddp_of(parameter)
-
-
-def _ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
     return next((model for model in _instances(DistributedDataParallel)
                  if any(parameter is own for own in model.parameters())), None)
 
@@ -100,7 +95,6 @@ def _ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
 def optimizers_of(parameters: Iterable[torch.Tensor]) -> List[torch.optim.Optimizer]:
     """Those that train any of them, wrappers too; only a search finds them."""
     trained = set(map(id, parameters))
-    gc.collect()  # one that nobody has any more is none
     return [optimizer for optimizer in _instances(torch.optim.Optimizer)
             if any(id(own) in trained for group in getattr(optimizer, "param_groups", [])
                    for own in group["params"])]
@@ -116,6 +110,7 @@ def is_adaptive(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _instances(kind: type) -> Iterator[Any]:
+    gc.collect()  # one that nobody has any more is none
     # An instance refers to its class. A list of all objects would keep tensors that Gloo's threads
     # free meanwhile, of which torch warns.
     return (found for found in gc.get_referrers(*_with_subclasses(kind))
