@@ -1,6 +1,7 @@
 """Dictionaries of tensors and numbers as bytes for another rank, which unpickles nothing."""
 
 import json
+import math
 from typing import Any, Dict, List
 
 import torch
@@ -11,8 +12,14 @@ from ._groups import packed, unpack
 from ._tensors import refuse
 
 _LENGTH_BYTES = 4
+
+
+def _name_of(kind: torch.dtype) -> str:
+    return str(kind).rpartition(".")[2]
+
+
 _TYPES: Dict[str, torch.dtype] = {
-    str(kind).rpartition(".")[2]: kind
+    _name_of(kind): kind
     for kind in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64,
                  torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)}
 
@@ -26,9 +33,9 @@ def tree_bytes(tree: Any, what: str) -> torch.Tensor:
     tensors: List[torch.Tensor] = []
 
     def told(value: Any) -> Any:
-        if torch.is_tensor(value) and _TYPES.get(str(value.dtype).rpartition(".")[2]):
+        if torch.is_tensor(value) and _name_of(value.dtype) in _TYPES:
             tensors.append(value)
-            return {"tensor": str(value.dtype).rpartition(".")[2], "shape": list(value.shape)}
+            return {"tensor": _name_of(value.dtype), "shape": list(value.shape)}
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if type(value) in (list, tuple):
@@ -60,7 +67,7 @@ def tree_of(data: torch.Tensor) -> Any:
             kind, shape = _TYPES[value["tensor"]], value["shape"]
             if not all(type(length) is int and length >= 0 for length in shape):
                 raise ValueError("no shape")
-            begin, at = at, at + _bytes_of(kind, shape)
+            begin, at = at, at + math.prod(shape) * torch.empty(0, dtype=kind).element_size()
             if at > len(raw):
                 raise ValueError("a tensor is cut off")
             tensor = torch.empty(shape, dtype=kind)
@@ -79,10 +86,3 @@ def tree_of(data: torch.Tensor) -> Any:
         raise Error(ErrorCode.kDataLoss,
                     f"the optimizer's state that was handed over is malformed ({error}); run one "
                     "script and one version everywhere") from None
-
-
-def _bytes_of(kind: torch.dtype, shape: List[int]) -> int:
-    total = torch.empty(0, dtype=kind).element_size()
-    for length in shape:
-        total *= length
-    return total
