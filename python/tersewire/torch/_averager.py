@@ -161,21 +161,18 @@ class GradientAverager:
     def _after_update(self) -> None:
         """Called once the model has been updated with the means."""
 
-    def _begin_average(self, gradients: torch.Tensor, skipped: int = 0) -> "Tuple[float, Bucket]":
+    def _begin_average(self, gradients: torch.Tensor, skipped: int = 0) -> "Bucket":
         """The first half of average(), without waiting for gradients: _end_average()'s input."""
-        begin = time.perf_counter()
         self._check_open()
-        scale = self._scale()
+        bucket = Bucket(gradients, self._stretches(range(len(self._infos))), self._scale())
         self._worker.begin_step(self._exchange_seconds)
         self._worker.say_skipped(skipped)
-        bucket = Bucket(gradients, self._stretches(range(len(self._infos))), scale)
         bucket.push(self._worker)
-        return begin, bucket
+        return bucket
 
-    def _end_average(self, begun: "Tuple[float, Bucket]") -> None:
-        begin, bucket = begun
+    def _end_average(self, bucket: "Bucket") -> None:
         bucket.mean(self._worker)
-        self._count(begin, bucket)
+        self._count(bucket)
         self._end_step()
 
     @property
@@ -315,9 +312,9 @@ class GradientAverager:
         if self._settings.on_step:
             self._settings.on_step(self.counters)
 
-    def _count(self, began: float, bucket: "Bucket") -> None:
+    def _count(self, bucket: "Bucket") -> None:
         self._gradient_bytes += _FLOAT_BYTES * bucket.buffer.numel()
-        self._exchange_seconds += time.perf_counter() - began
+        self._exchange_seconds += time.perf_counter() - bucket.began
 
     def _stretches(self, parameters: Sequence[int]) -> List[Tuple[int, int]]:
         """Each parameter with its place in a buffer that holds them concatenated."""
@@ -333,6 +330,7 @@ class Bucket:
 
     def __init__(self, buffer: torch.Tensor, stretches: List[Tuple[int, int]],
                  scale: float, keeps_own: bool = False) -> None:
+        self.began = time.perf_counter()
         self.buffer = buffer
         self._stretches = stretches
         self._scale = scale

@@ -144,7 +144,7 @@ class Hook(GradientAverager):
             self._check_open()
             self._check_trained()
             self._scale_now, self._tasks = self._scale(), []
-        buffer, began = bucket.buffer(), time.perf_counter()
+        buffer = bucket.buffer()
         devices, stream = [], None
         if buffer.is_cuda:
             devices, stream = [buffer.device], torch.cuda.Stream(buffer.device)
@@ -155,7 +155,7 @@ class Hook(GradientAverager):
         self._tasks.append(
             _Task(bucket.index() == 0, self._stood_seconds,
                   Bucket(buffer, stretches, self._scale_now, self._keeps_own), future, stream,
-                  lambda done: self._count(began, done)))
+                  self._count))
         self._threads.pushes.put(self._tasks[-1])
         if bucket.is_last():
             self._check_complete()

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import tersewire
 from tersewire import _core
 
-from ._averager import Counters
+from ._averager import Bucket, Counters
 from ._groups import Group, HubGroup, agree
 from ._members import Members, Replica, refuse_elastic
 from ._settings import Settings
@@ -86,7 +86,7 @@ class _Fragment(Replica):
         self._parameters = [parameters[i] for i in chosen]
         self.shared = torch.zeros(sum(value.numel() for value in self._parameters))
         self._outer = _outer_optimizer(settings.outer_text, self.shared)
-        self._begun: Any = None  # the exchange under way
+        self._begun: Optional[Bucket] = None  # the exchange under way
         # The rank's values when it began, where their progress meanwhile is to be added.
         self._begun_with: Optional[torch.Tensor] = None
 
@@ -110,10 +110,10 @@ class _Fragment(Replica):
 
     def end(self) -> None:
         """Waits for the others, and updates the shared values; without an exchange does nothing."""
-        if self._begun is None:
+        bucket = self._begun
+        if bucket is None:
             return
-        _, bucket = self._begun
-        self._end_average(self._begun)
+        self._end_average(bucket)
         self._begun = None
         self.shared.grad = bucket.buffer
         self._outer.step()
