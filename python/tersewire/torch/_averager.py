@@ -15,8 +15,8 @@ import torch
 import tersewire
 from tersewire import Error, ErrorCode, _core
 
-from ._groups import Group, group_of
-from ._settings import Settings, meet
+from ._groups import Group, group_of, meet_ranks
+from ._settings import Settings
 from ._tensors import at_end, elems_of, refuse
 
 _FLOAT_BYTES = 4
@@ -66,8 +66,6 @@ class GradientAverager:
                  group: Optional[Group], settings: Settings) -> None:
         self._infos = list(infos)
         self._group = group_of(group, self._elastic)
-        self.rank = self._group.rank  # among those that exchange gradients
-        self._ranks = self._group.ranks
         self._steps_before = 0  # a restart
         self._steps_here = 0
         self._gradient_bytes = 0
@@ -89,7 +87,7 @@ class GradientAverager:
 
         def make_worker(threads: int) -> _core._MeanWorker:
             return _core._MeanWorker(
-                self._infos, exchange, self._ranks, settings.codec_text,
+                self._infos, exchange, self._group.ranks, settings.codec_text,
                 settings.pull_codec_for(exchange), settings.policy, settings.seed,
                 settings.warm_up_steps, *self._group._limits(settings.timeout), threads,
                 None if settings.replay_decisions is None else _json(settings.replay_decisions),
@@ -98,20 +96,24 @@ class GradientAverager:
         begins_with = make_worker(1).codec  # refuses an invalid job before ranks meet
         if settings.is_auto:
             codecs = tersewire.choose_codecs(settings.policy, begins_with, self._infos)
-        self._job = [(info.name, info.shape, codec.text)
-                     for info, codec in zip(self._infos, codecs)]
-        ranks_here, self._join = meet(self._group, settings, self._compared())
+        self._codecs, self._exchange = codecs, exchange
+        ranks_here, self._join = meet_ranks(self._group, "exchange", (settings.alike, self._job()))
         # The default exchange of the first codec is that of later ones.
         named = None if settings.exchange == "sharded-server" else settings.exchange
         self._settings = dataclasses.replace(settings, exchange=named or exchange)
-        self._codecs, self._exchange = codecs, exchange
         self._codec = begins_with
         return make_worker(
             settings.threads or max(1, len(os.sched_getaffinity(0)) // ranks_here))
 
-    def _compared(self) -> Any:
+    def _job(self) -> Any:
         """What every rank must have alike, beside its settings."""
-        return self._job
+        return [(info.name, info.shape, codec.text)
+                for info, codec in zip(self._infos, self._codecs)]
+
+    @property
+    def rank(self) -> int:
+        """Among those that exchange gradients."""
+        return self._group.rank
 
     def change(self, **settings: Any) -> None:
         """Continues with other settings: those of register(), including codec and policy.
@@ -213,8 +215,8 @@ class GradientAverager:
         step, *residuals = self._last_state or self._worker.state()
         pushed, pulled, followed = ({name: torch.from_numpy(array) for name, array in named.items()}
                                     for named in residuals)
-        state = {"exchange": self._exchange, "rank": self.rank, "ranks": self._ranks, "step": step,
-                 "pushed": pushed, "pulled": pulled}
+        state = {"exchange": self._exchange, "rank": self.rank, "ranks": self._group.ranks,
+                 "step": step, "pushed": pushed, "pulled": pulled}
         if followed:  # with ef=21
             state["followed"] = followed
         if self._settings.is_adaptive_in(self._exchange):
@@ -240,7 +242,7 @@ class GradientAverager:
                 refuse(f"a state is not of exchange {self._exchange}; pass what state_dict() "
                        "returned with it, or that exchange to the call that made this")
         own = [state for state in listed if state["rank"] == self.rank]
-        if own and own[0]["ranks"] == self._ranks:
+        if own and own[0]["ranks"] == self._group.ranks:
             listed = own
         elif not listed or {len({state["rank"] for state in listed})} != {
                 state["ranks"] for state in listed}:

@@ -366,6 +366,10 @@ def _values_alike(group: AnyGroup, state: Mapping[str, torch.Tensor],
 
 def meet_ranks(group: AnyGroup, call: str, alike: Any) -> Tuple[int, Callable[..., None]]:
     """agree(); returns the number of ranks on this machine, and what joins a worker to all."""
+    if group.elastic:
+        # The hub compares what they say, and each generation of them joins by itself. Only torchrun
+        # knows how many are on this machine.
+        return int(os.environ.get("LOCAL_WORLD_SIZE", 1)), lambda worker: None
     # Namespaces of one machine count as separate machines.
     machine = f"{socket.gethostname()} {os.stat('/proc/self/ns/net').st_ino}"
     machines = agree(group, call, alike, machine)

@@ -426,7 +426,7 @@ class LocalUpdates:
         ranks = [state["fragments"][0]["averager"] for state in states]
         own = next((state for state, averager in zip(states, ranks)
                     if averager["rank"] == self.rank), states[0])
-        as_many = ranks[0]["ranks"] == self._fragments[0]._ranks
+        as_many = ranks[0]["ranks"] == self._fragments[0]._group.ranks
         for fragment, saved in zip(self._fragments, own["fragments"]):
             if fragment.shared.shape != saved["shared"].shape:
                 refuse("a state is of another model; pass what state_dict() returned with this one")

@@ -42,7 +42,7 @@ class Replica(GradientAverager):
 
     def go_on(self, group: HubGroup) -> None:
         """Meets the ranks of another generation, in the state that they all begin with."""
-        self.rank, self._ranks, self._last_state = group.rank, group.ranks, None
+        self._last_state = None
         self._worker.go_on(group._end, group._member)
         if group._member.begun_with is not None:
             self.rounds = group._member.begun_with
@@ -83,11 +83,11 @@ class Members:
         self.left = False
         known = {id(value) for value in trained}
         fixed = [value for value in model.parameters() if id(value) not in known]
-        job = (alike, replica._job, digest_of([packed(fixed)]),
+        job = (alike, replica._job(), digest_of([packed(fixed)]),
                [(tuple(buffer.shape), buffer.dtype) for buffer in self._buffers])
         group._enter(
             repr(job), most_bytes + self._packed_buffers().numel() * 4
-            + _SLACK_BYTES * (1 + len(replica._job) // 1000),
+            + _SLACK_BYTES * (1 + len(replica._infos) // 1000),
             replica._settings.timeout, round_name)
         self._regroup()
         self._check_over()

@@ -3,15 +3,14 @@
 import dataclasses
 import datetime
 import math
-import os
 import warnings
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import tersewire
 from tersewire import _core
 
-from ._groups import AnyGroup, meet_ranks
+from ._groups import AnyGroup
 from ._tensors import refuse
 
 
@@ -136,15 +135,3 @@ class Settings:
 
 def _text(codec: Union[str, tersewire.Codec]) -> str:
     return codec if isinstance(codec, str) else codec.text
-
-
-def meet(group: AnyGroup, settings: Settings, job: Any) -> Tuple[int, Callable[..., None]]:
-    """Compares settings and jobs of all ranks.
-
-    Returns how many ranks are on this machine, and what makes a worker join the network of all.
-    """
-    if group.elastic:
-        # The hub compares what they say, and each generation of them joins by itself. Only torchrun
-        # knows how many are on this machine.
-        return int(os.environ.get("LOCAL_WORLD_SIZE", 1)), lambda worker: None
-    return meet_ranks(group, "exchange", (settings.alike, job))

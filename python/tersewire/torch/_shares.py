@@ -182,9 +182,9 @@ class ShareAverager(GradientAverager):
         self._share.parts = {number: _OwnPart(tensor, begin, elems) for number, (
             tensor, begin, elems, owner) in enumerate(self._worker.parts) if owner == self.rank}
 
-    def _compared(self) -> Any:
+    def _job(self) -> Any:
         # An owner's rates are those of its share on every rank.
-        return self._job, type(self._optimizer).__name__, rates_of(self._optimizer)
+        return super()._job(), type(self._optimizer).__name__, rates_of(self._optimizer)
 
     def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
         self._share.begin(self._optimizer, self._rate_gain_in(self._step + 1))
