@@ -112,8 +112,8 @@ class Hook(GradientAverager):
             refuse(f"the model is a {type(model).__name__}; wrap the model in "
                    "DistributedDataParallel first")
         infos = tensor_infos(model.module, model.parameters_to_ignore)
-        names = {info.name for info in infos}
-        self._parameters = [p for name, p in model.module.named_parameters() if name in names]
+        named = dict(model.module.named_parameters())
+        self._parameters = [named[info.name] for info in infos]
         self._numbers = {p: number for number, p in enumerate(self._parameters)}
         self._ignored = {p for name, p in model.module.named_parameters()
                          if p.requires_grad and p not in self._numbers}
@@ -122,10 +122,10 @@ class Hook(GradientAverager):
         self._keeps_own: bool = self._undoable and model.gradient_as_bucket_view
         self._model = weakref.ref(model)  # which holds the hook
         self._tasks: List[_Task] = []  # of the step
-        if isinstance(group, HubGroup) and group.elastic:
+        _check_group(group)
+        if group and group.elastic:
             refuse("the ranks of DistributedDataParallel's own process group cannot come and go; use "
                    "DistributedOptimizer or LocalUpdates, with the model within it")
-        _check_group(group)
         if group and group.ranks != dist.get_world_size(model.process_group):
             refuse(f"the model's process group has {dist.get_world_size(model.process_group)} "
                    f"ranks, and the hub's job has {group.ranks}; start both with the same "

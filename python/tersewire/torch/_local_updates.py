@@ -258,10 +258,10 @@ class LocalUpdates:
         if not isinstance(model, torch.nn.Module):
             refuse(f"a {type(model).__name__} is not a model; pass a torch.nn.Module")
         self._members: Optional[Members] = None
-        self._site = Site(model, group) if isinstance(model, DistributedDataParallel) else None
+        self._site: Optional[Site] = None
         if isinstance(model, DistributedDataParallel):
-            model = model.module
-        elastic = isinstance(group, HubGroup) and group.elastic
+            self._site, model = Site(model, group), model.module
+        elastic = group if isinstance(group, HubGroup) and group.elastic else None
         self._settings = _LocalSettings(
             codec, policy, exchange, seed, threads=threads, timeout=timeout, every=every,
             outer=outer, fragments=fragments, delay=delay, mix=mix)
@@ -284,10 +284,10 @@ class LocalUpdates:
         def meet() -> None:
             self._fragments = [_Fragment(chosen, parameters, infos, group, self._settings)
                                for chosen in self._chosen]
-            if isinstance(group, HubGroup) and group.elastic:
+            if elastic:
                 fragment = self._fragments[0]
                 self._members = Members(
-                    model, parameters, fragment, group,
+                    model, parameters, fragment, elastic,
                     4 * _VALUES_HANDED_OVER * fragment.shared.numel(), self._settings.alike, "round")
                 return
             self._fragments[0]._group._share_model(model)

@@ -38,10 +38,10 @@ class _AveragesFirst:
     _trained: List[torch.Tensor]  # the same in the optimizer's
     _buffer: torch.Tensor  # the gradients of all parameters, concatenated
     _sparse_as_dense: bool
-    _averaged: bool  # since the last step
-    _void: bool  # the others have continued without this rank's gradients
-    _skipped: int  # steps
-    _first: Optional[torch.Tensor]  # parameter that got a gradient since the last average
+    _averaged: bool = False  # since the last step
+    _void: bool = False  # the others have continued without this rank's gradients
+    _skipped: int = 0  # steps
+    _first: Optional[torch.Tensor] = None  # parameter that got a gradient since the last average
 
     def _note(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         """Notes what became of the gradients before a new one: a rank may not skip alone."""
@@ -130,11 +130,9 @@ class _AveragesFirst:
 
     def _gradients(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
         """Each parameter and its gradient's place in the buffer."""
-        begin = 0
-        for parameter in self._parameters:
-            end = begin + parameter.numel()
-            yield parameter, self._buffer[begin:end].view(parameter.shape)
-            begin = end
+        places = self._buffer.split([parameter.numel() for parameter in self._parameters])
+        for parameter, place in zip(self._parameters, places):
+            yield parameter, place.view(parameter.shape)
 
 
 class _OwnsAShare(_AveragesFirst):
@@ -384,7 +382,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         if hasattr(optimizer, name):
             refuse(f"a {type(optimizer).__name__} has its own '{name}', which would be "
                    "overwritten; wrap the optimizer within it")
-    elastic = isinstance(group, HubGroup) and group.elastic
+    elastic = group if isinstance(group, HubGroup) and group.elastic else None
     model = named_parameters if isinstance(named_parameters, torch.nn.Module) else None
     if elastic and model is None:
         refuse("ranks that come and go give each other a whole model, its buffers too; pass the "
@@ -395,8 +393,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if elastic and exchange == _PARAMETER_SERVER:
         refuse("a share would be lost with its rank, and these come and go; use gradient-server or "
                "all-gather")
-    named = _named(optimizer, named_parameters.named_parameters()
-                   if isinstance(named_parameters, torch.nn.Module) else named_parameters)
+    named = _named(optimizer, named_parameters)
     _refuse_ddp(named[0][1])
     kinds = kinds_of(model) if model is not None else {}
     infos = [tensor_info(name, parameter,
@@ -406,8 +403,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                         on_step, replay_decisions, budget, pull_codec, rate_gain,
                         adaptive=is_adaptive(optimizer), adam=is_adam(optimizer))
     parameters = [parameter for _, parameter in named]
-    if isinstance(group, HubGroup) and group.elastic and model is not None:
-        averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, group,
+    if elastic and model is not None:
+        averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, elastic,
                                                      settings)
     elif exchange == _PARAMETER_SERVER:
         averager = ShareAverager(optimizer, parameters, infos, group, settings)
@@ -420,8 +417,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     wrapped._parameters, wrapped._trained = parameters, _trained(optimizer)
     wrapped._buffer = torch.empty(sum(parameter.numel() for _, parameter in named))
     wrapped._sparse_as_dense = sparse_as_dense
-    wrapped._averaged, wrapped._void, wrapped._skipped, wrapped._first = False, False, 0, None
-    for parameter in wrapped._parameters:
+    for parameter in parameters:
         parameter.register_hook(_noting(wrapped, parameter))
     return wrapped
 
@@ -464,7 +460,7 @@ def _trained(optimizer: Any) -> List[torch.Tensor]:
 
 
 def _named(optimizer: torch.optim.Optimizer,
-           named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]]
+           named_parameters: "Union[torch.nn.Module, Iterable[Tuple[str, torch.Tensor]], None]"
            ) -> List[Tuple[str, torch.Tensor]]:
     """The parameters that the optimizer trains, in the model's order."""
     trained = _trained(optimizer)
@@ -472,6 +468,8 @@ def _named(optimizer: torch.optim.Optimizer,
         refuse("the optimizer trains no parameter; pass one with parameters that require gradients")
     if named_parameters is None:
         return [(f"parameter {number}", parameter) for number, parameter in enumerate(trained)]
+    if isinstance(named_parameters, torch.nn.Module):
+        named_parameters = named_parameters.named_parameters()
     pairs = None if isinstance(named_parameters, torch.Tensor) else list(named_parameters)
     if pairs is None or not all(isinstance(pair, tuple) and len(pair) == 2 and
                                 isinstance(pair[0], str) and torch.is_tensor(pair[1])
