@@ -54,9 +54,7 @@ class _LocalSettings(Settings):
             refuse("codec auto decides from how long each step's exchange takes, and local updates "
                    "exchange once in many steps; name a codec, such as 3lc")
         for name, least in (("every", 1), ("fragments", 1), ("delay", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                refuse(f"{name}={value!r} is not valid; pass a whole number, {least} or more")
+            self._check(name, int, f"a whole number, {least} or more", least)
         if self.every % self.fragments:
             refuse(f"every={self.every} steps cannot be divided among {self.fragments} fragments; "
                    "pass a multiple of that")
@@ -65,14 +63,8 @@ class _LocalSettings(Settings):
                    "the next (every / fragments); pass less, or a longer every")
         if not isinstance(self.mix, (int, float)) or not 0 <= self.mix < 1:
             refuse(f"mix={self.mix!r} is not valid; pass a number from 0 to below 1")
-        if self.outer is not None and not isinstance(self.outer, str):
-            refuse(f"outer={self.outer!r} is not valid; pass an outer optimizer's text")
+        self._check("outer", (str, type(None)), "an outer optimizer's text")
         _core._outer_optimizer(self.outer_text)
-
-
-def _outer_optimizer(text: str, shared: torch.Tensor) -> torch.optim.Optimizer:
-    nesterov, lr, momentum = _core._outer_optimizer(text)
-    return torch.optim.SGD([shared], lr=lr, momentum=momentum, nesterov=nesterov)
 
 
 class _Fragment(Replica):
@@ -85,7 +77,8 @@ class _Fragment(Replica):
         super().__init__([infos[i] for i in chosen], group, settings)
         self._parameters = [parameters[i] for i in chosen]
         self.shared = torch.zeros(sum(value.numel() for value in self._parameters))
-        self._outer = _outer_optimizer(settings.outer_text, self.shared)
+        nesterov, lr, momentum = _core._outer_optimizer(settings.outer_text)
+        self._outer = torch.optim.SGD([self.shared], lr=lr, momentum=momentum, nesterov=nesterov)
         self._begun: Optional[Bucket] = None  # the exchange under way
         # The rank's values when it began, where their progress meanwhile is to be added.
         self._begun_with: Optional[torch.Tensor] = None

@@ -46,15 +46,11 @@ class Settings:
                 ("policy", str, "a policy's text"), ("exchange", (str, type(None)), "its name"),
                 ("seed", int, "a whole number, 0 or more"),
                 ("warm_up_steps", int, "a whole number, 0 or more"),
-                ("threads", (int, type(None)), "a whole number, 1 or more"),
                 ("replay_decisions", (list, type(None)), "what decisions() returned"),
                 ("budget", (str, type(None)), "a text such as '2GB/day'"),
                 ("timeout", (datetime.timedelta, type(None)), "a datetime.timedelta")):
-            value = getattr(self, name)
-            least = 1 if name == "threads" else 0
-            if not isinstance(value, kinds) or isinstance(value, bool) or (
-                    isinstance(value, int) and value < least):
-                refuse(f"{name}={value!r} is not valid; pass {what}")
+            self._check(name, kinds, what)
+        self._check("threads", (int, type(None)), "a whole number, 1 or more", least=1)
         if self.timeout is not None and self.timeout <= datetime.timedelta(0):
             refuse(f"timeout={self.timeout!r} is not valid; pass a datetime.timedelta above 0")
         if self.rate_gain is not None and not (
@@ -72,6 +68,13 @@ class Settings:
                 refuse(f'{name} is for runs that choose their codec; pass codec="auto"')
         if self.pull_codec is not None and self.is_auto:
             refuse("codec auto chooses what servers send too; omit pull_codec, or name a codec")
+
+    def _check(self, name: str, kinds: Any, what: str, least: int = 0) -> None:
+        """Refuses a setting of another type, or a whole number below `least`."""
+        value = getattr(self, name)
+        if not isinstance(value, kinds) or isinstance(value, bool) or (
+                isinstance(value, int) and value < least):
+            refuse(f"{name}={value!r} is not valid; pass {what}")
 
     @property
     def is_auto(self) -> bool:
