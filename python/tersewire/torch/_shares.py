@@ -7,6 +7,7 @@ import numpy
 import torch
 
 import tersewire
+from tersewire import _core
 
 from ._averager import GradientAverager
 from ._groups import Group
@@ -164,7 +165,8 @@ def _copy(value: Any) -> Any:
 class ShareAverager(GradientAverager):
     """The `averager` of a DistributedOptimizer with exchange="parameter-server".
 
-    Its average() replaces gradients by the changes that their owners made of the means.
+    Its average() replaces gradients by the changes that their owners made of the means. change()
+    takes all settings but another exchange.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor],
@@ -174,13 +176,23 @@ class ShareAverager(GradientAverager):
             if parameter.dtype is not torch.float32:
                 refuse(f"parameter '{info.name}' is {parameter.dtype}, and a share's values are "
                        "float32; keep the model so, and use torch.autocast")
-        _refuse_settings(settings)
         self._optimizer = optimizer
         self._share = Share(optimizer, [info.name for info in infos], list(parameters))
         self._update = self._share.update
         super().__init__(infos, group, settings)
         self._share.parts = {number: _OwnPart(tensor, begin, elems) for number, (
             tensor, begin, elems, owner) in enumerate(self._worker.parts) if owner == self.rank}
+
+    def _meet(self, settings: Settings) -> _core._MeanWorker:
+        if settings.exchange != EXCHANGE:
+            refuse("the other ranks would not have this one's share of the optimizer's state; keep "
+                   f"exchange {EXCHANGE}")
+        if settings.is_auto:
+            refuse(f"codec auto does not choose for exchange {EXCHANGE}; name a codec, such as 3lc")
+        if settings.loss_scale is not None:
+            refuse(f"with exchange {EXCHANGE} gradients are unscaled before step(), as "
+                   "GradScaler.step() does; omit loss_scale")
+        return super()._meet(settings)
 
     def _job(self) -> Any:
         # An owner's rates are those of its share on every rank.
@@ -189,14 +201,6 @@ class ShareAverager(GradientAverager):
     def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
         self._share.begin(self._optimizer, self._rate_gain_in(self._step + 1))
         super().average(gradients, skipped)
-
-    def change(self, **settings: Any) -> None:
-        """As GradientAverager.change(), except that the exchange stays."""
-        if settings.get("exchange", EXCHANGE) != EXCHANGE:
-            refuse("the other ranks would not have this one's share of the optimizer's state; keep "
-                   f"exchange {EXCHANGE}")
-        _refuse_settings(settings)
-        super().change(**settings)
 
     def state_dict(self) -> Dict[str, Any]:
         """As GradientAverager.state_dict(), and the optimizer's state of this rank's share."""
@@ -217,12 +221,3 @@ class ShareAverager(GradientAverager):
         self._share.begun = False
         if cut is not None:
             self._share.take(cut)
-
-
-def _refuse_settings(settings: Union[Settings, Dict[str, Any]]) -> None:
-    given = vars(settings) if isinstance(settings, Settings) else settings
-    if given.get("codec") == "auto":
-        refuse(f"codec auto does not choose for exchange {EXCHANGE}; name a codec, such as 3lc")
-    if given.get("loss_scale") is not None:
-        refuse(f"with exchange {EXCHANGE} gradients are unscaled before step(), as "
-               "GradScaler.step() does; omit loss_scale")
