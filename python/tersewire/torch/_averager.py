@@ -23,6 +23,8 @@ _FLOAT_BYTES = 4
 _STATE_NAMES = {"exchange", "rank", "ranks", "step", "pushed", "pulled"}
 _SOME_STATE_NAMES = {"adaptive", "decisions", "followed", "shares"}
 _log = logging.getLogger("tersewire")
+# What state_dict() returned on this rank, or on all.
+States = Union[Dict[str, Any], Sequence[Dict[str, Any]]]
 
 # The averagers of this process, in order of creation.
 _averagers: "List[weakref.ref[GradientAverager]]" = []
@@ -223,7 +225,7 @@ class GradientAverager:
             state["adaptive"] = True
         return {**state, "decisions": self.decisions()} if self._settings.is_auto else state
 
-    def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
+    def load_state_dict(self, states: States) -> None:
         """Restores what state_dict() returned on every rank, with the same or a different number of ranks.
 
         states  those of all ranks; this rank's own is enough if the number of ranks is the same
@@ -233,7 +235,7 @@ class GradientAverager:
         go to the ranks that serve them now. Raises Error (kInvalidArgument) if the states are not
         those of one step of a run of this model.
         """
-        listed = [states] if isinstance(states, dict) else list(states)
+        listed = as_list(states)
         self._check_open()
         for state in listed:
             if not isinstance(state, dict):
@@ -375,6 +377,10 @@ class Bucket:
         for (number, begin), end in zip(self._stretches, ends):
             if number in parameters:
                 self.buffer[begin:end] = self._own[begin:end]
+
+
+def as_list(states: States) -> List[Dict[str, Any]]:
+    return [states] if isinstance(states, dict) else list(states)
 
 
 def summary() -> None:

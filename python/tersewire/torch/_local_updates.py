@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import tersewire
 from tersewire import _core
 
-from ._averager import Bucket, Counters
+from ._averager import Bucket, Counters, States, as_list
 from ._groups import Group, HubGroup, agree
 from ._members import Members, Replica, refuse_elastic
 from ._settings import Settings
@@ -131,14 +131,13 @@ class _Fragment(Replica):
             parameter.copy_(values.view(parameter.shape))
         self._begun_with = None
 
-    def state_dict(self) -> Dict[str, Any]:
-        return {"averager": super().state_dict(), "shared": self.shared.clone(),
+    def state(self) -> Dict[str, Any]:
+        return {"averager": self.state_dict(), "shared": self.shared.clone(),
                 "outer": copy.deepcopy(self._outer.state_dict()), "begun_with": self._begun_with}
 
-    def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
-        listed = [states] if isinstance(states, dict) else list(states)
-        own = next((state for state in listed if state["averager"]["rank"] == self.rank), listed[0])
-        super().load_state_dict([state["averager"] for state in listed])
+    def load(self, own: Dict[str, Any], averagers: Sequence[Dict[str, Any]]) -> None:
+        """Continues from this rank's own state(), and those of the averagers of all ranks."""
+        self.load_state_dict(averagers)
         self.shared.copy_(own["shared"])
         self._outer.load_state_dict(own["outer"])
         self._begun, self._begun_with = None, own["begun_with"]
@@ -381,10 +380,10 @@ class LocalUpdates:
         for fragment in self._fragments:
             fragment.end()
         return {"steps": self._steps, "turn": self._turn, "age": self._age, "met": self._met,
-                "fragments": [fragment.state_dict() for fragment in self._fragments]}
+                "fragments": [fragment.state() for fragment in self._fragments]}
 
     @torch.no_grad()
-    def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
+    def load_state_dict(self, states: States) -> None:
         """Restores what state_dict() returned on every rank, with the same or a different number of ranks.
 
         As GradientAverager.load_state_dict(). With another number of ranks the states must be from
@@ -397,8 +396,8 @@ class LocalUpdates:
         else:
             self._load(states)
 
-    def _load(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
-        listed = [states] if isinstance(states, dict) else list(states)
+    def _load(self, states: States) -> None:
+        listed = as_list(states)
         if not listed or any(set(state) != _STATE_NAMES for state in listed):
             refuse("a state is not of LocalUpdates; pass what its state_dict() returned")
         first = listed[0]
@@ -427,7 +426,8 @@ class LocalUpdates:
             refuse("the states are within a round, and of another number of ranks; save them after "
                    "synchronize()")
         for i, fragment in enumerate(self._fragments):
-            fragment.load_state_dict([state["fragments"][i] for state in states])
+            fragment.load(own["fragments"][i],
+                          [state["fragments"][i]["averager"] for state in states])
             if own["met"]:
                 fragment.take()
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 import tersewire
 from tersewire import Error, ErrorCode, _core
 
-from ._averager import Counters, GradientAverager
+from ._averager import Counters, GradientAverager, States, as_list
 from ._groups import Group, HubGroup, check_root, compare_values, group_of, packed, unpack
 from ._members import Members, Replica, as_floats, refuse_elastic
 from ._rates import is_adam, scaled_rates
@@ -169,13 +169,13 @@ class _OwnsAShare(_AveragesFirst):
             del whole["state"]  # empty; without it nothing else takes this for its own
         return {**whole, "averager": self.averager.state_dict()}
 
-    def load_state_dict(self, state_dict: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
+    def load_state_dict(self, state_dict: States) -> None:
         """What state_dict() returned on this rank, or a list of what it did on all ranks.
 
         After loading the model. With another number of ranks, the list. Before the first step also
         the state of an optimizer that was not wrapped.
         """
-        states = [state_dict] if isinstance(state_dict, dict) else list(state_dict)
+        states = as_list(state_dict)
         own = [state.get("averager") for state in states]
         if own == [None]:
             if self.averager._share.begun:
@@ -240,7 +240,7 @@ class ElasticAverager(Replica):
         """Refused."""
         refuse_elastic("change")
 
-    def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
+    def load_state_dict(self, states: States) -> None:
         """As GradientAverager.load_state_dict(), in a new job with `steps` at 0.
 
         Every rank of it loads, after loading the model and the optimizer. Ranks that join later get
@@ -250,7 +250,7 @@ class ElasticAverager(Replica):
 
         def load_and_count() -> None:
             load(states)
-            self.rounds = (states if isinstance(states, dict) else states[0])["step"]
+            self.rounds = as_list(states)[0]["step"]
 
         self._members.load(load_and_count)
 

@@ -1,7 +1,7 @@
 """An optimizer whose ranks own a share of the model each (exchange parameter-server)."""
 
 import collections
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy
 import torch
@@ -9,7 +9,7 @@ import torch
 import tersewire
 from tersewire import _core
 
-from ._averager import GradientAverager
+from ._averager import GradientAverager, States, as_list
 from ._groups import Group
 from ._settings import Settings
 from ._tensors import rates_of, refuse
@@ -207,9 +207,9 @@ class ShareAverager(GradientAverager):
         return {**super().state_dict(), "shares": {
             self._infos[tensor].name: runs for tensor, runs in self._share.state().items()}}
 
-    def load_state_dict(self, states: Union[Dict[str, Any], Sequence[Dict[str, Any]]]) -> None:
+    def load_state_dict(self, states: States) -> None:
         """As GradientAverager.load_state_dict(), after loading the model."""
-        listed = [states] if isinstance(states, dict) else list(states)
+        listed = as_list(states)
         if any(not isinstance(state, dict) or "shares" not in state for state in listed):
             refuse(f"a state has no shares; pass what state_dict() returned with exchange {EXCHANGE}")
         runs: Dict[int, List[Run]] = {
