@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterator, Sequence
 
 import torch
 
-from tersewire import Error, ErrorCode
+from tersewire import Error, ErrorCode, _core
 
 from ._averager import GradientAverager
 from ._groups import HubGroup, digest_of, packed, unpack
@@ -86,7 +86,7 @@ class Members:
         job = (alike, replica._job(), digest_of([packed(fixed)]),
                [(tuple(buffer.shape), buffer.dtype) for buffer in self._buffers])
         group._enter(
-            repr(job), most_bytes + self._packed_buffers().numel() * 4
+            repr(job), most_bytes + packed_floats(self._buffers).numel() * 4
             + _SLACK_BYTES * (1 + len(replica._infos) // 1000),
             replica._settings.timeout, round_name)
         self._regroup()
@@ -160,7 +160,7 @@ class Members:
     @torch.no_grad()
     def hold(self, compares: bool) -> None:
         """Keeps a state; where it compares, all ranks must have the same one before it returns."""
-        alike = self._replica.hold(self._group, {"buffers": self._packed_buffers()})
+        alike = self._replica.hold(self._group, {"buffers": packed_floats(self._buffers)})
         if not compares:
             return
         own = digest_of(alike.values())
@@ -258,9 +258,7 @@ class Members:
             self._group._share_model(self._model)
             replica.share()
         elif not member.had_it:
-            buffers = self._packed_buffers()
-            member.begin_with("buffers", buffers)
-            unpack(buffers.view(torch.uint8), self._buffers)
+            begin_with(member, "buffers", self._buffers)
             replica.take_beside()
             if self._round >= 0:
                 _log.warning(
@@ -273,9 +271,6 @@ class Members:
         self.hold(compares=True)
         return keeps
 
-    def _packed_buffers(self) -> torch.Tensor:
-        return as_floats(packed(self._buffers))
-
     def _check_over(self) -> None:
         if self._over:
             raise Error(ErrorCode.kFailedPrecondition,
@@ -285,6 +280,17 @@ class Members:
 def as_floats(data: torch.Tensor) -> torch.Tensor:
     """Bytes as float32, with which nobody computes; zeros behind them fill the last."""
     return torch.cat([data, data.new_zeros(-data.numel() % 4)]).view(torch.float32)
+
+
+def packed_floats(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    return as_floats(packed(values))
+
+
+def begin_with(member: _core._HubMember, name: str, targets: Sequence[torch.Tensor]) -> None:
+    """Takes what packed_floats() gave of them, and others hold under this name."""
+    values = packed_floats(targets)
+    member.begin_with(name, values)
+    unpack(values.view(torch.uint8), targets)
 
 
 def refuse_elastic(call: str) -> None:

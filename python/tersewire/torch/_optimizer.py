@@ -14,8 +14,8 @@ import tersewire
 from tersewire import Error, ErrorCode, _core
 
 from ._averager import Counters, GradientAverager, States, as_list
-from ._groups import Group, HubGroup, check_root, compare_values, group_of, packed, unpack
-from ._members import Members, Replica, as_floats, refuse_elastic
+from ._groups import Group, HubGroup, check_root, compare_values, group_of
+from ._members import Members, Replica, as_floats, begin_with, packed_floats, refuse_elastic
 from ._rates import is_adam, scaled_rates
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
@@ -203,7 +203,7 @@ class ElasticAverager(Replica):
         self._optimizer, self._parameters = optimizer, list(parameters)
         super().__init__(infos, group, settings)
         values = sum(parameter.numel() for parameter in parameters)
-        held = _packed(self._parameters).numel() * 4
+        held = packed_floats(self._parameters).numel() * 4
         self._most_state_bytes = _MOST_STATE_BYTES * values
         self._members = Members(
             model, parameters, self, group,
@@ -260,7 +260,7 @@ class ElasticAverager(Replica):
             refuse(f"the optimizer's state has {state.numel()} bytes, and a rank that joins takes "
                    f"at most {self._most_state_bytes}, {_MOST_STATE_BYTES} a value; use an "
                    "optimizer that keeps less, or ranks that stay")
-        return {"parameters": _packed(self._parameters), "optimizer": as_floats(state)}
+        return {"parameters": packed_floats(self._parameters), "optimizer": as_floats(state)}
 
     def beside(self) -> Dict[str, torch.Tensor]:
         return {"rates": as_floats(tree_bytes(rates_of(self._optimizer),
@@ -271,9 +271,7 @@ class ElasticAverager(Replica):
         member = self._group._member
         if member.begun_with is None:  # all have been given the same model
             return
-        parameters = _packed(self._parameters)
-        member.begin_with("parameters", parameters)
-        unpack(parameters.view(torch.uint8), self._parameters)
+        begin_with(member, "parameters", self._parameters)
         groups = self._optimizer.state_dict()["param_groups"]
         self._optimizer.load_state_dict({"state": self._begun("optimizer"),
                                          "param_groups": groups})
@@ -307,10 +305,6 @@ class ElasticAverager(Replica):
                 self._members.recover(error)
             else:
                 self._members.settle_changes()
-
-
-def _packed(values: Sequence[torch.Tensor]) -> torch.Tensor:
-    return as_floats(packed(values))
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
