@@ -10,7 +10,7 @@ import torch
 
 from tersewire import _core
 
-from ._tensors import refuse, tensor_infos
+from ._tensors import refuse, tensor_infos, trained
 
 
 class DryRun:
@@ -22,9 +22,8 @@ class DryRun:
             refuse(f"codecs={codecs!r} is not valid; pass a list of codecs' texts")
         self._infos = tensor_infos(model)
         self._run = _core._DryRun(self._infos, list(codecs), policy, seed)
-        trained = [value for value in model.parameters() if value.requires_grad]
         self._handles = [parameter.register_hook(functools.partial(self._look, number))
-                         for number, parameter in enumerate(trained)]
+                         for number, parameter in enumerate(trained(model))]
 
     def _look(self, number: int, gradient: torch.Tensor) -> None:
         if self._run.takes(number):

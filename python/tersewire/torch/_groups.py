@@ -118,8 +118,9 @@ class HubGroup:
             refuse("ranks that come and go have names; pass name=, or certs= of "
                    "'tersewire certs sign --name'")
         self._first = ranks
-        self._place = address, name, os.fspath(certs or ""), insecure
-        self._direct = direct or ""
+        self._make_member = functools.partial(
+            _core._HubMember, hub=address, name=name, certs=os.fspath(certs or ""),
+            insecure=insecure, direct=direct or "")
         self._joined: Dict[str, Any] = {}  # "member" and "end"
         self.rank, self.ranks = 0, 1  # until it has met the others
         self._known: Optional[Set[Tuple[str, int]]] = None  # ranks of the last generation
@@ -137,11 +138,11 @@ class HubGroup:
             refuse("a group whose ranks come and go is for one LocalUpdates or "
                    "DistributedOptimizer; start a process and a hub for each")
         self._round_name = round_name
-        address, name, certs, insecure = self._place
         digest = hashlib.sha256(f"{tersewire.__version__} {alike}".encode()).digest()
-        self._joined["member"] = _core._HubMember(
-            address, name, int.from_bytes(digest[:8], "little"), certs, insecure,
-            *self._member_limits(timeout), longest, self._direct)
+        silent, busy = self._member_limits(timeout)
+        self._joined["member"] = self._make_member(
+            fingerprint=int.from_bytes(digest[:8], "little"), timeout=silent, busy=busy,
+            longest=longest)
 
     def _next(self) -> bool:
         """Continues with the next generation of ranks; False if the job is over for this one."""

@@ -19,7 +19,7 @@ from ._groups import Group, HubGroup, agree
 from ._members import Members, Replica, refuse_elastic
 from ._settings import Settings
 from ._site import Site
-from ._tensors import are_same, check_optimizer, refuse, tensor_infos
+from ._tensors import are_same, check_optimizer, refuse, tensor_infos, trained
 
 # Handed over: parameters, momentum, and residuals of sent data and of means.
 _VALUES_HANDED_OVER = 4
@@ -189,10 +189,6 @@ class _Fragment(Replica):
             begin = end
 
 
-def _trained(model: torch.nn.Module) -> List[torch.nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-
 def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> List[List[int]]:
     """As even as whole parameters allow: from the largest on, each goes to the least filled."""
     if fragments > len(parameters):
@@ -261,9 +257,9 @@ class LocalUpdates:
             refuse("where ranks come and go all of the model is exchanged at a round's end; omit "
                    "fragments, delay and mix")
         infos = tensor_infos(model)
-        parameters = _trained(model)
-        trained = {value for group in optimizer.param_groups for value in group["params"]}
-        if not trained.intersection(parameters):
+        parameters = trained(model)
+        known = {value for group in optimizer.param_groups for value in group["params"]}
+        if not known.intersection(parameters):
             refuse("the optimizer trains none of the model's parameters; pass the model and its own "
                    "optimizer")
         if getattr(optimizer.step, _WATCHED, False):
@@ -512,7 +508,7 @@ class LocalUpdates:
         self._led = self._site.share(lead, values)
 
     def _begin(self, turn: int) -> None:
-        if not are_same(_trained(self._model), self._parameters):
+        if not are_same(trained(self._model), self._parameters):
             refuse("other parameters of the model are trained than when LocalUpdates was made, and "
                    "the ranks' models would drift apart; make it when all are there, with "
                    "requires_grad as it stays")

@@ -64,6 +64,10 @@ def kinds_of(model: nn.Module) -> Dict[str, str]:
     return {f"{module}{dot}{name}": _kind(modules[module], name) for module, dot, name in paths}
 
 
+def trained(model: nn.Module) -> List[nn.Parameter]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
 def tensor_info(name: str, parameter: torch.Tensor, kind: str) -> tersewire.TensorInfo:
     if parameter.is_complex():
         refuse(f"parameter '{name}' is complex, and codecs take real numbers; keep its real and "
