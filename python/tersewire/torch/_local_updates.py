@@ -111,7 +111,6 @@ class _Fragment(Replica):
         self.shared.grad = bucket.buffer
         self._outer.step()
         self.shared.grad = None
-        self.rounds += 1
 
     def take(self) -> None:
         for parameter, begin, end in self._places():
@@ -141,7 +140,6 @@ class _Fragment(Replica):
         self.shared.copy_(own["shared"])
         self._outer.load_state_dict(own["outer"])
         self._begun, self._begun_with = None, own["begun_with"]
-        self.rounds = own["averager"]["step"]
 
     def _keep_state(self) -> None:
         super()._keep_state()

@@ -20,7 +20,11 @@ class Replica(GradientAverager):
     """What ranks that come and go have alike, and the exchange that changes it."""
 
     _elastic = True
-    rounds = 0  # exchanges so far, of the job
+
+    @property
+    def rounds(self) -> int:
+        """Exchanges so far, of the job."""
+        return self._step
 
     def share(self) -> None:
         """Takes the model, which all ranks have just been given, as what they have alike."""
@@ -45,7 +49,7 @@ class Replica(GradientAverager):
         self._last_state = None
         self._worker.go_on(group._end, group._member)
         if group._member.begun_with is not None:
-            self.rounds = group._member.begun_with
+            self._steps_before = group._member.begun_with - self._steps_here
 
     def hold(self, group: HubGroup, beside: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
         """Keeps what others may have to continue from; returns alike()."""

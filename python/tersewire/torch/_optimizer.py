@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import inspect
 import weakref
 from typing import (Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence,
@@ -215,10 +216,6 @@ class ElasticAverager(Replica):
         """Exchanges so far."""
         return self.rounds
 
-    @property
-    def _step(self) -> int:
-        return self.rounds
-
     def leave(self) -> None:
         """Makes this rank leave after its step; it hands over its undelivered data.
 
@@ -246,13 +243,7 @@ class ElasticAverager(Replica):
         Every rank of it loads, after loading the model and the optimizer. Ranks that join later get
         their state from the others.
         """
-        load = super().load_state_dict
-
-        def load_and_count() -> None:
-            load(states)
-            self.rounds = as_list(states)[0]["step"]
-
-        self._members.load(load_and_count)
+        self._members.load(functools.partial(super().load_state_dict, states))
 
     def alike(self) -> Dict[str, torch.Tensor]:
         state = tree_bytes(self._optimizer.state_dict()["state"], "the optimizer's state")
@@ -290,12 +281,8 @@ class ElasticAverager(Replica):
         return tree_of(values.view(torch.uint8))
 
     def _among_ranks(self, exchange: Callable[[], None]) -> bool:
-        def count() -> None:
-            exchange()
-            self.rounds += 1
-
         with self._members.here():
-            return self._members.exchange(count)
+            return self._members.exchange(exchange)
 
     def _after_update(self) -> None:
         with self._members.here():
