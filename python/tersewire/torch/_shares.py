@@ -75,7 +75,7 @@ class Share:
         group = dict(self._groups[self._group_of[self._parameters[self.parts[number].tensor]]])
         group["params"] = [values]
         if group.get("lr") is not None:
-            group["lr"] *= self._rate_gain
+            group["lr"] = group["lr"] * self._rate_gain  # a tensor is the wrapped optimizer's own
         group.update({name: False for name in ("fused", "capturable") if name in group})
         given, own = dict(group), self._attributes()
         self._optimizer.param_groups = [group]
