@@ -153,8 +153,7 @@ class Members:
             try:
                 exchange()
             except Error as error:
-                self._tell_hub(error)
-                if not self._regroup():
+                if not self.recover(error):
                     return False
             else:
                 break
@@ -187,10 +186,10 @@ class Members:
         if self._group._member.closes():
             self.settle()
 
-    def recover(self, error: Error) -> None:
-        """Continues after an error caused by other ranks; raises it if the job cannot."""
+    def recover(self, error: Error) -> bool:
+        """As _regroup(), after an error caused by other ranks; raises it if the job cannot go on."""
         self._tell_hub(error)
-        self._regroup()
+        return self._regroup()
 
     @torch.no_grad()
     def _take(self) -> None:

@@ -375,7 +375,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         refuse("a share would be lost with its rank, and these come and go; use gradient-server or "
                "all-gather")
     named = _named(optimizer, named_parameters)
-    _refuse_ddp(named[0][1])
+    parameters = [parameter for _, parameter in named]
+    _refuse_ddp(parameters[0])
     kinds = kinds_of(model) if model is not None else {}
     infos = [tensor_info(name, parameter,
                          kinds.get(name) or _core._usual_kind(name, parameter.dim()))
@@ -383,7 +384,6 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     settings = Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
                         on_step, replay_decisions, budget, pull_codec, rate_gain,
                         adaptive=is_adaptive(optimizer), adam=is_adam(optimizer))
-    parameters = [parameter for _, parameter in named]
     if elastic and model is not None:
         averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, elastic,
                                                      settings)
@@ -396,7 +396,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     wrapped: Any = optimizer
     wrapped.averager = averager
     wrapped._parameters, wrapped._trained = parameters, _trained(optimizer)
-    wrapped._buffer = torch.empty(sum(parameter.numel() for _, parameter in named))
+    wrapped._buffer = torch.empty(sum(parameter.numel() for parameter in parameters))
     wrapped._sparse_as_dense = sparse_as_dense
     for parameter in parameters:
         parameter.register_hook(_noting(wrapped, parameter))
