@@ -4,13 +4,11 @@ import datetime
 import fcntl
 import functools
 import hashlib
-import logging
 import os
 import secrets
 import socket
 import struct
-from typing import (Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple,
-                    Union)
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -26,7 +24,6 @@ Joining = Union[_core._MeanWorker, _core._Prober]  # takes part in a network of 
 _BUSY = datetime.timedelta(hours=1)
 # For a rank that gives no sign of life, and for one that does.
 _Limits = Tuple[datetime.timedelta, datetime.timedelta]
-_log = logging.getLogger("tersewire")
 
 
 class HubGroup:
@@ -123,7 +120,6 @@ class HubGroup:
             insecure=insecure, direct=direct or "")
         self._joined: Dict[str, Any] = {}  # "member" and "end"
         self.rank, self.ranks = 0, 1  # until it has met the others
-        self._known: Optional[Set[Tuple[str, int]]] = None  # ranks of the last generation
         self._finish = at_end(self, _leave, self._joined)
 
     @property
@@ -131,13 +127,11 @@ class HubGroup:
         member: _core._HubMember = self._joined["member"]
         return member
 
-    def _enter(self, alike: str, longest: int, timeout: Optional[datetime.timedelta],
-               round_name: str) -> None:
+    def _enter(self, alike: str, longest: int, timeout: Optional[datetime.timedelta]) -> None:
         """Joins the job of all with the same `alike`; `longest` bytes are handed over."""
         if self._joined or not self._finish.alive:
             refuse("a group whose ranks come and go is for one LocalUpdates or "
                    "DistributedOptimizer; start a process and a hub for each")
-        self._round_name = round_name
         digest = hashlib.sha256(f"{tersewire.__version__} {alike}".encode()).digest()
         silent, busy = self._member_limits(timeout)
         self._joined["member"] = self._make_member(
@@ -158,25 +152,7 @@ class HubGroup:
                         f"passed; start it with --workers {self._first}")
             self._member.goes_on_after(int(ErrorCode.kInvalidArgument), sentence)
             refuse(sentence)
-        self._tell()
         return True
-
-    def _tell(self) -> None:
-        """Logs who has joined and left."""
-        now = {(name, number) for name, number, _ in self._member.members}
-        works = {(name, number) for name, number, is_rank in self._member.members if is_rank}
-        parts = [f"{len(works)} ranks go on after {self._round_name} {self._member.begun_with or 0}: "
-                 f"{_listed(works)}"]
-        if self._known is not None:
-            gone, new = self._known - now, works - self._known
-            if gone:
-                parts.append(f"gone, with what they had still to deliver: {_listed(gone)}")
-            if now - works:
-                parts.append(f"left: {_listed(now - works)}")
-            if new:
-                parts.append(f"joined: {_listed(new)}")
-            _log.log(logging.WARNING if gone else logging.INFO, "; ".join(parts))
-        self._known = works
 
     def _share_model(self, model: torch.nn.Module) -> None:
         self._broadcast(model.state_dict(), 0)
@@ -207,10 +183,6 @@ def unpack(data: torch.Tensor, targets: Sequence[torch.Tensor]) -> None:
         # A bool with a byte other than 0 and 1 is undefined.
         came = came.bool() if target.dtype is torch.bool else came.view(target.dtype)
         target.copy_(came.view(target.shape))
-
-
-def _listed(members: Iterable[Tuple[str, int]]) -> str:
-    return ", ".join(f"'{name}'" for name, _ in sorted(members))
 
 
 def _leave(joined: Dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from typing import Any, Callable, Dict, Iterator, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -82,6 +82,7 @@ class Members:
         self._buffers = [buffer for _, buffer in sorted(model.named_buffers())]
         self._round = -1  # after which this rank began to train as the others did
         self._loaded = -1  # the round after which this rank has loaded what was saved
+        self._known: Optional[Set[Tuple[str, int]]] = None  # ranks of the last generation
         self._over = ""  # why there are no more exchanges
         self._leaves = False
         self.left = False
@@ -92,7 +93,7 @@ class Members:
         group._enter(
             repr(job), most_bytes + packed_floats(self._buffers).numel() * 4
             + _SLACK_BYTES * (1 + len(replica._infos) // 1000),
-            replica._settings.timeout, round_name)
+            replica._settings.timeout)
         self._regroup()
         self._check_over()
         group._member.be_away(True)
@@ -220,6 +221,7 @@ class Members:
             if not goes_on:
                 self._end(held)
                 return False
+            self._log_changes()
             try:
                 keeps = self._begin()
             except Error as error:
@@ -235,6 +237,24 @@ class Members:
             member.finish()
             raise Error(ErrorCode.kAborted, self._over)
         return keeps
+
+    def _log_changes(self) -> None:
+        """Logs who has joined and left."""
+        member = self._group._member
+        now = {(name, number) for name, number, _ in member.members}
+        works = {(name, number) for name, number, is_rank in member.members if is_rank}
+        parts = [f"{len(works)} ranks go on after {self._round_name} {member.begun_with or 0}: "
+                 f"{_listed(works)}"]
+        if self._known is not None:
+            gone, new = self._known - now, works - self._known
+            if gone:
+                parts.append(f"gone, with what they had still to deliver: {_listed(gone)}")
+            if now - works:
+                parts.append(f"left: {_listed(now - works)}")
+            if new:
+                parts.append(f"joined: {_listed(new)}")
+            _log.log(logging.WARNING if gone else logging.INFO, "; ".join(parts))
+        self._known = works
 
     def _end(self, held: int) -> None:
         self.left = self._leaves
@@ -294,6 +314,10 @@ def begin_with(member: _core._HubMember, name: str, targets: Sequence[torch.Tens
     values = packed_floats(targets)
     member.begin_with(name, values)
     unpack(values.view(torch.uint8), targets)
+
+
+def _listed(members: Iterable[Tuple[str, int]]) -> str:
+    return ", ".join(f"'{name}'" for name, _ in sorted(members))
 
 
 def refuse_elastic(call: str) -> None:
