@@ -21,7 +21,7 @@ from ._averager import Bucket, Counters, GradientAverager
 from ._groups import HubGroup
 from ._rates import is_adam, scale_steps
 from ._settings import Settings
-from ._tensors import at_end, ddp_of, is_adaptive, optimizers_of, refuse, tensor_infos
+from ._tensors import at_end, ddp_of, is_adaptive, optimizers_of, refuse, tensor_infos, trained
 
 _LAST_SECONDS = 10
 _log = logging.getLogger("tersewire")
@@ -115,8 +115,7 @@ class Hook(GradientAverager):
         named = dict(model.module.named_parameters())
         self._parameters = [named[info.name] for info in infos]
         self._numbers = {p: number for number, p in enumerate(self._parameters)}
-        self._ignored = {p for name, p in model.module.named_parameters()
-                         if p.requires_grad and p not in self._numbers}
+        self._ignored = {p for p in trained(model.module) if p not in self._numbers}
         self._undoable: bool = model.find_unused_parameters
         # Gradients are the buckets' memory then, and unused ones are to stay as they are.
         self._keeps_own: bool = self._undoable and model.gradient_as_bucket_view
