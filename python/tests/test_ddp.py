@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 
 import pytest
 
@@ -554,6 +555,10 @@ def case_sparse_gradients_are_refused():
     model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Embedding(9, 3, sparse=True)))
     with pytest.raises(tersewire.Error, match="module '0' has sparse gradients"):
         tersewire.torch.register(model)
+    net = torch.nn.Sequential(torch.nn.Embedding(9, 3, sparse=True), torch.nn.Linear(3, 2))
+    net[0].weight.requires_grad_(False)
+    net.sparse = True  # of something else
+    tersewire.torch.register(DistributedDataParallel(net)).close()
 
 
 def case_parameters_that_ddp_ignores_stay_with_their_rank():
@@ -725,7 +730,7 @@ def case_means_have_a_codec_of_their_own():
 
 
 def case_means_for_adam_keep_no_residual():
-    """A hook learns after its first step which optimizer there is; all ranks must say the same."""
+    """A hook learns in its first step which optimizer there is; all ranks must say the same."""
     first = dist.get_rank() == 0
 
     def hook_of(make=torch.optim.AdamW, codec="3lc:s=1.5", **options):
@@ -748,8 +753,14 @@ def case_means_for_adam_keep_no_residual():
     assert lines == ["learning rates are multiplied by 1.75 in the steps of AdamW, which encoded "
                      "gradients make smaller; pass rate_gain=1 to leave them as they are",
                      "means are sent as 3lc:s=1.5,ef=off, of which AdamW learns more",
-                     "ranks have no optimizer, so means keep a residual, with which Adam learns "
-                     "less; make the optimizer before the first backward pass"] * first
+                     "ranks have no optimizer, so means keep a residual and learning rates stay as "
+                     "they are, with which Adam learns less; make the optimizer before the first "
+                     "backward pass"] * first
+    with Lines() as lines:
+        for codec in ("3lc", "topk"):
+            hook_of(None, codec, exchange="all-gather")
+    assert lines == ["ranks have no optimizer, so learning rates stay as they are, with which Adam "
+                     "learns less; make the optimizer before the first backward pass"] * first
     assert keeps_one(codec="topk") and keeps_one(pull_codec="3lc") and keeps_one(codec="3lc:ef=on")
     assert keeps_one(torch.optim.Adam if first else torch.optim.SGD) == (dist.get_world_size() > 1)
     # What is found is known when it matters.
@@ -851,10 +862,11 @@ def case_the_rates_of_adam_are_the_codecs():
     train_with(inner, model, range(2, 4))
     assert inner.rates == pytest.approx([0.0225])
     hook.change(rate_gain=4)
-    inner.step()
-    assert inner.rates == pytest.approx([0.04])
+    backward(model)
     hook.close()
     inner.step()
+    assert inner.rates == pytest.approx([0.04])
+    inner.step()  # with nothing that was exchanged since
     assert inner.rates == [0.01] and inner.param_groups[0]["lr"] == 0.01
     for wrong in (0, -1, math.nan, math.inf, "2"):
         with pytest.raises(tersewire.Error, match="rate_gain=.* is not valid; pass a number above 0"):
@@ -869,6 +881,134 @@ def case_the_rates_of_adam_are_the_codecs():
     hook = tersewire.torch.register(model, rate_gain=2)
     with pytest.raises(tersewire.Error, match="rate_gain is for an optimizer that there is"):
         train(model, range(1))
+
+
+class NotingAdamW(torch.optim.AdamW):
+    """Notes the rates of its groups in its last step."""
+
+    def step(self, closure=None):
+        loss = None if closure is None else closure()
+        self.rates = [group["lr"] for group in self.param_groups]
+        super().step()
+        return loss
+
+
+def case_rates_are_those_of_the_hook_whose_means_are_taken():
+    # A model that is wrapped again, whose earlier hooks the script keeps, or one rank's.
+    net = Net()
+    optimizer = NotingAdamW(net.parameters(), lr=0.01)
+    hooks = []
+    for phase in range(3):
+        model = DistributedDataParallel(net)
+        hook = tersewire.torch.register(model)
+        if phase == 0 or dist.get_rank() == 0:
+            hooks.append(hook)
+        train_with(optimizer, model, range(2))
+        assert optimizer.rates == pytest.approx([0.015])
+    train_with(optimizer, DistributedDataParallel(net), range(2))
+    assert optimizer.rates == [0.01] and len(hooks) > 0
+    # One optimizer for two models.
+    for codecs, expected in (("3lc", "3lc"), [0.015, 0.015]), (("3lc", "int8"), [0.015, 0.01]):
+        models = [wrapped() for _ in codecs]
+        hooks = [tersewire.torch.register(*both) for both in zip(models, codecs)]
+        optimizer = NotingAdamW([{"params": model.parameters()} for model in models], lr=0.01)
+        for _ in range(2):
+            optimizer.zero_grad()
+            for model in models:
+                backward(model)
+            optimizer.step()
+        assert optimizer.rates == pytest.approx(expected)
+    models = [wrapped(), wrapped()]
+    hooks = [tersewire.torch.register(models[0]), tersewire.torch.register(models[1], "3lc:s=1.75")]
+    optimizer = torch.optim.AdamW([*models[0].parameters(), *models[1].parameters()])
+    for model in models:
+        backward(model)
+    with pytest.raises(tersewire.Error, match="multiplied by 1.5 and 2; give each model's"):
+        optimizer.step()
+
+
+def case_a_closure_sees_rates_of_its_own():
+    model = wrapped()
+    tersewire.torch.register(model, warm_up_steps=2)
+    optimizer = NotingAdamW(model.parameters(), lr=0.01)
+    seen, used = [], []
+
+    def closure():
+        optimizer.zero_grad()
+        backward(model)
+        seen.append(optimizer.param_groups[0]["lr"])
+        if len(seen) == 4:
+            optimizer.param_groups[0]["lr"] = 0.02
+        return 0.5
+
+    for given in ([closure], [closure], [], [closure]):
+        assert optimizer.step(*given, **({} if given else {"closure": closure})) == 0.5
+        used += optimizer.rates
+    assert seen == [0.01] * 4 and used == pytest.approx([0.01, 0.01, 0.015, 0.03])
+    assert optimizer.param_groups[0]["lr"] == 0.02
+
+
+def case_wrappers_are_what_they_wrap():
+    class Shared(torch.optim.Optimizer):  # as SAM
+        def __init__(self, parameters):
+            self.base_optimizer = NotingAdamW(parameters, lr=0.01)
+            super().__init__(self.base_optimizer.param_groups, {})
+            self.param_groups = self.base_optimizer.param_groups
+
+        def step(self):
+            self.base_optimizer.step()
+
+    class OwnGroups(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            parameters = list(parameters)
+            super().__init__(parameters, {"lr": 0.01})
+            self.inner = NotingAdamW(parameters, lr=0.01)
+
+        def step(self):
+            self.inner.step()
+
+    class LocalSGDOptimizer(OwnGroups):
+        pass
+
+    for kind in (Shared, OwnGroups, LocalSGDOptimizer):
+        for hooked in (True, False):
+            model = wrapped() if hooked else Net()
+            optimizer = kind(model.parameters())
+            inner = getattr(optimizer, "inner", None) or optimizer.base_optimizer
+            if hooked:
+                tersewire.torch.register(model)
+            else:
+                optimizer = tersewire.torch.DistributedOptimizer(optimizer, model)
+            for _ in range(2):
+                optimizer.zero_grad()
+                backward(model)
+                optimizer.step()
+            assert inner.rates == pytest.approx([0.015]) and inner.param_groups[0]["lr"] == 0.01
+
+
+def case_a_policy_decides_on_rates():
+    for policy, codec, expected in (("*:fp32", "3lc", 0.01), ("*:3lc:s=1.75", "fp32", 0.02)):
+        model = wrapped()
+        hook = tersewire.torch.register(model, codec, policy=policy)
+        optimizer = NotingAdamW(model.parameters(), lr=0.01)
+        train_with(optimizer, model, range(2))
+        assert optimizer.rates == pytest.approx([expected]) and hook.rate_gain == expected / 0.01
+
+
+def case_a_hook_keeps_no_optimizer_alive():
+    for options in ({}, {"rate_gain": 1}):
+        model = wrapped()
+        hook = tersewire.torch.register(model, **options)
+        optimizer = torch.optim.AdamW(model.parameters())
+        if options:
+            with_step = vars(optimizer).copy()
+        train_with(optimizer, model, range(1))
+        assert not options or vars(optimizer).keys() == with_step.keys()
+        reference = weakref.ref(optimizer)
+        gc.disable()
+        del optimizer
+        gc.enable()
+        assert reference() is None and hook.counters.steps == 1
 
 
 def case_a_state_without_residuals_of_means_is_for_such_a_run():
@@ -1063,6 +1203,14 @@ def case_ranks_without_data_join():
             assert hook.counters.steps == 1 + ranks
             hook.close()
     torch.testing.assert_close(*found)
+    # One without any, also where optimizers are asked for and unused parameters are searched for.
+    model = wrapped(find_unused_parameters=True)
+    hook = tersewire.torch.register(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with model.join():
+        train_with(optimizer, model, range(3 * (dist.get_rank() == 0)))
+    check_replicas(flat(model))
+    assert hook.counters.steps == 3
 
 
 def case_a_hook_state_is_for_one_model():
@@ -1084,6 +1232,12 @@ def case_a_hook_state_is_for_one_model():
         train(models[1], range(1))
     assert raised.value.code == tersewire.ErrorCode.kInvalidArgument
     state.hook.close()
+    # A model that is wrapped twice.
+    net = Net()
+    both = DistributedDataParallel(net), DistributedDataParallel(net)
+    both[1].register_comm_hook(tersewire.torch.HookState("fp32"), tersewire.torch.hook)
+    with pytest.raises(tersewire.Error, match="2 DistributedDataParallel have this bucket's"):
+        backward(both[1])
 
 
 CASES = [case for name, case in sorted(globals().items()) if name.startswith("case_")]

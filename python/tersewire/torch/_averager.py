@@ -185,7 +185,12 @@ class GradientAverager:
         return self._rate_gain_in(self._step)
 
     def _rate_gain_in(self, step: int) -> float:
-        return self._settings.rate_gain_for(self._codec, step)
+        """Of a step of the job, from 1, whose gradients have the present codecs."""
+        if self._settings.rate_gain is not None:
+            return self._settings.rate_gain
+        if not self._settings.adam or step <= self._settings.warm_up_steps:
+            return 1.0
+        return _core._adaptive_rate_gain(self._infos, self._codecs)
 
     @property
     def _step(self) -> int:

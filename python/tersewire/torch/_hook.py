@@ -19,9 +19,9 @@ from tersewire import _core
 
 from ._averager import Bucket, Counters, GradientAverager
 from ._groups import HubGroup
-from ._rates import is_adam, scale_steps
+from ._rates import is_adam, is_adaptive, scale_steps
 from ._settings import Settings
-from ._tensors import at_end, ddp_of, is_adaptive, optimizers_of, refuse, tensor_infos, trained
+from ._tensors import at_end, ddps_of, optimizers_of, refuse, tensor_infos, trained
 
 _LAST_SECONDS = 10
 _log = logging.getLogger("tersewire")
@@ -135,6 +135,7 @@ class Hook(GradientAverager):
         self._end = at_end(self, _Threads.close, self._threads)
         self._scale_now = 1.0
         self._stood_seconds = 0.0  # elapsed, waited at the end of backward passes
+        self._knows_optimizer = False
         self._scales_steps = False  # of the optimizers that there were in the first step
 
     # Called by the backward pass, bucket by bucket, in the same order on every rank.
@@ -142,6 +143,8 @@ class Hook(GradientAverager):
         if bucket.index() == 0:
             self._check_open()
             self._check_trained()
+            if not self._knows_optimizer:
+                self._know_optimizer()
             self._scale_now, self._tasks = self._scale(), []
         buffer = bucket.buffer()
         devices, stream = [], None
@@ -199,13 +202,12 @@ class Hook(GradientAverager):
             _queue(functools.partial(self._undo_unused, tasks))
         _after_backward(self._end_step)
 
-    def _end_step(self) -> None:
-        super()._end_step()
-        if self._steps_here == 1:  # all ranks are here, or the step would have failed in time
-            self._know_optimizer()
-
     def _know_optimizer(self) -> None:
-        """A hook is made before anybody says which optimizer takes its gradients."""
+        """A hook is made before anybody says which optimizer takes its gradients.
+
+        Before any are exchanged: later, ranks with and without data wait for different things.
+        """
+        self._knows_optimizer = True
         optimizers = optimizers_of(self._parameters)
         found = set(self._group._gather(_kind_of(optimizers)))
         all_adaptive = found <= {_ADAM, _ADAPTIVE}
@@ -216,6 +218,11 @@ class Hook(GradientAverager):
                       self._settings.pull_codec_for(self._exchange)):
             if all_adaptive:
                 self._settings = known  # for change()
+            elif self.rank == 0 and _NONE in found and _core._adaptive_rate_gain(
+                    self._infos, self._codecs) != 1:
+                _log.info(f"ranks have {' or '.join(sorted(found))}, so learning rates stay as they "
+                          "are, with which Adam learns less; make the optimizer before the first "
+                          "backward pass")
             return
         if self._steps_before > 0:  # the run goes on as it was
             return
@@ -224,11 +231,12 @@ class Hook(GradientAverager):
         if self.rank == 0 and found != {_SGD}:
             _log.info(f"means are sent as {better}, of which {type(optimizers[0]).__name__} learns "
                       "more" if all_adaptive else
-                      f"ranks have {' or '.join(sorted(found))}, so means keep a residual, with "
-                      "which Adam learns less; make the optimizer before the first backward pass")
+                      f"ranks have {' or '.join(sorted(found))}, so means keep a residual and "
+                      "learning rates stay as they are, with which Adam learns less; make the "
+                      "optimizer before the first backward pass")
 
     def change(self, **settings: Any) -> None:
-        if "rate_gain" in settings and self._steps_here > 0 and not self._scales_steps:
+        if "rate_gain" in settings and self._knows_optimizer and not self._scales_steps:
             refuse("this hook leaves the optimizer's steps as they are; pass rate_gain to "
                    "register()")
         super().change(**settings)
@@ -239,11 +247,11 @@ class Hook(GradientAverager):
             refuse("rate_gain is for an optimizer that there is in the first backward pass, and a "
                    "rank has none; make it before, or omit rate_gain")
         self._settings = dataclasses.replace(self._settings, adam=found == {_ADAM})
-        self._scales_steps = self._settings.adam or self._settings.rate_gain is not None
+        self._scales_steps = self._settings.rate_gain != 1 and (
+            self._settings.adam or self._settings.rate_gain is not None)
         if self._scales_steps:
-            averager = weakref.ref(self)
-            scale_steps(optimizers, lambda: _rate_gain_of(averager()))
-        gain = self._rate_gain_in(self._step + self._settings.warm_up_steps)
+            scale_steps(optimizers, self)
+        gain = self._rate_gain_in(self._step + 1 + self._settings.warm_up_steps)
         if self.rank == 0 and gain != 1:
             _log.info(f"learning rates are multiplied by {gain:g} in the steps of "
                       f"{type(optimizers[0]).__name__}, which encoded gradients make smaller; pass "
@@ -277,10 +285,6 @@ def _kind_of(optimizers: List[torch.optim.Optimizer]) -> str:
     return _ADAM if all(is_adam(optimizer) for optimizer in optimizers) else _ADAPTIVE
 
 
-def _rate_gain_of(hook: Optional[Hook]) -> float:
-    return 1.0 if hook is None or not hook._end.alive else hook.rate_gain
-
-
 class HookState:
     """For model.register_comm_hook(HookState("3lc"), hook), as in Lightning and Accelerate.
 
@@ -296,11 +300,15 @@ class HookState:
 
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if self.hook is None:
-            model = ddp_of(bucket.parameters()[0])
-            if model is None:
+            models = ddps_of(bucket.parameters()[0])
+            if not models:
                 refuse("no DistributedDataParallel has this bucket's parameters; keep the model "
                        "that the hook was registered with")
-            self.hook = Hook(model, self._settings, self._group)
+            if len(models) > 1:
+                refuse(f"{len(models)} DistributedDataParallel have this bucket's parameters, and a "
+                       "HookState does not say which it is for; delete those that are no longer "
+                       "used, or call register()")
+            self.hook = Hook(models[0], self._settings, self._group)
         return self.hook._on_bucket(bucket)
 
 

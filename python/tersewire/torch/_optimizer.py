@@ -17,10 +17,10 @@ from tersewire import Error, ErrorCode, _core
 from ._averager import Counters, GradientAverager, States, as_list
 from ._groups import Group, HubGroup, check_root, compare_values, group_of
 from ._members import Members, Replica, as_floats, begin_with, packed_floats, refuse_elastic
-from ._rates import is_adam, scaled_rates
+from ._rates import groups_of, is_adam, is_adaptive, scaled_rates
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
-from ._tensors import (are_same, check_optimizer, ddp_of, is_adaptive, kinds_of, rates_of, refuse,
+from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, rates_of, refuse,
                        tensor_info)
 from ._trees import tree_bytes, tree_of
 
@@ -104,7 +104,8 @@ class _AveragesFirst:
         if not self._averaged:
             self.synchronize()
         if not self._void:
-            with scaled_rates(self.param_groups, self.averager.rate_gain):  # type: ignore[attr-defined]
+            gain = self.averager.rate_gain
+            with scaled_rates([(group, gain) for group in groups_of(self)]):
                 super().step()  # type: ignore[misc]
         self._averaged = False  # if it failed on this rank alone, _note() counts the step as skipped
         if not self._void:
@@ -416,7 +417,7 @@ def _noting(optimizer: Any, parameter: torch.Tensor) -> Callable[[torch.Tensor],
 
 
 def _refuse_ddp(parameter: torch.Tensor) -> None:
-    if ddp_of(parameter):
+    if ddps_of(parameter):
         refuse("these are the parameters of a model in DistributedDataParallel, which averages "
                "gradients itself; use register(), or the model within it")
 

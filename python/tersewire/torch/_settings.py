@@ -93,13 +93,6 @@ class Settings:
             self, codec=self.codec_text, loss_scale=None, threads=None, on_step=None,
             pull_codec=None if self.pull_codec is None else _text(self.pull_codec))
 
-    def rate_gain_for(self, codec: str, step: int) -> float:
-        """What learning rates are multiplied by in a step, from 1, that ends with this codec."""
-        if self.rate_gain is not None:
-            return self.rate_gain
-        is_encoded = step > self.warm_up_steps
-        return tersewire.Codec(codec).adaptive_rate_gain if self.adam and is_encoded else 1.0
-
     def pull_codec_for(self, exchange: str) -> Optional[str]:
         """Of the means that servers send, if it may be another one."""
         if self.pull_codec is not None:

@@ -11,6 +11,7 @@ from tersewire import _core
 
 from ._averager import GradientAverager, States, as_list
 from ._groups import Group
+from ._rates import innermost
 from ._settings import Settings
 from ._tensors import rates_of, refuse
 
@@ -41,7 +42,7 @@ class Share:
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: Sequence[str],
                  parameters: Sequence[torch.Tensor]) -> None:
-        if any(isinstance(value, torch.optim.Optimizer) for value in vars(optimizer).values()):
+        if innermost(optimizer) != [optimizer]:
             refuse(f"a {type(optimizer).__name__} takes another optimizer's steps, which are of "
                    "whole parameters; wrap the one within it, or use another exchange")
         self._names, self._parameters = names, parameters

@@ -3,8 +3,7 @@
 import gc
 import os
 import weakref
-from typing import (Any, Callable, Container, Dict, Iterable, Iterator, List, NoReturn, Optional,
-                    Sequence)
+from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, NoReturn, Sequence
 
 import torch
 from torch import nn
@@ -81,7 +80,7 @@ def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> List[tersewi
     ignored  "MODULE.NAME" of those to leave out, ".NAME" if they are the model's own
     """
     for path, module in model.named_modules():
-        if getattr(module, "sparse", False) is True:
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse and trained(module):
             refuse(f"module '{path}' has sparse gradients, which no codec takes; make it with "
                    "sparse=False")
     kinds = kinds_of(model)
@@ -90,27 +89,18 @@ def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> List[tersewi
             and (path if "." in path else f".{path}") not in ignored]
 
 
-def ddp_of(parameter: torch.Tensor) -> Optional[DistributedDataParallel]:
-    """The DistributedDataParallel that contains it, if any; only a search finds it."""
-    return next((model for model in _instances(DistributedDataParallel)
-                 if any(parameter is own for own in model.parameters())), None)
+def ddps_of(parameter: torch.Tensor) -> List[DistributedDataParallel]:
+    """Those that contain it; only a search finds them."""
+    return [model for model in _instances(DistributedDataParallel)
+            if any(parameter is own for own in model.parameters())]
 
 
 def optimizers_of(parameters: Iterable[torch.Tensor]) -> List[torch.optim.Optimizer]:
     """Those that train any of them, wrappers too; only a search finds them."""
-    trained = set(map(id, parameters))
+    ids = set(map(id, parameters))
     return [optimizer for optimizer in _instances(torch.optim.Optimizer)
-            if any(id(own) in trained for group in getattr(optimizer, "param_groups", [])
+            if any(id(own) in ids for group in getattr(optimizer, "param_groups", [])
                    for own in group["params"])]
-
-
-def is_adaptive(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether it divides by the size of gradients, as Adam does: all but SGD, and its wrappers.
-
-    There are other SGDs than torch's, such as FusedSGD and SGDW.
-    """
-    wrapped = getattr(optimizer, "optimizer", None)
-    return not any("SGD" in kind.__name__ for one in (optimizer, wrapped) for kind in type(one).__mro__)
 
 
 def _instances(kind: type) -> Iterator[Any]:
