@@ -531,6 +531,9 @@ def case_a_state_that_does_not_fit_is_refused():
         with pytest.raises(tersewire.Error) as raised:
             hook.load_state_dict({**state, **change})
         assert raised.value.code == ErrorCode.kInvalidArgument
+    for wrong in (None, 3, [None], "state"):
+        with pytest.raises(tersewire.Error, match="is not a state; pass what state_dict"):
+            hook.load_state_dict(wrong)
 
 
 def case_ranks_that_differ_are_refused():

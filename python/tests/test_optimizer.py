@@ -136,6 +136,10 @@ def case_the_rates_of_adam_are_the_codecs():
     assert trained("all-gather", "int8")[1:] == (0.01, 1)
     assert trained("all-gather", make=torch.optim.SGD)[1:] == (0.01, 1)
     assert trained("parameter-server", make=torch.optim.SGD, rate_gain=2)[1:] == (0.02, 2)
+    for exchange in ("gradient-server", "parameter-server"):
+        rate = torch.tensor(0.01)
+        trained(exchange, make=torch.optim.SGD, lr=rate, rate_gain=2)
+        assert rate.item() == pytest.approx(0.01) and rates[-1].item() == pytest.approx(0.02)
 
 
 def case_fp32_is_training_on_all_batches():

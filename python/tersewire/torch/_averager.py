@@ -8,7 +8,7 @@ import os
 import time
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 
@@ -243,8 +243,6 @@ class GradientAverager:
         listed = as_list(states)
         self._check_open()
         for state in listed:
-            if not isinstance(state, dict):
-                refuse(f"a {type(state).__name__} is not a state; pass what state_dict() returned")
             if set(state) - _SOME_STATE_NAMES != _STATE_NAMES or state["exchange"] != self._exchange:
                 refuse(f"a state is not of exchange {self._exchange}; pass what state_dict() "
                        "returned with it, or that exchange to the call that made this")
@@ -385,7 +383,11 @@ class Bucket:
 
 
 def as_list(states: States) -> List[Dict[str, Any]]:
-    return [states] if isinstance(states, dict) else list(states)
+    listed = [states] if isinstance(states, dict) or not isinstance(states, Iterable) else list(states)
+    for state in listed:
+        if not isinstance(state, dict):
+            refuse(f"a {type(state).__name__} is not a state; pass what state_dict() returned")
+    return listed
 
 
 def summary() -> None:
