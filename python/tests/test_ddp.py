@@ -687,10 +687,19 @@ def case_a_second_hook_leaves_nothing_behind():
 
 def case_the_exchange_goes_by_the_number_of_ranks():
     ranks = dist.get_world_size()
-    for codec, few in (("3lc", 4), ("3lc:ef=21", 4), ("topk", 4), ("int8", 2), ("terngrad", 2)):
-        hook = tersewire.torch.register(wrapped(), codec)
+    for codec, few, adaptive in (("3lc", 4, 1), ("3lc:s=1.75", 4, 1), ("3lc:ef=21", 4, 4),
+                                 ("topk", 4, 4), ("int8", 2, 2), ("terngrad", 2, 2)):
+        model = wrapped()
+        hook = tersewire.torch.register(model, codec)
         expected = "all-gather" if ranks <= few else "gradient-server"
         assert hook.state_dict()["exchange"] == expected, codec
+        train_with(torch.optim.AdamW(model.parameters()), model, range(1))
+        expected = "all-gather" if ranks <= adaptive else "gradient-server"
+        state = hook.state_dict()
+        assert state["exchange"] == expected, codec
+        again = tersewire.torch.register(wrapped(), codec)
+        again.load_state_dict(state)
+        assert again.state_dict()["exchange"] == expected, codec
     hook = tersewire.torch.register(wrapped(), "int8")
     before = hook.state_dict()["exchange"]
     hook.change(codec="3lc")
@@ -753,17 +762,17 @@ def case_means_for_adam_keep_no_residual():
     with Lines() as lines:
         assert not keeps_one() and keeps_one(torch.optim.SGD)
         assert keeps_one(make=None)
-    assert lines == ["learning rates are multiplied by 1.75 in the steps of AdamW, which encoded "
+    none = ("ranks have no optimizer, so exchange, means and learning rates stay as they are, with "
+            "which Adam learns less; make the optimizer before the first backward pass")
+    assert lines == ["gradients go through gradient-server and means are sent as 3lc:s=1.5,ef=off, "
+                     "of which AdamW learns more",
+                     "learning rates are multiplied by 1.75 in the steps of AdamW, which encoded "
                      "gradients make smaller; pass rate_gain=1 to leave them as they are",
-                     "means are sent as 3lc:s=1.5,ef=off, of which AdamW learns more",
-                     "ranks have no optimizer, so means keep a residual and learning rates stay as "
-                     "they are, with which Adam learns less; make the optimizer before the first "
-                     "backward pass"] * first
+                     none] * first
     with Lines() as lines:
         for codec in ("3lc", "topk"):
             hook_of(None, codec, exchange="all-gather")
-    assert lines == ["ranks have no optimizer, so learning rates stay as they are, with which Adam "
-                     "learns less; make the optimizer before the first backward pass"] * first
+    assert lines == [none] * first
     assert keeps_one(codec="topk") and keeps_one(pull_codec="3lc") and keeps_one(codec="3lc:ef=on")
     assert keeps_one(torch.optim.Adam if first else torch.optim.SGD) == (dist.get_world_size() > 1)
     # What is found is known when it matters.
@@ -818,6 +827,8 @@ def case_the_rates_of_adam_are_the_codecs():
 
     expect(1.5, rates())
     expect(2, rates(codec="3lc:s=1.75"))
+    expect(1.25, rates(exchange="all-gather"))  # half as much: what was exchanged may be clipped
+    expect(1.5, rates(codec="3lc:s=1.75", exchange="all-gather"))
     expect(1.5, rates(scheduled=True))  # by schedulers made before and after the first step
     for codec in ("int8", "3lc:ef=21"):
         expect(1, rates(codec=codec))
@@ -992,10 +1003,11 @@ def case_wrappers_are_what_they_wrap():
 def case_a_policy_decides_on_rates():
     for policy, codec, expected in (("*:fp32", "3lc", 0.01), ("*:3lc:s=1.75", "fp32", 0.02)):
         model = wrapped()
-        hook = tersewire.torch.register(model, codec, policy=policy)
+        hook = tersewire.torch.register(model, codec, policy=policy, exchange="gradient-server")
         optimizer = NotingAdamW(model.parameters(), lr=0.01)
         train_with(optimizer, model, range(2))
-        assert optimizer.rates == pytest.approx([expected]) and hook.rate_gain == expected / 0.01
+        assert optimizer.rates == pytest.approx([expected])
+        assert hook.rate_gain == pytest.approx(expected / 0.01)
 
 
 def case_a_hook_keeps_no_optimizer_alive():

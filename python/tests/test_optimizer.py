@@ -126,7 +126,7 @@ def case_the_rates_of_adam_are_the_codecs():
         assert (rate, gain) == (0.015, 1.5)
         plain, rate, gain = trained(exchange, lr=0.015, rate_gain=1)
         assert (rate, gain) == (0.015, 1) and torch.equal(gained, plain)
-    assert trained("all-gather", "3lc:s=1.75")[1:] == (0.02, 2)
+    assert trained("all-gather", "3lc:s=1.75")[1:] == (0.015, 1.5)
     # Steps whose gradients are sent as they are keep theirs. A share takes them part by part.
     for exchange in ("gradient-server", "parameter-server"):
         rates.clear()

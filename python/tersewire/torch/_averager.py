@@ -190,7 +190,9 @@ class GradientAverager:
             return self._settings.rate_gain
         if not self._settings.adam or step <= self._settings.warm_up_steps:
             return 1.0
-        return _core._adaptive_rate_gain(self._infos, self._codecs)
+        gain = _core._adaptive_rate_gain(self._infos, self._codecs)
+        # Clipping what was exchanged makes up for half of it, unless servers have encoded that again.
+        return 1 + (gain - 1) / 2 if self._exchange == "all-gather" else gain
 
     @property
     def _step(self) -> int:
@@ -242,6 +244,8 @@ class GradientAverager:
         """
         listed = as_list(states)
         self._check_open()
+        if listed and listed[0].get("adaptive") and not self._settings.is_adaptive_in(self._exchange):
+            self._keep_no_residual_of_means()
         for state in listed:
             if set(state) - _SOME_STATE_NAMES != _STATE_NAMES or state["exchange"] != self._exchange:
                 refuse(f"a state is not of exchange {self._exchange}; pass what state_dict() "
@@ -255,8 +259,6 @@ class GradientAverager:
         if len({state["step"] for state in listed}) != 1:
             refuse("the states are of different steps; pass those saved after the same one")
         listed.sort(key=lambda state: state["rank"])
-        if listed[0].get("adaptive") and not self._settings.is_adaptive_in(self._exchange):
-            self._keep_no_residual_of_means()
 
         def residuals(state: Dict[str, Any], which: str) -> Dict[str, torch.Tensor]:
             # torch.load() may have put them on a GPU.

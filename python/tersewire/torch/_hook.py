@@ -136,6 +136,7 @@ class Hook(GradientAverager):
         self._scale_now = 1.0
         self._stood_seconds = 0.0  # elapsed, waited at the end of backward passes
         self._knows_optimizer = False
+        self._chooses_exchange = settings.exchange is None
         self._scales_steps = False  # of the optimizers that there were in the first step
 
     # Called by the backward pass, bucket by bucket, in the same order on every rank.
@@ -210,36 +211,43 @@ class Hook(GradientAverager):
         self._knows_optimizer = True
         optimizers = optimizers_of(self._parameters)
         found = set(self._group._gather(_kind_of(optimizers)))
-        all_adaptive = found <= {_ADAM, _ADAPTIVE}
+        self._know_means(optimizers, found)
         self._know_rates(optimizers, found)
-        known = dataclasses.replace(self._settings, adaptive=True)
-        better = known.pull_codec_for(self._exchange)
-        if better in (None, self._settings.codec_text,
-                      self._settings.pull_codec_for(self._exchange)):
-            if all_adaptive:
-                self._settings = known  # for change()
-            elif self.rank == 0 and _NONE in found and _core._adaptive_rate_gain(
-                    self._infos, self._codecs) != 1:
-                _log.info(f"ranks have {' or '.join(sorted(found))}, so learning rates stay as they "
-                          "are, with which Adam learns less; make the optimizer before the first "
-                          "backward pass")
-            return
+
+    def _know_means(self, optimizers: List[torch.optim.Optimizer], found: Set[str]) -> None:
+        all_adaptive = found <= {_ADAM, _ADAPTIVE}
+        known = self._adaptive_settings()
+        exchange = known.exchange_for(self._group, self._codecs)
+        means = known.pull_codec_for(exchange)
+        stays = exchange == self._exchange and means in (
+            None, self._settings.codec_text, self._settings.pull_codec_for(exchange))
+        if stays and all_adaptive:
+            self._settings = dataclasses.replace(self._settings, adaptive=True)  # for change()
         if self._steps_before > 0:  # the run goes on as it was
             return
-        if all_adaptive:
-            self.change(adaptive=True)
-        if self.rank == 0 and found != {_SGD}:
-            _log.info(f"means are sent as {better}, of which {type(optimizers[0]).__name__} learns "
-                      "more" if all_adaptive else
-                      f"ranks have {' or '.join(sorted(found))}, so means keep a residual and "
-                      "learning rates stay as they are, with which Adam learns less; make the "
-                      "optimizer before the first backward pass")
+        if all_adaptive and not stays:
+            self.change(adaptive=True, exchange=known.exchange)
+            if self.rank == 0:
+                _log.info(f"gradients go through {exchange} and means are sent as {means}, of which "
+                          f"{type(optimizers[0]).__name__} learns more")
+        gain = _core._adaptive_rate_gain(self._infos, self._codecs)
+        if self.rank == 0 and not all_adaptive and found != {_SGD} and (gain != 1 or not stays):
+            _log.info(f"ranks have {' or '.join(sorted(found))}, so exchange, means and learning "
+                      "rates stay as they are, with which Adam learns less; make the optimizer "
+                      "before the first backward pass")
+
+    def _adaptive_settings(self) -> Settings:
+        """Those for an adaptive optimizer."""
+        exchange = None if self._chooses_exchange else self._settings.exchange
+        return dataclasses.replace(self._settings, adaptive=True, exchange=exchange)
 
     def change(self, **settings: Any) -> None:
         if "rate_gain" in settings and self._knows_optimizer and not self._scales_steps:
             refuse("this hook leaves the optimizer's steps as they are; pass rate_gain to "
                    "register()")
         super().change(**settings)
+        if settings.get("exchange"):
+            self._chooses_exchange = False
 
     def _know_rates(self, optimizers: List[torch.optim.Optimizer], found: Set[str]) -> None:
         """Optimizers take their steps with rates of their own until then."""
@@ -260,7 +268,7 @@ class Hook(GradientAverager):
     def _keep_no_residual_of_means(self) -> None:
         if self._settings.pull_codec is not None:
             super()._keep_no_residual_of_means()
-        self.change(adaptive=True)
+        self.change(adaptive=True, exchange=self._adaptive_settings().exchange)
 
     def _undo_unused(self, tasks: List[_Task]) -> None:
         """Undoes the exchange of parameters that no rank used, whose gradients stay as they were."""

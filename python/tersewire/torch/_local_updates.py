@@ -37,7 +37,7 @@ class _LocalSettings(Settings):
     delay: int = 0
     mix: float = 0.0
 
-    _few_ranks = 2  # Adam does not see these means
+    _most_without_servers = 2  # Adam does not see these means
 
     @property
     def turn(self) -> int:

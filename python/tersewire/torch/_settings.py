@@ -34,10 +34,6 @@ class Settings:
     adaptive: bool = False  # is_adaptive() of the optimizer
     adam: bool = False  # is_adam() of it
 
-    # So many send each other what keeps a residual, unless an exchange is named: means that a
-    # server encodes again cost more of the loss under Adam than these bytes are worth.
-    _few_ranks = 4
-
     def __post_init__(self) -> None:
         for name, kinds, what in (
                 ("codec", (str, tersewire.Codec), "a codec's text or a tersewire.Codec"),
@@ -106,15 +102,22 @@ class Settings:
         default = dataclasses.replace(self, pull_codec=None, adaptive=True).pull_codec_for(exchange)
         return default not in (None, self.codec_text) and default == self.pull_codec_for(exchange)
 
+    @property
+    def _most_without_servers(self) -> int:
+        """So many ranks send each other their gradients, unless an exchange is named."""
+        codec = None if self.is_auto else tersewire.Codec(self.codec_text)
+        if codec is None or not codec.keeps_residual:
+            return 2  # who send as much as with servers, and encode once
+        # What servers encode again, without a residual, Adam learns more from. Where that keeps
+        # one, it costs more of the loss than the bytes are worth.
+        return 1 if self.adaptive and codec.adaptive_rate_gain != 1 else 4
+
     def exchange_for(self, group: AnyGroup, codecs: Sequence[tersewire.Codec]) -> str:
         """The exchange as C++ names it."""
         if self.exchange is None:
             if self.pull_codec is not None or group.elastic:  # more ranks may come
                 return "gradient-server"
-            keeps = not self.is_auto and tersewire.Codec(self.codec_text).keeps_residual
-            # Two send each other as much without a server, and encode once.
-            return "all-gather" if group.ranks <= (self._few_ranks if keeps else 2) else (
-                "gradient-server")
+            return "all-gather" if group.ranks <= self._most_without_servers else "gradient-server"
         if self.exchange == "sharded-server":
             warnings.warn("exchange 'sharded-server' is now 'gradient-server'; the next version "
                           "drops the old name", DeprecationWarning, stacklevel=6)
