@@ -387,7 +387,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     exchange       "gradient-server": each rank averages a shard and sends the mean, encoded again;
                    traffic does not grow with the number of ranks. "all-gather": each rank sends
                    its gradients to every other, encoded once; the default for two ranks, and for
-                   up to four if the codec keeps a residual; otherwise gradient-server is.
+                   up to four if the codec keeps a residual. Otherwise gradient-server is, and
+                   always for 3lc under Adam, if its optimizers are there in the first step
                    "ring", "hierarchical-ring": sums go around, encoded at each hop (INCEPTIONN);
                    for codecs with a bounded error for each value. "all-reduce":
                    "gradient-server:scaler-sharing=on", where ranks agree on the largest scalers
@@ -416,7 +417,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     rate_gain      what learning rates are multiplied by within the steps of the optimizers that
                    there are in the first step: Adam's are smaller with encoded gradients, whose
                    noise it divides by. By default, if they all are Adams (AdamW, NAdam, ...), the
-                   codec's adaptive_rate_gain: s + 0.25 for 3lc, 1 for others
+                   codec's adaptive_rate_gain: s + 0.25 for 3lc (half as far from 1 through
+                   all-gather), 1 for others
 
     Unsent data is added to the parameter's next gradient, whatever bucket it is in. The training
     loop does not change. Returns a Hook with counters, summary(), change(), state_dict() and

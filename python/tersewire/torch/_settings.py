@@ -110,7 +110,7 @@ class Settings:
             return 2  # who send as much as with servers, and encode once
         # What servers encode again, without a residual, Adam learns more from. Where that keeps
         # one, it costs more of the loss than the bytes are worth.
-        return 1 if self.adaptive and codec.adaptive_rate_gain != 1 else 4
+        return 0 if self.adaptive and codec.adaptive_rate_gain != 1 else 4
 
     def exchange_for(self, group: AnyGroup, codecs: Sequence[tersewire.Codec]) -> str:
         """The exchange as C++ names it."""
