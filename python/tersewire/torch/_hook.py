@@ -115,7 +115,7 @@ class Hook(GradientAverager):
         named = dict(model.module.named_parameters())
         self._parameters = [named[info.name] for info in infos]
         self._numbers = {p: number for number, p in enumerate(self._parameters)}
-        self._ignored = {p for p in trained(model.module) if p not in self._numbers}
+        self._trained = set(trained(model.module))  # also what the model's wrapper is to ignore
         self._undoable: bool = model.find_unused_parameters
         # Gradients are the buckets' memory then, and unused ones are to stay as they are.
         self._keeps_own: bool = self._undoable and model.gradient_as_bucket_view
@@ -168,9 +168,8 @@ class Hook(GradientAverager):
     def _check_trained(self) -> None:
         """DistributedDataParallel keeps to the parameters that were trained when it was made."""
         model: Any = self._model()
-        known = self._numbers.keys() | self._ignored
         for name, parameter in model.module.named_parameters():
-            if parameter.requires_grad and parameter not in known:
+            if parameter.requires_grad and parameter not in self._trained:
                 _refuse_unseen(name)
 
     def _check_known(self, parameters: Sequence[torch.Tensor]) -> None:

@@ -137,9 +137,10 @@ class _ScaledStep:
                 finally:  # there may have been an exchange
                     scaled.enter_context(scaled_rates(self._gains()))
 
-            if callable(closure):
-                args = args if "closure" in kwargs else (own_rates_closure, *args[1:])
-                kwargs = {**kwargs, "closure": own_rates_closure} if "closure" in kwargs else kwargs
+            if callable(closure) and "closure" in kwargs:
+                kwargs["closure"] = own_rates_closure
+            elif callable(closure):
+                args = own_rates_closure, *args[1:]
             scaled.enter_context(scaled_rates(self._gains()))
             try:
                 return self._step(self._optimizer(), *args, **kwargs)
@@ -149,11 +150,12 @@ class _ScaledStep:
 
     def _gains(self) -> List[Tuple[Dict[str, Any], float]]:
         """Of each group that is to be updated with encoded gradients."""
-        fresh = [averager for averager, steps in self._alive() if averager._steps_here > steps]
+        fresh = [(averager._numbers, averager.rate_gain) for averager, steps in self._alive()
+                 if averager._steps_here > steps]
         gains = []
         for group in groups_of(self._optimizer()) if fresh else ():
-            found = {averager.rate_gain for averager in fresh
-                     if any(parameter in averager._numbers for parameter in group["params"])}
+            found = {gain for numbers, gain in fresh
+                     if any(parameter in numbers for parameter in group["params"])}
             if len(found) > 1:
                 refuse("a parameter group has parameters of models whose codecs need learning rates "
                        f"multiplied by {' and '.join(f'{gain:g}' for gain in sorted(found))}; give "

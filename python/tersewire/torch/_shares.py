@@ -211,7 +211,7 @@ class ShareAverager(GradientAverager):
     def load_state_dict(self, states: States) -> None:
         """As GradientAverager.load_state_dict(), after loading the model."""
         listed = as_list(states)
-        if any(not isinstance(state, dict) or "shares" not in state for state in listed):
+        if any("shares" not in state for state in listed):
             refuse(f"a state has no shares; pass what state_dict() returned with exchange {EXCHANGE}")
         runs: Dict[int, List[Run]] = {
             number: [run for state in listed for run in state["shares"].get(info.name, [])]
