@@ -141,6 +141,14 @@ class Hook(GradientAverager):
 
     # Called by the backward pass, bucket by bucket, in the same order on every rank.
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        try:
+            return self._begin_mean(bucket)
+        except tersewire.Error as failure:
+            if self._tasks:  # the other ranks, and this one's threads, wait for the rest of the step
+                self._worker.abort(str(failure))
+            raise
+
+    def _begin_mean(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._check_open()
             self._check_trained()
