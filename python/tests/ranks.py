@@ -1,6 +1,7 @@
 """Cases that run on several processes with Gloo."""
 
 import atexit
+import gc
 import logging
 import multiprocessing
 import os
@@ -15,6 +16,8 @@ import torch.multiprocessing as mp
 
 # Ranks are forked from a process that has imported these, which takes a second, and done nothing.
 multiprocessing.set_forkserver_preload(["pytest", "torch.distributed", "tersewire.torch"])
+# A hook searches all objects for its optimizers: not those, which would be most of a test's time.
+gc.freeze()
 
 
 def start_ranks(function, arguments, ranks, join=True):
