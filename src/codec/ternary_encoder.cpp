@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 
 #include "block_sums.h"
 #include "byte_io.h"
@@ -25,6 +26,7 @@ using kernels::kDigitsPerGroup;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr double kDefaultClip = 2.5;
 constexpr double kMaxClip = 1e6;
+constexpr double kMostRateGain = 2;
 
 class TernaryEncoder final : public ResidualEncoder {
  public:
@@ -245,6 +247,13 @@ std::string ternary_clip_text(std::optional<double> clip) {
 CodecParameter ternary_clip_parameter(std::string published) {
   return {"clip", fmt::format("{}", kDefaultClip), "off, (0, 1e6]",
           "clip at this many standard deviations", std::move(published)};
+}
+
+double ternary_rate_gain(const TernaryCodec& codec) {
+  if (codec.options.error_feedback) return 1;
+  if (!codec.clip) return kMostRateGain;
+  const double mean_magnitude = std::sqrt(2 / std::numbers::pi);
+  return std::clamp(std::sqrt(*codec.clip * mean_magnitude), 1.0, kMostRateGain);
 }
 
 std::unique_ptr<Encoder> make_ternary_encoder(std::size_t elems, const EncoderContext& context,

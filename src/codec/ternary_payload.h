@@ -50,6 +50,11 @@ std::optional<double> take_ternary_clip(SettingText& text);
 std::string ternary_clip_text(std::optional<double> clip);
 CodecParameter ternary_clip_parameter(std::string published = {});
 
+// Codec::adaptive_rate_gain(): how much larger noise becomes. A normal value x of one standard
+// deviation becomes 0 or the clip c, at random, with E|x| / c, so its mean square c E|x|. At most
+// 2, what was measured, and 1 with a residual, with which it was not.
+double ternary_rate_gain(const TernaryCodec& codec);
+
 std::unique_ptr<Encoder> make_ternary_encoder(std::size_t elems, const EncoderContext& context,
                                               const TernaryCodec& codec);
 

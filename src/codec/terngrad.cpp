@@ -32,6 +32,7 @@ class TernGradCodec final : public Codec {
   [[nodiscard]] std::size_t max_encoded_bytes(std::size_t elems) const override {
     return std::max(codec_.format.max_bytes(elems), elems * sizeof(float));
   }
+  [[nodiscard]] double adaptive_rate_gain() const override { return ternary_rate_gain(codec_); }
   [[nodiscard]] std::unique_ptr<Encoder> make_encoder(
       std::size_t elems, const EncoderContext& context) const override {
     return make_ternary_encoder(elems, context, codec_);

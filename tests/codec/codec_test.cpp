@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
+#include <random>
 
 #include "../../src/codec/residual_encoder.h"
 #include "tersewire/error.h"
@@ -181,6 +184,32 @@ TEST(AdaptiveRateGain, IsHalfwayToTheLeadOf3lc) {
   EXPECT_EQ(gain("3lc:s=1.75,lead=5"), 3);
   for (const char* without : {"3lc:lead=1", "3lc:ef=21", "3lc:ef=off", "3lc:mode=paper", "fp32",
                               "int8:ef=on", "topk", "adacomp"}) {
+    EXPECT_EQ(gain(without), 1) << without;
+  }
+}
+
+TEST(AdaptiveRateGain, IsWhatTernaryValuesMakeOfNoise) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> noise(std::size_t{1} << 18);
+  std::ranges::generate(noise, [&] { return normal(random); });
+  const auto mean_square = [&](const std::vector<float>& values) {
+    return std::inner_product(values.begin(), values.end(), values.begin(), 0.0) /
+           static_cast<double>(values.size());
+  };
+  for (const char* text : {"terngrad", "terngrad:clip=3,pack=2bit", "stoch3"}) {
+    const auto codec = make_codec(text);
+    Bytes payload;
+    const Encoded sent = codec->make_encoder(noise.size())->encode(noise, 0, payload);
+    std::vector<float> rounded(noise.size());
+    decode(sent.codec, payload, rounded);
+    EXPECT_NEAR(codec->adaptive_rate_gain(), std::sqrt(mean_square(rounded) / mean_square(noise)),
+                0.02)
+        << text;
+  }
+  const auto gain = [](const char* text) { return make_codec(text)->adaptive_rate_gain(); };
+  EXPECT_EQ(gain("terngrad:clip=off"), 2);
+  for (const char* without : {"terngrad:clip=1", "terngrad:ef=on", "stoch3:ef=on", "qsgd"}) {
     EXPECT_EQ(gain(without), 1) << without;
   }
 }
