@@ -69,15 +69,17 @@ bool receive(Request& request) {
 }
 
 int serve(int, char**, char**) {
-  setenv("OPENBLAS_NUM_THREADS", "1",
-         0);  // as the program: no thread is there to be forked without
+  // As the program does: a thread of OpenBLAS would be missing in what is forked.
+  setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/0);
   if (dlopen(std::getenv("FORKING_PROGRAM_LOADS"), RTLD_LAZY | RTLD_LOCAL) == nullptr)
     fail(dlerror());
   auto* const number = static_cast<pid_t*>(
       mmap(nullptr, sizeof(pid_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   Request request;
   while (receive(request)) {
+    *number = 0;
     const pid_t between = fork();
+    if (between < 0) fail("fork");
     if (between == 0) {
       const pid_t child = fork();
       if (child == 0) run(request);

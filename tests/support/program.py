@@ -52,10 +52,10 @@ class _Forks:
                 self.begin()
             adopt(PR_SET_CHILD_SUBREAPER, 1)
             socket.send_fds(self.socket, [b"".join(os.fsencode(text) + b"\0" for text in texts)], descriptors)
-            answer = self.socket.recv(4)
+            number = int.from_bytes(self.socket.recv(4), sys.byteorder, signed=True)
             adopt(PR_SET_CHILD_SUBREAPER, 0)
-        assert answer, "the program that forks has ended"
-        return int.from_bytes(answer, sys.byteorder)
+        assert number > 0, "the program that forks could not, or has ended"
+        return number
 
 
 class _Process(subprocess.Popen):
