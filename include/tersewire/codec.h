@@ -172,8 +172,8 @@ class Codec {
   [[nodiscard]] bool sends_differences() const;
   // What the learning rate of Adam and of others that divide by the size of gradients is to be
   // multiplied by, so that gradients which travel in this codec change a model as they would in
-  // fp32: a lead makes them larger, and steps smaller (docs/record.md, "Rates under Adam"). 1 for
-  // codecs with which that was not measured.
+  // fp32: a lead, or ternary values of noise, make them larger, and steps smaller (docs/record.md,
+  // "Rates under Adam"). 1 for codecs that do not gain by it, or with which it was not measured.
   [[nodiscard]] virtual double adaptive_rate_gain() const { return 1; }
   // No payload for `elems` values is longer, including raw payloads of tensors that are not finite.
   [[nodiscard]] virtual std::size_t max_encoded_bytes(std::size_t elems) const = 0;

@@ -177,8 +177,9 @@ TEST(Encoder, SendersAreNumberedBelow16Million) {
                  "sender number 16777216");
 }
 
+double gain(const char* text) { return make_codec(text)->adaptive_rate_gain(); }
+
 TEST(AdaptiveRateGain, IsHalfwayToTheLeadOf3lc) {
-  const auto gain = [](const char* text) { return make_codec(text)->adaptive_rate_gain(); };
   EXPECT_EQ(gain("3lc"), 1.5);
   EXPECT_EQ(gain("3lc:s=1.75"), 2);
   EXPECT_EQ(gain("3lc:s=1.75,lead=5"), 3);
@@ -207,7 +208,6 @@ TEST(AdaptiveRateGain, IsWhatTernaryValuesMakeOfNoise) {
                 0.02)
         << text;
   }
-  const auto gain = [](const char* text) { return make_codec(text)->adaptive_rate_gain(); };
   EXPECT_EQ(gain("terngrad:clip=off"), 2);
   for (const char* without : {"terngrad:clip=1", "terngrad:ef=on", "stoch3:ef=on", "qsgd"}) {
     EXPECT_EQ(gain(without), 1) << without;
