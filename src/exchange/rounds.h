@@ -24,7 +24,10 @@ class Rounds : public Communicator {
       : exchange_(std::move(exchange)), placement_(std::move(placement)), network_(network) {}
 
   std::uint64_t begin_step() final {
-    if (step_ < last_of_round()) return ++step_;
+    if (step_ < last_of_round()) {
+      guarded([&] { check_all_pushed(); });
+      return ++step_;
+    }
     round_ = exchange_->begin_step();
     return step_ = last_before_round() + 1;
   }
@@ -38,6 +41,10 @@ class Rounds : public Communicator {
   }
 
  protected:
+  // Whether a tensor has been pushed in the step begun, which is not its round's last: those the
+  // exchange sees.
+  [[nodiscard]] virtual bool is_pushed(std::size_t tensor) const = 0;
+
   // Before the first step: goes on after this one.
   void go_on_after(const NodeState& state) {
     step_ = state.step;
@@ -69,6 +76,15 @@ class Rounds : public Communicator {
   }
 
  private:
+  void check_all_pushed() const {
+    for (std::size_t i = 0; i < placement_->job.tensors.size(); ++i) {
+      if (is_pushed(i)) continue;
+      fail(ErrorCode::kFailedPrecondition,
+           "tensor '{}' has not been pushed in step {}; push every tensor in every step",
+           placement_->job.tensors[i].name, step_);
+    }
+  }
+
   std::unique_ptr<Communicator> exchange_;
   std::shared_ptr<const Placement> placement_;
   Transport& network_;

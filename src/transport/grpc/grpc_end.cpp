@@ -49,7 +49,7 @@ GrpcEnd::GrpcEnd(const std::string& hub, const GrpcNode& node, const GrpcSecurit
       secure_(!security.certificates.empty()),
       job_(job_of(security)),
       names_(node.names),
-      limits_(limits),
+      limits_(bounded(limits)),
       incarnation_(node.incarnation),
       peers_(static_cast<std::size_t>(node.nodes)),
       longest_(kUnknownLongest) {

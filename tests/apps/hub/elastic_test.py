@@ -458,6 +458,23 @@ class Members(ElasticTest):
         self.assertEqual(resumed.returncode, 0, resumed)
         self.assertEqual(json.loads(resumed.stdout)["steps"], self.STEPS)
 
+    def test_who_takes_over_the_run_keeps_others_out_of_it(self):
+        self.start_hub()
+        a, b = [self.start_member(name, stands=True, checkpoint_steps=5) for name in "ab"]
+        c = self.start_member("c", checkpoint_steps=5)
+        self.go_on_until("generation 1 has begun")
+        self.wait_until("the run does not stand", self.stands)
+        a.signal(signal.SIGKILL)
+        a.end()
+        os.remove(self.path("go-on.held"))
+        self.hub.wait_for("generation 1 is over: 'a' has not been heard")
+        self.wait_until("the run does not stand", self.stands)
+        resumed = run("train", "--resume", self.path("run"), "--transport", "in-process", "--elastic=false")
+        self.assertEqual(resumed.returncode, 1, resumed)
+        self.assertIn(f"another process is working in {self.path('run')}", resumed.stderr.decode())
+        self.go_on_to_the_end()
+        self.assert_done(b, c)
+
     def test_newcomers_wait_for_their_step_and_for_room(self):
         self.STEPS = 400
         self.start_hub("--join-at", 50)
