@@ -123,15 +123,7 @@ class GradientAverager:
         Between steps, on every rank. Unsent data stays: Error (kInvalidArgument) for a codec that
         keeps none where the previous one did, such as fp32; use one with ef=on.
         """
-        self._check_open()
-        before = vars(self).copy()
-        try:
-            self._worker.change(
-                self.rank, self._meet(dataclasses.replace(self._settings, **settings)))
-        except Exception:  # refused: all stays as it was
-            vars(self).update(before)
-            raise
-        self._join(self._worker)
+        change_all([self], settings)
 
     @property
     def counters(self) -> Counters:
@@ -332,6 +324,25 @@ class GradientAverager:
             stretches.append((parameter, begin))
             begin += elems_of(self._infos[parameter])
         return stretches
+
+
+def change_all(averagers: Sequence[GradientAverager], settings: Dict[str, Any]) -> None:
+    """As change() of each; where one is refused, all stay as they were."""
+    before = [vars(averager).copy() for averager in averagers]
+    changed = []
+    try:
+        for averager in averagers:
+            averager._check_open()
+            worker = averager._meet(dataclasses.replace(averager._settings, **settings))
+            worker.take_over(averager.rank, averager._worker)
+            changed.append(worker)
+    except Exception:
+        for averager, was in zip(averagers, before):
+            vars(averager).update(was)
+        raise
+    for averager, worker in zip(averagers, changed):
+        averager._worker.change(worker)
+        averager._join(averager._worker)
 
 
 class Bucket:

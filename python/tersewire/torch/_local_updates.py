@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import tersewire
 from tersewire import _core
 
-from ._averager import Bucket, Counters, States, as_list
+from ._averager import Bucket, Counters, States, as_list, change_all
 from ._groups import Group, HubGroup, agree
 from ._members import Members, Replica, refuse_elastic
 from ._settings import Settings
@@ -436,12 +436,7 @@ class LocalUpdates:
                        "earlier rounds; change it in a new run")
         changed = dataclasses.replace(self._settings, **settings)
         self._take_pending()
-
-        def change_fragments() -> None:
-            for fragment in self._fragments:
-                fragment.change(**settings)
-
-        self._in_site(change_fragments, [])
+        self._in_site(functools.partial(change_all, self._fragments, settings), [])
         self._settings = changed
 
     def close(self) -> None:
