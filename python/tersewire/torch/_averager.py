@@ -180,7 +180,7 @@ class GradientAverager:
         """Of a step of the job, from 1, whose gradients have the present codecs."""
         if self._settings.rate_gain is not None:
             return self._settings.rate_gain
-        if not self._settings.adam or step <= self._settings.warm_up_steps:
+        if not self._settings._adam or step <= self._settings.warm_up_steps:
             return 1.0
         gain = _core._adaptive_rate_gain(self._infos, self._codecs)
         # Clipping what was exchanged makes up for half of it, unless servers have encoded that again.

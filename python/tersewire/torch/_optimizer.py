@@ -16,7 +16,8 @@ from tersewire import Error, ErrorCode, _core
 
 from ._averager import Counters, GradientAverager, States, as_list
 from ._groups import Group, HubGroup, check_root, compare_values, group_of
-from ._members import Members, Replica, as_floats, begin_with, packed_floats, refuse_elastic
+from ._members import (MayLeave, Members, Replica, as_floats, begin_with, packed_floats,
+                       refuse_elastic)
 from ._rates import groups_of, is_adam, is_adaptive, scaled_rates
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
@@ -385,7 +386,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
              for name, parameter in named]
     settings = Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
                         on_step, replay_decisions, budget, pull_codec, rate_gain,
-                        adaptive=is_adaptive(optimizer), adam=is_adam(optimizer))
+                        _adaptive=is_adaptive(optimizer), _adam=is_adam(optimizer))
     if elastic and model is not None:
         averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, elastic,
                                                      settings)
