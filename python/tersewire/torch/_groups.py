@@ -124,8 +124,10 @@ class HubGroup:
 
     @property
     def _member(self) -> _core._HubMember:
-        member: _core._HubMember = self._joined["member"]
-        return member
+        if not self._finish.alive:
+            raise Error(ErrorCode.kFailedPrecondition,
+                        "this rank's group is closed; close it after the last step")
+        return self._joined["member"]
 
     def _enter(self, alike: str, longest: int, timeout: Optional[datetime.timedelta]) -> None:
         """Joins the job of all with the same `alike`; `longest` bytes are handed over."""

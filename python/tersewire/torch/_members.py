@@ -116,7 +116,7 @@ class Members:
 
     def close(self) -> None:
         """Ends the job: all exchanges are done. If over for this rank alone, others continue."""
-        if not self._over:
+        if self._group._finish.alive and not self._over:
             self._over = "it has been closed"
             self._group._member.finish()
         self._group.close()
