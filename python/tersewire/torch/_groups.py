@@ -156,9 +156,6 @@ class HubGroup:
             refuse(sentence)
         return True
 
-    def _share_model(self, model: torch.nn.Module) -> None:
-        self._broadcast(model.state_dict(), 0)
-
     @torch.no_grad()
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
         values = _values_alike(self, state, root)
@@ -241,17 +238,12 @@ class ProcessGroup:
     @torch.no_grad()
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
         for value in _values_alike(self, state, root):
-            # As bytes: Gloo lacks some types.
+            # As bytes: Gloo lacks some types. NCCL sends from GPUs alone.
             sent = value.detach().contiguous().flatten().view(torch.uint8)
+            if dist.get_backend(self._group) == "nccl":
+                sent = sent.cuda()
             dist.broadcast(sent, self._rank_of_all(root), group=self._group)
             unpack(sent, [value])
-
-    def _share_model(self, model: torch.nn.Module) -> None:
-        # As objects: Gloo has no bfloat16.
-        begun = [{name: value.cpu() if torch.is_tensor(value) else value
-                  for name, value in model.state_dict().items()}]
-        self._broadcast_objects(begun, 0)
-        model.load_state_dict(begun[0])
 
     def _broadcast_objects(self, objects: List[Any], root: int) -> None:
         dist.broadcast_object_list(objects, self._rank_of_all(root), self._group)
@@ -337,6 +329,13 @@ def _values_alike(group: AnyGroup, state: Mapping[str, torch.Tensor],
     agree(group, "broadcast", (root, [(name, tuple(value.shape), str(value.dtype))
                                       for name, value in named]))
     return [value for _, value in named]
+
+
+def share_model(group: AnyGroup, model: torch.nn.Module) -> None:
+    """Makes all ranks' parameters and buffers those of rank 0."""
+    state = model.state_dict()
+    group._broadcast(state, 0)
+    model.load_state_dict(state)  # which may hold copies
 
 
 def meet_ranks(group: AnyGroup, call: str, alike: Any) -> Tuple[int, Callable[..., None]]:

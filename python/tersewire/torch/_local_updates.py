@@ -15,7 +15,7 @@ import tersewire
 from tersewire import _core
 
 from ._averager import Bucket, Counters, States, as_list, change_all
-from ._groups import Group, HubGroup, agree
+from ._groups import Group, HubGroup, agree, share_model
 from ._members import Members, Replica, refuse_elastic
 from ._settings import Settings
 from ._site import Site
@@ -276,7 +276,7 @@ class LocalUpdates:
                     model, parameters, fragment, elastic,
                     4 * _VALUES_HANDED_OVER * fragment.shared.numel(), self._settings.alike, "round")
                 return
-            self._fragments[0]._group._share_model(model)
+            share_model(self._fragments[0]._group, model)
             for fragment in self._fragments:
                 fragment.share()
 

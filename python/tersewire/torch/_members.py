@@ -9,7 +9,7 @@ import torch
 from tersewire import Error, ErrorCode, _core
 
 from ._averager import GradientAverager
-from ._groups import HubGroup, digest_of, packed, unpack
+from ._groups import HubGroup, digest_of, packed, share_model, unpack
 from ._tensors import refuse
 
 _SLACK_BYTES = 1 << 20  # names and shapes of what is handed over
@@ -278,7 +278,7 @@ class Members:
                         f"{self._loaded}, but not all ranks had when ranks came or went; start the "
                         "hub and all ranks again")
         if member.begun_with is None:
-            self._group._share_model(self._model)
+            share_model(self._group, self._model)
             replica.share()
         elif not member.had_it:
             begin_with(member, "buffers", self._buffers)
