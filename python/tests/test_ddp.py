@@ -1353,6 +1353,8 @@ def load_states(rank, ranks, path):
     hook = tersewire.torch.register(wrapped(), "3lc:s=1.75", exchange="gradient-server")
     with pytest.raises(tersewire.Error, match="not those of all ranks"):
         hook.load_state_dict([*states[:-1], {**states[-1], "ranks": len(states) + 1}])
+    with pytest.raises(tersewire.Error, match="use states saved after the same step"):
+        hook.load_state_dict([*states[:-1], {**states[-1], "step": STEPS + 1}])
     hook.load_state_dict(states)
     loaded = hook.state_dict()
     assert loaded["step"] == 3

@@ -243,12 +243,10 @@ class GradientAverager:
                        "returned with it, or that exchange to the call that made this")
         own = [state for state in listed if state["rank"] == self.rank]
         if own and own[0]["ranks"] == self._group.ranks:
-            listed = own
+            listed = own[:1]
         elif not listed or {len({state["rank"] for state in listed})} != {
                 state["ranks"] for state in listed}:
             refuse("the states are not those of all ranks; pass each rank's, once")
-        if len({state["step"] for state in listed}) != 1:
-            refuse("the states are of different steps; pass those saved after the same one")
         listed.sort(key=lambda state: state["rank"])
 
         def residuals(state: Dict[str, Any], which: str) -> Dict[str, torch.Tensor]:
