@@ -16,7 +16,7 @@ from tersewire import _core
 
 from ._averager import Bucket, Counters, States, as_list, change_all
 from ._groups import Group, HubGroup, agree, share_model
-from ._members import Members, Replica, refuse_elastic
+from ._members import MayLeave, Members, Replica, refuse_elastic
 from ._settings import Settings
 from ._site import Site
 from ._tensors import are_same, check_optimizer, refuse, tensor_infos, trained
@@ -201,7 +201,7 @@ def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> Lis
     return [sorted(fragment) for fragment in chosen]
 
 
-class LocalUpdates:
+class LocalUpdates(MayLeave):
     """Lets ranks train on their own for `every` steps, then exchange: local SGD, DiLoCo.
 
         local = tersewire.torch.LocalUpdates(model, optimizer, every=100)
@@ -243,7 +243,6 @@ class LocalUpdates:
         check_optimizer(optimizer)
         if not isinstance(model, torch.nn.Module):
             refuse(f"a {type(model).__name__} is not a model; pass a torch.nn.Module")
-        self._members: Optional[Members] = None
         self._site: Optional[Site] = None
         if isinstance(model, DistributedDataParallel):
             self._site, model = Site(model, group), model.module
@@ -309,20 +308,6 @@ class LocalUpdates:
     def rounds(self) -> int:
         """Exchanges of the ranks' changes in the job so far, also before this one joined."""
         return self._fragments[0].rounds if self._fragments else self._led[1]
-
-    def leave(self) -> None:
-        """Makes this rank leave, if ranks come and go, at the end of its round.
-
-        It hands over its undelivered data. Returns at once, also in a signal handler.
-        """
-        if self._members is None:
-            refuse("the ranks of this job stay; call leave() with a HubGroup(elastic=True)")
-        self._members.leave()
-
-    @property
-    def left(self) -> bool:
-        """Whether this rank has left and is no longer needed."""
-        return self._members is not None and self._members.left
 
     @torch.no_grad()
     def synchronize(self) -> None:

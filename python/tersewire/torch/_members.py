@@ -300,6 +300,26 @@ class Members:
                         f"the job is over for this rank: {self._over}")
 
 
+class MayLeave:
+    """A rank that may leave the others, if they come and go."""
+
+    _members: Optional[Members] = None
+
+    def leave(self) -> None:
+        """Makes this rank leave, if ranks come and go, after its round or step.
+
+        It hands over its undelivered data. Returns at once, also in a signal handler.
+        """
+        if self._members is None:
+            refuse("the ranks of this job stay; call leave() with a HubGroup(elastic=True)")
+        self._members.leave()
+
+    @property
+    def left(self) -> bool:
+        """Whether this rank has left and is no longer needed."""
+        return self._members is not None and self._members.left
+
+
 def as_floats(data: torch.Tensor) -> torch.Tensor:
     """Bytes as float32, with which nobody computes; zeros behind them fill the last."""
     return torch.cat([data, data.new_zeros(-data.numel() % 4)]).view(torch.float32)

@@ -192,7 +192,7 @@ class _OwnsAShare(_AveragesFirst):
             "state": states[0].get("state", {}), "param_groups": states[0]["param_groups"]})
 
 
-class ElasticAverager(Replica):
+class ElasticAverager(MayLeave, Replica):
     """The `averager` of a DistributedOptimizer if ranks come and go.
 
     Its `steps` count the job's, including those before this rank joined. Train until they reach the
@@ -217,18 +217,6 @@ class ElasticAverager(Replica):
     def steps(self) -> int:
         """Exchanges so far."""
         return self.rounds
-
-    def leave(self) -> None:
-        """Makes this rank leave after its step; it hands over its undelivered data.
-
-        Returns at once, also in a signal handler.
-        """
-        self._members.leave()
-
-    @property
-    def left(self) -> bool:
-        """Whether this rank has left and is no longer needed."""
-        return self._members.left
 
     def close(self) -> None:
         """As GradientAverager.close(). The first rank's call ends the job: all steps are taken."""
