@@ -136,8 +136,7 @@ class GradientAverager:
         Each has step, codec, expected_speedup, measured_speedup (None if there is none) and
         sentence. As another run's replay_decisions= they give its steps the same codecs.
         """
-        told: List[Dict[str, Any]] = json.loads(self._worker.decisions)
-        return told
+        return json.loads(self._worker.decisions)
 
     def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
         """A step: replaces the gradients of all parameters, concatenated, by their means.

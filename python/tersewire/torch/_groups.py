@@ -229,8 +229,7 @@ class ProcessGroup:
         for options in (lambda: group.options,  # up to torch 2.5
                         lambda: group._get_backend(group._device_types[0]).options):
             try:
-                found: datetime.timedelta = options()._timeout
-                return found
+                return options()._timeout
             except (AttributeError, RuntimeError, IndexError):  # a backend that does not expose it
                 pass
         return getattr(dist.distributed_c10d, "default_pg_timeout")
@@ -250,8 +249,7 @@ class ProcessGroup:
 
     def _rank_of_all(self, rank: int) -> int:
         """What torch.distributed calls that rank of this group."""
-        number: int = dist.get_global_rank(self._group, rank)
-        return number
+        return dist.get_global_rank(self._group, rank)
 
 
 Group = Union[dist.ProcessGroup, HubGroup]  # what users pass

@@ -158,8 +158,7 @@ class _Fragment(Replica):
                 "momentum_buffer", torch.zeros_like(self.shared))
         return found
 
-    def _meet(self, settings: Settings) -> _core._MeanWorker:
-        assert isinstance(settings, _LocalSettings)
+    def _meet(self, settings: _LocalSettings) -> _core._MeanWorker:
         codecs = tersewire.choose_codecs(settings.policy, settings.codec_text, self._infos_of_all,
                                          local_updates=settings.every)
         for codec in codecs:
