@@ -6,7 +6,7 @@ import datetime
 import functools
 import types
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -19,7 +19,7 @@ from ._groups import Group, HubGroup, agree, share_model
 from ._members import MayLeave, Members, Replica, refuse_elastic
 from ._settings import Settings
 from ._site import Site
-from ._tensors import are_same, check_optimizer, refuse, tensor_infos, trained
+from ._tensors import are_same, check_optimizer, places, refuse, tensor_infos, trained
 
 # Handed over: parameters, momentum, and residuals of sent data and of means.
 _VALUES_HANDED_OVER = 4
@@ -85,20 +85,17 @@ class _Fragment(Replica):
 
     def share(self) -> None:
         """Sets the shared values to the ranks' parameters."""
-        for parameter, begin, end in self._places():
-            self.shared[begin:end] = parameter.flatten().to("cpu", torch.float32)
+        for parameter, shared in places(self._parameters, self.shared):
+            shared.copy_(parameter)
 
     def begin(self, adds_progress: bool = False) -> None:
         """Sends how far this rank has moved from the shared values."""
         change = torch.empty_like(self.shared)
-        self._begun_with = torch.empty_like(self.shared) if adds_progress else None
-        for parameter, begin, end in self._places():
-            own = parameter.flatten().to("cpu", torch.float32)
-            if self._begun_with is not None:
-                self._begun_with[begin:end] = own
+        for parameter, moved, shared in places(self._parameters, change, self.shared):
             # The rank's starting point: the shared values in its parameters' dtype.
-            start = self.shared[begin:end].to(parameter.dtype).to(torch.float32)
-            change[begin:end] = start - own
+            moved.copy_(shared.to(parameter.dtype)).sub_(parameter.to("cpu", torch.float32))
+        self._begun_with = torch.cat([parameter.flatten().to("cpu", torch.float32) for parameter
+                                      in self._parameters]) if adds_progress else None
         self._begun = self._begin_average(change)
 
     def end(self) -> None:
@@ -113,21 +110,20 @@ class _Fragment(Replica):
         self.shared.grad = None
 
     def take(self) -> None:
-        for parameter, begin, end in self._places():
-            parameter.copy_(self.shared[begin:end].view(parameter.shape))
+        for parameter, shared in places(self._parameters, self.shared):
+            parameter.copy_(shared)
         self._begun_with = None
 
     def take_later(self, mix: float) -> None:
         """Takes the shared values, and keeps what this rank learned since the exchange began, or a
         share of its own values."""
-        for parameter, begin, end in self._places():
-            own = parameter.flatten().to("cpu", torch.float32)
-            values = self.shared[begin:end]
+        begun_with = self.shared if self._begun_with is None else self._begun_with
+        for parameter, shared, begun in places(self._parameters, self.shared, begun_with):
+            own = parameter.to("cpu", torch.float32)
             if self._begun_with is not None:
-                values = values + (own - self._begun_with[begin:end])
+                parameter.copy_(shared + (own - begun))
             else:
-                values = mix * own + (1 - mix) * values
-            parameter.copy_(values.view(parameter.shape))
+                parameter.copy_(mix * own + (1 - mix) * shared)
         self._begun_with = None
 
     def state(self) -> Dict[str, Any]:
@@ -176,14 +172,6 @@ class _Fragment(Replica):
         worker = super()._meet(here)
         self._settings = settings
         return worker
-
-    def _places(self) -> Iterator[Tuple[torch.Tensor, int, int]]:
-        """Each parameter, and the place of its values in the shared ones."""
-        begin = 0
-        for parameter in self._parameters:
-            end = begin + parameter.numel()
-            yield parameter, begin, end
-            begin = end
 
 
 def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> List[List[int]]:

@@ -21,7 +21,7 @@ from ._members import (MayLeave, Members, Replica, as_floats, begin_with, packed
 from ._rates import groups_of, is_adam, is_adaptive, scaled_rates
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
-from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, rates_of, refuse,
+from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, places, rates_of, refuse,
                        tensor_info)
 from ._trees import tree_bytes, tree_of
 
@@ -131,11 +131,9 @@ class _AveragesFirst:
                         "call synchronize() before skip_synchronize()")
         yield
 
-    def _gradients(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
+    def _gradients(self) -> Iterator[Tuple[torch.Tensor, ...]]:
         """Each parameter and its gradient's place in the buffer."""
-        places = self._buffer.split([parameter.numel() for parameter in self._parameters])
-        for parameter, place in zip(self._parameters, places):
-            yield parameter, place.view(parameter.shape)
+        return places(self._parameters, self._buffer)
 
 
 class _OwnsAShare(_AveragesFirst):
