@@ -101,8 +101,10 @@ One thread at a time, except for mean(), in which a second one may wait.)")
            py::arg("decisions"),
            "Goes on after states of a job of so many ranks, each as (rank, step, pushed, pulled, "
            "followed): this rank's own, or all in order.")
-      .def("change", &MeanWorker::change, py::arg("rank"), py::arg("other"),
-           "Goes on as the job of another, which has met nobody, with what this one keeps.")
+      .def("take_over", &MeanWorker::take_over, py::arg("rank"), py::arg("other"),
+           "Before it meets anyone: goes on with what another keeps, which stays as it is.")
+      .def("change", &MeanWorker::change, py::arg("other"),
+           "Becomes another, which has taken over what this one keeps.")
       .def_property_readonly("parts", &MeanWorker::parts,
                              "(tensor, first value in it, values, rank of its owner or -1) each.")
       .def_property_readonly("has_begun", &MeanWorker::has_begun)

@@ -13,11 +13,12 @@
 namespace tersewire::python {
 namespace {
 
-// Whether a tensor's parts are: they have one codec.
-bool is_followed(const Job& job, const std::vector<bool>& followed, std::size_t tensor) {
-  const std::vector<Part> parts = job_parts(job);
-  const auto first = std::ranges::find(parts, tensor, &Part::tensor);
-  return first != parts.end() && followed[first->number];
+// By tensor, whether its parts are: they have one codec.
+std::vector<bool> followed_tensors(const Job& job) {
+  const std::vector<bool> followed = followed_parts(job);
+  std::vector<bool> tensors(job.tensors.size());
+  for (const Part& part : job_parts(job)) tensors[part.tensor] = followed[part.number];
+  return tensors;
 }
 
 std::string codec_of(const Job& job, std::size_t tensor) {
@@ -92,8 +93,8 @@ NodeState first_state(const Job& job, int rank, const NodeState* resume) {
 NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank) {
   NodeState now = first_state(to, rank);
   now.step = state.step;
-  const std::vector<bool> followed = followed_parts(from);
-  const std::vector<bool> follows = followed_parts(to);
+  const std::vector<bool> followed = followed_tensors(from);
+  const std::vector<bool> follows = followed_tensors(to);
   const PartValues pushed = by_tensor(from, state.pushed);
   const PartValues pulled = by_tensor(from, state.pulled);
   const auto add = [](std::vector<float>& sums, const Part& part, const std::vector<float>& values,
@@ -106,7 +107,7 @@ NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank
     std::vector<float>& kept = now.pushed[part.number];
     std::vector<float>& served = now.pulled[part.number];
     // Workers owe nothing where differences are sent, which begin anew.
-    const bool owed = !is_followed(from, followed, part.tensor);
+    const bool owed = !followed[part.tensor];
     const bool owes = owed && !pushed[part.tensor].empty();
     if (kept.empty() && (owes || !pulled[part.tensor].empty())) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -115,11 +116,11 @@ NodeState moved(const NodeState& state, const Job& from, const Job& to, int rank
                               "if the policy has chosen it",
                               to.tensors[part.tensor].name, codec_of(to, part.tensor)));
     }
-    if (owed && !follows[part.number]) add(kept, part, pushed[part.tensor], 1);
+    if (owed && !follows[part.tensor]) add(kept, part, pushed[part.tensor], 1);
     // A server's is of the mean. What is followed has no place for it.
     if (!served.empty()) {
       add(served, part, pulled[part.tensor], 1);
-    } else if (!follows[part.number]) {
+    } else if (!follows[part.tensor]) {
       add(kept, part, pulled[part.tensor], to.workers);
     }
   }

@@ -247,10 +247,13 @@ void MeanWorker::load(int rank, int ranks, const std::vector<SavedState>& states
   resume_ = std::move(nodes.at(own));
 }
 
-void MeanWorker::change(int rank, const MeanWorker& other) {
+void MeanWorker::take_over(int rank, MeanWorker& other) {
   const py::gil_scoped_release released;
-  NodeState state;
-  use([&](Communicator& worker) { state = moved(worker.state(), job_, other.job_, rank); });
+  other.use([&](Communicator& worker) { resume_ = moved(worker.state(), other.job_, job_, rank); });
+}
+
+void MeanWorker::change(const MeanWorker& other) {
+  const py::gil_scoped_release released;
   const auto lock = alone();
   leave();
   job_ = other.job_;
@@ -258,7 +261,7 @@ void MeanWorker::change(int rank, const MeanWorker& other) {
   replay_ = other.replay_;
   bytes_a_day_ = other.bytes_a_day_;
   decided_.clear();
-  resume_ = std::move(state);
+  resume_ = other.resume_;
 }
 
 py::tuple MeanWorker::counters() const {
@@ -305,7 +308,7 @@ MeanWorker::Counts MeanWorker::all_counts() const {
   }
   counts.encoded_bytes.resize(job_.tensors.size(), 0.0);
   if (!worker_) return counts;
-  const Counters& now = worker_->counters();
+  const Counters now = worker_->counters();
   counts.not_finite += now.not_finite_tensors;
   counts.codec_seconds += now.encode_seconds + now.decode_seconds;
   counts.wait_seconds += now.wait_seconds;

@@ -88,9 +88,11 @@ class MeanWorker {
   void load(int rank, int ranks, const std::vector<SavedState>& states,
             const std::string& decisions);
 
-  // Between steps: goes on as the job of another worker, which has not met anyone, with what this
-  // one keeps. All ranks must join anew.
-  void change(int rank, const MeanWorker& other);
+  // Before it meets anyone: goes on with what another worker keeps, between two of its steps.
+  // Throws, and neither changes, where that has a residual and this job no place for it.
+  void take_over(int rank, MeanWorker& other);
+  // Becomes another worker that has taken over what this one keeps. All ranks must join anew.
+  void change(const MeanWorker& other);
 
   // (bytes sent, bytes received, parts that were not finite, seconds in codecs, seconds waiting)
   [[nodiscard]] py::tuple counters() const;

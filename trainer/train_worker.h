@@ -51,7 +51,7 @@ class TrainWorker {
   [[nodiscard]] std::unique_ptr<Network> take_network();
   // The same of what moves it, where workers own the model.
   [[nodiscard]] Descent take_descent() { return std::move(*descent_); }
-  [[nodiscard]] const Counters& counters() const { return communicator_->counters(); }
+  [[nodiscard]] Counters counters() const { return communicator_->counters(); }
   // Of the last steps.
   [[nodiscard]] const std::deque<double>& losses() const { return losses_; }
   [[nodiscard]] const LossWatch& loss_watch() const { return loss_watch_; }

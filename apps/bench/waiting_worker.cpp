@@ -116,7 +116,7 @@ WaitingWorker::Snapshot WaitingWorker::snapshot() {
     if (job_.backup_workers == 0) transport_.await(job_.workers, job_.wait_limits());
   };
   wait_for_all();
-  const Counters& counters = communicator_->counters();
+  const Counters counters = communicator_->counters();
   const Snapshot now{.sent_bytes = transport_.bytes_sent(),
                      .received_bytes = transport_.bytes_received(),
                      .codec_seconds = counters.encode_seconds + counters.decode_seconds};

@@ -192,7 +192,8 @@ struct Counters {
   double exchange_seconds = 0;  // elapsed, from a step's first push until all had arrived
 };
 
-// A worker's view of a job. One thread at a time, but a second one may wait in mean().
+// A worker's view of a job. One thread at a time, but a second one may wait in mean(), and any may
+// read counters() and encoded_bytes().
 //
 // Per step: begin_step(); then for each tensor, in forward order, pull() just before it is used;
 // then for each tensor, in backward order, push() as soon as its gradient is ready. Every tensor is
@@ -276,10 +277,13 @@ class Communicator {
   // no residual. For monitoring, in any job and at any time. Cost: a copy of the residuals.
   [[nodiscard]] virtual std::vector<std::vector<float>> residuals() = 0;
 
-  [[nodiscard]] virtual const Counters& counters() const noexcept = 0;
+  // What this worker has counted since the start. Any thread; it waits while a call computes. Cost:
+  // a copy.
+  [[nodiscard]] virtual Counters counters() const = 0;
 
   // By tensor, the bytes of the payloads that this worker's encoders have made since the start. A
   // ring's encoders know no tensors; their bytes are spread over the tensors by number of values.
+  // Threads and cost as of counters().
   [[nodiscard]] virtual std::vector<double> encoded_bytes() const = 0;
 };
 

@@ -227,6 +227,10 @@ def case_a_refused_change_changes_nothing():
     table = hook.summary()
     with pytest.raises(tersewire.Error, match="its new codec fp32 keeps none"):
         hook.change(codec="fp32", exchange="all-gather")
+    for internal in ("adaptive", "adam"):  # what the optimizer is nobody says
+        for call in (hook.change, tersewire.torch.HookState):
+            with pytest.raises(TypeError, match=internal):
+                call(**{internal: True})
     assert hook.state_dict()["exchange"] == "gradient-server"
     assert hook.counters.codec == "3lc" and hook.summary() == table
     hook.change(threads=1)
@@ -708,9 +712,6 @@ def case_the_exchange_goes_by_the_number_of_ranks():
     before = hook.state_dict()["exchange"]
     hook.change(codec="3lc")
     assert hook.state_dict()["exchange"] == before
-    with pytest.warns(DeprecationWarning, match="is now 'gradient-server'"):
-        hook = tersewire.torch.register(wrapped(), exchange="sharded-server")
-    assert hook.state_dict()["exchange"] == "gradient-server"
 
 
 def case_means_have_a_codec_of_their_own():
@@ -1352,6 +1353,8 @@ def load_states(rank, ranks, path):
     hook = tersewire.torch.register(wrapped(), "3lc:s=1.75", exchange="gradient-server")
     with pytest.raises(tersewire.Error, match="not those of all ranks"):
         hook.load_state_dict([*states[:-1], {**states[-1], "ranks": len(states) + 1}])
+    with pytest.raises(tersewire.Error, match="use states saved after the same step"):
+        hook.load_state_dict([*states[:-1], {**states[-1], "step": STEPS + 1}])
     hook.load_state_dict(states)
     loaded = hook.state_dict()
     assert loaded["step"] == 3

@@ -325,6 +325,20 @@ def test_one_with_more_to_do_is_told_that_the_job_is_over(job):
 
 
 @pytest.mark.parametrize("job", [{"workers": 1}], indirect=True)
+def test_a_group_may_be_closed_first(job):
+    model = torch.nn.Linear(3, 2)
+    group = HubGroup(job.hub.address, elastic=True, name="a", timeout=LIMIT)
+    optimizer = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, group=group)
+    averager = optimizer.averager
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    group.close()
+    assert "this rank's group is closed" in raises(ErrorCode.kFailedPrecondition, optimizer.step)
+    averager.close()
+    assert "this rank's group is closed" in raises(ErrorCode.kFailedPrecondition, optimizer.step)
+
+
+@pytest.mark.parametrize("job", [{"workers": 1}], indirect=True)
 def test_what_cannot_be_is_said_at_once(job):
     code = ErrorCode.kInvalidArgument
     model = torch.nn.Linear(3, 2)

@@ -128,6 +128,24 @@ def case_a_policy_is_of_the_whole_model():
     local.close()
 
 
+def case_a_refused_change_changes_no_fragment():
+    model = network()
+    optimizer = adamw(model)
+    local = LocalUpdates(model, optimizer, 4, codec="3lc", policy="name=0.weight:int8", fragments=2)
+    train(model, optimizer, range(4))
+    table = local.summary()
+    assert "int8" in table and "3lc" in table
+    with pytest.raises(tersewire.Error, match="its new codec fp32 keeps none"):
+        local.change(codec="fp32", policy="")  # the first fragment has no residual
+    assert local.summary() == table
+    local.change(threads=1)
+    train(model, optimizer, range(4, 8))
+    assert local.counters.steps == 4
+    local.synchronize()
+    check_replicas(flat(model))
+    local.close()
+
+
 def case_ranks_train_alone_and_meet():
     rounds = range(0, 3), range(3, 6), range(6, 8)
     for outer, lr, momentum in (("sgd:lr=1", 1, 0), ("nesterov:lr=0.7,momentum=0.9", 0.7, 0.9)):

@@ -297,6 +297,20 @@ def test_the_examples_of_the_documentation_run(tmp_path, number, ends):
 
 
 @pytest.mark.parametrize("job", [{"workers": 1}], indirect=True)
+def test_a_group_may_be_closed_first(job):
+    model = torch.nn.Linear(3, 2)
+    group = HubGroup(job.hub.address, elastic=True, name="a", timeout=LIMIT)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    local = LocalUpdates(model, optimizer, every=2, group=group)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    group.close()
+    assert "this rank's group is closed" in raises(ErrorCode.kFailedPrecondition, optimizer.step)
+    local.close()
+    assert "this rank's group is closed" in raises(ErrorCode.kFailedPrecondition, optimizer.step)
+
+
+@pytest.mark.parametrize("job", [{"workers": 1}], indirect=True)
 def test_what_cannot_be_is_said_at_once(job, monkeypatch):
     code = ErrorCode.kInvalidArgument
     address = job.hub.address

@@ -264,13 +264,13 @@ class ColocatedWorker final : public Communicator {
   [[nodiscard]] std::vector<double> encoded_bytes() const override {
     return worker_->encoded_bytes();
   }
-  [[nodiscard]] const Counters& counters() const noexcept override {
-    counters_ = worker_->counters();
-    counters_.pushed_bytes = traffic_.sent;
-    counters_.pulled_bytes = traffic_.received;
-    counters_.pushed_values = crossing(counters_.pushed_values);
-    counters_.pulled_values = crossing(counters_.pulled_values);
-    return counters_;
+  [[nodiscard]] Counters counters() const override {
+    Counters counters = worker_->counters();
+    counters.pushed_bytes = traffic_.sent;
+    counters.pulled_bytes = traffic_.received;
+    counters.pushed_values = crossing(counters.pushed_values);
+    counters.pulled_values = crossing(counters.pulled_values);
+    return counters;
   }
 
  private:
@@ -336,7 +336,6 @@ class ColocatedWorker final : public Communicator {
   std::uint64_t own_values_ = 0;  // of those that this node serves
   std::uint64_t others_;          // workers
   Traffic traffic_;
-  mutable Counters counters_;
   SharedEnd end_;
   Half worker_half_;
   Half server_half_;

@@ -223,9 +223,9 @@ class Progress final : public Communicator {
     const Turn turn(*this);
     return worker_->residuals();
   }
-  [[nodiscard]] const Counters& counters() const noexcept override {
+  [[nodiscard]] Counters counters() const override {
     const Turn turn(*this);
-    return counters_ = worker_->counters();
+    return worker_->counters();
   }
   [[nodiscard]] std::vector<double> encoded_bytes() const override {
     const Turn turn(*this);
@@ -307,7 +307,6 @@ class Progress final : public Communicator {
   End end_;
   mutable Turns turns_;
   std::exception_ptr failure_;
-  mutable Counters counters_;
   std::unique_ptr<Worker> worker_;
   std::uint64_t passed_ = 0;  // messages
   bool finished_ = false;

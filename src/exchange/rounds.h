@@ -35,7 +35,7 @@ class Rounds : public Communicator {
   void undo(std::size_t tensor) final { exchange_->undo(tensor); }
   void say_skipped(std::uint64_t steps) final { exchange_->say_skipped(steps); }
   [[nodiscard]] std::vector<std::vector<float>> residuals() final { return exchange_->residuals(); }
-  [[nodiscard]] const Counters& counters() const noexcept final { return exchange_->counters(); }
+  [[nodiscard]] Counters counters() const final { return exchange_->counters(); }
   [[nodiscard]] std::vector<double> encoded_bytes() const final {
     return exchange_->encoded_bytes();
   }

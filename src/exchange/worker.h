@@ -44,7 +44,7 @@ class Worker : public Communicator {
   void finish(std::span<const std::span<float>> parameters) final;
   NodeState state() final;
   [[nodiscard]] std::vector<std::vector<float>> residuals() final;
-  [[nodiscard]] const Counters& counters() const noexcept final { return counters_; }
+  [[nodiscard]] Counters counters() const final { return counters_; }
   [[nodiscard]] std::vector<double> encoded_bytes() const final { return encoded_bytes_; }
 
  protected:

@@ -1,4 +1,5 @@
 // The progress thread: an exchange goes on while a worker computes, and what fails there is told.
+#include <atomic>
 #include <cctype>
 #include <filesystem>
 #include <iterator>
@@ -66,6 +67,30 @@ TEST(Progress, ARingGoesAroundWhileItsWorkersCompute) {
   }
   EXPECT_EQ(sent(), bytes);
   EXPECT_NE(replicas[0], zeros(job));
+}
+
+// Counters are for any thread, while the worker takes steps: alone, none of its values cross a
+// link.
+TEST(Progress, CountersAreReadInOtherThreads) {
+  Job job = job_for("gradient-server", 1, "fp32");
+  job.servers = Job::kColocated;
+  const auto ends = make_in_process_network(1);
+  Model replica = zeros(job);
+  Model own = zeros(job);
+  const auto worker = make_communicator(job, *ends[0], descend(own));
+  std::atomic<int> reading{4};
+  std::atomic<std::uint64_t> crossed{0};
+  std::vector<std::jthread> readers;
+  for (int reader = reading; reader > 0; --reader) {
+    readers.emplace_back([&] {
+      for (int i = 0; i < 20000; ++i) crossed += worker->counters().pushed_values;
+      --reading;
+    });
+  }
+  while (reading > 0) push_all(job, *worker, 0, replica);
+  readers.clear();
+  worker->finish(spans(replica));
+  EXPECT_EQ(crossed, 0U);
 }
 
 // What comes while a worker computes ends the job there and then, and its next call says why.

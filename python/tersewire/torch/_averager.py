@@ -101,8 +101,7 @@ class GradientAverager:
         self._codecs, self._exchange = codecs, exchange
         ranks_here, self._join = meet_ranks(self._group, "exchange", (settings.alike, self._job()))
         # The default exchange of the first codec is that of later ones.
-        named = None if settings.exchange == "sharded-server" else settings.exchange
-        self._settings = dataclasses.replace(settings, exchange=named or exchange)
+        self._settings = dataclasses.replace(settings, exchange=settings.exchange or exchange)
         self._codec = begins_with
         return make_worker(
             settings.threads or max(1, len(os.sched_getaffinity(0)) // ranks_here))
@@ -123,15 +122,7 @@ class GradientAverager:
         Between steps, on every rank. Unsent data stays: Error (kInvalidArgument) for a codec that
         keeps none where the previous one did, such as fp32; use one with ef=on.
         """
-        self._check_open()
-        before = vars(self).copy()
-        try:
-            self._worker.change(
-                self.rank, self._meet(dataclasses.replace(self._settings, **settings)))
-        except Exception:  # refused: all stays as it was
-            vars(self).update(before)
-            raise
-        self._join(self._worker)
+        change_all([self], settings)
 
     @property
     def counters(self) -> Counters:
@@ -145,8 +136,7 @@ class GradientAverager:
         Each has step, codec, expected_speedup, measured_speedup (None if there is none) and
         sentence. As another run's replay_decisions= they give its steps the same codecs.
         """
-        told: List[Dict[str, Any]] = json.loads(self._worker.decisions)
-        return told
+        return json.loads(self._worker.decisions)
 
     def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
         """A step: replaces the gradients of all parameters, concatenated, by their means.
@@ -188,7 +178,7 @@ class GradientAverager:
         """Of a step of the job, from 1, whose gradients have the present codecs."""
         if self._settings.rate_gain is not None:
             return self._settings.rate_gain
-        if not self._settings.adam or step <= self._settings.warm_up_steps:
+        if not self._settings._adam or step <= self._settings.warm_up_steps:
             return 1.0
         gain = _core._adaptive_rate_gain(self._infos, self._codecs)
         # Clipping what was exchanged makes up for half of it, unless servers have encoded that again.
@@ -252,12 +242,10 @@ class GradientAverager:
                        "returned with it, or that exchange to the call that made this")
         own = [state for state in listed if state["rank"] == self.rank]
         if own and own[0]["ranks"] == self._group.ranks:
-            listed = own
+            listed = own[:1]
         elif not listed or {len({state["rank"] for state in listed})} != {
                 state["ranks"] for state in listed}:
             refuse("the states are not those of all ranks; pass each rank's, once")
-        if len({state["step"] for state in listed}) != 1:
-            refuse("the states are of different steps; pass those saved after the same one")
         listed.sort(key=lambda state: state["rank"])
 
         def residuals(state: Dict[str, Any], which: str) -> Dict[str, torch.Tensor]:
@@ -332,6 +320,25 @@ class GradientAverager:
             stretches.append((parameter, begin))
             begin += elems_of(self._infos[parameter])
         return stretches
+
+
+def change_all(averagers: Sequence[GradientAverager], settings: Dict[str, Any]) -> None:
+    """As change() of each; where one is refused, all stay as they were."""
+    before = [vars(averager).copy() for averager in averagers]
+    changed = []
+    try:
+        for averager in averagers:
+            averager._check_open()
+            worker = averager._meet(dataclasses.replace(averager._settings, **settings))
+            worker.take_over(averager.rank, averager._worker)
+            changed.append(worker)
+    except Exception:
+        for averager, was in zip(averagers, before):
+            vars(averager).update(was)
+        raise
+    for averager, worker in zip(averagers, changed):
+        averager._worker.change(worker)
+        averager._join(averager._worker)
 
 
 class Bucket:

@@ -30,24 +30,20 @@ class DryRun:
             self._run.look(number, gradient.detach().to("cpu", torch.float32).flatten())
 
     def _found(self, rate_bits_per_second: float = 0, latency_seconds: float = 0) -> Dict[str, Any]:
-        found: Dict[str, Any] = json.loads(self._run.json(rate_bits_per_second, latency_seconds))
-        return found
+        return json.loads(self._run.json(rate_bits_per_second, latency_seconds))
 
     @property
     def share(self) -> float:
         """Of the time since it began, what it took: 0 to 1."""
-        share: float = self._found()["share_of_time"]
-        return share
+        return self._found()["share_of_time"]
 
     def codecs(self) -> List[Dict[str, Any]]:
         """Of each codec, over all parameters: bits per value, error, residual, seconds per value."""
-        codecs: List[Dict[str, Any]] = self._found()["codecs"]
-        return codecs
+        return self._found()["codecs"]
 
     def parameters(self) -> List[Dict[str, Any]]:
         """The same of each parameter with each codec."""
-        parameters: List[Dict[str, Any]] = self._found()["tensors"]
-        return parameters
+        return self._found()["tensors"]
 
     def table(self) -> str:
         """Both as text: of each codec, then of each parameter bits per value and what was lost."""

@@ -124,8 +124,10 @@ class HubGroup:
 
     @property
     def _member(self) -> _core._HubMember:
-        member: _core._HubMember = self._joined["member"]
-        return member
+        if not self._finish.alive:
+            raise Error(ErrorCode.kFailedPrecondition,
+                        "this rank's group is closed; close it after the last step")
+        return self._joined["member"]
 
     def _enter(self, alike: str, longest: int, timeout: Optional[datetime.timedelta]) -> None:
         """Joins the job of all with the same `alike`; `longest` bytes are handed over."""
@@ -153,9 +155,6 @@ class HubGroup:
             self._member.goes_on_after(int(ErrorCode.kInvalidArgument), sentence)
             refuse(sentence)
         return True
-
-    def _share_model(self, model: torch.nn.Module) -> None:
-        self._broadcast(model.state_dict(), 0)
 
     @torch.no_grad()
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
@@ -230,8 +229,7 @@ class ProcessGroup:
         for options in (lambda: group.options,  # up to torch 2.5
                         lambda: group._get_backend(group._device_types[0]).options):
             try:
-                found: datetime.timedelta = options()._timeout
-                return found
+                return options()._timeout
             except (AttributeError, RuntimeError, IndexError):  # a backend that does not expose it
                 pass
         return getattr(dist.distributed_c10d, "default_pg_timeout")
@@ -239,25 +237,19 @@ class ProcessGroup:
     @torch.no_grad()
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
         for value in _values_alike(self, state, root):
-            # As bytes: Gloo lacks some types.
+            # As bytes: Gloo lacks some types. NCCL sends from GPUs alone.
             sent = value.detach().contiguous().flatten().view(torch.uint8)
+            if dist.get_backend(self._group) == "nccl":
+                sent = sent.cuda()
             dist.broadcast(sent, self._rank_of_all(root), group=self._group)
             unpack(sent, [value])
-
-    def _share_model(self, model: torch.nn.Module) -> None:
-        # As objects: Gloo has no bfloat16.
-        begun = [{name: value.cpu() if torch.is_tensor(value) else value
-                  for name, value in model.state_dict().items()}]
-        self._broadcast_objects(begun, 0)
-        model.load_state_dict(begun[0])
 
     def _broadcast_objects(self, objects: List[Any], root: int) -> None:
         dist.broadcast_object_list(objects, self._rank_of_all(root), self._group)
 
     def _rank_of_all(self, rank: int) -> int:
         """What torch.distributed calls that rank of this group."""
-        number: int = dist.get_global_rank(self._group, rank)
-        return number
+        return dist.get_global_rank(self._group, rank)
 
 
 Group = Union[dist.ProcessGroup, HubGroup]  # what users pass
@@ -335,6 +327,13 @@ def _values_alike(group: AnyGroup, state: Mapping[str, torch.Tensor],
     agree(group, "broadcast", (root, [(name, tuple(value.shape), str(value.dtype))
                                       for name, value in named]))
     return [value for _, value in named]
+
+
+def share_model(group: AnyGroup, model: torch.nn.Module) -> None:
+    """Makes all ranks' parameters and buffers those of rank 0."""
+    state = model.state_dict()
+    group._broadcast(state, 0)
+    model.load_state_dict(state)  # which may hold copies
 
 
 def meet_ranks(group: AnyGroup, call: str, alike: Any) -> Tuple[int, Callable[..., None]]:

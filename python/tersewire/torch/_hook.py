@@ -229,11 +229,11 @@ class Hook(GradientAverager):
         stays = exchange == self._exchange and means in (
             None, self._settings.codec_text, self._settings.pull_codec_for(exchange))
         if stays and all_adaptive:
-            self._settings = dataclasses.replace(self._settings, adaptive=True)  # for change()
+            self._settings = dataclasses.replace(self._settings, _adaptive=True)  # for change()
         if self._steps_before > 0:  # the run goes on as it was
             return
         if all_adaptive and not stays:
-            self.change(adaptive=True, exchange=known.exchange)
+            self.change(_adaptive=True, exchange=known.exchange)
             if self.rank == 0:
                 _log.info(f"gradients go through {exchange} and means are sent as {means}, of which "
                           f"{type(optimizers[0]).__name__} learns more")
@@ -246,7 +246,7 @@ class Hook(GradientAverager):
     def _adaptive_settings(self) -> Settings:
         """Those for an adaptive optimizer."""
         exchange = None if self._chooses_exchange else self._settings.exchange
-        return dataclasses.replace(self._settings, adaptive=True, exchange=exchange)
+        return dataclasses.replace(self._settings, _adaptive=True, exchange=exchange)
 
     def change(self, **settings: Any) -> None:
         if "rate_gain" in settings and self._knows_optimizer and not self._scales_steps:
@@ -261,9 +261,9 @@ class Hook(GradientAverager):
         if self._settings.rate_gain is not None and _NONE in found:
             refuse("rate_gain is for an optimizer that there is in the first backward pass, and a "
                    "rank has none; make it before, or omit rate_gain")
-        self._settings = dataclasses.replace(self._settings, adam=found == {_ADAM})
+        self._settings = dataclasses.replace(self._settings, _adam=found == {_ADAM})
         self._scales_steps = self._settings.rate_gain != 1 and (
-            self._settings.adam or self._settings.rate_gain is not None)
+            self._settings._adam or self._settings.rate_gain is not None)
         if self._scales_steps:
             scale_steps(optimizers, self)
         gain = self._rate_gain_in(self._step + 1 + self._settings.warm_up_steps)
@@ -275,7 +275,7 @@ class Hook(GradientAverager):
     def _keep_no_residual_of_means(self) -> None:
         if self._settings.pull_codec is not None:
             super()._keep_no_residual_of_means()
-        self.change(adaptive=True, exchange=self._adaptive_settings().exchange)
+        self.change(_adaptive=True, exchange=self._adaptive_settings().exchange)
 
     def _undo_unused(self, tasks: List[_Task]) -> None:
         """Undoes the exchange of parameters that no rank used, whose gradients stay as they were."""

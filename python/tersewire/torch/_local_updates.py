@@ -6,7 +6,7 @@ import datetime
 import functools
 import types
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -14,12 +14,12 @@ from torch.nn.parallel import DistributedDataParallel
 import tersewire
 from tersewire import _core
 
-from ._averager import Bucket, Counters, States, as_list
-from ._groups import Group, HubGroup, agree
-from ._members import Members, Replica, refuse_elastic
+from ._averager import Bucket, Counters, States, as_list, change_all
+from ._groups import Group, HubGroup, agree, share_model
+from ._members import MayLeave, Members, Replica, refuse_elastic
 from ._settings import Settings
 from ._site import Site
-from ._tensors import are_same, check_optimizer, refuse, tensor_infos, trained
+from ._tensors import are_same, check_optimizer, places, refuse, tensor_infos, trained
 
 # Handed over: parameters, momentum, and residuals of sent data and of means.
 _VALUES_HANDED_OVER = 4
@@ -85,20 +85,17 @@ class _Fragment(Replica):
 
     def share(self) -> None:
         """Sets the shared values to the ranks' parameters."""
-        for parameter, begin, end in self._places():
-            self.shared[begin:end] = parameter.flatten().to("cpu", torch.float32)
+        for parameter, shared in places(self._parameters, self.shared):
+            shared.copy_(parameter)
 
     def begin(self, adds_progress: bool = False) -> None:
         """Sends how far this rank has moved from the shared values."""
         change = torch.empty_like(self.shared)
-        self._begun_with = torch.empty_like(self.shared) if adds_progress else None
-        for parameter, begin, end in self._places():
-            own = parameter.flatten().to("cpu", torch.float32)
-            if self._begun_with is not None:
-                self._begun_with[begin:end] = own
+        for parameter, moved, shared in places(self._parameters, change, self.shared):
             # The rank's starting point: the shared values in its parameters' dtype.
-            start = self.shared[begin:end].to(parameter.dtype).to(torch.float32)
-            change[begin:end] = start - own
+            moved.copy_(shared.to(parameter.dtype)).sub_(parameter.to("cpu", torch.float32))
+        self._begun_with = torch.cat([parameter.flatten().to("cpu", torch.float32) for parameter
+                                      in self._parameters]) if adds_progress else None
         self._begun = self._begin_average(change)
 
     def end(self) -> None:
@@ -113,21 +110,20 @@ class _Fragment(Replica):
         self.shared.grad = None
 
     def take(self) -> None:
-        for parameter, begin, end in self._places():
-            parameter.copy_(self.shared[begin:end].view(parameter.shape))
+        for parameter, shared in places(self._parameters, self.shared):
+            parameter.copy_(shared)
         self._begun_with = None
 
     def take_later(self, mix: float) -> None:
         """Takes the shared values, and keeps what this rank learned since the exchange began, or a
         share of its own values."""
-        for parameter, begin, end in self._places():
-            own = parameter.flatten().to("cpu", torch.float32)
-            values = self.shared[begin:end]
+        begun_with = self.shared if self._begun_with is None else self._begun_with
+        for parameter, shared, begun in places(self._parameters, self.shared, begun_with):
+            own = parameter.to("cpu", torch.float32)
             if self._begun_with is not None:
-                values = values + (own - self._begun_with[begin:end])
+                parameter.copy_(shared + (own - begun))
             else:
-                values = mix * own + (1 - mix) * values
-            parameter.copy_(values.view(parameter.shape))
+                parameter.copy_(mix * own + (1 - mix) * shared)
         self._begun_with = None
 
     def state(self) -> Dict[str, Any]:
@@ -158,8 +154,7 @@ class _Fragment(Replica):
                 "momentum_buffer", torch.zeros_like(self.shared))
         return found
 
-    def _meet(self, settings: Settings) -> _core._MeanWorker:
-        assert isinstance(settings, _LocalSettings)
+    def _meet(self, settings: _LocalSettings) -> _core._MeanWorker:
         codecs = tersewire.choose_codecs(settings.policy, settings.codec_text, self._infos_of_all,
                                          local_updates=settings.every)
         for codec in codecs:
@@ -178,14 +173,6 @@ class _Fragment(Replica):
         self._settings = settings
         return worker
 
-    def _places(self) -> Iterator[Tuple[torch.Tensor, int, int]]:
-        """Each parameter, and the place of its values in the shared ones."""
-        begin = 0
-        for parameter in self._parameters:
-            end = begin + parameter.numel()
-            yield parameter, begin, end
-            begin = end
-
 
 def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> List[List[int]]:
     """As even as whole parameters allow: from the largest on, each goes to the least filled."""
@@ -201,7 +188,7 @@ def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> Lis
     return [sorted(fragment) for fragment in chosen]
 
 
-class LocalUpdates:
+class LocalUpdates(MayLeave):
     """Lets ranks train on their own for `every` steps, then exchange: local SGD, DiLoCo.
 
         local = tersewire.torch.LocalUpdates(model, optimizer, every=100)
@@ -243,7 +230,6 @@ class LocalUpdates:
         check_optimizer(optimizer)
         if not isinstance(model, torch.nn.Module):
             refuse(f"a {type(model).__name__} is not a model; pass a torch.nn.Module")
-        self._members: Optional[Members] = None
         self._site: Optional[Site] = None
         if isinstance(model, DistributedDataParallel):
             self._site, model = Site(model, group), model.module
@@ -276,7 +262,7 @@ class LocalUpdates:
                     model, parameters, fragment, elastic,
                     4 * _VALUES_HANDED_OVER * fragment.shared.numel(), self._settings.alike, "round")
                 return
-            self._fragments[0]._group._share_model(model)
+            share_model(self._fragments[0]._group, model)
             for fragment in self._fragments:
                 fragment.share()
 
@@ -309,20 +295,6 @@ class LocalUpdates:
     def rounds(self) -> int:
         """Exchanges of the ranks' changes in the job so far, also before this one joined."""
         return self._fragments[0].rounds if self._fragments else self._led[1]
-
-    def leave(self) -> None:
-        """Makes this rank leave, if ranks come and go, at the end of its round.
-
-        It hands over its undelivered data. Returns at once, also in a signal handler.
-        """
-        if self._members is None:
-            refuse("the ranks of this job stay; call leave() with a HubGroup(elastic=True)")
-        self._members.leave()
-
-    @property
-    def left(self) -> bool:
-        """Whether this rank has left and is no longer needed."""
-        return self._members is not None and self._members.left
 
     @torch.no_grad()
     def synchronize(self) -> None:
@@ -436,12 +408,7 @@ class LocalUpdates:
                        "earlier rounds; change it in a new run")
         changed = dataclasses.replace(self._settings, **settings)
         self._take_pending()
-
-        def change_fragments() -> None:
-            for fragment in self._fragments:
-                fragment.change(**settings)
-
-        self._in_site(change_fragments, [])
+        self._in_site(functools.partial(change_all, self._fragments, settings), [])
         self._settings = changed
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import torch
 from tersewire import Error, ErrorCode, _core
 
 from ._averager import GradientAverager
-from ._groups import HubGroup, digest_of, packed, unpack
+from ._groups import HubGroup, digest_of, packed, share_model, unpack
 from ._tensors import refuse
 
 _SLACK_BYTES = 1 << 20  # names and shapes of what is handed over
@@ -116,7 +116,7 @@ class Members:
 
     def close(self) -> None:
         """Ends the job: all exchanges are done. If over for this rank alone, others continue."""
-        if not self._over:
+        if self._group._finish.alive and not self._over:
             self._over = "it has been closed"
             self._group._member.finish()
         self._group.close()
@@ -278,7 +278,7 @@ class Members:
                         f"{self._loaded}, but not all ranks had when ranks came or went; start the "
                         "hub and all ranks again")
         if member.begun_with is None:
-            self._group._share_model(self._model)
+            share_model(self._group, self._model)
             replica.share()
         elif not member.had_it:
             begin_with(member, "buffers", self._buffers)
@@ -298,6 +298,26 @@ class Members:
         if self._over:
             raise Error(ErrorCode.kFailedPrecondition,
                         f"the job is over for this rank: {self._over}")
+
+
+class MayLeave:
+    """A rank that may leave the others, if they come and go."""
+
+    _members: Optional[Members] = None
+
+    def leave(self) -> None:
+        """Makes this rank leave, if ranks come and go, after its round or step.
+
+        It hands over its undelivered data. Returns at once, also in a signal handler.
+        """
+        if self._members is None:
+            refuse("the ranks of this job stay; call leave() with a HubGroup(elastic=True)")
+        self._members.leave()
+
+    @property
+    def left(self) -> bool:
+        """Whether this rank has left and is no longer needed."""
+        return self._members is not None and self._members.left
 
 
 def as_floats(data: torch.Tensor) -> torch.Tensor:

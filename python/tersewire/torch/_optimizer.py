@@ -16,11 +16,12 @@ from tersewire import Error, ErrorCode, _core
 
 from ._averager import Counters, GradientAverager, States, as_list
 from ._groups import Group, HubGroup, check_root, compare_values, group_of
-from ._members import Members, Replica, as_floats, begin_with, packed_floats, refuse_elastic
+from ._members import (MayLeave, Members, Replica, as_floats, begin_with, packed_floats,
+                       refuse_elastic)
 from ._rates import groups_of, is_adam, is_adaptive, scaled_rates
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
-from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, rates_of, refuse,
+from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, places, rates_of, refuse,
                        tensor_info)
 from ._trees import tree_bytes, tree_of
 
@@ -130,11 +131,9 @@ class _AveragesFirst:
                         "call synchronize() before skip_synchronize()")
         yield
 
-    def _gradients(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor]]:
+    def _gradients(self) -> Iterator[Tuple[torch.Tensor, ...]]:
         """Each parameter and its gradient's place in the buffer."""
-        places = self._buffer.split([parameter.numel() for parameter in self._parameters])
-        for parameter, place in zip(self._parameters, places):
-            yield parameter, place.view(parameter.shape)
+        return places(self._parameters, self._buffer)
 
 
 class _OwnsAShare(_AveragesFirst):
@@ -191,7 +190,7 @@ class _OwnsAShare(_AveragesFirst):
             "state": states[0].get("state", {}), "param_groups": states[0]["param_groups"]})
 
 
-class ElasticAverager(Replica):
+class ElasticAverager(MayLeave, Replica):
     """The `averager` of a DistributedOptimizer if ranks come and go.
 
     Its `steps` count the job's, including those before this rank joined. Train until they reach the
@@ -216,18 +215,6 @@ class ElasticAverager(Replica):
     def steps(self) -> int:
         """Exchanges so far."""
         return self.rounds
-
-    def leave(self) -> None:
-        """Makes this rank leave after its step; it hands over its undelivered data.
-
-        Returns at once, also in a signal handler.
-        """
-        self._members.leave()
-
-    @property
-    def left(self) -> bool:
-        """Whether this rank has left and is no longer needed."""
-        return self._members.left
 
     def close(self) -> None:
         """As GradientAverager.close(). The first rank's call ends the job: all steps are taken."""
@@ -385,7 +372,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
              for name, parameter in named]
     settings = Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
                         on_step, replay_decisions, budget, pull_codec, rate_gain,
-                        adaptive=is_adaptive(optimizer), adam=is_adam(optimizer))
+                        _adaptive=is_adaptive(optimizer), _adam=is_adam(optimizer))
     if elastic and model is not None:
         averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, elastic,
                                                      settings)

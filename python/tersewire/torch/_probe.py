@@ -30,5 +30,4 @@ def probe(group: Optional[Group] = None) -> Dict[str, Any]:
     prober = _core._Prober(*among._limits(None))
     join(prober)
     found = prober.run()
-    told: Dict[str, Any] = json.loads(among._gather(found)[0])
-    return told
+    return json.loads(among._gather(found)[0])

@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
@@ -31,8 +30,9 @@ class Settings:
     budget: Optional[str] = None
     pull_codec: Optional[Union[str, tersewire.Codec]] = None
     rate_gain: Optional[float] = None
-    adaptive: bool = False  # is_adaptive() of the optimizer
-    adam: bool = False  # is_adam() of it
+    # Nobody is asked for these: is_adaptive() and is_adam() of the optimizer.
+    _adaptive: bool = False
+    _adam: bool = False
 
     def __post_init__(self) -> None:
         for name, kinds, what in (
@@ -93,13 +93,13 @@ class Settings:
         """Of the means that servers send, if it may be another one."""
         if self.pull_codec is not None:
             return _text(self.pull_codec)
-        if not self.adaptive or not exchange.startswith("gradient-server"):
+        if not self._adaptive or not exchange.startswith("gradient-server"):
             return None
         return "auto:ef=off" if self.is_auto else _core._adaptive_pull_codec(self.codec_text)
 
     def is_adaptive_in(self, exchange: str) -> bool:
         """Whether means have the codec that they have by default for an adaptive optimizer."""
-        default = dataclasses.replace(self, pull_codec=None, adaptive=True).pull_codec_for(exchange)
+        default = dataclasses.replace(self, pull_codec=None, _adaptive=True).pull_codec_for(exchange)
         return default not in (None, self.codec_text) and default == self.pull_codec_for(exchange)
 
     @property
@@ -110,7 +110,7 @@ class Settings:
             return 2  # who send as much as with servers, and encode once
         # What servers encode again, without a residual, Adam learns more from. Where that keeps
         # one, it costs more of the loss than the bytes are worth.
-        return 0 if self.adaptive and codec.adaptive_rate_gain != 1 else 4
+        return 0 if self._adaptive and codec.adaptive_rate_gain != 1 else 4
 
     def exchange_for(self, group: AnyGroup, codecs: Sequence[tersewire.Codec]) -> str:
         """The exchange as C++ names it."""
@@ -118,10 +118,6 @@ class Settings:
             if self.pull_codec is not None or group.elastic:  # more ranks may come
                 return "gradient-server"
             return "all-gather" if group.ranks <= self._most_without_servers else "gradient-server"
-        if self.exchange == "sharded-server":
-            warnings.warn("exchange 'sharded-server' is now 'gradient-server'; the next version "
-                          "drops the old name", DeprecationWarning, stacklevel=6)
-            return "gradient-server"
         if self.exchange != "all-reduce":
             return self.exchange
         sharing = [codec for codec in codecs if codec.shares_scalers]

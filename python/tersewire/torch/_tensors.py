@@ -3,7 +3,7 @@
 import gc
 import os
 import weakref
-from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, NoReturn, Sequence
+from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, NoReturn, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -49,6 +49,14 @@ def rates_of(optimizer: torch.optim.Optimizer) -> List[Dict[str, Any]]:
 def are_same(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
     """Whether they are the same objects, in the same order."""
     return len(some) == len(others) and all(a is b for a, b in zip(some, others))
+
+
+def places(parameters: Sequence[torch.Tensor],
+           *buffers: torch.Tensor) -> Iterator[Tuple[torch.Tensor, ...]]:
+    """Each parameter with its place, in its shape, in buffers that hold all of them concatenated."""
+    sizes = [parameter.numel() for parameter in parameters]
+    for parameter, *found in zip(parameters, *(buffer.split(sizes) for buffer in buffers)):
+        yield (parameter, *(place.view(parameter.shape) for place in found))
 
 
 def _kind(module: nn.Module, name: str) -> str:
