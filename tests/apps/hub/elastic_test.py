@@ -610,7 +610,7 @@ class Members(ElasticTest):
         self.assertEqual((status["phase"], status["generation"]), ("gathers", 0))
         self.assertEqual(status["waiting"][0]["name"], "a")
         table = run("status", self.address).stdout.decode()
-        self.assertIn("The job gathers", table)
+        self.assertIn("The job gathers: 1 here so far\n", table)
         fixed, address = GrpcTest.start_hub(self)
         self.start_node(address, 1)
         fixed.wait_for("rank 1 is here")
@@ -620,6 +620,8 @@ class Members(ElasticTest):
                          ["is not here yet", None, "is not here yet"])  # fmt: skip
         self.assertEqual({(member["sent_bytes"], member["quiet_seconds"]) for member in status["members"]},
                          {(0, None)})  # fmt: skip
+        table = run("status", self.address).stdout.decode()
+        self.assertIn("The job gathers: generation 1 of 3 nodes, since step 0\n", table)
         gone = run("status", "127.0.0.1:9", "--patience", 1)
         self.assert_refused(gone, 1, "does not report the state of its job")
 
