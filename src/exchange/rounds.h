@@ -23,14 +23,7 @@ class Rounds : public Communicator {
          Transport& network)
       : exchange_(std::move(exchange)), placement_(std::move(placement)), network_(network) {}
 
-  std::uint64_t begin_step() final {
-    if (step_ < last_of_round()) {
-      guarded([&] { check_all_pushed(); });
-      return ++step_;
-    }
-    round_ = exchange_->begin_step();
-    return step_ = last_before_round() + 1;
-  }
+  std::uint64_t begin_step() final;
   void mean(std::size_t tensor, std::span<float> mean) final { exchange_->mean(tensor, mean); }
   void undo(std::size_t tensor) final { exchange_->undo(tensor); }
   void say_skipped(std::uint64_t steps) final { exchange_->say_skipped(steps); }
@@ -91,5 +84,14 @@ class Rounds : public Communicator {
   std::uint64_t step_ = 0;
   std::uint64_t round_ = 0;  // the exchange's step
 };
+
+inline std::uint64_t Rounds::begin_step() {
+  if (step_ < last_of_round()) {
+    guarded([&] { check_all_pushed(); });
+    return ++step_;
+  }
+  round_ = exchange_->begin_step();
+  return step_ = last_before_round() + 1;
+}
 
 }  // namespace tersewire
