@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "exchange_test_support.h"
+#include "expect_error.h"
 
 namespace tersewire {
 namespace {

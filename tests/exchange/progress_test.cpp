@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "exchange_test_support.h"
+#include "expect_error.h"
 
 namespace tersewire {
 namespace {
