@@ -14,6 +14,7 @@
 #include "apps/files/new_file.h"
 #include "apps/files/npy_file.h"
 #include "apps/files/read_file.h"
+#include "tersewire/counted.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/tw_file.h"
 
@@ -61,7 +62,8 @@ class ArrayDecoder {
     output_->finish();
     output_->publish();
     if (!options_.verbose) return;
-    complain(fmt::format("{} -> {}: {} values\n", shown(options_.input), options_.output, elems_));
+    complain(fmt::format("{} -> {}: {}\n", shown(options_.input), options_.output,
+                         counted(elems_, "value")));
   }
 
  private:

@@ -18,6 +18,7 @@
 #include "apps/files/one_array.h"
 #include "apps/files/read_file.h"
 #include "tersewire/communicator.h"
+#include "tersewire/counted.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/tw_file.h"
 
@@ -300,8 +301,8 @@ class ArrayEncoder {
     const bool wide = description_.element_type == ElementType::kFloat64;
     const std::size_t elems = array_.reader.header().elems;
     const auto before = static_cast<double>(elems * (wide ? sizeof(double) : sizeof(float)));
-    complain(fmt::format("{} -> {}: {} values, {:.1f}x smaller\n", shown(options_.input),
-                         options_.output, elems, before / static_cast<double>(bytes_)));
+    complain(fmt::format("{} -> {}: {}, {:.1f}x smaller\n", shown(options_.input), options_.output,
+                         counted(elems, "value"), before / static_cast<double>(bytes_)));
   }
 
   const EncodeOptions& options_;

@@ -8,6 +8,7 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
 #include "apps/cli/quantities.h"
+#include "tersewire/counted.h"
 #include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
 
@@ -191,8 +192,8 @@ std::string Prediction::codecs() const {
 std::vector<Prediction> predict_designs(const PredictionPlan& plan, int workers,
                                         const NamedLink& link) {
   if (workers % plan.gpus_per_node != 0) {
-    throw WrongUsage(fmt::format("{} workers do not fill machines of {} GPUs; use a multiple",
-                                 workers, plan.gpus_per_node));
+    throw WrongUsage(fmt::format("{} cannot fill machines of {} GPUs; use a multiple",
+                                 counted(workers, "worker"), plan.gpus_per_node));
   }
   std::vector<Prediction> predictions;
   std::string refusal;

@@ -299,7 +299,7 @@ class Servers(ChurnTest):
         self.assertEqual([(member["name"], member["role"]) for member in status["members"]],
                          [("a", "worker"), ("b", "worker"), ("c", "worker"), ("s", "server")])  # fmt: skip
         table = run("status", self.address).stdout.decode()
-        self.assertRegex(table, r"generation 1 of 3 workers and 1 servers")
+        self.assertRegex(table, r"generation 1 of 3 workers and 1 server,")
         self.assertRegex(table, r"\n +3  s +works +server ")
         self.go_on_to_the_end()
         self.assert_done(a, b, c, s)

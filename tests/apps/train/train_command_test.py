@@ -418,8 +418,8 @@ class Train(ProgramTest):
         os.mkdir(self.path("full"))
         self.write("full/file", b"")
         cases = [
-            (2, 2, "2 workers and 1 servers need 3 processes, but 2 were started", self.JOB),
-            (2, 2, "3 workers need 3 processes, but 2 were started", self.RING),
+            (2, 2, "a job of 2 workers and 1 server takes 3 processes, not 2", self.JOB),
+            (2, 2, "a job of 3 workers takes 3 processes, not 2", self.RING),
             (3, 1, "full exists and is not an empty directory", self.JOB),
         ]
         for ranks, code, sentence, job in cases:
