@@ -306,6 +306,7 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
     flags->pull_codec_given = command->get_option("--pull-codec")->count() > 0;
     const bool link_given = command->get_option("--link")->count() > 0;
     if (command->get_option("--budget")->count() > 0 && !flags->replay_decisions.empty()) {
+    flags->elastic_given = command->get_option("--elastic")->count() > 0;
       throw WrongUsage(
           "--replay-decisions uses the codecs of another run, whatever they cost; omit --budget");
     }

@@ -24,6 +24,7 @@ struct TrainFlags {
   bool transport_given = false;    // on the command line
   bool pull_codec_given = false;   // the same
   std::string codec = "3lc";       // for both directions
+  bool elastic_given = false;      // the same
   std::string replay_decisions;    // decisions.json of a run
   trainer::CodecDecisions replay;  // what it holds
   bool paper = false;

@@ -248,6 +248,8 @@ class Servers(ChurnTest):
         return a, b, s
 
     def assert_goes_on(self):
+        alone = run("train", "--resume", self.path("run"), "--transport", "in-process")
+        self.assert_refused(alone, 2, "name=NAME, or --elastic=false to go on without")
         resumed = run("train", "--resume", self.path("run"), "--transport", "in-process", "--elastic=false",
                       "--json")  # fmt: skip
         self.assertEqual(resumed.returncode, 0, resumed)
@@ -716,7 +718,7 @@ class Members(ElasticTest):
         tree = ("--exchange", "aggregator-tree", "--checkpoint-steps", 5)
         self.assert_refused(refused(*serves, *tree), 2, "use exchange all-gather, ring, gradient-server")
         gather = ("--exchange", "all-gather")
-        self.assert_refused(refused(*gather), 2, "needs a hub and a name")
+        self.assert_refused(refused(*gather), 2, "needs a hub and a name", "name=NAME\n")
         groups = ("--exchange", "hierarchical-ring:group=2", "--codec", "int8")
         self.assert_refused(refused(*groups, *member), 2, "use exchange all-gather, ring, gradient-server")
         ranked = ("--transport", "grpc:hub=127.0.0.1:9,rank=1")
