@@ -207,7 +207,9 @@ class Defaults(ProgramTest):
         cases = [
             ({"TERSEWIRE_THREADS": "010"}, "TERSEWIRE_THREADS", "octal"),
             ({"TERSEWIRE_THREADS": ""}, "TERSEWIRE_THREADS"),
-            ({"TERSEWIRE_CODEC": "4lc"}, "4lc"),
+            ({"TERSEWIRE_CODEC": "4lc"}, "TERSEWIRE_CODEC: unknown codec '4lc'"),
+            ({"TERSEWIRE_CODEC": "auto"}, "TERSEWIRE_CODEC: unknown codec 'auto'"),
+            (b'{"codec": 5}', "'codec': unknown codec '5'"),
             (b"{", "JSON object"),
             (b"[1]", "JSON object"),
             (b'{"thread": 4}', "'thread'", "did you mean 'threads'"),
@@ -232,3 +234,7 @@ class Defaults(ProgramTest):
 
 if __name__ == "__main__":
     program.main(__doc__)
+        file = self.write("codec.json", b'{"codec": "nope"}')
+        self.assert_refused(run("config", TERSEWIRE_CONFIG=file), 2, f"{file}, 'codec': unknown codec 'nope'")
+        if b"train" in run("--help").stdout:
+            self.assert_done(run("config", TERSEWIRE_CODEC="auto"))  # which train takes

@@ -58,6 +58,24 @@ class Train(ProgramTest):
         (cell,) = os.listdir(self.path("compared/cells"))
         self.assertEqual(config(f"compared/cells/{cell}")["checkpoint_steps"], 0)
 
+    def test_wrong_defaults_are_said_to_be_defaults(self):
+        file = self.write("config.json", b'{"transport": "foo"}')
+        cases = [
+            ((), {"TERSEWIRE_CODEC": "3lcc"}, "TERSEWIRE_CODEC: unknown codec '3lcc'"),
+            ((), {"TERSEWIRE_TRANSPORT": "foo"}, "TERSEWIRE_TRANSPORT: unknown transport 'foo'"),
+            ((), {"TERSEWIRE_CONFIG": file}, f"{file}, 'transport': unknown transport 'foo'"),
+            (("--backup-workers", 1), {"TERSEWIRE_CHECKPOINT_STEPS": "100"},
+             "save no states; TERSEWIRE_CHECKPOINT_STEPS says --checkpoint-steps 100"),
+            (("--paper",), {"TERSEWIRE_CODEC": "auto"}, "; TERSEWIRE_CODEC says --codec auto"),
+        ]
+        for arguments, variables, sentence in cases:
+            with self.subTest(sentence=sentence):
+                self.assert_refused(run("train", *arguments, **variables), 2, sentence)
+        # What the command line says has no other origin.
+        refused = run("train", "--codec", "3lcc", TERSEWIRE_CODEC="int8")
+        self.assert_refused(refused, 2, "unknown codec '3lcc'")
+        self.assertNotIn(b"TERSEWIRE", refused.stderr)
+
     def test_libtorch_is_loaded_by_what_trains_alone(self):
         def loads(*arguments):
             """Whether the dynamic loader looked for libtorch."""
