@@ -210,8 +210,9 @@ class Train(ProgramTest):
         self.assertEqual(result.returncode, 0, result)
         summary = json.loads(self.read("on/summary.json"))
         self.assertEqual((summary["diverged_step"], summary["steps"]), (step, 20))
-        self.assertIn(f"Diverged at step {step}: the loss is not finite.".encode(),
-                      result.stdout)
+        self.assertIn(f"Diverged at step {step}: the loss has grown to ten times its best or more, "
+                      "and is not finite at the end.".encode(), result.stdout)
+        self.assertNotIn(b"-nan", result.stdout + result.stderr)
         self.assertNotIn(b"saved", result.stdout.replace(b"was saved", b""))
 
     def test_raw_from_all(self):
