@@ -51,7 +51,8 @@ class ArrayDecoder {
   }
 
   void run() {
-    while (const auto message = with_file(options_.input, [&] { return reader_.next(); })) {
+    while (const auto message =
+               with_tw_file(options_.input, kUseAnotherCopy, [&] { return reader_.next(); })) {
       if (message->header.kind != MessageKind::kFile) {
         throw Error(ErrorCode::kInvalidArgument,
                     shown(options_.input) +
@@ -84,7 +85,7 @@ class ArrayDecoder {
   template <typename Values>
   void decode_into(Values& values, const auto& decode_payload, std::size_t elem_bytes,
                    const Frame& frame) {
-    with_file(options_.input, [&] {
+    with_tw_file(options_.input, kUseAnotherCopy, [&] {
       try {
         const std::size_t elems = *frame.elems();
         check_payload(frame.codec, frame.payload, elems);

@@ -34,6 +34,11 @@ constexpr const char* kEncodeExamples = R"(Examples:
   tersewire decode gradient.tw - | tersewire encode --codec int8 - again.tw
 Arrays are float32 or float64 .npy files in C order. Codecs: see tersewire codecs)";
 
+constexpr std::string_view kStateAdvice =
+    "use another copy of it or the release of tersewire that wrote it, or remove it to begin "
+    "without "
+    "a residual";
+
 struct EncodeOptions {
   std::string codec = "3lc";
   std::string state;
@@ -185,7 +190,7 @@ class ArrayEncoder {
     }
     with_file(options_.input, [&] { array_.reader.expect_end(); });
     if (gradient_) with_file(options_.gradient, [&] { gradient_->reader.expect_end(); });
-    if (old_state_) with_file(options_.state, [&] { old_state_->expect_end(); });
+    if (old_state_) with_state([&] { old_state_->expect_end(); });
     publish();
     if (options_.verbose) say_what_became();
   }
@@ -204,9 +209,14 @@ class ArrayEncoder {
   void open_states() {
     old_stream_ = InputStream::if_exists(options_.state);
     if (old_stream_) {
-      with_file(options_.state, [&] { old_state_.emplace(*old_stream_, description_.dims); });
+      with_state([&] { old_state_.emplace(*old_stream_, description_.dims); });
     }
     new_state_.emplace(options_.state);
+  }
+
+  template <typename Task>
+  void with_state(Task&& task) const {
+    with_tw_file(options_.state, kStateAdvice, task);
   }
 
   // What is said of a part names it.
@@ -234,7 +244,7 @@ class ArrayEncoder {
         encoder->observe_gradient(gradient_values_);
       });
     }
-    if (old_state_) with_file(options_.state, [&] { old_state_->read(encoder->residual()); });
+    if (old_state_) with_state([&] { old_state_->read(encoder->residual()); });
     payload_.clear();
     const Encoded encoded = with_part(first, [&] { return encode_values(*encoder); });
     bytes_ += write_part(output_, MessageKind::kFile,
