@@ -112,6 +112,12 @@ class Usage(ProgramTest):
             self.assertGreater(row["floor_ratio"], 0)
         self.assertEqual(rows[0]["bits_per_value"], 32)
 
+    def test_bench_of_one_value_is_as_short_as_of_a_few_hundred(self):
+        options = "--codec fp32 --rounds 1 --warm-up 0 --target best --threads 1".split()
+        result = run("bench", "codecs", "--elems", "1", *options)
+        self.assert_done(result)
+        self.assertIn(b"1 value, three inputs in rotation; medians of 1 round;", result.stdout)
+
     def test_bench_in_parts(self):
         options = "--codec 3lc:mode=paper,zre=off --elems 5000 --rounds 1 --warm-up 0 --target best --threads 2 --json".split()
         bits = {}
@@ -230,11 +236,11 @@ class Defaults(ProgramTest):
         self.assert_refused(run("codecs", **missing), 2, "missing.json", "TERSEWIRE_CONFIG")
         self.assert_refused(run("codecs", TERSEWIRE_CONFIG="/dev/null/x"), 1, "/dev/null/x cannot be read")
         self.assert_refused(run("config", TERSEWIRE_THREADS="abc"), 2, "TERSEWIRE_THREADS", "abc")
-
-
-if __name__ == "__main__":
-    program.main(__doc__)
         file = self.write("codec.json", b'{"codec": "nope"}')
         self.assert_refused(run("config", TERSEWIRE_CONFIG=file), 2, f"{file}, 'codec': unknown codec 'nope'")
         if b"train" in run("--help").stdout:
             self.assert_done(run("config", TERSEWIRE_CODEC="auto"))  # which train takes
+
+
+if __name__ == "__main__":
+    program.main(__doc__)
