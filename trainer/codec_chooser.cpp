@@ -390,6 +390,7 @@ CodecChooser::Outcome CodecChooser::look(std::uint64_t step, const MeasuredSteps
   const bool is_over = bytes_a_day_ && bytes_in_a_day(rung_) > *bytes_a_day_;
   if (is_over && !said_over_budget_) {
     outcome.decision = decision_for(step, rung_);
+    outcome.decision->over_budget = true;
     outcome.decision->sentence = fmt::format(
         "step {}: {} takes {:.3g} GB a day, and nothing that auto may choose stays within the "
         "budget of {:.3g} GB; use {}--local-updates, or longer steps",

@@ -68,6 +68,7 @@ struct CodecDecision {
   double expected = 0;    // times as fast as before; 0 where nothing was predicted
   double measured = 0;    // the same, once it was seen; 0 before
   std::string sentence = {};
+  bool over_budget = false;  // it says that no codec stays within the budget
 };
 
 using CodecDecisions = std::vector<CodecDecision>;

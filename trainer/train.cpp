@@ -3,6 +3,7 @@
 #include <cmath>
 #include <exception>
 
+#include "tersewire/counted.h"
 #include "tersewire/error.h"
 #include "tersewire/policy.h"
 #include "tersewire/transports.h"
@@ -164,11 +165,11 @@ void check_nodes(const TrainConfig& config, int nodes) {
   const int servers = server_nodes(config);
   const int needed = config.job.workers + servers;
   if (nodes == needed) return;
-  const std::string and_servers = servers > 0 ? " and " + std::to_string(servers) + " servers" : "";
+  const std::string and_servers = servers > 0 ? " and " + counted(servers, "server") : "";
   throw Error(ErrorCode::kInvalidArgument,
-              std::to_string(config.job.workers) + " workers" + and_servers + " need " +
-                  std::to_string(needed) + " processes, but " + std::to_string(nodes) +
-                  " were started; use 'mpirun -n " + std::to_string(needed) +
+              "a job of " + counted(config.job.workers, "worker") + and_servers + " takes " +
+                  counted(needed, "process", "processes") + ", not " + std::to_string(nodes) +
+                  "; use 'mpirun -n " + std::to_string(needed) +
                   "' or change the number of workers or servers");
 }
 

@@ -13,6 +13,7 @@
 #include "apps/cli/job_options.h"
 #include "apps/cli/output.h"
 #include "apps/files/read_file.h"
+#include "tersewire/counted.h"
 #include "tersewire/simd.h"
 
 namespace tersewire::apps {
@@ -138,9 +139,8 @@ std::string rows_text(const std::vector<bench::CodecBenchRow>& rows) {
   std::size_t width = 5;
   for (const bench::CodecBenchRow& row : rows) width = std::max(width, row.codec.size());
   std::string text = fmt::format(
-      "{} values, three inputs in rotation; medians of {} rounds; times as ratios to memcpy by one "
-      "thread\n",
-      rows.front().elems, rows.front().rounds);
+      "{}, three inputs in rotation; medians of {}; times as ratios to memcpy by one thread\n",
+      counted(rows.front().elems, "value"), counted(rows.front().rounds, "round"));
   text += fmt::format(
       "{:<{}}  {:<8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9} {:>10} {:>9} {:>9} {:>11} {:>14}\n",
       "codec", width, "target", "threads", "encode", "decode", "dec.add", "floor", "enc/floor",

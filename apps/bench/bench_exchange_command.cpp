@@ -14,6 +14,7 @@
 #include "apps/cli/job_options.h"
 #include "apps/cli/output.h"
 #include "apps/files/read_file.h"
+#include "tersewire/counted.h"
 #include "tersewire/transports.h"
 
 namespace tersewire::apps {
@@ -133,9 +134,10 @@ std::string rows_text(const bench::ExchangeBenchConfig& config,
     values += tensor.elems();
   }
   std::string text = fmt::format(
-      "{}, {} values; {}, {} workers, transport {}; {} steps after {}, {:g} ms of computation\n",
-      config.model, values, config.job.exchange, config.job.workers, config.transport, config.steps,
-      config.warm_up_steps, config.compute_seconds * 1e3);
+      "{}, {}; {}, {}, transport {}; {} after {}, {:g} ms of computation\n", config.model,
+      counted(values, "value"), config.job.exchange, counted(config.job.workers, "worker"),
+      config.transport, counted(config.steps, "step"), config.warm_up_steps,
+      config.compute_seconds * 1e3);
   std::size_t width = 5;
   for (const bench::ExchangeBenchRow& row : rows) width = std::max(width, name_of(row).size());
   text += fmt::format("{:<{}} {:>10} {:>8} {:>8} {:>12} {:>12} {:>12} {:>10} {:>10} {:>8} {:>9}\n",

@@ -27,6 +27,8 @@ namespace {
 constexpr std::size_t kInputs = 3;
 // What is timed at once covers at least so many values, so that the clock's grain does not matter.
 constexpr std::size_t kMinTimedElems = std::size_t{1} << 20;
+// As many as a call takes about the time of, however few it has.
+constexpr std::size_t kMinCallElems = 256;
 // A part of an array shorter than this costs more to hand to a thread than it saves.
 constexpr std::size_t kMinPartElems = std::size_t{1} << 16;
 constexpr std::uint64_t kComputeSteps = 4'000'000;
@@ -236,7 +238,10 @@ Errors errors_of(std::span<const float> values, std::span<const float> decoded) 
 }
 
 // So many calls are timed at once.
-std::size_t repeats_for(std::size_t elems) { return (kMinTimedElems + elems - 1) / elems; }
+std::size_t repeats_for(std::size_t elems) {
+  const std::size_t per_call = std::max(elems, kMinCallElems);
+  return (kMinTimedElems + per_call - 1) / per_call;
+}
 
 double time_of_copy(Clock now, Arrays& arrays, std::size_t repeats, std::size_t& turn) {
   return seconds_of(now, repeats, [&] {

@@ -17,6 +17,7 @@
 #include "apps/bench/model_tensors.h"
 #include "apps/bench/round_transport.h"
 #include "apps/bench/waiting_worker.h"
+#include "tersewire/counted.h"
 #include "tersewire/error.h"
 #include "tersewire/transports.h"
 #include "trainer/train_config.h"
@@ -283,9 +284,10 @@ void check_exchange_bench(const ExchangeBenchConfig& config, int nodes) {
     const int needed = config.job.workers + servers;
     if (nodes != needed) {
       refuse(
-          fmt::format("{} workers and {} servers of exchange {} need {} processes, but {} were "
-                      "started; use 'mpirun -n {}' or change the number of workers or servers",
-                      config.job.workers, servers, config.job.exchange, needed, nodes, needed));
+          fmt::format("a job of {} and {} with exchange {} takes {}, not {}; use 'mpirun -n {}' or "
+                      "change the number of workers or servers",
+                      counted(config.job.workers, "worker"), counted(servers, "server"),
+                      config.job.exchange, counted(needed, "process", "processes"), nodes, needed));
     }
     // Whatever else the library refuses, it refuses before the first message.
     const auto probe = make_in_process_network(needed);

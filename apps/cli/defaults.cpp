@@ -16,6 +16,9 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/nearest.h"
 #include "apps/cli/small_text.h"
+#include "tersewire/codec.h"
+#include "tersewire/transports.h"
+#include "trainer/codec_chooser.h"
 
 namespace tersewire::apps {
 namespace {
@@ -28,6 +31,7 @@ constexpr const char* kQuiet = "quiet";
 struct Defaultable {
   const char* option;
   std::vector<std::string_view> commands;  // none: every one
+  bool computes = false;                   // another value may make no sense beside other options
 };
 
 // What a user may have a default for: of what a run computes the codec alone.
@@ -35,12 +39,12 @@ const std::vector<Defaultable>& defaultables() {
   static const std::vector<Defaultable> all{
       {kQuiet, {}},
       {"verbose", {"encode", "decode"}},
-      {"codec", {"encode", "train"}},
+      {"codec", {"encode", "train"}, true},
       {"threads", {"encode", "decode", "train"}},
-      {"transport", {"train"}},
+      {"transport", {"train"}, true},
       {"deadline", {"train"}},
       {"progress-limit", {"train"}},
-      {"checkpoint-steps", {"train"}},
+      {"checkpoint-steps", {"train"}, true},
   };
   return all;
 }
@@ -129,6 +133,18 @@ std::optional<Default> default_of(const Defaultable& entry, const nlohmann::json
                        : fmt::format("{}, '{}': {}", wrong.source, entry.option, what));
 }
 
+// A codec or a transport is otherwise looked at only by the command that uses it.
+void check_text(const Default& given, const Defaultable& entry, bool may_be_auto) {
+  const std::string_view option = entry.option;
+  try {
+    if (option == "transport") choose_transport(given.value);
+    if (option != "codec" || (may_be_auto && given.value == trainer::kAutoCodec)) return;
+    make_codec(given.value);
+  } catch (const Error& error) {
+    refuse(given, entry, error.what());
+  }
+}
+
 // To the option that takes it.
 void give(CLI::Option& option, const Default& given, const Defaultable& entry) {
   try {
@@ -165,16 +181,21 @@ CLI::Option* option_of(CLI::App& app, std::string_view name, const Defaultable& 
 
 }  // namespace
 
-void apply_defaults(CLI::App& command) {
+std::string apply_defaults(CLI::App& command) {
   const nlohmann::json config = read_config();
+  std::string said;
   for (const Defaultable& entry : defaultables()) {
     if (!is_for(entry, command)) continue;
     CLI::Option& option = *command.get_option(fmt::format("--{}", entry.option));
     if (is_settled(command, option)) continue;
     const auto given = default_of(entry, config);
     if (!given) continue;
+    check_text(*given, entry, command.get_name() == "train");
     give(option, *given, entry);
+    if (!entry.computes) continue;
+    said += fmt::format("; {} says --{} {}", given->source, entry.option, given->value);
   }
+  return said;
 }
 
 bool quiet_by_default() {
@@ -205,7 +226,10 @@ std::vector<EffectiveDefault> effective_defaults(CLI::App& app) {
     for (const std::string_view name : entry.commands) {
       CLI::Option* const option = option_of(app, name, entry);
       if (option == nullptr) continue;
-      if (given) give(*option, *given, entry);
+      if (given) {
+        check_text(*given, entry, true);
+        give(*option, *given, entry);
+      }
       const bool is_flag = option->get_items_expected_max() == 0;
       add(std::string(name), is_flag ? "false" : option->get_default_str());
     }

@@ -22,8 +22,10 @@ inline constexpr std::array kPartialCodecOptions{"--push-codec", "--pull-codec",
 
 // Gives the command's options the user's defaults, where nothing has said anything of them or of
 // one that excludes them. Call it once the command line has been parsed, and a recipe applied.
-// Throws WrongUsage, naming the variable or the file and its key, for what no option takes.
-void apply_defaults(CLI::App& command);
+// Returns what ends a sentence that refuses the command: which of what it computes they said, and
+// where. Throws WrongUsage, naming the variable or the file and its key, for what no option takes,
+// and a codec or transport that there is not.
+std::string apply_defaults(CLI::App& command);
 
 // Whether the user wants nothing said but what failed. Throws as apply_defaults().
 bool quiet_by_default();

@@ -28,6 +28,10 @@ std::string digits_text(double value, int digits) {
   return fmt::format("{:.0f}", value);
 }
 
+std::string decimals_text(double value, int decimals) {
+  return std::isnan(value) ? "nan" : fmt::format("{:.{}f}", value, decimals);
+}
+
 std::string bytes_text(double bytes) {
   return in_units(bytes, {{"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}}, 3);
 }

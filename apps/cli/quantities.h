@@ -9,6 +9,9 @@ namespace tersewire::apps {
 // "1.2", "45", "1234" with two.
 std::string digits_text(double value, int digits);
 
+// "0.1250" with four; "nan", whatever its sign bit.
+std::string decimals_text(double value, int decimals);
+
 // "512 B", "4.13 kB".
 std::string bytes_text(double bytes);
 

@@ -21,6 +21,7 @@
 #include "apps/compare/compare_child.h"
 #include "apps/run/json_object.h"
 #include "apps/run/run_files.h"
+#include "tersewire/counted.h"
 
 namespace tersewire::apps {
 namespace {
@@ -159,8 +160,8 @@ class CellRunner {
       outcome.failure = running.process->exit_status() == 0 ? "it was interrupted"
                                                             : running.process->last_words();
       progress_.finish();
-      note(fmt::format("{} with {} steps and seed {} failed: {}\n", plan_.designs[cell.design].name,
-                       cell.steps, cell.seed, outcome.failure));
+      complain(fmt::format("{} with {} and seed {} failed: {}\n", plan_.designs[cell.design].name,
+                           counted(cell.steps, "step"), cell.seed, outcome.failure));
     }
     ++ended_;
     ended_steps_ += cell.steps;

@@ -12,6 +12,7 @@
 #include "apps/cli/quantities.h"
 #include "apps/run/front.h"
 #include "apps/run/run_json.h"
+#include "tersewire/counted.h"
 
 namespace tersewire::apps {
 namespace {
@@ -208,7 +209,7 @@ nlohmann::json CompareReport::json() const {
 
 std::string CompareReport::speedup_table(std::size_t count) const {
   const StepCount& steps = plan_.steps[count];
-  std::string text = fmt::format("\n{} steps", steps.steps);
+  std::string text = "\n" + counted(steps.steps, "step");
   if (steps.name.ends_with('%')) text += fmt::format(" ({})", steps.name);
   text += fmt::format("\n{:<{}}", "design", width_);
   for (const Rate& rate : plan_.rates) text += fmt::format(" {:>10}", "@ " + rate.name);
@@ -232,7 +233,7 @@ std::string CompareReport::speedup_table(std::size_t count) const {
     const auto difference = this->difference(i, count);
     text += fmt::format("  {:>16}  {:>10}  {:>9}", accuracy,
                         difference ? fmt::format("{:+.2f}", 100 * *difference) : "",
-                        means.runs > 0 ? fmt::format("{:.4f}", means.test_loss) : "-");
+                        means.runs > 0 ? decimals_text(means.test_loss, 4) : "-");
     text.erase(text.find_last_not_of(' ') + 1);
     text += "\n";
   }
@@ -242,9 +243,9 @@ std::string CompareReport::speedup_table(std::size_t count) const {
 std::string CompareReport::traffic_table() const {
   const std::size_t count = most_steps();
   std::string text =
-      fmt::format("\nTraffic over {} steps\n{:<{}} {:>10} {:>12} {:>12} {:>18} {:>12}\n",
-                  plan_.steps[count].steps, "design", width_, "ratio", "bits pushed", "bits pulled",
-                  "busiest node, step", "accuracy, %");
+      fmt::format("\nTraffic over {}\n{:<{}} {:>10} {:>12} {:>12} {:>18} {:>12}\n",
+                  counted(plan_.steps[count].steps, "step"), "design", width_, "ratio",
+                  "bits pushed", "bits pulled", "busiest node, step", "accuracy, %");
   const std::vector<bool> front = this->front();
   for (std::size_t i = 0; i < plan_.designs.size(); ++i) {
     const DesignMeans& means = means_[i][count];
@@ -266,9 +267,9 @@ std::string CompareReport::diverged_text() const {
     const Cell& cell = plan_.cells[i];
     if (!outcomes_[i].result || !outcomes_[i].result->diverged) continue;
     const nlohmann::json& step = outcomes_[i].result->diverged_step;
-    text +=
-        fmt::format("{} with {} steps and seed {} diverged{}.\n", plan_.designs[cell.design].name,
-                    cell.steps, cell.seed, step.is_null() ? "" : " at step " + step.dump());
+    text += fmt::format("{} with {} and seed {} diverged{}.\n", plan_.designs[cell.design].name,
+                        counted(cell.steps, "step"), cell.seed,
+                        step.is_null() ? "" : " at step " + step.dump());
   }
   if (text.empty()) return text;
   return text +
@@ -319,9 +320,9 @@ std::string CompareReport::legend() const {
 std::string CompareReport::text() const {
   const trainer::TrainConfig& config = plan_.configs[plan_.baseline];
   std::string text = fmt::format(
-      "\n{}{} on {}, {} workers: speedup over {}, test accuracy\n",
+      "\n{}{} on {}, {}: speedup over {}, test accuracy\n",
       plan_.recipe.empty() ? "" : fmt::format("Recipe {}: ", plan_.recipe), config.model,
-      config.data, config.job.workers, plan_.designs[plan_.baseline].name);
+      config.data, counted(config.job.workers, "worker"), plan_.designs[plan_.baseline].name);
   for (std::size_t i = 0; i < plan_.steps.size(); ++i) text += speedup_table(i);
   return text + traffic_table() + legend();
 }

@@ -14,6 +14,7 @@
 #include "apps/files/new_file.h"
 #include "apps/files/npy_file.h"
 #include "apps/files/read_file.h"
+#include "tersewire/counted.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/tw_file.h"
 
@@ -50,7 +51,8 @@ class ArrayDecoder {
   }
 
   void run() {
-    while (const auto message = with_file(options_.input, [&] { return reader_.next(); })) {
+    while (const auto message =
+               with_tw_file(options_.input, kUseAnotherCopy, [&] { return reader_.next(); })) {
       if (message->header.kind != MessageKind::kFile) {
         throw Error(ErrorCode::kInvalidArgument,
                     shown(options_.input) +
@@ -61,7 +63,8 @@ class ArrayDecoder {
     output_->finish();
     output_->publish();
     if (!options_.verbose) return;
-    complain(fmt::format("{} -> {}: {} values\n", shown(options_.input), options_.output, elems_));
+    complain(fmt::format("{} -> {}: {}\n", shown(options_.input), options_.output,
+                         counted(elems_, "value")));
   }
 
  private:
@@ -82,7 +85,7 @@ class ArrayDecoder {
   template <typename Values>
   void decode_into(Values& values, const auto& decode_payload, std::size_t elem_bytes,
                    const Frame& frame) {
-    with_file(options_.input, [&] {
+    with_tw_file(options_.input, kUseAnotherCopy, [&] {
       try {
         const std::size_t elems = *frame.elems();
         check_payload(frame.codec, frame.payload, elems);

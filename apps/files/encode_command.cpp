@@ -18,6 +18,7 @@
 #include "apps/files/one_array.h"
 #include "apps/files/read_file.h"
 #include "tersewire/communicator.h"
+#include "tersewire/counted.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/tw_file.h"
 
@@ -32,6 +33,11 @@ constexpr const char* kEncodeExamples = R"(Examples:
   tersewire encode --out-dir encoded gradients/*.npy
   tersewire decode gradient.tw - | tersewire encode --codec int8 - again.tw
 Arrays are float32 or float64 .npy files in C order. Codecs: see tersewire codecs)";
+
+constexpr std::string_view kStateAdvice =
+    "use another copy of it or the release of tersewire that wrote it, or remove it to begin "
+    "without "
+    "a residual";
 
 struct EncodeOptions {
   std::string codec = "3lc";
@@ -184,7 +190,7 @@ class ArrayEncoder {
     }
     with_file(options_.input, [&] { array_.reader.expect_end(); });
     if (gradient_) with_file(options_.gradient, [&] { gradient_->reader.expect_end(); });
-    if (old_state_) with_file(options_.state, [&] { old_state_->expect_end(); });
+    if (old_state_) with_state([&] { old_state_->expect_end(); });
     publish();
     if (options_.verbose) say_what_became();
   }
@@ -203,9 +209,14 @@ class ArrayEncoder {
   void open_states() {
     old_stream_ = InputStream::if_exists(options_.state);
     if (old_stream_) {
-      with_file(options_.state, [&] { old_state_.emplace(*old_stream_, description_.dims); });
+      with_state([&] { old_state_.emplace(*old_stream_, description_.dims); });
     }
     new_state_.emplace(options_.state);
+  }
+
+  template <typename Task>
+  void with_state(Task&& task) const {
+    with_tw_file(options_.state, kStateAdvice, task);
   }
 
   // What is said of a part names it.
@@ -233,7 +244,7 @@ class ArrayEncoder {
         encoder->observe_gradient(gradient_values_);
       });
     }
-    if (old_state_) with_file(options_.state, [&] { old_state_->read(encoder->residual()); });
+    if (old_state_) with_state([&] { old_state_->read(encoder->residual()); });
     payload_.clear();
     const Encoded encoded = with_part(first, [&] { return encode_values(*encoder); });
     bytes_ += write_part(output_, MessageKind::kFile,
@@ -300,8 +311,8 @@ class ArrayEncoder {
     const bool wide = description_.element_type == ElementType::kFloat64;
     const std::size_t elems = array_.reader.header().elems;
     const auto before = static_cast<double>(elems * (wide ? sizeof(double) : sizeof(float)));
-    complain(fmt::format("{} -> {}: {} values, {:.1f}x smaller\n", shown(options_.input),
-                         options_.output, elems, before / static_cast<double>(bytes_)));
+    complain(fmt::format("{} -> {}: {}, {:.1f}x smaller\n", shown(options_.input), options_.output,
+                         counted(elems, "value"), before / static_cast<double>(bytes_)));
   }
 
   const EncodeOptions& options_;

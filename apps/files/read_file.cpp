@@ -1,5 +1,7 @@
 #include "apps/files/read_file.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -33,6 +35,12 @@ void refuse_same_file(const std::string& first, const std::string& second) {
   if (first == second || same) {
     throw WrongUsage(fmt::format("{} and {} are the same file; name two", first, second));
   }
+}
+
+bool advises(std::string_view sentence) {
+  constexpr std::array kAdvice{"; use ", "; pass ", "; run "};
+  return std::ranges::any_of(
+      kAdvice, [&](const char* advice) { return sentence.find(advice) != std::string_view::npos; });
 }
 
 std::optional<Bytes> read_file_if_exists(const std::string& path) {

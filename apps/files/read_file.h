@@ -15,6 +15,10 @@
 
 namespace tersewire::apps {
 
+// What to do with a .tw file that is damaged.
+inline constexpr std::string_view kUseAnotherCopy =
+    "use another copy of it, or the release of tersewire that wrote it";
+
 // In the place of a file's name: standard input, or standard output.
 inline constexpr std::string_view kStandardStream = "-";
 
@@ -37,6 +41,22 @@ auto with_file(const std::string& path, Task&& task) {
     throw Error(ErrorCode::kResourceExhausted,
                 path + ": there is not enough memory for its array; use a machine with more");
   }
+}
+
+// Whether a sentence of the library says itself what to do with a message.
+bool advises(std::string_view sentence);
+
+// As with_file(), for a .tw file or a state; of what is damaged, `advice` says what to do.
+template <typename Task>
+auto with_tw_file(const std::string& path, std::string_view advice, Task&& task) {
+  return with_file(path, [&] {
+    try {
+      return std::forward<Task>(task)();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kDataLoss || advises(error.what())) throw;
+      throw Error(error.code(), fmt::format("{}; {}", error.what(), advice));
+    }
+  });
 }
 
 // The whole of a regular file, a pipe or, for -, standard input. Throws an Error that names it and

@@ -20,6 +20,7 @@
 #include "apps/files/read_file.h"
 #include "apps/hub/job_status.h"
 #include "apps/run/metrics_server.h"
+#include "tersewire/counted.h"
 #include "tersewire/grpc_members.h"
 
 namespace tersewire::apps {
@@ -120,11 +121,12 @@ void run_hub(const HubFlags& flags) {
       as_usage([&] { return with_journal_named(flags.journal, [&] { return make_hub(flags); }); });
   GrpcHub& hub = *owned;
   const int servers = flags.servers.value_or(0);
-  const std::string and_servers = servers > 0 ? fmt::format(" and {} servers", servers) : "";
-  say(flags.least ? fmt::format("a hub for {} workers{} that come and go listens at {}",
-                                flags.workers, and_servers, hub.address())
-                  : fmt::format("a hub for {} nodes listens at {}",
-                                flags.workers + flags.servers.value_or(1), hub.address()));
+  const std::string and_servers = servers > 0 ? " and " + counted(servers, "server") : "";
+  say(flags.least
+          ? fmt::format("a hub for {}{} that come and go listens at {}",
+                        counted(flags.workers, "worker"), and_servers, hub.address())
+          : fmt::format("a hub for {} listens at {}",
+                        counted(flags.workers + flags.servers.value_or(1), "node"), hub.address()));
   if (flags.security.certificates.empty()) {
     say("without --certs nothing is encrypted, and anyone who can reach the port can join");
   }

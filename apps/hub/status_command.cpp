@@ -13,6 +13,7 @@
 #include "apps/cli/output.h"
 #include "apps/cli/quantities.h"
 #include "apps/hub/job_status.h"
+#include "tersewire/counted.h"
 #include "tersewire/grpc_members.h"
 
 namespace tersewire::apps {
@@ -86,9 +87,9 @@ std::string line_of(const MemberList& list, const MemberEntry& member, const std
 // A hub of fixed ranks, which are its members' names, does not know which of them serve.
 std::string nodes_of(const MemberList& list) {
   const bool fixed = !list.members.empty() && list.members.front().name == "0";
-  if (fixed) return fmt::format("{} nodes", list.workers);
-  return fmt::format("{} workers{}", list.workers,
-                     list.servers > 0 ? fmt::format(" and {} servers", list.servers) : "");
+  if (fixed) return counted(list.workers, "node");
+  return counted(list.workers, "worker") +
+         (list.servers > 0 ? " and " + counted(list.servers, "server") : "");
 }
 
 std::string table_of(const MemberList& list) {
@@ -98,8 +99,9 @@ std::string table_of(const MemberList& list) {
       has_begun ? fmt::format("generation {} of {}, since step {}", list.generation, nodes_of(list),
                               list.base.step)
                 : fmt::format("{} here so far", list.waiting.size()),
-      list.lost > 0 ? fmt::format("; {} members were lost with their residuals, of norm {:.3g}",
-                                  list.lost, list.lost_norm)
+      list.lost > 0 ? fmt::format("; {} {} residuals, of norm {:.3g}", counted(list.lost, "member"),
+                                  list.lost == 1 ? "was lost with its" : "were lost with their",
+                                  list.lost_norm)
                     : "");
   if (!list.reason.empty()) text += fmt::format("The last end: {}\n", one_line(list.reason));
   text +=

@@ -48,7 +48,7 @@ Inspection inspect_message(ByteView bytes) {
 Inspection inspect_file(const std::string& path, bool as_json) {
   constexpr std::size_t kHeadBytes = 4;
   InputStream file(path);
-  return with_file(path, [&] {
+  return with_tw_file(path, kUseAnotherCopy, [&] {
     if (trainer::begins_as_tw_file(file.peek(kHeadBytes))) return inspect_tw_file(file, as_json);
     const Bytes bytes = file.read_rest();
     if (looks_like_tensor_file(bytes)) return inspect_tensor_file(bytes);

@@ -16,6 +16,7 @@
 #include "apps/predict/prediction_page.h"
 #include "apps/predict/predictions.h"
 #include "apps/predict/probe_file.h"
+#include "tersewire/counted.h"
 
 namespace tersewire::apps {
 namespace {
@@ -179,8 +180,8 @@ void run_predict(PredictFlags flags, const CLI::App& command) {
       const auto rows = as_usage([&] { return predict_designs(plan, workers, link); });
       all.insert(all.end(), rows.begin(), rows.end());
       if (flags.json) continue;
-      text += fmt::format("{}{} workers, {}\n{}{}\n", text.empty() ? "" : "\n", workers, link.text,
-                          table_text(shown_rows(plan, rows)), verdict(plan, rows));
+      text += fmt::format("{}{}, {}\n{}{}\n", text.empty() ? "" : "\n", counted(workers, "worker"),
+                          link.text, table_text(shown_rows(plan, rows)), verdict(plan, rows));
     }
   }
   if (!flags.page.empty()) {

@@ -11,6 +11,7 @@
 #include "apps/cli/quantities.h"
 #include "apps/files/new_file.h"
 #include "apps/report/report_page.h"
+#include "tersewire/counted.h"
 
 namespace tersewire::apps {
 namespace {
@@ -95,11 +96,10 @@ void write_prediction_page(const std::string& path, const std::string& model,
                               "the fastest exchange with fp32.",
                               link.text),
                   "workers"),
-      by_rate.figure(
-          "speedup-over-rate", "Faster links",
-          fmt::format("With {} workers. Where all lines meet at 1, compression does not pay.",
-                      workers),
-          "bits_per_second")};
+      by_rate.figure("speedup-over-rate", "Faster links",
+                     fmt::format("With {}. Where all lines meet at 1, compression does not pay.",
+                                 counted(workers, "worker")),
+                     "bits_per_second")};
   const auto predictions = predict_designs(plan, workers, link);
   PageText text{.headline = {.title = verdict(plan, predictions), .detail = "", .verdicts = {}},
                 .job = {{"model", model},

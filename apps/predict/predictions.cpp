@@ -8,6 +8,7 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
 #include "apps/cli/quantities.h"
+#include "tersewire/counted.h"
 #include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
 
@@ -149,6 +150,12 @@ bool is_trusted(const Prediction& each) {
   return measured_codec(each.codec).points_lost <= kMostPointsLost;
 }
 
+// Of named codecs; a policy may compress beside fp32.
+bool compresses_nothing(const PredictionPlan& plan) {
+  return plan.job.policy.empty() &&
+         std::ranges::all_of(plan.codecs, [](const auto& codec) { return codec == "fp32"; });
+}
+
 double most_gained_at(const PredictionPlan& plan, int workers, NamedLink link, double rate) {
   link.speed.bits_per_second = rate;
   return most_gained(predict_designs(plan, workers, link), plan.codecs_are_named());
@@ -191,8 +198,8 @@ std::string Prediction::codecs() const {
 std::vector<Prediction> predict_designs(const PredictionPlan& plan, int workers,
                                         const NamedLink& link) {
   if (workers % plan.gpus_per_node != 0) {
-    throw WrongUsage(fmt::format("{} workers do not fill machines of {} GPUs; use a multiple",
-                                 workers, plan.gpus_per_node));
+    throw WrongUsage(fmt::format("{} cannot fill machines of {} GPUs; use a multiple",
+                                 counted(workers, "worker"), plan.gpus_per_node));
   }
   std::vector<Prediction> predictions;
   std::string refusal;
@@ -234,6 +241,10 @@ std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& p
   const char* const none = all ? "no design" : "no design that trains nearly as well";
   const Prediction& best = best_of(predictions, all);
   const Prediction fp32 = fastest_fp32(plan, best.workers, best.link);
+  if (all && compresses_nothing(plan)) {
+    return fmt::format("{} takes {} a step; name other codecs with --codec to compare.",
+                       fp32.design(), seconds_text(fp32.step.step_seconds));
+  }
   std::string text;
   const bool worth_it = most_gained(predictions, all) >= kWorthIt;
   if (!worth_it) {

@@ -68,7 +68,7 @@ double most_gained(const std::vector<Prediction>& predictions, bool all);
 const Prediction& best_of(const std::vector<Prediction>& predictions, bool all);
 
 // Two sentences: which design, how much, and above which rate compression does not pay. One where
-// no codec may be taken.
+// no codec may be taken, or none that is named compresses.
 std::string verdict(const PredictionPlan& plan, const std::vector<Prediction>& predictions);
 
 }  // namespace tersewire::apps

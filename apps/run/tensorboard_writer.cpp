@@ -141,7 +141,7 @@ class TensorboardWriter final : public StepListener {
       file_.add(event.SerializeAsString());
     } catch (const Error& error) {
       failed_ = true;
-      note(fmt::format("{}; the run continues without TensorBoard's file\n", error.what()));
+      complain(fmt::format("{}; the run continues without TensorBoard's file\n", error.what()));
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "apps/cli/quantities.h"
 #include "apps/run/traffic_ratios.h"
 
 namespace tersewire::apps {
@@ -34,8 +35,8 @@ void TrainProgress::show(const trainer::StepReport& report) {
     traffic += fmt::format("  {:.0f}x smaller", compression_ratio(counters));
   }
   const std::string line =
-      fmt::format("step {}/{}  loss {:.3f}  accuracy {:.1f} %  {}  {} left", report.step, steps_,
-                  loss_, 100 * accuracy_, traffic, clock_text(left));
+      fmt::format("step {}/{}  loss {}  accuracy {:.1f} %  {}  {} left", report.step, steps_,
+                  decimals_text(loss_, 3), 100 * accuracy_, traffic, clock_text(left));
   line_.show(report.step, line);
 }
 

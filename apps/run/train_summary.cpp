@@ -9,6 +9,7 @@
 #include "apps/cli/quantities.h"
 #include "apps/run/run_json.h"
 #include "apps/run/traffic_ratios.h"
+#include "tersewire/counted.h"
 #include "trainer/later_codec.h"
 
 namespace tersewire::apps {
@@ -101,18 +102,17 @@ std::string TrainSummary::table() const {
                                   ? fmt::format(" (resumed after step {})", result_.resumed_after)
                                   : "";
   const std::string text = fmt::format(
-      "\n{} steps of {} {}, {}{}{}: test accuracy {:.2f} %, test loss {:.4f}, final loss "
-      "{:.4f}, {:.1f} s\n\n",
-      result_.steps, config_.job.workers, config_.job.workers == 1 ? "worker" : "workers",
-      config_.job.exchange, resumed, interrupted_ ? " (interrupted)" : "",
-      100 * result_.test_accuracy, result_.test_loss, result_.final_loss, result_.seconds);
+      "\n{} of {}, {}{}{}: test accuracy {:.2f} %, test loss {}, final loss {}, {:.1f} s\n\n",
+      counted(result_.steps, "step"), counted(config_.job.workers, "worker"), config_.job.exchange,
+      resumed, interrupted_ ? " (interrupted)" : "", 100 * result_.test_accuracy,
+      decimals_text(result_.test_loss, 4), decimals_text(result_.final_loss, 4), result_.seconds);
   if (!result_.diverged_step) return text + traffic_table();
   return text + fmt::format(
-                    "Diverged at step {}: the loss {}. The savings are meaningless.\nUse a lower "
-                    "--lr, a longer --warm-up or a milder codec.\n",
+                    "Diverged at step {}: the loss has grown to ten times its best or more{}. The "
+                    "savings are meaningless.\nUse a lower --lr, a longer --warm-up or a milder "
+                    "codec.\n",
                     *result_.diverged_step,
-                    std::isfinite(result_.final_loss) ? "has grown to ten times its best"
-                                                      : "is not finite");
+                    std::isfinite(result_.final_loss) ? "" : ", and is not finite at the end");
 }
 
 std::string TrainSummary::traffic_table() const {

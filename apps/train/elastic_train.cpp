@@ -89,8 +89,9 @@ void check_place(const TrainFlags& flags) {
   const auto place = choose_transport(flags.config.transport).grpc;
   if (!place || place->rank || (place->name.empty() && place->security.certificates.empty())) {
     throw WrongUsage(
-        "--elastic needs a hub and a name for this node; give --transport "
-        "grpc:hub=HOST:PORT,name=NAME");
+        fmt::format("--elastic needs a hub and a name for this node; give --transport "
+                    "grpc:hub=HOST:PORT,name=NAME{}",
+                    flags.elastic_given ? "" : ", or --elastic=false to go on without"));
   }
   if (flags.out.empty()) {
     throw WrongUsage(

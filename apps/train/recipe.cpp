@@ -55,6 +55,12 @@ std::string key_of(const CLI::Option& option) { return option.get_lnames().front
 CLI::Option& option_of(const Recipe& recipe, const Setting& setting, CLI::App& command) {
   const std::vector<std::string> keys = setting_names(command);
   if (std::ranges::find(keys, setting.key) == keys.end()) {
+    const std::vector<std::string> others = setting_names(command, false);
+    if (std::ranges::find(others, setting.key) != others.end()) {
+      refuse(
+          recipe, setting.line,
+          fmt::format("'{0}' is given on the command line, as --{0}; remove it here", setting.key));
+    }
     refuse(recipe, setting.line,
            fmt::format("unknown setting '{}'{}", setting.key, did_you_mean(setting.key, keys)));
   }

@@ -72,7 +72,7 @@ void check_same_run(const TrainFlags& flags,
 RunDirectory directory_of(const TrainFlags& flags) {
   if (flags.resumed) {
     for (const std::string& sentence : flags.resumed->passed_over) {
-      note(fmt::format("skipped a checkpoint: {}\n", sentence));
+      complain(fmt::format("skipped a checkpoint: {}\n", sentence));
     }
     const std::uint64_t step = flags.resumed->checkpoint.step();
     RunDirectory directory = RunDirectory::resumed(flags.resume, step);
@@ -173,7 +173,7 @@ trainer::TrainResult train_in(RunDirectory& directory, MetricsWriter& metrics, L
       said.resize(all.size());
       if (said[i] == all[i].sentence || all[i].step <= resumed_after) continue;
       said[i] = all[i].sentence;
-      note(said[i] + "\n");
+      (all[i].over_budget ? complain : note)(said[i] + "\n");
       metrics.add_decision(said[i]);
     }
   };

@@ -144,14 +144,16 @@ void resume(TrainFlags& flags, CLI::App& command) {
   apply_settings(settings, command, changeable_settings());
 }
 
-// What a recipe holds may make no sense, by itself or beside the command line.
+// What a recipe or the user's defaults hold may make no sense, by itself or beside the command
+// line.
 template <typename Task>
-void with_recipe_named(const std::string& recipe, Task&& task) {
+void with_origins_named(const TrainFlags& flags, Task&& task) {
   try {
     task();
   } catch (const WrongUsage& error) {
-    if (recipe.empty()) throw;
-    throw WrongUsage(fmt::format("recipe {}: {}", recipe, error.what()));
+    throw WrongUsage(fmt::format("{}{}{}",
+                                 flags.recipe.empty() ? "" : "recipe " + flags.recipe + ": ",
+                                 error.what(), flags.defaults));
   }
 }
 
@@ -284,7 +286,7 @@ void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options, 
       apply_recipe(find_recipe(flags.recipe), command, settled);
     }
     const std::set<std::string> given = given_settings(command);
-    apply_defaults(command);
+    flags.defaults = apply_defaults(command);
     if (has_ended) check_ended_run(flags, command, given);
   }
   flags.settings = settings_of(command);
@@ -304,6 +306,7 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
     if (flags->list_recipes) return print(recipe_list());
     flags->transport_given = command->get_option("--transport")->count() > 0;
     flags->pull_codec_given = command->get_option("--pull-codec")->count() > 0;
+    flags->elastic_given = command->get_option("--elastic")->count() > 0;
     const bool link_given = command->get_option("--link")->count() > 0;
     if (command->get_option("--budget")->count() > 0 && !flags->replay_decisions.empty()) {
       throw WrongUsage(
@@ -319,9 +322,11 @@ void add_train_options(CLI::App& app, const std::function<void(TrainFlags&)>& ac
           "--link only affects the recommendation of --dry; give --dry, or model links with "
           "--transport in-process:rate=20mbit,delay=40ms");
     }
-    choose_codecs(*flags, *command);
     if (flags->epochs) flags->config.steps = trainer::kTooManySteps;  // until the data is known
-    with_recipe_named(flags->recipe, [&] { act(*flags); });
+    with_origins_named(*flags, [&] {
+      choose_codecs(*flags, *command);
+      act(*flags);
+    });
   });
 }
 

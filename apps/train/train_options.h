@@ -20,9 +20,11 @@ namespace tersewire::apps {
 struct TrainFlags {
   trainer::TrainConfig config;
   std::string recipe;
+  std::string defaults;  // what apply_defaults() has to say of them
   bool list_recipes = false;
   bool transport_given = false;    // on the command line
   bool pull_codec_given = false;   // the same
+  bool elastic_given = false;      // the same
   std::string codec = "3lc";       // for both directions
   std::string replay_decisions;    // decisions.json of a run
   trainer::CodecDecisions replay;  // what it holds

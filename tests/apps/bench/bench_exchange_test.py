@@ -107,7 +107,7 @@ class BenchExchangeTest(unittest.TestCase):
         done = run(words("--model", "lenet", "--workers", 1, "--steps", 1))
         self.assertEqual(done.returncode, 0, done.stderr)
         title, heads, *rows = done.stdout.splitlines()
-        self.assertIn("lenet, 431080 values; parameter-server, 1 workers", title)
+        self.assertIn("lenet, 431080 values; parameter-server, 1 worker, transport in-process; 1 step after", title)
         self.assertEqual(heads.split()[:3], ["codec", "step", "ms"])
         self.assertEqual([row.split()[0] for row in rows], ["fp32", "3lc"])
 
@@ -193,7 +193,7 @@ class MpiTest(unittest.TestCase):
         done = self.run_ranks(2, "--model", "lenet", "--workers", 2)
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr.count("tersewire: "), 1, done.stderr)
-        self.assertIn("need 3 processes, but 2 were started; use 'mpirun -n 3'", done.stderr)
+        self.assertIn("a job of 2 workers and 1 server with exchange parameter-server takes 3 processes, not 2; use 'mpirun -n 3'", done.stderr)
 
 
 class CountersTest(unittest.TestCase):

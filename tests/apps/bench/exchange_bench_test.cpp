@@ -172,7 +172,7 @@ TEST(ExchangeBench, WorkersMayBeAheadOfTheSlowest) {
 TEST(ExchangeBench, RefusesWhatMakesNoSense) {
   auto config = lenet(3);
   EXPECT_EQ(refusal(config, 4), "");
-  EXPECT_NE(refusal(config, 5).find("need 4 processes, but 5 were started"), std::string::npos);
+  EXPECT_NE(refusal(config, 5).find("takes 4 processes, not 5"), std::string::npos);
   config.job.exchange = "ring";
   config.codecs = {"int8", "3lc"};
   EXPECT_NE(refusal(config, 3).find("does not fit exchange ring"), std::string::npos);

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
+
+#include "tersewire/counted.h"
+
 namespace tersewire::apps {
 namespace {
 
@@ -12,6 +17,19 @@ TEST(Quantities, Digits) {
   EXPECT_EQ(digits_text(99.6, 2), "100");
   EXPECT_EQ(digits_text(1234.4, 2), "1234");
   EXPECT_EQ(digits_text(0, 3), "0");
+}
+
+TEST(Quantities, Decimals) {
+  EXPECT_EQ(decimals_text(0.125, 4), "0.1250");
+  EXPECT_EQ(decimals_text(-std::numeric_limits<double>::quiet_NaN(), 4), "nan");
+  EXPECT_EQ(decimals_text(std::numeric_limits<double>::infinity(), 4), "inf");
+}
+
+TEST(Quantities, Counted) {
+  EXPECT_EQ(counted(0, "worker"), "0 workers");
+  EXPECT_EQ(counted(1, "worker"), "1 worker");
+  EXPECT_EQ(counted(std::uint64_t{1} << 40, "value"), "1099511627776 values");
+  EXPECT_EQ(counted(3, "process", "processes"), "3 processes");
 }
 
 TEST(Quantities, Bytes) {

@@ -112,6 +112,12 @@ class Usage(ProgramTest):
             self.assertGreater(row["floor_ratio"], 0)
         self.assertEqual(rows[0]["bits_per_value"], 32)
 
+    def test_bench_of_one_value_is_as_short_as_of_a_few_hundred(self):
+        options = "--codec fp32 --rounds 1 --warm-up 0 --target best --threads 1".split()
+        result = run("bench", "codecs", "--elems", "1", *options)
+        self.assert_done(result)
+        self.assertIn(b"1 value, three inputs in rotation; medians of 1 round;", result.stdout)
+
     def test_bench_in_parts(self):
         options = "--codec 3lc:mode=paper,zre=off --elems 5000 --rounds 1 --warm-up 0 --target best --threads 2 --json".split()
         bits = {}
@@ -207,7 +213,9 @@ class Defaults(ProgramTest):
         cases = [
             ({"TERSEWIRE_THREADS": "010"}, "TERSEWIRE_THREADS", "octal"),
             ({"TERSEWIRE_THREADS": ""}, "TERSEWIRE_THREADS"),
-            ({"TERSEWIRE_CODEC": "4lc"}, "4lc"),
+            ({"TERSEWIRE_CODEC": "4lc"}, "TERSEWIRE_CODEC: unknown codec '4lc'"),
+            ({"TERSEWIRE_CODEC": "auto"}, "TERSEWIRE_CODEC: unknown codec 'auto'"),
+            (b'{"codec": 5}', "'codec': unknown codec '5'"),
             (b"{", "JSON object"),
             (b"[1]", "JSON object"),
             (b'{"thread": 4}', "'thread'", "did you mean 'threads'"),
@@ -228,6 +236,10 @@ class Defaults(ProgramTest):
         self.assert_refused(run("codecs", **missing), 2, "missing.json", "TERSEWIRE_CONFIG")
         self.assert_refused(run("codecs", TERSEWIRE_CONFIG="/dev/null/x"), 1, "/dev/null/x cannot be read")
         self.assert_refused(run("config", TERSEWIRE_THREADS="abc"), 2, "TERSEWIRE_THREADS", "abc")
+        file = self.write("codec.json", b'{"codec": "nope"}')
+        self.assert_refused(run("config", TERSEWIRE_CONFIG=file), 2, f"{file}, 'codec': unknown codec 'nope'")
+        if b"train" in run("--help").stdout:
+            self.assert_done(run("config", TERSEWIRE_CODEC="auto"))  # which train takes
 
 
 if __name__ == "__main__":

@@ -331,6 +331,9 @@ class Interrupted(CompareTest):
             self.assertRegex(done.stdout, r"(?m)^lr=1e300 +- +- +- +- +-$")
             self.assertRegex(done.stdout, r"(?m)^fp32 +~1.00 ")
         self.assertIn("1 of 2 runs are done already", done.stderr)
+        quiet = compare(*arguments, "--quiet").stderr.splitlines()
+        self.assertEqual(len(quiet), 2, quiet)
+        self.assertIn("lr=1e300 with 3 steps and seed 1 failed: value cannot be", quiet[0])
         failed, _ = json.loads((self.out / "results.json").read_text())["designs"]
         self.assertEqual(failed["cells"][0]["state"], "failed")
         self.assertIn("value cannot be", failed["cells"][0]["failure"])

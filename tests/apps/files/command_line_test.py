@@ -250,11 +250,13 @@ class DamagedMessages(ArrayTest):
             flipped.append(
                 message[:position] + bytes([message[position] ^ bit]) + message[position + 1 :]
             )
-        self.refuse_all(cut + longer + flipped)
+        self.refuse_all(cut + longer, "; use another copy of it")
+        self.refuse_all(flipped)
+        self.assert_refused(run("inspect", self.path("0.tw")), 1, "; use another copy of it")
 
     def test_foreign_files(self):
         message = self.encoded([1.0], (1,))
-        self.refuse_all([message[:2] + b"\x03" + message[3:]], "version 3")
+        self.refuse_all([message[:2] + b"\x03" + message[3:]], "version 3", "or the release of tersewire that wrote it")
         self.refuse_all([b"\x89PNG" + bytes(100), self.read("in.npy")], "TW")
 
     def test_a_file_is_named_once(self):
@@ -471,7 +473,8 @@ class States(ProgramTest):
             (self.state([1.0, 2.0, 3.0]), "shape (3)"),
             (self.state([1.0, math.inf]), "finite"),
             (self.state([1.0, 2.0], decoder.FILE), "state"),
-            (self.state([1.0, 2.0])[:-1], "checksum"),
+            (self.state([1.0, 2.0])[:-1], "or remove it to begin without a residual"),
+            (b"", "it has 0 bytes, and the shortest message has 28; use another copy of it"),
         ]
         commands = []
         for i, (content, _) in enumerate(states):

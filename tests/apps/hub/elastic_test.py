@@ -248,6 +248,8 @@ class Servers(ChurnTest):
         return a, b, s
 
     def assert_goes_on(self):
+        alone = run("train", "--resume", self.path("run"), "--transport", "in-process")
+        self.assert_refused(alone, 2, "name=NAME, or --elastic=false to go on without")
         resumed = run("train", "--resume", self.path("run"), "--transport", "in-process", "--elastic=false",
                       "--json")  # fmt: skip
         self.assertEqual(resumed.returncode, 0, resumed)
@@ -299,7 +301,7 @@ class Servers(ChurnTest):
         self.assertEqual([(member["name"], member["role"]) for member in status["members"]],
                          [("a", "worker"), ("b", "worker"), ("c", "worker"), ("s", "server")])  # fmt: skip
         table = run("status", self.address).stdout.decode()
-        self.assertRegex(table, r"generation 1 of 3 workers and 1 servers")
+        self.assertRegex(table, r"generation 1 of 3 workers and 1 server,")
         self.assertRegex(table, r"\n +3  s +works +server ")
         self.go_on_to_the_end()
         self.assert_done(a, b, c, s)
@@ -716,7 +718,7 @@ class Members(ElasticTest):
         tree = ("--exchange", "aggregator-tree", "--checkpoint-steps", 5)
         self.assert_refused(refused(*serves, *tree), 2, "use exchange all-gather, ring, gradient-server")
         gather = ("--exchange", "all-gather")
-        self.assert_refused(refused(*gather), 2, "needs a hub and a name")
+        self.assert_refused(refused(*gather), 2, "needs a hub and a name", "name=NAME\n")
         groups = ("--exchange", "hierarchical-ring:group=2", "--codec", "int8")
         self.assert_refused(refused(*groups, *member), 2, "use exchange all-gather, ring, gradient-server")
         ranked = ("--transport", "grpc:hub=127.0.0.1:9,rank=1")

@@ -138,6 +138,17 @@ class PredictTest(Case):
             gain = re.search(r"Take .*, ([\d.]+) times as fast", verdict)
             self.assertGreaterEqual(float(gain[1]), 1.05, verdict)
 
+    def test_what_compresses_nothing_says_nothing_of_compression(self):
+        job = [*JOB, "--link", "10mbit", "--codec", "fp32"]
+        verdict = self.output("predict", *job).splitlines()[-1]
+        self.assertRegex(verdict, r"^\S.*/fp32 takes \S+ m?s a step; name other codecs with --codec to compare\.$")
+        # A policy may compress.
+        self.assertIn("pay", self.output("predict", *job, "--policy", "kind=dense:3lc; *:fp32").splitlines()[-1])
+
+    def test_one_worker_is_one(self):
+        self.assertEqual(self.output("predict", *JOB, "--workers", "1", "--link", "10mbit").splitlines()[0],
+                         "1 worker, 10mbit")  # fmt: skip
+
     def test_where_no_codec_trains_as_fp32_does(self):
         job = [*JOB, "--link", "10mbit", "--exchange", "gradient-server:scaler-sharing=on"]
         verdict = self.output("predict", *job).splitlines()[-1]

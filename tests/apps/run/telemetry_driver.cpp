@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "apps/cli/output.h"
 #include "apps/run/step_listener.h"
 
 using namespace tersewire;
@@ -74,6 +75,7 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   try {
     if (what == "tensorboard") {
+      apps::be_quiet();  // what fails is said all the same
       const std::uint64_t resumed_after = argc > 3 ? std::stoull(argv[3]) : 0;
       tell(*apps::make_tensorboard_writer(argv[2], {{"policy", "*:3lc\n|a|"}}, resumed_after));
     } else {

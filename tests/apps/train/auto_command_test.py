@@ -73,6 +73,11 @@ class AutoTest(Case):
         self.assertEqual(json.loads(resumed.stdout)["parameters_checksum"],
                          json.loads(whole.stdout)["parameters_checksum"])  # fmt: skip
 
+    def test_a_budget_that_nothing_keeps_is_said_even_quietly(self):
+        done = self.done("train", *JOB, "--out", self.directory / "run", "--budget", "100kB/day", "--quiet")
+        (said,) = done.stderr.splitlines()
+        self.assertIn("nothing that auto may choose stays within the budget", said)
+
     def test_what_makes_no_sense(self):
         out = ["--out", self.directory / "none"]
         bad = self.write_json("bad.json", [{"step": 1}])

@@ -218,7 +218,7 @@ class Resume(unittest.TestCase):
         last = os.path.join(run, "checkpoints", f"step-{STEPS - EVERY}")
         with open(os.path.join(last, "node-1.safetensors"), "r+b") as file:
             file.truncate(os.path.getsize(file.name) - 100)
-        resumed = train("--resume", run, "--json")
+        resumed = train("--resume", run, "--json", "--quiet")
         self.assertIn("skipped a checkpoint", resumed.stderr.decode())
         self.assertIn("node-1.safetensors", resumed.stderr.decode())
         self.assertEqual(outcome(resumed), self.expected)

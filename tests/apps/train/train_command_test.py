@@ -58,6 +58,24 @@ class Train(ProgramTest):
         (cell,) = os.listdir(self.path("compared/cells"))
         self.assertEqual(config(f"compared/cells/{cell}")["checkpoint_steps"], 0)
 
+    def test_wrong_defaults_are_said_to_be_defaults(self):
+        file = self.write("config.json", b'{"transport": "foo"}')
+        cases = [
+            ((), {"TERSEWIRE_CODEC": "3lcc"}, "TERSEWIRE_CODEC: unknown codec '3lcc'"),
+            ((), {"TERSEWIRE_TRANSPORT": "foo"}, "TERSEWIRE_TRANSPORT: unknown transport 'foo'"),
+            ((), {"TERSEWIRE_CONFIG": file}, f"{file}, 'transport': unknown transport 'foo'"),
+            (("--backup-workers", 1), {"TERSEWIRE_CHECKPOINT_STEPS": "100"},
+             "save no states; TERSEWIRE_CHECKPOINT_STEPS says --checkpoint-steps 100"),
+            (("--paper",), {"TERSEWIRE_CODEC": "auto"}, "; TERSEWIRE_CODEC says --codec auto"),
+        ]
+        for arguments, variables, sentence in cases:
+            with self.subTest(sentence=sentence):
+                self.assert_refused(run("train", *arguments, **variables), 2, sentence)
+        # What the command line says has no other origin.
+        refused = run("train", "--codec", "3lcc", TERSEWIRE_CODEC="int8")
+        self.assert_refused(refused, 2, "unknown codec '3lcc'")
+        self.assertNotIn(b"TERSEWIRE", refused.stderr)
+
     def test_libtorch_is_loaded_by_what_trains_alone(self):
         def loads(*arguments):
             """Whether the dynamic loader looked for libtorch."""
@@ -192,8 +210,9 @@ class Train(ProgramTest):
         self.assertEqual(result.returncode, 0, result)
         summary = json.loads(self.read("on/summary.json"))
         self.assertEqual((summary["diverged_step"], summary["steps"]), (step, 20))
-        self.assertIn(f"Diverged at step {step}: the loss is not finite.".encode(),
-                      result.stdout)
+        self.assertIn(f"Diverged at step {step}: the loss has grown to ten times its best or more, "
+                      "and is not finite at the end.".encode(), result.stdout)
+        self.assertNotIn(b"-nan", result.stdout + result.stderr)
         self.assertNotIn(b"saved", result.stdout.replace(b"was saved", b""))
 
     def test_raw_from_all(self):
@@ -418,8 +437,8 @@ class Train(ProgramTest):
         os.mkdir(self.path("full"))
         self.write("full/file", b"")
         cases = [
-            (2, 2, "2 workers and 1 servers need 3 processes, but 2 were started", self.JOB),
-            (2, 2, "3 workers need 3 processes, but 2 were started", self.RING),
+            (2, 2, "a job of 2 workers and 1 server takes 3 processes, not 2", self.JOB),
+            (2, 2, "a job of 3 workers takes 3 processes, not 2", self.RING),
             (3, 1, "full exists and is not an empty directory", self.JOB),
         ]
         for ranks, code, sentence, job in cases:
