@@ -32,10 +32,10 @@ folder, steps = pathlib.Path(folder), int(steps)
 # Servers are to keep a residual too, which they have not for Adam unless asked.
 settings = {"codec": "3lc:ef=on", "exchange": "gradient-server", "dies": -1, "at": "begin",
             "width": 40, "change": None, "skips": -1, "fails": -1, "fixed": False, "tells": False,
-            "saves": False, "hangs": -1, "direct": False, "settles": "", **eval(more)}
-dies, at, width, change, skips, fails, fixed, tells, saves, hangs, direct, settles = (
+            "saves": False, "hangs": -1, "direct": False, "settles": "", "half": False, **eval(more)}
+dies, at, width, change, skips, fails, fixed, tells, saves, hangs, direct, settles, half = (
     settings.pop(key) for key in ("dies", "at", "width", "change", "skips", "fails", "fixed",
-                                  "tells", "saves", "hangs", "direct", "settles"))
+                                  "tells", "saves", "hangs", "direct", "settles", "half"))
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 torch.set_num_threads(1)
 torch.manual_seed(sum(name.encode()))
@@ -45,6 +45,8 @@ if change is None:
     model = torch.nn.Sequential(torch.nn.Linear(16, width), torch.nn.BatchNorm1d(width),
                                 torch.nn.Linear(width, 4))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    if half:  # NAdam keeps a product in float32
+        optimizer = torch.optim.NAdam(model.bfloat16().parameters(), lr=0.01)
 else:
     model = torch.nn.Linear(8, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
@@ -68,7 +70,7 @@ def digest():
     state = optimizer.state_dict()["state"]
     values = [*model.parameters(), *(state[i][key] for i in sorted(state)
                                      for key in sorted(state[i]) if state[i][key] is not None)]
-    return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in values)).hexdigest()
+    return hashlib.sha256(b"".join(value.detach().float().numpy().tobytes() for value in values)).hexdigest()
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -115,7 +117,8 @@ while (now if fixed else averager.steps) < steps and (fixed or not averager.left
     optimizer.zero_grad()
     if change is None:
         numbers = torch.Generator().manual_seed(1000 * now + sum(name.encode()))
-        model(torch.randn(8, 16, generator=numbers)).square().mean().backward()
+        inputs = torch.randn(8, 16, generator=numbers)
+        model(inputs.bfloat16() if half else inputs).square().mean().backward()
     else:
         model.weight.grad = change * torch.tensor([[1, 0.9, 0.77, 0.5, 0.31, 0.2, 0.11, 0.03]])
     if now == skips:
@@ -176,7 +179,7 @@ def test_the_mean_is_that_of_those_who_are_there(job):
 
 
 @pytest.mark.parametrize("how", [{"codec": "3lc", "direct": True}, {"codec": "3lc", "exchange": "all-gather"},
-                                 {"codec": "int8:ef=on", "exchange": "ring"}])
+                                 {"codec": "int8:ef=on", "exchange": "ring", "half": True}])
 def test_one_joins_and_one_leaves(job, how):
     a, b, c = job.start("abc", 8, skips=1, **how)
     job.end_round(3, a, b, c)
@@ -365,6 +368,18 @@ def test_what_cannot_be_is_said_at_once(job):
     assert job.hub.end() == 0
 
 
+@pytest.mark.parametrize("job", [{"workers": 1}], indirect=True)
+def test_a_very_small_model(job):
+    """Names and shapes of its optimizer's state take more than its values."""
+    model = torch.nn.Linear(1, 1)
+    group = HubGroup(job.hub.address, elastic=True, name="a", timeout=LIMIT)
+    optimizer = DistributedOptimizer(torch.optim.NAdam(model.parameters()), model, group=group)
+    model(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+    assert optimizer.averager.steps == 1
+    optimizer.averager.close()
+
+
 def test_register_is_for_ranks_that_stay(tmp_path):
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0,
                                          world_size=1)
@@ -391,8 +406,10 @@ def test_trees_come_back_as_they_were():
         for name, value in tree[key].items():
             assert value is found[key][name] is None or (
                 torch.equal(value, found[key][name]) and value.dtype == found[key][name].dtype)
-    assert "the state holds a set" in raises(ErrorCode.kInvalidArgument, tree_bytes, {1: {2}},
-                                             "the state")
+    assert "the state holds a set as '1', which" in raises(
+        ErrorCode.kInvalidArgument, tree_bytes, {1: {2}}, "the state")
+    assert "holds a float32 as 'lr', which a rank that joins cannot be given; convert it to float" in (
+        raises(ErrorCode.kInvalidArgument, tree_bytes, [{"lr": numpy.float32(0.1)}], "a group"))
 
 
 def test_damaged_trees_are_refused():

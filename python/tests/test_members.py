@@ -31,9 +31,9 @@ import tersewire.torch
 address, name, folder, rounds, more = sys.argv[1:]
 folder, rounds = pathlib.Path(folder), int(rounds)
 settings = {"every": 4, "codec": "3lc", "dies": -1, "at": "begin", "width": 40, "change": None, "saves": False,
-            "hangs": -1, "hastens": False, **eval(more)}
-dies, at, width, change, saves, hangs, hastens = (
-    settings.pop(key) for key in ("dies", "at", "width", "change", "saves", "hangs", "hastens"))
+            "hangs": -1, "hastens": False, "interrupted": -1, **eval(more)}
+dies, at, width, change, saves, hangs, hastens, interrupted = (settings.pop(key) for key in (
+    "dies", "at", "width", "change", "saves", "hangs", "hastens", "interrupted"))
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 torch.set_num_threads(1)
 torch.manual_seed(sum(name.encode()))
@@ -48,6 +48,14 @@ else:
     model = torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
     optimizer = torch.optim.SGD(model.parameters(), lr=1)
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+if at == "go_on":  # before it has joined
+    tersewire.torch._members.Replica.go_on = die
 local = what = tersewire.torch.LocalUpdates(model, optimizer, group=group, **settings)
 signal.signal(signal.SIGTERM, lambda *_: local.leave())
 
@@ -67,9 +75,6 @@ def learn():
         model.weight.grad = torch.full((1, 1), float(change))
     optimizer.step()
 
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
 if saves:
     go_on_from_disk()
 if hastens:  # into the next exchange, although the others have ended the job
@@ -84,6 +89,8 @@ while local.rounds < rounds and not local.left:
     begun = local.rounds
     if begun == dies:  # before it has pushed, or behind it
         setattr(local._fragments[0], at, die)
+    if begun == interrupted:
+        local._fragments[0]._end_average = interrupt
     while begun == hangs and not (folder / "wake").exists():
         time.sleep(0.01)
     try:
@@ -91,6 +98,10 @@ while local.rounds < rounds and not local.left:
     except tersewire.Error:
         say("step", local.state_dict()["fragments"][0]["averager"]["step"])
         raise
+    except KeyboardInterrupt:
+        local.close()  # as a script's finally has it
+        say("step", local.state_dict()["fragments"][0]["averager"]["step"])
+        sys.exit()
     if local.rounds > begun and saves:
         save()
     if local.rounds > begun:
@@ -159,6 +170,30 @@ def test_one_that_hangs_joins_again(job):
     assert "gone, with what they had still to deliver: 'c'" in a.errors
     assert "joined: 'c'" in a.errors
     assert 3 not in c.rounds() and 5 in c.rounds()
+
+
+def test_one_that_is_interrupted_does_not_end_the_job_for_others(job):
+    a, = job.start("a", 6, interrupted=2)
+    b, c = job.start("bc", 6)
+    job.end_round(2, a, b, c)
+    job.go_on_until(6)
+    assert a.end() == 0 and a.lines[-1] == "step 2\n", (a.lines, a.errors)
+    check_done(job, b, c)
+    assert max(b.rounds()) == 6
+    assert re.search("2 ranks go on after round [23]: 'b', 'c'; gone", b.errors)
+
+
+def test_one_leaves_while_another_dies_as_it_joins(job):
+    a, b, c = job.start("abc", 4)
+    job.end_round(2, a, b, c)
+    d, = job.start("d", 4, at="go_on")
+    job.wait_until_waits("d")
+    job.go_on_until(3)
+    assert d.end() == -signal.SIGKILL
+    c.signal(signal.SIGTERM)
+    assert c.end() == 0 and c.lines[-1] == "left 3\n", (c.lines, c.errors)
+    job.go_on_until(4)
+    check_done(job, a, b)
 
 
 @pytest.mark.parametrize("job", [{"journal": True}], indirect=True)
