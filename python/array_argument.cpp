@@ -166,7 +166,6 @@ std::span<T> ArrayArgument::values(const char* type) const {
 std::span<float> ArrayArgument::floats() const { return values<float>("float32"); }
 std::span<double> ArrayArgument::doubles() const { return values<double>("float64"); }
 std::span<std::int32_t> ArrayArgument::ints() const { return values<std::int32_t>("int32"); }
-std::span<std::int64_t> ArrayArgument::longs() const { return values<std::int64_t>("int64"); }
 
 ByteView ArrayArgument::bytes() const {
   return {static_cast<const std::byte*>(data_), elems() * item_bytes_};

@@ -49,7 +49,6 @@ class ArrayArgument {
   [[nodiscard]] std::span<float> floats() const;
   [[nodiscard]] std::span<double> doubles() const;
   [[nodiscard]] std::span<std::int32_t> ints() const;
-  [[nodiscard]] std::span<std::int64_t> longs() const;
   // The memory, whatever the elements are.
   [[nodiscard]] ByteView bytes() const;
 

@@ -138,10 +138,6 @@ class Page:
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)
 
-    def screenshot(self):
-        """The whole page as PNG, in base64."""
-        return self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
-
     def mine(self, method):
         return [event["params"] for event in self.browser.events
                 if event["method"] == method and event.get("sessionId") == self.session]

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -189,13 +190,18 @@ const NodeCheckpoint::Arrays& HandOver::orphans(const NodeCheckpoint& own) const
   return is_dead(first + (place + count - 1) % count) ? own.copies : kNone;
 }
 
-// All that is not the receiver's already. Workers and servers have little for each other: what was
-// agreed on, and what all workers have alike.
-Bytes HandOver::message_to(int rank, const NodeCheckpoint& own) const {
+HandOver::Receiver HandOver::receiver(int rank) const {
   const bool is_peer = serves(rank) == serves(rank_);
   const bool gives = !serves(rank_) && giver(rank) == rank_;
-  const bool needs_model = is_peer && !place(rank) && gives;
-  const bool inherits = is_peer && heir(*place(rank_)) == rank;
+  return {.is_peer = is_peer,
+          .gives = !is_peer && gives,
+          .needs_model = is_peer && !place(rank) && gives,
+          .inherits = is_peer && heir(*place(rank_)) == rank};
+}
+
+// All that is not the receiver's already. Workers and servers have little for each other: what was
+// agreed on, and what all workers have alike.
+Bytes HandOver::message_to(const Receiver& to, const NodeCheckpoint& own) const {
   const bool has_share = has_server(own);
   // Of what comes back to the workers each member has what belongs to the parts that it owned.
   const auto is_result = [&](const std::string& key) {
@@ -204,16 +210,16 @@ Bytes HandOver::message_to(int rank, const NodeCheckpoint& own) const {
   TensorFile file{.facts = own.facts, .arrays = {}};
   file.facts[kStepFact] = std::to_string(own.step);
   for (const auto& [key, array] : own.arrays) {
-    const bool goes = !is_peer      ? gives && is_of(key, kSharedGroup)
-                      : is_own(key) ? inherits
-                                    : needs_model || is_result(key);
+    const bool goes = !to.is_peer   ? to.gives && is_of(key, kSharedGroup)
+                      : is_own(key) ? to.inherits
+                                    : to.needs_model || is_result(key);
     if (goes) {
       file.arrays[key] = {array.shape, array.values};
-    } else if (is_own(key) && needs_model) {
+    } else if (is_own(key) && to.needs_model) {
       file.facts[kZeros + key] = std::to_string(array.values.size());
     }
   }
-  for (const auto& [key, array] : is_peer ? orphans(own) : NodeCheckpoint::Arrays()) {
+  for (const auto& [key, array] : to.is_peer ? orphans(own) : NodeCheckpoint::Arrays()) {
     file.arrays[kOrphan + key] = {array.shape, array.values};
   }
   return tensor_file_bytes(file);
@@ -231,14 +237,15 @@ std::optional<JobCheckpoint> HandOver::run(NodesNetwork& network,
   }
   const std::optional<int> own_place = place(rank_);
   const int nodes = static_cast<int>(list_.nodes());
-  Bytes message;
-  SharedBytes packed;  // most get the same
+  std::map<Receiver, SharedBytes> messages;  // most get the same
   for (int to = 0; own_place && to < nodes; ++to) {
     if (to == rank_) continue;
-    Bytes next = message_to(to, *own);
-    if (!packed || next != message) packed = std::make_shared<const Bytes>(pack_floats(next));
-    message = std::move(next);
-    network.send(to, packed);
+    const auto [message, is_new] = messages.try_emplace(receiver(to));
+    if (is_new) {
+      message->second =
+          std::make_shared<const Bytes>(pack_floats(message_to(message->first, *own)));
+    }
+    network.send(to, message->second);
   }
   if (rank_ >= nodes) return std::nullopt;
   const int base_servers = static_cast<int>(list_.base_servers);

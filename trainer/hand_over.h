@@ -2,6 +2,7 @@
 // go on as from a checkpoint of another number of workers (tersewire/state.h, redistribute()).
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -68,7 +69,16 @@ class HandOver {
   // What this member kept of the server before it, where that has died with its node. Throws
   // kFailedPrecondition where a server has died together with who kept its copy.
   [[nodiscard]] const NodeCheckpoint::Arrays& orphans(const NodeCheckpoint& own) const;
-  [[nodiscard]] Bytes message_to(int rank, const NodeCheckpoint& own) const;
+  // What a message to a node depends on.
+  struct Receiver {
+    bool is_peer;      // works or serves as this node does
+    bool gives;        // does not, and gets from this node what all workers have alike
+    bool needs_model;  // a peer that held no state, and gets it from this node
+    bool inherits;     // gets what is this node's alone
+    auto operator<=>(const Receiver&) const = default;
+  };
+  [[nodiscard]] Receiver receiver(int rank) const;
+  [[nodiscard]] Bytes message_to(const Receiver& to, const NodeCheckpoint& own) const;
 
   const MemberList& list_;
   int rank_;

@@ -123,7 +123,7 @@ PartValuesSetting(Value&) -> PartValuesSetting<Value>;
 
 inline constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 40;
 inline constexpr int kMostUpdates = 1 << 20;  // before workers exchange
-inline constexpr std::uint64_t kMostSeconds = 30 * 24 * 3600;
+inline constexpr std::uint64_t kMostSeconds = WaitLimits::kLongest.count();
 inline constexpr std::size_t kMaxThreads = 256;
 
 // The settings that say how a job's nodes meet, which `bench exchange` has as well. Calls

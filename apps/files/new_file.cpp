@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "apps/cli/failures.h"
+#include "apps/files/on_disk.h"
 #include "apps/files/read_file.h"
 
 namespace tersewire::apps {
@@ -27,21 +28,6 @@ constexpr std::size_t kMaxWriteBytes = std::size_t{1} << 30;
 constexpr std::string_view kTemporaryPrefix = ".tersewire-";
 constexpr std::string_view kTemporarySuffix = ".tmp";
 
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
-  ~Descriptor() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  [[nodiscard]] int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
 // Where a link leads, to a file that need not be there yet.
 fs::path followed(fs::path path) {
   constexpr int kMostLinks = 40;  // as the system's
@@ -52,15 +38,6 @@ fs::path followed(fs::path path) {
     path = next.is_absolute() ? next : path.parent_path() / next;
   }
   return path;
-}
-
-// A rename is on the disk when its directory is. Some file systems cannot say so (EINVAL).
-void sync_directory_of(const std::string& file, const std::string& path) {
-  const fs::path parent = fs::path(file).parent_path();
-  const Descriptor directory(::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_CLOEXEC));
-  // A directory that may be written but not read cannot be opened here; the file is in its place.
-  if (directory.get() < 0) return;
-  if (::fsync(directory.get()) != 0 && errno != EINVAL) fail_file(path, "written", errno);
 }
 
 }  // namespace
@@ -161,7 +138,7 @@ void NewFile::publish() {
   if (!replaces_) return;
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail_file(path_, "written", errno);
   temporary_.clear();
-  sync_directory_of(target_, path_);
+  sync_name(target_, path_);
 }
 
 void write_new_file(const std::string& path, ByteView bytes) {

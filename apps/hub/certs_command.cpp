@@ -44,7 +44,7 @@ constexpr const char* kCertificate = "certificate.pem";
 constexpr const char* kRevoked = "revoked";
 constexpr const char* kToken = "token";
 constexpr const char* kBegin = "-----BEGIN CERTIFICATE-----";
-constexpr std::uint64_t kMostHours = 24 * 366;
+constexpr std::uint64_t kMostHours = kLongestValidity.count();
 
 struct CertsFlags {
   std::string job;

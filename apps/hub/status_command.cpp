@@ -83,11 +83,21 @@ std::string line_of(const MemberList& list, const MemberEntry& member, const std
       why.empty() ? "" : "waited for: " + why);
 }
 
+// A hub of fixed ranks, which are its members' names, does not know which of them serve.
+std::string nodes_of(const MemberList& list) {
+  const bool fixed = !list.members.empty() && list.members.front().name == "0";
+  if (fixed) return fmt::format("{} nodes", list.workers);
+  return fmt::format("{} workers{}", list.workers,
+                     list.servers > 0 ? fmt::format(" and {} servers", list.servers) : "");
+}
+
 std::string table_of(const MemberList& list) {
+  const bool has_begun = !list.members.empty();
   std::string text = fmt::format(
-      "The job {}: generation {} of {} workers{}, since step {}{}\n", text_of(list.phase),
-      list.generation, list.workers,
-      list.servers > 0 ? fmt::format(" and {} servers", list.servers) : "", list.base.step,
+      "The job {}: {}{}\n", text_of(list.phase),
+      has_begun ? fmt::format("generation {} of {}, since step {}", list.generation, nodes_of(list),
+                              list.base.step)
+                : fmt::format("{} here so far", list.waiting.size()),
       list.lost > 0 ? fmt::format("; {} members were lost with their residuals, of norm {:.3g}",
                                   list.lost, list.lost_norm)
                     : "");

@@ -113,7 +113,7 @@ void add_probe_command(CLI::App& app) {
       ->add_option("--deadline", flags->deadline_seconds,
                    "Seconds of silence of a node after which a probe ends")
       ->capture_default_str()
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{2592000}));
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{WaitLimits::kLongest.count()}));
   command->add_flag("--json", flags->json, "Print JSON");
   command->callback([flags] { run_probe(*flags); });
 }

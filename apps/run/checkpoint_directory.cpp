@@ -12,6 +12,7 @@
 #include "apps/cli/output.h"
 #include "apps/files/input_file.h"
 #include "apps/files/new_file.h"
+#include "apps/files/on_disk.h"
 #include "apps/files/read_file.h"
 #include "tersewire/setting_text.h"
 #include "trainer/tensor_file.h"
@@ -224,8 +225,13 @@ void CheckpointDirectory::save(const CheckpointJob& job, trainer::NodeCheckpoint
   }
   const fs::path directory = directory_of(checkpoint.step);
   std::error_code error;
-  fs::create_directories(directory, error);
+  make_directories(directory, error);
   if (error) fail_file(directory.string(), "made", error.value());
+  // What rank 0 has noted of the steps until then goes on from there, too.
+  if (checkpoint.rank == 0) {
+    for (const char* lines : {kMetricsFile, kObservationsFile})
+      sync_file(path_.parent_path() / lines);
+  }
   write_new_file((directory / file_of(checkpoint.rank)).string(), tensor_file_bytes(file));
 
   // Older ones go with all that is in them, also of nodes that a resumed job no longer has.

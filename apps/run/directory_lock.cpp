@@ -21,16 +21,24 @@ bool is_refused(int descriptor, int lock) {
   return ::flock(descriptor, lock | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
+// Whether it could be locked, or needs no lock.
+bool locks(const std::filesystem::path& path) {
+  const int descriptor = opened(path);
+  if (descriptor < 0) fail_file(path.string(), "read", errno);
+  if (!is_refused(descriptor, LOCK_EX)) return true;
+  ::close(descriptor);
+  return false;
+}
+
 }  // namespace
 
 void lock_directory(const std::filesystem::path& path) {
-  const int descriptor = opened(path);
-  if (descriptor < 0) fail_file(path.string(), "read", errno);
-  if (!is_refused(descriptor, LOCK_EX)) return;
-  ::close(descriptor);
+  if (locks(path)) return;
   throw Error(ErrorCode::kFailedPrecondition,
               "another process is working in " + path.string() + "; wait until it has ended");
 }
+
+void lock_directory_if_free(const std::filesystem::path& path) { locks(path); }
 
 bool is_locked(const std::filesystem::path& path) {
   const int descriptor = opened(path);

@@ -13,6 +13,7 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/output.h"
 #include "apps/files/new_file.h"
+#include "apps/files/on_disk.h"
 #include "apps/files/read_file.h"
 #include "apps/run/directory_lock.h"
 #include "apps/run/object_lines.h"
@@ -30,7 +31,7 @@ RunDirectory::RunDirectory(fs::path path) : path_(std::move(path)) {
                 fmt::format("{} exists and is not an empty directory; choose another --out",
                             path_.string()));
   }
-  made_ = fs::create_directories(path_, error);
+  made_ = make_directories(path_, error);
   if (error) {
     throw Error(ErrorCode::kResourceExhausted,
                 fmt::format("cannot make the directory {}: {}; choose another --out",
@@ -141,8 +142,9 @@ RunDirectory RunDirectory::taken_over(fs::path path, std::uint64_t step) {
   RunDirectory directory;
   directory.path_ = std::move(path);
   std::error_code error;
-  fs::create_directories(directory.path_, error);
+  make_directories(directory.path_, error);
   if (error) fail_file(directory.path_.string(), "made", error.value());
+  lock_directory_if_free(directory.path_);
   directory.go_back_to(step);
   return directory;
 }
@@ -203,10 +205,9 @@ RunDirectory RunDirectory::fresh(const std::string& model) {
 fs::path fresh_directory(const std::string& name) {
   const std::string stem = fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time({})));
   std::error_code error;
-  fs::create_directories("runs", error);
   fs::path path = fs::path("runs") / stem;
   // Another run may take the name at the same moment: only one of them makes the directory.
-  for (int i = 2; !error && !fs::create_directory(path, error); ++i) {
+  for (int i = 2; !error && !make_directories(path, error); ++i) {
     path = fs::path("runs") / fmt::format("{}-{}", stem, i);
   }
   if (error) fail_file(path.string(), "written", error.value());

@@ -33,7 +33,8 @@ class RunDirectory {
   static RunDirectory restarted(std::filesystem::path path,
                                 const std::optional<std::string>& tensorboard);
   // The same where another process may have begun the run, whose part this one takes: made where
-  // there is none, and not locked, since who else might write is told so by others.
+  // there is none, and locked unless another process does so: whether that is of the job, its
+  // members tell each other.
   static RunDirectory taken_over(std::filesystem::path path, std::uint64_t step);
   // A fresh_directory().
   static RunDirectory fresh(const std::string& model);

@@ -29,7 +29,7 @@ enum class StaleWeight : std::uint8_t {
 
 // Codecs that take turns in a job, from the lightest to the strongest. Its functions return the
 // same on every node, whenever they are called; any thread that encodes calls them, and an
-// exception from them ends the job.
+// exception from them ends the job. They must not call the job's communicator.
 struct CodecLadder {
   std::vector<std::string> codecs;  // one per rung, at least one
   // Which codec encodes an exchange's data: a step's, if every step has an exchange.
@@ -198,7 +198,8 @@ struct Counters {
 // Per step: begin_step(); then for each tensor, in forward order, pull() just before it is used;
 // then for each tensor, in backward order, push() as soon as its gradient is ready. Every tensor is
 // pushed in every step: the next begin_step(), or finish(), throws kFailedPrecondition otherwise.
-// After the last step, the same for all workers: finish(), and no other call. Applications that
+// After the last step, the same for all workers: finish(), and no other call; with backup workers
+// also where begin_step() returns a later step, in which nothing is pushed. Applications that
 // apply gradients elsewhere take their mean() in the same step instead, and pull nothing. Every
 // function throws kAborted if another node failed, kDeadlineExceeded if nothing arrived within
 // Job::deadline or Job::progress_limit and kDataLoss for a malformed message; the job is then over
@@ -272,8 +273,8 @@ class Communicator {
   // Cost: a copy of the residuals.
   virtual NodeState state() = 0;
 
-  // What this worker's encoders hold back of its pushes, as NodeState::pushed: for monitoring, in
-  // any job and at any time. Cost: a copy of the residuals.
+  // What this worker's encoders hold back of its pushes, by tensor; nothing where the codec keeps
+  // no residual. For monitoring, in any job and at any time. Cost: a copy of the residuals.
   [[nodiscard]] virtual std::vector<std::vector<float>> residuals() = 0;
 
   // What this worker has counted since the start. Any thread; it waits while a call computes. Cost:
@@ -327,6 +328,7 @@ std::vector<Part> job_parts(const Job& job);
 // values). It is called for a part once per exchange, in order; calls for a tensor's other parts
 // may be on other nodes. Called by one thread at a time within a node, by different threads in
 // different nodes, in the default floating point mode whatever mode the application's threads use.
+// It must not call its communicator, which is at work meanwhile: kFailedPrecondition.
 // If workers own the model, it must be the same function of its inputs so far on each of them:
 // that, and the same mean gradients, keep their models bit-identical.
 using Update = std::function<void(const Part& part, std::span<const float> mean_gradient,
@@ -355,7 +357,8 @@ bool needs_update(const Job& job, int rank);
 // values from when the state was taken. Needed during the call only.
 //
 // Throws kInvalidArgument for an invalid job, and for a state that is not this node's: of another
-// rank, of a job with other numbers, or with lists that do not fit this job.
+// rank, of a job with other numbers, or with lists that do not fit this job. The job is then over
+// on every node, and its network; server_nodes() checks a job without one.
 std::unique_ptr<Communicator> make_communicator(const Job& job, Transport& transport,
                                                 const Update& update = {},
                                                 ThreadPool* pool = nullptr,

@@ -24,6 +24,9 @@ struct KeyAndCertificate {
   std::string certificate;
 };
 
+// Authorities, certificates and tokens are made for no longer: kInvalidArgument otherwise.
+inline constexpr std::chrono::hours kLongestValidity = std::chrono::days(366);
+
 // A job's own authority. Throws kInvalidArgument for a job's name that is not 1 to 40 letters a to
 // z, digits and hyphens.
 KeyAndCertificate make_authority(const std::string& job, std::chrono::hours valid);

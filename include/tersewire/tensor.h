@@ -32,7 +32,8 @@ struct TensorInfo {
   std::vector<std::uint64_t> shape;
   TensorKind kind = TensorKind::kOther;
 
-  // Product of the shape; 1 for an empty shape. Throws kOutOfRange above 2^40.
+  // Product of the shape; 1 for an empty shape. Throws kOutOfRange where that of the dimensions
+  // above 0 is more than 2^40.
   [[nodiscard]] std::size_t elems() const;
 };
 

@@ -40,8 +40,10 @@ struct Peer {
   std::size_t waiting = 0;
 };
 
-// How long a node waits for others.
+// How long a node waits for others: each between 1 ms and kLongest.
 struct WaitLimits {
+  static constexpr std::chrono::seconds kLongest = std::chrono::days(30);
+
   // For a node that gives no sign of life.
   std::chrono::milliseconds deadline = std::chrono::seconds(120);
   // For a message, even if all others are alive: a node that is busy for ever is no use either.
@@ -190,7 +192,8 @@ class TcpMeeting {
   //
   // Returns when every other rank has called it with the same token and addresses; waits for them
   // for limits.deadline. Throws kDeadlineExceeded and kUnavailable, with the missing rank;
-  // kFailedPrecondition, on both, where two ranks' addresses differ in their number or order;
+  // kFailedPrecondition, on both, where two ranks' addresses differ in their number, and on a rank
+  // that calls one it takes for another, for which that one may wait until the deadline;
   // kResourceExhausted without file descriptors; kInvalidArgument for an invalid rank or token.
   std::unique_ptr<Transport> join(int rank, const std::vector<std::string>& addresses,
                                   const std::string& token, const WaitLimits& limits = {});

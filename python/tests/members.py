@@ -18,8 +18,63 @@ GIVEN_UP = "12"
 LIMIT = datetime.timedelta(minutes=5)
 
 
-# For a script: `what` has the state, `model` and `optimizer` are saved beside it.
-SAVING = """
+# What the scripts of tests begin with. `what` has the state that is saved beside `model` and `optimizer`.
+FRAME = """
+import datetime, hashlib, logging, os, pathlib, signal, sys, time
+import torch
+import tersewire
+import tersewire.torch
+
+address, name, folder, rounds, more = sys.argv[1:]
+folder, rounds, more = pathlib.Path(folder), int(rounds), eval(more)
+limit = datetime.timedelta(minutes=5)
+
+def options(**defaults):
+    \"\"\"What a test says of these; the rest of `more` are settings.\"\"\"
+    return [more.pop(key, value) for key, value in defaults.items()]
+
+dies, at, width, change, saves, hangs = options(dies=-1, at="begin", width=40, change=None, saves=False,
+                                                hangs=-1)
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+torch.set_num_threads(1)
+torch.manual_seed(sum(name.encode()))
+
+def make(weights):
+    \"\"\"A model and its optimizer; where gradients are a test's, of so many weights.\"\"\"
+    if change is None:
+        model = torch.nn.Sequential(torch.nn.Linear(16, width), torch.nn.BatchNorm1d(width),
+                                    torch.nn.Linear(width, 4))
+        return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+    model = torch.nn.Linear(weights, 1, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    return model, torch.optim.SGD(model.parameters(), lr=1)
+
+def go_back(seed):
+    numbers = torch.Generator().manual_seed(seed + sum(name.encode()))
+    inputs = torch.randn(8, 16, generator=numbers).to(next(model.parameters()))
+    model(inputs).square().mean().backward()
+
+def say(*words):
+    print(*words, flush=True)
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+def wait_to_begin():
+    \"\"\"No round begins before the file "until" has a higher number.\"\"\"
+    while what.rounds >= int((folder / "until").read_text()):
+        time.sleep(0.01)
+        group._member.be_away(True)  # it does not hang
+        if not group._member.goes_on():
+            break
+
+def hang():
+    while not (folder / "wake").exists():
+        time.sleep(0.01)
+
 def save():
     path = folder / f"{what.rounds} {group.rank} {group.ranks}"
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(),
@@ -30,8 +85,8 @@ def newest():
     \"\"\"What all ranks have saved after the same round.\"\"\"
     found = {}
     for path in sorted(folder.glob("*.pt")):
-        rounds, _, ranks = map(int, path.stem.split())
-        found.setdefault((rounds, ranks), []).append(path)
+        saved, _, ranks = map(int, path.stem.split())
+        found.setdefault((saved, ranks), []).append(path)
     whole = [key for key in found if len(found[key]) == key[1]]
     return [torch.load(path) for path in found[max(whole)]] if whole else []
 
@@ -219,33 +274,6 @@ def check_one_died(job, others, dead, round_name):
         # Its last push may have been enough for the round to end.
         assert re.search(f"2 ranks go on after {round_name} [23]: 'a', 'b'; gone", rank.errors)
     assert re.search("'c' is lost after step [23]", "".join(job.hub.lines))
-
-
-def check_one_that_waits_is_told(job):
-    """Of five ranks four have a place; the fifth is told that the job is over."""
-    a, b, c = job.start("abc", 4)
-    job.go_on_until(1)
-    a.wait_for("round 1")
-    d, = job.start("d", 4)
-    job.wait_until_here("d")
-    job.go_on_until(2)
-    d.wait_for("joined")
-    e, = job.start("e", 4)
-    job.wait_until_waits("e")
-    job.go_on_until(4)
-    assert e.end() == 1
-    assert "the job is over for this rank: another rank has closed it" in e.errors, e.errors
-    check_done(job, a, b, c, d)
-
-
-def check_one_with_more_to_do_is_told(job):
-    """Its script is longer than that of the others, of which rank 0 is one."""
-    a, b = job.start("ab", 3)
-    c, = job.start("c", 5)
-    job.go_on_until(5)
-    assert c.end() == 1
-    assert "the job is over for this rank: another rank has closed it" in c.errors, c.errors
-    check_done(job, a, b)
 
 
 def check_done(job, *ranks):

@@ -14,53 +14,21 @@ torch = pytest.importorskip("torch")
 import hubs  # noqa: E402
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from members import (GIVEN_UP, LIMIT, SAVING, check_done, check_one_died,  # noqa: E402, F401
-                     check_one_that_waits_is_told, check_one_with_more_to_do_is_told,
+from members import (FRAME, GIVEN_UP, LIMIT, check_done, check_one_died,  # noqa: E402, F401
                      check_residuals, job, kill_and_begin_again)
 from support import ROOT, raises  # noqa: E402
 from tersewire import ErrorCode, _core  # noqa: E402
 from tersewire.torch import HubGroup, LocalUpdates, broadcast_parameters  # noqa: E402
 
-# A rank that begins no round before the file "until" has a higher number, and says what each ends
-# with: its model as the sum of the bits, and one of its values.
-SCRIPT = SAVING + """
-import datetime, hashlib, logging, os, pathlib, signal, sys, time
-import torch
-import tersewire.torch
-
-address, name, folder, rounds, more = sys.argv[1:]
-folder, rounds = pathlib.Path(folder), int(rounds)
-settings = {"every": 4, "codec": "3lc", "dies": -1, "at": "begin", "width": 40, "change": None, "saves": False,
-            "hangs": -1, "hastens": False, "interrupted": -1, **eval(more)}
-dies, at, width, change, saves, hangs, hastens, interrupted = (settings.pop(key) for key in (
-    "dies", "at", "width", "change", "saves", "hangs", "hastens", "interrupted"))
-logging.basicConfig(level=logging.INFO, format="%(message)s")
-torch.set_num_threads(1)
-torch.manual_seed(sum(name.encode()))
-
-group = tersewire.torch.HubGroup(address, elastic=True, name=name,
-                                 timeout=datetime.timedelta(minutes=5))
-if change is None:
-    model = torch.nn.Sequential(torch.nn.Linear(16, width), torch.nn.BatchNorm1d(width),
-                                torch.nn.Linear(width, 4))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-else:
-    model = torch.nn.Linear(1, 1, bias=False)
-    torch.nn.init.zeros_(model.weight)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1)
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def interrupt(*_):
-    raise KeyboardInterrupt
-
+# A rank that says what each round ends with: its model as the sum of the bits, and one of its values.
+SCRIPT = FRAME + """
+hastens, interrupted = options(hastens=False, interrupted=-1)
+group = tersewire.torch.HubGroup(address, elastic=True, name=name, timeout=limit)
+model, optimizer = make(1)
 if at == "go_on":  # before it has joined
     tersewire.torch._members.Replica.go_on = die
-local = what = tersewire.torch.LocalUpdates(model, optimizer, group=group, **settings)
+local = what = tersewire.torch.LocalUpdates(model, optimizer, group=group, **{"every": 4, "codec": "3lc", **more})
 signal.signal(signal.SIGTERM, lambda *_: local.leave())
-
-def say(*words):
-    print(*words, flush=True)
 
 def flat():
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
@@ -68,9 +36,7 @@ def flat():
 def learn():
     optimizer.zero_grad()
     if change is None:
-        numbers = torch.Generator().manual_seed(
-            1000 * local.rounds + 100 * local._steps + sum(name.encode()))
-        model(torch.randn(8, 16, generator=numbers)).square().mean().backward()
+        go_back(1000 * local.rounds + 100 * local._steps)
     else:
         model.weight.grad = torch.full((1, 1), float(change))
     optimizer.step()
@@ -81,18 +47,14 @@ if hastens:  # into the next exchange, although the others have ended the job
     local._members.follow = lambda: True
 say("joined", local.rounds)
 while local.rounds < rounds and not local.left:
-    while local.rounds >= int((folder / "until").read_text()):
-        time.sleep(0.01)
-        group._member.be_away(True)  # it does not hang
-        if not group._member.goes_on():
-            break
+    wait_to_begin()
     begun = local.rounds
     if begun == dies:  # before it has pushed, or behind it
         setattr(local._fragments[0], at, die)
     if begun == interrupted:
         local._fragments[0]._end_average = interrupt
-    while begun == hangs and not (folder / "wake").exists():
-        time.sleep(0.01)
+    if begun == hangs:
+        hang()
     try:
         learn()
     except tersewire.Error:
@@ -259,11 +221,30 @@ def test_the_state_is_that_of_the_last_round_if_the_job_ends_within_one(job):
 
 
 def test_one_that_waits_is_told_that_the_job_is_over(job):
-    check_one_that_waits_is_told(job)
+    """Of five ranks four have a place; the fifth is told that the job is over."""
+    a, b, c = job.start("abc", 4)
+    job.go_on_until(1)
+    a.wait_for("round 1")
+    d, = job.start("d", 4)
+    job.wait_until_here("d")
+    job.go_on_until(2)
+    d.wait_for("joined")
+    e, = job.start("e", 4)
+    job.wait_until_waits("e")
+    job.go_on_until(4)
+    assert e.end() == 1
+    assert "the job is over for this rank: another rank has closed it" in e.errors, e.errors
+    check_done(job, a, b, c, d)
 
 
 def test_one_with_more_to_do_is_told_that_the_job_is_over(job):
-    check_one_with_more_to_do_is_told(job)
+    """Its script is longer than that of the others, of which rank 0 is one."""
+    a, b = job.start("ab", 3)
+    c, = job.start("c", 5)
+    job.go_on_until(5)
+    assert c.end() == 1
+    assert "the job is over for this rank: another rank has closed it" in c.errors, c.errors
+    check_done(job, a, b)
 
 
 def test_one_with_another_model_is_refused(job):

@@ -20,7 +20,6 @@ from reference_encoder import contributors_payload, description, frame, message,
 
 M_SMALLEST = 2.0**-149
 M_LARGEST_DENORMAL = 2.0**-126 - 2.0**-149
-M_LARGEST = LARGEST_F32
 
 SIGN = 0x80000000
 MINUS_ZERO = 0x80000000

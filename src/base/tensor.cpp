@@ -23,7 +23,11 @@ constexpr std::array<std::pair<TensorKind, std::string_view>, 7> kKinds{{
 }  // namespace
 
 std::string_view to_string(TensorKind kind) {
-  return kKinds.at(static_cast<std::size_t>(kind)).second;
+  const auto number = static_cast<std::size_t>(kind);
+  if (number >= kKinds.size()) {
+    fail(ErrorCode::kInvalidArgument, "there is no tensor kind of number {}", number);
+  }
+  return kKinds[number].second;
 }
 
 TensorKind tensor_kind(std::string_view name) {

@@ -18,8 +18,6 @@
 namespace tersewire {
 namespace {
 
-constexpr std::chrono::milliseconds kLongestWait = std::chrono::days(30);
-
 void check_tensors(const Job& job) {
   if (job.tensors.empty()) {
     fail(ErrorCode::kInvalidArgument, "the job has no tensors; name those that it exchanges");
@@ -328,7 +326,7 @@ void check_job(const Job& job) {
   check_fragments(job);
   for (const auto& [name, limit] :
        {std::pair{"deadline", job.deadline}, {"progress limit", job.progress_limit}}) {
-    if (limit >= std::chrono::milliseconds(1) && limit <= kLongestWait) continue;
+    if (limit >= std::chrono::milliseconds(1) && limit <= WaitLimits::kLongest) continue;
     fail(ErrorCode::kInvalidArgument, "a {} of {} ms is not between 1 ms and 30 days", name,
          limit.count());
   }

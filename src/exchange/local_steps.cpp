@@ -35,6 +35,9 @@ class LocalSteps final : public Rounds {
   NodeState state() override;
 
  private:
+  [[nodiscard]] bool is_pushed(std::size_t tensor) const override {
+    return accumulated_[tensor].steps == steps_before() + 1;
+  }
   [[nodiscard]] std::span<float> sum_of(const Part& part) {
     return std::span(accumulated_[part.tensor].sum).subspan(part.begin, part.elems);
   }
@@ -100,6 +103,15 @@ void LocalSteps::exchange_mean(std::size_t tensor) {
 
 // What the steps since the last exchange came to is exchanged too.
 void LocalSteps::finish(std::span<const std::span<float>> parameters) {
+  guarded([&] {
+    for (std::size_t i = 0; i < accumulated_.size(); ++i) {
+      if (accumulated_[i].steps == accumulated_[0].steps) continue;
+      fail(ErrorCode::kFailedPrecondition,
+           "tensors '{}' and '{}' have not been pushed in the same steps; push every tensor in "
+           "every step",
+           placement().job.tensors[0].name, placement().job.tensors[i].name);
+    }
+  });
   for (std::size_t tensor = accumulated_.size(); tensor-- > 0;) {
     if (accumulated_[tensor].steps > 0) exchange_mean(tensor);
   }

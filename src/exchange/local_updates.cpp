@@ -36,6 +36,9 @@ class LocalUpdates final : public Rounds {
   NodeState state() override;
 
  private:
+  [[nodiscard]] bool is_pushed(std::size_t tensor) const override {
+    return shared_[tensor].pushed_step == step();
+  }
   // Whether what a worker learned while an exchange was under way is added to its result.
   [[nodiscard]] bool adds_progress() const { return delay_ > 0 && mix_ == 0; }
   // Steps from one fragment's turn to the next one's, where there are several.

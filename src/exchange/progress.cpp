@@ -108,6 +108,11 @@ class Turns {
   // For a call of the application, which has priority over messages.
   void take() {
     std::unique_lock lock(mutex_);
+    if (taken_ && holder_ == std::this_thread::get_id()) {
+      fail(ErrorCode::kFailedPrecondition,
+           "an Update has called the communicator that it works for, which would wait for itself; "
+           "call it between two steps");
+    }
     take(lock);
   }
   // For messages. False where it is not free: they are due then, and whoever leaves it hears that.
@@ -116,6 +121,7 @@ class Turns {
     due_ = taken_ || wanting_ > 0;
     if (due_) return false;
     taken_ = true;
+    holder_ = std::this_thread::get_id();
     return true;
   }
   [[nodiscard]] bool is_wanted() const { return wanting_ > 0; }
@@ -147,6 +153,7 @@ class Turns {
     changed_.wait(lock, [&] { return !taken_; });
     --wanting_;
     taken_ = true;
+    holder_ = std::this_thread::get_id();
   }
   void leave_locked(bool wakes) {
     taken_ = false;
@@ -157,6 +164,7 @@ class Turns {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool taken_ = false;
+  std::thread::id holder_;  // while it is taken
   bool due_ = false;
   std::atomic<int> wanting_{0};
   std::atomic<int> awaiting_{0};

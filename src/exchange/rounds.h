@@ -23,11 +23,7 @@ class Rounds : public Communicator {
          Transport& network)
       : exchange_(std::move(exchange)), placement_(std::move(placement)), network_(network) {}
 
-  std::uint64_t begin_step() final {
-    if (step_ < last_of_round()) return ++step_;
-    round_ = exchange_->begin_step();
-    return step_ = last_before_round() + 1;
-  }
+  std::uint64_t begin_step() final;
   void mean(std::size_t tensor, std::span<float> mean) final { exchange_->mean(tensor, mean); }
   void undo(std::size_t tensor) final { exchange_->undo(tensor); }
   void say_skipped(std::uint64_t steps) final { exchange_->say_skipped(steps); }
@@ -38,6 +34,10 @@ class Rounds : public Communicator {
   }
 
  protected:
+  // Whether a tensor has been pushed in the step begun, which is not its round's last: those the
+  // exchange sees.
+  [[nodiscard]] virtual bool is_pushed(std::size_t tensor) const = 0;
+
   // Before the first step: goes on after this one.
   void go_on_after(const NodeState& state) {
     step_ = state.step;
@@ -69,11 +69,29 @@ class Rounds : public Communicator {
   }
 
  private:
+  void check_all_pushed() const {
+    for (std::size_t i = 0; i < placement_->job.tensors.size(); ++i) {
+      if (is_pushed(i)) continue;
+      fail(ErrorCode::kFailedPrecondition,
+           "tensor '{}' has not been pushed in step {}; push every tensor in every step",
+           placement_->job.tensors[i].name, step_);
+    }
+  }
+
   std::unique_ptr<Communicator> exchange_;
   std::shared_ptr<const Placement> placement_;
   Transport& network_;
   std::uint64_t step_ = 0;
   std::uint64_t round_ = 0;  // the exchange's step
 };
+
+inline std::uint64_t Rounds::begin_step() {
+  if (step_ < last_of_round()) {
+    guarded([&] { check_all_pushed(); });
+    return ++step_;
+  }
+  round_ = exchange_->begin_step();
+  return step_ = last_before_round() + 1;
+}
 
 }  // namespace tersewire

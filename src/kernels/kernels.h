@@ -53,6 +53,9 @@ void add_scaled(float* target, const float* source, float weight, std::size_t n)
 // target[i] += source[i].
 void add(float* target, const float* source, std::size_t n);
 
+// Outputs from this size on leave the caches before anyone reads them: they are written past them.
+inline constexpr std::size_t kStreamingElems = std::size_t{1} << 21;
+
 // memcpy that goes past the caches, for targets too large to stay in them. Other threads may see
 // what it wrote only after end_streaming() in the thread that copied.
 void copy_streaming(float* target, const float* source, std::size_t n);

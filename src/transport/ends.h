@@ -27,12 +27,20 @@ inline void check_receiver(int from, int to, int ranks) {
        from);
 }
 
+// A wait that the system's clocks can add to the time: beyond that it would be none.
+inline std::chrono::milliseconds bounded(std::chrono::milliseconds wait) {
+  return std::min<std::chrono::milliseconds>(wait, WaitLimits::kLongest);
+}
+inline WaitLimits bounded(const WaitLimits& limits) {
+  return {.deadline = bounded(limits.deadline), .progress_limit = bounded(limits.progress_limit)};
+}
+
 // Waits until `ready()`, for no longer than `timeout`. A wait of none, for which the system would
 // take 50 us, is none.
 template <typename Ready>
 void wait_at_most(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                   std::chrono::milliseconds timeout, const Ready& ready) {
-  if (timeout.count() > 0) changed.wait_for(lock, timeout, ready);
+  if (timeout.count() > 0) changed.wait_for(lock, bounded(timeout), ready);
 }
 
 // Keeps why the job has ended, where it is the first reason; whether it was.

@@ -11,6 +11,7 @@
 #include "byte_io.h"
 #include "errors.h"
 #include "frame.h"
+#include "message_head.h"
 
 namespace tersewire {
 namespace {
@@ -19,14 +20,8 @@ namespace {
 constexpr std::array<std::string_view, 9> kKindNames{
     "push", "pull", "file", "state", "done", "offer", "agreement", "checksum", "finiteness"};
 
-constexpr std::uint8_t kMagic[2] = {'T', 'W'};
-constexpr std::uint8_t kVersion = 2;
 // Of files and states, whose frames are the same, the first version is read too.
 constexpr std::uint8_t kFirstVersion = 1;
-constexpr std::size_t kVersionOffset = 2;
-constexpr std::size_t kKindOffset = 3;
-constexpr std::size_t kCountOffset = 16;
-constexpr std::size_t kChecksumOffset = 20;
 constexpr std::size_t kSmallestFrameBytes = 4;
 
 constexpr std::size_t kWordBits = 32;  // of a finiteness message
@@ -170,7 +165,7 @@ void check_frames(ByteReader& reader, std::size_t count, MessageKind kind, std::
 }
 
 void check_version(std::uint8_t version, std::uint8_t kind) {
-  if (version == kVersion) return;
+  if (version == kMessageVersion) return;
   const bool kept = kind == static_cast<std::uint8_t>(MessageKind::kFile) ||
                     kind == static_cast<std::uint8_t>(MessageKind::kState);
   if (version == kFirstVersion && kept) return;
@@ -178,16 +173,16 @@ void check_version(std::uint8_t version, std::uint8_t kind) {
     fail(ErrorCode::kDataLoss,
          "it is of format version 1, of which this reader, of version {}, knows only files and "
          "states; run the same release of tersewire on every node",
-         kVersion);
+         kMessageVersion);
   }
   fail(ErrorCode::kDataLoss, "it is of format version {}, and this reader knows version {} only",
-       version, kVersion);
+       version, kMessageVersion);
 }
 
 MessageHeader read_header(ByteReader& reader, ByteView bytes, bool own) {
   MessageHeader header;
-  const auto magic = reader.take(sizeof(kMagic), "magic");
-  if (std::memcmp(magic.data(), kMagic, sizeof(kMagic)) != 0) {
+  const auto magic = reader.take(sizeof(kMessageMagic), "magic");
+  if (std::memcmp(magic.data(), kMessageMagic, sizeof(kMessageMagic)) != 0) {
     fail(
         ErrorCode::kDataLoss,
         "it does not begin with 'TW', so it is not a tersewire message; pass what an encoder made");
@@ -217,8 +212,8 @@ void MessageWriter::clear(const MessageHeader& header) {
   bytes_.clear();
   bytes_.reserve(room_);
   count_ = 0;
-  append(bytes_, kMagic, sizeof(kMagic));
-  append_value(bytes_, kVersion);
+  append(bytes_, kMessageMagic, sizeof(kMessageMagic));
+  append_value(bytes_, kMessageVersion);
   append_value(bytes_, static_cast<std::uint8_t>(header.kind));
   append_value(bytes_, header.sender);
   append_value(bytes_, header.step);
@@ -312,7 +307,11 @@ Message parse_message(ByteView bytes, bool own) {
 }
 
 std::string_view to_string(MessageKind kind) {
-  return kKindNames.at(static_cast<std::size_t>(kind) - 1);
+  const auto number = static_cast<std::size_t>(kind);
+  if (number == 0 || number > kKindNames.size()) {
+    fail(ErrorCode::kInvalidArgument, "there is no message kind of number {}", number);
+  }
+  return kKindNames[number - 1];
 }
 
 MessageKind message_kind_named(std::string_view name) {

@@ -7,6 +7,7 @@
 #include "byte_io.h"
 #include "errors.h"
 #include "frame.h"
+#include "message_head.h"
 
 namespace tersewire {
 namespace {
@@ -18,11 +19,9 @@ constexpr std::size_t kLeastHeldBytes = std::size_t{1} << 20;
 // yet to check; `bytes` are kMaxHeadBytes of it or all that there is. Their own length where they
 // do not begin as a file or a state does, which parse_message() refuses.
 std::size_t message_bytes(ByteView bytes) {
-  constexpr std::size_t kCountOffset = 16;
-  constexpr std::size_t kVersionOffset = 2;
-  constexpr std::byte kNewestVersion{2};
-  if (bytes.size() < kMessageOverheadBytes || std::memcmp(bytes.data(), "TW", 2) != 0 ||
-      bytes[kVersionOffset] > kNewestVersion) {
+  if (bytes.size() < kMessageOverheadBytes ||
+      std::memcmp(bytes.data(), kMessageMagic, sizeof(kMessageMagic)) != 0 ||
+      bytes[kVersionOffset] > std::byte{kMessageVersion}) {
     return bytes.size();
   }
   const MessageKind kind = message_kind(bytes);

@@ -73,6 +73,38 @@ TEST(LocalSteps, HalveTheTraffic) {
   EXPECT_EQ(every.counters[0].pulled_bytes, 2 * second.counters[0].pulled_bytes);
 }
 
+class MissingPushTest : public testing::TestWithParam<bool> {};
+
+// A tensor that is not pushed within a round would be averaged over fewer steps than the others, or
+// not at all, and nothing but this would say so.
+TEST_P(MissingPushTest, WithinARoundIsFoundOut) {
+  const bool updates = GetParam();
+  Job job = job_for("all-gather", 1, "fp32");
+  (updates ? job.local_updates : job.local_steps) = 3;
+  const auto begun = [&](Communicator& communicator, Model& replica, bool all) {
+    communicator.begin_step();
+    for (std::size_t i = 0; i < replica.size(); ++i) communicator.pull(i, replica[i]);
+    for (std::size_t i = replica.size(); i-- > 0;) {
+      if (all || i != 1) communicator.push(i, replica[i]);
+    }
+  };
+  for (const bool finishes : {false, true}) {
+    if (finishes && updates) continue;  // what it has learned is in `parameters`
+    const auto ends = make_in_process_network(1);
+    Model own = zeros(job);
+    Model replica = zeros(job);
+    const auto communicator = make_communicator(job, *ends[0], descend(own));
+    begun(*communicator, replica, true);
+    begun(*communicator, replica, false);
+    expect_error(ErrorCode::kFailedPrecondition, "push every tensor in every step", [&] {
+      if (!finishes) return static_cast<void>(communicator->begin_step());
+      communicator->finish(spans(replica));
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rounds, MissingPushTest, testing::Bool());
+
 TEST(LocalSteps, MustBeAtLeastOne) {
   Job job = job_for("parameter-server", 2, "fp32");
   job.local_steps = 0;

@@ -142,6 +142,21 @@ TEST(Progress, LeavesTheNetworkToTheNextJob) {
   }
 }
 
+TEST(Progress, AnUpdateThatCallsItsCommunicatorIsToldSo) {
+  Job job = job_for("all-gather", 1, "fp32");
+  const auto ends = make_in_process_network(1);
+  Communicator* called = nullptr;
+  const auto communicator = make_communicator(
+      job, *ends[0],
+      [&](const Part&, std::span<const float>, std::span<float>) { called->encoded_bytes(); });
+  called = communicator.get();
+  Model replica = zeros(job);
+  expect_error(ErrorCode::kFailedPrecondition, "an Update has called the communicator", [&] {
+    push_all(job, *communicator, 0, replica);
+    push_all(job, *communicator, 0, replica);
+  });
+}
+
 std::size_t threads_of_this_process() {
   const std::filesystem::directory_iterator tasks("/proc/self/task");
   return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));

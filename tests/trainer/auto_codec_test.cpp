@@ -7,12 +7,11 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <mutex>
+#include <utility>
 
 #include "expect_error.h"
+#include "train_test_support.h"
 #include "trainer/codec_pilot.h"
-#include "trainer/data/image_samples.h"
-#include "trainer/data/stroke_digits.h"
 #include "trainer/later_codec.h"
 #include "trainer/local_nodes.h"
 #include "trainer/train.h"
@@ -104,6 +103,7 @@ Course follow(const World& world, const RateOf& rate, std::uint64_t steps,
   CodecChooser chooser(world.job, budget, world.overlaps);
   Course course;
   course.rungs = {0};
+  std::map<std::pair<std::size_t, double>, double> seconds;  // of a step, by rung and rate
   std::uint64_t next_look = 2;
   for (std::uint64_t step = 1; step <= steps; ++step) {
     if (step == next_look) {
@@ -114,7 +114,9 @@ Course follow(const World& world, const RateOf& rate, std::uint64_t steps,
                    chooser.steps_a_round(chooser.rung());
     }
     course.rungs.push_back(chooser.rung());
-    course.seconds += world.step_seconds(chooser.rung(), rate(step));
+    const auto [known, is_new] = seconds.try_emplace({chooser.rung(), rate(step)});
+    if (is_new) known->second = world.step_seconds(chooser.rung(), rate(step));
+    course.seconds += known->second;
   }
   return course;
 }
@@ -408,17 +410,10 @@ TEST(DecidedRungs, KnowWhichStepsAnExchangeIsFor) {
 constexpr std::uint64_t kSteps = 24;
 constexpr std::uint64_t kBetween = 8;
 
-const DataSplits& small_data() {
-  static const DataSplits data{std::make_shared<ImageSamples>(generate_stroke_digits(1, 0, 600)),
-                               std::make_shared<ImageSamples>(generate_stroke_digits(1, 600, 100)),
-                               "small"};
-  return data;
-}
-
 TrainConfig auto_job(const std::string& exchange = "parameter-server",
                      std::optional<int> servers = {}) {
   TrainConfig config;
-  config.model = "mlp";
+  config.model = "small-mlp";
   config.job.workers = 3;
   config.job.servers = servers;
   config.steps = kSteps;
@@ -556,7 +551,7 @@ TEST(AutoCodec, DecidesOnLocalUpdatesByItself) {
   CodecDecisions made;
   TrainHooks hooks;
   hooks.on_decision = [&](const CodecDecisions& all) { made = all; };
-  config.transport = "in-process:rate=5mbit";
+  config.transport = "in-process:rate=200kbit";
   const TrainResult once = train(config, small_data(), hooks);
   ASSERT_GT(made.size(), 1U);
   EXPECT_EQ(made.front().codec, "fp32");
@@ -572,28 +567,11 @@ void go_on_from_checkpoints(
     TrainConfig config, TrainHooks hooks,
     const std::function<void(const JobCheckpoint&, std::uint64_t, const std::string&)>& go_on) {
   config.job.state_steps = kBetween;
-  std::mutex mutex;
-  std::map<std::uint64_t, std::map<int, NodeCheckpoint>> saved;
-  hooks.on_checkpoint = [&](NodeCheckpoint node) {
-    const std::lock_guard lock(mutex);
-    saved[node.step][node.rank] = std::move(node);
-  };
+  Checkpoints saved(config);
+  hooks.on_checkpoint = saved.hooks().on_checkpoint;
   const TrainResult whole = train(config, small_data(), hooks);
   for (const std::uint64_t step : {kBetween, 2 * kBetween}) {
-    JobCheckpoint checkpoint{
-        .workers = config.job.workers, .servers = config.job.servers, .nodes = {}};
-    for (auto& [rank, node] : saved.at(step)) {
-      StoredNode stored{.rank = rank, .step = step, .facts = node.facts, .arrays = {}};
-      for (auto& [name, array] : node.arrays) {
-        stored.arrays[name] = {
-            .elems = array.values.size(),
-            .read = [values = array.values](std::size_t first, std::span<float> out) {
-              std::ranges::copy(std::span(values).subspan(first, out.size()), out.begin());
-            }};
-      }
-      checkpoint.nodes.push_back(std::move(stored));
-    }
-    go_on(checkpoint, step, whole.parameters_checksum);
+    go_on(saved.after(step), step, whole.parameters_checksum);
   }
 }
 

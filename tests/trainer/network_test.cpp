@@ -29,6 +29,7 @@ std::size_t values_in(const std::vector<Network::Parameter>& tensors) {
 TEST(Networks, HaveAsManyValuesAsTheirPapersSay) {
   const std::map<std::string, std::size_t> known = {
       {"mlp", 784 * 392 + 392 + 392 * 50 + 50 + 50 * 10 + 10},
+      {"small-mlp", 785 * 16 + 17 * 16 + 17 * 10},
       {"hdc", 785 * 500 + 3 * 501 * 500 + 501 * 10},
       {"lenet", 431'080},        // Caffe's
       {"mnist-cnn", 431'080},    // 1.7 MB (AdaComp, table 1)
@@ -154,10 +155,10 @@ std::string test_name(const ::testing::TestParamInfo<const char*>& test) {
 
 // Those that compute a step in a moment.
 INSTANTIATE_TEST_SUITE_P(Networks, EveryNetwork,
-                         ::testing::Values("mlp", "hdc", "lenet", "mnist-cnn", "cifar-cnn",
-                                           "cifarnet", "resnet20", "resnet56", "resnet18",
-                                           "resnet50", "googlenet", "alexnet-bn", "bn50", "lstm",
-                                           "gpt"),
+                         ::testing::Values("mlp", "small-mlp", "hdc", "lenet", "mnist-cnn",
+                                           "cifar-cnn", "cifarnet", "resnet20", "resnet56",
+                                           "resnet18", "resnet50", "googlenet", "alexnet-bn",
+                                           "bn50", "lstm", "gpt"),
                          test_name);
 
 void expect_a_hook_and_a_gradient_each(const char* name) {
@@ -242,8 +243,8 @@ TEST_P(EveryNetwork, HasTheSameBitsForTheSameSeed) {
 class LearningNetwork : public EveryNetwork {};
 
 INSTANTIATE_TEST_SUITE_P(Networks, LearningNetwork,
-                         ::testing::Values("mlp", "hdc", "lenet", "mnist-cnn", "cifar-cnn",
-                                           "cifarnet", "resnet20", "lstm", "gpt"),
+                         ::testing::Values("mlp", "small-mlp", "hdc", "lenet", "mnist-cnn",
+                                           "cifar-cnn", "cifarnet", "resnet20", "lstm", "gpt"),
                          test_name);
 
 // A few steps of SGD with momentum on one batch.

@@ -96,7 +96,7 @@ const DataSplits& small_data() {
 
 TrainConfig small_job(const std::string& exchange, const std::string& codec) {
   TrainConfig config;
-  config.model = "mlp";
+  config.model = "small-mlp";
   config.job.workers = 2;
   config.steps = 12;
   config.batch = 8;

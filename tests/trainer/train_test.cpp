@@ -28,7 +28,7 @@ const DataSplits& small_data() {
 
 TrainConfig small_job() {
   TrainConfig config;
-  config.model = "mlp";
+  config.model = "small-mlp";
   config.job.workers = 2;
   config.steps = 30;
   config.batch = 8;
@@ -52,7 +52,7 @@ TEST(Train, LearnsWithEverythingCompressed) {
   config.job.push_codec = config.job.pull_codec = "3lc:s=1.5";
   const TrainResult result = train(config, small_data(), {});
   EXPECT_EQ(result.steps, 250U);
-  EXPECT_GT(result.test_accuracy, 0.5);  // ten classes: chance is 0.1
+  EXPECT_GT(result.test_accuracy, 0.6);  // ten classes: chance is 0.1
   const Counters& counters = result.worker_counters;
   EXPECT_EQ(counters.pushed_values, 250 * 2 * result.values);
   EXPECT_EQ(counters.pulled_values, 250 * 2 * result.values);
@@ -94,11 +94,10 @@ TEST(Train, ThreadsOfTheCodecsDoNotChangeTheModel) {
     config.steps = 3;
     config.job.policy = "";
     config.job.push_codec = codec;
-    const DataSplits data = load_data(config);
     config.threads = 1;
-    const std::string alone = train(config, data, {}).parameters_checksum;
+    const std::string alone = train(config, small_data(), {}).parameters_checksum;
     config.threads = 3;
-    EXPECT_EQ(train(config, data, {}).parameters_checksum, alone) << codec;
+    EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, alone) << codec;
   }
 }
 
@@ -113,7 +112,7 @@ TEST(Train, LearnsWhereWorkersOwnTheModel) {
     EXPECT_TRUE(result.workers_own_model);
     EXPECT_EQ(result.servers, exchange == "gradient-server" ? 1 : 0);
     EXPECT_EQ(result.servers_encode, result.servers > 0);
-    EXPECT_GT(result.test_accuracy, 0.5);
+    EXPECT_GT(result.test_accuracy, 0.6);
   }
 }
 
@@ -218,7 +217,7 @@ TEST(Train, LearnsByLocalUpdates) {
     TrainConfig config = small_job(exchange, "int8");
     config.steps = 250;
     config.job.local_updates = 10;
-    EXPECT_GT(train(config, small_data(), {}).test_accuracy, 0.5) << exchange;
+    EXPECT_GT(train(config, small_data(), {}).test_accuracy, 0.6) << exchange;
   }
 }
 
@@ -391,7 +390,7 @@ TEST(Train, ModelTellsAsManyClassesApartAsTheDataHas) {
   config.steps = 1;
   // Two more rows of weights, and two biases.
   EXPECT_EQ(train(config, {images, images, "twelve"}, {}).values,
-            train(config, small_data(), {}).values + 2 * 51);
+            train(config, small_data(), {}).values + 2 * 17);
 }
 
 TEST(Descent, AProposedStepIsTheOneThatWouldBeTaken) {
@@ -433,15 +432,17 @@ TEST(Train, EveryOptimizerLowersTheLossAndRepeatsToTheBit) {
     config.l1 = 1e-5;
     config.steps = 120;
     double first_loss = 0;
-    const TrainResult once = train(config, small_data(),
-                                   {.on_step =
-                                        [&](const StepReport& report) {
-                                          if (report.step == 1) first_loss = report.loss;
-                                        },
-                                    .on_event = {},
-                                    .stop = nullptr});
-    EXPECT_LT(once.final_loss, 0.7 * first_loss);
-    EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, once.parameters_checksum);
+    const TrainResult result = train(config, small_data(),
+                                     {.on_step =
+                                          [&](const StepReport& report) {
+                                            if (report.step == 1) first_loss = report.loss;
+                                          },
+                                      .on_event = {},
+                                      .stop = nullptr});
+    EXPECT_LT(result.final_loss, 0.7 * first_loss);
+    config.steps = 12;
+    const std::string once = train(config, small_data(), {}).parameters_checksum;
+    EXPECT_EQ(train(config, small_data(), {}).parameters_checksum, once);
   }
 }
 

@@ -431,6 +431,18 @@ TEST(Certificates, NameWhomTheyAreFor) {
   }
 }
 
+TEST(Certificates, AreNotMadeForLongerThanAnAuthority) {
+  const KeyAndCertificate authority = make_authority("job", kLongestValidity);
+  const std::string request = make_request().request;
+  EXPECT_NO_THROW(certify(authority, request, {"job", 1}, kLongestValidity));
+  const auto expect_too_long = [](const std::function<void()>& make) {
+    expect_error(ErrorCode::kInvalidArgument, "choose 8784 at most", make);
+  };
+  expect_too_long([] { make_authority("job", std::chrono::hours::max()); });
+  expect_too_long([&] { certify(authority, request, {"job", 1}, kLongestValidity + 1s); });
+  expect_too_long([&] { make_token(authority, {"job", 1}, std::chrono::seconds::max()); });
+}
+
 TEST(Certificates, AreNotMadeForWhatIsNoRequest) {
   const KeyAndCertificate authority = make_authority("job", 1h);
   std::string request = make_request().request;

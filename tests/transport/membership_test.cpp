@@ -860,6 +860,7 @@ TEST(Membership, AJobThatAllFindDoneIsDone) {
   job.hub.find_done("c", job.now);
   EXPECT_EQ(job.hub.list(job.now).phase, JobPhase::kDone);
   EXPECT_TRUE(job.hub.is_over(job.now));
+  EXPECT_NO_THROW(job.hub.find_done("d", job.now));
   Job begun;
   begun.begin({"a", "b", "c"}, 4);
   EXPECT_THROW(begun.hub.find_done("a", begun.now), Error);

@@ -159,7 +159,7 @@ TEST(TcpTransport, EndsTheJobWhereAPeerSaysNonsense) {
 
 TEST(TcpTransport, WaitsForThoseBelow) {
   Meetings meetings(2);
-  auto joining = in_thread([&] { return meetings.join(1); });
+  auto joining = in_thread([&] { return meetings.join(1, std::chrono::milliseconds::max()); });
   EXPECT_EQ(joining.wait_for(100ms), std::future_status::timeout);
   const End rank_0 = meetings.join(0);
   const End rank_1 = joining.get();

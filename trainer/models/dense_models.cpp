@@ -8,16 +8,21 @@ torch::Tensor dense_tanh(const torch::Tensor& x, LayerInputs& in) {
   return torch::tanh(dense(x, in));
 }
 
+void build_tanh_mlp(ModelMaker& make, int first, int second) {
+  make.layer(flatten);
+  add_dense(make, "fc1", 28 * 28, first, dense_tanh);
+  add_dense(make, "fc2", first, second, dense_tanh);
+  add_dense(make, "fc3", second, make.classes(), dense);
+}
+
 }  // namespace
 
 // Oland and Raj, section 3: every neuron is a tanh there. The last layer's are left out here, since
 // its values are the logits of a softmax; the paper does not name its loss.
-void build_mlp(ModelMaker& make) {
-  make.layer(flatten);
-  add_dense(make, "fc1", 28 * 28, 392, dense_tanh);
-  add_dense(make, "fc2", 392, 50, dense_tanh);
-  add_dense(make, "fc3", 50, make.classes(), dense);
-}
+void build_mlp(ModelMaker& make) { build_tanh_mlp(make, 392, 50); }
+
+// From no paper: for tests and first tries.
+void build_small_mlp(ModelMaker& make) { build_tanh_mlp(make, 16, 16); }
 
 // INCEPTIONN, section VII-A: five dense layers, 500 wide. ReLU is a guess. The paper's 2.5 MB do
 // not fit its own words, which make 4.6 MB.

@@ -9,6 +9,7 @@ namespace tersewire::trainer {
 std::unique_ptr<Model> Model::make(const std::string& name, const ModelOptions& options) {
   static const std::map<std::string, void (*)(ModelMaker&)> builders = {
       {"mlp", build_mlp},
+      {"small-mlp", build_small_mlp},
       {"hdc", build_hdc},
       {"lenet", build_lenet},
       {"mnist-cnn", build_mnist_cnn},

@@ -7,6 +7,7 @@ namespace tersewire::trainer {
 
 // dense_models.cpp
 void build_mlp(ModelMaker& make);
+void build_small_mlp(ModelMaker& make);
 void build_hdc(ModelMaker& make);
 void build_bn50(ModelMaker& make);
 

@@ -10,6 +10,7 @@ const std::vector<ModelInfo>& models() {
   const SampleKind imagenet{{3, 224, 224}, 1000, false};
   static const std::vector<ModelInfo> infos = {
       {"mlp", mnist, "784-392-50-10 with tanh (Oland & Raj)"},
+      {"small-mlp", mnist, "784-16-16-10 with tanh, for tests and first tries"},
       {"hdc", mnist, "784-500-500-500-500-10 (INCEPTIONN)"},
       {"lenet", mnist, "Caffe's LeNet (TernGrad)"},
       {"mnist-cnn", mnist, "2 convolutions and 2 dense layers, ReLU (AdaComp)"},

@@ -101,7 +101,8 @@ class GradientAverager:
         self._codecs, self._exchange = codecs, exchange
         ranks_here, self._join = meet_ranks(self._group, "exchange", (settings.alike, self._job()))
         # The default exchange of the first codec is that of later ones.
-        self._settings = dataclasses.replace(settings, exchange=settings.exchange or exchange)
+        named = None if settings.exchange == "sharded-server" else settings.exchange
+        self._settings = dataclasses.replace(settings, exchange=named or exchange)
         self._codec = begins_with
         return make_worker(
             settings.threads or max(1, len(os.sched_getaffinity(0)) // ranks_here))

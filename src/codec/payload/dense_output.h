@@ -35,9 +35,7 @@ void visit_blocks(std::size_t elems, std::size_t block, ThreadPool* pool, const 
 // caches where it would not stay in them.
 template <typename Fill>
 void fill_blocks(std::span<float> out, std::size_t block, ThreadPool* pool, const Fill& fill) {
-  // Larger outputs leave the caches before anyone reads them.
-  constexpr std::size_t kStreamingElems = std::size_t{1} << 21;
-  if (out.size() < kStreamingElems) {
+  if (out.size() < kernels::kStreamingElems) {
     return visit_blocks(out.size(), block, pool, [&](std::size_t begin, std::size_t n) {
       fill(begin, n, out.data() + begin);
     });

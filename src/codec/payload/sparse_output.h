@@ -20,7 +20,7 @@ class SparseFill {
  public:
   explicit SparseFill(std::span<float> out)
       : out_(out),
-        streaming_(out.size() >= kStreamingElems),
+        streaming_(out.size() >= kernels::kStreamingElems),
         before_(reinterpret_cast<std::uintptr_t>(out.data()) / sizeof(float) % kLineElems) {
     block_.fill(0.0F);
   }
@@ -49,8 +49,6 @@ class SparseFill {
   // What is stored at once: whole cache lines, except the tensor's first and last.
   static constexpr std::size_t kLineElems = 64 / sizeof(float);
   static constexpr std::size_t kBlockElems = 1024;
-  // Larger outputs leave the caches before anyone reads them.
-  static constexpr std::size_t kStreamingElems = std::size_t{1} << 21;
 
   void store_block() {
     const std::size_t first = std::max(begin_, before_);

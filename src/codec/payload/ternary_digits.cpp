@@ -11,8 +11,6 @@
 namespace tersewire {
 namespace {
 
-// Larger outputs leave the caches before anyone reads them: they are written past them.
-constexpr std::size_t kStreamingElems = std::size_t{1} << 21;
 // Elements that are read at once to be stored: few enough that the processor reads on while it
 // stores. What is added is better asked for in larger blocks.
 constexpr std::size_t kStoredElems = kernels::kBlockElems;
@@ -94,7 +92,7 @@ void Scalers::split(std::size_t first, std::size_t n, const Visit& visit) const 
 
 void decode_digits(const DigitSource& source, const Scalers& scalers, std::span<float> out,
                    ThreadPool* pool) {
-  const bool streaming = out.size() >= kStreamingElems;
+  const bool streaming = out.size() >= kernels::kStreamingElems;
   run_parts(pool, source.parts(), [&](std::size_t part) {
     ValueWriter writer(scalers, streaming, out);
     source.read(part, kStoredElems, std::ref(writer));

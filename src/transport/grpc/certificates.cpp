@@ -233,7 +233,15 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
+void check_validity(std::chrono::hours valid) {
+  if (valid <= kLongestValidity) return;
+  fail(ErrorCode::kInvalidArgument,
+       "{} hours are more than certificates are valid for; choose {} at most", valid.count(),
+       kLongestValidity.count());
+}
+
 KeyAndCertificate make_authority(const std::string& job, std::chrono::hours valid) {
+  check_validity(valid);
   if (!is_job(job)) {
     fail(ErrorCode::kInvalidArgument,
          "'{}' is not a valid job name; use 1 to {} letters a to z, digits and hyphens", job,
@@ -262,6 +270,7 @@ void check_key(const std::string& key) { read_key(key); }
 std::string certify(const KeyAndCertificate& authority, const std::string& request,
                     const Identity& identity, std::chrono::seconds valid,
                     std::chrono::seconds begins_ago) {
+  check_validity(std::chrono::ceil<std::chrono::hours>(valid));
   if (!identity.name.empty()) check_member_name(identity.name);
   const Request asked(PEM_read_bio_X509_REQ(reading(request).get(), nullptr, no_phrase, nullptr));
   EVP_PKEY* const key = asked ? X509_REQ_get0_pubkey(asked.get()) : nullptr;

@@ -40,6 +40,9 @@ inline constexpr std::string_view kNewAuthority =
 // Throws kFailedPrecondition, `file` and the advice in the sentence, for what has expired.
 void check_not_expired(const std::string& pem, const std::string& file, std::string_view advice);
 
+// Throws kInvalidArgument for more than kLongestValidity.
+void check_validity(std::chrono::hours valid);
+
 // Until it expires; negative once it has.
 std::chrono::seconds time_left(const std::string& pem, const std::string& file);
 

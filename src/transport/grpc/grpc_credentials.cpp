@@ -165,6 +165,21 @@ void check_not_expired(const GrpcSecurity& security) {
   check_not_expired(files.authority, security.certificates + "/authority.pem", kNewAuthority);
 }
 
+std::string what_to_check(const std::string& trouble, const GrpcSecurity& security) {
+  const auto says = [&](std::string_view what) { return trouble.find(what) != std::string::npos; };
+  if (says("certificate verify failed")) {
+    return fmt::format(
+        "its certificate is not of the authority in '{}': get this node one of the hub's job with "
+        "'tersewire certs join'",
+        security.certificates);
+  }
+  if (says("wrong version number")) return "start it with --certs, or this node without";
+  std::string what = "check whether it runs there and listens to other machines";
+  if (security.certificates.empty())
+    what += ", and, if it has certificates, give this node its own";
+  return what;
+}
+
 std::optional<std::string> expiry_warning(const GrpcSecurity& security) {
   if (security.certificates.empty()) return std::nullopt;
   const std::string file = security.certificates + "/certificate.pem";

@@ -44,6 +44,8 @@ std::string job_of(const GrpcSecurity& security);
 // Throws kFailedPrecondition where a certificate has expired, which at the other end is only a
 // connection that fails.
 void check_not_expired(const GrpcSecurity& security);
+// The end of a sentence on a hub that could not be reached: what to look at, by what gRPC says.
+std::string what_to_check(const std::string& trouble, const GrpcSecurity& security);
 // A sentence for the hub's log, where its certificate expires soon.
 std::optional<std::string> expiry_warning(const GrpcSecurity& security);
 // Throws kInvalidArgument where the certificates are not the hub's.

@@ -49,7 +49,7 @@ GrpcEnd::GrpcEnd(const std::string& hub, const GrpcNode& node, const GrpcSecurit
       secure_(!security.certificates.empty()),
       job_(job_of(security)),
       names_(node.names),
-      limits_(limits),
+      limits_(bounded(limits)),
       incarnation_(node.incarnation),
       peers_(static_cast<std::size_t>(node.nodes)),
       longest_(kUnknownLongest) {
@@ -80,10 +80,8 @@ void GrpcEnd::await_all(std::unique_lock<std::mutex>& lock) {
   check_not_aborted();
   if (joined_) return;
   if (!answered_) {
-    fail(ErrorCode::kUnavailable,
-         "rank {} cannot reach the hub at {}: {}; check whether it runs there and listens to other "
-         "machines",
-         rank_, hub_, trouble_);
+    fail(ErrorCode::kUnavailable, "rank {} cannot reach the hub at {}: {}; {}", rank_, hub_,
+         trouble_, what_to_check(trouble_, security_));
   }
   fail(ErrorCode::kDeadlineExceeded,
        "rank {} has waited {} s at the hub for {}; check whether they were started", rank_,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ends.h"
 #include "errors.h"
 #include "grpc_credentials.h"
 #include "hub_stream.h"
@@ -78,7 +79,7 @@ bool GrpcHubServer::is_over() const {
 
 bool GrpcHubServer::wait(milliseconds timeout) const {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, timeout, [&] { return is_over(); });
+  return changed_.wait_for(lock, bounded(timeout), [&] { return is_over(); });
 }
 
 std::string GrpcHubServer::aborted() const {

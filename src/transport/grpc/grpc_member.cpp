@@ -162,10 +162,9 @@ class GrpcMember::Talk {
       if (is_there()) return *list;
       if (refused) throw Error(ErrorCode::kFailedPrecondition, *refused);
       if (Clock::now() - heard <= settings.limits.deadline) continue;
-      fail(ErrorCode::kUnavailable,
-           "'{}' has not reached the hub at {} for {:.3g} s: {}; check whether it runs there",
+      fail(ErrorCode::kUnavailable, "'{}' has not reached the hub at {} for {:.3g} s: {}; {}",
            settings.name, settings.hub, std::chrono::duration<double>(Clock::now() - heard).count(),
-           trouble);
+           trouble, what_to_check(trouble, settings.security));
     }
   }
 
@@ -382,9 +381,8 @@ MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
     fail(ErrorCode::kFailedPrecondition, "the hub at {} refuses this node: {}", hub,
          status.error_message());
   }
-  fail(ErrorCode::kUnavailable,
-       "the hub at {} does not report the state of its job: {}; check whether it runs there", hub,
-       status.error_message());
+  fail(ErrorCode::kUnavailable, "the hub at {} does not report the state of its job: {}; {}", hub,
+       status.error_message(), what_to_check(status.error_message(), security));
 }
 
 void tell_done(const std::string& hub, const std::string& name, const GrpcSecurity& security,

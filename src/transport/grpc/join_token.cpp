@@ -113,6 +113,7 @@ Token parse_token(std::string text) {
 
 std::string make_token(const KeyAndCertificate& authority, const Identity& identity,
                        std::chrono::seconds valid) {
+  check_validity(std::chrono::ceil<std::chrono::hours>(valid));
   if (!identity.name.empty()) check_member_name(identity.name);
   const std::int64_t now = std::time(nullptr);
   const Claim claim{identity, now, now + valid.count(), fingerprint(authority.certificate)};

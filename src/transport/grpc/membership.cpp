@@ -173,6 +173,7 @@ void Membership::find_done(const std::string& name, Clock::time_point now) {
   if (!is_member_name(name)) {
     fail(ErrorCode::kFailedPrecondition, "'{}' is not the name of a member of this job", name);
   }
+  if (journal_.phase == JobPhase::kDone) return;
   if (journal_.generation > 0 || journal_.phase != JobPhase::kGathers) {
     fail(ErrorCode::kFailedPrecondition, "the job has begun and is not done; look at its --out");
   }

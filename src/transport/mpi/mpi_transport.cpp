@@ -19,7 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::milliseconds kLongestWait = std::chrono::days(30);
 // How long a call of MPI that nothing can end, as MPI_Finalize(), is waited for beyond the
 // deadline.
 constexpr auto kCallTime = 5s;
@@ -109,7 +108,7 @@ void communicate(const std::shared_ptr<Mailbox>& mailbox, std::promise<MpiPlace>
 std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits) {
   static std::atomic<bool> joined{false};
   for (const auto limit : {limits.deadline, limits.progress_limit}) {
-    if (limit >= 1ms && limit <= kLongestWait) continue;
+    if (limit >= 1ms && limit <= WaitLimits::kLongest) continue;
     fail(ErrorCode::kInvalidArgument, "a limit of {} ms is not between 1 ms and 30 days",
          limit.count());
   }

@@ -127,7 +127,7 @@ class TcpTransport final : public Transport {
  public:
   TcpTransport(int rank, std::vector<Socket> sockets, const WaitLimits& limits)
       : rank_(rank),
-        limits_(limits),
+        limits_(bounded(limits)),
         connections_(sockets.size()),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (!wake_.is_open()) {
@@ -418,7 +418,7 @@ std::unique_ptr<Transport> TcpMeeting::join(int rank, const std::vector<std::str
          token.size(), kLeastTokenBytes);
   }
   return std::make_unique<TcpTransport>(
-      rank, meet(listening_->socket, rank, addresses, token, limits.deadline), limits);
+      rank, meet(listening_->socket, rank, addresses, token, bounded(limits.deadline)), limits);
 }
 
 }  // namespace tersewire

@@ -39,15 +39,16 @@ class ElasticTest(GrpcTest):
             listen=listen, workers=workers)  # fmt: skip
 
     def start_member(self, name, *arguments, certs="", direct="", role="", stands=False, **settings):
-        job = {"exchange": "all-gather", "codec": "3lc:s=1.5", "steps": self.STEPS, **settings}
+        job = {"model": "small-mlp", "exchange": "all-gather", "codec": "3lc:s=1.5", "steps": self.STEPS,
+               **settings}  # fmt: skip
         flags = [word for key, value in job.items() for word in (f"--{key.replace('_', '-')}", value)]
         transport = f"grpc:hub={self.address}" + (f",certs={certs}" if certs else f",name={name}")
         transport += f",direct={direct}" if direct else ""
         transport += f",role={role}" if role else ""
         variables = program.held_at(self.PLACES, self.path("go-on")) if stands else {}
-        return self.start("train", "--model", "mlp", "--workers", 3, "--batch", 8, *flags, "--elastic",
-                          "--transport", transport, "--deadline", BOUND_SECONDS, "--out",
-                          self.path("run"), "--json", *arguments, **variables)  # fmt: skip
+        return self.start("train", "--workers", 3, "--batch", 8, *flags, "--elastic", "--transport", transport,
+                          "--deadline", BOUND_SECONDS, "--out", self.path("run"), "--json", *arguments,
+                          **variables)  # fmt: skip
 
     def status(self, *arguments):
         result = run("status", self.address, "--json", *arguments)
@@ -140,13 +141,14 @@ class ChurnTest(ElasticTest):
         self.go_on_until("generation 4 has begun")
         self.assert_ended_well(c)
         self.assertIn("the others have this node's residual", c.lines[-1])
-        # What one worker learns by itself from the start is less: 0.74 to 0.77.
+        # What one worker learns by itself from the start is less: 0.669; of mlp, 0.74 to 0.77.
         self.go_on_past(self.STEPS // 2)
         a.signal(signal.SIGKILL)
         self.hub.wait_for("generation 4 is over: 'a' has not been heard")
         summary = self.assert_done(d, *stay)
         self.assertTrue(summary["parameters_checksum"])
-        self.assertGreater(summary["test_accuracy"], 0.74)  # 0.78 to 0.79 without churn
+        # Without churn 0.71 to 0.73; of mlp, 0.78 to 0.79.
+        self.assertGreater(summary["test_accuracy"], 0.74 if settings.get("model") == "mlp" else 0.68)
         self.assertNotIn("'d' is lost", "\n".join(self.hub.lines))
 
 
@@ -167,7 +169,7 @@ class Churn(ChurnTest):
         self.churn(exchange="ring", codec="int8")
 
     def test_local_updates(self):
-        self.churn(local_updates="5")
+        self.churn(local_updates="5", model="mlp")
 
 
 class Servers(ChurnTest):
@@ -184,7 +186,7 @@ class Servers(ChurnTest):
         others = [self.start_member(name, role="server", **settings) for name in "st"]
         first, *workers = [self.start_member(name, role="worker", **settings) for name in "abc"]
         summary = self.assert_done(first, *workers, *others)
-        threads = run("train", "--model", "mlp", "--workers", 3, "--batch", 8, "--servers", 2, "--codec",
+        threads = run("train", "--model", "small-mlp", "--workers", 3, "--batch", 8, "--servers", 2, "--codec",
                       "3lc:s=1.5", "--steps", self.STEPS, "--out", self.path("threads"), "--json")  # fmt: skip
         self.assertEqual(threads.returncode, 0, threads)
         for key in ["parameters_checksum", "test_accuracy", "final_loss"]:
@@ -200,7 +202,7 @@ class Servers(ChurnTest):
         self.churn("s", exchange="gradient-server", checkpoint_steps=5)
 
     def test_workers_of_two_gradient_servers_come_and_go(self):
-        self.churn("st", exchange="gradient-server", checkpoint_steps=5, local_updates=5)
+        self.churn("st", exchange="gradient-server", checkpoint_steps=5, local_updates=5, model="mlp")
 
     def servers_come_and_go(self, **settings):
         """One dies, one joins, and the other of the first two leaves."""
@@ -226,7 +228,7 @@ class Servers(ChurnTest):
         self.assertIn("the others have this node's residual", t.lines[-1])
         self.go_on_to_the_end()
         summary = self.assert_done(a, b, u)
-        self.assertGreater(summary["test_accuracy"], 0.74)
+        self.assertGreater(summary["test_accuracy"], 0.68)
         lost = [line for line in self.hub.lines if "is lost after step" in line]
         self.assertEqual(len(lost), 1, lost)
 
@@ -372,11 +374,13 @@ class Partition(ElasticTest):
 
 
 class Members(ElasticTest):
+    STEPS = 100
+
     def test_without_churn_it_is_the_job_of_one_process(self):
         self.start_hub()
         first, *others = [self.start_member(name) for name in "abc"]
         summary = self.assert_done(first, *others)
-        threads = run("train", "--model", "mlp", "--workers", 3, "--batch", 8, "--exchange", "all-gather",
+        threads = run("train", "--model", "small-mlp", "--workers", 3, "--batch", 8, "--exchange", "all-gather",
                       "--codec", "3lc:s=1.5", "--steps", self.STEPS, "--out", self.path("threads"),
                       "--json")  # fmt: skip
         self.assertEqual(threads.returncode, 0, threads)
@@ -395,6 +399,7 @@ class Members(ElasticTest):
         self.hub.wait_for("the journal knows generation 1")
         self.go_on_until("generation 1 has begun")
         d = self.start_member("d")
+        self.hub.wait_for("'d' is here")
         self.go_on_until("generation 1 is over: 'd' joins")
         self.go_on_until("generation 2 has begun")
         status = self.status()
@@ -458,8 +463,25 @@ class Members(ElasticTest):
         self.assertEqual(resumed.returncode, 0, resumed)
         self.assertEqual(json.loads(resumed.stdout)["steps"], self.STEPS)
 
+    def test_who_takes_over_the_run_keeps_others_out_of_it(self):
+        self.start_hub()
+        a, b = [self.start_member(name, stands=True, checkpoint_steps=5) for name in "ab"]
+        c = self.start_member("c", checkpoint_steps=5)
+        self.go_on_until("generation 1 has begun")
+        self.wait_until("the run does not stand", self.stands)
+        a.signal(signal.SIGKILL)
+        a.end()
+        os.remove(self.path("go-on.held"))
+        self.hub.wait_for("generation 1 is over: 'a' has not been heard")
+        self.wait_until("the run does not stand", self.stands)
+        resumed = run("train", "--resume", self.path("run"), "--transport", "in-process", "--elastic=false")
+        self.assertEqual(resumed.returncode, 1, resumed)
+        self.assertIn(f"another process is working in {self.path('run')}", resumed.stderr.decode())
+        self.go_on_to_the_end()
+        self.assert_done(b, c)
+
     def test_newcomers_wait_for_their_step_and_for_room(self):
-        self.STEPS = 400
+        self.STEPS = 300
         self.start_hub("--join-at", 50)
         a, b, c = [self.start_member(name, stands=name == "a") for name in "abc"]
         self.go_on_until("generation 1 has begun")
@@ -525,7 +547,7 @@ class Members(ElasticTest):
         nodes = [self.start_member(name, certs=certs[name], direct="127.0.0.1:0") for name in "ab"]
         self.hub.wait_for("'b' is here")
         # Who is b may not be c, and whoever has a rank is nobody here.
-        other = self.start("train", "--model", "mlp", "--exchange", "all-gather", "--elastic", "--out",
+        other = self.start("train", "--model", "small-mlp", "--exchange", "all-gather", "--elastic", "--out",
                            self.path("other"), "--transport",
                            f"grpc:hub={self.address},name=c,certs={certs['b']}")  # fmt: skip
         code, errors = other.end()
@@ -588,7 +610,7 @@ class Members(ElasticTest):
         self.assertEqual((status["phase"], status["generation"]), ("gathers", 0))
         self.assertEqual(status["waiting"][0]["name"], "a")
         table = run("status", self.address).stdout.decode()
-        self.assertIn("The job gathers", table)
+        self.assertIn("The job gathers: 1 here so far\n", table)
         fixed, address = GrpcTest.start_hub(self)
         self.start_node(address, 1)
         fixed.wait_for("rank 1 is here")
@@ -598,6 +620,8 @@ class Members(ElasticTest):
                          ["is not here yet", None, "is not here yet"])  # fmt: skip
         self.assertEqual({(member["sent_bytes"], member["quiet_seconds"]) for member in status["members"]},
                          {(0, None)})  # fmt: skip
+        table = run("status", self.address).stdout.decode()
+        self.assertIn("The job gathers: generation 1 of 3 nodes, since step 0\n", table)
         gone = run("status", "127.0.0.1:9", "--patience", 1)
         self.assert_refused(gone, 1, "does not report the state of its job")
 
@@ -681,7 +705,7 @@ class Members(ElasticTest):
 
     def test_refused(self):
         def refused(*arguments):
-            return run("train", "--model", "mlp", "--out", self.path("x"), "--elastic", *arguments)
+            return run("train", "--model", "small-mlp", "--out", self.path("x"), "--elastic", *arguments)
 
         member = ("--transport", "grpc:hub=127.0.0.1:9,name=a")
         self.assert_refused(refused(*member), 2, "ends with its last checkpoint when the last server is gone")
@@ -699,7 +723,7 @@ class Members(ElasticTest):
         self.assert_refused(refused(*gather, *ranked), 2, "needs a hub and a name")
         number = ("--transport", "grpc:hub=127.0.0.1:9,name=7")
         self.assert_refused(refused(*gather, *number), 2, "not a valid member name")
-        self.assert_refused(run("train", "--model", "mlp", *gather, *member), 2, "--elastic")
+        self.assert_refused(run("train", "--model", "small-mlp", *gather, *member), 2, "--elastic")
         everywhere = ("--transport", "grpc:hub=127.0.0.1:9,name=a,direct=0.0.0.0:0,insecure=on")
         self.assert_refused(refused(*gather, *everywhere), 2, "not an address at which other nodes reach")
         self.assert_refused(run("hub", "--workers", 2, "--min-workers", 3), 2, "cannot have at least 3")

@@ -227,8 +227,9 @@ class Strangers(GrpcTest):
         # Who is turned away in the handshake tries until its deadline.
         refused = [self.start_node(address, 0, deadline="5"),
                    self.start_node(address, 0, deadline="5", certs=others[0])]  # fmt: skip
-        for node in refused:
+        for node, advice in zip(refused, ["give this node its own", "not of the authority in"], strict=True):
             self.assert_failed(node.end(), 1, "cannot reach the hub")
+            self.assertIn(advice, node.lines[-1])
         node = self.start_node(address, 0, certs=certs[1])
         self.assert_failed(node.end(), 1, "certificate is that of rank 1, not of rank 0")
         nodes = self.start_nodes(address, "--steps", "12", certs=certs)

@@ -23,7 +23,7 @@ import program
 from program import run
 from reference.xxh64 import xxh64
 
-JOB = ["--model", "mlp", "--workers", "2", "--steps", "5", "--batch", "4", "--codec", "3lc",
+JOB = ["--model", "small-mlp", "--workers", "2", "--steps", "5", "--batch", "4", "--codec", "3lc",
        "--checkpoint-steps", "2", "--json"]  # fmt: skip
 
 
@@ -102,7 +102,7 @@ class Runs(InspectTest):
         self.assertEqual(described["kind"], "run")
         self.assertEqual((described["state"], described["last_step"]), ("finished", 5))
         self.assertEqual(described["summary"], self.summary)
-        self.assertEqual(described["config"]["model"], "mlp")
+        self.assertEqual(described["config"]["model"], "small-mlp")
         self.assertEqual(
             described["checkpoints"],
             [{"step": step, "whole": True, "why_not": None} for step in (4, 2)],
@@ -110,7 +110,7 @@ class Runs(InspectTest):
         self.assertTrue(described["model"]["whole"])
         self.assertEqual(described["model"]["values"], self.summary["values"])
         self.assertIsNone(described["observations"])
-        for part in ("finished, step 5 of 5", "model mlp, data embedded", "workers 2", "servers 1", "step 2: whole"):
+        for part in ("finished, step 5 of 5", "model small-mlp, data embedded", "workers 2", "servers 1", "step 2: whole"):
             self.assertIn(part, told)
 
     def test_cut_off(self):

@@ -190,7 +190,7 @@ class Served(unittest.TestCase):
 
 
 class Runs(ProgramTest):
-    JOB = ["train", "--model", "mlp", "--workers", "2", "--batch", "4", "--json"]
+    JOB = ["train", "--model", "small-mlp", "--workers", "2", "--batch", "4", "--json"]
 
     def setUp(self):
         super().setUp()

@@ -297,7 +297,7 @@ class TensorboardTest(ProgramTest):
         self.assertEqual(json.loads("\n".join(lines)), {"policy": "*:3lc\n|a|"})
 
     def test_a_run(self):
-        summary = self.train("--model", "mlp", "--workers", 2, "--steps", 5, "--batch", 4,
+        summary = self.train("--model", "small-mlp", "--workers", 2, "--steps", 5, "--batch", 4,
                              "--observe-steps", 2, "--out", self.out)  # fmt: skip
         (path,) = self.files()
         self.assertRegex(os.path.basename(path), r"\Aevents\.out\.tfevents\.\d{10}\.\S+\Z")
@@ -346,7 +346,7 @@ class TensorboardTest(ProgramTest):
                     self.assertEqual(histogram["num"], [counts])
 
     def test_a_run_that_goes_on(self):
-        self.train("--model", "mlp", "--workers", 2, "--steps", 5, "--batch", 4, "--out", self.out,
+        self.train("--model", "small-mlp", "--workers", 2, "--steps", 5, "--batch", 4, "--out", self.out,
                    "--checkpoint-steps", 2)  # fmt: skip
         (first,) = self.files()
         with open(first, "rb") as file:
@@ -373,7 +373,7 @@ class TensorboardTest(ProgramTest):
     def test_a_run_that_begins_again(self):
         for events in (self.out, os.path.join(self.out, "events")):
             self.events = events
-            job = ["--model", "mlp", "--workers", 2, "--steps", 2, "--batch", 4, "--out", self.out]
+            job = ["--model", "small-mlp", "--workers", 2, "--steps", 2, "--batch", 4, "--out", self.out]
             self.train(*job)
             os.remove(os.path.join(self.out, "summary.json"))  # cut off before its first checkpoint
             self.train(*job, "--resume-or-start")
@@ -393,7 +393,7 @@ class TensorboardTest(ProgramTest):
 
     def test_in_the_directory_of_the_run(self):
         self.events = os.path.join(self.out, "events")
-        self.train("--model", "mlp", "--workers", 2, "--steps", 2, "--batch", 4, "--out", self.out)
+        self.train("--model", "small-mlp", "--workers", 2, "--steps", 2, "--batch", 4, "--out", self.out)
         self.assertEqual(len(self.files()), 1)
 
     def test_no_more_room_does_not_end_the_run(self):

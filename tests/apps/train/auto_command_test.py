@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 
 import program
 
-JOB = ["--model", "mlp", "--workers", "2", "--batch", "8", "--steps", "12", "--codec", "auto",
+JOB = ["--model", "small-mlp", "--workers", "2", "--batch", "8", "--steps", "12", "--codec", "auto",
        "--json"]  # fmt: skip
 run = functools.partial(program.run, text=True, timeout=300)
 
@@ -130,7 +130,7 @@ class PolicyTest(Case):
 
     def test_a_dry_runs_findings_make_a_policy_that_a_job_takes(self):
         out = self.directory / "dry"
-        job = ["train", "--model", "mlp", "--workers", "2", "--batch", "8", "--steps", "8"]
+        job = ["train", "--model", "small-mlp", "--workers", "2", "--batch", "8", "--steps", "8"]
         self.done(*job, "--dry", "3lc,adacomp:bin=500,int8", "--out", out)
         policy = self.done("predict", "--from", out / "dry.json").stdout.strip()
         # Biases were tried with what policy auto has for them.
