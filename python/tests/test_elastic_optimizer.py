@@ -21,9 +21,11 @@ from tersewire.torch._trees import tree_bytes, tree_of  # noqa: E402
 # A rank that says what each step ends with: model and optimizer's state as a hash of the bits, and one
 # value of the model.
 SCRIPT = FRAME + """
-skips, fails, fixed, tells, direct, settles = options(skips=-1, fails=-1, fixed=False, tells=False,
-                                                      direct=False, settles="")
+skips, fails, fixed, tells, direct, settles, half = options(
+    skips=-1, fails=-1, fixed=False, tells=False, direct=False, settles="", half=False)
 model, optimizer = make(8)
+if half:  # NAdam keeps a product in float32
+    optimizer = torch.optim.NAdam(model.bfloat16().parameters(), lr=0.01)
 if fixed:
     group = tersewire.torch.HubGroup(address, ranks=3, rank="abc".index(name), timeout=limit)
     tersewire.torch.broadcast_parameters(model.state_dict(), group=group)
@@ -42,7 +44,7 @@ def digest():
     state = optimizer.state_dict()["state"]
     values = [*model.parameters(), *(state[i][key] for i in sorted(state)
                                      for key in sorted(state[i]) if state[i][key] is not None)]
-    return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in values)).hexdigest()
+    return hashlib.sha256(b"".join(value.detach().float().numpy().tobytes() for value in values)).hexdigest()
 
 def fail(*_):
     hang()
@@ -141,7 +143,7 @@ def test_the_mean_is_that_of_those_who_are_there(job):
 
 
 @pytest.mark.parametrize("how", [{"codec": "3lc", "direct": True}, {"codec": "3lc", "exchange": "all-gather"},
-                                 {"codec": "int8:ef=on", "exchange": "ring"}])
+                                 {"codec": "int8:ef=on", "exchange": "ring", "half": True}])
 def test_one_joins_and_one_leaves(job, how):
     a, b, c = job.start("abc", 8, skips=1, **how)
     job.end_round(3, a, b, c)
@@ -292,6 +294,18 @@ def test_what_cannot_be_is_said_at_once(job):
     assert job.hub.end() == 0
 
 
+@pytest.mark.parametrize("job", [{"workers": 1}], indirect=True)
+def test_a_very_small_model(job):
+    """Names and shapes of its optimizer's state take more than its values."""
+    model = torch.nn.Linear(1, 1)
+    group = HubGroup(job.hub.address, elastic=True, name="a", timeout=LIMIT)
+    optimizer = DistributedOptimizer(torch.optim.NAdam(model.parameters()), model, group=group)
+    model(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+    assert optimizer.averager.steps == 1
+    optimizer.averager.close()
+
+
 def test_register_is_for_ranks_that_stay(tmp_path):
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0,
                                          world_size=1)
@@ -318,8 +332,10 @@ def test_trees_come_back_as_they_were():
         for name, value in tree[key].items():
             assert value is found[key][name] is None or (
                 torch.equal(value, found[key][name]) and value.dtype == found[key][name].dtype)
-    assert "the state holds a set" in raises(ErrorCode.kInvalidArgument, tree_bytes, {1: {2}},
-                                             "the state")
+    assert "the state holds a set as '1', which" in raises(
+        ErrorCode.kInvalidArgument, tree_bytes, {1: {2}}, "the state")
+    assert "holds a float32 as 'lr', which a rank that joins cannot be given; convert it to float" in (
+        raises(ErrorCode.kInvalidArgument, tree_bytes, [{"lr": numpy.float32(0.1)}], "a group"))
 
 
 def test_damaged_trees_are_refused():

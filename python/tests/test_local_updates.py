@@ -315,6 +315,78 @@ def case_ranks_that_took_other_numbers_of_steps_are_named():
             local.close()
 
 
+def case_parameters_may_go_and_come_back_on_one_rank():
+    for dtype in (torch.float32, torch.bfloat16):
+        model = network(dtype=dtype)
+        optimizer = adamw(model)
+        local = LocalUpdates(model, optimizer, 2)
+        expected = train(model, optimizer, range(2))
+        if dist.get_rank() == 0:
+            fill(model, expected / 2)
+            fill(model, expected)
+        local.synchronize()
+        assert torch.equal(flat(model), expected) and local.rounds == 1
+        if dist.get_world_size() > 1:
+            if dist.get_rank() == 1:
+                fill(model, expected / 2)
+            with pytest.raises(tersewire.Error, match="rank 1 has other parameters than the shared"):
+                local.synchronize()
+        local.close()
+
+
+def case_a_state_of_another_run_is_named():
+    if dist.get_world_size() == 1:
+        return
+    states = []
+    for run in (0, 1):
+        model = network()
+        optimizer = adamw(model)
+        local = LocalUpdates(model, optimizer, 3)
+        train(model, optimizer, range(100 * run, 100 * run + 3))
+        states.append(copy.deepcopy((model.state_dict(), local.state_dict())))
+        local.close()
+    for trains in (True, False):
+        model = network()
+        optimizer = adamw(model)
+        local = LocalUpdates(model, optimizer, 3)
+        train(model, optimizer, range(3))
+        for target, state in zip((model, local), states[dist.get_rank() == 1]):
+            target.load_state_dict(state)
+        with pytest.raises(tersewire.Error,
+                           match="rank 1 begins with other values of the shared model than rank 0"):
+            if trains:
+                train(model, optimizer, range(3))
+            local.synchronize()
+        local.close()
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def case_there_is_no_state_of_an_exchange_that_was_interrupted():
+    model = network()
+    optimizer = adamw(model)
+    local = LocalUpdates(model, optimizer, 2)
+    train(model, optimizer, range(2))
+    local._fragments[0]._end_average = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        train(model, optimizer, range(2, 4))
+    for _ in range(2):
+        with pytest.raises(tersewire.Error, match="no state to save, .* of step 2 has begun"):
+            local.state_dict()
+    dist.barrier()  # others' steps must not end by close()
+    local.close()
+
+
+def case_unknown_settings_do_not_change():
+    model = network()
+    local = LocalUpdates(model, adamw(model), 2)
+    with pytest.raises(tersewire.Error, match="there is no setting 'foo' to change"):
+        local.change(foo=1)
+    local.close()
+
+
 def case_another_optimizer_of_the_model_counts():
     """What it changes after an exchange is in the next."""
     model = network()

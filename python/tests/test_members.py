@@ -22,9 +22,11 @@ from tersewire.torch import HubGroup, LocalUpdates, broadcast_parameters  # noqa
 
 # A rank that says what each round ends with: its model as the sum of the bits, and one of its values.
 SCRIPT = FRAME + """
-hastens, = options(hastens=False)
+hastens, interrupted = options(hastens=False, interrupted=-1)
 group = tersewire.torch.HubGroup(address, elastic=True, name=name, timeout=limit)
 model, optimizer = make(1)
+if at == "go_on":  # before it has joined
+    tersewire.torch._members.Replica.go_on = die
 local = what = tersewire.torch.LocalUpdates(model, optimizer, group=group, **{"every": 4, "codec": "3lc", **more})
 signal.signal(signal.SIGTERM, lambda *_: local.leave())
 
@@ -49,6 +51,8 @@ while local.rounds < rounds and not local.left:
     begun = local.rounds
     if begun == dies:  # before it has pushed, or behind it
         setattr(local._fragments[0], at, die)
+    if begun == interrupted:
+        local._fragments[0]._end_average = interrupt
     if begun == hangs:
         hang()
     try:
@@ -56,6 +60,10 @@ while local.rounds < rounds and not local.left:
     except tersewire.Error:
         say("step", local.state_dict()["fragments"][0]["averager"]["step"])
         raise
+    except KeyboardInterrupt:
+        local.close()  # as a script's finally has it
+        say("step", local.state_dict()["fragments"][0]["averager"]["step"])
+        sys.exit()
     if local.rounds > begun and saves:
         save()
     if local.rounds > begun:
@@ -124,6 +132,30 @@ def test_one_that_hangs_joins_again(job):
     assert "gone, with what they had still to deliver: 'c'" in a.errors
     assert "joined: 'c'" in a.errors
     assert 3 not in c.rounds() and 5 in c.rounds()
+
+
+def test_one_that_is_interrupted_does_not_end_the_job_for_others(job):
+    a, = job.start("a", 6, interrupted=2)
+    b, c = job.start("bc", 6)
+    job.end_round(2, a, b, c)
+    job.go_on_until(6)
+    assert a.end() == 0 and a.lines[-1] == "step 2\n", (a.lines, a.errors)
+    check_done(job, b, c)
+    assert max(b.rounds()) == 6
+    assert re.search("2 ranks go on after round [23]: 'b', 'c'; gone", b.errors)
+
+
+def test_one_leaves_while_another_dies_as_it_joins(job):
+    a, b, c = job.start("abc", 4)
+    job.end_round(2, a, b, c)
+    d, = job.start("d", 4, at="go_on")
+    job.wait_until_waits("d")
+    job.go_on_until(3)
+    assert d.end() == -signal.SIGKILL
+    c.signal(signal.SIGTERM)
+    assert c.end() == 0 and c.lines[-1] == "left 3\n", (c.lines, c.errors)
+    job.go_on_until(4)
+    check_done(job, a, b)
 
 
 @pytest.mark.parametrize("job", [{"journal": True}], indirect=True)

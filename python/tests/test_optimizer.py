@@ -290,6 +290,42 @@ def case_replicas_that_begin_apart_are_refused():
         optimizer.averager.close()
 
 
+def case_what_is_beside_the_parameters_is_alike_too():
+    if dist.get_world_size() == 1:
+        return
+    for what in ("parameters", "values in its optimizer's state"):
+        model = network()
+        optimizer = momentum(model)
+        if what == "parameters":
+            model[0].weight.requires_grad_(False).mul_(1 + dist.get_rank())
+            optimizer = torch.optim.SGD(list(model.parameters())[1:], lr=0.05)
+        elif dist.get_rank() == 1:
+            train(model, optimizer, range(1))
+            model.load_state_dict(network().state_dict())
+        optimizer = tersewire.torch.DistributedOptimizer(optimizer, model.named_parameters())
+        loss(model, 0, dist.get_rank()).backward()
+        with pytest.raises(tersewire.Error, match=f"rank 1 begins with other {what} than rank 0"):
+            optimizer.step()
+        optimizer.averager.close()
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def case_there_is_no_state_of_a_step_that_was_interrupted():
+    model = network()
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters())
+    train(model, optimizer, range(1))
+    optimizer.averager._end_average = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        train(model, optimizer, range(1, 2))
+    with pytest.raises(tersewire.Error, match="no state to save, .* of step 2 has begun"):
+        optimizer.averager.state_dict()
+    dist.barrier()  # others' steps must not end by close()
+    optimizer.averager.close()
+
+
 def case_all_ranks_may_skip_a_step():
     model = network()
     optimizer = DistributedOptimizer(momentum(model), model.named_parameters())

@@ -117,6 +117,21 @@ def case_a_resumed_run_is_the_uninterrupted_one():
         again.local.close()
 
 
+def case_one_rank_tests_other_weights_between_two_rounds():
+    run = Sites(codec="3lc")
+    run.train(range(3))
+    for whose in ((1,), (0,), (0, 2)):
+        expected = flat(run.model)
+        if dist.get_rank() in whose:
+            torch.nn.utils.vector_to_parameters(expected / 2, run.model.parameters())
+            torch.nn.utils.vector_to_parameters(expected.clone(), run.model.parameters())
+        run.local.synchronize()
+        assert torch.equal(flat(run.model), expected) and run.local.rounds == 1
+    run.train(range(3, 6))
+    check_replicas(flat(run.model))
+    run.local.close()
+
+
 def case_states_that_do_not_fit():
     run = Sites()
     run.train(range(3))

@@ -212,7 +212,10 @@ class GradientAverager:
 
         Save it on every rank, after the same step.
         """
-        step, *residuals = self._last_state or self._worker.state()
+        try:
+            step, *residuals = self._last_state or self._worker.state()
+        except Error:
+            raise self._within_step() from None
         pushed, pulled, followed = ({name: torch.from_numpy(array) for name, array in named.items()}
                                     for named in residuals)
         state = {"exchange": self._exchange, "rank": self.rank, "ranks": self._group.ranks,
@@ -284,6 +287,12 @@ class GradientAverager:
         except Error:  # within a step, after a failure
             pass
 
+    def _within_step(self) -> Error:
+        return Error(ErrorCode.kFailedPrecondition,
+                     f"rank {self.rank} has no state to save, since the exchange of step "
+                     f"{self._step + 1} has begun and was not ended; save between two steps, and "
+                     "after a failure or Ctrl-C start again from what was saved last")
+
     def _check_open(self) -> None:
         if not self._end.alive:
             raise Error(ErrorCode.kFailedPrecondition,
@@ -330,7 +339,7 @@ def change_all(averagers: Sequence[GradientAverager], settings: Dict[str, Any]) 
     try:
         for averager in averagers:
             averager._check_open()
-            worker = averager._meet(dataclasses.replace(averager._settings, **settings))
+            worker = averager._meet(averager._settings.changed(settings))
             worker.take_over(averager.rank, averager._worker)
             changed.append(worker)
     except Exception:

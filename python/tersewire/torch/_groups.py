@@ -294,16 +294,18 @@ def agree(group: AnyGroup, call: str, alike: Any, beside: str = "") -> List[str]
     return [other[3] for other in told]
 
 
-def compare_values(group: AnyGroup, parameters: Sequence[torch.Tensor]) -> None:
+def compare_values(group: AnyGroup, named: Mapping[str, Sequence[torch.Tensor]],
+                   advice: str) -> None:
     """Refuses to train replicas that differ from the start. Members that come get the others'."""
     if group.elastic:
         return
-    told = group._gather(digest_of(packed([value]) for value in parameters))
+    told = [text.split() for text in group._gather(" ".join(
+        digest_of(packed([value]) for value in values) for values in named.values()))]
     for rank, other in enumerate(told):
-        if other != told[0]:
-            refuse(f"rank {rank} begins with other parameters than rank 0, and the replicas would "
-                   "never be alike; call broadcast_parameters(model.state_dict()) before the first "
-                   "step, and load a checkpoint on every rank")
+        for what, theirs, first in zip(named, other, told[0]):
+            if theirs != first:
+                refuse(f"rank {rank} begins with other {what} than rank 0, and the replicas would "
+                       f"never be alike; {advice}")
 
 
 def digest_of(values: Iterable[torch.Tensor]) -> str:

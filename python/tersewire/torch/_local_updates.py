@@ -15,7 +15,7 @@ import tersewire
 from tersewire import _core
 
 from ._averager import Bucket, Counters, States, as_list, change_all
-from ._groups import Group, HubGroup, agree, share_model
+from ._groups import Group, HubGroup, agree, compare_values, share_model
 from ._members import MayLeave, Members, Replica, refuse_elastic
 from ._settings import Settings
 from ._site import Site
@@ -80,6 +80,7 @@ class _Fragment(Replica):
         nesterov, lr, momentum = _core._outer_optimizer(settings.outer_text)
         self._outer = torch.optim.SGD([self.shared], lr=lr, momentum=momentum, nesterov=nesterov)
         self._begun: Optional[Bucket] = None  # the exchange under way
+        self._ends = False  # in a call of end(), or in one that was interrupted
         # The rank's values when it began, where their progress meanwhile is to be added.
         self._begun_with: Optional[torch.Tensor] = None
 
@@ -96,18 +97,25 @@ class _Fragment(Replica):
             moved.copy_(shared.to(parameter.dtype)).sub_(parameter.to("cpu", torch.float32))
         self._begun_with = torch.cat([parameter.flatten().to("cpu", torch.float32) for parameter
                                       in self._parameters]) if adds_progress else None
-        self._begun = self._begin_average(change)
+        self._begun, self._ends = self._begin_average(change), False
 
     def end(self) -> None:
         """Waits for the others, and updates the shared values; without an exchange does nothing."""
         bucket = self._begun
         if bucket is None:
             return
+        if self._ends:
+            raise self._within_step()
+        self._ends = True
         self._end_average(bucket)
-        self._begun = None
         self.shared.grad = bucket.buffer
         self._outer.step()
-        self.shared.grad = None
+        self.shared.grad = self._begun = None
+
+    def is_taken(self) -> bool:
+        """Whether the parameters are the shared values."""
+        return all(torch.equal(parameter, shared.to(parameter))
+                   for parameter, shared in places(self._parameters, self.shared))
 
     def take(self) -> None:
         for parameter, shared in places(self._parameters, self.shared):
@@ -268,23 +276,17 @@ class LocalUpdates(MayLeave):
 
         with torch.no_grad():
             self._in_site(meet, list(model.state_dict().values()))
+        self._compares = elastic is None  # in its next exchange; ranks that come and go always do
         self._steps = 0  # of this round
         self._turn = 0  # the fragment to exchange next
         self._age: Optional[int] = None  # steps since the last exchange, if its result is pending
-        # The parameters' versions when every rank has exactly the shared model.
-        self._met_at: Optional[List[int]] = self._versions()
+        self._all_took = True  # the shared model, and no step since
         self._watch(optimizer)
 
     @property
     def _met(self) -> bool:
-        return self._met_at == self._versions()
-
-    @_met.setter
-    def _met(self, met: bool) -> None:
-        self._met_at = self._versions() if met else None
-
-    def _versions(self) -> List[int]:
-        return [parameter._version for parameter in self._parameters]
+        """Whether this rank's parameters are the shared model, which all have just taken."""
+        return self._all_took and all(map(_Fragment.is_taken, self._fragments))
 
     @property
     def rank(self) -> int:
@@ -307,12 +309,13 @@ class LocalUpdates(MayLeave):
             if not self._met:
                 with self._members.here():
                     self._meet_members(self._members)
-                self._steps, self._met = 0, True
+                self._steps, self._all_took = 0, True
             return
         self._take_pending()
         turns = [] if self._met else list(range(self._settings.fragments))
 
         def exchange() -> None:
+            self._compare_models()
             for turn in turns:
                 self._begin(turn)
             self._compare_steps()  # not before: a rank that is ahead may wait for this one in a step
@@ -320,9 +323,9 @@ class LocalUpdates(MayLeave):
                 self._fragments[turn].end()
                 self._fragments[turn].take()
 
-        self._in_site(exchange, self._parameters if turns else [])
+        self._in_site(exchange, self._parameters, bool(turns))
         self._steps = self._turn = 0
-        self._met = True
+        self._all_took = True
 
     @property
     def counters(self) -> Counters:
@@ -369,9 +372,10 @@ class LocalUpdates(MayLeave):
         first = listed[0]
         of_sites = [state for state in listed if state["fragments"]]  # of their first ranks
         self._in_site(functools.partial(self._load_fragments, of_sites),
-                      self._parameters if first["met"] else [])
+                      self._parameters, first["met"])
         self._steps, self._turn = first["steps"], first["turn"]
-        self._age, self._met = first["age"], first["met"]
+        self._age, self._all_took = first["age"], first["met"]
+        self._compares = self._members is None
 
     def _load_fragments(self, states: Sequence[Dict[str, Any]]) -> None:
         fragments = self._settings.fragments
@@ -406,9 +410,9 @@ class LocalUpdates(MayLeave):
             if name in settings:
                 refuse(f"{name} cannot change in a run, since the outer optimizer remembers "
                        "earlier rounds; change it in a new run")
-        changed = dataclasses.replace(self._settings, **settings)
+        changed = self._settings.changed(settings)
         self._take_pending()
-        self._in_site(functools.partial(change_all, self._fragments, settings), [])
+        self._in_site(functools.partial(change_all, self._fragments, settings), [], False)
         self._settings = changed
 
     def close(self) -> None:
@@ -433,7 +437,7 @@ class LocalUpdates(MayLeave):
     @torch.no_grad()
     def _after_step(self) -> None:
         settings = self._settings
-        self._met = False
+        self._all_took = False
         self._steps += 1
         if self._members is not None:
             with self._members.here():
@@ -442,7 +446,7 @@ class LocalUpdates(MayLeave):
                 elif self._steps >= settings.every:
                     self._meet_members(self._members)
                     self._steps = 0
-            self._met = self._steps == 0
+            self._all_took = self._steps == 0
             return
         if self._age is not None:
             self._age += 1
@@ -451,17 +455,19 @@ class LocalUpdates(MayLeave):
         if self._steps < (self._turn + 1) * settings.turn:
             return
         self._take_pending()  # change() may have made turns shorter than the delay
-        self._in_site(functools.partial(self._begin, self._turn), [])
+        self._in_site(functools.partial(self._begin, self._turn), [], False)
         self._age = 0
         self._turn = (self._turn + 1) % settings.fragments
         if self._turn == 0:
             self._steps = 0
         if settings.delay == 0:
             self._take_pending()
-            self._met = settings.fragments == 1 and settings.mix == 0
+            self._all_took = settings.fragments == 1 and settings.mix == 0
 
-    def _in_site(self, exchange: Callable[[], None], values: Sequence[torch.Tensor]) -> None:
-        """Runs what exchanges: in a site on its first rank, which gives the others `values`."""
+    def _in_site(self, exchange: Callable[[], None], values: Sequence[torch.Tensor],
+                 follow: bool = True) -> None:
+        """Runs what exchanges: in a site on its first rank, which gives the others `values`, if it
+        says that they `follow`."""
         if self._site is None:
             exchange()
             return
@@ -470,24 +476,38 @@ class LocalUpdates(MayLeave):
             exchange()
             return self.rank, self.rounds
 
-        self._led = self._site.share(lead, values)
+        self._led = self._site.share(lead, values, follow)
 
     def _begin(self, turn: int) -> None:
         if not are_same(trained(self._model), self._parameters):
             refuse("other parameters of the model are trained than when LocalUpdates was made, and "
                    "the ranks' models would drift apart; make it when all are there, with "
                    "requires_grad as it stays")
+        self._compare_models()
         self._fragments[turn].begin(
             adds_progress=self._settings.delay > 0 and self._settings.mix == 0)
 
     def _compare_steps(self) -> None:
-        told = agree(self._fragments[0]._group, "synchronize", None,
-                     f"{self._steps} {self._turn} {self._met}")
+        told = [text.split() for text in agree(self._fragments[0]._group, "synchronize", None,
+                                               f"{self._steps} {self._turn} {self._met}")]
         for rank, other in enumerate(told):
-            if other != told[0]:
+            if other[:2] != told[0][:2]:
                 refuse(f"rank {rank} has taken another number of steps than rank 0; take each step "
                        "on every rank or on none: a GradScaler skips those in which its own rank's "
                        "gradients overflow")
+        moved = [rank for rank, other in enumerate(told) if other[2] == "False"]
+        if 0 < len(moved) < len(told):
+            refuse(f"rank {moved[0]} has other parameters than the shared model, which other ranks "
+                   "still have; change parameters on every rank or on none")
+
+    def _compare_models(self) -> None:
+        """At the first exchange: ranks may have loaded what different runs saved."""
+        if not self._compares:
+            return
+        compare_values(self._fragments[0]._group, {"values of the shared model": [
+            value for fragment in self._fragments for value in fragment.alike().values()]},
+            "load on every rank what it saved in one run after one step")
+        self._compares = False
 
     def _meet_members(self, members: Members) -> None:
         """Ends a round with the members present."""

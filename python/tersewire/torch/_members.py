@@ -46,8 +46,8 @@ class Replica(GradientAverager):
 
     def go_on(self, group: HubGroup) -> None:
         """Meets the ranks of another generation, in the state that they all begin with."""
-        self._last_state = None
         self._worker.go_on(group._end, group._member)
+        self._last_state = None  # not before: it fails if a rank dies meanwhile
         if group._member.begun_with is not None:
             self._steps_before = group._member.begun_with - self._steps_here
 
@@ -105,6 +105,11 @@ class Members:
         self._group._member.be_away(False)
         try:
             yield
+        except Error:
+            raise
+        except BaseException:  # such as Ctrl-C: its close() must not end the job for all
+            self._over = "it was interrupted on this rank"
+            raise
         finally:
             self._group._member.be_away(True)
 
@@ -243,8 +248,8 @@ class Members:
         member = self._group._member
         now = {(name, number) for name, number, _ in member.members}
         works = {(name, number) for name, number, is_rank in member.members if is_rank}
-        parts = [f"{len(works)} ranks go on after {self._round_name} {member.begun_with or 0}: "
-                 f"{_listed(works)}"]
+        goes_on = f"{len(works)} ranks go on" if len(works) != 1 else "1 rank goes on"
+        parts = [f"{goes_on} after {self._round_name} {member.begun_with or 0}: {_listed(works)}"]
         if self._known is not None:
             gone, new = self._known - now, works - self._known
             if gone:

@@ -27,6 +27,7 @@ from ._trees import tree_bytes, tree_of
 
 # Per value of a model: of an optimizer's state (Adam's takes 8), and of residuals.
 _MOST_STATE_BYTES = 64
+_MOST_NAME_BYTES = 1024  # of what describes it, per tensor
 _RESIDUAL_BYTES = 8
 # As often as the trainer compares its replicas.
 _COMPARE_EVERY = 100
@@ -38,6 +39,7 @@ class _AveragesFirst:
     averager: GradientAverager
     _parameters: List[torch.Tensor]  # in the model's order
     _trained: List[torch.Tensor]  # the same in the optimizer's
+    _frozen: List[torch.Tensor]  # those passed that nobody trains
     _buffer: torch.Tensor  # the gradients of all parameters, concatenated
     _sparse_as_dense: bool
     _averaged: bool = False  # since the last step
@@ -75,7 +77,12 @@ class _AveragesFirst:
                    "stays")
         if self.averager._steps_here == 0:  # a model may be wrapped later than its optimizer
             _refuse_ddp(self._parameters[0])
-            compare_values(self.averager._group, self._parameters)
+            state = self.state_dict().get("state", {})  # type: ignore[attr-defined]
+            compare_values(
+                self.averager._group, {"parameters": self._parameters + self._frozen,
+                                       "values in its optimizer's state": _values_in(state)},
+                "call broadcast_parameters(model.state_dict()) and broadcast_optimizer_state() "
+                "before the first step, or load one checkpoint on every rank")
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -205,7 +212,7 @@ class ElasticAverager(MayLeave, Replica):
         super().__init__(infos, group, settings)
         values = sum(parameter.numel() for parameter in parameters)
         held = packed_floats(self._parameters).numel() * 4
-        self._most_state_bytes = _MOST_STATE_BYTES * values
+        self._most_state_bytes = _MOST_STATE_BYTES * values + _MOST_NAME_BYTES * len(infos)
         self._members = Members(
             model, parameters, self, group,
             held + _RESIDUAL_BYTES * values + self._most_state_bytes,
@@ -237,8 +244,8 @@ class ElasticAverager(MayLeave, Replica):
         state = tree_bytes(self._optimizer.state_dict()["state"], "the optimizer's state")
         if state.numel() > self._most_state_bytes:
             refuse(f"the optimizer's state has {state.numel()} bytes, and a rank that joins takes "
-                   f"at most {self._most_state_bytes}, {_MOST_STATE_BYTES} a value; use an "
-                   "optimizer that keeps less, or ranks that stay")
+                   f"at most {self._most_state_bytes}, {_MOST_STATE_BYTES} a value and "
+                   f"{_MOST_NAME_BYTES} a tensor; use an optimizer that keeps less, or ranks that stay")
         return {"parameters": packed_floats(self._parameters), "optimizer": as_floats(state)}
 
     def beside(self) -> Dict[str, torch.Tensor]:
@@ -251,9 +258,14 @@ class ElasticAverager(MayLeave, Replica):
         if member.begun_with is None:  # all have been given the same model
             return
         begin_with(member, "parameters", self._parameters)
-        groups = self._optimizer.state_dict()["param_groups"]
-        self._optimizer.load_state_dict({"state": self._begun("optimizer"),
-                                         "param_groups": groups})
+        begun, groups = self._begun("optimizer"), self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": begun, "param_groups": groups})
+        # It casts to the parameter's type what the others have in another.
+        for number, parameter in enumerate(_all_of(self._optimizer)):
+            own = self._optimizer.state.get(parameter, {})
+            own.update({name: value.to(own[name].device) for name, value
+                        in begun.get(number, {}).items()
+                        if torch.is_tensor(value) and value.dtype != own[name].dtype})
 
     def take_beside(self) -> None:
         for group, told in zip(self._optimizer.param_groups, self._begun("rates")):
@@ -363,7 +375,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if elastic and exchange == _PARAMETER_SERVER:
         refuse("a share would be lost with its rank, and these come and go; use gradient-server or "
                "all-gather")
-    named = _named(optimizer, named_parameters)
+    named, frozen = _named(optimizer, named_parameters)
     parameters = [parameter for _, parameter in named]
     _refuse_ddp(parameters[0])
     kinds = kinds_of(model) if model is not None else {}
@@ -385,6 +397,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     wrapped: Any = optimizer
     wrapped.averager = averager
     wrapped._parameters, wrapped._trained = parameters, _trained(optimizer)
+    wrapped._frozen = frozen
     wrapped._buffer = torch.empty(sum(parameter.numel() for parameter in parameters))
     wrapped._sparse_as_dense = sparse_as_dense
     for parameter in parameters:
@@ -424,20 +437,30 @@ def _has_some(gradient: Optional[torch.Tensor]) -> bool:
     return bool((gradient._values() if gradient.is_sparse else gradient).any())
 
 
+def _values_in(tree: Any) -> List[torch.Tensor]:
+    """The tensors and numbers in dictionaries."""
+    if isinstance(tree, dict):
+        return [value for key in sorted(tree, key=str) for value in _values_in(tree[key])]
+    return [torch.as_tensor(tree)] if isinstance(tree, (torch.Tensor, int, float)) else []
+
+
+def _all_of(optimizer: Any) -> List[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def _trained(optimizer: Any) -> List[torch.Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]
-            if parameter.requires_grad]
+    return [parameter for parameter in _all_of(optimizer) if parameter.requires_grad]
 
 
 def _named(optimizer: torch.optim.Optimizer,
            named_parameters: "Union[torch.nn.Module, Iterable[Tuple[str, torch.Tensor]], None]"
-           ) -> List[Tuple[str, torch.Tensor]]:
-    """The parameters that the optimizer trains, in the model's order."""
+           ) -> Tuple[List[Tuple[str, torch.Tensor]], List[torch.Tensor]]:
+    """The parameters that the optimizer trains, in the model's order, and the model's frozen ones."""
     trained = _trained(optimizer)
     if not trained:
         refuse("the optimizer trains no parameter; pass one with parameters that require gradients")
     if named_parameters is None:
-        return [(f"parameter {number}", parameter) for number, parameter in enumerate(trained)]
+        return [(f"parameter {number}", value) for number, value in enumerate(trained)], []
     if isinstance(named_parameters, torch.nn.Module):
         named_parameters = named_parameters.named_parameters()
     pairs = None if isinstance(named_parameters, torch.Tensor) else list(named_parameters)
@@ -452,7 +475,8 @@ def _named(optimizer: torch.optim.Optimizer,
             refuse(f"a parameter of shape {tuple(parameter.shape)} that the optimizer trains has "
                    "no name; pass model.named_parameters() of the whole model")
     known = set(trained)
-    return [(name, parameter) for parameter, name in names.items() if parameter in known]
+    return ([(name, parameter) for parameter, name in names.items() if parameter in known],
+            [parameter for parameter in names if not parameter.requires_grad])
 
 
 def broadcast_parameters(state: Mapping[str, torch.Tensor], root_rank: int = 0,

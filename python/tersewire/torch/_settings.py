@@ -66,6 +66,12 @@ class Settings:
         if self.pull_codec is not None and self.is_auto:
             refuse("codec auto chooses what servers send too; omit pull_codec, or name a codec")
 
+    def changed(self, settings: Dict[str, Any]) -> "Settings":
+        """These with some others; refuses names that are none of theirs."""
+        for name in set(settings) - {field.name for field in dataclasses.fields(self)}:
+            refuse(f"there is no setting '{name}' to change; pass those of the call that made this")
+        return dataclasses.replace(self, **settings)
+
     def _check(self, name: str, kinds: Any, what: str, least: int = 0) -> None:
         """Refuses a setting of another type, or a whole number below `least`."""
         value = getattr(self, name)

@@ -33,12 +33,14 @@ class Site:
             refuse("the ranks of DistributedDataParallel's own process group cannot come and go; "
                    "pass the model within it, or a HubGroup without elastic=True")
 
-    def share(self, exchange: Callable[[], Any], values: Sequence[torch.Tensor]) -> Any:
-        """Has the first rank exchange, and gives the others its result, and `values` after it.
+    def share(self, exchange: Callable[[], Any], values: Sequence[torch.Tensor],
+              follow: bool) -> Any:
+        """Has the first rank exchange, and gives the others its result and, if it says that they
+        `follow`, `values` after it.
 
         Where exchange() raises an Error, all ranks do.
         """
-        told: List[Any] = [None, None]
+        told: List[Any] = [None, None, follow]
         failure = None
         if self.leads:
             try:
@@ -51,7 +53,7 @@ class Site:
         if told[1] is not None:
             code, sentence = told[1]
             raise Error(code, f"this site's first rank ended with: {sentence}")
-        if values:
+        if told[2]:
             data = packed(values).to(values[0].device)
             dist.broadcast(data, self._group._rank_of_all(0), self._group._group)
             if not self.leads:

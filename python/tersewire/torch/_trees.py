@@ -32,7 +32,7 @@ def tree_bytes(tree: Any, what: str) -> torch.Tensor:
     """
     tensors: List[torch.Tensor] = []
 
-    def told(value: Any) -> Any:
+    def told(value: Any, name: Any = None) -> Any:
         if torch.is_tensor(value) and _name_of(value.dtype) in _TYPES:
             tensors.append(value)
             return {"tensor": _name_of(value.dtype), "shape": list(value.shape)}
@@ -41,9 +41,10 @@ def tree_bytes(tree: Any, what: str) -> torch.Tensor:
         if type(value) in (list, tuple):
             return {type(value).__name__: [told(item) for item in value]}
         if isinstance(value, dict):
-            return {"dict": [[told(key), told(item)] for key, item in value.items()]}
-        refuse(f"{what} holds a {type(value).__name__}, which a rank that joins cannot be given; "
-               "remove it, or use ranks that stay")
+            return {"dict": [[told(key), told(item, key)] for key, item in value.items()]}
+        called = "" if name is None else f" as '{name}'"
+        refuse(f"{what} holds a {type(value).__name__}{called}, which a rank that joins cannot be "
+               "given; convert it to float, int or a tensor, remove it, or use ranks that stay")
 
     head = json.dumps(told(tree)).encode()
     length = len(head).to_bytes(_LENGTH_BYTES, "little")
