@@ -8,7 +8,9 @@
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
 #include "apps/cli/quantities.h"
+#include "tersewire/codec.h"
 #include "tersewire/counted.h"
+#include "tersewire/policy.h"
 #include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
 
@@ -150,10 +152,13 @@ bool is_trusted(const Prediction& each) {
   return measured_codec(each.codec).points_lost <= kMostPointsLost;
 }
 
-// Of named codecs; a policy may compress beside fp32.
+// Whatever the policy has for a tensor counts, too.
 bool compresses_nothing(const PredictionPlan& plan) {
-  return plan.job.policy.empty() &&
-         std::ranges::all_of(plan.codecs, [](const auto& codec) { return codec == "fp32"; });
+  return std::ranges::all_of(plan.codecs, [&](const std::string& codec) {
+    const auto chosen = choose_codecs(plan.job.policy, codec, plan.job.tensors);
+    return std::ranges::all_of(chosen,
+                               [](const auto& each) { return each->id() == CodecId::kFp32; });
+  });
 }
 
 double most_gained_at(const PredictionPlan& plan, int workers, NamedLink link, double rate) {

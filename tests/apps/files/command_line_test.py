@@ -251,8 +251,8 @@ class DamagedMessages(ArrayTest):
                 message[:position] + bytes([message[position] ^ bit]) + message[position + 1 :]
             )
         self.refuse_all(cut + longer, "; use another copy of it")
+        self.assert_refused(run("inspect", self.path("3.tw")), 1, "; use another copy of it")
         self.refuse_all(flipped)
-        self.assert_refused(run("inspect", self.path("0.tw")), 1, "; use another copy of it")
 
     def test_foreign_files(self):
         message = self.encoded([1.0], (1,))
