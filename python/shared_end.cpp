@@ -130,7 +130,8 @@ std::optional<Incoming> Lane::receive(milliseconds timeout) {
   {
     std::unique_lock lock(end_->mutex_);
     const auto ready = [&] { return !inbox_.messages.empty() || end_->failure_; };
-    if (timeout.count() > 0) inbox_.changed.wait_for(lock, timeout, ready);
+    const milliseconds bounded = std::min<milliseconds>(timeout, WaitLimits::kLongest);
+    if (timeout.count() > 0) inbox_.changed.wait_for(lock, bounded, ready);
     if (end_->failure_) std::rethrow_exception(end_->failure_);
     if (inbox_.messages.empty()) return std::nullopt;
     message = std::move(inbox_.messages.front());

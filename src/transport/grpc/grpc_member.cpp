@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "ends.h"
 #include "errors.h"
 #include "grpc_batch.h"
 #include "grpc_credentials.h"
@@ -65,8 +66,8 @@ grpc::Status ask(const std::shared_ptr<grpc::Channel>& channel, const MemberSays
 grpc::Status ask_until(const std::string& hub, const MemberSays& says, const GrpcSecurity& security,
                        milliseconds patience, MemberList& list) {
   grpc::Status status;
-  const Clock::time_point end = Clock::now() + patience;
-  for (milliseconds left = patience; left > milliseconds(0);
+  const Clock::time_point end = Clock::now() + bounded(patience);
+  for (milliseconds left = bounded(patience); left > milliseconds(0);
        left = std::chrono::ceil<milliseconds>(end - Clock::now())) {
     status = ask(channel_to(hub, security), says, !security.certificates.empty(), left, list);
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE) break;
