@@ -36,8 +36,7 @@ Arrays are float32 or float64 .npy files in C order. Codecs: see tersewire codec
 
 constexpr std::string_view kStateAdvice =
     "use another copy of it or the release of tersewire that wrote it, or remove it to begin "
-    "without "
-    "a residual";
+    "without a residual";
 
 struct EncodeOptions {
   std::string codec = "3lc";
