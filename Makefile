@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 # Tests wait for deadlines and for each other's messages longer than they compute.
-TESTS_AT_ONCE ?= $(shell expr 3 \* $(JOBS))
+TESTS_AT_ONCE ?= $(shell expr 4 + 3 \* $(JOBS))
 # ON: warnings are errors, as in .ci/run.
 WERROR ?= OFF
 TERSEWIRE = $(BUILD)/apps/tersewire

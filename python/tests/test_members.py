@@ -51,12 +51,14 @@ while local.rounds < rounds and not local.left:
     begun = local.rounds
     if begun == dies:  # before it has pushed, or behind it
         setattr(local._fragments[0], at, die)
-    if begun == interrupted:
+    if begun == interrupted and at != "script":
         local._fragments[0]._end_average = interrupt
     if begun == hangs:
         hang()
     try:
         learn()
+        if begun == interrupted and at == "script":
+            interrupt()
     except tersewire.Error:
         say("step", local.state_dict()["fragments"][0]["averager"]["step"])
         raise
@@ -134,8 +136,9 @@ def test_one_that_hangs_joins_again(job):
     assert 3 not in c.rounds() and 5 in c.rounds()
 
 
-def test_one_that_is_interrupted_does_not_end_the_job_for_others(job):
-    a, = job.start("a", 6, interrupted=2)
+@pytest.mark.parametrize("at", ["exchange", "script"])
+def test_one_that_is_interrupted_does_not_end_the_job_for_others(job, at):
+    a, = job.start("a", 6, interrupted=2, at=at)
     b, c = job.start("bc", 6)
     job.end_round(2, a, b, c)
     job.go_on_until(6)

@@ -416,7 +416,10 @@ class LocalUpdates(MayLeave):
         self._settings = changed
 
     def close(self) -> None:
-        """As GradientAverager.close()."""
+        """As GradientAverager.close(). If ranks come and go, it ends the job: all rounds are done.
+
+        Not where an exception led to the call: the others then go on without this rank.
+        """
         for fragment in self._fragments:
             fragment.close()
         if self._members is not None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Set, Tuple
 
 import torch
@@ -122,8 +123,10 @@ class Members:
     def close(self) -> None:
         """Ends the job: all exchanges are done. If over for this rank alone, others continue."""
         if self._group._finish.alive and not self._over:
-            self._over = "it has been closed"
-            self._group._member.finish()
+            failure = _what_ends_the_script()
+            self._over = f"{failure} ended it on this rank" if failure else "it has been closed"
+            if not failure:
+                self._group._member.finish()
         self._group.close()
 
     def load(self, load: Callable[[], None]) -> None:
@@ -339,6 +342,14 @@ def begin_with(member: _core._HubMember, name: str, targets: Sequence[torch.Tens
     values = packed_floats(targets)
     member.begin_with(name, values)
     unpack(values.view(torch.uint8), targets)
+
+
+def _what_ends_the_script() -> str:
+    """Within a `finally` or a handler: the kind of exception that led there, unless it is no failure."""
+    found = sys.exc_info()[1]
+    is_usual = isinstance(found, (StopIteration, GeneratorExit)) or (
+        isinstance(found, SystemExit) and not found.code)
+    return "" if found is None or is_usual else type(found).__name__
 
 
 def _listed(members: Iterable[Tuple[str, int]]) -> str:

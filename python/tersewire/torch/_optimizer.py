@@ -224,7 +224,10 @@ class ElasticAverager(MayLeave, Replica):
         return self.rounds
 
     def close(self) -> None:
-        """As GradientAverager.close(). The first rank's call ends the job: all steps are taken."""
+        """As GradientAverager.close(). The first rank's call ends the job: all steps are taken.
+
+        Not where an exception led to the call: the others then go on without this rank.
+        """
         super().close()
         self._members.close()
 
