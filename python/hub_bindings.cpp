@@ -152,7 +152,7 @@ One thread at a time, except for leave().)")
           [](HubMember& member, int code, const std::string& sentence) {
             return member.goes_on_after(static_cast<ErrorCode>(code), sentence);
           },
-          py::arg("code"), py::arg("sentence"),
+          py::call_guard<py::gil_scoped_release>(), py::arg("code"), py::arg("sentence"),
           "Reports an Error; returns whether the job may continue without the failed ranks.")
       .def("be_away", &HubMember::be_away, py::arg("away"),
            "Whether the script is outside all calls; if for too long, the others continue without "

@@ -146,11 +146,9 @@ bool HubMember::goes_on_after(ErrorCode code, const std::string& sentence) {
     case ErrorCode::kDeadlineExceeded:
       member_->end(list_.generation, sentence);
       return true;
-    default: {
-      const pybind11::gil_scoped_release released;
+    default:
       member_->give_up(sentence);
       return false;
-    }
   }
 }
 

@@ -53,7 +53,7 @@ class HubMember : public std::enable_shared_from_this<HubMember> {
   // Waits until the hub has said whether it goes on with what this rank holds.
   void settle();
   // Tells the hub that a generation has failed here. Whether the job may go on without those to
-  // whom that is due; otherwise it is over on every rank.
+  // whom that is due; otherwise it is over on every rank. Without the GIL.
   bool goes_on_after(ErrorCode code, const std::string& sentence);
   // Whether the script does something of its own: GrpcMember::be_away().
   void be_away(bool away) { member_->be_away(away); }

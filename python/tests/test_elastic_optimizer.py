@@ -268,6 +268,22 @@ def test_a_group_may_be_closed_first(job):
 
 
 @pytest.mark.parametrize("job", [{"workers": 1}], indirect=True)
+def test_a_script_that_runs_in_a_handler_ends_its_job(job):
+    """Its close() is not that of a failure, which would leave the job to others."""
+    try:
+        raise ImportError("there is no apex")
+    except ImportError:
+        model = torch.nn.Linear(3, 2)
+        group = HubGroup(job.hub.address, elastic=True, name="a", timeout=LIMIT)
+        optimizer = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model,
+                                         group=group)
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        optimizer.averager.close()
+    assert job.hub.end() == 0
+
+
+@pytest.mark.parametrize("job", [{"workers": 1}], indirect=True)
 def test_what_cannot_be_is_said_at_once(job):
     code = ErrorCode.kInvalidArgument
     model = torch.nn.Linear(3, 2)

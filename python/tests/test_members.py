@@ -22,7 +22,10 @@ from tersewire.torch import HubGroup, LocalUpdates, broadcast_parameters  # noqa
 
 # A rank that says what each round ends with: its model as the sum of the bits, and one of its values.
 SCRIPT = FRAME + """
-hastens, interrupted = options(hastens=False, interrupted=-1)
+hastens, interrupted, takes = options(hastens=False, interrupted=-1, takes=None)
+if takes:  # no more than so many bytes of names and buffers
+    tersewire.torch._local_updates._VALUES_HANDED_OVER = 0
+    tersewire.torch._members._SLACK_BYTES = takes
 group = tersewire.torch.HubGroup(address, elastic=True, name=name, timeout=limit)
 model, optimizer = make(1)
 if at == "go_on":  # before it has joined
@@ -146,6 +149,18 @@ def test_one_that_is_interrupted_does_not_end_the_job_for_others(job, at):
     check_done(job, b, c)
     assert max(b.rounds()) == 6
     assert re.search("2 ranks go on after round [23]: 'b', 'c'; gone", b.errors)
+
+
+@pytest.mark.parametrize("job", [{"workers": 2}], indirect=True)
+def test_one_that_cannot_take_what_is_handed_over_is_turned_away(job):
+    a, b = job.start("ab", 6, width=20000)
+    job.end_round(2, a, b)
+    c, = job.start("c", 6, width=20000, takes=64)
+    job.wait_until_waits("c")
+    job.go_on_until(6)
+    assert c.end() == 1 and re.search("turned away after 5 attempts: .* announces", c.errors), (
+        c.lines, c.errors)
+    check_done(job, a, b)
 
 
 def test_one_leaves_while_another_dies_as_it_joins(job):

@@ -351,7 +351,7 @@ class ColocatedWorker final : public Communicator {
 NodeState ColocatedWorker::state() {
   NodeState state = worker_->state();
   if (server_) {
-    NodeState of_server = server_->state(state.step);
+    NodeState of_server = server_->state(exchanges_in(placement_->job, state));
     state.pulled = std::move(of_server.pulled);
     state.followed = std::move(of_server.followed);
   }

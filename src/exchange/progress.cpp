@@ -212,7 +212,9 @@ class Progress final : public Communicator {
       worker_->finish(parameters);
       finished_ = true;  // what comes from now on is for whoever uses the network next
     });
-    calls_.reset();
+    std::unique_ptr<ArrivalCalls> calls;  // destroyed when no call of them is under way
+    const std::lock_guard lock(calls_mutex_);
+    calls.swap(calls_);
   }
   // Both can be had when the job is over, too.
   NodeState state() override {
@@ -258,8 +260,9 @@ class Progress final : public Communicator {
    public:
     explicit Turn(const Progress& progress) : progress_(progress) { progress_.turns_.take(); }
     ~Turn() {
-      const bool due = progress_.turns_.leave(progress_.wakes());
-      if (due && progress_.calls_) progress_.calls_->call_again();
+      if (!progress_.turns_.leave(progress_.wakes())) return;
+      const std::lock_guard lock(progress_.calls_mutex_);
+      if (progress_.calls_) progress_.calls_->call_again();
     }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -310,7 +313,8 @@ class Progress final : public Communicator {
   std::unique_ptr<Worker> worker_;
   std::uint64_t passed_ = 0;  // messages
   bool finished_ = false;
-  Receiving* receiving_ = nullptr;       // what `calls_` is, where the network makes none
+  Receiving* receiving_ = nullptr;  // what `calls_` is, where the network makes none
+  mutable std::mutex calls_mutex_;
   std::unique_ptr<ArrivalCalls> calls_;  // null: the application's calls take messages
 };
 

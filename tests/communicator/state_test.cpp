@@ -247,6 +247,27 @@ TEST_P(EveryExchange, LocalUpdatesGoOnAfterARound) {
   });
 }
 
+// Rounds of one step, then of four: step 8 is exchange 5, and more than 7 are not decided on.
+TEST_P(EveryExchange, RoundsThatBecomeLongerGoOnAfterAState) {
+  if (GetParam().sends != Sends::kGradients && GetParam().sends != Sends::kSums) return;
+  const std::string codec = GetParam().sends == Sends::kSums ? "int8:ef=on" : "3lc";
+  Job job = suite_job(GetParam(), codec, 4);
+  job.state_steps = job.local_updates = 4;
+  job.ladder = std::make_shared<CodecLadder>(
+      CodecLadder{.codecs = {codec, codec},
+                  .rung = [](std::uint64_t exchange) { return exchange <= 4 ? 0 : 1; },
+                  .steps = {1, 4},
+                  .last_step =
+                      [](std::uint64_t exchange) {
+                        if (exchange > 7) {
+                          throw Error(ErrorCode::kFailedPrecondition,
+                                      "nothing is decided on " + std::to_string(exchange));
+                        }
+                        return exchange <= 4 ? exchange : 4 + (exchange - 4) * 4;
+                      }});
+  for (const std::uint64_t cut : {4, 8}) expect_resumed_equals_uninterrupted(job, cut, 12);
+}
+
 // In each of these the last fragment's result is still to be taken when the state is.
 TEST_P(EveryExchange, FragmentsGoOnAfterARound) {
   if (GetParam().sends == Sends::kWeights) return;

@@ -877,6 +877,37 @@ TEST(Membership, WhoIsPutOutIsGivenUpAtOnce) {
   EXPECT_EQ(job.hub.list(job.now).reason, "'c' is removed: why");
 }
 
+// What it is given it cannot take, and each time the generation fails.
+TEST(Membership, TurnsAwayWhoStopsTheOthersAgainAndAgain) {
+  Job job;
+  job.begin({"a", "b", "c"});
+  job.hear("d");
+  job.hub.end_generation("'d' joins");
+  for (int i = 0; i < 5; ++i) {
+    job.stop_all({"a", "b", "c"});
+    ASSERT_EQ(job.workers(), (Names{"a", "b", "c", "d"}));
+    for (const char* name : {"a", "b", "c", "d"}) {
+      job.member(name).generation = job.hub.list(job.now).generation;
+      job.member(name).over = false;
+    }
+    job.hub.end_generation("it announces too much");
+    job.stop("d");
+  }
+  job.stop_all({"a", "b", "c"});
+  EXPECT_EQ(job.workers(), (Names{"a", "b", "c"}));
+  expect_error(ErrorCode::kFailedPrecondition,
+               "turned away after 5 attempts: it announces too much", [&] { job.hear("d"); });
+  for (const char* name : {"a", "b", "c"}) job.work(name, 2);
+  EXPECT_TRUE(job.hub.list(job.now).waiting.empty());
+  // Another process of that name is another matter.
+  job.member("d").incarnation = 5;
+  job.member("d").generation = 0;
+  job.member("d").over = false;
+  job.now += 11s;
+  for (const char* name : {"a", "b", "c", "d"}) job.hear(name);
+  EXPECT_EQ(job.hub.list(job.now).waiting.size(), 1U);
+}
+
 TEST(RankJournal, IsReadAsItWasWritten) {
   const std::vector<RankRecord> ranks{{.incarnation = 7, .left = true}, {}, {.incarnation = 0}};
   const Bytes bytes = journal_bytes(ranks);

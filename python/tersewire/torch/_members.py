@@ -85,6 +85,7 @@ class Members:
         self._loaded = -1  # the round after which this rank has loaded what was saved
         self._known: Optional[Set[Tuple[str, int]]] = None  # ranks of the last generation
         self._over = ""  # why there are no more exchanges
+        self._began_in = sys.exc_info()[1]  # all of a script may run in a handler
         self._leaves = False
         self.left = False
         known = {id(value) for value in trained}
@@ -123,9 +124,11 @@ class Members:
     def close(self) -> None:
         """Ends the job: all exchanges are done. If over for this rank alone, others continue."""
         if self._group._finish.alive and not self._over:
-            failure = _what_ends_the_script()
-            self._over = f"{failure} ended it on this rank" if failure else "it has been closed"
-            if not failure:
+            failure = sys.exc_info()[1]
+            has_failed = failure is not self._began_in and _is_failure(failure)
+            self._over = (f"a {type(failure).__name__} has ended it on this rank" if has_failed else
+                          "it has been closed")
+            if not has_failed:
                 self._group._member.finish()
         self._group.close()
 
@@ -344,12 +347,10 @@ def begin_with(member: _core._HubMember, name: str, targets: Sequence[torch.Tens
     unpack(values.view(torch.uint8), targets)
 
 
-def _what_ends_the_script() -> str:
-    """Within a `finally` or a handler: the kind of exception that led there, unless it is no failure."""
-    found = sys.exc_info()[1]
-    is_usual = isinstance(found, (StopIteration, GeneratorExit)) or (
-        isinstance(found, SystemExit) and not found.code)
-    return "" if found is None or is_usual else type(found).__name__
+def _is_failure(handled: Optional[BaseException]) -> bool:
+    if isinstance(handled, SystemExit):
+        return bool(handled.code)
+    return handled is not None and not isinstance(handled, (StopIteration, GeneratorExit))
 
 
 def _listed(members: Iterable[Tuple[str, int]]) -> str:

@@ -219,9 +219,13 @@ void GrpcHubServer::finish(HubStream& stream, const grpc::Status& status) {
   stream.Finish(*stream.last);
 }
 
+bool GrpcHubServer::is_seated(const HubStream& stream) const {
+  return stream.rank && stream.generation == generation_ && seats_[*stream.rank].stream == &stream;
+}
+
 void GrpcHubServer::unseat(HubStream& stream) {
   stream.drop_all();
-  if (stream.rank && !stream.over && seats_[*stream.rank].stream == &stream) {
+  if (is_seated(stream)) {
     seats_[*stream.rank].stream = nullptr;
     if (!seats_[*stream.rank].left) {
       log_.add(fmt::format("the connection of rank {} is lost", *stream.rank));

@@ -68,6 +68,8 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
 
   void take_batch(HubStream& stream, const grpc::ByteBuffer& batch);
   void pump(HubStream& stream);
+  // Whether its rank's messages come and go on it, in the generation that runs.
+  [[nodiscard]] bool is_seated(const HubStream& stream) const;
   void unseat(HubStream& stream);
   void finish(HubStream& stream, const grpc::Status& status);
   void end_with(const std::string& reason, const HubStream* said_by);

@@ -147,9 +147,9 @@ void GrpcHubServer::put_out_revoked() {
     const auto why = revoked_.objection(certificate_of(*stream->peer()));
     if (!why) continue;
     const std::uint32_t rank = *stream->rank;
-    const bool is_seated = !stream->over && seats_[rank].stream == stream;
+    const bool was_seated = is_seated(*stream);
     finish(*stream, {grpc::StatusCode::PERMISSION_DENIED, *why});
-    if (!membership_ || !is_seated) continue;
+    if (!membership_ || !was_seated) continue;
     membership_->put_out(membership_->journal().rolls.at(generation_).places[rank], *why,
                          Clock::now());
   }

@@ -19,6 +19,9 @@ constexpr std::chrono::seconds kLate(1);
 constexpr std::chrono::seconds kGone(3);
 // Deadlines for which it waits for members that are all silent.
 constexpr int kAllSilent = 4;
+// Generations in a row that may fail while a member is given a state: it would stop the others for
+// ever.
+constexpr int kMostTries = 5;
 
 Roll::Place place_of(const MemberSays& says) {
   return {.name = says.name, .incarnation = says.incarnation, .serves = says.serves};
@@ -138,6 +141,11 @@ void Membership::hear(const MemberSays& says, Clock::time_point now) {
          "all its members the same",
          says.name);
   }
+  if (const auto away = turned_away_.find(says.incarnation); away != turned_away_.end()) {
+    fail(ErrorCode::kFailedPrecondition,
+         "'{}' could not be given the others' state, and is turned away after {} attempts: {}",
+         says.name, kMostTries, away->second);
+  }
   if (says.generation > journal_.generation) {
     fail(
         ErrorCode::kFailedPrecondition,
@@ -246,6 +254,7 @@ void Membership::look_at_generation(Clock::time_point now) {
   const auto is_in_it = [&](const Known& member) { return member.says.generation == generation; };
   if (!established_ && reached()) {
     established_ = true;
+    tries_.clear();
     events_.push_back(fmt::format("generation {} has begun", generation));
   }
   bool all_finished = true;
@@ -331,7 +340,7 @@ std::vector<Roll::Place> Membership::newcomers(Clock::time_point now) const {
   for (const auto& [name, member] : known_) {
     const Roll::Place place = place_of(member.says);
     if (is_live(member, now) && member.says.phase == MemberPhase::kWaits && !member.says.leaving &&
-        !is_listed(place)) {
+        !is_listed(place) && !turned_away_.contains(place.incarnation)) {
       places.push_back(place);
     }
   }
@@ -437,7 +446,7 @@ void Membership::form(const std::vector<Roll::Place>& survivors, Clock::time_poi
     const bool leaves = known(place)->says.leaving;
     if (place.base_rank) {
       (leaves ? leaving : staying).push_back(place);
-    } else if (!leaves) {
+    } else if (!leaves && !turns_away(place)) {
       without.push_back(place);
     }
   }
@@ -478,6 +487,16 @@ void Membership::form(const std::vector<Roll::Place>& survivors, Clock::time_poi
   begin(std::move(next));
 }
 
+bool Membership::turns_away(const Roll::Place& place) {
+  const auto tries = tries_.find(place.incarnation);
+  if (tries == tries_.end() || tries->second < kMostTries) return false;
+  turned_away_[place.incarnation] = journal_.reason;
+  events_.push_back(
+      fmt::format("'{}' is turned away, to which {} generations could not give a state", place.name,
+                  kMostTries));
+  return true;
+}
+
 void Membership::begin(Roll next) {
   const auto named = [&next](bool serve) {
     std::string names;
@@ -488,6 +507,9 @@ void Membership::begin(Roll next) {
   };
   std::string who = fmt::format("{} workers: {}", next.workers, named(false));
   if (next.servers > 0) who += fmt::format("; {} servers: {}", next.servers, named(true));
+  for (const Roll::Place& place : next.places) {
+    if (journal_.base.generation > 0 && !place.base_rank) ++tries_[place.incarnation];
+  }
   ++journal_.generation;
   journal_.phase = JobPhase::kRuns;
   journal_.rolls[journal_.generation] = std::move(next);

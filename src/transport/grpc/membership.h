@@ -85,6 +85,8 @@ class Membership {
   // The newest that all nodes of this generation hold; none where one of them holds none of it.
   [[nodiscard]] std::optional<Boundary> reached() const;
   [[nodiscard]] bool is_listed(const Roll::Place& place) const;
+  // Whether it was to be given a state often enough.
+  [[nodiscard]] bool turns_away(const Roll::Place& place);
   // Those who wait to join, by name.
   [[nodiscard]] std::vector<Roll::Place> newcomers(Clock::time_point now) const;
   [[nodiscard]] MemberEntry entry(const Roll::Place& place, Clock::time_point now) const;
@@ -97,6 +99,9 @@ class Membership {
   std::map<std::uint64_t, Known> replaced_;
   std::map<std::string, bool> told_;
   std::set<std::string> found_done_;
+  // By incarnation, the generations in which a member was to be given a state, since one began.
+  std::map<std::uint64_t, int> tries_;
+  std::map<std::uint64_t, std::string> turned_away_;  // and why
   std::optional<Clock::time_point> ticked_;
   bool established_ = false;
   // Where a change is wanted: what all had reached when it was, and whether the next state is the
