@@ -39,7 +39,7 @@ def _run(rank, ranks, meeting, cases):
 
 
 def run_program(*command, cwd="."):
-    """What a program of Python prints on two ranks, the rank before every line.
+    """What a program of Python, or "-m" and a module, prints on two ranks, the rank before every line.
 
     As torchrun starts them, except that they are forked: it takes some 3 s of processor less.
     Raises subprocess.CalledProcessError with all that was printed where a rank fails."""
@@ -71,10 +71,12 @@ def _run_program(rank, command, cwd, port, output):
                       OMP_NUM_THREADS="1")
     torch.set_num_threads(1)
     os.chdir(cwd)
-    sys.argv = command
-    sys.path.insert(0, os.path.dirname(os.path.abspath(command[0])))
+    is_module = command[0] == "-m"
+    sys.argv = command[1:] if is_module else command
+    sys.path.insert(0, os.path.abspath(cwd) if is_module else os.path.dirname(os.path.abspath(command[0])))
     try:
-        runpy.run_path(command[0], run_name="__main__")
+        run = runpy.run_module if is_module else runpy.run_path
+        run(sys.argv[0], run_name="__main__", **({"alter_sys": True} if is_module else {}))
     finally:
         atexit._run_exitfuncs()  # which a forked process leaves out
         sys.stdout.flush()

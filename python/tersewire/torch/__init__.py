@@ -3,7 +3,11 @@
     model = torch.nn.parallel.DistributedDataParallel(model)
     hook = tersewire.torch.register(model, "3lc")
 
-For one without:
+For a script of such a model that must not change:
+
+    torchrun --nproc_per_node 4 -m tersewire.torch --codec 3lc train.py
+
+For a model without it:
 
     optimizer = tersewire.torch.DistributedOptimizer(optimizer, model.named_parameters())
 
