@@ -255,17 +255,7 @@ void GrpcHubServer::tick() {
   for (std::unique_lock lock(mutex_); !stop_;) {
     changed_.wait_for(lock, kRosterEvery, [&] { return stop_; });
     const Clock::time_point now = Clock::now();
-    const std::uint64_t failed = failed_handshakes();
-    if (std::exchange(handshakes_failed_, failed) < failed) {
-      log_.add_stranger("a connection was turned away in its TLS handshake", now);
-    }
-    const std::uint64_t put_out = listener_->put_out();
-    if (const std::uint64_t more = put_out - std::exchange(put_out_, put_out)) {
-      log_.add_stranger(fmt::format("{} connections that had not said who they are were closed, as "
-                                    "the hub keeps at most {} of them",
-                                    more, kMostStrangers),
-                        now);
-    }
+    log_strangers(now);
     if (revoked_.look()) put_out_revoked();
     if (now >= next_expiry_look_) {
       next_expiry_look_ = now + kExpiryEvery;
@@ -276,26 +266,44 @@ void GrpcHubServer::tick() {
       follow_members();
     }
     for (const auto& [name, meter] : meters_) meter->tick(now);
-    for (HubStream* const stream : streams_) {
-      // Who does not say who it is, or does not take its end.
-      if ((stream->rank && !stream->last && !stream->over) ||
-          now - stream->since <= kStrangersPatience) {
-        continue;
-      }
-      if (!stream->last && !stream->over)
-        log_.add_stranger(stream->address() + " says nothing", now);
-      stream->cancel();
-    }
-    // Together, however many have come.
-    const bool tells_places =
-        std::exchange(places_changed_, false) && seats_.size() <= kMostPlaces &&
-        std::ranges::any_of(seats_, [](const Seat& seat) { return !seat.address.empty(); });
-    for (const Seat& seat : seats_) {
-      if (seat.stream == nullptr) continue;
-      seat.stream->owes_roster = true;
-      seat.stream->owes_addresses = seat.stream->owes_addresses || tells_places;
-      pump(*seat.stream);
-    }
+    cancel_silent(now);
+    tell_rosters();
+  }
+}
+
+void GrpcHubServer::log_strangers(Clock::time_point now) {
+  const std::uint64_t failed = failed_handshakes();
+  if (std::exchange(handshakes_failed_, failed) < failed) {
+    log_.add_stranger("a connection was turned away in its TLS handshake", now);
+  }
+  const std::uint64_t put_out = listener_->put_out();
+  if (const std::uint64_t more = put_out - std::exchange(put_out_, put_out)) {
+    log_.add_stranger(fmt::format("{} connections that had not said who they are were closed, as "
+                                  "the hub keeps at most {} of them",
+                                  more, kMostStrangers),
+                      now);
+  }
+}
+
+void GrpcHubServer::cancel_silent(Clock::time_point now) {
+  for (HubStream* const stream : streams_) {
+    const bool is_at_work = !stream->last && !stream->over;
+    if ((stream->rank && is_at_work) || now - stream->since <= kStrangersPatience) continue;
+    if (is_at_work) log_.add_stranger(stream->address() + " says nothing", now);
+    stream->cancel();
+  }
+}
+
+void GrpcHubServer::tell_rosters() {
+  // Together, however many have come.
+  const bool tells_places =
+      std::exchange(places_changed_, false) && seats_.size() <= kMostPlaces &&
+      std::ranges::any_of(seats_, [](const Seat& seat) { return !seat.address.empty(); });
+  for (const Seat& seat : seats_) {
+    if (seat.stream == nullptr) continue;
+    seat.stream->owes_roster = true;
+    seat.stream->owes_addresses = seat.stream->owes_addresses || tells_places;
+    pump(*seat.stream);
   }
 }
 

@@ -74,11 +74,19 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   void finish(HubStream& stream, const grpc::Status& status);
   void end_with(const std::string& reason, const HubStream* said_by);
   [[nodiscard]] bool is_over() const;
+  // What the ticker does, beside members.
+  void log_strangers(Clock::time_point now);
+  // Who does not say who it is, or does not take its end.
+  void cancel_silent(Clock::time_point now);
+  void tell_rosters();
 
   // Ranks: hub_seats.cpp.
   // `bytes` are the record, of which so many came.
   void take(HubStream& stream, const Record& record, const grpc::Slice& bytes, std::size_t came);
   void seat(HubStream& stream, const Record& record);
+  // Not OK: the status that its stream ends with.
+  [[nodiscard]] grpc::Status check_hello(HubStream& stream, const RecordHead& head,
+                                         const Hello& hello) const;
   [[nodiscard]] std::optional<std::string> objection_to(HubStream& stream, std::uint32_t rank,
                                                         const Hello& hello) const;
   void relay(HubStream& stream, const Record& record, const grpc::Slice& bytes, std::size_t came);
@@ -97,6 +105,12 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
 
   // Members: hub_members.cpp.
   void answer_member(HubStream& stream, const Record& record);
+  // Each: not OK where that is the answer.
+  grpc::Status check_member(HubStream& stream, const MemberSays& says, Clock::time_point now);
+  grpc::Status hear(const MemberSays& says, Clock::time_point now);
+  // With fixed ranks, who were to begin the job and find that it is done already.
+  grpc::Status hear_found_done(const MemberSays& says);
+  [[nodiscard]] std::optional<std::uint32_t> rank_that_found_done(const MemberSays& says) const;
   [[nodiscard]] MemberList list_of_ranks() const;
   // With what has passed.
   [[nodiscard]] MemberList status_at(Clock::time_point now) const;

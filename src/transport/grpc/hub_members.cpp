@@ -27,61 +27,76 @@ void GrpcHubServer::answer_member(HubStream& stream, const Record& record) {
          "a member sent a record that only nodes send; run one version everywhere");
   }
   const MemberSays says = parse_member(record.data);
-  const auto refuse = [&](grpc::StatusCode code, const std::string& sentence) {
-    finish(stream, {code, sentence});
-  };
-  const bool finds_done = says.phase == MemberPhase::kFoundDone;
-  const auto own_rank = finds_done && !membership_ ? rank_in(says.name) : std::nullopt;
-  const Identity claimed = own_rank
-                               ? Identity{.job = job_, .rank = own_rank}
-                               : Identity{.job = job_, .rank = std::nullopt, .name = says.name};
   const Clock::time_point now = Clock::now();
-  if (const auto why = objection(*stream.peer(), claimed)) {
-    return refuse(grpc::StatusCode::PERMISSION_DENIED, *why);
-  }
-  if (const auto why = objection_to(stream, claimed)) {
-    if (membership_) {
-      membership_->put_out({.name = says.name, .incarnation = says.incarnation}, *why, now);
-      follow_members();
-    }
-    return refuse(grpc::StatusCode::PERMISSION_DENIED, *why);
-  }
   const bool watches = says.phase == MemberPhase::kWatches;
-  if (finds_done && !membership_) {
-    if (!own_rank || *own_rank >= seats_.size() || seats_[*own_rank].incarnation) {
-      return refuse(grpc::StatusCode::FAILED_PRECONDITION,
-                    fmt::format("the job has no rank {} that is still to come; start hub and nodes "
-                                "for the same number of nodes",
-                                says.name));
-    }
-    if (!std::exchange(seats_[*own_rank].left, true)) {
-      log_.add(fmt::format("rank {} finds that the job is done already", *own_rank));
-      keep_ranks();
-      announce();
-    }
-  } else if (!watches && !membership_) {
-    return refuse(grpc::StatusCode::FAILED_PRECONDITION,
-                  "this hub's job has fixed ranks; start the hub with --min-workers");
-  }
-  if (!watches && membership_) {
-    try {
-      finds_done ? membership_->find_done(says.name, now) : membership_->hear(says, now);
-    } catch (const Error& error) {
-      return refuse(error.code() == ErrorCode::kUnavailable ? grpc::StatusCode::ALREADY_EXISTS
-                                                            : grpc::StatusCode::FAILED_PRECONDITION,
-                    error.what());
-    }
-    follow_members();
-  }
+  grpc::Status status = check_member(stream, says, now);
+  if (status.ok() && !watches) status = membership_ ? hear(says, now) : hear_found_done(says);
+  if (!status.ok()) return finish(stream, status);
   const MemberList list = watches || !membership_ ? status_at(now) : membership_->list(now);
-  const bool hears_end = membership_ && !watches && list.phase >= JobPhase::kDone;
-  if (hears_end || (finds_done && !membership_)) stream.tells_end_to = says.name;
+  if (!watches && (!membership_ || list.phase >= JobPhase::kDone)) stream.tells_end_to = says.name;
   BatchWriter answer(secure_);
   answer.add({.kind = RecordKind::kList, .generation = list.generation}, list_data(list));
   if (watches) answer.add({.kind = RecordKind::kTraffic}, traffic_data(list));
   stream.last = grpc::Status::OK;
   stream.since = now;
   stream.write(answer.finish());
+}
+
+grpc::Status GrpcHubServer::check_member(HubStream& stream, const MemberSays& says,
+                                         Clock::time_point now) {
+  Identity claimed{.job = job_, .rank = std::nullopt, .name = says.name};
+  if (const auto rank = rank_that_found_done(says)) claimed = {.job = job_, .rank = rank};
+  if (const auto why = objection(*stream.peer(), claimed)) {
+    return {grpc::StatusCode::PERMISSION_DENIED, *why};
+  }
+  const auto why = objection_to(stream, claimed);
+  if (!why) return grpc::Status::OK;
+  if (membership_) {
+    membership_->put_out({.name = says.name, .incarnation = says.incarnation}, *why, now);
+    follow_members();
+  }
+  return {grpc::StatusCode::PERMISSION_DENIED, *why};
+}
+
+std::optional<std::uint32_t> GrpcHubServer::rank_that_found_done(const MemberSays& says) const {
+  if (membership_ || says.phase != MemberPhase::kFoundDone) return std::nullopt;
+  return rank_in(says.name);
+}
+
+grpc::Status GrpcHubServer::hear(const MemberSays& says, Clock::time_point now) {
+  try {
+    if (says.phase == MemberPhase::kFoundDone) {
+      membership_->find_done(says.name, now);
+    } else {
+      membership_->hear(says, now);
+    }
+  } catch (const Error& error) {
+    return {error.code() == ErrorCode::kUnavailable ? grpc::StatusCode::ALREADY_EXISTS
+                                                    : grpc::StatusCode::FAILED_PRECONDITION,
+            error.what()};
+  }
+  follow_members();
+  return grpc::Status::OK;
+}
+
+grpc::Status GrpcHubServer::hear_found_done(const MemberSays& says) {
+  if (says.phase != MemberPhase::kFoundDone) {
+    return {grpc::StatusCode::FAILED_PRECONDITION,
+            "this hub's job has fixed ranks; start the hub with --min-workers"};
+  }
+  const auto rank = rank_that_found_done(says);
+  if (!rank || *rank >= seats_.size() || seats_[*rank].incarnation) {
+    return {grpc::StatusCode::FAILED_PRECONDITION,
+            fmt::format("the job has no rank {} that is still to come; start hub and nodes for the "
+                        "same number of nodes",
+                        says.name)};
+  }
+  if (!std::exchange(seats_[*rank].left, true)) {
+    log_.add(fmt::format("rank {} finds that the job is done already", *rank));
+    keep_ranks();
+    announce();
+  }
+  return grpc::Status::OK;
 }
 
 MemberList GrpcHubServer::list_of_ranks() const {

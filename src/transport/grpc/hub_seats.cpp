@@ -68,33 +68,9 @@ void GrpcHubServer::seat(HubStream& stream, const Record& record) {
     fail(ErrorCode::kDataLoss, "a stream begins without a hello; run one version everywhere");
   }
   const Hello hello = parse_hello(record.data);
-  const auto refuse = [&](grpc::StatusCode code, const std::string& sentence) {
-    finish(stream, {code, sentence});
-  };
-  if (record.head.generation != generation_ || !open_) {
-    return refuse(grpc::StatusCode::FAILED_PRECONDITION,
-                  membership_ ? fmt::format("generation {} is over", record.head.generation)
-                              : std::string("this hub's job has fixed ranks; start the hub with "
-                                            "--min-workers, or give nodes ranks"));
-  }
-  if (const auto why = objection_to(stream, rank, hello)) {
-    return refuse(grpc::StatusCode::PERMISSION_DENIED, *why);
-  }
-  if (hello.ranks != seats_.size() || rank >= seats_.size()) {
-    return refuse(
-        grpc::StatusCode::FAILED_PRECONDITION,
-        fmt::format("rank {} of {} asks for a place, and the job has ranks 0 to {}; start "
-                    "hub (--workers and --servers) and nodes for the same number of nodes",
-                    rank, hello.ranks, seats_.size() - 1));
-  }
+  const grpc::Status status = check_hello(stream, record.head, hello);
+  if (!status.ok()) return finish(stream, status);
   Seat& seat = seats_[rank];
-  if (seat.left || (seat.incarnation && *seat.incarnation != hello.incarnation)) {
-    return refuse(
-        grpc::StatusCode::ALREADY_EXISTS,
-        fmt::format("another process is rank {} of this job; give each node a rank of its "
-                    "own, and restart hub and nodes after one has died",
-                    rank));
-  }
   if (seat.stream != nullptr) {
     finish(*seat.stream, {grpc::StatusCode::CANCELLED, "the node has reconnected"});
   }
@@ -124,6 +100,33 @@ void GrpcHubServer::seat(HubStream& stream, const Record& record) {
     log_.add(fmt::format("all {} nodes are here", seats_.size()));
   }
   announce();
+}
+
+grpc::Status GrpcHubServer::check_hello(HubStream& stream, const RecordHead& head,
+                                        const Hello& hello) const {
+  if (head.generation != generation_ || !open_) {
+    return {grpc::StatusCode::FAILED_PRECONDITION,
+            membership_ ? fmt::format("generation {} is over", head.generation)
+                        : std::string("this hub's job has fixed ranks; start the hub with "
+                                      "--min-workers, or give nodes ranks")};
+  }
+  if (const auto why = objection_to(stream, head.from, hello)) {
+    return {grpc::StatusCode::PERMISSION_DENIED, *why};
+  }
+  if (hello.ranks != seats_.size() || head.from >= seats_.size()) {
+    return {grpc::StatusCode::FAILED_PRECONDITION,
+            fmt::format("rank {} of {} asks for a place, and the job has ranks 0 to {}; start "
+                        "hub (--workers and --servers) and nodes for the same number of nodes",
+                        head.from, hello.ranks, seats_.size() - 1)};
+  }
+  const Seat& seat = seats_[head.from];
+  if (seat.left || (seat.incarnation && *seat.incarnation != hello.incarnation)) {
+    return {grpc::StatusCode::ALREADY_EXISTS,
+            fmt::format("another process is rank {} of this job; give each node a rank of its "
+                        "own, and restart hub and nodes after one has died",
+                        head.from)};
+  }
+  return grpc::Status::OK;
 }
 
 std::optional<std::string> GrpcHubServer::objection_to(HubStream& stream,
