@@ -249,7 +249,7 @@ void MeanWorker::load(int rank, int ranks, const std::vector<SavedState>& states
 
 void MeanWorker::take_over(int rank, MeanWorker& other) {
   const py::gil_scoped_release released;
-  other.use([&](Communicator& worker) { resume_ = moved(worker.state(), other.job_, job_, rank); });
+  resume_ = moved(other.kept(), other.job_, job_, rank);
 }
 
 void MeanWorker::change(const MeanWorker& other) {

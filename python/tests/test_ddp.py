@@ -770,8 +770,9 @@ def case_means_for_adam_keep_no_residual():
     with Lines() as lines:
         assert not keeps_one() and keeps_one(torch.optim.SGD)
         assert keeps_one(make=None)
-    none = ("ranks have no optimizer, so exchange, means and learning rates stay as they are, with "
-            "which Adam learns less; make the optimizer before the first backward pass")
+    none = ("ranks have no optimizer with this model's parameters, so exchange, means and learning "
+            "rates stay as they are, with which Adam learns less; make the optimizer before the first "
+            "backward pass, or, if it has copies of the parameters, pass pull_codec")
     assert lines == ["gradients go through gradient-server and means are sent as 3lc:s=1.5,ef=off, "
                      "of which AdamW learns more",
                      "learning rates are multiplied by 1.75 in the steps of AdamW, which encoded "
@@ -796,6 +797,13 @@ def case_means_for_adam_keep_no_residual():
     optimizers = torch.optim.AdamW(halves[0]), torch.optim.SGD(halves[1], lr=0.01)
     train(model, range(2))
     assert hook.state_dict()["pulled"] and len(optimizers) == 2
+
+
+def test_a_wrapper_may_copy_rates_within_its_step():
+    outer, inner = {"lr": 0.1}, {"lr": 0.2}
+    with Lines() as lines, tersewire.torch._rates.scaled_rates(((outer, 1.5), (inner, 1.5))):
+        inner["lr"] = outer["lr"]
+    assert [outer["lr"], inner["lr"]] == pytest.approx([0.1, 0.1]) and not lines
 
 
 def case_the_rates_of_adam_are_the_codecs():

@@ -36,6 +36,10 @@ PATIENCE = datetime.timedelta(minutes=9)
 # must be the same with any group.
 
 
+def adam(model):
+    return torch.optim.AdamW(model.parameters(), lr=0.003)
+
+
 def averaged(group, rank):
     found, sent = [], []
     for codec, exchange in (("3lc", "gradient-server"), ("3lc", "all-gather"), ("int8", "ring"),
@@ -70,6 +74,7 @@ def two_at_once(group, rank):
 def changed(group, rank):
     model = network()
     optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), group=group)
+    optimizer.averager.change(exchange="gradient-server")  # before any exchange
     train(model, optimizer, [0, 1], rank)
     optimizer.averager.change(codec="3lc:s=1.75")
     return train(model, optimizer, [2, 3], rank), None
@@ -176,12 +181,15 @@ def over_both(rank, ranks, address, folder):
         others = [torch.empty_like(alike) for _ in range(ranks)]
         dist.all_gather(others, alike)
         assert all(torch.equal(other, alike) for other in others), case.__name__
-    found = []
-    for hook_group in (group, None):
-        model = DistributedDataParallel(network())
-        tersewire.torch.register(model, "3lc", group=hook_group)
-        found.append(train(model, sgd(model), range(4), rank))
-    assert torch.equal(*found)
+    for make in (adam, sgd):  # with Adam the exchange changes in the first step
+        found = []
+        for hook_group in (group, None):
+            model = DistributedDataParallel(network())
+            hook = tersewire.torch.register(model, "3lc", group=hook_group)
+            found.append(train(model, make(model), range(4), rank))
+            assert hook.state_dict()["exchange"] == (
+                "gradient-server" if make is adam else "all-gather")
+        assert torch.equal(*found)
     model = DistributedDataParallel(network())
     model.register_comm_hook(tersewire.torch.HookState("3lc", group=group), tersewire.torch.hook)
     assert torch.equal(train(model, sgd(model), range(4), rank), found[0])

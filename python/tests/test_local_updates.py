@@ -192,6 +192,31 @@ def case_what_scripts_do_beside():
         local.close()
 
 
+def case_models_are_tested_in_inference_mode():
+    model = network()
+    optimizer = adamw(model)
+    local = LocalUpdates(model, optimizer, every=3)
+    for steps in (range(4), range(4, 8)):
+        train(model, optimizer, steps)
+        with torch.inference_mode():
+            local.synchronize()
+            local.state_dict()
+        check_replicas(flat(model))
+    local.close()
+
+
+def case_the_shared_model_is_float32_whatever_is_usual():
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        model = network(dtype=torch.bfloat16)
+        local = LocalUpdates(model, adamw(model), every=2, outer="sgd:lr=0.1")
+        saved = local.state_dict()["fragments"][0]["shared"]
+        assert next(model.parameters()).dtype is torch.bfloat16 and saved.dtype is torch.float32
+        local.close()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def case_rounds_may_become_shorter_within_a_delay():
     model = network()
     optimizer = adamw(model)

@@ -23,7 +23,7 @@ if not dist.is_available():
 
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from ranks import check_replicas, flat, on_all_ranks, run_on_ranks  # noqa: E402
+from ranks import check_replicas, flat, on_all_ranks, run_on_ranks, start_ranks  # noqa: E402
 from tersewire.torch import DistributedOptimizer, _groups, broadcast_parameters  # noqa: E402
 
 STEPS = 5
@@ -339,6 +339,65 @@ def case_all_ranks_may_skip_a_step():
     assert optimizer.averager.counters.steps == 4
     check_replicas(flat(model))
     optimizer.averager.close()
+
+
+def case_all_ranks_may_skip_a_step_in_which_one_has_no_gradient():
+    """All of a rank's examples are beyond the margin, or it trains another head in each step."""
+    rank = dist.get_rank()
+    for set_to_none in (False, True):
+        for averages in (True, False):
+            model = torch.nn.ModuleList([network() for _ in range(2)])
+            optimizer = DistributedOptimizer(momentum(model), model.named_parameters())
+            for step in range(6):
+                optimizer.zero_grad(set_to_none=set_to_none)
+                head = model[(step + rank) % 2]
+                (loss(head, step, rank) * (0 if step == 2 and rank == 0 else 1)).backward()
+                if step in (2, 3):
+                    if averages and step == 3:
+                        optimizer.synchronize()
+                    continue
+                optimizer.step()
+            check_replicas(flat(model))
+            optimizer.averager.close()
+
+
+def case_gradients_that_are_computed_beside_are_none_that_was_skipped():
+    """By torch.autograd.grad() on one rank, and where a backward pass fails."""
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            raise MemoryError
+
+    model = network()
+    optimizer = DistributedOptimizer(momentum(model), model.named_parameters())
+    for step in range(4):
+        optimizer.zero_grad(set_to_none=True)
+        if dist.get_rank() == 0:
+            torch.autograd.grad(loss(model, step, 0), list(model.parameters()))
+        if step == 2 and dist.get_rank() == 0:
+            with pytest.raises(MemoryError):
+                model[5](Fails.apply(model[:5](torch.ones(1, 1, 8, 8)))).sum().backward()
+        else:
+            loss(model, step, dist.get_rank()).backward()
+        if step != 2:  # which all skip
+            optimizer.step()
+    check_replicas(flat(model))
+    optimizer.averager.close()
+
+
+def case_hooks_of_parameters_go_with_the_optimizer():
+    model = network()
+    for _ in range(3):
+        optimizer = DistributedOptimizer(momentum(model), model.named_parameters())
+        assert all(len(parameter._backward_hooks) == 1 for parameter in model.parameters())
+        optimizer.averager.close()
+        del optimizer
+        gc.collect()
+    assert not any(parameter._backward_hooks for parameter in model.parameters())
 
 
 def case_a_closure_is_called_first():
@@ -942,6 +1001,17 @@ def case_a_state_of_another_codec_is_refused_when_it_is_loaded():
             after.averager.load_state_dict(saved)
         assert raised.value.code == tersewire.ErrorCode.kInvalidArgument
     after.averager.close()
+
+
+def leave_open(rank, path):
+    leave_open.owner = model = network()
+    tersewire.torch._tensors.at_end(model, path.touch)
+
+
+def test_what_processes_leave_open_is_closed(tmp_path):
+    """Of multiprocessing, which leaves out what Python does at its end."""
+    start_ranks(leave_open, (tmp_path / "closed",), 1)
+    assert (tmp_path / "closed").exists()
 
 
 def test_what_cannot_be_wrapped_is_named():

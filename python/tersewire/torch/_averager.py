@@ -121,7 +121,8 @@ class GradientAverager:
         """Continues with other settings: those of register(), including codec and policy.
 
         Between steps, on every rank. Unsent data stays: Error (kInvalidArgument) for a codec that
-        keeps none where the previous one did, such as fp32; use one with ef=on.
+        keeps none where the previous one did, such as fp32; use one with ef=on, and policy="" where
+        the policy gives a tensor another.
         """
         change_all([self], settings)
 

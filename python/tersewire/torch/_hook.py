@@ -239,9 +239,11 @@ class Hook(GradientAverager):
                           f"{type(optimizers[0]).__name__} learns more")
         gain = _core._adaptive_rate_gain(self._infos, self._codecs)
         if self.rank == 0 and not all_adaptive and found != {_SGD} and (gain != 1 or not stays):
-            _log.info(f"ranks have {' or '.join(sorted(found))}, so exchange, means and learning "
-                      "rates stay as they are, with which Adam learns less; make the optimizer "
-                      "before the first backward pass")
+            _log.warning(
+                f"ranks have {' or '.join(sorted(found))} with this model's parameters, so exchange, "
+                "means and learning rates stay as they are, with which Adam learns less; make the "
+                "optimizer before the first backward pass, or, if it has copies of the parameters, "
+                "pass pull_codec")
 
     def _adaptive_settings(self) -> Settings:
         """Those for an adaptive optimizer."""

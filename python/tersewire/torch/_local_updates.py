@@ -19,7 +19,8 @@ from ._groups import Group, HubGroup, agree, compare_values, share_model
 from ._members import MayLeave, Members, Replica, refuse_elastic
 from ._settings import Settings
 from ._site import Site
-from ._tensors import are_same, check_optimizer, places, refuse, tensor_infos, trained
+from ._tensors import (are_same, check_optimizer, places, refuse, tensor_infos, trained,
+                       without_grad)
 
 # Handed over: parameters, momentum, and residuals of sent data and of means.
 _VALUES_HANDED_OVER = 4
@@ -76,7 +77,8 @@ class _Fragment(Replica):
         self._infos_of_all = infos
         super().__init__([infos[i] for i in chosen], group, settings)
         self._parameters = [parameters[i] for i in chosen]
-        self.shared = torch.zeros(sum(value.numel() for value in self._parameters))
+        self.shared = torch.zeros(sum(value.numel() for value in self._parameters),
+                                  dtype=torch.float32)
         nesterov, lr, momentum = _core._outer_optimizer(settings.outer_text)
         self._outer = torch.optim.SGD([self.shared], lr=lr, momentum=momentum, nesterov=nesterov)
         self._begun: Optional[Bucket] = None  # the exchange under way
@@ -298,7 +300,7 @@ class LocalUpdates(MayLeave):
         """Exchanges of the ranks' changes in the job so far, also before this one joined."""
         return self._fragments[0].rounds if self._fragments else self._led[1]
 
-    @torch.no_grad()
+    @without_grad
     def synchronize(self) -> None:
         """Exchanges the ranks' changes, and gives each the resulting model.
 
@@ -340,7 +342,7 @@ class LocalUpdates(MayLeave):
         """As GradientAverager.summary(), a table for each fragment."""
         return "\n".join(fragment.summary() for fragment in self._fragments)
 
-    @torch.no_grad()
+    @without_grad
     def state_dict(self) -> Dict[str, Any]:
         """What a restart of this rank would lose, apart from the model and its optimizer's state.
 
@@ -351,7 +353,7 @@ class LocalUpdates(MayLeave):
         return {"steps": self._steps, "turn": self._turn, "age": self._age, "met": self._met,
                 "fragments": [fragment.state() for fragment in self._fragments]}
 
-    @torch.no_grad()
+    @without_grad
     def load_state_dict(self, states: States) -> None:
         """Restores what state_dict() returned on every rank, with the same or a different number of ranks.
 
@@ -401,7 +403,7 @@ class LocalUpdates(MayLeave):
             if own["met"]:
                 fragment.take()
 
-    @torch.no_grad()
+    @without_grad
     def change(self, **settings: Any) -> None:
         """As GradientAverager.change(), also `every`, `delay`, `mix`. Between steps, all ranks."""
         if self._members is not None:
@@ -437,7 +439,7 @@ class LocalUpdates(MayLeave):
         setattr(step_and_count, _WATCHED, True)
         setattr(optimizer, "step", types.MethodType(step_and_count, optimizer))
 
-    @torch.no_grad()
+    @without_grad
     def _after_step(self) -> None:
         settings = self._settings
         self._all_took = False

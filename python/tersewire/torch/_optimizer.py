@@ -5,8 +5,8 @@ import datetime
 import functools
 import inspect
 import weakref
-from typing import (Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence,
-                    Tuple, Union)
+from typing import (Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple, Union)
 
 import torch
 import torch.distributed as dist
@@ -33,6 +33,20 @@ _RESIDUAL_BYTES = 8
 _COMPARE_EVERY = 100
 
 
+class _Accumulated(NamedTuple):
+    """A parameter's gradient as a backward pass has left it."""
+
+    parameter: torch.Tensor
+    has_some: bool
+    version: int
+
+    def is_discarded(self) -> bool:
+        """Whether it has been emptied since: zeros, by what sets them."""
+        gradient = self.parameter.grad
+        return not _has_some(gradient) and (
+            self.has_some or gradient is None or gradient._version != self.version)
+
+
 class _AveragesFirst:
     """Precedes a wrapped optimizer's own class. DistributedOptimizer() says more."""
 
@@ -45,17 +59,33 @@ class _AveragesFirst:
     _averaged: bool = False  # since the last step
     _void: bool = False  # the others have continued without this rank's gradients
     _skipped: int = 0  # steps
-    _first: Optional[torch.Tensor] = None  # parameter that got a gradient since the last average
+    _noted: Set[torch.Tensor]  # parameters that the backward pass under way has reached
+    _accumulated: Optional[_Accumulated] = None  # since the last average
 
-    def _note(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Notes what became of the gradients before a new one: a rank may not skip alone."""
+    def _note(self, parameter: torch.Tensor) -> None:
+        """Before a gradient is added. A rank may not skip a step alone."""
+        if self._noted and parameter not in self._noted:
+            self._noted.add(parameter)
+            return
         if self._averaged:  # and no step() since
             self._skipped += 0 if self._void else 1
             self._averaged = self._void = False
-        if self._first is None:
-            self._first = parameter if _has_some(gradient) else None
-        elif self._first is parameter and not _has_some(parameter.grad):
+        elif self._accumulated and self._accumulated.is_discarded():
             self._skipped += 1
+        elif self._noted and not _has_some(_least(self._noted).grad):  # that pass has failed
+            self._skipped += 1
+        self._accumulated = None
+        self._noted = {parameter}
+        end, this = type(self)._end_backward, weakref.ref(self)
+        torch.autograd.Variable._execution_engine.queue_callback(
+            lambda: end(found) if (found := this()) is not None else None)
+
+    def _end_backward(self) -> None:
+        reached = [parameter for parameter in self._noted if parameter.grad is not None]
+        self._noted = set()
+        if reached:
+            least = _least(reached)
+            self._accumulated = _Accumulated(least, _has_some(least.grad), least.grad._version)
 
     @torch.no_grad()
     def synchronize(self) -> None:
@@ -98,7 +128,7 @@ class _AveragesFirst:
             self.averager.average(self._buffer, self._skipped)
 
         self._void = not self.averager._among_ranks(exchange)
-        self._first = None
+        self._accumulated = None
         self._averaged = True
         return not self._void
 
@@ -128,7 +158,8 @@ class _AveragesFirst:
         """Refused: a copy, here or in a file, would have no ranks to exchange with."""
         raise Error(ErrorCode.kFailedPrecondition,
                     "a DistributedOptimizer cannot be copied or pickled; save its state_dict() and "
-                    "its averager's")
+                    "its averager's, and of a scheduler's state what does not refer to it, which "
+                    "OneCycleLR's 'anneal_func' does")
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -279,7 +310,7 @@ class ElasticAverager(MayLeave, Replica):
         self._optimizer._skipped = 0  # counts since a state that all have
 
     def _begun(self, name: str) -> Any:
-        values = torch.empty(self._group._member.elems_of(name))
+        values = torch.empty(self._group._member.elems_of(name), dtype=torch.float32)
         self._group._member.begin_with(name, values)
         return tree_of(values.view(torch.uint8))
 
@@ -401,10 +432,13 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     wrapped.averager = averager
     wrapped._parameters, wrapped._trained = parameters, _trained(optimizer)
     wrapped._frozen = frozen
-    wrapped._buffer = torch.empty(sum(parameter.numel() for parameter in parameters))
+    wrapped._buffer = torch.empty(sum(parameter.numel() for parameter in parameters),
+                                  dtype=torch.float32)
     wrapped._sparse_as_dense = sparse_as_dense
+    wrapped._noted = set()
     for parameter in parameters:
-        parameter.register_hook(_noting(wrapped, parameter))
+        handle = parameter.register_hook(_noting(wrapped, parameter))
+        weakref.finalize(wrapped, handle.remove).atexit = False
     return wrapped
 
 
@@ -412,10 +446,10 @@ def _noting(optimizer: Any, parameter: torch.Tensor) -> Callable[[torch.Tensor],
     """The hook of a parameter, which must not keep the optimizer alive."""
     optimizer_of, parameter_of = weakref.ref(optimizer), weakref.ref(parameter)
 
-    def note(gradient: torch.Tensor) -> None:
+    def note(_: torch.Tensor) -> None:
         noting, noted = optimizer_of(), parameter_of()
         if noting is not None and noted is not None:
-            noting._note(noted, gradient)
+            noting._note(noted)
 
     return note
 
@@ -431,6 +465,10 @@ def _loss_of(closure: Optional[Callable[[], float]]) -> Optional[float]:
         return None
     with torch.enable_grad():
         return closure()
+
+
+def _least(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
+    return min(parameters, key=torch.Tensor.numel)
 
 
 def _has_some(gradient: Optional[torch.Tensor]) -> bool:

@@ -76,11 +76,14 @@ def scaled_rates(gains: Iterable[Tuple[Dict[str, Any], float]]) -> Iterator[None
         yield
     finally:
         _multiplied.difference_update(ids)
+        of_others = {multiplied for _, _, multiplied, _ in scaled}
         for group, own, multiplied, gain in scaled:
             if group["lr"] == multiplied:
                 group["lr"] = own
-            else:
-                group["lr"] = group["lr"] / gain
+                continue
+            is_copied = group["lr"] in of_others  # by a wrapper, from its own groups
+            group["lr"] = group["lr"] / gain
+            if not is_copied:
                 _warn_once(f"a step() sets its learning rate, which is multiplied by {gain:g} within "
                            "it, so what it has set is divided by that; pass rate_gain=1 if it sets "
                            "what does not depend on the rate before")

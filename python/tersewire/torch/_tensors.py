@@ -1,9 +1,13 @@
 """The parameters of a model as tensors of a job."""
 
+import functools
 import gc
+import multiprocessing
+import multiprocessing.util
 import os
 import weakref
-from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, NoReturn, Sequence, Tuple
+from typing import (Any, Callable, Container, Dict, Iterable, Iterator, List, NoReturn, Sequence, Tuple,
+                    TypeVar, cast)
 
 import torch
 from torch import nn
@@ -11,6 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tersewire
 from tersewire import Error, ErrorCode
+
+Call = TypeVar("Call", bound=Callable[..., Any])
 
 _KINDS = (
     ((nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm), "norm"),
@@ -27,12 +33,26 @@ def refuse(sentence: str) -> NoReturn:
 
 def at_end(owner: Any, call: Callable[..., None], *args: Any) -> Any:
     """weakref.finalize(), except in processes that were forked, in which there are no threads."""
-    return weakref.finalize(owner, _call_in, os.getpid(), call, *args)
+    end = weakref.finalize(owner, _call_in, os.getpid(), call, *args)
+    if multiprocessing.parent_process() is not None:  # these end without what atexit has
+        multiprocessing.util.Finalize(None, end, exitpriority=0)
+    return end
 
 
 def _call_in(process: int, call: Callable[..., None], *args: Any) -> None:
     if os.getpid() == process:
         call(*args)
+
+
+def without_grad(call: Call) -> Call:
+    """torch.no_grad(), also where what is made here must outlive an inference mode."""
+
+    @functools.wraps(call)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with torch.inference_mode(False), torch.no_grad():
+            return call(*args, **kwargs)
+
+    return cast(Call, called)
 
 
 def check_optimizer(optimizer: Any) -> None:
