@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A small convolutional network in DistributedDataParallel, trained once with each codec.
 
-    python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/mnist_ddp.py
-    python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/mnist_ddp.py --codec fp32 --codec terngrad --data mnist/
+    venv/bin/python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/mnist_ddp.py
+    venv/bin/python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 \\
+        examples/mnist_ddp.py --codec fp32 --codec terngrad --data mnist/
 
 The images are those built into tersewire; --data names a directory with MNIST's four IDX files.
 It takes half a minute on two cores.

@@ -212,7 +212,7 @@ void visit_descent_settings(Config& config, const Visit& visit) {
   visit(Setting{.key = "rate-gain",
                 .help = "Factor of the learning rate of adam and adamw, which makes up for their "
                         "smaller steps with encoded gradients [what the codec needs: s + 0.25 for "
-                        "3lc, 1.4 for terngrad and stoch3, 1 for others]"},
+                        "3lc, 1.4 for terngrad and stoch3 with their default clip, 1 for others]"},
         config.rate_gain);
   visit(Setting{.key = "momentum", .help = "Momentum of sgd and nesterov, from 0 to below 1"},
         config.momentum);
@@ -329,7 +329,8 @@ void visit_settings(Config& config, const Visit& visit) {
       Setting{
           .key = "threads",
           .help =
-              "Codec threads per node [0: available cores divided by the nodes on this machine]",
+              "Codec threads per node [0: available cores divided by the nodes on this machine, "
+              "or by all nodes of the job where no launcher counts those]",
           .role = kNeither,
           .scope = kNode,
           .most = kMaxThreads},

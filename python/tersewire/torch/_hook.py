@@ -426,8 +426,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     rate_gain      what learning rates are multiplied by within the steps of the optimizers that
                    there are in the first step: Adam's are smaller with encoded gradients, whose
                    noise it divides by. By default, if they all are Adams (AdamW, NAdam, ...), the
-                   codec's adaptive_rate_gain: s + 0.25 for 3lc, 1.4 for terngrad and stoch3 (half as
-                   far from 1 through all-gather), 1 for others
+                   codec's adaptive_rate_gain: s + 0.25 for 3lc, 1.4 for terngrad and stoch3 with
+                   their default clip (half as far from 1 through all-gather), 1 for others
 
     Unsent data is added to the parameter's next gradient, whatever bucket it is in. The training
     loop does not change. Returns a Hook with counters, summary(), change(), state_dict() and

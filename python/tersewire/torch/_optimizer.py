@@ -357,7 +357,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     rate_gain         what learning rates are multiplied by within step(): Adam's steps are smaller
                       with encoded gradients, whose noise it divides by. By default for an Adam
                       (AdamW, NAdam, ...) the codec's adaptive_rate_gain: s + 0.25 for 3lc,
-                      1.4 for terngrad and stoch3, else 1
+                      1.4 for terngrad and stoch3 with their default clip, else 1
     others            as for register(), which exchanges during the backward pass; this one
                       exchanges in step(). Without the model, policies infer a parameter's kind from its
                       name and shape
