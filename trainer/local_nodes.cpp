@@ -511,6 +511,7 @@ TrainResult LocalNodes::result() {
   result.servers = server_nodes(job_);
   result.servers_encode = servers_encode(job_);
   result.workers_own_model = traits_.workers_own_model;
+  result.rate_gain = rate_gain(config_, job_)(std::max<std::uint64_t>(1, result.steps));
   result.parameters_checksum = checksum_of(*model_);
   const TestOutcome outcome = tested();
   result.test_accuracy = outcome.accuracy;

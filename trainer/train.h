@@ -88,6 +88,7 @@ struct TrainResult {
   bool servers_encode = true;  // with the pull codec, which nobody else uses
   // Whether the model measured is worker 0's replica, which all others equal, not the servers'.
   bool workers_own_model = false;
+  double rate_gain = 1;  // what learning rates were multiplied by in the last step (rate_gain.h)
   double test_accuracy = 0;  // of the model, or of its moving average; 0 to 1
   double test_loss = 0;      // of the same: cross entropy, mean over the labels
   double final_loss = 0;     // mean over workers and their last 50 steps

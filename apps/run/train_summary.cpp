@@ -80,6 +80,7 @@ nlohmann::json TrainSummary::json() const {
        result_.diverged_step ? nlohmann::json(*result_.diverged_step) : nlohmann::json()},
       {"steps", result_.steps},
       {"interrupted", interrupted_},
+      {"rate_gain", result_.rate_gain},
       {"exchange", config_.job.exchange},
       {"workers", config_.job.workers},
       {"servers", servers_json(config_, result_.servers)},
@@ -101,11 +102,15 @@ std::string TrainSummary::table() const {
   const std::string resumed = result_.resumed_after > 0
                                   ? fmt::format(" (resumed after step {})", result_.resumed_after)
                                   : "";
-  const std::string text = fmt::format(
+  std::string text = fmt::format(
       "\n{} of {}, {}{}{}: test accuracy {:.2f} %, test loss {}, final loss {}, {:.1f} s\n\n",
       counted(result_.steps, "step"), counted(config_.job.workers, "worker"), config_.job.exchange,
       resumed, interrupted_ ? " (interrupted)" : "", 100 * result_.test_accuracy,
       decimals_text(result_.test_loss, 4), decimals_text(result_.final_loss, 4), result_.seconds);
+  if (result_.rate_gain != 1) {
+    text +=
+        fmt::format("Learning rates were multiplied by {:g} (--rate-gain).\n\n", result_.rate_gain);
+  }
   if (!result_.diverged_step) return text + traffic_table();
   return text + fmt::format(
                     "Diverged at step {}: the loss has grown to ten times its best or more{}. The "

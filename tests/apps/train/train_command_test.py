@@ -34,6 +34,15 @@ class Train(ProgramTest):
         return run("train", *(job or self.JOB), "--out", self.path(name), "--json", *arguments,
                    **variables)  # fmt: skip
 
+    def test_a_multiplied_rate_is_reported(self):
+        job = "--model small-mlp --workers 2 --batch 8 --steps 2 --lr 0.001".split()
+        for optimizer, codec, gain in (("adam", "3lc:s=1.75", 2), ("adam", "int8", 1), ("sgd", "3lc", 1)):
+            name = f"{optimizer} {codec}"
+            out = ("--optimizer", optimizer, "--codec", codec, "--out", self.path(name))
+            printed = run("train", *job, *out).stdout
+            self.assertEqual(b"Learning rates were multiplied by 2 (--rate-gain)." in printed, gain == 2)
+            self.assertEqual(json.loads(self.read(name + "/summary.json"))["rate_gain"], gain)
+
     def test_defaults_stand_behind_a_recipe_and_change_no_run_that_goes_on(self):
         job = "--model small-mlp --workers 1 --batch 8 --steps 4 --quiet".split()
         variables = {"TERSEWIRE_CODEC": "int8", "TERSEWIRE_CHECKPOINT_STEPS": "2"}
