@@ -146,8 +146,9 @@ inline void check_values(const Job& job, std::size_t tensor, std::size_t given) 
        info.elems(), given);
 }
 
-// Where a frame that came from this rank is of nothing that the job has.
-[[noreturn]] inline void fail_no_such_part(int from, const Frame& frame) {
+// The part that a frame which came from this rank is of. Throws kDataLoss where there is none.
+inline std::size_t part_in(const Placement& placement, int from, const Frame& frame) {
+  if (const auto part = placement.find(frame)) return *part;
   fail(ErrorCode::kDataLoss, "message from rank {}: there is no part {} of tensor number {}", from,
        frame.part, frame.tensor);
 }

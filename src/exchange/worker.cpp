@@ -34,11 +34,6 @@ Worker::~Worker() {
   transport_.abort(me_ + " left the job before it was finished");
 }
 
-std::size_t Worker::part_in(int from, const Frame& frame) const {
-  if (const auto part = placement_->find(frame)) return *part;
-  fail_no_such_part(from, frame);
-}
-
 void Worker::resume(const NodeState& state) {
   try {
     const auto runs = residual_runs();

@@ -172,8 +172,6 @@ class Worker : public Communicator {
   [[nodiscard]] const std::vector<Part>& parts() const { return placement_->parts; }
   // "tensor 'NAME'", or a part of it, for sentences.
   [[nodiscard]] std::string name(std::size_t part) const { return placement_->name(part); }
-  // The part that a frame which came from this rank is of. Throws kDataLoss where there is none.
-  [[nodiscard]] std::size_t part_in(int from, const Frame& frame) const;
 
   Counters counters_;
 
