@@ -1,7 +1,5 @@
 #include "apps/bench/codec_bench.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -18,6 +16,7 @@
 #include "apps/files/one_array.h"
 #include "kernels.h"
 #include "tersewire/codec.h"
+#include "tersewire/measure.h"
 #include "tersewire/simd.h"
 #include "tersewire/thread_pool.h"
 
@@ -40,23 +39,6 @@ std::uint64_t mixed(std::uint64_t index) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
   return z ^ (z >> 31);
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
-double wall_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// Of the calling thread: others that want its processor do not count.
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 using Clock = double (*)();

@@ -2,8 +2,6 @@
 // something fails.
 #pragma once
 
-#include <time.h>
-
 #include <chrono>
 #include <exception>
 #include <string>
@@ -11,21 +9,11 @@
 #include "errors.h"
 #include "float_mode.h"
 #include "placement.h"
+#include "tersewire/measure.h"
 #include "tersewire/message.h"
 #include "tersewire/transport.h"
 
 namespace tersewire {
-
-inline double wall_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// Of the calling thread: what a piece of work costs, however crowded the machine is.
-inline double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // Adds the time from its making to its end to `seconds`.
 class Stopwatch {

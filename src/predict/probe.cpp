@@ -4,12 +4,12 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <ctime>
 #include <limits>
 #include <random>
 
 #include "tersewire/codec.h"
 #include "tersewire/error.h"
+#include "tersewire/measure.h"
 #include "tersewire/predict.h"
 #include "tersewire/thread_pool.h"
 
@@ -52,12 +52,6 @@ SharedBytes wait_for(Transport& transport, const WaitLimits& limits, int from, W
     fail_stranger(message.from);
   }
   return message.bytes;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 class Prober {
@@ -108,13 +102,6 @@ class Prober {
   int peer_;
   double trip_ = 0;
 };
-
-// This thread's, of the processor: others may use it meanwhile.
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // As gradients have them, most near zero and few large: cubes of normal ones times 1e-3.
 std::vector<float> made_up_values(std::uint64_t seed) {
