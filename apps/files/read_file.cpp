@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -66,6 +67,10 @@ Floats load_npy_floats(const std::string& path) {
     Floats values;
     reader.read(reader.header().elems, values);
     reader.expect_end();
+    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "it holds a NaN or an infinity, which no codec compresses; name another array");
+    }
     return values;
   });
 }

@@ -65,7 +65,8 @@ Bytes read_file(const std::string& path);
 // The same; nothing where it does not exist.
 std::optional<Bytes> read_file_if_exists(const std::string& path);
 
-// The values of an .npy file; f8 is rounded to f32. Throws as well where one is too large for that.
+// The values of an .npy file; f8 is rounded to f32. Throws as well where one is too large for that
+// or not finite.
 Floats load_npy_floats(const std::string& path);
 
 // What a file holds, as text.
