@@ -54,6 +54,16 @@ inline std::chrono::milliseconds bounded(std::chrono::milliseconds wait) {
 inline WaitLimits bounded(const WaitLimits& limits) {
   return {.deadline = bounded(limits.deadline), .progress_limit = bounded(limits.progress_limit)};
 }
+// Throws kInvalidArgument for limits that cannot be kept.
+inline void check_limits(const WaitLimits& limits) {
+  for (const auto& [name, limit] :
+       {std::pair{"deadline", limits.deadline}, {"progress limit", limits.progress_limit}}) {
+    if (limit >= std::chrono::milliseconds(1) && limit <= WaitLimits::kLongest) continue;
+    fail(ErrorCode::kInvalidArgument, "a {} of {} ms is not between 1 ms and 30 days", name,
+         limit.count());
+  }
+}
+
 // Waits until `ready()`, for no longer than `timeout`. A wait of none, for which the system would
 // take 50 us, is none.
 template <typename Ready>
