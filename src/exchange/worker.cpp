@@ -396,8 +396,9 @@ void Worker::note_applied(std::size_t part, std::uint64_t step) {
 }
 
 void Worker::tell_done(int first, int nodes) {
-  MessageWriter done(
-      {.kind = MessageKind::kDone, .sender = static_cast<std::uint32_t>(rank()), .step = step()});
+  MessageWriter done({.kind = MessageKind::kDone,
+                      .sender = static_cast<std::uint32_t>(rank()),
+                      .step = exchanged_step()});
   const SharedBytes bytes = shared(done);
   for (int node = first; node < first + nodes; ++node) send(node, bytes);
 }

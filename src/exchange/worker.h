@@ -108,7 +108,8 @@ class Worker : public Communicator {
 
   // Whether this worker may leave without finish(): it has taken the means of the step begun.
   [[nodiscard]] bool leaves_with_means() const;
-  // Tells so many nodes, from this one on, that this worker is done.
+  // Tells so many nodes, from this one on, that this worker is done, and after which step: what a
+  // server of the ring adds up for that may still be on its way to it.
   void tell_done(int first, int nodes);
 
   // Has values of this step contributed: at once, or, with Job::raw_from_all, a copy of them, when
