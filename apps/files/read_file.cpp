@@ -4,9 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "apps/cli/failures.h"
 #include "apps/files/input_stream.h"
@@ -73,6 +71,22 @@ Floats load_npy_floats(const std::string& path) {
     }
     return values;
   });
+}
+
+std::vector<fs::directory_entry> entries_in(const fs::path& directory) {
+  std::error_code error;
+  auto entries = entries_in(directory, error);
+  if (error) fail_file(directory.string(), "read", error.value());
+  return entries;
+}
+
+std::vector<fs::directory_entry> entries_in(const fs::path& directory, std::error_code& error) {
+  std::vector<fs::directory_entry> entries;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    entries.push_back(*entry);
+  }
+  return entries;
 }
 
 std::string string_of(const Bytes& bytes) {
