@@ -45,13 +45,12 @@ SharedBytes said(Word word, std::size_t bytes = 1) {
           " sent something that does not belong to a probe; start the same program on every node");
 }
 
-SharedBytes wait_for(Transport& transport, const WaitLimits& limits, int from, Word word) {
+void wait_for(Transport& transport, const WaitLimits& limits, int from, Word word) {
   const Incoming message = receive_within(transport, limits, "the answer to a probe");
   if (message.from != from || message.bytes->empty() ||
       message.bytes->front() != static_cast<std::byte>(word)) {
     fail_stranger(message.from);
   }
-  return message.bytes;
 }
 
 class Prober {
