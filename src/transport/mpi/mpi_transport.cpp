@@ -75,7 +75,7 @@ void MpiTransport::send(int to, SharedBytes bytes) {
   check_receiver(rank(), to, size());
   const std::size_t size = bytes->size();
   if (to == rank()) {
-    mailbox_->post_to_self({.from = to, .bytes = std::move(bytes)});
+    mailbox_->post_to_self({.from = to, .bytes = std::move(bytes), .own = true});
   } else {
     mailbox_->post({.to = to, .bytes = std::move(bytes)});
   }

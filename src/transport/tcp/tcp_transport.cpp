@@ -195,7 +195,7 @@ void TcpTransport::send(int to, SharedBytes bytes) {
   check_receiver(rank_, to, size());
   const std::size_t length = bytes->size();
   sent_ += length;
-  if (to == rank_) return deliver({.from = rank_, .bytes = std::move(bytes)});
+  if (to == rank_) return deliver({.from = rank_, .bytes = std::move(bytes), .own = true});
   Connection& peer = connection(to);
   if (peer.left) {
     const std::lock_guard lock(mutex_);
