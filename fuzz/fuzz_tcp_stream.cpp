@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ends.h"
 #include "fuzz_support.h"
 #include "tcp_stream.h"
 

@@ -120,10 +120,6 @@ void bind_message(py::module_& module) {
       .def_readonly("wire_bytes", &OwnedMessage::wire_bytes, "Length of the whole message.");
 }
 
-bool is_file_or_state(MessageKind kind) {
-  return kind == MessageKind::kFile || kind == MessageKind::kState;
-}
-
 // Refuses what parse() would not read.
 void check_packed(const std::string& kind_name, const std::string& packed) {
   try {

@@ -9,7 +9,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "tersewire/communicator.h"
+#include "tersewire/setting_text.h"
 
 namespace tersewire::trainer {
 
@@ -39,7 +43,22 @@ inline bool is_of_server(const std::string& key) {
          group != kAccumulatedGroup && group != kSharedGroup && !group.starts_with(kLocal);
 }
 
-// One node's. Arrays are named GROUP/TENSOR, or GROUP/TENSOR@BEGIN where they are a part of it.
+// Names of arrays: GROUP/TENSOR, or GROUP/TENSOR@BEGIN where they are a part of it.
+inline std::string array_key(const std::string& group, const std::string& tensor) {
+  return group + "/" + tensor;
+}
+inline std::string array_key(const std::string& group, const TensorInfo& tensor, const Part& part) {
+  const std::string key = array_key(group, tensor.name);
+  return part.elems == tensor.elems() ? key : key + "@" + std::to_string(part.begin);
+}
+// Where the array of this key begins in the tensor of that one; none where it is of another.
+inline std::optional<std::size_t> begin_in(std::string_view key, std::string_view tensor) {
+  if (key == tensor) return 0;
+  if (!key.starts_with(tensor) || key[tensor.size()] != '@') return {};
+  return parsed_number<std::size_t>(key.substr(tensor.size() + 1));
+}
+
+// One node's.
 struct NodeCheckpoint {
   struct Array {
     std::vector<std::uint64_t> shape;

@@ -4,32 +4,16 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
-#include <string_view>
 #include <utility>
 
 #include "tersewire/error.h"
-#include "tersewire/setting_text.h"
 #include "trainer/evaluation.h"
 
 namespace tersewire::trainer {
 namespace {
 
-constexpr char kAt = '@';
-
-std::string key_of(const std::string& group, const std::string& tensor) {
-  return group + "/" + tensor;
-}
-
 [[noreturn]] void refuse(const std::string& sentence) {
   throw Error(ErrorCode::kFailedPrecondition, sentence);
-}
-
-// What a key says beyond `tensor`: where the array begins in it; none where it is of another.
-std::optional<std::size_t> begin_in(std::string_view key, std::string_view tensor) {
-  if (key == tensor) return 0;
-  if (!key.starts_with(tensor) || key[tensor.size()] != kAt) return {};
-  return parsed_number<std::size_t>(key.substr(tensor.size() + 1));
 }
 
 }  // namespace
@@ -52,7 +36,7 @@ void CheckpointWriter::add(const std::string& group, const Part& part,
 void CheckpointWriter::add_parameters(const std::string& group,
                                       const std::vector<Network::Parameter>& parameters) {
   for (const Network::Parameter& parameter : parameters) {
-    checkpoint_.arrays[key_of(group, parameter.name)] = array_of(parameter);
+    checkpoint_.arrays[array_key(group, parameter.name)] = array_of(parameter);
   }
 }
 
@@ -95,7 +79,7 @@ void CheckpointReader::read(const Wanted& wanted, std::size_t begin, int worker,
 
 std::size_t CheckpointReader::read_some(const Wanted& wanted, std::size_t elem, int worker,
                                         std::span<float> out) const {
-  const std::string name = key_of(wanted.group, wanted.tensor);
+  const std::string name = array_key(wanted.group, wanted.tensor);
   const auto first = static_cast<std::size_t>(worker % checkpoint_.workers);
   for (std::size_t i = 0; i < checkpoint_.nodes.size(); ++i) {
     const auto& arrays = checkpoint_.nodes[i == 0 ? first : i == first ? 0 : i].arrays;

@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "tersewire/error.h"
+#include "tersewire/measure.h"
 #include "trainer/decisions_json.h"
 #include "trainer/train_config.h"
 
@@ -36,12 +37,6 @@ std::size_t rung_of(const CodecDecision& decision, const CodecLadder& ladder) {
                               ? fmt::format(" with {} local updates", decision.local_updates)
                               : "",
                           fmt::join(names, ", ")));
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 }  // namespace

@@ -14,11 +14,6 @@ constexpr const char* kPartValues = "part_values";  // a fact
 
 using Lists = std::vector<std::vector<float>>;
 
-std::string key_of(const std::string& group, const TensorInfo& tensor, const Part& part) {
-  const std::string key = group + "/" + tensor.name;
-  return part.elems == tensor.elems() ? key : key + "@" + std::to_string(part.begin);
-}
-
 // How the job that made a checkpoint cut its tensors; not at all, where it does not say.
 std::size_t part_values_of(const JobCheckpoint& checkpoint) {
   const auto& facts = checkpoint.nodes.front().facts;
@@ -33,7 +28,7 @@ Lists lists_in(const StoredNode& node, const std::string& group, const Job& job,
                const std::vector<Part>& parts) {
   Lists lists(parts.size());
   for (const Part& part : parts) {
-    const auto found = node.arrays.find(key_of(group, job.tensors[part.tensor], part));
+    const auto found = node.arrays.find(array_key(group, job.tensors[part.tensor], part));
     if (found == node.arrays.end()) continue;
     const StoredArray& array = found->second;
     if (array.elems != part.elems) {
@@ -63,7 +58,7 @@ Job maker_of(const JobCheckpoint& checkpoint, const Job& job) {
 void add_values(NodeCheckpoint& checkpoint, const std::string& group, const TensorInfo& tensor,
                 const Part& part, std::span<const float> values) {
   const bool whole = part.elems == tensor.elems();
-  checkpoint.arrays[key_of(group, tensor, part)] = {
+  checkpoint.arrays[array_key(group, tensor, part)] = {
       whole ? tensor.shape : std::vector<std::uint64_t>{part.elems},
       {values.begin(), values.end()}};
 }

@@ -1,11 +1,9 @@
 #include "trainer/message_json.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "tersewire/codec.h"
@@ -156,15 +154,6 @@ class CountedSource : public ByteSource {
 };
 
 }  // namespace
-
-bool begins_as_tw_file(ByteView head) {
-  constexpr std::string_view kMagic = "TW";
-  if (head.size() < kMagic.size() || std::memcmp(head.data(), kMagic.data(), kMagic.size()) != 0) {
-    return false;
-  }
-  const MessageKind kind = message_kind(head);
-  return kind == MessageKind::kFile || kind == MessageKind::kState;
-}
 
 OrderedJson tw_file_json(ByteSource& source, bool with_frames) {
   CountedSource counted(source);

@@ -13,9 +13,8 @@ namespace tersewire::trainer {
 // where the bytes are malformed or damaged.
 nlohmann::ordered_json message_json(ByteView bytes);
 
-// Whether the first bytes of a file are those of a .tw file or a state.
-bool begins_as_tw_file(ByteView head);
-// The same of one, read a part at a time. Of each part its frame is kept where `with_frames`.
+// The same of a .tw file or a state, read a part at a time. Of each part its frame is kept where
+// `with_frames`.
 nlohmann::ordered_json tw_file_json(ByteSource& source, bool with_frames);
 
 }  // namespace tersewire::trainer

@@ -438,8 +438,10 @@ template <typename Value>
 std::string setting_value(const std::optional<Value>& value) {
   return value ? setting_value(*value) : "";
 }
+// In the place of a number of servers: Job::kColocated.
+inline constexpr const char* kColocatedText = "colocated";
 inline std::string setting_value(ServersSetting<const std::optional<int>> setting) {
-  if (setting.value == Job::kColocated) return "colocated";
+  if (setting.value == Job::kColocated) return kColocatedText;
   return setting_value(setting.value);
 }
 inline std::string setting_value(PartValuesSetting<const std::size_t> setting) {

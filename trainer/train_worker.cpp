@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <numeric>
 #include <string>
 #include <thread>
 
 #include "tersewire/error.h"
+#include "tersewire/measure.h"
 #include "trainer/codec_threads.h"
 #include "trainer/rate_gain.h"
 
@@ -28,12 +28,6 @@ double seconds_since(Clock::time_point start) {
 
 std::span<float> values_in(const Network& network, const Part& part) {
   return values_of(network.parameters()[part.tensor]).subspan(part.begin, part.elems);
-}
-
-double thread_cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 }  // namespace
@@ -118,7 +112,7 @@ Totals TrainWorker::totals_so_far() const {
   Totals totals = before_;
   totals.seconds += seconds_of_training();
   totals.take_over({.steps = steps_,
-                    .cpu_seconds = thread_cpu_seconds() - cpu_start_ - observing_cpu_seconds_,
+                    .cpu_seconds = processor_seconds() - cpu_start_ - observing_cpu_seconds_,
                     .counters = communicator_->counters()});
   return totals;
 }
@@ -211,10 +205,10 @@ double TrainWorker::seconds_of_training() const {
 template <typename Task>
 void TrainWorker::apart_from_training(const Task& task) {
   const Clock::time_point begin = Clock::now();
-  const double cpu_begin = thread_cpu_seconds();
+  const double cpu_begin = processor_seconds();
   task();
   observing_seconds_ += seconds_since(begin);
-  observing_cpu_seconds_ += thread_cpu_seconds() - cpu_begin;
+  observing_cpu_seconds_ += processor_seconds() - cpu_begin;
 }
 
 void TrainWorker::observe_if_due() {
@@ -259,7 +253,7 @@ void TrainWorker::report_observation() {
 
 void TrainWorker::run() {
   start_ = Clock::now();
-  cpu_start_ = thread_cpu_seconds();
+  cpu_start_ = processor_seconds();
   threads_ = make_codec_threads(config_, job_.workers + server_nodes(job_));
   // Not before: from here on nobody else receives at this end of the network.
   std::optional<NodeState> state;

@@ -1,7 +1,5 @@
 #include "apps/bench/codec_bench.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -11,13 +9,13 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <numbers>
 #include <numeric>
 
 #include "apps/bench/peers.h"
 #include "apps/files/one_array.h"
 #include "kernels.h"
 #include "tersewire/codec.h"
+#include "tersewire/measure.h"
 #include "tersewire/simd.h"
 #include "tersewire/thread_pool.h"
 
@@ -33,31 +31,6 @@ constexpr std::size_t kMinCallElems = 256;
 constexpr std::size_t kMinPartElems = std::size_t{1} << 16;
 constexpr std::uint64_t kComputeSteps = 4'000'000;
 constexpr float kDecodeAddWeight = 0.25F;
-
-// splitmix64: cheap, and a value depends on its index alone.
-std::uint64_t mixed(std::uint64_t index) {
-  std::uint64_t z = (index + 1) * 0x9E3779B97F4A7C15;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-  return z ^ (z >> 31);
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
-double wall_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// Of the calling thread: others that want its processor do not count.
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 using Clock = double (*)();
 
@@ -481,24 +454,6 @@ std::vector<CodecBenchRow> bench_peers(std::size_t rounds, std::span<const float
   std::vector<CodecBenchRow> rows;
   for (const auto& peer : make_peers()) rows.push_back(measure_peer(*peer, arrays, rounds));
   return rows;
-}
-
-Floats heavy_tailed_values(std::size_t n) {
-  Floats values(n);
-  constexpr float kUnit = 1.0F / 4294967296.0F;
-  for (std::size_t i = 0; i < n; i += 2) {
-    // Box-Muller: two normal values from two uniform ones, the first above 0.
-    const std::uint64_t bits = mixed(i / 2);
-    const float u = (static_cast<float>(bits >> 32) + 1) * kUnit;
-    const float angle =
-        2 * std::numbers::pi_v<float> * static_cast<float>(bits & 0xFFFFFFFFU) * kUnit;
-    const float radius = std::sqrt(-2 * std::log(std::min(u, 1.0F)));
-    const float first = radius * std::cos(angle);
-    const float second = radius * std::sin(angle);
-    values[i] = 1e-3F * first * first * first;
-    if (i + 1 < n) values[i + 1] = 1e-3F * second * second * second;
-  }
-  return values;
 }
 
 }  // namespace tersewire::bench

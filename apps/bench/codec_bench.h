@@ -72,8 +72,4 @@ std::vector<CodecBenchRow> bench_codecs(const CodecBenchConfig& config,
 // The same for the libraries of peers.h, one thread each.
 std::vector<CodecBenchRow> bench_peers(std::size_t rounds, std::span<const float> values);
 
-// n values as gradients have them, most near zero and few large: cubes of normal ones times 1e-3.
-// The same on every call.
-Floats heavy_tailed_values(std::size_t n);
-
 }  // namespace tersewire::bench

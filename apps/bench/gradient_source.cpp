@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numbers>
 
 #include "tersewire/error.h"
 
@@ -55,9 +56,11 @@ std::size_t spread_of(TensorKind kind) {
   }
 }
 
+constexpr std::uint64_t kMixStep = 0x9E3779B97F4A7C15;
+
 // SplitMix64 (Steele et al., 2014): its finaliser is a good hash of what it is given.
 std::uint64_t mix(std::uint64_t state) {
-  state += 0x9E3779B97F4A7C15;
+  state += kMixStep;
   state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9;
   state = (state ^ (state >> 27)) * 0x94D049BB133111EB;
   return state ^ (state >> 31);
@@ -120,6 +123,24 @@ std::span<const float> GradientSource::gradient(std::size_t tensor, int worker,
   const std::uint64_t place =
       mix(mix(mix(seed_ ^ step) ^ tensor) ^ static_cast<std::uint64_t>(worker)) % pool.places;
   return std::span(pool.values).subspan(place, window.elems);
+}
+
+Floats heavy_tailed_values(std::size_t n) {
+  Floats values(n);
+  constexpr float kUnit = 1.0F / 4294967296.0F;
+  for (std::size_t i = 0; i < n; i += 2) {
+    // Box-Muller: two normal values from two uniform ones, the first above 0.
+    const std::uint64_t bits = mix(i / 2 * kMixStep);
+    const float u = (static_cast<float>(bits >> 32) + 1) * kUnit;
+    const float angle =
+        2 * std::numbers::pi_v<float> * static_cast<float>(bits & 0xFFFFFFFFU) * kUnit;
+    const float radius = std::sqrt(-2 * std::log(std::min(u, 1.0F)));
+    const float first = radius * std::cos(angle);
+    const float second = radius * std::sin(angle);
+    values[i] = 1e-3F * first * first * first;
+    if (i + 1 < n) values[i + 1] = 1e-3F * second * second * second;
+  }
+  return values;
 }
 
 }  // namespace tersewire::bench

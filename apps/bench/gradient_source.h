@@ -44,4 +44,8 @@ class GradientSource {
   std::uint64_t seed_;
 };
 
+// n values as gradients have them, most near zero and few large: cubes of normal ones times 1e-3.
+// The same on every call.
+Floats heavy_tailed_values(std::size_t n);
+
 }  // namespace tersewire::bench

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tersewire/error.h"
+#include "tersewire/measure.h"
 
 namespace tersewire::bench {
 namespace {
@@ -19,13 +20,6 @@ bool is_weight(const TensorInfo& tensor) { return tensor.shape.size() > 1; }
 double seconds_between(std::chrono::steady_clock::time_point from,
                        std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
-}
-
-// The mean of the middle two where there is no middle one.
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t n = values.size();
-  return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 }  // namespace

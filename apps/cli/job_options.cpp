@@ -21,7 +21,7 @@ std::string option_name(const trainer::Setting& setting) {
 }
 
 int servers_number(const std::string& text, std::uint64_t most) {
-  if (text == "colocated") return Job::kColocated;
+  if (text == trainer::kColocatedText) return Job::kColocated;
   std::string wrong = wrong_with_whole_number(text, false);
   if (wrong.empty()) wrong = CLI::Range(std::uint64_t{0}, most)(text);
   if (wrong.empty()) return std::stoi(text);

@@ -125,7 +125,9 @@ void prepare(const fs::path& out, const nlohmann::json& plan) {
 }
 
 void check_lab(const std::string& netlab) {
-  if (netlab.empty() || (fs::is_regular_file(netlab) && ::access(netlab.c_str(), X_OK) == 0)) {
+  std::error_code error;
+  if (netlab.empty() ||
+      (fs::is_regular_file(netlab, error) && ::access(netlab.c_str(), X_OK) == 0)) {
     return;
   }
   throw WrongUsage(

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <filesystem>
+#include <cmath>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "apps/cli/failures.h"
 #include "apps/files/input_stream.h"
@@ -66,8 +65,28 @@ Floats load_npy_floats(const std::string& path) {
     Floats values;
     reader.read(reader.header().elems, values);
     reader.expect_end();
+    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "it holds a NaN or an infinity, which no codec compresses; name another array");
+    }
     return values;
   });
+}
+
+std::vector<fs::directory_entry> entries_in(const fs::path& directory) {
+  std::error_code error;
+  auto entries = entries_in(directory, error);
+  if (error) fail_file(directory.string(), "read", error.value());
+  return entries;
+}
+
+std::vector<fs::directory_entry> entries_in(const fs::path& directory, std::error_code& error) {
+  std::vector<fs::directory_entry> entries;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    entries.push_back(*entry);
+  }
+  return entries;
 }
 
 std::string string_of(const Bytes& bytes) {

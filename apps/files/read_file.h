@@ -3,12 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <new>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "tersewire/bytes.h"
 #include "tersewire/error.h"
@@ -65,8 +68,15 @@ Bytes read_file(const std::string& path);
 // The same; nothing where it does not exist.
 std::optional<Bytes> read_file_if_exists(const std::string& path);
 
-// The values of an .npy file; f8 is rounded to f32. Throws as well where one is too large for that.
+// The values of an .npy file; f8 is rounded to f32. Throws as well where one is too large for that
+// or not finite.
 Floats load_npy_floats(const std::string& path);
+
+// What a directory holds. Throws an Error that names it where it cannot be listed.
+std::vector<std::filesystem::directory_entry> entries_in(const std::filesystem::path& directory);
+// The same, or as much of it as can be listed.
+std::vector<std::filesystem::directory_entry> entries_in(const std::filesystem::path& directory,
+                                                         std::error_code& error);
 
 // What a file holds, as text.
 std::string string_of(const Bytes& bytes);

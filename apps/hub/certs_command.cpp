@@ -15,6 +15,7 @@
 #include "apps/cli/output.h"
 #include "apps/files/input_stream.h"
 #include "apps/files/new_file.h"
+#include "apps/files/on_disk.h"
 #include "apps/files/read_file.h"
 #include "tersewire/job_certificates.h"
 
@@ -89,7 +90,7 @@ void write(const std::string& path, const std::string& text) {
 void make_private_directory(const std::string& directory) {
   ::umask(S_IRWXG | S_IRWXO);
   std::error_code error;
-  fs::create_directories(directory, error);
+  make_directories(directory, error);
   if (error) fail_file(directory, "written", error.value());
 }
 
@@ -98,14 +99,16 @@ void init(const CertsFlags& flags) {
   const KeyAndCertificate authority =
       as_usage([&] { return make_authority(flags.job, std::chrono::hours(flags.hours)); });
   make_private_directory(directory);
-  if (fs::exists(in(directory, kAuthorityKey))) {
+  std::error_code error;
+  if (fs::exists(in(directory, kAuthorityKey), error)) {
     throw Error(ErrorCode::kFailedPrecondition,
                 fmt::format("{} holds an authority already, which nodes may trust; name another "
                             "--to",
                             directory));
   }
-  write(in(directory, kAuthorityKey), authority.key);
+  // The key last: where it is, an authority is whole.
   write(in(directory, kAuthority), authority.certificate);
+  write(in(directory, kAuthorityKey), authority.key);
   print(
       fmt::format("The authority of job {} is in {}, for {}; whoever can read {} there can pose as "
                   "any node\n",

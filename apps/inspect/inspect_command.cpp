@@ -10,6 +10,7 @@
 #include "apps/files/read_file.h"
 #include "apps/inspect/inspection.h"
 #include "apps/run/run_record.h"
+#include "tersewire/tw_file.h"
 #include "trainer/message_json.h"
 
 namespace tersewire::apps {
@@ -49,7 +50,7 @@ Inspection inspect_file(const std::string& path, bool as_json) {
   constexpr std::size_t kHeadBytes = 4;
   InputStream file(path);
   return with_tw_file(path, kUseAnotherCopy, [&] {
-    if (trainer::begins_as_tw_file(file.peek(kHeadBytes))) return inspect_tw_file(file, as_json);
+    if (begins_as_tw_file(file.peek(kHeadBytes))) return inspect_tw_file(file, as_json);
     const Bytes bytes = file.read_rest();
     if (looks_like_tensor_file(bytes)) return inspect_tensor_file(bytes);
     if (begins_as_json(bytes)) {

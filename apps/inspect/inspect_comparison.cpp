@@ -3,6 +3,7 @@
 #include <set>
 #include <system_error>
 
+#include "apps/files/read_file.h"
 #include "apps/inspect/inspection.h"
 #include "apps/run/json_object.h"
 #include "apps/run/run_files.h"
@@ -28,13 +29,8 @@ bool is_whole(const fs::path& run) {
 }
 
 std::size_t whole_runs(const fs::path& cells) {
-  std::size_t count = 0;
   std::error_code error;
-  for (fs::directory_iterator entry(cells, error), end; !error && entry != end;
-       entry.increment(error)) {
-    count += is_whole(entry->path()) ? 1 : 0;
-  }
-  return count;
+  return static_cast<std::size_t>(std::ranges::count_if(entries_in(cells, error), is_whole));
 }
 
 template <typename Object>

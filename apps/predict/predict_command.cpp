@@ -96,11 +96,9 @@ std::string table_text(const std::vector<Prediction>& rows) {
     for (const Prediction& row : rows) least = std::max(least, text(row).size());
     return least;
   };
-  const auto exchange = [](const Prediction& row) {
-    return row.exchange + (row.placement == "colocated" ? ", colocated" : "");
-  };
   const std::size_t codecs = width([](const Prediction& row) { return row.codecs(); }, 5);
-  const std::size_t exchanges = width(exchange, 8);
+  const std::size_t exchanges =
+      width([](const Prediction& row) { return row.placed_exchange(); }, 8);
   std::string text =
       fmt::format("{:<{}}  {:<{}}  {:>11} {:>8} {:>11} {:>11} {:>11} {:>11} {:>12} {:>11}\n",
                   "codec", codecs, "exchange", exchanges, "step", "speedup", "computation", "codec",
@@ -109,7 +107,7 @@ std::string table_text(const std::vector<Prediction>& rows) {
     const StepPrediction& step = row.step;
     text += fmt::format(
         "{:<{}}  {:<{}}  {:>11} {:>7.2f}x {:>11} {:>11} {:>11} {:>11} {:>12.0f} {:>11}\n",
-        row.codecs(), codecs, exchange(row), exchanges, seconds_text(step.step_seconds),
+        row.codecs(), codecs, row.placed_exchange(), exchanges, seconds_text(step.step_seconds),
         row.speedup, seconds_text(step.compute_seconds), seconds_text(step.codec_seconds),
         seconds_text(step.wire_seconds), seconds_text(step.waiting_seconds), step.sent_bytes,
         points_text(row.codec));

@@ -13,6 +13,7 @@
 #include "tersewire/policy.h"
 #include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
+#include "trainer/train_config.h"
 
 namespace tersewire::apps {
 namespace {
@@ -105,7 +106,7 @@ StepPrediction predict_one(const PredictionPlan& plan, const Job& job, const Lin
 
 std::string placement_text(const Job& job) {
   if (job.exchange == kTernGradModel) return "";
-  if (job.servers == Job::kColocated) return "colocated";
+  if (job.servers == Job::kColocated) return trainer::kColocatedText;
   const int servers = server_nodes(job);
   return servers > 0 ? std::to_string(servers) : "";
 }
@@ -192,8 +193,10 @@ NamedLink link_argument(const std::string& text) {
   return link;
 }
 
-std::string Prediction::design() const {
-  return fmt::format("{}{}/{}", exchange, placement == "colocated" ? ", colocated" : "", codecs());
+std::string Prediction::design() const { return placed_exchange() + "/" + codecs(); }
+
+std::string Prediction::placed_exchange() const {
+  return exchange + (placement == trainer::kColocatedText ? ", colocated" : "");
 }
 
 std::string Prediction::codecs() const {

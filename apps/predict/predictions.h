@@ -50,6 +50,8 @@ struct Prediction {
 
   // "parameter-server, colocated/3lc"
   [[nodiscard]] std::string design() const;
+  // What is before the slash.
+  [[nodiscard]] std::string placed_exchange() const;
   // The codecs that sends beside another: "3lc", "inceptionn, pull fp32".
   [[nodiscard]] std::string codecs() const;
 };

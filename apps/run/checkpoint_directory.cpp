@@ -152,9 +152,7 @@ bool is_same_job(const CheckpointJob& a, const CheckpointJob& b) {
 // directory at once. What cannot be removed now is tried again at the next checkpoint.
 void remove_shared(const fs::path& directory) {
   std::error_code error;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(directory, error)) files.push_back(entry.path());
-  for (const fs::path& file : files) fs::remove_all(file, error);
+  for (const fs::path& file : entries_in(directory, error)) fs::remove_all(file, error);
   fs::remove(directory, error);
 }
 
@@ -184,7 +182,7 @@ CheckpointFile check_checkpoint_file(const fs::path& path) {
 std::map<int, fs::path> checkpoint_files(const fs::path& directory) {
   std::map<int, fs::path> files;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
+  for (const auto& entry : entries_in(directory, error)) {
     const std::string name = entry.path().filename().string();
     const auto rank = number_between<int>(name, kFilePrefix, kFileSuffix);
     if (rank && *rank >= 0 && name == file_of(*rank) && entry.is_regular_file(error)) {
@@ -201,7 +199,7 @@ fs::path CheckpointDirectory::directory_of(std::uint64_t step) const {
 std::vector<std::uint64_t> CheckpointDirectory::steps() const {
   std::vector<std::uint64_t> steps;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path_, error)) {
+  for (const auto& entry : entries_in(path_, error)) {
     const auto step =
         number_between<std::uint64_t>(entry.path().filename().string(), kDirectoryPrefix, "");
     if (step) steps.push_back(*step);

@@ -66,16 +66,17 @@ bool is_of_tensorboard(const fs::directory_entry& entry) {
 
 template <typename Predicate>
 bool holds_some(const fs::path& directory, const Predicate& predicate) {
-  return std::any_of(fs::directory_iterator(directory), fs::directory_iterator(), predicate);
+  return std::ranges::any_of(entries_in(directory), predicate);
 }
 
 // Those of processes that were killed: whoever calls this holds the run's lock.
 void remove_temporary_files(const fs::path& run) {
   std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(run, error)) {
-    if (!is_temporary_file(entry.path().filename().string())) continue;
-    fs::remove(entry.path(), error);
-    if (error) fail_file(entry.path().string(), "removed", error.value());
+  for (fs::recursive_directory_iterator entry(run, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (!is_temporary_file(name_of(*entry))) continue;
+    fs::remove(entry->path(), error);
+    if (error) fail_file(entry->path().string(), "removed", error.value());
   }
 }
 
@@ -116,13 +117,13 @@ RunDirectory RunDirectory::restarted(fs::path path, const std::optional<std::str
     return entry.is_directory(error) && is_tensorboards(entry.path()) &&
            !holds_some(entry.path(), std::not_fn(is_of_tensorboard));
   };
-  for (const auto& entry : fs::directory_iterator(directory.path_)) {
+  for (const auto& entry : entries_in(directory.path_)) {
     if (is_of_this_run(entry)) continue;
     throw Error(ErrorCode::kFailedPrecondition,
                 fmt::format("{} holds {}, which does not belong to the run; choose another --out",
                             directory.path_.string(), entry.path().filename().string()));
   }
-  for (const auto& entry : fs::directory_iterator(directory.path_)) {
+  for (const auto& entry : entries_in(directory.path_)) {
     fs::remove_all(entry.path(), error);
     if (error) fail_file(entry.path().string(), "removed", error.value());
   }

@@ -68,7 +68,7 @@ nlohmann::json config_json(const trainer::TrainConfig& config) {
 }
 
 nlohmann::json servers_json(const trainer::TrainConfig& config, int servers) {
-  if (config.job.servers == Job::kColocated) return "colocated";
+  if (config.job.servers == Job::kColocated) return trainer::kColocatedText;
   return servers;
 }
 

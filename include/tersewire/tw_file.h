@@ -14,6 +14,14 @@
 
 namespace tersewire {
 
+// Whether messages of this kind make such files.
+inline bool is_file_or_state(MessageKind kind) {
+  return kind == MessageKind::kFile || kind == MessageKind::kState;
+}
+
+// Whether the first bytes of a file are those of such a file; 4 are enough.
+bool begins_as_tw_file(ByteView head) noexcept;
+
 class TwParts;
 
 // Reads such a file part by part. Holds one part's message at a time, and takes no memory for bytes

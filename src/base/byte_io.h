@@ -18,6 +18,11 @@ static_assert(std::endian::native == std::endian::little,
 
 inline constexpr std::size_t kMaxVarintBytes = 10;
 
+// As inner loops take them.
+inline const std::uint8_t* as_u8(ByteView bytes) {
+  return reinterpret_cast<const std::uint8_t*>(bytes.data());
+}
+
 // Reads fields off the front of a byte sequence, checking each against what is left. Offsets in
 // its errors count from `base`, the place of the sequence in what the user knows.
 class ByteReader {
@@ -51,6 +56,9 @@ template <typename T>
 requires std::is_trivially_copyable_v<T>
 void append_value(Bytes& out, T value) { append(out, &value, sizeof(T)); }
 
+constexpr std::size_t varint_bytes(std::uint64_t value) {
+  return (static_cast<std::size_t>(std::bit_width(value | 1)) + 6) / 7;
+}
 // Writes a varint at `out`, which must have room for kMaxVarintBytes; returns its end.
 std::byte* write_varint(std::byte* out, std::uint64_t value);
 void append_varint(Bytes& out, std::uint64_t value);

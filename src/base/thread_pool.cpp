@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <exception>
@@ -18,7 +19,10 @@ namespace tersewire {
 
 std::size_t allowed_cores() {
   cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
+  // Fails where the machine has more than a cpu_set_t holds.
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) {
+    return std::max(std::thread::hardware_concurrency(), 1U);
+  }
   return static_cast<std::size_t>(CPU_COUNT(&cores));
 }
 

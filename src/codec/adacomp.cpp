@@ -7,13 +7,13 @@
 #include "errors.h"
 #include "residual_encoder.h"
 #include "selection.h"
+#include "shape.h"
 #include "sparse_ternary.h"
 #include "surveys.h"
 
 namespace tersewire {
 namespace {
 
-constexpr std::uint64_t kMaxBin = std::uint64_t{1} << 40;
 // Section "Methodology": L_T of 50 for convolutional layers, of 500 for all others.
 constexpr std::uint64_t kConvBin = 50;
 constexpr std::uint64_t kOtherBin = 500;
@@ -36,7 +36,7 @@ class BinEncoder final : public ResidualEncoder {
         // As long as the tensor will do, so that indices do not overflow.
         bin_(std::clamp<std::size_t>(bin, 1, std::max<std::size_t>(elems, 1))),
         gain_(gain),
-        maxima_(elems / bin_ + (elems % bin_ != 0 ? 1 : 0)),
+        maxima_(divide_up(elems, bin_)),
         sent_(kernels::selection_words(elems)),
         negative_(sent_.size()) {}
 
@@ -108,8 +108,8 @@ class BinLength {
     BinLength length;
     if (word == kByKind) return length;
     length.elems_ = parsed_number<std::uint64_t>(word);
-    if (!length.elems_ || *length.elems_ < 1 || *length.elems_ > kMaxBin) {
-      text.refuse("bin", fmt::format("kind or a whole number from 1 to {}", kMaxBin), word);
+    if (!length.elems_ || *length.elems_ < 1 || *length.elems_ > kMaxElems) {
+      text.refuse("bin", fmt::format("kind or a whole number from 1 to {}", kMaxElems), word);
     }
     return length;
   }

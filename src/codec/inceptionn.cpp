@@ -5,8 +5,10 @@
 #include <cstring>
 
 #include "bursts.h"
+#include "byte_io.h"
 #include "errors.h"
 #include "residual_encoder.h"
+#include "shape.h"
 
 namespace tersewire {
 namespace {
@@ -23,13 +25,7 @@ constexpr unsigned kMaxBoundBits = 15;
 constexpr std::size_t kMinPartBursts = 1 << 13;
 constexpr std::size_t kMaxParts = 64;
 
-constexpr std::size_t burst_count(std::size_t elems) {
-  return elems / kBurstElems + (elems % kBurstElems != 0 ? 1 : 0);
-}
-
-const std::uint8_t* as_u8(ByteView bytes) {
-  return reinterpret_cast<const std::uint8_t*>(bytes.data());
-}
+constexpr std::size_t burst_count(std::size_t elems) { return divide_up(elems, kBurstElems); }
 
 std::uint8_t layout_byte(BurstFormat format) {
   return static_cast<std::uint8_t>(format.bound_bits | (format.bounded ? kBoundedBit : 0));

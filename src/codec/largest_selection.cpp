@@ -9,6 +9,7 @@
 #include <span>
 
 #include "float_mode.h"
+#include "random_words.h"
 #include "selection.h"
 
 namespace tersewire {
@@ -24,12 +25,6 @@ constexpr std::size_t kMinPartWords = 1 << 10;
 
 std::size_t sample_size(std::size_t elems) {
   return elems <= kWholeSample ? elems : std::max(kWholeSample, elems / kSampledPart);
-}
-
-// floor(word * elems / 2^32), whose product may need more than 64 bits.
-std::size_t drawn_elem(std::uint32_t word, std::size_t elems) {
-  const std::uint64_t low = elems & 0xFFFFFFFFU;
-  return word * (elems >> 32) + (word * low >> 32);
 }
 
 // The value of this rank, 1 the largest, by 11 bits at a time of the 31 that magnitudes have: each
@@ -93,7 +88,8 @@ void LargestSelection::take_sample(const float* input, const float* residual) {
   for (std::size_t i = 0; i < sample_.size(); i += kDraws) {
     const std::size_t n = std::min(kDraws, sample_.size() - i);
     random_words(step(), i, n, words.data());
-    for (std::size_t j = 0; j < n; ++j) sample_[i + j] = magnitude(drawn_elem(words[j], elems()));
+    for (std::size_t j = 0; j < n; ++j)
+      sample_[i + j] = magnitude(kernels::drawn_elem(words[j], elems()));
   }
 }
 

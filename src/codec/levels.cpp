@@ -7,6 +7,7 @@
 #include "float_mode.h"
 #include "levels_payload.h"
 #include "scaling.h"
+#include "shape.h"
 
 namespace tersewire {
 namespace {
@@ -53,11 +54,11 @@ void append_levels(std::span<const std::int32_t> sums, std::uint32_t workers,
                    std::span<const float> scalers, std::uint64_t bucket_elems, bool dense,
                    Bytes& out) {
   const DefaultFloatMode mode;
-  if (workers == 0 || workers > kMaxLevels || bucket_elems > kMaxBucketElems) {
+  if (workers == 0 || workers > kMaxLevels || bucket_elems > kMaxElems) {
     fail(ErrorCode::kInvalidArgument,
          "levels of {} workers in buckets of {} values: there may be 1 to {} workers, and buckets "
          "of at most {}",
-         workers, bucket_elems, kMaxLevels, kMaxBucketElems);
+         workers, bucket_elems, kMaxLevels, kMaxElems);
   }
   const LevelsFormat format(workers, bucket_elems, dense);
   check_scalers(scalers, format.scalers(sums.size()));

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 
+#include "byte_io.h"
 #include "dense_output.h"
 #include "errors.h"
 #include "kernels.h"
@@ -54,7 +55,7 @@ std::uint32_t NarrowEncoder::append_values(const EncodeCall& call, Bytes& out) c
 }
 
 const std::uint8_t* values_of(const NarrowCoding& coding, ByteView payload) {
-  return reinterpret_cast<const std::uint8_t*>(payload.data()) + (coding.head ? 1 : 0);
+  return as_u8(payload) + (coding.head ? 1 : 0);
 }
 
 }  // namespace

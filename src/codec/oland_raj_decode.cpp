@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bit_fields.h"
+#include "byte_io.h"
 #include "errors.h"
 #include "huffman.h"
 #include "oland_raj_payload.h"
@@ -25,10 +26,6 @@ constexpr std::size_t kBlockElems = 2048;
 // A part shorter than this costs more to hand to a thread than it saves.
 constexpr std::size_t kMinPartElems = std::size_t{1} << 16;
 constexpr std::uint64_t kMaxStreamBytes = std::uint64_t{1} << 40;
-
-const std::uint8_t* as_u8(ByteView bytes) {
-  return reinterpret_cast<const std::uint8_t*>(bytes.data());
-}
 
 using Streams = std::array<kernels::StreamReader, kStreams>;
 

@@ -13,6 +13,7 @@
 #include "huffman_writer.h"
 #include "kernels.h"
 #include "oland_raj_payload.h"
+#include "random_words.h"
 #include "residual_encoder.h"
 #include "surveys.h"
 
@@ -110,12 +111,6 @@ unsigned limited_bits(double bits) {
       std::clamp(std::ceil(bits - kBitsSlack), 1.0, double{kMaxIndexBits}));
 }
 
-// floor(word * elems / 2^32), which need not fit in 64 bits on the way.
-std::size_t drawn_element(std::uint32_t word, std::size_t elems) {
-  const std::uint64_t n = elems;
-  return static_cast<std::size_t>(word * (n >> 32) + (word * (n & 0xFFFFFFFF) >> 32));
-}
-
 Partition OlandRajEncoder::cut(const ThreadPool* pool) const {
   Partition parts = Partition::of(elems(), kMinPartElems, pool);
   parts.part = std::min(parts.part, kMaxPartElems);
@@ -198,7 +193,7 @@ double OlandRajEncoder::sample_entropy(const Values<T>& values, const Grid& grid
     for (std::size_t i = 0; i < sample; i += kDrawsAtOnce) {
       const std::size_t n = std::min(kDrawsAtOnce, sample - i);
       random_words(step, i, n, words.data());
-      for (std::size_t k = 0; k < n; ++k) count(drawn_element(words[k], elems()));
+      for (std::size_t k = 0; k < n; ++k) count(kernels::drawn_elem(words[k], elems()));
     }
   }
   double entropy = 0;

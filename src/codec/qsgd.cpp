@@ -10,6 +10,7 @@
 #include "levels_payload.h"
 #include "residual_encoder.h"
 #include "scaling.h"
+#include "shape.h"
 
 namespace tersewire {
 namespace {
@@ -98,7 +99,7 @@ class QsgdCodec final : public Codec {
   explicit QsgdCodec(SettingText& text)
       : levels_(
             static_cast<std::uint32_t>(text.take_integer("levels", kDefaultLevels, 1, kMaxLevels))),
-        bucket_elems_(text.take_integer("bucket", kDefaultBucketElems, 0, kMaxBucketElems)),
+        bucket_elems_(text.take_integer("bucket", kDefaultBucketElems, 0, kMaxElems)),
         options_(EncoderOptions::take(text, false)) {}
 
   [[nodiscard]] CodecId id() const noexcept override { return CodecId::kQsgd; }

@@ -7,6 +7,7 @@
 #include "byte_io.h"
 #include "errors.h"
 #include "kernels.h"
+#include "shape.h"
 #include "ternary_groups.h"
 #include "ternary_unpack.h"
 
@@ -16,10 +17,6 @@ namespace {
 constexpr std::uint8_t kPackingMask = 3;
 constexpr std::uint8_t kBucketsBit = 4;
 constexpr std::size_t kPairsPerByte = 4;
-
-constexpr std::size_t divide_up(std::size_t n, std::size_t by) {
-  return n / by + (n % by != 0 ? 1 : 0);
-}
 
 const char* packing_name(TernaryPacking packing) {
   constexpr std::array<const char*, 3> kNames{"2bit", "base243", "zre"};
@@ -54,7 +51,7 @@ TernaryFormat read_format(CodecId codec, ByteReader& reader) {
   }
   TernaryFormat format{.packing = static_cast<TernaryPacking>(packing), .bucket_elems = 0};
   if (!buckets) return format;
-  format.bucket_elems = reader.varint(kMaxTernaryBucket, "bucket");
+  format.bucket_elems = reader.varint(kMaxElems, "bucket");
   if (format.bucket_elems == 0) {
     fail(ErrorCode::kDataLoss, "a {} payload has buckets of 0 values, which must be 1 or more",
          codec_name(codec));
@@ -88,7 +85,7 @@ TernaryPayload parse(CodecId codec, ByteView bytes, std::size_t elems) {
 class PairSource final : public DigitSource {
  public:
   PairSource(CodecId codec, ByteView body, std::size_t elems, const ThreadPool* pool)
-      : body_(reinterpret_cast<const std::uint8_t*>(body.data())),
+      : body_(as_u8(body)),
         cut_(Partition::of(elems, kMinPartGroups * kernels::kDigitsPerGroup, pool)) {
     const std::size_t bytes = divide_up(elems, kPairsPerByte);
     if (body.size() != bytes) {
@@ -154,9 +151,7 @@ void with_digits(CodecId codec, ByteView bytes, std::size_t elems, const ThreadP
 }  // namespace
 
 std::size_t TernaryFormat::head_bytes() const {
-  std::array<std::byte, kMaxVarintBytes> varint;
-  const auto bytes = write_varint(varint.data(), bucket_elems) - varint.data();
-  return 1 + (bucket_elems != 0 ? static_cast<std::size_t>(bytes) : 0);
+  return 1 + (bucket_elems != 0 ? varint_bytes(bucket_elems) : 0);
 }
 
 void TernaryFormat::append_head(Bytes& out) const {

@@ -16,8 +16,6 @@
 
 namespace tersewire {
 
-inline constexpr std::uint64_t kMaxTernaryBucket = std::uint64_t{1} << 40;
-
 // How digits are packed; the number that the layout byte gives it.
 enum class TernaryPacking : std::uint8_t { kTwoBits = 0, kGroups = 1, kZeroRuns = 2 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "errors.h"
+#include "shape.h"
 #include "ternary_payload.h"
 
 namespace tersewire {
@@ -20,7 +21,7 @@ class TernGradCodec final : public Codec {
     codec_.clip = take_ternary_clip(text);
     packing_ = text.take_choice("pack", kPackingNames);
     codec_.format.packing = kPackings.at(packing_);
-    codec_.format.bucket_elems = text.take_integer("bucket", 0, 0, kMaxTernaryBucket);
+    codec_.format.bucket_elems = text.take_integer("bucket", 0, 0, kMaxElems);
     codec_.options = EncoderOptions::take(text, false);
   }
 

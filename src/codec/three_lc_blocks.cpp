@@ -11,6 +11,7 @@
 #include "byte_io.h"
 #include "errors.h"
 #include "residual_encoder.h"
+#include "shape.h"
 #include "sparse_output.h"
 #include "three_lc_payload.h"
 
@@ -31,7 +32,7 @@ constexpr std::array<double, 8> kHalfways{
 constexpr std::uint8_t kSmallestScale = 255;
 
 std::size_t block_count(std::size_t elems, std::size_t block_elems) {
-  return elems / block_elems + (elems % block_elems != 0 ? 1 : 0);
+  return divide_up(elems, block_elems);
 }
 
 // `largest` times 2^(-scale / 8).

@@ -8,6 +8,7 @@
 #include "kernels.h"
 #include "largest_selection.h"
 #include "selection.h"
+#include "shape.h"
 #include "sparse_output.h"
 
 namespace tersewire {
@@ -23,11 +24,7 @@ constexpr std::size_t kTileWords = 32;
 // Words that are worth a thread.
 constexpr std::size_t kMinPartWords = 1 << 10;
 
-constexpr std::size_t bitmap_bytes(std::size_t elems) {
-  return elems / 8 + (elems % 8 != 0 ? 1 : 0);
-}
-
-std::uint8_t* as_u8(std::byte* bytes) { return reinterpret_cast<std::uint8_t*>(bytes); }
+constexpr std::size_t bitmap_bytes(std::size_t elems) { return divide_up(elems, 8); }
 
 class TopKEncoder final : public LargestSelection {
  public:
@@ -51,7 +48,7 @@ CodecId TopKEncoder::encode_finite(const EncodeCall& call, Bytes& out) {
   out.resize(positions_at + (gaps ? 1 + plan.stream_bytes() : bitmap_bytes(call.elems)));
   if (gaps) {
     out[positions_at] = std::byte{plan.k};
-    write_positions(named, plan, as_u8(out.data() + positions_at + 1));
+    write_positions(named, plan, reinterpret_cast<std::uint8_t*>(out.data() + positions_at + 1));
   } else if (call.elems > 0) {
     std::memcpy(out.data() + positions_at, sent().data(), bitmap_bytes(call.elems));
   }

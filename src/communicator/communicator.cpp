@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "colocated.h"
+#include "ends.h"
 #include "errors.h"
 #include "exchange_table.h"
 #include "local_steps.h"
@@ -324,12 +325,7 @@ void check_job(const Job& job) {
   check_part_values(job);
   count_servers(job);
   check_fragments(job);
-  for (const auto& [name, limit] :
-       {std::pair{"deadline", job.deadline}, {"progress limit", job.progress_limit}}) {
-    if (limit >= std::chrono::milliseconds(1) && limit <= WaitLimits::kLongest) continue;
-    fail(ErrorCode::kInvalidArgument, "a {} of {} ms is not between 1 ms and 30 days", name,
-         limit.count());
-  }
+  check_limits(job.wait_limits());
   check_backup_workers(job);
   check_staleness(job);
   check_raw_from_all(job);

@@ -55,10 +55,12 @@ void check_states(const Placement& from, std::span<const NodeState> nodes) {
          "a job of {} nodes needs one state for each, and {} were given", nodes_of(from.job),
          nodes.size());
   }
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    check_state(from, static_cast<int>(rank), nodes[rank]);
+  }
   const std::uint64_t step = nodes.front().step;
   const std::uint64_t exchanged = last_step_of(from.job, exchanges_in(from.job, nodes.front()));
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
-    check_state(from, static_cast<int>(rank), nodes[rank]);
     const bool worker = rank < static_cast<std::size_t>(from.job.workers);
     const std::uint64_t expected = worker ? step : exchanged;
     if (nodes[rank].step == expected) continue;

@@ -101,7 +101,8 @@ void check_state(const Placement& placement, int rank, const NodeState& state) {
       [&] {
         check_owner(placement, rank, state);
         if (state.step >= kMostSteps) {
-          fail(ErrorCode::kInvalidArgument, "no job can reach step {}", state.step);
+          fail(ErrorCode::kInvalidArgument,
+               "no job can reach step {}; resume from the states of the same job", state.step);
         }
         if (in_round && job.local_updates > 0) {
           fail(ErrorCode::kInvalidArgument,

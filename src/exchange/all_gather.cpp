@@ -69,7 +69,7 @@ void AllGatherWorker::keep(Received received) {
   }
   counters_.pulled_bytes += received.bytes->size();
   for (const Frame& frame : received.message.frames) {
-    const std::size_t part = part_in(received.from, frame);
+    const std::size_t part = part_in(placement(), received.from, frame);
     check_length(received.from, name(part), frame, placement().most_pushed_bytes(part));
     GatheredPart& state = parts_[part];
     state.gradients.hold(received.from, {received.message.header.step, received.bytes, frame});

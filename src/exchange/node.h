@@ -2,8 +2,6 @@
 // something fails.
 #pragma once
 
-#include <time.h>
-
 #include <chrono>
 #include <exception>
 #include <string>
@@ -11,21 +9,11 @@
 #include "errors.h"
 #include "float_mode.h"
 #include "placement.h"
+#include "tersewire/measure.h"
 #include "tersewire/message.h"
 #include "tersewire/transport.h"
 
 namespace tersewire {
-
-inline double wall_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// Of the calling thread: what a piece of work costs, however crowded the machine is.
-inline double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // Adds the time from its making to its end to `seconds`.
 class Stopwatch {
@@ -146,8 +134,9 @@ inline void check_values(const Job& job, std::size_t tensor, std::size_t given) 
        info.elems(), given);
 }
 
-// Where a frame that came from this rank is of nothing that the job has.
-[[noreturn]] inline void fail_no_such_part(int from, const Frame& frame) {
+// The part that a frame which came from this rank is of. Throws kDataLoss where there is none.
+inline std::size_t part_in(const Placement& placement, int from, const Frame& frame) {
+  if (const auto part = placement.find(frame)) return *part;
   fail(ErrorCode::kDataLoss, "message from rank {}: there is no part {} of tensor number {}", from,
        frame.part, frame.tensor);
 }

@@ -89,10 +89,6 @@ class ParameterServer final : public Server {
     return {.kind = kind, .sender = static_cast<std::uint32_t>(transport_.rank()), .step = step};
   }
   [[nodiscard]] std::string name(std::size_t part) const { return placement_->name(part); }
-  [[nodiscard]] std::size_t part_in(int from, const Frame& frame) const {
-    if (const auto part = placement_->find(frame)) return *part;
-    fail_no_such_part(from, frame);
-  }
   // A child, for sentences.
   [[nodiscard]] std::string child_name(std::size_t child) const {
     const int rank = node_.first_child + static_cast<int>(child);
@@ -256,7 +252,7 @@ void ParameterServer::sort_in(const Received& received) {
 
 void ParameterServer::take_push(const Received& received, const Frame& frame) {
   const auto child = static_cast<std::size_t>(received.from - node_.first_child);
-  const std::size_t part = part_in(received.from, frame);
+  const std::size_t part = part_in(*placement_, received.from, frame);
   ServerPart& state = parts_[part];
   if (!state.encoder) {
     fail(ErrorCode::kDataLoss, "push from {}: {} does not belong to this server", child_name(child),
@@ -300,7 +296,7 @@ void ParameterServer::pass_down(const Received& received) {
   }
   MessageWriter writer(header(MessageKind::kPull, came.step));
   for (const Frame& frame : received.message.frames) {
-    const std::size_t part = part_in(received.from, frame);
+    const std::size_t part = part_in(*placement_, received.from, frame);
     ServerPart& state = parts_[part];
     check_length(received.from, name(part), frame, placement_->most_pulled_bytes(part));
     if (came.step != state.passed_down + 1 || came.step >= state.step) {

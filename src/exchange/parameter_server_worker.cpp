@@ -182,7 +182,7 @@ void ParameterServerWorker::keep(Received received) {
 
 void ParameterServerWorker::take_delta(const Received& received, const Frame& frame,
                                        std::optional<ByteView> contributors) {
-  const std::size_t part = part_in(received.from, frame);
+  const std::size_t part = part_in(placement(), received.from, frame);
   if (server_of(part) != received.from) {
     fail(ErrorCode::kDataLoss, "message from rank {}: {} is not its to send", received.from,
          name(part));

@@ -53,7 +53,7 @@ class RingWorker final : public Worker {
     apply_mean(update_, part, parameters, counted);
   }
   void take_mean(std::size_t part, std::span<float> mean, Counters& counted) override;
-  void say_done() override;
+  void say_done() override { tell_done(job().workers, placement().servers); }
   [[nodiscard]] std::vector<ResidualRun> residual_runs() override;
   void skip_to(std::uint64_t step) override {
     for (Bucket& bucket : buckets_) bucket.step = step;
@@ -371,13 +371,6 @@ std::vector<ResidualRun> RingWorker::residual_runs() {
     }
   }
   return runs;
-}
-
-// The servers' last step: what they add up for it may still be on its way to them.
-void RingWorker::say_done() {
-  for (int server = 0; server < placement().servers; ++server) {
-    send_frames(job().workers + server, MessageKind::kDone, buckets_.front().step, {});
-  }
 }
 
 }  // namespace

@@ -29,9 +29,7 @@ SharedBytes scalers_message(const Placement& placement, const MessageHeader& hea
 Scalers scalers_in(const Received& received, const Placement& placement, const Scalers& expected) {
   Scalers scalers(expected.size());
   for (const Frame& frame : received.message.frames) {
-    const auto part = placement.find(frame);
-    if (!part) fail_no_such_part(received.from, frame);
-    scalers[*part] = values_in(frame);
+    scalers[part_in(placement, received.from, frame)] = values_in(frame);
   }
   for (std::size_t part = 0; part < expected.size(); ++part) {
     if (scalers[part].size() == expected[part].size()) continue;
@@ -73,11 +71,10 @@ SharedBytes ScalerAgreement::take(const Received& offer, const Placement& placem
 void ScalerAgreement::start(const Received& offer, const Placement& placement) {
   largest_.assign(placement.parts.size(), {});
   for (const Frame& frame : offer.message.frames) {
-    const auto part = placement.find(frame);
-    if (!part) fail_no_such_part(offer.from, frame);
-    check_length(offer.from, placement.name(*part), frame,
-                 sizeof(float) * std::max<std::size_t>(placement.parts[*part].elems, 1));
-    largest_[*part] = values_in(frame);
+    const std::size_t part = part_in(placement, offer.from, frame);
+    check_length(offer.from, placement.name(part), frame,
+                 sizeof(float) * std::max<std::size_t>(placement.parts[part].elems, 1));
+    largest_[part] = values_in(frame);
   }
 }
 

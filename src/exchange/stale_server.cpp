@@ -244,13 +244,12 @@ Bucket& StaleServer::bucket_in(const Received& received) {
     fail(ErrorCode::kDataLoss, "push from worker {}: it holds nothing", received.from);
   }
   const Frame& frame = received.message.frames.front();
-  const auto part = placement_->find(frame);
-  if (!part) fail_no_such_part(received.from, frame);
-  if (!parts_[*part].encoder) {
+  const std::size_t part = part_in(*placement_, received.from, frame);
+  if (!parts_[part].encoder) {
     fail(ErrorCode::kDataLoss, "push from worker {}: {} does not belong to this server",
-         received.from, name(*part));
+         received.from, name(part));
   }
-  return buckets_[place_of_bucket_[placement_->bucket_of[*part]]];
+  return buckets_[place_of_bucket_[placement_->bucket_of[part]]];
 }
 
 std::vector<Frame> StaleServer::frames_of(const Bucket& bucket, const Received& received) const {
@@ -258,14 +257,13 @@ std::vector<Frame> StaleServer::frames_of(const Bucket& bucket, const Received& 
   std::vector<Frame> frames(parts.size());
   std::vector<bool> there(parts.size(), false);
   for (const Frame& frame : received.message.frames) {
-    const auto part = placement_->find(frame);
-    if (!part) fail_no_such_part(received.from, frame);
-    const auto place = static_cast<std::size_t>(std::ranges::find(parts, *part) - parts.begin());
+    const std::size_t part = part_in(*placement_, received.from, frame);
+    const auto place = static_cast<std::size_t>(std::ranges::find(parts, part) - parts.begin());
     if (place == parts.size() || there[place]) {
       fail(ErrorCode::kDataLoss, "push from worker {}: {} does not belong in a message with {}",
-           received.from, name(*part), name(parts.front()));
+           received.from, name(part), name(parts.front()));
     }
-    check_length(received.from, name(*part), frame, placement_->most_pushed_bytes(*part));
+    check_length(received.from, name(part), frame, placement_->most_pushed_bytes(part));
     there[place] = true;
     frames[place] = frame;
   }

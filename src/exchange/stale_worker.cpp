@@ -136,7 +136,7 @@ void StaleWorker::keep(Received received) {
   if (received.message.frames.empty()) return take_end(received);
   check_answer(received);
   for (const Frame& frame : received.message.frames) {
-    const std::size_t part = part_in(received.from, frame);
+    const std::size_t part = part_in(placement(), received.from, frame);
     asked_[placement().bucket_of[part]].answered = header.step;
     parts_[part].changes.push_back({header.step, received.bytes, frame});
   }
@@ -156,7 +156,7 @@ void StaleWorker::take_end(const Received& received) {
 
 // Every part of one bucket as often as each other, version by version.
 void StaleWorker::check_answer(const Received& received) const {
-  const std::size_t first = part_in(received.from, received.message.frames.front());
+  const std::size_t first = part_in(placement(), received.from, received.message.frames.front());
   const std::size_t number = placement().bucket_of[first];
   const std::vector<std::size_t>& bucket = placement().buckets[number];
   if (placement().owners[first] != received.from) {
@@ -172,7 +172,7 @@ void StaleWorker::check_answer(const Received& received) const {
   }
   std::size_t place = 0;
   for (const Frame& frame : received.message.frames) {
-    const std::size_t part = part_in(received.from, frame);
+    const std::size_t part = part_in(placement(), received.from, frame);
     if (part != bucket[place]) {
       fail(ErrorCode::kDataLoss, "message from rank {}: {} came where {} is due", received.from,
            name(part), name(bucket[place]));

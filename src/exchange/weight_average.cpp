@@ -174,7 +174,7 @@ void WeightAverageWorker::keep(Received received) {
   }
   counters_.pulled_bytes += received.bytes->size();
   for (const Frame& frame : received.message.frames) {
-    const std::size_t part = part_in(received.from, frame);
+    const std::size_t part = part_in(placement(), received.from, frame);
     check_length(received.from, name(part), frame, placement().most_pushed_bytes(part));
     AveragedPart& state = parts_[part];
     if (header.kind == kForAll) {

@@ -34,11 +34,6 @@ Worker::~Worker() {
   transport_.abort(me_ + " left the job before it was finished");
 }
 
-std::size_t Worker::part_in(int from, const Frame& frame) const {
-  if (const auto part = placement_->find(frame)) return *part;
-  fail_no_such_part(from, frame);
-}
-
 void Worker::resume(const NodeState& state) {
   try {
     const auto runs = residual_runs();
@@ -401,8 +396,9 @@ void Worker::note_applied(std::size_t part, std::uint64_t step) {
 }
 
 void Worker::tell_done(int first, int nodes) {
-  MessageWriter done(
-      {.kind = MessageKind::kDone, .sender = static_cast<std::uint32_t>(rank()), .step = step()});
+  MessageWriter done({.kind = MessageKind::kDone,
+                      .sender = static_cast<std::uint32_t>(rank()),
+                      .step = exchanged_step()});
   const SharedBytes bytes = shared(done);
   for (int node = first; node < first + nodes; ++node) send(node, bytes);
 }

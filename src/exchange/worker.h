@@ -108,7 +108,8 @@ class Worker : public Communicator {
 
   // Whether this worker may leave without finish(): it has taken the means of the step begun.
   [[nodiscard]] bool leaves_with_means() const;
-  // Tells so many nodes, from this one on, that this worker is done.
+  // Tells so many nodes, from this one on, that this worker is done, and after which step: what a
+  // server of the ring adds up for that may still be on its way to it.
   void tell_done(int first, int nodes);
 
   // Has values of this step contributed: at once, or, with Job::raw_from_all, a copy of them, when
@@ -172,8 +173,6 @@ class Worker : public Communicator {
   [[nodiscard]] const std::vector<Part>& parts() const { return placement_->parts; }
   // "tensor 'NAME'", or a part of it, for sentences.
   [[nodiscard]] std::string name(std::size_t part) const { return placement_->name(part); }
-  // The part that a frame which came from this rank is of. Throws kDataLoss where there is none.
-  [[nodiscard]] std::size_t part_in(int from, const Frame& frame) const;
 
   Counters counters_;
 

@@ -7,12 +7,13 @@
 #include <cstdint>
 
 #include "burst.h"
+#include "shape.h"
 
 namespace tersewire::kernels {
 
 // No more bytes than these hold n values.
 constexpr std::size_t max_burst_bytes(std::size_t n) {
-  return (n / kBurstElems + (n % kBurstElems != 0 ? 1 : 0)) * kBurstTagBytes + n * sizeof(float);
+  return divide_up(n, kBurstElems) * kBurstTagBytes + n * sizeof(float);
 }
 
 // Encodes t = input + residual (input where residual is null), all finite, as bursts; the last may

@@ -19,4 +19,11 @@ struct RandomStream {
 void random_words(const RandomStream& stream, std::uint64_t first, std::size_t n,
                   std::uint32_t* out);
 
+// The element of `elems` that a word draws: floor(word * elems / 2^32), whose product may need more
+// than 64 bits.
+inline std::size_t drawn_elem(std::uint32_t word, std::size_t elems) {
+  const std::uint64_t low = elems & 0xFFFFFFFFU;
+  return word * (elems >> 32) + (word * low >> 32);
+}
+
 }  // namespace tersewire::kernels

@@ -8,14 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shape.h"
+
 namespace tersewire::kernels {
 
 inline constexpr std::size_t kWordElems = 64;
 
 // Words for the bits of n elements.
-constexpr std::size_t selection_words(std::size_t n) {
-  return n / kWordElems + (n % kWordElems != 0 ? 1 : 0);
-}
+constexpr std::size_t selection_words(std::size_t n) { return divide_up(n, kWordElems); }
 
 // maxima[i] becomes the largest |T| of elements [i * bin, (i + 1) * bin); the last bin may be
 // short. Returns the largest of all as max_abs_sum_bits() does.

@@ -4,12 +4,12 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <ctime>
 #include <limits>
 #include <random>
 
 #include "tersewire/codec.h"
 #include "tersewire/error.h"
+#include "tersewire/measure.h"
 #include "tersewire/predict.h"
 #include "tersewire/thread_pool.h"
 
@@ -45,19 +45,12 @@ SharedBytes said(Word word, std::size_t bytes = 1) {
           " sent something that does not belong to a probe; start the same program on every node");
 }
 
-SharedBytes wait_for(Transport& transport, const WaitLimits& limits, int from, Word word) {
+void wait_for(Transport& transport, const WaitLimits& limits, int from, Word word) {
   const Incoming message = receive_within(transport, limits, "the answer to a probe");
   if (message.from != from || message.bytes->empty() ||
       message.bytes->front() != static_cast<std::byte>(word)) {
     fail_stranger(message.from);
   }
-  return message.bytes;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 class Prober {
@@ -108,13 +101,6 @@ class Prober {
   int peer_;
   double trip_ = 0;
 };
-
-// This thread's, of the processor: others may use it meanwhile.
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // As gradients have them, most near zero and few large: cubes of normal ones times 1e-3.
 std::vector<float> made_up_values(std::uint64_t seed) {

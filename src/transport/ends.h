@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -14,11 +16,29 @@
 
 namespace tersewire {
 
+// A reason for which a job has ended is cut off where it is longer.
+inline constexpr std::size_t kMostReasonBytes = std::size_t{1} << 14;
+// Until a job says less no larger message is believed.
+inline constexpr std::size_t kUnknownLongest = std::size_t{1} << 40;
+// How often an end says that it is alive, where it has said nothing else.
+inline constexpr std::chrono::milliseconds kAliveEvery{250};
+// How long an end that leaves waits for the others where the job has failed.
+inline constexpr std::chrono::milliseconds kLongestFarewell{2000};
+
 // Throws kInvalidArgument for a receiver that the job has not.
 inline void check_receiver(int from, int to, int ranks) {
   if (to >= 0 && to < ranks) return;
   fail(ErrorCode::kInvalidArgument, "rank {} cannot send to rank {}: the job has ranks 0 to {}",
        from, to, ranks - 1);
+}
+
+// Throws kDataLoss for a message that is longer than the job says.
+inline void check_announced(std::uint64_t bytes, std::uint64_t longest) {
+  if (bytes <= longest) return;
+  fail(ErrorCode::kDataLoss,
+       "it announces {} bytes, and no message of this job has more than {}; start all nodes with "
+       "the same arguments",
+       bytes, longest);
 }
 
 [[noreturn]] inline void fail_receiver_has_left(int from, int to) {
@@ -33,6 +53,15 @@ inline std::chrono::milliseconds bounded(std::chrono::milliseconds wait) {
 }
 inline WaitLimits bounded(const WaitLimits& limits) {
   return {.deadline = bounded(limits.deadline), .progress_limit = bounded(limits.progress_limit)};
+}
+// Throws kInvalidArgument for limits that cannot be kept.
+inline void check_limits(const WaitLimits& limits) {
+  for (const auto& [name, limit] :
+       {std::pair{"deadline", limits.deadline}, {"progress limit", limits.progress_limit}}) {
+    if (limit >= std::chrono::milliseconds(1) && limit <= WaitLimits::kLongest) continue;
+    fail(ErrorCode::kInvalidArgument, "a {} of {} ms is not between 1 ms and 30 days", name,
+         limit.count());
+  }
 }
 
 // Waits until `ready()`, for no longer than `timeout`. A wait of none, for which the system would

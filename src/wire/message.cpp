@@ -12,6 +12,7 @@
 #include "errors.h"
 #include "frame.h"
 #include "message_head.h"
+#include "tersewire/tw_file.h"
 
 namespace tersewire {
 namespace {
@@ -78,10 +79,6 @@ void check_scalers(const Frames& frames) {
   if (twice == parts.end()) return;
   fail(ErrorCode::kDataLoss, "scalers of part {} of tensor {} come twice", twice->second,
        twice->first);
-}
-
-bool is_file_or_state(MessageKind kind) {
-  return kind == MessageKind::kFile || kind == MessageKind::kState;
 }
 
 bool holds_one_frame(MessageKind kind) {

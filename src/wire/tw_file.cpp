@@ -15,17 +15,20 @@ namespace {
 constexpr std::size_t kMaxHeadBytes = kMessageOverheadBytes + kMaxFrameHeadBytes;
 constexpr std::size_t kLeastHeldBytes = std::size_t{1} << 20;
 
+bool begins_as_message(ByteView bytes) {
+  return bytes.size() >= sizeof(kMessageMagic) &&
+         std::memcmp(bytes.data(), kMessageMagic, sizeof(kMessageMagic)) == 0;
+}
+
 // How long the message is that `bytes` begin with, by what it says itself and parse_message() has
 // yet to check; `bytes` are kMaxHeadBytes of it or all that there is. Their own length where they
 // do not begin as a file or a state does, which parse_message() refuses.
 std::size_t message_bytes(ByteView bytes) {
-  if (bytes.size() < kMessageOverheadBytes ||
-      std::memcmp(bytes.data(), kMessageMagic, sizeof(kMessageMagic)) != 0 ||
+  if (bytes.size() < kMessageOverheadBytes || !begins_as_message(bytes) ||
       bytes[kVersionOffset] > std::byte{kMessageVersion}) {
     return bytes.size();
   }
-  const MessageKind kind = message_kind(bytes);
-  if (kind != MessageKind::kFile && kind != MessageKind::kState) {
+  if (!is_file_or_state(message_kind(bytes))) {
     fail(ErrorCode::kInvalidArgument,
          "it is a message of another kind than a .tw file; look at it with 'tersewire inspect'");
   }
@@ -40,6 +43,10 @@ std::size_t message_bytes(ByteView bytes) {
 }
 
 }  // namespace
+
+bool begins_as_tw_file(ByteView head) noexcept {
+  return begins_as_message(head) && is_file_or_state(message_kind(head));
+}
 
 // What the messages of one file must be to each other.
 class TwParts {

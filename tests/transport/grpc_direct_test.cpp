@@ -12,6 +12,7 @@
 
 #include "both_ways.h"
 #include "cutting_proxy.h"
+#include "ends.h"
 #include "expect_error.h"
 #include "grpc_batch.h"
 #include "grpc_certificates.h"

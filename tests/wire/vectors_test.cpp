@@ -190,8 +190,7 @@ struct Parsed {
 };
 
 Parsed parse(ByteView bytes) {
-  const MessageKind kind = message_kind(bytes);
-  if (kind != MessageKind::kFile && kind != MessageKind::kState) {
+  if (!is_file_or_state(message_kind(bytes))) {
     const Message message = parse_message(bytes);
     return {message.header, {message.frames.begin(), message.frames.end()}};
   }

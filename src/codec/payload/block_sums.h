@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "partition.h"
+#include "shape.h"
 #include "surveys.h"
 
 namespace tersewire {
@@ -43,15 +44,14 @@ Survey survey_range(std::size_t begin, std::size_t end, const SurveyBlock& surve
 class BlockSums {
  public:
   // For tensors of up to `elems` values.
-  explicit BlockSums(std::size_t elems)
-      : blocks_(elems / kernels::kSumBlockElems + (elems % kernels::kSumBlockElems != 0 ? 1 : 0)) {}
+  explicit BlockSums(std::size_t elems) : blocks_(divide_up(elems, kernels::kSumBlockElems)) {}
 
   // As survey_range() does.
   template <typename SurveyBlock>
   Survey survey(std::size_t begin, std::size_t end, ThreadPool* pool,
                 const SurveyBlock& survey_block) {
     constexpr std::size_t block = kernels::kSumBlockElems;
-    const std::size_t count = (end - begin) / block + ((end - begin) % block != 0 ? 1 : 0);
+    const std::size_t count = divide_up(end - begin, block);
     const auto parts = Partition::of(count, kMinPartBlocks, pool);
     run_parts(pool, parts.count(), [&](std::size_t part) {
       for (std::size_t i = parts.begin(part); i < parts.end(part); ++i) {
@@ -81,7 +81,7 @@ template <typename SurveyBlock, typename Use>
 std::uint32_t BlockSums::survey_buckets(std::size_t elems, std::size_t bucket, ThreadPool* pool,
                                         const SurveyBlock& survey_block, const Use& use) {
   constexpr std::size_t part_elems = kMinPartBlocks * kernels::kSumBlockElems;
-  const std::size_t buckets = elems / bucket + (elems % bucket != 0 ? 1 : 0);
+  const std::size_t buckets = divide_up(elems, bucket);
   const auto end_of = [&](std::size_t i) {
     return elems - i * bucket < bucket ? elems : (i + 1) * bucket;
   };

@@ -1,19 +1,16 @@
 #include "huffman_writer.h"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <numeric>
 #include <utility>
+
+#include "byte_io.h"
 
 namespace tersewire {
 namespace {
 
 using kernels::kStreams;
-
-std::size_t varint_bytes(std::uint64_t value) {
-  return (static_cast<std::size_t>(std::bit_width(value | 1)) + 6) / 7;
-}
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include "errors.h"
 #include "level_codes.h"
 #include "level_fields.h"
+#include "shape.h"
 
 namespace tersewire {
 namespace {
@@ -16,10 +17,6 @@ constexpr std::uint8_t kBucketsBit = 2;
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 
 static_assert(kOutputBlockElems == kernels::kMaxLevelFields);
-
-constexpr std::size_t divide_up(std::size_t n, std::size_t by) {
-  return n / by + (n % by != 0 ? 1 : 0);
-}
 
 // The bits of a code from 0 to 2 N.
 constexpr unsigned code_bits_of(std::uint32_t levels) {
@@ -53,7 +50,7 @@ LevelsFormat read_format(std::string_view codec, ByteReader& reader) {
   }
   const auto levels = static_cast<std::uint32_t>(reader.varint(kMaxLevels, "number of levels"));
   const bool has_buckets = (layout & kBucketsBit) != 0;
-  const std::uint64_t bucket = has_buckets ? reader.varint(kMaxBucketElems, "bucket length") : 0;
+  const std::uint64_t bucket = has_buckets ? reader.varint(kMaxElems, "bucket length") : 0;
   if (levels == 0 || (has_buckets && bucket == 0)) {
     fail(ErrorCode::kDataLoss,
          "the payload of {} declares {} levels and buckets of {}; neither may be 0", codec, levels,
@@ -115,10 +112,7 @@ void LevelsFormat::append_head(Bytes& out) const {
 }
 
 std::size_t LevelsFormat::head_bytes() const {
-  std::byte buffer[2 * kMaxVarintBytes];
-  std::byte* end = write_varint(buffer, levels_);
-  if (bucket_elems_ != 0) end = write_varint(end, bucket_elems_);
-  return 1 + static_cast<std::size_t>(end - buffer);
+  return 1 + varint_bytes(levels_) + (bucket_elems_ != 0 ? varint_bytes(bucket_elems_) : 0);
 }
 
 std::size_t LevelsFormat::scalers(std::size_t elems) const {

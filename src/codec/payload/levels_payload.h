@@ -17,7 +17,6 @@
 namespace tersewire {
 
 inline constexpr std::uint32_t kMaxLevels = 65535;
-inline constexpr std::uint64_t kMaxBucketElems = std::uint64_t{1} << 40;
 
 // What a payload says before its scalers, and how its body lies. Codes are levels plus N.
 class LevelsFormat {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "errors.h"
+#include "shape.h"
 
 namespace tersewire {
 namespace {
@@ -171,10 +172,6 @@ std::uint64_t count_named(std::span<const std::uint64_t> words) {
                              words.size_bytes());
 }
 
-std::size_t varint_bytes(std::uint64_t elems) {
-  return static_cast<std::size_t>(std::bit_width(elems | 1) + 6) / 7;
-}
-
 unsigned read_rice_parameter(ByteReader& reader, std::string_view codec) {
   const auto k = reader.read<std::uint8_t>("parameter of its gaps");
   if (k <= kMaxRiceParameter) return k;
@@ -198,8 +195,7 @@ void write_positions(const NamedElements& named, const PositionPlan& plan, std::
 
 std::size_t signed_gaps_max_bytes(std::size_t elems) {
   // With k = 0 an element that is not named takes a bit, one that is named takes two.
-  const std::size_t stream = elems / 4 + (elems % 4 != 0 ? 1 : 0);
-  return varint_bytes(elems) + 1 + stream;
+  return varint_bytes(elems) + 1 + divide_up(elems, 4);
 }
 
 void append_signed_gaps(const NamedElements& named, Bytes& out) {
@@ -233,8 +229,7 @@ inline void GapReader::Cursor::refill() {
 
 GapReader::GapReader(ByteView stream, unsigned k, bool signs, std::uint64_t count,
                      std::size_t elems, std::string_view codec)
-    : cursor_{.at = reinterpret_cast<const std::uint8_t*>(stream.data()),
-              .end = reinterpret_cast<const std::uint8_t*>(stream.data()) + stream.size()},
+    : cursor_{.at = as_u8(stream), .end = as_u8(stream) + stream.size()},
       k_(k),
       signs_(signs),
       left_(count),
@@ -330,7 +325,7 @@ void GapReader::check_end() const {
 BitmapReader::BitmapReader(ByteView bitmap, std::uint64_t count, std::size_t elems,
                            std::string_view codec)
     : bitmap_(bitmap) {
-  const std::size_t bytes = elems / 8 + (elems % 8 != 0 ? 1 : 0);
+  const std::size_t bytes = divide_up(elems, 8);
   if (bitmap.size() != bytes) {
     fail(ErrorCode::kDataLoss, "a {} payload has a bitmap of {} bytes where {} are expected", codec,
          bitmap.size(), bytes);
@@ -338,8 +333,7 @@ BitmapReader::BitmapReader(ByteView bitmap, std::uint64_t count, std::size_t ele
   if (elems % 8 != 0 && std::to_integer<unsigned>(bitmap.back()) >> elems % 8 != 0) {
     fail_position(codec, elems);
   }
-  const std::uint64_t found =
-      kernels::count_bits(reinterpret_cast<const std::uint8_t*>(bitmap.data()), bytes);
+  const std::uint64_t found = kernels::count_bits(as_u8(bitmap), bytes);
   if (found != count) {
     fail(ErrorCode::kDataLoss, "a {} payload names {} elements in its bitmap where {} are expected",
          codec, found, count);

@@ -21,9 +21,6 @@ namespace tersewire {
 // The largest parameter of a Rice code: positions have 40 bits.
 inline constexpr unsigned kMaxRiceParameter = 39;
 
-// The bytes of a varint that says how many of `elems` elements are named, at most.
-std::size_t varint_bytes(std::uint64_t elems);
-
 // Reads the parameter of a stream off a payload's head; `codec` names the payload in errors.
 unsigned read_rice_parameter(ByteReader& reader, std::string_view codec);
 

@@ -28,7 +28,7 @@ SignsPayload parse(std::string_view codec, SignsHead head, ByteView payload, std
     fail(ErrorCode::kDataLoss, "the payload of {} ends in byte {:#04x}; its bits past {} must be 0",
          codec, last, elems % kByteBits);
   }
-  return {.values = values, .bits = reinterpret_cast<const std::uint8_t*>(bits.data())};
+  return {.values = values, .bits = as_u8(bits)};
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "encode_call.h"
+#include "shape.h"
 #include "sign_bits.h"
 #include "tersewire/codec.h"
 
@@ -20,7 +21,7 @@ constexpr std::size_t signs_head_bytes(SignsHead head) {
   return (head == SignsHead::kMeans ? 2 : 1) * sizeof(float);
 }
 
-constexpr std::size_t sign_bytes(std::size_t elems) { return elems / 8 + (elems % 8 != 0 ? 1 : 0); }
+constexpr std::size_t sign_bytes(std::size_t elems) { return divide_up(elems, 8); }
 
 // No payload is longer, raw ones included.
 constexpr std::size_t signs_max_bytes(SignsHead head, std::size_t elems) {

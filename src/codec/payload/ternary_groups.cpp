@@ -15,16 +15,11 @@ using kernels::kMaxGroup;
 // Groups that are read at once, at most.
 constexpr std::size_t kMaxReadGroups = kMaxReadElems / kDigitsPerGroup;
 constexpr std::size_t kMinPartBytes = 1 << 14;
-constexpr std::uint64_t kMaxLongRun = std::uint64_t{1} << 40;
 // Bodies of fewer bytes for so many groups have few groups that are not zeros.
 constexpr std::size_t kFewBytes = 4;
 // A block in which only one group in so many is a literal is added digit by digit.
 constexpr std::size_t kFewLiterals = 8;
 constexpr std::size_t kMaxFew = kMaxReadGroups / kFewLiterals;
-
-const std::uint8_t* as_u8(ByteView bytes) {
-  return reinterpret_cast<const std::uint8_t*>(bytes.data());
-}
 
 // What a byte of a body stands for: `groups` times a group.
 struct Item {
@@ -300,8 +295,8 @@ void GroupSource::cut_long_runs(std::size_t wanted) {
     }
     const auto code = reader.read<std::uint8_t>("group");
     groups += code < kernels::kFirstRunCode ? 1 : kernels::run_length(code);
-    if (code == kernels::kLongRunCode) groups += reader.varint(kMaxLongRun, "long run");
-    if (groups > kMaxLongRun) {
+    if (code == kernels::kLongRunCode) groups += reader.varint(kMaxElems, "long run");
+    if (groups > kMaxElems) {
       fail(ErrorCode::kDataLoss, "a {} payload holds more groups than any tensor has", codec_);
     }
   }

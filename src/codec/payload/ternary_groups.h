@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "partition.h"
+#include "shape.h"
 #include "ternary_digits.h"
 #include "ternary_pack.h"
 #include "tersewire/bytes.h"
@@ -28,7 +29,7 @@ struct GroupLayout {
 
 // Groups of five elements.
 constexpr std::size_t group_count(std::size_t elems) {
-  return elems / kernels::kDigitsPerGroup + (elems % kernels::kDigitsPerGroup != 0 ? 1 : 0);
+  return divide_up(elems, kernels::kDigitsPerGroup);
 }
 
 // Fewer groups are not worth a thread. A multiple of a block.

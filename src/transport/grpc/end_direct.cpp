@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "end_stream.h"
+#include "ends.h"
 #include "errors.h"
 #include "grpc_credentials.h"
 #include "grpc_end.h"

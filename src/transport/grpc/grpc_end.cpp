@@ -16,13 +16,11 @@ using std::chrono::milliseconds;
 // Between attempts to reach the hub.
 constexpr milliseconds kFirstHubPause(50);
 constexpr milliseconds kLongestHubPause(2000);
-constexpr milliseconds kLongestFarewell(2000);
 // A thread that wakes so much later than it wanted was suspended.
 constexpr milliseconds kLate(1000);
 // What a peer may be told late that was taken, where more is waiting, and where not.
 constexpr std::uint64_t kTellEvery = kWindowBytes / 8;
 constexpr std::uint64_t kTellCaughtUp = kWindowBytes / 128;
-constexpr std::uint64_t kUnknownLongest = std::uint64_t{1} << 40;
 
 // Answers of a hub that would be the same the next time.
 bool is_final(grpc::StatusCode code) {

@@ -71,7 +71,6 @@ class GrpcEnd final : public Transport {
  private:
   using Clock = std::chrono::steady_clock;
 
-  static constexpr std::chrono::milliseconds kAliveEvery{250};
   // Who says nothing for so long, hub or peer, is dialed anew: they speak four times a second.
   static constexpr std::chrono::milliseconds kMostSilence{10000};
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "byte_io.h"
+#include "ends.h"
 #include "errors.h"
 
 namespace tersewire {
@@ -98,12 +99,7 @@ void SendingSide::drop() {
 
 std::optional<Bytes> ReceivingSide::add(const Record& record, std::uint64_t longest) {
   const RecordHead& head = record.head;
-  if (head.total > longest) {
-    fail(ErrorCode::kDataLoss,
-         "it announces {} bytes, and no message of this job has more than {}; start all nodes with "
-         "the same arguments",
-         head.total, longest);
-  }
+  check_announced(head.total, longest);
   if (head.offset > head.total || record.data.size() > head.total - head.offset ||
       head.offset > head.position || (record.data.empty() && head.total > 0)) {
     fail(ErrorCode::kDataLoss,

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "byte_io.h"
+#include "ends.h"
 #include "errors.h"
 
 namespace tersewire {

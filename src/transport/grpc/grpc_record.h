@@ -40,7 +40,6 @@ inline constexpr std::size_t kMostBatchBytes = std::size_t{1} << 19;
 // which the hub does not divide.
 inline constexpr std::size_t kLeastBatchBytes = std::size_t{1} << 16;
 inline constexpr std::size_t kSentRecordBytes = kLeastBatchBytes;
-inline constexpr std::size_t kMostReasonBytes = std::size_t{1} << 14;
 
 // As it lies on the wire.
 struct RecordHead {

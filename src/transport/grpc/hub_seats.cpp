@@ -1,6 +1,7 @@
 // The hub's ranks: who may sit where, what they say, and what one tells another.
 #include <algorithm>
 
+#include "ends.h"
 #include "errors.h"
 #include "grpc_credentials.h"
 #include "grpc_hub.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "byte_io.h"
+#include "ends.h"
 #include "errors.h"
 #include "grpc_record.h"
 

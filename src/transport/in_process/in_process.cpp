@@ -191,7 +191,7 @@ void InProcessTransport::send(int to, SharedBytes bytes) {
   network_->check_not_aborted();
   check_receiver(rank_, to, size());
   sent_ += bytes->size();
-  Incoming message{.from = rank_, .bytes = std::move(bytes)};
+  Incoming message{.from = rank_, .bytes = std::move(bytes), .own = to == rank_};
   Inbox& inbox = network_->inboxes[static_cast<std::size_t>(to)];
   inbox.expect(message);
   if (network_->carrier && to != rank_) {

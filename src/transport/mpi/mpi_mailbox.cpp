@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ends.h"
-
 namespace tersewire {
 
 // With the lock held.

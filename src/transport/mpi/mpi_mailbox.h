@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "ends.h"
 #include "tersewire/error.h"
 #include "tersewire/transport.h"
 
@@ -87,8 +88,7 @@ class Mailbox {
   std::vector<Peer> peers_;                    // by rank
   Clock::time_point asked_at_ = Clock::now();  // for orders
   bool left_ = false;
-  // Until a job says less no larger one is believed.
-  std::atomic<std::size_t> longest_message_{std::size_t{1} << 40};
+  std::atomic<std::size_t> longest_message_{kUnknownLongest};
 };
 
 }  // namespace tersewire

@@ -35,16 +35,11 @@ constexpr std::chrono::nanoseconds kLongestPause = 2ms;
 // Where a send or a receive is underway: a large one needs MPI to be called for it to go on.
 constexpr std::chrono::nanoseconds kLongestPauseUnderway = 100us;
 
-// A rank tells another that it is alive where it has told it nothing else for so long: at most a
-// thousand times a second.
-constexpr std::chrono::nanoseconds kSignInterval = 250ms;
+// Signs of life: at most a thousand a second.
 constexpr std::chrono::nanoseconds kSignIntervalOfARank = 1ms;
 // Where progress was interrupted for longer, by a signal or for want of a processor, silence of
 // others is this rank's deafness.
 constexpr auto kInterruption = 500ms;
-
-// How long a rank waits for the others to leave too after the job has failed.
-constexpr auto kLeaveAfterFailure = 2s;
 
 // Once MPI has started something, it has to be written down without fail.
 template <typename T>
@@ -94,7 +89,8 @@ void MpiThread::enter() {
   destinations_.resize(static_cast<std::size_t>(place_.size));
   sources_.resize(static_cast<std::size_t>(place_.size));
   mailbox_->join(place_);
-  sign_interval_ = std::max(kSignInterval, kSignIntervalOfARank * place_.size);
+  sign_interval_ =
+      std::max<std::chrono::nanoseconds>(kAliveEvery, kSignIntervalOfARank * place_.size);
   turned_at_ = Clock::now();
   moved();
 }
@@ -127,7 +123,7 @@ void MpiThread::leave() {
     const auto now = Clock::now();
     if (!hurry && mailbox_->failed()) {
       hurry = true;
-      until = std::min(until, now + kLeaveAfterFailure);
+      until = std::min(until, now + kLongestFarewell);
     }
     return now < until && (hurry || !mailbox_->misses_one(limits_.deadline));
   };

@@ -75,7 +75,7 @@ void MpiTransport::send(int to, SharedBytes bytes) {
   check_receiver(rank(), to, size());
   const std::size_t size = bytes->size();
   if (to == rank()) {
-    mailbox_->post_to_self({.from = to, .bytes = std::move(bytes)});
+    mailbox_->post_to_self({.from = to, .bytes = std::move(bytes), .own = true});
   } else {
     mailbox_->post({.to = to, .bytes = std::move(bytes)});
   }
@@ -107,11 +107,7 @@ void communicate(const std::shared_ptr<Mailbox>& mailbox, std::promise<MpiPlace>
 
 std::unique_ptr<Transport> join_mpi_network(const WaitLimits& limits) {
   static std::atomic<bool> joined{false};
-  for (const auto limit : {limits.deadline, limits.progress_limit}) {
-    if (limit >= 1ms && limit <= WaitLimits::kLongest) continue;
-    fail(ErrorCode::kInvalidArgument, "a limit of {} ms is not between 1 ms and 30 days",
-         limit.count());
-  }
+  check_limits(limits);
   if (!started_by_launcher()) {
     fail(ErrorCode::kFailedPrecondition,
          "transport 'mpi' joins processes that MPI's launcher starts, and it did not start this "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ends.h"
 #include "errors.h"
 
 namespace tersewire {
@@ -62,12 +63,7 @@ void TcpReader::read_head(std::uint64_t longest) {
   const std::uint64_t most = record == TcpRecord::kMessage ? longest
                              : record == TcpRecord::kAbort ? kMostReasonBytes
                                                            : 0;
-  if (length_ > most) {
-    fail(ErrorCode::kDataLoss,
-         "it announces {} bytes, and no message of this job has more than {}; start all nodes with "
-         "the same arguments",
-         length_, most);
-  }
+  check_announced(length_, most);
   open_ = Record{.kind = record, .bytes = Bytes(std::min<std::uint64_t>(length_, kFirstBytes))};
 }
 

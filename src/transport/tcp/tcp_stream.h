@@ -20,8 +20,6 @@ enum class TcpRecord : std::uint8_t {
 };
 
 inline constexpr std::size_t kTcpHeadBytes = 8;
-// A reason that is longer is cut off.
-inline constexpr std::size_t kMostReasonBytes = 1 << 14;
 
 using TcpHead = std::array<std::byte, kTcpHeadBytes>;
 

@@ -25,12 +25,8 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// How often an end says that it is alive, where it has said nothing else.
-constexpr milliseconds kAliveEvery(250);
 // What is read from one peer before the next has its turn.
 constexpr std::size_t kTurnBytes = std::size_t{4} << 20;
-constexpr milliseconds kLongestFarewell(2000);
-constexpr std::uint64_t kUnknownLongest = std::uint64_t{1} << 40;
 constexpr std::size_t kLeastTokenBytes = 16;
 
 struct OutgoingRecord {
@@ -199,7 +195,7 @@ void TcpTransport::send(int to, SharedBytes bytes) {
   check_receiver(rank_, to, size());
   const std::size_t length = bytes->size();
   sent_ += length;
-  if (to == rank_) return deliver({.from = rank_, .bytes = std::move(bytes)});
+  if (to == rank_) return deliver({.from = rank_, .bytes = std::move(bytes), .own = true});
   Connection& peer = connection(to);
   if (peer.left) {
     const std::lock_guard lock(mutex_);
