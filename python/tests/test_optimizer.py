@@ -1003,6 +1003,14 @@ def case_a_state_of_another_codec_is_refused_when_it_is_loaded():
     after.averager.close()
 
 
+def test_an_interface_without_an_address_is_named(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no0")
+    with pytest.raises(tersewire.Error, match="GLOO_SOCKET_IFNAME is 'no0', which has no address"):
+        _groups._own_host()
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    assert _groups._own_host() == "127.0.0.1"
+
+
 def leave_open(rank, path):
     leave_open.owner = model = network()
     tersewire.torch._tensors.at_end(model, path.touch)

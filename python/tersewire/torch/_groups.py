@@ -368,11 +368,15 @@ def _own_host() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unconnected:
         if interface:
             request = struct.pack("256s", interface.encode()[:15])
-            return socket.inet_ntoa(
-                fcntl.ioctl(unconnected.fileno(), _SIOCGIFADDR, request)[20:24])
+            try:
+                found = fcntl.ioctl(unconnected.fileno(), _SIOCGIFADDR, request)
+            except OSError as error:
+                refuse(f"GLOO_SOCKET_IFNAME is '{interface}', which has no address "
+                       f"({error.strerror}); name an interface that has one")
+            return socket.inet_ntoa(found[20:24])
         try:  # the route to the master; nothing is sent
             unconnected.connect((os.environ["MASTER_ADDR"], 1))
-            found: str = unconnected.getsockname()[0]
+            host: str = unconnected.getsockname()[0]
         except (KeyError, OSError):
-            found = "127.0.0.1"
-    return socket.gethostname() if found.startswith("127.") else found
+            host = "127.0.0.1"
+    return socket.gethostname() if host.startswith("127.") else host
