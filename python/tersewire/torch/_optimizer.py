@@ -128,7 +128,7 @@ class _AveragesFirst:
             self.averager.average(self._buffer, self._skipped)
 
         self._void = not self.averager._among_ranks(exchange)
-        self._accumulated = None
+        self._accumulated, self._noted = None, set()
         self._averaged = True
         return not self._void
 
