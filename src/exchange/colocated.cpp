@@ -1,11 +1,13 @@
 #include "colocated.h"
 
 #include <atomic>
+#include <charconv>
 #include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 #include "errors.h"
@@ -153,11 +155,27 @@ void SharedEnd::sort_in(Incoming message) {
   }
 }
 
-// A sentence about ranks, to which it adds which node a server's is on.
-std::string with_nodes(const std::string& sentence, int workers) {
-  const std::string note =
-      fmt::format(" (rank {} and those above are the servers on nodes 0 and above)", workers);
-  return sentence.ends_with(note) ? sentence : sentence + note;
+// A sentence in which the rank of a server, which only this node's halves know, is its node's.
+std::string with_nodes(std::string_view sentence, int workers) {
+  std::string told;
+  while (!sentence.empty()) {
+    std::string_view rest = sentence;
+    for (const std::string_view word : {"rank ", "server "}) {
+      if (!sentence.starts_with(word)) continue;
+      int rank = 0;
+      const auto [end, error] =
+          std::from_chars(sentence.data() + word.size(), sentence.data() + sentence.size(), rank);
+      if (error != std::errc() || rank < workers) continue;
+      told += fmt::format("the server on rank {}", rank - workers);
+      rest.remove_prefix(static_cast<std::size_t>(end - sentence.data()));
+    }
+    if (rest.size() == sentence.size()) {
+      told += rest.front();
+      rest.remove_prefix(1);
+    }
+    sentence = rest;
+  }
+  return told;
 }
 
 class Half final : public Transport {
