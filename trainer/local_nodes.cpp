@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <span>
+#include <system_error>
+#include <thread>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -14,7 +17,6 @@
 #include "trainer/codec_threads.h"
 #include "trainer/later_codec.h"
 #include "trainer/rate_gain.h"
-#include "trainer/run_all.h"
 
 namespace tersewire::trainer {
 namespace {
@@ -51,6 +53,45 @@ WorkerReport report_of(const TrainWorker& worker) {
                       .diverged_step = worker.loss_watch().diverged_step().value_or(0)};
   for (const double loss : worker.losses()) report.loss_sum += loss;
   return report;
+}
+
+// Runs every task in a thread of its own and waits for all; one that throws ends the job for the
+// others. Throws the first exception that says what went wrong: those of nodes that were merely
+// told to stop come after.
+void run_all(const std::vector<std::function<void()>>& tasks, Transport& network) {
+  std::vector<std::exception_ptr> errors(tasks.size());
+  std::vector<std::thread> threads;
+  const auto run_one = [&](std::size_t i) {
+    try {
+      hold_library_threads();
+      tasks[i]();
+    } catch (const std::exception& error) {
+      errors[i] = std::current_exception();
+      network.abort(error.what());
+    }
+  };
+  try {
+    for (std::size_t i = 0; i < tasks.size(); ++i) threads.emplace_back(run_one, i);
+  } catch (const std::system_error&) {
+    const Error error(ErrorCode::kResourceExhausted,
+                      "the system started only " + std::to_string(threads.size()) + " of " +
+                          std::to_string(tasks.size()) +
+                          " threads; use fewer workers or raise the limit");
+    network.abort(error.what());
+    errors.back() = std::make_exception_ptr(error);
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::exception_ptr told_to_stop;
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kAborted) throw;
+      told_to_stop = error;
+    }
+  }
+  if (told_to_stop) std::rethrow_exception(told_to_stop);
 }
 
 // Makes the result's busiest node this one if it is.
@@ -235,14 +276,15 @@ Update LocalNodes::servers_update() {
 void LocalNodes::run() {
   std::vector<std::function<void()>> tasks;
   for (std::size_t i = 0; i < ends_.size(); ++i) {
-    tasks.emplace_back([this, i] {
-      hold_library_threads();
-      Transport& end = *ends_[i];
-      // Workers come first.
-      if (end.rank() == 0) return run_first(*workers_.front(), *first_);
-      if (is_worker(end.rank())) return run_worker(*workers_[i], end);
-      run_one_server(end);
-    });
+    Transport& end = *ends_[i];
+    // Workers come first.
+    if (end.rank() == 0) {
+      tasks.emplace_back([this] { run_first(*workers_.front(), *first_); });
+    } else if (is_worker(end.rank())) {
+      tasks.emplace_back([this, &end, i] { run_worker(*workers_[i], end); });
+    } else {
+      tasks.emplace_back([this, &end] { run_one_server(end); });
+    }
   }
   try {
     run_all(tasks, *ends_.front());

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <functional>
 #include <string_view>
+#include <system_error>
+#include <thread>
 #include <type_traits>
 
 #include "apps/bench/gradient_source.h"
@@ -18,7 +20,6 @@
 #include "tersewire/counted.h"
 #include "tersewire/error.h"
 #include "tersewire/transports.h"
-#include "trainer/run_all.h"
 #include "trainer/train_config.h"
 
 namespace tersewire::bench {
@@ -101,6 +102,45 @@ std::uint64_t peak_memory_bytes() {
 }
 
 void forget_peak_memory() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+// Runs `node` for every end in a thread of its own and waits for all; one that throws ends the job
+// for the others. Throws what went wrong first; nodes that were merely told to stop come after.
+void run_nodes(const std::vector<std::unique_ptr<Transport>>& ends,
+               const std::function<void(Transport&)>& node) {
+  std::vector<std::exception_ptr> errors(ends.size());
+  const auto failed = [&](std::size_t i, const std::exception& error) {
+    errors[i] = std::current_exception();
+    ends.front()->abort(error.what());
+  };
+  std::vector<std::thread> threads;
+  try {
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          node(*ends[i]);
+        } catch (const std::exception& error) {
+          failed(i, error);
+        }
+      });
+    }
+  } catch (const std::system_error& error) {
+    failed(ends.size() - 1, error);
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto told_to_stop = [](const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      return e.code() == ErrorCode::kAborted;
+    } catch (...) {
+      return false;
+    }
+  };
+  std::erase(errors, nullptr);
+  if (errors.empty()) return;
+  const auto cause = std::ranges::find_if_not(errors, told_to_stop);
+  std::rethrow_exception(cause == errors.end() ? errors.front() : *cause);
+}
 
 // All designs, as one process runs them.
 class Bench {
@@ -261,11 +301,7 @@ std::vector<ExchangeBenchRow> bench_exchange(const ExchangeBenchConfig& config,
   try {
     check_exchange_bench(config, ends.front()->size());
     Bench bench(config, recorded);
-    std::vector<std::function<void()>> nodes;
-    for (const auto& end : ends) {
-      nodes.emplace_back([&] { bench.run_node(*end, end == ends.front()); });
-    }
-    trainer::run_all(nodes, *ends.front());
+    run_nodes(ends, [&](Transport& end) { bench.run_node(end, &end == ends.front().get()); });
     return bench.take_rows();
   } catch (const std::exception& error) {
     ends.front()->abort(error.what());
