@@ -654,8 +654,7 @@ class Wires(NetlabTest):
                     f"{at}s down\n{at + 1}s 10mbit 5mbit\n" for at in range(2, 80, 2)))
                 done = netlab("run", "--trace", trace, "--", sys.executable, __file__, "--watch")
             self.assert_done(done)
-            self.assertRegex(done.stderr, r"netlab: 2\.\d s: down\.\n"
-                                          r"netlab: [34]\.\d s: 10mbit and back 5mbit\.")  # 4 where others compute
+            self.assertRegex(done.stderr, r"netlab: 2\.\d s: down\.(.|\n)*netlab: 3\.\d s: 10mbit and back 5mbit\.")
             self.assertIn(line, netlab("status").stderr)
             self.assertIn("rate 1Tbit", self.queue("switch", "p0"))  # as it was before
             self.assert_done(netlab("down"))
