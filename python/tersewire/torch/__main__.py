@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import tersewire
 
-from ._averager import Counters
+from ._averager import Counters, total_of
 from ._hook import Hook, register
 from ._settings import Settings
 
@@ -54,8 +54,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check(settings: Dict[str, Any]) -> None:
     """Refuses at once what register() would when the script has loaded its data."""
-    if not Settings(**settings).is_auto:
-        tersewire.choose_codecs(settings.get("policy", "auto"), settings.get("codec", "3lc"), [])
+    checked = Settings(**settings)
+    if not checked.is_auto:
+        tersewire.choose_codecs(checked.policy, checked.codec_text, [])
 
 
 def _keep_hooks(say: Callable[[str], None]) -> None:
@@ -113,10 +114,7 @@ class _Watch:
 
     def report(self) -> None:
         """Prints what rank 0 has sent."""
-        total = Counters()
-        for counters in self._counted:
-            for name in ("steps", "sent_bytes", "received_bytes", "gradient_bytes"):
-                setattr(total, name, getattr(total, name) + getattr(counters, name))
+        total = total_of(self._counted)
         if total.steps > 0:
             self._say(f"{total.steps} steps: {total.sent_bytes} bytes sent and "
                       f"{total.received_bytes} received by rank 0, for {total.gradient_bytes} bytes "

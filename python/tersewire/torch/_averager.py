@@ -51,6 +51,15 @@ class Counters:
     decisions: Tuple[str, ...] = ()  # in the last step, with codec="auto": sentences, on rank 0
 
 
+def total_of(counted: Iterable[Counters]) -> Counters:
+    """Their sums, and the last one's codec."""
+    total = Counters()
+    for counters in counted:
+        for name, value in vars(counters).items():
+            setattr(total, name, value if name == "codec" else getattr(total, name) + value)
+    return total
+
+
 class GradientAverager:
     """The residuals and the counters of one rank.
 

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import tersewire
 from tersewire import _core
 
-from ._averager import Bucket, Counters, States, as_list, change_all
+from ._averager import Bucket, Counters, States, as_list, change_all, total_of
 from ._groups import Group, HubGroup, agree, compare_values, share_model
 from ._members import MayLeave, Members, Replica, refuse_elastic
 from ._settings import Settings
@@ -332,11 +332,7 @@ class LocalUpdates(MayLeave):
     @property
     def counters(self) -> Counters:
         """As a hook's; each fragment's exchange is a step. In a site its first rank alone counts."""
-        total = Counters()
-        for fragment in self._fragments:
-            for name, value in vars(fragment.counters).items():
-                setattr(total, name, value if name == "codec" else getattr(total, name) + value)
-        return total
+        return total_of(fragment.counters for fragment in self._fragments)
 
     def summary(self) -> str:
         """As GradientAverager.summary(), a table for each fragment."""
