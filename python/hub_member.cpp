@@ -2,23 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "python/interruptible.h"
 #include "tersewire/communicator.h"
 #include "trainer/hand_over.h"
 
 namespace tersewire::python {
-namespace {
-
-using trainer::NodeCheckpoint;
-
-// A generation's first state, and the one before it, which all go back to where not all have that.
-constexpr std::size_t kKept = 2;
-
-}  // namespace
 
 template <typename Call>
 auto HubMember::wait(const Call& call) {
@@ -63,16 +53,14 @@ std::unique_ptr<Transport> HubMember::join_listed(int rank) {
   auto network = std::make_unique<trainer::NodesNetwork>(member_->join(list_), workers);
   network->expect_at_most(longest_);
   begun_.reset();
-  const auto own =
-      std::ranges::find(held_, list_.base, [](const Held& held) { return held.state.at; });
-  had_it_ = own != held_.end();
+  const auto own = held_.find(list_.base);
+  had_it_ = own != nullptr;
   if (!had_it_ && !held_.empty()) {  // the others have gone on without it
     held_.clear();
-    tell_held();
+    member_->holds({});
   }
   if (list_.base.generation > 0) {
-    begun_ = trainer::HandOver(list_, rank)
-                 .run(*network, had_it_ ? own->checkpoint : nullptr, Job::kColocated, limits_);
+    begun_ = trainer::HandOver(list_, rank).run(*network, own, Job::kColocated, limits_);
   }
   if (rank < workers) return network;
   const MemberList then = member_->await_end(list_.generation);
@@ -104,18 +92,9 @@ void HubMember::begin_with(const std::string& name, std::span<float> values) con
   if (elems > 0) find_begun(name)->read(0, values);
 }
 
-void HubMember::hold(NodeCheckpoint checkpoint, const std::string& push_codec) {
-  const KeptState state{.at = {.generation = list_.generation, .step = checkpoint.step},
-                        .undelivered = trainer::undelivered(checkpoint, push_codec)};
-  held_.push_back({state, std::make_shared<const NodeCheckpoint>(std::move(checkpoint))});
-  if (held_.size() > kKept) held_.pop_front();
-  tell_held();
-}
-
-void HubMember::tell_held() {
-  std::vector<KeptState> states;
-  for (const Held& held : held_) states.push_back(held.state);
-  member_->holds(std::move(states));
+void HubMember::hold(trainer::NodeCheckpoint checkpoint, const std::string& push_codec) {
+  held_.keep(list_.generation, std::move(checkpoint), push_codec);
+  member_->holds(held_.told());
 }
 
 bool HubMember::goes_on() const {

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +13,7 @@
 #include "tersewire/error.h"
 #include "tersewire/grpc_members.h"
 #include "trainer/checkpoint.h"
+#include "trainer/held_states.h"
 
 namespace tersewire::python {
 
@@ -67,15 +67,9 @@ class HubMember : public std::enable_shared_from_this<HubMember> {
   void close();
 
  private:
-  struct Held {
-    KeptState state;
-    std::shared_ptr<const trainer::NodeCheckpoint> checkpoint;
-  };
-
   [[nodiscard]] const trainer::StoredArray* find_begun(const std::string& name) const;
   std::unique_ptr<Transport> join_next();
   std::unique_ptr<Transport> join_listed(int rank);
-  void tell_held();
   // What call(*this) returns, in which Ctrl-C is heard.
   template <typename Call>
   auto wait(const Call& call);
@@ -90,7 +84,9 @@ class HubMember : public std::enable_shared_from_this<HubMember> {
   bool told_ = false;  // that its generation is over
   bool left_ = false;
   bool interrupted_ = false;
-  std::deque<Held> held_;  // oldest first
+  // A generation's first state, and the one before it, which all go back to where not all have
+  // that.
+  trainer::HeldStates held_{2};
 };
 
 }  // namespace tersewire::python

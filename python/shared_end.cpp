@@ -126,22 +126,21 @@ void Lane::send(int to, SharedBytes bytes) {
 
 std::optional<Incoming> Lane::receive(milliseconds timeout) {
   static_cast<void>(network_.peer(rank()));  // throws where the job is over
-  Incoming message;
+  std::optional<Incoming> message;
   {
     std::unique_lock lock(end_->mutex_);
     const auto ready = [&] { return !inbox_.messages.empty() || end_->failure_; };
     const milliseconds bounded = std::min<milliseconds>(timeout, WaitLimits::kLongest);
     if (timeout.count() > 0) inbox_.changed.wait_for(lock, bounded, ready);
     if (end_->failure_) std::rethrow_exception(end_->failure_);
-    if (inbox_.messages.empty()) return std::nullopt;
-    message = std::move(inbox_.messages.front());
-    inbox_.messages.pop_front();
-    if (!message.own) {
-      inbox_.held_bytes[static_cast<std::size_t>(message.from)] -= message.bytes->size();
+    message = take_first(inbox_.messages);
+    if (!message) return std::nullopt;
+    if (!message->own) {
+      inbox_.held_bytes[static_cast<std::size_t>(message->from)] -= message->bytes->size();
     }
   }
   end_->room_.notify_all();
-  received_ += message.bytes->size();
+  received_ += message->bytes->size();
   return message;
 }
 

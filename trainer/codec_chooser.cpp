@@ -368,37 +368,44 @@ CodecChooser::Outcome CodecChooser::look(std::uint64_t step, const MeasuredSteps
                            expected_[rung_] < kClearlyWorthIt * expected_[fastest(least)];
   std::size_t to = is_too_soon ? rung_ : next_rung(least);
   while (to != rung_ && !can_begin(to)) --to;  // for a budget; those of one step always can
-  const double link_share =
-      100 * std::clamp(share_of(measured.wait_seconds, measured.seconds), 0.0, 1.0);
   is_first_ = is_too_soon;
   if (to != rung_) {
     const bool for_budget = rung_ < least;
-    const std::string why =
-        for_budget ? fmt::format("{} would take {:.3g} GB a day, more than the budget of {:.3g} GB",
-                                 name(rung_), 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_)
-        : to > rung_ ? fmt::format("the link takes {:.0f} % of a step", link_share)
-        : !costs_[to].seen
-            ? fmt::format("the link takes {:.0f} % of a step, and {} has not been measured yet",
-                          link_share, name(to))
-            : fmt::format(
-                  "the link takes {:.0f} % of a step, and less compression costs "
-                  "no more",
-                  link_share);
+    const std::string why = for_budget ? why_for_budget() : why_for_speed(to, measured);
     outcome.decision = move(to, measured, why, for_budget);
-    return outcome;
+  } else {
+    outcome.decision = warn_of_budget();
   }
-  const bool is_over = bytes_a_day_ && bytes_in_a_day(rung_) > *bytes_a_day_;
-  if (is_over && !said_over_budget_) {
-    outcome.decision = decision_for(step, rung_);
-    outcome.decision->over_budget = true;
-    outcome.decision->sentence = fmt::format(
-        "step {}: {} takes {:.3g} GB a day, and nothing that auto may choose stays within the "
-        "budget of {:.3g} GB; use {}--local-updates, or longer steps",
-        step, name(rung_), 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_,
-        jobs_[rung_].local_updates > 0 ? "more " : "");
-  }
-  said_over_budget_ = is_over;
   return outcome;
+}
+
+std::string CodecChooser::why_for_budget() const {
+  return fmt::format("{} would take {:.3g} GB a day, more than the budget of {:.3g} GB",
+                     name(rung_), 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_);
+}
+
+std::string CodecChooser::why_for_speed(std::size_t to, const MeasuredSteps& measured) const {
+  std::string why =
+      fmt::format("the link takes {:.0f} % of a step",
+                  100 * std::clamp(share_of(measured.wait_seconds, measured.seconds), 0.0, 1.0));
+  if (to > rung_) return why;
+  return why + (costs_[to].seen ? ", and less compression costs no more"
+                                : fmt::format(", and {} has not been measured yet", name(to)));
+}
+
+// Once, until steps have stayed within it again.
+std::optional<CodecDecision> CodecChooser::warn_of_budget() {
+  const bool is_over = bytes_a_day_ && bytes_in_a_day(rung_) > *bytes_a_day_;
+  const bool said_already = std::exchange(said_over_budget_, is_over);
+  if (!is_over || said_already) return std::nullopt;
+  CodecDecision decision = decision_for(step_, rung_);
+  decision.over_budget = true;
+  decision.sentence = fmt::format(
+      "step {}: {} takes {:.3g} GB a day, and nothing that auto may choose stays within the budget "
+      "of {:.3g} GB; use {}--local-updates, or longer steps",
+      step_, name(rung_), 1e-9 * bytes_in_a_day(rung_), 1e-9 * *bytes_a_day_,
+      jobs_[rung_].local_updates > 0 ? "more " : "");
+  return decision;
 }
 
 }  // namespace tersewire::trainer

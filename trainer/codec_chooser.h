@@ -148,6 +148,9 @@ class CodecChooser {
   std::optional<CodecDecision> come_back(const MeasuredSteps& measured);
   CodecDecision move(std::size_t to, const MeasuredSteps& measured, const std::string& why,
                      bool forced);
+  [[nodiscard]] std::string why_for_budget() const;
+  [[nodiscard]] std::string why_for_speed(std::size_t to, const MeasuredSteps& measured) const;
+  std::optional<CodecDecision> warn_of_budget();
 
   std::vector<std::string> codecs_;
   std::vector<Job> jobs_;  // by rung, with that codec and clock alone

@@ -97,11 +97,7 @@ bool DecisionEnd::take(const Incoming& message) {
 }
 
 std::optional<Incoming> DecisionEnd::receive(std::chrono::milliseconds timeout) {
-  if (!others_.empty()) {
-    Incoming message = std::move(others_.front());
-    others_.pop_front();
-    return message;
-  }
+  if (auto message = take_first(others_)) return message;
   try {
     return receive_unkept(timeout, [this](const Incoming& message) { return take(message); });
   } catch (...) {

@@ -117,10 +117,8 @@ double undelivered(const NodeCheckpoint& checkpoint, const std::string& push_cod
 }
 
 std::optional<Incoming> NodesNetwork::receive(std::chrono::milliseconds timeout) {
-  if (waiting_.empty()) return PassingTransport::receive(timeout);
-  Incoming message = std::move(waiting_.front());
-  waiting_.pop_front();
-  return message;
+  if (auto message = take_first(waiting_)) return message;
+  return PassingTransport::receive(timeout);
 }
 
 SharedBytes NodesNetwork::receive_first(int from, const WaitLimits& limits) {
@@ -225,6 +223,48 @@ Bytes HandOver::message_to(const Receiver& to, const NodeCheckpoint& own) const 
   return tensor_file_bytes(file);
 }
 
+void HandOver::send(NodesNetwork& network, const NodeCheckpoint& own) const {
+  std::map<Receiver, SharedBytes> messages;  // most get the same
+  for (int to = 0; to < static_cast<int>(list_.nodes()); ++to) {
+    if (to == rank_) continue;
+    const auto [message, is_new] = messages.try_emplace(receiver(to));
+    if (is_new) {
+      message->second = std::make_shared<const Bytes>(pack_floats(message_to(message->first, own)));
+    }
+    network.send(to, message->second);
+  }
+}
+
+StoredNode HandOver::received(NodesNetwork& network, int rank, int place,
+                              const WaitLimits& limits) const {
+  const SharedBytes bytes = network.receive_first(rank, limits);
+  try {
+    return parsed(*bytes, list_.base.step, place);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("the hand-over from '{}': {}",
+                            list_.members[static_cast<std::size_t>(rank)].name, error.what()));
+  }
+}
+
+StoredNode HandOver::kept(const std::shared_ptr<const NodeCheckpoint>& own, int place) const {
+  StoredNode node = stored(own, place);
+  for (const auto& [key, array] : orphans(*own)) node.arrays[kOrphan + key] = stored(own, array);
+  return node;
+}
+
+void HandOver::share_alike(std::vector<StoredNode>& nodes) const {
+  const std::optional<int> own_place = place(rank_);
+  const int giving = !serves(rank_) && own_place ? *own_place : *place(giver(rank_));
+  std::map<std::string, StoredArray> alike;
+  for (const auto& [key, array] : nodes[static_cast<std::size_t>(giving)].arrays) {
+    if (is_of(key, kSharedGroup)) alike[key] = array;
+  }
+  for (StoredNode& node : std::span(nodes).first(list_.base_workers)) {
+    node.arrays.insert(alike.begin(), alike.end());
+  }
+}
+
 std::optional<JobCheckpoint> HandOver::run(NodesNetwork& network,
                                            const std::shared_ptr<const NodeCheckpoint>& own,
                                            std::optional<int> servers,
@@ -235,19 +275,8 @@ std::optional<JobCheckpoint> HandOver::run(NodesNetwork& network,
                             "with; continue from the last checkpoint with --resume",
                             list_.base.step, list_.generation));
   }
-  const std::optional<int> own_place = place(rank_);
-  const int nodes = static_cast<int>(list_.nodes());
-  std::map<Receiver, SharedBytes> messages;  // most get the same
-  for (int to = 0; own_place && to < nodes; ++to) {
-    if (to == rank_) continue;
-    const auto [message, is_new] = messages.try_emplace(receiver(to));
-    if (is_new) {
-      message->second =
-          std::make_shared<const Bytes>(pack_floats(message_to(message->first, *own)));
-    }
-    network.send(to, message->second);
-  }
-  if (rank_ >= nodes) return std::nullopt;
+  if (place(rank_)) send(network, *own);
+  if (rank_ >= static_cast<int>(list_.nodes())) return std::nullopt;
   const int base_servers = static_cast<int>(list_.base_servers);
   JobCheckpoint checkpoint{.workers = base_workers_,
                            .servers = base_servers > 0 ? base_servers : servers,
@@ -256,38 +285,16 @@ std::optional<JobCheckpoint> HandOver::run(NodesNetwork& network,
   for (int i = 0; i < std::ssize(holders_); ++i) {
     const int rank = holders_[static_cast<std::size_t>(i)];
     const bool is_dead = rank < 0;
-    if (is_dead) {
-      checkpoint.nodes.push_back({.rank = i, .step = list_.base.step, .facts = {}, .arrays = {}});
-    } else if (rank == rank_) {
-      checkpoint.nodes.push_back(stored(own, i));
-      for (const auto& [key, array] : orphans(*own)) {
-        checkpoint.nodes.back().arrays[kOrphan + key] = stored(own, array);
-      }
-    } else {
-      const SharedBytes bytes = network.receive_first(rank, limits);
-      try {
-        checkpoint.nodes.push_back(parsed(*bytes, list_.base.step, i));
-      } catch (const Error& error) {
-        throw Error(error.code(),
-                    fmt::format("the hand-over from '{}': {}",
-                                list_.members[static_cast<std::size_t>(rank)].name, error.what()));
-      }
-    }
+    checkpoint.nodes.push_back(
+        is_dead         ? StoredNode{.rank = i, .step = list_.base.step, .facts = {}, .arrays = {}}
+        : rank == rank_ ? kept(own, i)
+                        : received(network, rank, i, limits));
     checkpoint.reordered |=
         is_dead || rank != i ||
         list_.members[static_cast<std::size_t>(rank)].base_rank != static_cast<std::uint32_t>(i);
   }
   adopt_orphans(checkpoint.nodes, base_servers > 0 ? base_workers_ : 0);
-  // What all workers have alike, and each is to have.
-  const int giving = !serves(rank_) && own_place ? *own_place : *place(giver(rank_));
-  const StoredNode& whole = checkpoint.nodes[static_cast<std::size_t>(giving)];
-  std::map<std::string, StoredArray> alike;
-  for (const auto& [key, array] : whole.arrays) {
-    if (is_of(key, kSharedGroup)) alike[key] = array;
-  }
-  for (StoredNode& node : std::span(checkpoint.nodes).first(list_.base_workers)) {
-    node.arrays.insert(alike.begin(), alike.end());
-  }
+  share_alike(checkpoint.nodes);
   return checkpoint;
 }
 

@@ -79,6 +79,14 @@ class HandOver {
   };
   [[nodiscard]] Receiver receiver(int rank) const;
   [[nodiscard]] Bytes message_to(const Receiver& to, const NodeCheckpoint& own) const;
+  // To every other node what it needs of this one.
+  void send(NodesNetwork& network, const NodeCheckpoint& own) const;
+  // What has an old place: as its holder sent it, or as this node has it.
+  [[nodiscard]] StoredNode received(NodesNetwork& network, int rank, int place,
+                                    const WaitLimits& limits) const;
+  [[nodiscard]] StoredNode kept(const std::shared_ptr<const NodeCheckpoint>& own, int place) const;
+  // Gives every old worker what all of them have alike.
+  void share_alike(std::vector<StoredNode>& nodes) const;
 
   const MemberList& list_;
   int rank_;

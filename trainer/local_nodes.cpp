@@ -184,34 +184,45 @@ LocalNodes::LocalNodes(const TrainConfig& config, const DataSplits& data, const 
       .model = checksum_of(checksums_of(initial->parameters()))};
   check_data_of_checkpoint();
   if (!traits_.workers_own_model) make_servers_model(std::move(initial));
-  if (ends_.size() == 1 && nodes() > 1) {
-    stop_.agree_over(*ends_.front(), job_.wait_limits(), hooks.on_ending);
-    stop_end_.emplace(*ends_.front(), stop_);
-    const int rank = ends_.front()->rank();
-    const ServerRing ring = copying_ring();
-    if (ring.nodes > 1 && rank >= ring.first) {
-      copy_end_.emplace(*stop_end_, ring, !is_worker(rank), most_server_bytes(ring.before(rank)));
-    }
+  if (ends_.size() == 1 && nodes() > 1) end_together();
+  for (const auto& end : ends_) {
+    if (is_worker(end->rank())) add_worker(end_of(*end));
   }
-  for (const auto& joined : ends_) {
-    const int rank = joined->rank();
-    if (!is_worker(rank)) continue;
-    Transport& end = copy_end_   ? static_cast<Transport&>(*copy_end_)
-                     : stop_end_ ? *stop_end_
-                                 : *joined;
-    if (rank == 0) first_.emplace(end);
-    DecisionEnd* decisions = nullptr;
-    if (rank != 0 && rungs_) decisions = &decision_ends_.emplace_back(end, *rungs_);
-    Transport& transport = rank == 0              ? static_cast<Transport&>(*first_)
-                           : decisions != nullptr ? *decisions
-                                                  : end;
-    const bool serves = !traits_.workers_own_model && needs_update(job_, rank);
-    workers_.push_back(std::make_unique<TrainWorker>(
-        config, job_, transport, data, stop_, slots_, hooks_, serves ? servers_update() : Update(),
-        Decided{.rungs = rungs_ ? &*rungs_ : nullptr, .end = decisions},
-        [this, rank](CheckpointWriter& checkpoint) { add_server(rank, checkpoint); },
-        resume_ ? &*resume_ : nullptr));
+}
+
+// With this process's only node among others.
+void LocalNodes::end_together() {
+  Transport& end = *ends_.front();
+  stop_.agree_over(end, job_.wait_limits(), hooks_.on_ending);
+  stop_end_.emplace(end, stop_);
+  const ServerRing ring = copying_ring();
+  if (ring.nodes > 1 && end.rank() >= ring.first) {
+    copy_end_.emplace(*stop_end_, ring, !is_worker(end.rank()),
+                      most_server_bytes(ring.before(end.rank())));
   }
+}
+
+Transport& LocalNodes::end_of(Transport& joined) {
+  if (copy_end_) return *copy_end_;
+  if (stop_end_) return *stop_end_;
+  return joined;
+}
+
+void LocalNodes::add_worker(Transport& end) {
+  const int rank = end.rank();
+  Transport* transport = &end;
+  DecisionEnd* decisions = nullptr;
+  if (rank == 0) {
+    transport = &first_.emplace(end);
+  } else if (rungs_) {
+    transport = decisions = &decision_ends_.emplace_back(end, *rungs_);
+  }
+  const bool serves = !traits_.workers_own_model && needs_update(job_, rank);
+  workers_.push_back(std::make_unique<TrainWorker>(
+      config_, job_, *transport, data_, stop_, slots_, hooks_, serves ? servers_update() : Update(),
+      Decided{.rungs = rungs_ ? &*rungs_ : nullptr, .end = decisions},
+      [this, rank](CheckpointWriter& checkpoint) { add_server(rank, checkpoint); },
+      resume_ ? &*resume_ : nullptr));
 }
 
 // Where they depend on what was decided: nothing is read of the checkpoint before they are known.
@@ -351,10 +362,7 @@ void LocalNodes::run_worker(TrainWorker& worker, Transport& end) {
 
 void LocalNodes::run_one_server(Transport& end) {
   end.send(0, pack_report(start_));
-  ServerEnd stoppable(copy_end_   ? static_cast<Transport&>(*copy_end_)
-                      : stop_end_ ? *stop_end_
-                                  : end,
-                      stop_);
+  ServerEnd stoppable(end_of(end), stop_);
   ServerReport report;
   const int rank = end.rank();
   const auto threads = make_codec_threads(config_, nodes());

@@ -43,13 +43,19 @@ class LocalNodes {
     return !is_worker(rank) || !parts_owned_by(rank).empty();
   }
 
+  // The parts of making it.
+  void know_earlier_exchanges(const JobCheckpoint& resume);
+  void check_data_of_checkpoint() const;
+  void make_servers_model(std::unique_ptr<Network> initial);
+  void end_together();
+  void add_worker(Transport& end);
+
   void run_first(TrainWorker& worker, SortingTransport& end);
   void run_worker(TrainWorker& worker, Transport& end);
   void run_one_server(Transport& end);
-  void check_data_of_checkpoint() const;
   void take_first_workers();
-  void know_earlier_exchanges(const JobCheckpoint& resume);
-  void make_servers_model(std::unique_ptr<Network> initial);
+  // What nodes talk through instead of the end that this process has joined the network with.
+  [[nodiscard]] Transport& end_of(Transport& joined);
   [[nodiscard]] Update servers_update();
   // What a server of this rank owns.
   void add_server(int rank, CheckpointWriter& checkpoint) const;

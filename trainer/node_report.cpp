@@ -17,12 +17,6 @@ namespace {
 
 constexpr char kReportMark[2] = {'T', 'R'};
 
-Incoming taken_from(std::deque<Incoming>& queue) {
-  Incoming message = std::move(queue.front());
-  queue.pop_front();
-  return message;
-}
-
 }  // namespace
 
 template <typename Report>
@@ -77,7 +71,7 @@ SortingTransport::SortingTransport(Transport& end)
     : PassingTransport(end), reports_(static_cast<std::size_t>(end.size())) {}
 
 std::optional<Incoming> SortingTransport::receive(std::chrono::milliseconds timeout) {
-  if (!of_exchange_.empty()) return taken_from(of_exchange_);
+  if (auto message = take_first(of_exchange_)) return message;
   return receive_unkept(timeout, [this](Incoming& message) { return keep(message); });
 }
 
@@ -87,7 +81,7 @@ Incoming SortingTransport::receive_report(int from, const WaitLimits& limits) {
     Incoming message = receive_within(end(), limits, "a report from rank " + std::to_string(from));
     if (!keep(message)) of_exchange_.push_back(std::move(message));
   }
-  return taken_from(reports);
+  return *take_first(reports);
 }
 
 bool SortingTransport::keep(Incoming& message) {

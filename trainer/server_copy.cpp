@@ -60,11 +60,7 @@ std::optional<NodeCheckpoint::Arrays> arrays_in(ByteView bytes) {
 }  // namespace
 
 std::optional<Incoming> ServerCopyEnd::receive(std::chrono::milliseconds timeout) {
-  if (!waiting_.empty()) {
-    Incoming message = std::move(waiting_.front());
-    waiting_.pop_front();
-    return message;
-  }
+  if (auto message = take_first(waiting_)) return message;
   try {
     return receive_unkept(timeout, [this](const Incoming& message) { return take(message); });
   } catch (...) {

@@ -190,10 +190,8 @@ std::optional<Incoming> StopEnd::receive(std::chrono::milliseconds timeout) {
     stop_.wish();
     const auto last = std::chrono::steady_clock::now() + timeout;
     for (;;) {
-      if (!held_.empty() && !stop_.is_asking()) {
-        Incoming message = std::move(held_.front());
-        held_.pop_front();
-        return message;
+      if (!stop_.is_asking()) {
+        if (auto message = take_first(held_)) return message;
       }
       const auto left =
           std::chrono::ceil<std::chrono::milliseconds>(last - std::chrono::steady_clock::now());

@@ -96,12 +96,8 @@ std::vector<std::string> RoundTransport::meet(const std::string& text, const Wai
 }
 
 std::optional<Incoming> RoundTransport::receive(std::chrono::milliseconds timeout) {
-  if (of_this_round_.empty()) {
-    return receive_unkept(timeout, [this](Incoming& message) { return keep(message); });
-  }
-  Incoming message = std::move(of_this_round_.front());
-  of_this_round_.pop_front();
-  return message;
+  if (auto message = take_first(of_this_round_)) return message;
+  return receive_unkept(timeout, [this](Incoming& message) { return keep(message); });
 }
 
 bool RoundTransport::keep(Incoming& message) {

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,6 +22,7 @@
 #include "tersewire/transports.h"
 #include "trainer/codec_chooser.h"
 #include "trainer/hand_over.h"
+#include "trainer/held_states.h"
 #include "trainer/memory_estimate.h"
 
 namespace tersewire::apps {
@@ -121,7 +121,7 @@ class ElasticRun {
       : flags_(flags),
         data_(data),
         saves_(saves),
-        kept_(flags.config.job.delay > 0 ? 3 : 2),
+        held_(flags.config.job.delay > 0 ? 3 : 2),
         member_(member_settings(flags, fingerprint_of(flags.config, data))),
         signals_([this](const std::stop_token& stop) { watch_signals(stop); }) {
     notice.ask([newest = newest_] { return standing_with(*newest); });
@@ -137,17 +137,11 @@ class ElasticRun {
   [[nodiscard]] std::shared_ptr<const trainer::NodeCheckpoint> held(const Boundary& at) const;
   void end_with(const MemberList& list) const;
 
-  struct Held {
-    KeptState state;
-    std::shared_ptr<const trainer::NodeCheckpoint> checkpoint;
-  };
-
   const TrainFlags& flags_;
   const trainer::DataSplits& data_;
   const bool saves_;
-  const std::size_t kept_;
   mutable std::mutex mutex_;
-  std::deque<Held> held_;  // oldest first
+  trainer::HeldStates held_;  // under the mutex
   const std::shared_ptr<std::atomic<std::uint64_t>> newest_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);  // step of them
   bool saved_ = false;                                  // for a job that ends before its last step
@@ -251,25 +245,19 @@ void ElasticRun::train(const TrainFlags& flags, const MemberList& list, Network&
 }
 
 void ElasticRun::keep(std::uint32_t generation, trainer::NodeCheckpoint checkpoint) {
-  const KeptState state{
-      .at = {.generation = generation, .step = checkpoint.step},
-      .undelivered = trainer::undelivered(checkpoint, flags_.config.job.push_codec)};
-  *newest_ = state.at.step;
+  *newest_ = checkpoint.step;
   std::vector<KeptState> states;
   {
     const std::lock_guard lock(mutex_);
-    held_.push_back(
-        {state, std::make_shared<const trainer::NodeCheckpoint>(std::move(checkpoint))});
-    if (held_.size() > kept_) held_.pop_front();
-    for (const Held& held : held_) states.push_back(held.state);
+    held_.keep(generation, std::move(checkpoint), flags_.config.job.push_codec);
+    states = held_.told();
   }
   member_.holds(std::move(states));
 }
 
 std::shared_ptr<const trainer::NodeCheckpoint> ElasticRun::held(const Boundary& at) const {
   const std::lock_guard lock(mutex_);
-  const auto found = std::ranges::find(held_, at, [](const Held& held) { return held.state.at; });
-  return found == held_.end() ? nullptr : found->checkpoint;
+  return held_.find(at);
 }
 
 }  // namespace

@@ -6,10 +6,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tersewire/bytes.h"
@@ -27,6 +29,15 @@ struct Incoming {
   // Whether it was sent on this node itself, and nothing can have altered it.
   bool own = false;
 };
+
+// The first of the messages that an end keeps until it is asked for them; nothing where there is
+// none.
+inline std::optional<Incoming> take_first(std::deque<Incoming>& messages) {
+  if (messages.empty()) return std::nullopt;
+  Incoming message = std::move(messages.front());
+  messages.pop_front();
+  return message;
+}
 
 // What a node's end knows about another node.
 struct Peer {

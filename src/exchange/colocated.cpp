@@ -44,10 +44,7 @@ class Inbox {
     const auto has_something = [&] { return !messages_.empty() || failure_; };
     if (timeout > kNoTime) arrived_or_failed_.wait_for(lock, timeout, has_something);
     if (failure_) throw Error(*failure_, sentence_);
-    if (messages_.empty()) return std::nullopt;
-    Incoming message = std::move(messages_.front());
-    messages_.pop_front();
-    return message;
+    return take_first(messages_);
   }
 
  private:

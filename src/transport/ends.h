@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -82,14 +81,6 @@ inline bool keep_first_reason(std::optional<std::string>& kept,
     kept.emplace();  // out of memory for the sentence: the job still has to end
   }
   return true;
-}
-
-// The first message; nothing where there is none.
-inline std::optional<Incoming> take_first(std::deque<Incoming>& messages) {
-  if (messages.empty()) return std::nullopt;
-  Incoming message = std::move(messages.front());
-  messages.pop_front();
-  return message;
 }
 
 }  // namespace tersewire

@@ -37,9 +37,7 @@ class ConsecutiveJobs final : public OwningTransport {
       if (!incoming) return std::nullopt;
       sort_in(std::move(*incoming));
     }
-    Incoming message = std::move(waiting.front());
-    waiting.pop_front();
-    return message;
+    return take_first(waiting);
   }
 
  private:
