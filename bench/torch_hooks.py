@@ -98,7 +98,7 @@ def powersgd(state, bucket):
     return future
 
 
-def attach(model, design, group):
+def attach(model, design, group, spike_limit):
     """Registers the design's hook. Returns ours, which counts; None for others."""
     if design == "ddp":
         return None
@@ -112,7 +112,8 @@ def attach(model, design, group):
         model.register_comm_hook(state, powersgd)
         return None
     exchange, _, codec = design.rpartition("/")
-    return tersewire.torch.register(model, codec, exchange=exchange or None, group=group)
+    return tersewire.torch.register(model, codec, exchange=exchange or None, group=group,
+                                    spike_limit=spike_limit)
 
 
 def average_models(model, optimizer, every):
@@ -156,7 +157,7 @@ class Training:
     """A design's model, and what its training has used so far on this rank."""
 
     def __init__(self, task, design, samples, interface, group=None, seed=1, delay=0,
-                 outer="sgd:lr=1"):
+                 outer="sgd:lr=1", spike_limit=None):
         torch.manual_seed(seed)
         self.network = task.network(samples.different)
         self.optimizer = task.optimizer(self.network.parameters(), task.lr, task.weight_decay)
@@ -185,7 +186,7 @@ class Training:
                 self.hook = None
                 self.optimizer = average_models(self.model, self.optimizer, self.steps_a_round)
             else:
-                self.hook = attach(self.model, design, group)
+                self.hook = attach(self.model, design, group, spike_limit)
         self.task = task
         self.samples = samples
         self.order = numpy.random.default_rng(seed).permutation(len(samples))
@@ -349,6 +350,8 @@ def main():
     parser.add_argument("--outer", default="sgd:lr=1", help="outer optimizer of local-K (sgd:lr=1)")
     parser.add_argument("--delay", type=int, default=0, metavar="STEPS",
                         help="by which local-K's exchanges may take longer than a step (0)")
+    parser.add_argument("--spike-limit", type=float, metavar="TIMES",
+                        help="of our hooks, instead of their own; inf: none")
     parser.add_argument("--hub", metavar="HOST:PORT", help="hub for our designs")
     parser.add_argument("--certs", metavar="NAME",
                         help="a rank's directory for it is NAME and the rank's number")
@@ -398,10 +401,11 @@ def main():
     for design in arguments.design:
         for measure in kinds:
             training = Training(task, design, samples, interface, group, arguments.seed,
-                                arguments.delay, arguments.outer)
+                                arguments.delay, arguments.outer, arguments.spike_limit)
             report({"model": arguments.model, "design": design, "link": arguments.link,
                     "ranks": dist.get_world_size(), "seed": arguments.seed, "lr": task.lr,
-                    "outer": arguments.outer, "delay": arguments.delay, **measure(training)},
+                    "outer": arguments.outer, "delay": arguments.delay,
+                    "spike_limit": arguments.spike_limit, **measure(training)},
                    arguments.json)
             training.close()
     if group:

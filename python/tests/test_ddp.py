@@ -806,6 +806,34 @@ def test_a_wrapper_may_copy_rates_within_its_step():
     assert [outer["lr"], inner["lr"]] == pytest.approx([0.1, 0.1]) and not lines
 
 
+def case_spikes_stay_out_of_residuals():
+    """In every bucket, with Adam, of gradients without the loss scale."""
+    def delivered(make=torch.optim.AdamW, **options):
+        """What came of a gradient, and what ranks keep, by its own: 9 times, and once 100 times as long."""
+        model = wrapped()
+        hook = tersewire.torch.register(model, policy="", exchange="all-gather",
+                                        loss_scale=lambda: 256.0, **options)
+        optimizer = make(model.parameters(), lr=0.0)
+        came = 0
+        for amplitude in [1.0] * 9 + [100.0]:
+            optimizer.zero_grad()
+            (256 * amplitude * model(batch(0, 0)).square().mean()).backward()
+            came = came + torch.cat([p.grad.flatten() for p in model.module.parameters()]) / 256
+            optimizer.step()
+        pushed = hook.state_dict()["pushed"]
+        kept = torch.cat([pushed[name].flatten() for name, _ in model.module.named_parameters()])
+        alone = Net()
+        alone.load_state_dict(model.module.state_dict())
+        alone(batch(0, 0)).square().mean().backward()
+        own = torch.cat([p.grad.flatten() for p in alone.parameters()])
+        hook.close()
+        return float((came + sum(on_all_ranks(kept)) / dist.get_world_size()) @ own / (own @ own))
+
+    assert delivered() == pytest.approx(13, rel=1e-3)
+    assert delivered(spike_limit=math.inf) == pytest.approx(109, rel=1e-3)
+    assert delivered(torch.optim.SGD) == pytest.approx(109, rel=1e-3)
+
+
 def case_the_rates_of_adam_are_the_codecs():
     """Within its steps, whoever takes them; outside nobody sees it."""
     first = dist.get_rank() == 0

@@ -5,6 +5,7 @@ import copy
 import datetime
 import functools
 import gc
+import math
 import os
 import pickle
 import threading
@@ -25,6 +26,7 @@ import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
 from ranks import check_replicas, flat, on_all_ranks, run_on_ranks, start_ranks  # noqa: E402
 from tersewire.torch import DistributedOptimizer, _groups, broadcast_parameters  # noqa: E402
+from tersewire.torch._spikes import Norms  # noqa: E402
 
 STEPS = 5
 
@@ -140,6 +142,83 @@ def case_the_rates_of_adam_are_the_codecs():
         rate = torch.tensor(0.01)
         trained(exchange, make=torch.optim.SGD, lr=rate, rate_gain=2)
         assert rate.item() == pytest.approx(0.01) and rates[-1].item() == pytest.approx(0.02)
+
+
+def spiky(optimizer, model, amplitudes):
+    """Exchanges one gradient at each of these; returns their sum, of what came and what ranks keep."""
+    names, values = zip(*((name, p.numel()) for name, p in model.named_parameters()))
+    direction = torch.randn(sum(values), generator=torch.Generator().manual_seed(1))
+    came = torch.zeros_like(direction)
+    for amplitude in amplitudes:
+        mean = amplitude * direction
+        optimizer.averager.average(mean)
+        came += mean
+    pushed = optimizer.averager.state_dict()["pushed"]
+    kept = torch.cat([pushed[name].flatten() for name in names])
+    dist.all_reduce(kept)
+    came += kept / dist.get_world_size()
+    return float(came @ direction / (direction @ direction)), mean
+
+
+def case_spikes_stay_out_of_residuals():
+    """With Adam: what scripts clip after the exchange would come back for many steps."""
+    ranks = dist.get_world_size()
+    amplitudes = [1.0] * 12
+    amplitudes[8] = 100.0 if dist.get_rank() == 0 else 1.0
+
+    def expect(at_the_spike, make=torch.optim.AdamW, **options):
+        model = network()
+        optimizer = DistributedOptimizer(make(model.parameters(), lr=0.001), model, policy="",
+                                         exchange="all-gather", **options)
+        found, _ = spiky(optimizer, model, amplitudes)
+        assert found == pytest.approx(11 + (ranks - 1 + at_the_spike) / ranks, rel=1e-3)
+
+    expect(4)
+    expect(20, spike_limit=20)
+    expect(100, spike_limit=math.inf)
+    expect(100, torch.optim.SGD)
+    expect(4, torch.optim.SGD, spike_limit=4)
+    expect(100, warm_up_steps=9)  # sent as it is
+    for wrong in (0.5, math.nan, "4"):
+        with pytest.raises(tersewire.Error, match="spike_limit=.* is not valid; pass a number from 1"):
+            expect(4, spike_limit=wrong)
+
+
+def case_norms_are_part_of_the_state():
+    def made(state=None):
+        model = network()
+        optimizer = DistributedOptimizer(torch.optim.AdamW(model.parameters()), model,
+                                         exchange="all-gather")
+        if state:
+            optimizer.averager.load_state_dict(state)
+        return optimizer, model
+
+    whole = made()
+    spiky(*whole, [1] * 8)
+    state = whole[0].averager.state_dict()
+    without = {name: value for name, value in state.items() if name != "norms"}
+    found, resumed, forgotten = (spiky(*each, [100])[1]
+                                 for each in (whole, made(state), made(without)))
+    assert torch.equal(found, resumed) and not torch.equal(found, forgotten)
+
+
+def test_a_spike_is_far_above_the_median_of_the_last_norms():
+    def limited(amplitudes, limit=4.0):
+        norms, found = Norms(2), []
+        for amplitude in amplitudes:
+            gradient = torch.tensor([0.6, -0.8]) * amplitude
+            norms.limit(1, gradient, limit)
+            found.append(-float(gradient[1]) / 0.8)
+        return pytest.approx(found, nan_ok=True)
+
+    assert limited([1, 5, 1, 3]) == [1, 4, 1, 3]
+    assert limited([1, 5, 1, 3], math.inf) == [1, 5, 1, 3]
+    # Where the training has come to other gradients, that is no spike.
+    assert limited([1] * 9 + [50] * 6) == [1] * 9 + [4] * 5 + [50]
+    assert limited([1] * 9 + [0.001] * 6 + [1]) == [1] * 9 + [0.001] * 6 + [0.004]
+    # Of a parameter that was not used nothing is learnt, nor of what is not finite.
+    assert limited([1] * 3 + [0] * 20 + [9]) == [1] * 3 + [0] * 20 + [4]
+    assert limited([1, math.inf, 9, math.nan, 9]) == [1, math.inf, 4, math.nan, 4]
 
 
 def case_fp32_is_training_on_all_batches():

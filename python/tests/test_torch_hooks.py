@@ -70,6 +70,15 @@ def test_both_kinds_of_measurement(model, write, designs, tmp_path):
             assert line["accuracy"] == line["curve"][-1][1] and 0 <= line["accuracy"] <= 1
 
 
+def test_a_plateau_is_left_or_not():
+    """At a rate of almost none it is not."""
+    printed = run_program(BENCH / "plateau.py", "--design=ddp", "--design=all-gather/3lc",
+                          "--steps=20", "--lr=1e-9", "--spike-limit=inf")
+    assert [line.split(":", 1)[1] for line in printed.splitlines()] == [
+        "ddp                      seed 1: did not leave it in 20 steps",
+        "all-gather/3lc           seed 1: did not leave it in 20 steps"]
+
+
 def test_models_have_the_parameters_of_the_trainers(monkeypatch):
     monkeypatch.syspath_prepend(BENCH)
     tasks = importlib.import_module("torch_models").TASKS

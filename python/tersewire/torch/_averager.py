@@ -8,7 +8,8 @@ import os
 import time
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple, Union
+from typing import (Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple,
+                    Union)
 
 import torch
 
@@ -17,11 +18,12 @@ from tersewire import Error, ErrorCode, _core
 
 from ._groups import Group, group_of, meet_ranks
 from ._settings import Settings
+from ._spikes import Norms
 from ._tensors import at_end, elems_of, refuse
 
 _FLOAT_BYTES = 4
 _STATE_NAMES = {"exchange", "rank", "ranks", "step", "pushed", "pulled"}
-_SOME_STATE_NAMES = {"adaptive", "decisions", "followed", "shares"}
+_SOME_STATE_NAMES = {"adaptive", "decisions", "followed", "norms", "shares"}
 _log = logging.getLogger("tersewire")
 # What state_dict() returned on this rank, or on all.
 States = Union[Dict[str, Any], Sequence[Dict[str, Any]]]
@@ -83,6 +85,7 @@ class GradientAverager:
         self._exchange_seconds = 0.0
         self._codec = ""  # of the last step
         self._news: Tuple[str, ...] = ()
+        self._norms = Norms(len(self._infos))
         self._last_state: Any = None
         self._worker = self._meet(settings)
         self._join(self._worker)
@@ -169,7 +172,8 @@ class GradientAverager:
     def _begin_average(self, gradients: torch.Tensor, skipped: int = 0) -> "Bucket":
         """The first half of average(), without waiting for gradients: _end_average()'s input."""
         self._check_open()
-        bucket = Bucket(gradients, self._stretches(range(len(self._infos))), self._scale())
+        bucket = Bucket(gradients, self._stretches(range(len(self._infos))), self._scale(),
+                        self._spike_limiter())
         self._worker.begin_step(self._exchange_seconds)
         self._worker.say_skipped(skipped)
         bucket.push(self._worker)
@@ -234,6 +238,8 @@ class GradientAverager:
             state["followed"] = followed
         if self._settings.is_adaptive_in(self._exchange):
             state["adaptive"] = True
+        if self._settings.spike_limit_now < math.inf:
+            state["norms"] = self._norms.state
         return {**state, "decisions": self.decisions()} if self._settings.is_auto else state
 
     def load_state_dict(self, states: States) -> None:
@@ -270,6 +276,7 @@ class GradientAverager:
                   residuals(state, "pulled"), residuals(state, "followed")) for state in listed]
         decided = listed[0].get("decisions", []) if self._settings.is_auto else []
         self._worker.load(self.rank, listed[0]["ranks"], saved, _json(decided))
+        self._norms.load(listed[self.rank % len(listed)].get("norms"))
         self._steps_before = listed[0]["step"] - self._steps_here
         if self._worker.has_begun:  # what others expect of this rank belongs to a run that is over
             self._worker.close()
@@ -318,6 +325,20 @@ class GradientAverager:
                    "scaler.get_scale does")
         return scale
 
+    def _spike_limiter(self) -> Optional[Callable[[int, torch.Tensor], None]]:
+        """For the next step: takes a parameter's number and its gradient, which it may scale down.
+
+        None if spikes have no limit, or no residual to stay in.
+        """
+        limit = self._settings.spike_limit_now
+        keep = [codec.keeps_residual for codec in self._codecs]
+        if limit == math.inf or not (any(keep) or self._settings.is_auto):
+            return None
+        if self._step < self._settings.warm_up_steps:
+            limit = math.inf
+        norms, limits = self._norms, [limit if keeps else math.inf for keeps in keep]
+        return lambda number, gradient: norms.limit(number, gradient, limits[number])
+
     def _end_step(self) -> None:
         self._steps_here += 1
         self._news = tuple(self._worker.take_news())
@@ -364,12 +385,14 @@ def change_all(averagers: Sequence[GradientAverager], settings: Dict[str, Any]) 
 class Bucket:
     """A flat buffer with gradients of some parameters, replaced by their means."""
 
-    def __init__(self, buffer: torch.Tensor, stretches: List[Tuple[int, int]],
-                 scale: float, keeps_own: bool = False) -> None:
+    def __init__(self, buffer: torch.Tensor, stretches: List[Tuple[int, int]], scale: float,
+                 limit_spike: Optional[Callable[[int, torch.Tensor], None]] = None,
+                 keeps_own: bool = False) -> None:
         self.began = time.perf_counter()
         self.buffer = buffer
         self._stretches = stretches
         self._scale = scale
+        self._limit_spike = limit_spike
         self._values = buffer
         self._own = buffer.clone() if keeps_own else None  # this rank's gradients
 
@@ -390,6 +413,9 @@ class Bucket:
             self._values = buffer.to("cpu", torch.float32)
         if self._scale != 1:
             self._values /= self._scale
+        if self._limit_spike:
+            for number, gradient in self._gradients_in(self._values):
+                self._limit_spike(number, gradient)
         # As the library forms its own buckets: from the last parameter on.
         worker.push(self._values, sorted(self._stretches, reverse=True))
 
@@ -405,10 +431,16 @@ class Bucket:
         worker.undo([number for number in self.parameters if number in parameters])
         if self._own is None:
             return
-        ends = [*(begin for _, begin in self._stretches[1:]), self.buffer.numel()]
-        for (number, begin), end in zip(self._stretches, ends):
+        for (number, values), (_, own) in zip(self._gradients_in(self.buffer),
+                                              self._gradients_in(self._own)):
             if number in parameters:
-                self.buffer[begin:end] = self._own[begin:end]
+                values.copy_(own)
+
+    def _gradients_in(self, values: torch.Tensor) -> Iterator[Tuple[int, torch.Tensor]]:
+        """Each parameter's number and gradient."""
+        ends = [*(begin for _, begin in self._stretches[1:]), values.numel()]
+        for (number, begin), end in zip(self._stretches, ends):
+            yield number, values[begin:end]
 
 
 def as_list(states: States) -> List[Dict[str, Any]]:

@@ -165,8 +165,8 @@ class Hook(GradientAverager):
         stretches = self._stretches([self._numbers[p] for p in bucket.parameters()])
         self._tasks.append(
             _Task(bucket.index() == 0, self._stood_seconds,
-                  Bucket(buffer, stretches, self._scale_now, self._keeps_own), future, stream,
-                  self._count))
+                  Bucket(buffer, stretches, self._scale_now, self._spike_limiter(), self._keeps_own),
+                  future, stream, self._count))
         self._threads.pushes.put(self._tasks[-1])
         if bucket.is_last():
             self._check_complete()
@@ -382,7 +382,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
              replay_decisions: Optional[List[Dict[str, Any]]] = None,
              budget: Optional[str] = None,
              pull_codec: Optional[Union[str, tersewire.Codec]] = None,
-             rate_gain: Optional[float] = None) -> Hook:
+             rate_gain: Optional[float] = None,
+             spike_limit: Optional[float] = None) -> Hook:
     """Makes a model wrapped in DistributedDataParallel exchange compressed gradients.
 
     model          trained on the CPU or on a GPU; from a GPU, buckets are copied to the CPU, where
@@ -428,6 +429,11 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
                    noise it divides by. By default, if they all are Adams (AdamW, NAdam, ...), the
                    codec's adaptive_rate_gain: s + 0.25 for 3lc, 1.4 for terngrad and stoch3 with
                    their default clip (half as far from 1 through all-gather), 1 for others
+    spike_limit    how many times the median norm of the last nine a parameter's gradient may have
+                   on this rank; a longer one is scaled down before it is encoded, since scripts
+                   clip what was exchanged, and a residual would hand out a spike over many steps.
+                   For parameters whose codec keeps a residual; by default 4 where rate_gain has
+                   one, otherwise math.inf: no limit
 
     Unsent data is added to the parameter's next gradient, whatever bucket it is in. The training
     loop does not change. Returns a Hook with counters, summary(), change(), state_dict() and
@@ -435,8 +441,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     not wrapped. After an error in a backward pass the job is over on every rank, with that error.
     """
     made = Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads,
-                                timeout, on_step, replay_decisions, budget, pull_codec, rate_gain),
-                group)
+                                timeout, on_step, replay_decisions, budget, pull_codec, rate_gain,
+                                spike_limit), group)
     try:
         model.register_comm_hook(made, hook)
     except BaseException:  # a model takes one hook

@@ -340,7 +340,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         replay_decisions: Optional[List[Dict[str, Any]]] = None,
         budget: Optional[str] = None,
         pull_codec: Optional[Union[str, tersewire.Codec]] = None,
-        rate_gain: Optional[float] = None) -> Any:
+        rate_gain: Optional[float] = None, spike_limit: Optional[float] = None) -> Any:
     """Makes an optimizer average compressed gradients over all ranks before each step.
 
     optimizer         of a model that is not in DistributedDataParallel, on the CPU or on a GPU;
@@ -358,6 +358,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                       with encoded gradients, whose noise it divides by. By default for an Adam
                       (AdamW, NAdam, ...) the codec's adaptive_rate_gain: s + 0.25 for 3lc,
                       1.4 for terngrad and stoch3 with their default clip, else 1
+    spike_limit       as for register(): by default 4 for an Adam
     others            as for register(), which exchanges during the backward pass; this one
                       exchanges in step(). Without the model, policies infer a parameter's kind from its
                       name and shape
@@ -417,7 +418,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                          kinds.get(name) or _core._usual_kind(name, parameter.dim()))
              for name, parameter in named]
     settings = Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads, timeout,
-                        on_step, replay_decisions, budget, pull_codec, rate_gain,
+                        on_step, replay_decisions, budget, pull_codec, rate_gain, spike_limit,
                         _adaptive=is_adaptive(optimizer), _adam=is_adam(optimizer))
     if elastic and model is not None:
         averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, elastic,

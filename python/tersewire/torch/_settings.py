@@ -11,6 +11,7 @@ import tersewire
 from tersewire import _core
 
 from ._groups import AnyGroup
+from ._spikes import USUAL_LIMIT
 from ._tensors import refuse
 
 
@@ -31,6 +32,7 @@ class Settings:
     budget: Optional[str] = None
     pull_codec: Optional[Union[str, tersewire.Codec]] = None
     rate_gain: Optional[float] = None
+    spike_limit: Optional[float] = None
     # Nobody is asked for these: is_adaptive() and is_adam() of the optimizer.
     _adaptive: bool = False
     _adam: bool = False
@@ -53,6 +55,10 @@ class Settings:
         if self.rate_gain is not None and not (
                 isinstance(self.rate_gain, (int, float)) and 0 < self.rate_gain < math.inf):
             refuse(f"rate_gain={self.rate_gain!r} is not valid; pass a number above 0")
+        if self.spike_limit is not None and not (
+                isinstance(self.spike_limit, (int, float)) and self.spike_limit >= 1):
+            refuse(f"spike_limit={self.spike_limit!r} is not valid; pass a number from 1 on, or "
+                   "math.inf for none")
         if self.seed >= 2**64:
             refuse(f"seed={self.seed} is not valid; pass a whole number below 2**64")
         for name, what in (("loss_scale", "returns the factor, as scaler.get_scale"),
@@ -95,6 +101,12 @@ class Settings:
         return dataclasses.replace(
             self, codec=self.codec_text, loss_scale=None, threads=None, on_step=None,
             pull_codec=None if self.pull_codec is None else _text(self.pull_codec))
+
+    @property
+    def spike_limit_now(self) -> float:
+        if self.spike_limit is not None:
+            return self.spike_limit
+        return USUAL_LIMIT if self._adam else math.inf
 
     def pull_codec_for(self, exchange: str) -> Optional[str]:
         """Of the means that servers send, if it may be another one."""
