@@ -23,7 +23,7 @@ void require(bool holds, const char* sentence) {
 void check_numbers(const TrainConfig& config) {
   const auto is_penalty = [](double factor) { return factor >= 0 && std::isfinite(factor); };
   require(config.learning_rate > 0 && std::isfinite(config.learning_rate),
-          "the learning rate must be a finite number above 0");
+          "the learning rate, --lr, must be a finite number above 0");
   require(config.momentum >= 0 && config.momentum < 1, "the momentum must be from 0 to below 1");
   require(is_penalty(config.weight_decay), "the weight decay must be a finite number not below 0");
   require(is_penalty(config.l1), "the l1 factor must be a finite number not below 0");

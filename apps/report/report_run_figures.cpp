@@ -82,7 +82,7 @@ Figure designs_table(const Designs& designs) {
     figure.columns.push_back("speedup at " + rate.name);
   }
   std::optional<Outcome> baseline;
-  if (designs.baseline) {
+  if (designs.baseline && designs.same_job) {
     baseline = last_outcome(designs.list[*designs.baseline], designs.rates);
   }
   for (const DesignRuns& design : designs.list) {

@@ -274,6 +274,7 @@ CheckpointDirectory::Found CheckpointDirectory::newest() const {
     try {
       Found found = read(step);
       found.passed_over = std::move(passed_over);
+      found.newest_step = newest_step(found.job.nodes);
       return found;
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kFailedPrecondition) throw;

@@ -67,6 +67,8 @@ class CheckpointDirectory {
     trainer::JobCheckpoint checkpoint;
     // Why newer ones do not count, a sentence each.
     std::vector<std::string> passed_over;
+    // As newest_step() then: another one since is of another process.
+    std::optional<std::uint64_t> newest_step;
   };
   // The newest that counts; its arrays stay on the disk. Throws kNotFound where there is none,
   // kDataLoss where none can be read, kFailedPrecondition for one of another version.

@@ -100,12 +100,14 @@ void RunDirectory::forget() const {
   if (made_) fs::remove(path_, error);
 }
 
-RunDirectory RunDirectory::restarted(fs::path path, const std::optional<std::string>& tensorboard) {
+RunDirectory RunDirectory::restarted(fs::path path, const std::optional<std::string>& tensorboard,
+                                     const Check& check) {
   std::error_code error;
   if (!fs::exists(path, error) || fs::is_empty(path, error)) return RunDirectory(path);
   RunDirectory directory;
   directory.path_ = std::move(path);
   lock_directory(directory.path_);
+  check();
   const auto is_tensorboards = [&](const fs::path& place) {
     return tensorboard && fs::equivalent(place, *tensorboard, error);
   };
@@ -130,10 +132,11 @@ RunDirectory RunDirectory::restarted(fs::path path, const std::optional<std::str
   return directory;
 }
 
-RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step) {
+RunDirectory RunDirectory::resumed(fs::path path, std::uint64_t step, const Check& check) {
   RunDirectory directory;
   directory.path_ = std::move(path);
   lock_directory(directory.path_);
+  check();
   remove_temporary_files(directory.path_);
   directory.go_back_to(step);
   return directory;

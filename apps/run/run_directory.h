@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -24,14 +25,17 @@ class RunDirectory {
  public:
   // Makes the directory; throws kFailedPrecondition where it exists and holds something.
   explicit RunDirectory(std::filesystem::path path);
+  // Called once a directory is locked, before anything in it is removed: throws where what this
+  // process knows of it is no longer so.
+  using Check = std::function<void()>;
   // That of a run which goes on after `step`: what its lines say of later steps is dropped, and
   // what processes that were killed were writing. Throws kNotFound where there is none.
-  static RunDirectory resumed(std::filesystem::path path, std::uint64_t step);
+  static RunDirectory resumed(std::filesystem::path path, std::uint64_t step, const Check& check);
   // That of a run which begins again because it had no checkpoint yet: all that it has left is
   // removed, and the files that `tensorboard` holds, where that is the directory itself or in it.
   // Throws kFailedPrecondition where the directory holds anything else.
   static RunDirectory restarted(std::filesystem::path path,
-                                const std::optional<std::string>& tensorboard);
+                                const std::optional<std::string>& tensorboard, const Check& check);
   // The same where another process may have begun the run, whose part this one takes: made where
   // there is none, and locked unless another process does so: whether that is of the job, its
   // members tell each other.

@@ -212,8 +212,7 @@ void ElasticRun::take_part(const MemberList& list, int rank) {
         trainer::HandOver(list, rank)
             .run(*end, held(list.base), flags.config.job.servers, flags.config.job.wait_limits());
     if (checkpoint) {
-      flags.resumed.emplace(CheckpointDirectory::Found{
-          .job = {}, .checkpoint = std::move(*checkpoint), .passed_over = {}});
+      flags.resumed.emplace().checkpoint = std::move(*checkpoint);
     }
   }
   if (rank >= nodes) return;

@@ -69,20 +69,41 @@ void check_same_run(const TrainFlags& flags,
   });
 }
 
+namespace {
+
+// Whether the run's directory, by now locked, is as it was when its checkpoint was looked for: data
+// has been loaded since, and another process may have ended the run meanwhile.
+void check_untouched(const TrainFlags& flags, const std::string& run) {
+  const CheckpointDirectory checkpoints(run);
+  const bool has_same_checkpoint =
+      flags.resumed
+          ? checkpoints.newest_step(flags.resumed->job.nodes) == flags.resumed->newest_step
+          : !checkpoints.newest_if_any();
+  if (has_same_checkpoint && !finished_steps(run)) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              fmt::format("another process has continued the run in {} since this one looked for "
+                          "its checkpoint; run the command again",
+                          run));
+}
+
+}  // namespace
+
 RunDirectory directory_of(const TrainFlags& flags) {
   if (flags.resumed) {
     for (const std::string& sentence : flags.resumed->passed_over) {
       complain(fmt::format("skipped a checkpoint: {}\n", sentence));
     }
     const std::uint64_t step = flags.resumed->checkpoint.step();
-    RunDirectory directory = RunDirectory::resumed(flags.resume, step);
+    RunDirectory directory =
+        RunDirectory::resumed(flags.resume, step, [&] { check_untouched(flags, flags.resume); });
     CheckpointDirectory(flags.resume).remove_after(step);
     return directory;
   }
   if (flags.resume_or_start) {
     // A restart loop begins its own run again and no other, where none has a checkpoint.
     check_same_run(flags, [](const std::string& /*setting*/) { return true; });
-    return RunDirectory::restarted(flags.out, flags.tensorboard);
+    return RunDirectory::restarted(flags.out, flags.tensorboard,
+                                   [&] { check_untouched(flags, flags.out); });
   }
   return flags.out.empty() ? RunDirectory::fresh(flags.config.model) : RunDirectory(flags.out);
 }

@@ -23,7 +23,7 @@ using SharedBytes = std::shared_ptr<const Bytes>;
 
 struct Incoming {
   int from = 0;
-  SharedBytes bytes;
+  SharedBytes bytes;  // never null
   // When the transport had received all of it, which may be long before anyone asked.
   std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
   // Whether it was sent on this node itself, and nothing can have altered it.
@@ -83,7 +83,7 @@ class Transport {
   // Starts sending and returns at once; the bytes are kept alive until they are delivered. Two
   // nodes that both waited here for each other would wait for ever, so a sender must check how much
   // is waiting for a peer before it adds more. Throws kAborted after abort() on any node,
-  // kInvalidArgument for a rank that does not exist.
+  // kInvalidArgument for a rank that does not exist, and for null bytes.
   virtual void send(int to, SharedBytes bytes) = 0;
 
   // The next message from any node, or nothing if none has arrived within `timeout` (0: only look).

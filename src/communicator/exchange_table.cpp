@@ -52,10 +52,16 @@ void take_groups(SettingText& text, const Job& job, ExchangeOptions& options) {
 // How many servers a job has that share so many parts of its tensors; one unless it says.
 int shared_by(const Job& job, std::size_t parts, std::string_view what) {
   const int servers = job.servers.value_or(1);
-  const auto most = static_cast<int>(std::min<std::size_t>(parts, 1 << 30));
+  // As many as a program gives a job whose model it has yet to make.
+  constexpr std::size_t kAnyNumber = 1 << 30;
+  const auto most = static_cast<int>(std::min(parts, kAnyNumber));
   if (servers == Job::kColocated) {
     fail(ErrorCode::kInvalidArgument, "exchange {} has no colocated servers; use 1 to {} servers",
          job.exchange, most);
+  }
+  if (servers < 1 && parts >= kAnyNumber) {
+    fail(ErrorCode::kInvalidArgument, "exchange {} cannot have {} servers; use 1 or more",
+         job.exchange, servers);
   }
   if (servers < 1 || servers > most) {
     fail(ErrorCode::kInvalidArgument, "{} servers cannot share {} {}; use 1 to {} servers", servers,

@@ -152,17 +152,22 @@ void SharedEnd::sort_in(Incoming message) {
   }
 }
 
-// A sentence in which the rank of a server, which only this node's halves know, is its node's.
+// A sentence in which the rank of a server, which only this node's halves know, is its node's. What
+// is quoted, as a tensor's name, stays.
 std::string with_nodes(std::string_view sentence, int workers) {
   std::string told;
+  bool quoted = false;
   while (!sentence.empty()) {
     std::string_view rest = sentence;
+    // That of "rank 3's" closes and opens nothing.
+    if (sentence.front() == '\'' && (quoted || told.empty() || told.back() == ' '))
+      quoted = !quoted;
     for (const std::string_view word : {"rank ", "server "}) {
-      if (!sentence.starts_with(word)) continue;
+      if (quoted || !sentence.starts_with(word)) continue;
       int rank = 0;
       const auto [end, error] =
           std::from_chars(sentence.data() + word.size(), sentence.data() + sentence.size(), rank);
-      if (error != std::errc() || rank < workers) continue;
+      if (error != std::errc() || rank < workers || rank >= 2 * workers) continue;
       told += fmt::format("the server on rank {}", rank - workers);
       rest.remove_prefix(static_cast<std::size_t>(end - sentence.data()));
     }

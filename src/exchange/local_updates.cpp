@@ -186,10 +186,14 @@ void LocalUpdates::push(std::size_t tensor, std::span<const float> parameters) {
 void LocalUpdates::take_push(std::size_t tensor, std::span<const float> parameters) {
   check_values(placement().job, tensor, parameters.size());
   SharedTensor& shared = shared_[tensor];
-  if (shared.pulled_step != step() || shared.pushed_step == step()) {
+  if (shared.pulled_step != step()) {
+    fail(ErrorCode::kFailedPrecondition, "pull tensor '{}' in step {} before it is pushed",
+         placement().job.tensors[tensor].name, step());
+  }
+  if (shared.pushed_step == step()) {
     fail(ErrorCode::kFailedPrecondition,
-         "tensor '{}' must be pulled and then pushed once in every step",
-         placement().job.tensors[tensor].name);
+         "tensor '{}' has been pushed in step {} already; begin the next step first",
+         placement().job.tensors[tensor].name, step());
   }
   shared.pushed_step = step();
 }

@@ -67,6 +67,10 @@ struct Received {
 
 // Parses what arrived; throws kDataLoss where it is malformed or its sender is not who sent it.
 inline Received parse_incoming(Incoming incoming) {
+  if (incoming.bytes == nullptr) {
+    fail(ErrorCode::kDataLoss, "message from rank {}: the transport delivered it without its bytes",
+         incoming.from);
+  }
   Message message = with_context([&] { return fmt::format("message from rank {}", incoming.from); },
                                  [&] { return parse_message(*incoming.bytes, incoming.own); });
   if (message.header.sender != static_cast<std::uint32_t>(incoming.from)) {

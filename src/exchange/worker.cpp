@@ -100,11 +100,7 @@ void Worker::push(std::size_t tensor, std::span<const float> gradient) {
     check_unfinished();
     check_values(job(), tensor, gradient.size());
     const auto fragment = turn_of(tensor);
-    if (!fragment) {
-      fail(ErrorCode::kFailedPrecondition,
-           "tensor '{}' must be pulled and then pushed once in every step",
-           job().tensors[tensor].name);
-    }
+    if (!fragment) fail_no_turn(tensor);
     note_began(*fragment);
     // From the last on, as the backward pass comes to tensors, and as buckets are made.
     std::vector<std::size_t> pushed;
@@ -136,6 +132,24 @@ std::optional<std::size_t> Worker::turn_of(std::size_t tensor) const {
         std::min(turn.value_or(placement_->fragment_parts.size()), placement_->fragment_of[part]);
   }
   return turn;
+}
+
+void Worker::fail_no_turn(std::size_t tensor) const {
+  const std::string& name = job().tensors[tensor].name;
+  if (step_ == 0) {
+    fail(ErrorCode::kFailedPrecondition, "begin a step before tensor '{}' is pushed", name);
+  }
+  for (std::size_t part = placement_->first_part[tensor]; part < placement_->first_part[tensor + 1];
+       ++part) {
+    if (pushed_step(part) == step_) continue;
+    fail(
+        ErrorCode::kFailedPrecondition,
+        "what came of tensor '{}' in step {} has not been taken; pull it, or take its mean, before "
+        "it is pushed again",
+        name, step_ - 1);
+  }
+  fail(ErrorCode::kFailedPrecondition,
+       "tensor '{}' has been pushed in step {} already; begin the next step first", name, step_);
 }
 
 void Worker::mean(std::size_t tensor, std::span<float> mean) {

@@ -212,6 +212,8 @@ class Worker : public Communicator {
   }
   // The fragment of this tensor whose turn in this step comes next; none where all had theirs.
   [[nodiscard]] std::optional<std::size_t> turn_of(std::size_t tensor) const;
+  // Says why it is none's.
+  [[noreturn]] void fail_no_turn(std::size_t tensor) const;
   void note_began(std::size_t fragment);
   // Encodes these parts of a tensor's gradient, which are pushed next, at once.
   void encode_ahead(std::span<const std::size_t> some, std::span<const float> gradient);

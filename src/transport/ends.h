@@ -24,8 +24,12 @@ inline constexpr std::chrono::milliseconds kAliveEvery{250};
 // How long an end that leaves waits for the others where the job has failed.
 inline constexpr std::chrono::milliseconds kLongestFarewell{2000};
 
-// Throws kInvalidArgument for a receiver that the job has not.
-inline void check_receiver(int from, int to, int ranks) {
+// Throws kInvalidArgument for a receiver that the job has not, and for no message.
+inline void check_sent(int from, int to, int ranks, const SharedBytes& bytes) {
+  if (bytes == nullptr) {
+    fail(ErrorCode::kInvalidArgument, "rank {} sends rank {} no message but null; pass its bytes",
+         from, to);
+  }
   if (to >= 0 && to < ranks) return;
   fail(ErrorCode::kInvalidArgument, "rank {} cannot send to rank {}: the job has ranks 0 to {}",
        from, to, ranks - 1);

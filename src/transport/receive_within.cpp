@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "errors.h"
@@ -16,7 +18,7 @@ constexpr milliseconds kLongestLook(500);
 constexpr milliseconds kLate(250);
 
 milliseconds since(Clock::time_point time) {
-  return std::chrono::duration_cast<milliseconds>(Clock::now() - time);
+  return std::chrono::floor<milliseconds>(Clock::now() - time);
 }
 
 double seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
@@ -52,17 +54,32 @@ std::optional<int> missing(const Transport& transport, const std::function<bool(
   return std::nullopt;
 }
 
+// Behind "waiting for something": from whom, where that is known, and of few.
+std::string from_whom(const Transport& transport, const std::function<bool(int)>& needs) {
+  constexpr int kMostNamed = 4;
+  std::string ranks;
+  int count = 0;
+  for (int rank = 0; needs && rank < transport.size(); ++rank) {
+    if (rank == transport.rank() || !needs(rank)) continue;
+    if (++count <= kMostNamed) ranks += fmt::format("{}rank {}", count > 1 ? ", " : " from ", rank);
+  }
+  if (count > kMostNamed) ranks += fmt::format(" and {} more", count - kMostNamed);
+  return ranks;
+}
+
 }  // namespace
 
 Incoming receive_within(Transport& transport, const WaitLimits& limits,
                         const std::string& waited_for, const std::function<bool(int)>& needs) {
   const milliseconds look = std::clamp(std::min(limits.deadline, limits.progress_limit) / kLooks,
                                        milliseconds(1), kLongestLook);
-  for (milliseconds waited{0};;) {
+  for (Clock::duration waited_exactly{0};;) {
     const Clock::time_point began = Clock::now();
     if (auto incoming = transport.receive(look)) return std::move(*incoming);
-    const milliseconds took = since(began);
-    waited += std::min(took, look + kLate);
+    const Clock::duration took = Clock::now() - began;
+    // Compared in milliseconds: in those of the clock a limit may overflow.
+    waited_exactly += std::min<Clock::duration>(took, look + kLate);
+    const auto waited = std::chrono::floor<milliseconds>(waited_exactly);
     if (took > look + kLate) continue;  // what peers said meanwhile is heard now
     if (const auto gone = missing(transport, needs)) {
       // Its last message may be in the hands of another thread of this node.
@@ -75,10 +92,11 @@ Incoming receive_within(Transport& transport, const WaitLimits& limits,
     if (waited >= limits.deadline) check_peers(transport, limits.deadline, waited_for);
     if (waited >= limits.progress_limit) {
       fail(ErrorCode::kDeadlineExceeded,
-           "nothing has arrived at rank {} for {:.3g} s while waiting for {}, though every other "
+           "nothing has arrived at rank {} for {:.3g} s while waiting for {}{}, though every other "
            "node is alive; look for one that computes or writes without end, or raise the progress "
-           "limit (--progress-limit; timeout= in Python)",
-           transport.rank(), seconds(limits.progress_limit), waited_for);
+           "limit (--progress-limit; timeout= in Python; Job::progress_limit)",
+           transport.rank(), seconds(limits.progress_limit), waited_for,
+           from_whom(transport, needs));
     }
   }
 }

@@ -301,12 +301,12 @@ TEST(LocalUpdates, CallsOutOfOrderAreRefused) {
     task(*worker, replica);
   };
   with_worker([](Communicator& worker, Model& replica) {
-    expect_out_of_order([&] { worker.push(2, replica[2]); }, "must be pulled and then pushed");
+    expect_out_of_order([&] { worker.push(2, replica[2]); }, "pull tensor");
   });
   with_worker([](Communicator& worker, Model& replica) {
     worker.pull(2, replica[2]);
     worker.push(2, replica[2]);
-    expect_out_of_order([&] { worker.push(2, replica[2]); }, "must be pulled and then pushed");
+    expect_out_of_order([&] { worker.push(2, replica[2]); }, "has been pushed in step 1 already");
   });
   with_worker([](Communicator& worker, Model& replica) {
     for (std::size_t i = 0; i < 3; ++i) worker.pull(i, replica[i]);

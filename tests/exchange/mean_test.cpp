@@ -170,6 +170,24 @@ TEST(Means, OfAWorkerAloneFailAsItsServerDoes) {
   EXPECT_NE(sentence([&] { worker->begin_step(); }), "");
 }
 
+// Ranks of servers beside workers are those of their nodes, and nothing else in a sentence is.
+TEST(Means, LeaveNamesOfTensorsAlone) {
+  Job job;
+  job.workers = 2;
+  job.servers = Job::kColocated;
+  job.tensors = {{.name = "lora rank 3", .shape = {8}}};
+  const auto ends = make_in_process_network(2);
+  const auto worker = make_communicator(job, *ends[0], kNone);
+  worker->begin_step();
+  const std::vector<float> wrong(7);
+  try {
+    worker->push(0, wrong);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("'lora rank 3'"), std::string::npos) << error.what();
+  }
+}
+
 TEST_P(Mean, GoesOnAfterAState) {
   const Job job = Mean::job();
   const auto whole = run_means(job, nullptr, 2 * kSteps);

@@ -250,6 +250,50 @@ TEST(ReceiveWithin, EndsAtTheProgressLimit) {
   EXPECT_NE(sentence.find("raise the progress limit"), std::string::npos) << sentence;
 }
 
+TEST(ReceiveWithin, NamesThoseThatAreWaitedFor) {
+  const auto ends = make_in_process_network(8);
+  const auto sentence = [&](const std::function<bool(int)>& needs) -> std::string {
+    try {
+      receive_within(*ends[0], {5ms, 40ms}, "Godot", needs);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "a message came";
+  };
+  const std::string one = sentence([](int rank) { return rank == 3; });
+  EXPECT_NE(one.find("while waiting for Godot from rank 3, though"), std::string::npos) << one;
+  const std::string all = sentence([](int) { return true; });
+  EXPECT_NE(all.find("Godot from rank 1, rank 2, rank 3, rank 4 and 3 more, though"),
+            std::string::npos)
+      << all;
+}
+
+// An end whose receive() returns before its time is over.
+class HastyTransport final : public OwningTransport {
+ public:
+  using OwningTransport::OwningTransport;
+  std::optional<Incoming> receive(std::chrono::milliseconds) override {
+    return OwningTransport::receive(0ms);
+  }
+};
+
+TEST(ReceiveWithin, EndsThoughEachLookIsShort) {
+  auto ends = make_in_process_network(2);
+  HastyTransport hasty(std::move(ends[0]));
+  EXPECT_NE(refusal_to_wait(hasty, {5ms, 40ms}).find("nothing has arrived"), std::string::npos);
+}
+
+TEST(Transports, RefuseNoMessage) {
+  const auto ends = make_in_process_network(2);
+  try {
+    ends[0]->send(1, nullptr);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_STREQ(error.what(), "rank 0 sends rank 1 no message but null; pass its bytes");
+  }
+}
+
 TEST(ReceiveWithin, NamesTheOneThatIsSilent) {
   auto ends = make_in_process_network(3);
   Connection connection;

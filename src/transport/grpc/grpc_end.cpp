@@ -82,8 +82,8 @@ void GrpcEnd::await_all(std::unique_lock<std::mutex>& lock) {
          trouble_, what_to_check(trouble_, security_));
   }
   fail(ErrorCode::kDeadlineExceeded,
-       "rank {} has waited {} s at the hub for {}; check whether they were started", rank_,
-       std::chrono::duration_cast<std::chrono::seconds>(limits_.deadline).count(), missing());
+       "rank {} has waited {:.3g} s at the hub for {}; check whether they were started", rank_,
+       std::chrono::duration<double>(limits_.deadline).count(), missing());
 }
 
 std::string GrpcEnd::missing() const {
@@ -102,7 +102,7 @@ void GrpcEnd::check_not_aborted() const {
 void GrpcEnd::send(int to, SharedBytes bytes) {
   const std::lock_guard lock(mutex_);
   check_not_aborted();
-  check_receiver(rank_, to, size());
+  check_sent(rank_, to, size(), bytes);
   PeerState& peer = state_of(to);
   if (peer.left) fail_receiver_has_left(rank_, to);
   sent_ += bytes->size();

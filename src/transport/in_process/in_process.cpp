@@ -189,7 +189,7 @@ class InProcessTransport final : public Transport {
 
 void InProcessTransport::send(int to, SharedBytes bytes) {
   network_->check_not_aborted();
-  check_receiver(rank_, to, size());
+  check_sent(rank_, to, size(), bytes);
   sent_ += bytes->size();
   Incoming message{.from = rank_, .bytes = std::move(bytes), .own = to == rank_};
   Inbox& inbox = network_->inboxes[static_cast<std::size_t>(to)];

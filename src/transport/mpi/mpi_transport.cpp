@@ -72,7 +72,7 @@ MpiTransport::~MpiTransport() {
 }
 
 void MpiTransport::send(int to, SharedBytes bytes) {
-  check_receiver(rank(), to, size());
+  check_sent(rank(), to, size(), bytes);
   const std::size_t size = bytes->size();
   if (to == rank()) {
     mailbox_->post_to_self({.from = to, .bytes = std::move(bytes), .own = true});

@@ -192,7 +192,7 @@ void TcpTransport::send(int to, SharedBytes bytes) {
     const std::lock_guard lock(mutex_);
     check_not_aborted();
   }
-  check_receiver(rank_, to, size());
+  check_sent(rank_, to, size(), bytes);
   const std::size_t length = bytes->size();
   sent_ += length;
   if (to == rank_) return deliver({.from = rank_, .bytes = std::move(bytes), .own = true});

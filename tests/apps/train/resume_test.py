@@ -57,6 +57,12 @@ def traffic(finished):
     return [summary["push_bytes"], summary["pull_bytes"]]
 
 
+def contents(directory):
+    """Of all files, by their names."""
+    return {path.relative_to(directory): path.read_bytes()
+            for path in pathlib.Path(directory).rglob("*") if path.is_file()}
+
+
 def count_lines(path):
     """Of a file that may not be there yet."""
     try:
@@ -536,6 +542,39 @@ class Resume(unittest.TestCase):
                 time.sleep(0.002)
             process.kill()
         self.assertEqual((process.returncode, os.listdir(place)), (-signal.SIGKILL, []))
+
+    def test_what_another_process_has_come_to_meanwhile_stays(self):
+        """It ends the run while this one, which has found its last checkpoint, loads its data."""
+        if "HELD_AT_LOCK_LIBRARY" not in os.environ:
+            self.skipTest("no HELD_AT_LOCK_LIBRARY in the environment")
+
+        def check_refused(run, late, *other):
+            go_on = os.path.join(self.scratch, f"go-on-{len(os.listdir(self.scratch))}")
+            with subprocess.Popen(
+                [program.PATH, "train", *late], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "LD_PRELOAD": os.environ["HELD_AT_LOCK_LIBRARY"], "HELD_UNTIL": go_on},
+            ) as process:  # fmt: skip
+                while not os.path.exists(go_on + ".held"):
+                    self.assertIsNone(process.poll(), "the run has ended")
+                    time.sleep(0.002)
+                finished = train(*other, "--json")
+                self.assertEqual(finished.returncode, 0, finished.stderr.decode())
+                before = contents(run)
+                open(go_on, "wb").close()
+                said = process.communicate()[1].decode()
+            self.assertEqual(process.returncode, 1, said)
+            self.assertIn(f"another process has continued the run in {run}", said)
+            self.assertEqual(contents(run), before)
+
+        run = self.killed_after(2 * EVERY + 5)
+        check_refused(run, ["--resume", run], "--resume", run)
+        run = tempfile.mkdtemp(dir=self.scratch)
+        job = [*JOB[:JOB.index("--checkpoint-steps")], "--resume-or-start", "--out", run]
+        with open(os.path.join(run, "config.json"), "wb") as file:
+            with open(os.path.join(self.whole, "config.json"), "rb") as whole:
+                file.write(whole.read().replace(b'"checkpoint_steps": 20', b'"checkpoint_steps": 0'))
+        check_refused(run, job, *job)
 
     def test_a_checkpoint_that_says_nothing_of_the_traffic_before_it(self):
         """As those of earlier versions."""
