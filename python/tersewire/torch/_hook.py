@@ -432,8 +432,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     spike_limit    how many times the median norm of the last nine a parameter's gradient may have
                    on this rank; a longer one is scaled down before it is encoded, since scripts
                    clip what was exchanged, and a residual would hand out a spike over many steps.
-                   For parameters whose codec keeps a residual; by default 4 where rate_gain has
-                   one, otherwise math.inf: no limit
+                   For parameters whose codec keeps a residual; by default 4 if the optimizers
+                   that there are in the first step all are Adams, otherwise math.inf: no limit
 
     Unsent data is added to the parameter's next gradient, whatever bucket it is in. The training
     loop does not change. Returns a Hook with counters, summary(), change(), state_dict() and
