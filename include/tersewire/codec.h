@@ -135,9 +135,9 @@ class Encoder {
 
   // Gives the encoder the gradient of the loss with respect to the values that it will encode:
   // oland-raj with bits-from=gradient derives the number of bits from its root mean square; other
-  // codecs ignore it. It stays in effect until the next one, and is not part of the residual:
-  // observe again after a restart. Throws kInvalidArgument if its length is not elems() or it is
-  // not finite.
+  // codecs ignore it, whatever it is. It stays in effect until the next one, and is not part of the
+  // residual: observe again after a restart. Throws kInvalidArgument if its length is not elems()
+  // or it is not finite.
   virtual void observe_gradient(std::span<const float> gradient);
 
   // Adds an unused payload of this encoder back to the residual. Without a residual, and for

@@ -84,8 +84,8 @@ class GrpcHub {
 // identity too; plaintext is as for the hub. Throws kUnavailable if it cannot listen.
 //
 // Waits for all ranks for limits.deadline; throws kDeadlineExceeded with the missing ranks,
-// kUnavailable if the hub cannot be reached, the hub's error if it refuses this node, and otherwise
-// as GrpcHub().
+// kUnavailable if the hub cannot be reached, kInvalidArgument for a limit of less than 1 ms, the
+// hub's error if it refuses this node, and otherwise as GrpcHub().
 std::unique_ptr<Transport> join_grpc_network(const std::string& hub, int rank, int nodes,
                                              const GrpcSecurity& security = {},
                                              const WaitLimits& limits = {},

@@ -205,7 +205,8 @@ class TcpMeeting {
   // for limits.deadline. Throws kDeadlineExceeded and kUnavailable, with the missing rank;
   // kFailedPrecondition, on both, where two ranks' addresses differ in their number, and on a rank
   // that calls one it takes for another, for which that one may wait until the deadline;
-  // kResourceExhausted without file descriptors; kInvalidArgument for an invalid rank or token.
+  // kResourceExhausted without file descriptors; kInvalidArgument for an invalid rank, token or
+  // limit (less than 1 ms).
   std::unique_ptr<Transport> join(int rank, const std::vector<std::string>& addresses,
                                   const std::string& token, const WaitLimits& limits = {});
 

@@ -54,9 +54,6 @@ inline void check_announced(std::uint64_t bytes, std::uint64_t longest) {
 inline std::chrono::milliseconds bounded(std::chrono::milliseconds wait) {
   return std::min<std::chrono::milliseconds>(wait, WaitLimits::kLongest);
 }
-inline WaitLimits bounded(const WaitLimits& limits) {
-  return {.deadline = bounded(limits.deadline), .progress_limit = bounded(limits.progress_limit)};
-}
 // Throws kInvalidArgument for limits that cannot be kept.
 inline void check_limits(const WaitLimits& limits) {
   for (const auto& [name, limit] :
@@ -65,6 +62,13 @@ inline void check_limits(const WaitLimits& limits) {
     fail(ErrorCode::kInvalidArgument, "a {} of {} ms is not between 1 ms and 30 days", name,
          limit.count());
   }
+}
+// Limits that a transport keeps: no longer than these. Throws kInvalidArgument for less than 1 ms.
+inline WaitLimits bounded(const WaitLimits& limits) {
+  const WaitLimits kept{.deadline = bounded(limits.deadline),
+                        .progress_limit = bounded(limits.progress_limit)};
+  check_limits(kept);
+  return kept;
 }
 
 // Waits until `ready()`, for no longer than `timeout`. A wait of none, for which the system would

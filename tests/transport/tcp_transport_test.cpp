@@ -349,6 +349,8 @@ TEST(TcpTransport, RefusesWhatMakesNoSense) {
                [&] { meeting.join(1, {meeting.address()}, kToken); });
   expect_error(ErrorCode::kInvalidArgument, "easy to guess",
                [&] { meeting.join(0, {meeting.address()}, "short"); });
+  expect_error(ErrorCode::kInvalidArgument, "a deadline of 0 ms is not between 1 ms and 30 days",
+               [&] { meeting.join(0, {meeting.address()}, kToken, {.deadline = 0s}); });
   expect_error(ErrorCode::kUnavailable, "rank 0 cannot be reached", [&] {
     meeting.join(1, {"127.0.0.1 1", meeting.address()}, kToken);
   });

@@ -414,7 +414,7 @@ std::unique_ptr<Transport> TcpMeeting::join(int rank, const std::vector<std::str
          token.size(), kLeastTokenBytes);
   }
   return std::make_unique<TcpTransport>(
-      rank, meet(listening_->socket, rank, addresses, token, bounded(limits.deadline)), limits);
+      rank, meet(listening_->socket, rank, addresses, token, bounded(limits).deadline), limits);
 }
 
 }  // namespace tersewire
