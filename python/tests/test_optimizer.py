@@ -207,7 +207,7 @@ def test_a_spike_is_far_above_the_median_of_the_last_norms():
         norms, found = Norms(2), []
         for amplitude in amplitudes:
             gradient = torch.tensor([0.6, -0.8]) * amplitude
-            norms.limit(1, gradient, limit)
+            norms.limit([(1, gradient)], torch.tensor([1.0, limit]))
             found.append(-float(gradient[1]) / 0.8)
         return pytest.approx(found, nan_ok=True)
 

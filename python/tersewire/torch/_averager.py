@@ -27,6 +27,8 @@ _SOME_STATE_NAMES = {"adaptive", "decisions", "followed", "norms", "shares"}
 _log = logging.getLogger("tersewire")
 # What state_dict() returned on this rank, or on all.
 States = Union[Dict[str, Any], Sequence[Dict[str, Any]]]
+# Takes parameters' numbers and gradients.
+SpikeLimiter = Callable[[Sequence[Tuple[int, torch.Tensor]]], None]
 
 # The averagers of this process, in order of creation.
 _averagers: "List[weakref.ref[GradientAverager]]" = []
@@ -325,8 +327,8 @@ class GradientAverager:
                    "scaler.get_scale does")
         return scale
 
-    def _spike_limiter(self) -> Optional[Callable[[int, torch.Tensor], None]]:
-        """For the next step: takes a parameter's number and its gradient, which it may scale down.
+    def _spike_limiter(self) -> Optional[SpikeLimiter]:
+        """For the next step: scales down gradients that are spikes.
 
         None if spikes have no limit, or no residual to stay in.
         """
@@ -336,8 +338,9 @@ class GradientAverager:
             return None
         if self._step < self._settings.warm_up_steps:
             limit = math.inf
-        norms, limits = self._norms, [limit if keeps else math.inf for keeps in keep]
-        return lambda number, gradient: norms.limit(number, gradient, limits[number])
+        norms = self._norms
+        limits = torch.tensor([limit if keeps else math.inf for keeps in keep])
+        return lambda gradients: norms.limit(gradients, limits)
 
     def _end_step(self) -> None:
         self._steps_here += 1
@@ -386,13 +389,13 @@ class Bucket:
     """A flat buffer with gradients of some parameters, replaced by their means."""
 
     def __init__(self, buffer: torch.Tensor, stretches: List[Tuple[int, int]], scale: float,
-                 limit_spike: Optional[Callable[[int, torch.Tensor], None]] = None,
+                 limit_spikes: Optional[SpikeLimiter] = None,
                  keeps_own: bool = False) -> None:
         self.began = time.perf_counter()
         self.buffer = buffer
         self._stretches = stretches
         self._scale = scale
-        self._limit_spike = limit_spike
+        self._limit_spikes = limit_spikes
         self._values = buffer
         self._own = buffer.clone() if keeps_own else None  # this rank's gradients
 
@@ -413,9 +416,8 @@ class Bucket:
             self._values = buffer.to("cpu", torch.float32)
         if self._scale != 1:
             self._values /= self._scale
-        if self._limit_spike:
-            for number, gradient in self._gradients_in(self._values):
-                self._limit_spike(number, gradient)
+        if self._limit_spikes:
+            self._limit_spikes(list(self._gradients_in(self._values)))
         # As the library forms its own buckets: from the last parameter on.
         worker.push(self._values, sorted(self._stretches, reverse=True))
 

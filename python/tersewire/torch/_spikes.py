@@ -1,7 +1,7 @@
 """Keeps spikes of gradients out of residuals, which would send them on for many steps."""
 
 import math
-from typing import Optional
+from typing import Optional, Sequence, Tuple
 
 import torch
 
@@ -29,17 +29,18 @@ class Norms:
         else:
             self._last.copy_(state)
 
-    def limit(self, number: int, gradient: torch.Tensor, limit: float) -> None:
-        """Scales a parameter's next gradient down to `limit` times its usual norm.
+    def limit(self, gradients: Sequence[Tuple[int, torch.Tensor]], limits: torch.Tensor) -> None:
+        """Scales next gradients, by their parameters' numbers, down to that parameter's limit
+        times its usual norm.
 
         Zeros, which say nothing of what is usual, and what is not finite stay as they are.
         """
-        norm = float(torch.linalg.vector_norm(gradient))
-        if not 0 < norm < math.inf:
-            return
-        last = self._last[number]
-        most = limit * float(last.nanmedian())  # NaN before the second
-        last[1:] = last[:-1].clone()
-        last[0] = norm
-        if norm > most:
-            gradient *= most / norm
+        numbers = [number for number, _ in gradients]
+        norms = torch.stack([torch.linalg.vector_norm(gradient) for _, gradient in gradients])
+        last = self._last[numbers]
+        most = limits[numbers] * last.nanmedian(dim=1).values  # NaN before the second
+        counts = (norms > 0) & (norms < math.inf)
+        newest_first = torch.cat([norms.unsqueeze(1), last[:, :-1]], dim=1)
+        self._last[numbers] = torch.where(counts.unsqueeze(1), newest_first, last)
+        for i in (counts & (norms > most)).nonzero().flatten().tolist():
+            gradients[i][1].mul_(most[i] / norms[i])
