@@ -71,6 +71,8 @@ class BuildWithCMake(build_ext):
 
 setup(
     version=version(),
+    # As text: pyproject.toml's form changed with setuptools 77.
+    license="Apache-2.0",
     # CMake installs the Python files too.
     packages=[],
     ext_modules=[Extension("tersewire._core", sources=[])],

@@ -40,7 +40,8 @@ class CharacterGPT(nn.Module):
         self.places = nn.Embedding(context, width)
         block = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0, activation="gelu",
                                            batch_first=True, norm_first=True)
-        self.blocks = nn.TransformerEncoder(block, layers, nn.LayerNorm(width))
+        self.blocks = nn.TransformerEncoder(block, layers, nn.LayerNorm(width),
+                                            enable_nested_tensor=False)
         self.out = nn.Linear(width, characters)
         # Nobody looks at what comes later. Gloo cannot broadcast truth values, so it is numbers.
         later = torch.full((context, context), -math.inf).triu(1)

@@ -24,7 +24,11 @@ class Scaler(torch.cuda.amp.GradScaler):
 
 dist.init_process_group("gloo")
 torch.manual_seed(1)
-model = DistributedDataParallel(torch.nn.Linear(20, 300))
+class Mixed(DistributedDataParallel):
+    mixed_precision = "half"  # as torch 2 has it
+
+kind = Mixed if "mixed" in sys.argv else DistributedDataParallel
+model = kind(torch.nn.Linear(20, 300))
 if "hook" in sys.argv:
     model.register_comm_hook(None, fp16_compress_hook)
 if "scaler" in sys.argv:
@@ -75,6 +79,14 @@ def test_its_own_hook_is_not_used_and_its_scaler_is(script):
         "tersewire: the script's own hook fp16_compress_hook is not used"]
     assert lines(printed, "asked") == 2 * 5 * ["asked"]
     assert 20 * sent(printed)[0] < sent(printed)[1]
+
+
+def test_a_model_that_needs_its_own_hook_keeps_it(script):
+    printed = run_program("-m", "tersewire.torch", script, "mixed", "hook")
+    assert len(set(lines(printed, "__main__"))) == 1
+    left, end = lines(printed, "tersewire: ")
+    assert "a model's gradients stay as they are: DistributedDataParallel has a hook of its own" in left
+    assert "nothing was compressed" in end
 
 
 @pytest.mark.parametrize("arguments, sentence", [

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 import tersewire
 
 from ._averager import Counters, total_of
-from ._hook import Hook, register
+from ._hook import Hook, register, why_unhookable
 from ._settings import Settings
 
 _EXAMPLE = """\
@@ -65,7 +65,7 @@ def _keep_hooks(say: Callable[[str], None]) -> None:
 
     @functools.wraps(register_comm_hook)
     def keep(model: Any, state: object, hook: Callable[..., Any]) -> None:
-        if isinstance(state, Hook):
+        if isinstance(state, Hook) or why_unhookable(model):
             register_comm_hook(model, state, hook)
         else:
             say(f"the script's own hook {getattr(hook, '__name__', hook)} is not used")
@@ -98,6 +98,10 @@ class _Watch:
         _after_making(getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler), self._keep_scaler)
 
     def _hook(self, model: DistributedDataParallel) -> None:
+        reason = why_unhookable(model)
+        if reason:
+            self._say(f"a model's gradients stay as they are: {reason}")
+            return
         number = len(self._counted)
         self._counted.append(Counters())
         hook = register(model, **self._settings, loss_scale=self._scale,

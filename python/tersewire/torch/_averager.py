@@ -339,7 +339,7 @@ class GradientAverager:
         if self._step < self._settings.warm_up_steps:
             limit = math.inf
         norms = self._norms
-        limits = torch.tensor([limit if keeps else math.inf for keeps in keep])
+        limits = torch.tensor([limit if keeps else math.inf for keeps in keep], device="cpu")
         return lambda gradients: norms.limit(gradients, limits)
 
     def _end_step(self) -> None:

@@ -168,7 +168,7 @@ class HubGroup:
 def packed(values: Sequence[torch.Tensor]) -> torch.Tensor:
     """Their bytes, concatenated."""
     flat = [value.detach().to("cpu").contiguous().flatten() for value in values if value.numel()]
-    return torch.cat([torch.empty(0, dtype=torch.uint8),
+    return torch.cat([torch.empty(0, dtype=torch.uint8, device="cpu"),
                       *(value.view(torch.uint8) for value in flat)])
 
 
@@ -227,7 +227,9 @@ class ProcessGroup:
         """As passed to init_process_group() or new_group()."""
         group = self._group
         for options in (lambda: group.options,  # up to torch 2.5
-                        lambda: group._get_backend(group._device_types[0]).options):
+                        lambda: group._get_backend(group._device_types[0]).options,
+                        # With TORCH_DISTRIBUTED_DEBUG=DETAIL.
+                        lambda: group._get_backend(group._device_types[0]).wrapped_pg.options):
             try:
                 return options()._timeout
             except (AttributeError, RuntimeError, IndexError):  # a backend that does not expose it
@@ -237,12 +239,17 @@ class ProcessGroup:
     @torch.no_grad()
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
         for value in _values_alike(self, state, root):
-            # As bytes: Gloo lacks some types. NCCL sends from GPUs alone.
+            # As bytes: Gloo lacks some types.
             sent = value.detach().contiguous().flatten().view(torch.uint8)
-            if dist.get_backend(self._group) == "nccl":
-                sent = sent.cuda()
+            if not (sent.is_cuda or self._sends_from_cpu()):
+                sent = sent.to(getattr(self._group, "bound_device_id", None) or "cuda")
             dist.broadcast(sent, self._rank_of_all(root), group=self._group)
             unpack(sent, [value])
+
+    def _sends_from_cpu(self) -> bool:
+        """NCCL does not."""
+        kinds = [device.type for device in getattr(self._group, "_device_types", [])]  # torch 2
+        return "cpu" in kinds if kinds else dist.get_backend(self._group) != "nccl"
 
     def _broadcast_objects(self, objects: List[Any], root: int) -> None:
         dist.broadcast_object_list(objects, self._rank_of_all(root), self._group)

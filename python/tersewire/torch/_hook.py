@@ -21,7 +21,8 @@ from ._averager import Bucket, Counters, GradientAverager
 from ._groups import HubGroup
 from ._rates import is_adam, is_adaptive, scale_steps
 from ._settings import Settings
-from ._tensors import at_end, ddps_of, optimizers_of, refuse, tensor_infos, trained
+from ._tensors import (at_end, ddps_of, optimizers_of, own_name, refuse, tensor_infos, trained,
+                       uncompiled)
 
 _LAST_SECONDS = 10
 _log = logging.getLogger("tersewire")
@@ -108,11 +109,15 @@ class Hook(GradientAverager):
 
     def __init__(self, model: torch.nn.parallel.DistributedDataParallel,
                  settings: Settings, group: Optional[HubGroup] = None) -> None:
+        model = uncompiled(model)
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
             refuse(f"the model is a {type(model).__name__}; wrap the model in "
                    "DistributedDataParallel first")
+        reason = why_unhookable(model)
+        if reason:
+            refuse(reason)
         infos = tensor_infos(model.module, model.parameters_to_ignore)
-        named = dict(model.module.named_parameters())
+        named = {own_name(path): value for path, value in model.module.named_parameters()}
         self._parameters = [named[info.name] for info in infos]
         self._numbers = {p: number for number, p in enumerate(self._parameters)}
         self._trained = set(trained(model.module))  # also what the model's wrapper is to ignore
@@ -138,6 +143,10 @@ class Hook(GradientAverager):
         self._knows_optimizer = False
         self._chooses_exchange = settings.exchange is None
         self._scales_steps = False  # of the optimizers that there were in the first step
+
+    def __reduce__(self) -> Any:
+        """A copy of a model, or what is read from a file, has no hook."""
+        return type(None), ()
 
     # Called by the backward pass, bucket by bucket, in the same order on every rank.
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -288,6 +297,27 @@ class Hook(GradientAverager):
             task.bucket.undo(self._worker, unused)
 
 
+def why_unhookable(model: Any) -> Optional[str]:
+    """Why a DistributedDataParallel cannot have this hook, if so; torch 2 has more of the reasons."""
+    if getattr(model, "mixed_precision", None) is not None:
+        return ("DistributedDataParallel has a hook of its own for mixed_precision=; use "
+                "torch.autocast instead")
+    if any(hasattr(parameter, "_in_backward_optimizers") for parameter in model.module.parameters()):
+        return ("DistributedDataParallel has a hook of its own for optimizers that step within the "
+                "backward pass; use one that steps after it")
+    if getattr(model, "skip_all_reduce_unused_params", False):
+        return ("with skip_all_reduce_unused_params=True DistributedDataParallel leaves exchanges "
+                "out; omit it")
+    if getattr(model, "_use_python_reducer", False):
+        return ("compiled autograd calls no such hook; compile the model alone")
+    types = {value.dtype for value in trained(model.module)}
+    if model.static_graph and len(types) > 1:
+        return (f"with static_graph=True and parameters of {len(types)} types "
+                "DistributedDataParallel does not say where its first step ends; omit static_graph, "
+                "or use one type and torch.autocast")
+    return None
+
+
 def _refuse_unseen(name: str) -> None:
     refuse(f"parameter '{name}' was frozen, or not there, when DistributedDataParallel was made, and "
            "its gradients would stay on each rank, so that models drift apart; wrap the model "
@@ -314,6 +344,8 @@ class HookState:
         self._settings, self._group = Settings(codec, **settings), group
         _check_group(group)
         self.hook: Optional[Hook] = None
+
+    __reduce__ = Hook.__reduce__
 
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if self.hook is None:
@@ -440,6 +472,7 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     close(). Raises Error (kInvalidArgument) if ranks differ, an argument is invalid or the model is
     not wrapped. After an error in a backward pass the job is over on every rank, with that error.
     """
+    model = uncompiled(model)
     made = Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads,
                                 timeout, on_step, replay_decisions, budget, pull_codec, rate_gain,
                                 spike_limit), group)

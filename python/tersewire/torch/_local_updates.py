@@ -19,7 +19,7 @@ from ._groups import Group, HubGroup, agree, compare_values, share_model
 from ._members import MayLeave, Members, Replica, refuse_elastic
 from ._settings import Settings
 from ._site import Site
-from ._tensors import (are_same, check_optimizer, places, refuse, tensor_infos, trained,
+from ._tensors import (are_same, check_optimizer, places, refuse, tensor_infos, trained, uncompiled,
                        without_grad)
 
 # Handed over: parameters, momentum, and residuals of sent data and of means.
@@ -78,7 +78,7 @@ class _Fragment(Replica):
         super().__init__([infos[i] for i in chosen], group, settings)
         self._parameters = [parameters[i] for i in chosen]
         self.shared = torch.zeros(sum(value.numel() for value in self._parameters),
-                                  dtype=torch.float32)
+                                  dtype=torch.float32, device="cpu")
         nesterov, lr, momentum = _core._outer_optimizer(settings.outer_text)
         self._outer = torch.optim.SGD([self.shared], lr=lr, momentum=momentum, nesterov=nesterov)
         self._begun: Optional[Bucket] = None  # the exchange under way
@@ -144,7 +144,7 @@ class _Fragment(Replica):
         """Continues from this rank's own state(), and those of the averagers of all ranks."""
         self.load_state_dict(averagers)
         self.shared.copy_(own["shared"])
-        self._outer.load_state_dict(own["outer"])
+        self._outer.load_state_dict(copy.deepcopy(own["outer"]))  # torch 2 keeps what it is given
         self._begun, self._begun_with = None, own["begun_with"]
 
     def _keep_state(self) -> None:
@@ -238,6 +238,7 @@ class LocalUpdates(MayLeave):
                  threads: Optional[int] = None, timeout: Optional[datetime.timedelta] = None,
                  group: Optional[Group] = None) -> None:
         check_optimizer(optimizer)
+        model = uncompiled(model)
         if not isinstance(model, torch.nn.Module):
             refuse(f"a {type(model).__name__} is not a model; pass a torch.nn.Module")
         self._site: Optional[Site] = None

@@ -21,8 +21,8 @@ from ._members import (MayLeave, Members, Replica, as_floats, begin_with, packed
 from ._rates import groups_of, is_adam, is_adaptive, scaled_rates
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
-from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, places, rates_of, refuse,
-                       tensor_info)
+from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, own_name, places, rates_of,
+                       refuse, tensor_info, uncompiled)
 from ._trees import tree_bytes, tree_of
 
 # Per value of a model: of an optimizer's state (Adam's takes 8), and of residuals.
@@ -310,7 +310,8 @@ class ElasticAverager(MayLeave, Replica):
         self._optimizer._skipped = 0  # counts since a state that all have
 
     def _begun(self, name: str) -> Any:
-        values = torch.empty(self._group._member.elems_of(name), dtype=torch.float32)
+        values = torch.empty(self._group._member.elems_of(name), dtype=torch.float32,
+                             device="cpu")
         self._group._member.begin_with(name, values)
         return tree_of(values.view(torch.uint8))
 
@@ -395,11 +396,12 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                "scheduler after DistributedOptimizer()")
     before = _OwnsAShare if exchange == _PARAMETER_SERVER else _AveragesFirst
     own = {*_AveragesFirst.__annotations__, *vars(_AveragesFirst), *vars(before)}
-    for name in sorted(own - {"__annotations__", *dir(torch.optim.Optimizer)}):
-        if hasattr(optimizer, name):
+    for name in sorted(own - set(dir(torch.optim.Optimizer))):
+        if not name.startswith("__") and hasattr(optimizer, name):
             refuse(f"a {type(optimizer).__name__} has its own '{name}', which would be "
                    "overwritten; wrap the optimizer within it")
     elastic = group if isinstance(group, HubGroup) and group.elastic else None
+    named_parameters = uncompiled(named_parameters)
     model = named_parameters if isinstance(named_parameters, torch.nn.Module) else None
     if elastic and model is None:
         refuse("ranks that come and go give each other a whole model, its buffers too; pass the "
@@ -430,11 +432,14 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     base = type(optimizer)
     optimizer.__class__ = type(base.__name__, (before, base), {})
     wrapped: Any = optimizer
+    if getattr(wrapped, "_step_supports_amp_scaling", False):
+        # A fused step would unscale gradients and skip itself, unseen by the other ranks.
+        wrapped._step_supports_amp_scaling = False
     wrapped.averager = averager
     wrapped._parameters, wrapped._trained = parameters, _trained(optimizer)
     wrapped._frozen = frozen
     wrapped._buffer = torch.empty(sum(parameter.numel() for parameter in parameters),
-                                  dtype=torch.float32)
+                                  dtype=torch.float32, device="cpu")
     wrapped._sparse_as_dense = sparse_as_dense
     wrapped._noted = set()
     for parameter in parameters:
@@ -511,7 +516,7 @@ def _named(optimizer: torch.optim.Optimizer,
                                 for pair in pairs):
         refuse("named_parameters are not pairs of a name and a parameter; pass the model, or "
                "model.named_parameters()")
-    names = {parameter: name for name, parameter in pairs}
+    names = {parameter: own_name(name) for name, parameter in pairs}
     for parameter in trained:
         if parameter not in names:
             refuse(f"a parameter of shape {tuple(parameter.shape)} that the optimizer trains has "

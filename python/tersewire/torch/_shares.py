@@ -31,7 +31,7 @@ class _OwnPart:
 
     def __init__(self, tensor: int, begin: int, elems: int) -> None:
         self.tensor, self.begin, self.elems = tensor, begin, elems
-        self.values = torch.empty(0)  # before the first step
+        self.values = torch.empty(0, device="cpu")  # before the first step
 
 
 class Share:
@@ -73,7 +73,8 @@ class Share:
         """The shared model's change under a mean gradient."""
         values = self.parts[number].values
         before = values.clone()
-        group = dict(self._groups[self._group_of[self._parameters[self.parts[number].tensor]]])
+        given_group = self._groups[self._group_of[self._parameters[self.parts[number].tensor]]]
+        group = {name: _on_cpu(value) for name, value in given_group.items()}
         group["params"] = [values]
         if group.get("lr") is not None:
             group["lr"] = group["lr"] * self._rate_gain  # a tensor is the wrapped optimizer's own
@@ -132,7 +133,7 @@ class Share:
                    "ranks, once")
         found = found or list(runs[:1])  # of no values
         if not found:
-            return torch.empty(0), {}
+            return torch.empty(0, device="cpu"), {}
 
         def joined(of_run: Callable[[Dict[str, Any]], torch.Tensor]) -> torch.Tensor:
             pieces = [of_run(run[2]).detach().flatten()[max(0, part.begin - run[0]):end - run[0]]
@@ -149,6 +150,13 @@ class Share:
             else:
                 state[name] = _copy(value)
         return values if by_element else values.view(()), state
+
+
+def _on_cpu(setting: Any) -> Any:
+    """A rate may be a tensor, and betas may be two."""
+    if isinstance(setting, tuple):
+        return tuple(map(_on_cpu, setting))
+    return setting.cpu() if torch.is_tensor(setting) else setting
 
 
 def _is_same(now: Any, then: Any) -> bool:

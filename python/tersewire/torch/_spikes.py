@@ -15,7 +15,8 @@ class Norms:
     """The last norms of each parameter's gradient on this rank."""
 
     def __init__(self, parameters: int) -> None:
-        self._last = torch.full((parameters, _WINDOW), math.nan)  # newest first
+        # Newest first.
+        self._last = torch.full((parameters, _WINDOW), math.nan, device="cpu")
 
     @property
     def state(self) -> torch.Tensor:

@@ -19,7 +19,8 @@ from tersewire import Error, ErrorCode
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 _KINDS = (
-    ((nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm), "norm"),
+    ((nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm,
+      getattr(nn, "RMSNorm", nn.LayerNorm)), "norm"),  # since torch 2.4
     (nn.modules.conv._ConvNd, "conv"),
     (nn.Linear, "dense"),
     ((nn.RNNBase, nn.RNNCellBase), "recurrent"),
@@ -84,11 +85,22 @@ def _kind(module: nn.Module, name: str) -> str:
     return "bias" if "bias" in name and kind != "norm" else kind
 
 
+def uncompiled(model: Any) -> Any:
+    """What torch.compile() was passed, or the model itself."""
+    return getattr(model, "_orig_mod", model)
+
+
+def own_name(path: str) -> str:
+    """A parameter's name, whether or not modules on the path to it are compiled."""
+    return path.replace("_orig_mod.", "")
+
+
 def kinds_of(model: nn.Module) -> Dict[str, str]:
     """Of its parameters, by their names."""
     modules = dict(model.named_modules())
     paths = (path.rpartition(".") for path, _ in model.named_parameters())
-    return {f"{module}{dot}{name}": _kind(modules[module], name) for module, dot, name in paths}
+    return {own_name(f"{module}{dot}{name}"): _kind(modules[module], name)
+            for module, dot, name in paths}
 
 
 def trained(model: nn.Module) -> List[nn.Parameter]:
@@ -99,6 +111,9 @@ def tensor_info(name: str, parameter: torch.Tensor, kind: str) -> tersewire.Tens
     if parameter.is_complex():
         refuse(f"parameter '{name}' is complex, and codecs take real numbers; keep its real and "
                "imaginary parts as two parameters")
+    if hasattr(parameter, "placements") or type(parameter).__name__ == "FlatParameter":
+        refuse(f"parameter '{name}' is sharded (FSDP, tensor parallelism), and each rank has another "
+               "part of it; use a model of which every rank has all, as in DistributedDataParallel")
     return tersewire.TensorInfo(name, tuple(parameter.shape), kind)
 
 
@@ -112,7 +127,7 @@ def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> List[tersewi
             refuse(f"module '{path}' has sparse gradients, which no codec takes; make it with "
                    "sparse=False")
     kinds = kinds_of(model)
-    return [tensor_info(path, parameter, kinds[path])
+    return [tensor_info(own_name(path), parameter, kinds[own_name(path)])
             for path, parameter in model.named_parameters() if parameter.requires_grad
             and (path if "." in path else f".{path}") not in ignored]
 

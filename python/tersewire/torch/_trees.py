@@ -71,7 +71,7 @@ def tree_of(data: torch.Tensor) -> Any:
             begin, at = at, at + math.prod(shape) * torch.empty(0, dtype=kind).element_size()
             if at > len(raw):
                 raise ValueError("a tensor is cut off")
-            tensor = torch.empty(shape, dtype=kind)
+            tensor = torch.empty(shape, dtype=kind, device="cpu")
             unpack(data[begin:at], [tensor])
             return tensor
         (kind_name, items), = value.items()
