@@ -9,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 #include <future>
+#include <stdexcept>
 #include <thread>
 
 #include "tersewire/grpc_network.h"

@@ -6,6 +6,7 @@
 // made right; two for the longest message; then records.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,7 @@
 #include "trainer/decided_rungs.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "tersewire/error.h"

@@ -8,7 +8,9 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <system_error>
+#include <utility>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/defaults.h"

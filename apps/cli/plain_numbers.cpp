@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <string_view>
+#include <system_error>
 
 namespace tersewire::apps {
 namespace {

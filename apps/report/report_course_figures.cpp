@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <span>
+#include <utility>
 
 #include "apps/report/report_figures.h"
 

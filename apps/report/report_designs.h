@@ -1,6 +1,7 @@
 // The designs that a report compares: runs that differ in seed and steps alone are one design.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstdio>
 #include <string_view>
 #include <system_error>

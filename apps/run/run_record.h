@@ -3,6 +3,7 @@
 // a sentence for people. One thread.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>

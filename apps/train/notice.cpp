@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <stop_token>
 #include <system_error>
 #include <utility>
 

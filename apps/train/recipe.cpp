@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "apps/cli/failures.h"
 #include "apps/cli/nearest.h"

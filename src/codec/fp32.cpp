@@ -1,5 +1,6 @@
 #include "fp32.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "byte_io.h"

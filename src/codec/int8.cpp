@@ -1,5 +1,6 @@
 #include "int8.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 

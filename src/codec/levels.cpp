@@ -1,5 +1,6 @@
 #include "levels.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "byte_io.h"

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <system_error>
 
 #include "errors.h"
 #include "policy_for.h"

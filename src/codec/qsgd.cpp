@@ -1,5 +1,6 @@
 #include "qsgd.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 

@@ -1,5 +1,6 @@
 // What codecs terngrad and stoch3 share in encoding.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>

@@ -1,6 +1,7 @@
 #include "terngrad.h"
 
 #include <algorithm>
+#include <array>
 
 #include "errors.h"
 #include "shape.h"

@@ -1,5 +1,7 @@
 #include "truncate.h"
 
+#include <algorithm>
+#include <array>
 #include <memory>
 
 #include "errors.h"

@@ -1,6 +1,7 @@
 #include "aggregator_tree.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace tersewire {
 

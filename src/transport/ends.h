@@ -1,6 +1,7 @@
 // What the ends of several transports share.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <new>
 #include <numeric>
 #include <random>
 

@@ -2,6 +2,7 @@
 // bound.
 #include <gtest/gtest.h>
 
+#include <tuple>
 #include <utility>
 
 #include "../../src/kernels/burst.h"

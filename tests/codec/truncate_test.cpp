@@ -1,6 +1,8 @@
 // Codec truncate: bytes worked by hand, and every float's upper bits on every SIMD target.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "codec_test_support.h"
 
 namespace tersewire {

@@ -1,5 +1,8 @@
 // What a restart would lose: saved, resumed from, and spread over other numbers of nodes.
+#include <array>
 #include <condition_variable>
+#include <exception>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <numeric>

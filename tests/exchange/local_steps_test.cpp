@@ -1,5 +1,6 @@
 // Infrequent communication, and the checksums by which replicas are compared.
 #include <algorithm>
+#include <exception>
 
 #include "exchange_test_support.h"
 #include "expect_error.h"

@@ -1,6 +1,7 @@
 // Workers that change their models by themselves between exchanges.
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <functional>
 #include <latch>
 

@@ -7,6 +7,8 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <exception>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <numeric>

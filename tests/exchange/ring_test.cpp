@@ -2,6 +2,7 @@
 // what they send, and what they refuse.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "exchange_test_support.h"

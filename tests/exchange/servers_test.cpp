@@ -1,6 +1,8 @@
 // What servers can do beyond one parameter server for all: share the workers' nodes, stand in a
 // tree, and let workers agree on scalers. Where not said otherwise over threads as ranks.
 #include <algorithm>
+#include <exception>
+#include <limits>
 #include <set>
 
 #include "aggregator_tree.h"

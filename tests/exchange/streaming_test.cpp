@@ -1,5 +1,6 @@
 // Local updates of which fragments take turns, and whose results are taken later.
 #include <cmath>
+#include <exception>
 #include <future>
 
 #include "../../src/communicator/place_job.h"

@@ -2,6 +2,7 @@
 #include <array>
 #include <barrier>
 #include <cmath>
+#include <exception>
 #include <limits>
 
 #include "exchange_test_support.h"

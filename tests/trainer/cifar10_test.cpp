@@ -2,6 +2,7 @@
 #include "trainer/data/cifar10.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "data_test_support.h"
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 #include "data_test_support.h"
 #include "trainer/data/data_files.h"

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <thread>
 #include <vector>
 

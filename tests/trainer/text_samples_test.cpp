@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "data_test_support.h"
 #include "trainer/data/embedded_text.h"

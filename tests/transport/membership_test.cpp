@@ -5,8 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
 #include <random>
+#include <vector>
 
 #include "expect_error.h"
 #include "silence_limit.h"

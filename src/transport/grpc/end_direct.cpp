@@ -1,6 +1,7 @@
 // A node's direct streams, past the hub: who may open one, who dials whom, and what goes by
 // which.
 #include <algorithm>
+#include <exception>
 
 #include "end_stream.h"
 #include "ends.h"

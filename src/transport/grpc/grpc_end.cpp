@@ -1,6 +1,7 @@
 #include "grpc_end.h"
 
 #include <algorithm>
+#include <exception>
 #include <random>
 
 #include "end_stream.h"

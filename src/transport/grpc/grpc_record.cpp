@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <memory>
+#include <system_error>
 
 #include "byte_io.h"
 #include "ends.h"

@@ -13,9 +13,11 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "errors.h"
 

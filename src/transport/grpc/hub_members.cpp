@@ -2,6 +2,8 @@
 // carries one after another.
 #include <algorithm>
 #include <charconv>
+#include <exception>
+#include <system_error>
 
 #include "errors.h"
 #include "grpc_credentials.h"

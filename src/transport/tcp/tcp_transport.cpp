@@ -11,8 +11,10 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <thread>
+#include <tuple>
 
 #include "ends.h"
 #include "errors.h"

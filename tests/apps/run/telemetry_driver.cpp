@@ -4,6 +4,7 @@
 //   telemetry_driver metrics ADDRESS     until standard input ends
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>

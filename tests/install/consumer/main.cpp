@@ -2,6 +2,7 @@
 #include <tersewire/tersewire.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <vector>
 
