@@ -92,6 +92,7 @@ def test_a_model_that_needs_its_own_hook_keeps_it(script):
 @pytest.mark.parametrize("arguments, sentence", [
     (["--codec", "4lc", "train.py"], "unknown codec '4lc'"),
     (["--threads", "0", "train.py"], "threads=0 is not valid"),
+    (["--spike-limit", "0", "train.py"], "spike_limit=0.0 is not valid"),
     (["no.py"], "there is no script no.py"),
     (["alone.py"], "nothing was compressed"),
 ])

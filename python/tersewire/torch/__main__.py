@@ -29,6 +29,7 @@ _OPTIONS = (
     ("exchange", str, "who sends what to whom, such as gradient-server"),
     ("pull-codec", str, "of the means that servers send"),
     ("rate-gain", float, "what learning rates are multiplied by within steps"),
+    ("spike-limit", float, "how many times its median norm a gradient may have, by default 4 for Adam"),
     ("warm-up-steps", int, "number of initial steps without compression"),
     ("budget", str, "with codec auto: the most that a rank may send and receive, such as 2GB/day"),
     ("threads", int, "that encode and decode on this rank"),
