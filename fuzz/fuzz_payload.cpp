@@ -43,7 +43,11 @@ Bytes encoded_payload(Input& input, std::size_t elems) {
     if (!std::isfinite(values[i])) values[i] = 0;
   }
   Bytes payload;
-  make_codec(text)->make_encoder(elems)->encode(values, 0, payload);
+  try {
+    make_codec(text)->make_encoder(elems)->encode(values, 0, payload);
+  } catch (const Error&) {  // what overflows, where that is refused
+    return {};
+  }
   for (const auto& [place, value] : changes) {
     if (!payload.empty()) payload[place % payload.size()] = value;
   }

@@ -465,11 +465,11 @@ class Run(NetlabTest):
                                 "a cluster of 2 nodes at 1gbit is up")
 
     def test_death_of_a_part_leaves_nothing(self):
-        for part in ("mpirun", "orted", "sleep"):
+        for part in (("mpirun",), ("orted", "prted"), ("sleep",)):  # prted: since Open MPI 5
             with self.subTest(part):
                 process = self.start_sleepers()
                 victim = next(pid for pid in processes(NAME) + processes(SLEEP)
-                              if name_of(pid) == part)
+                              if name_of(pid) in part)
                 os.kill(victim, signal.SIGKILL)
                 _, stderr = process.communicate(timeout=60)
                 self.assertNotIn(process.returncode, (0, 125), stderr)

@@ -58,9 +58,13 @@ PartValues by_part(const Job& job, const std::vector<Part>& parts, const py::dic
   return values;
 }
 
-// An array over memory that is there as long as the call.
-py::array_t<float> view(std::span<const float> values) {
-  return {{values.size()}, {sizeof(float)}, values.data(), py::none()};
+// An array over memory that is there as long as the call. By numpy itself: pybind11 before 2.12
+// does not know numpy 2. It could be written through, as torch warns of arrays that cannot.
+py::object view(std::span<const float> values) {
+  static float nothing = 0;  // a memoryview of no values has an address, too
+  auto* const memory = values.empty() ? &nothing : const_cast<float*>(values.data());
+  return py::module_::import("numpy").attr("asarray")(
+      py::memoryview::from_buffer(memory, {values.size()}, {sizeof(float)}));
 }
 
 // As a job's, for a function of a part's number and two arrays; it must outlive the job's worker.

@@ -2,7 +2,7 @@
 // in the same step, over TCP or a hub.
 #pragma once
 
-#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
 #include <unistd.h>
 
 #include <atomic>

@@ -47,5 +47,26 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 export DEBIAN_FRONTEND=noninteractive
 $as_root apt-get update -qq
+found=""
+nowhere=""
+for package in $missing; do
+  if apt-cache policy "$package" | grep -q 'Candidate: [^(]'; then
+    found="$found $package"
+  else
+    nowhere="$nowhere $package"
+  fi
+done
+if [ -n "$nowhere" ]; then
+  echo "This system's packages do not include:$nowhere. What needs them is left out, as CMake reports." >&2
+fi
 # shellcheck disable=SC2086 # a list of words
-$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+[ -z "$found" ] || $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $found >/dev/null
+case "$nowhere " in
+*" libtorch-dev "*)
+  [ -n "${CMAKE_PREFIX_PATH:-}" ] || {
+    echo "Without libtorch nothing trains: 'pip install torch --index-url https://download.pytorch.org/whl/cpu'," \
+      "and set CMAKE_PREFIX_PATH to what python's torch.utils.cmake_prefix_path is." >&2
+    [ "${1:-}" != program ] || exit 1
+  }
+  ;;
+esac

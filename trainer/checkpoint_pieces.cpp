@@ -1,6 +1,7 @@
 #include "trainer/checkpoint_pieces.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,6 +1,7 @@
 #include "trainer/codec_pilot.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

@@ -50,7 +50,8 @@ std::optional<NodeCheckpoint::Arrays> arrays_in(ByteView bytes) {
     NodeCheckpoint::Array array{.shape = {header.elems}, .values = {}};
     array.values.resize(header.elems);
     const std::size_t value_bytes = header.elems * sizeof(float);
-    std::memcpy(array.values.data(), rest.data() + header.name_bytes, value_bytes);
+    std::ranges::copy(rest.subspan(header.name_bytes, value_bytes),
+                      std::as_writable_bytes(std::span(array.values)).begin());
     rest = rest.subspan(header.name_bytes + value_bytes);
     if (!is_of_server(key) || !arrays.emplace(key, std::move(array)).second) return std::nullopt;
   }

@@ -1,5 +1,6 @@
 // tersewire bench: what the library costs, measured.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

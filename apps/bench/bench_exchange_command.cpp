@@ -1,5 +1,6 @@
 // tersewire bench exchange: what a step of distributed training costs under each codec.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

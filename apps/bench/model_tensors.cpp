@@ -1,6 +1,7 @@
 #include "apps/bench/model_tensors.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

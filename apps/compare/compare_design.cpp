@@ -1,6 +1,7 @@
 #include "apps/compare/compare_design.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,5 +1,6 @@
 // tersewire encode: an array becomes a .tw file.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,5 +1,6 @@
 // What a checkpoint holds, node by node, and whether a run can go on from it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <optional>

@@ -1,5 +1,6 @@
 // What a run came to, from the files that it left, however it ended.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 #include <vector>

@@ -1,4 +1,6 @@
 // tersewire predict: what a step would take under each design, before anything is run.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,7 @@
 #include "apps/report/report_designs.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>

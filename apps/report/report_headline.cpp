@@ -1,6 +1,7 @@
 #include "apps/report/report_headline.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

@@ -207,7 +207,10 @@ RunDirectory RunDirectory::fresh(const std::string& model) {
 }
 
 fs::path fresh_directory(const std::string& name) {
-  const std::string stem = fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time({})));
+  const std::time_t now = std::time({});
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  const std::string stem = fmt::format("{}-{:%Y%m%d-%H%M%S}", name, local);
   std::error_code error;
   fs::path path = fs::path("runs") / stem;
   // Another run may take the name at the same moment: only one of them makes the directory.

@@ -1,6 +1,7 @@
 #include "tersewire/setting_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

@@ -1,4 +1,6 @@
 // The list of codecs: the one place in this folder that names them all.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
 namespace tersewire::kernels::HWY_NAMESPACE {
@@ -111,21 +112,20 @@ HWY_INLINE void run_round(Pair<Half>& pair, VecU64 key0, VecU64 key2) {
   run_round(pair.second, key0, key2);
 }
 
-// Sets the counters of the blocks from j[0] on, and j behind them.
-HWY_INLINE void start(const RandomStream& stream, VecU64& j, Blocks& b) {
-  const U64 d;
-  const VecU64 sender = hn::Set(d, std::uint64_t{stream.sender} << 8);
-  b.word0 = j;
-  b.word1 = hn::Add(hn::ShiftRight<32>(j), sender);
-  b.word2 = hn::Set(d, stream.tensor);
-  b.word3 = hn::Set(d, stream.step);
-  j = hn::Add(j, hn::Set(d, hn::Lanes(d)));
-}
-
-template <class Half>
-HWY_INLINE void start(const RandomStream& stream, VecU64& j, Pair<Half>& pair) {
-  start(stream, j, pair.first);
-  start(stream, j, pair.second);
+// The counters of the blocks from j[0] on; sets j behind them.
+template <class B>
+HWY_INLINE B start(const RandomStream& stream, VecU64& j) {
+  if constexpr (std::is_same_v<B, Blocks>) {
+    const U64 d;
+    const VecU64 sender = hn::Set(d, std::uint64_t{stream.sender} << 8);
+    const VecU64 own = j;
+    j = hn::Add(j, hn::Set(d, hn::Lanes(d)));
+    return {own, hn::Add(hn::ShiftRight<32>(own), sender), hn::Set(d, stream.tensor),
+            hn::Set(d, stream.step)};
+  } else {
+    using Half = decltype(B::first);
+    return {start<Half>(stream, j), start<Half>(stream, j)};
+  }
 }
 
 // Writes the blocks' words in order and returns where they end.
@@ -162,8 +162,7 @@ HWY_INLINE std::size_t whole_vectors(const RandomStream& stream, const Keys& key
   VecU64 at = blocks_from(j);
   const std::size_t whole = n / draws * draws;
   for (std::size_t i = 0; i < whole; i += draws) {
-    Pair<Pair<Blocks>> blocks;
-    start(stream, at, blocks);
+    auto blocks = start<Pair<Pair<Blocks>>>(stream, at);
     for (std::size_t round = 0; round < kRounds; ++round) {
       run_round(blocks, hn::Set(d, keys.of0[round]), hn::Set(d, keys.of2[round]));
     }

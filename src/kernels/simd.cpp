@@ -1,5 +1,6 @@
 #include "tersewire/simd.h"
 
+#include <fmt/ranges.h>
 #include <hwy/highway.h>
 
 #include <algorithm>

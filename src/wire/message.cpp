@@ -1,6 +1,7 @@
 #include "tersewire/message.h"
 
 #define XXH_INLINE_ALL
+#include <fmt/ranges.h>
 #include <xxhash.h>
 
 #include <algorithm>

@@ -2,7 +2,9 @@
 
 #include <torch/torch.h>
 
+#include <sstream>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "trainer/models/torch_library.h"
@@ -13,6 +15,18 @@ namespace {
 // libtorch asks for a pointer that it could write through.
 torch::Tensor wrapped(const float* values, std::int64_t elems) {
   return torch::from_blob(const_cast<float*>(values), {elems}, torch::kFloat32);
+}
+
+// A tensor's key in an optimizer's state: its address, before libtorch 2.2 as text.
+template <typename Key>
+Key key_of(const torch::Tensor& tensor) {
+  if constexpr (std::is_pointer_v<Key>) {
+    return tensor.unsafeGetTensorImpl();
+  } else {
+    std::ostringstream text;
+    text << tensor.unsafeGetTensorImpl();
+    return text.str();
+  }
 }
 
 // What the optimizers share. Each makes libtorch's state for the parameter at once, which libtorch
@@ -26,7 +40,8 @@ class TorchOptimizer : public Optimizer {
         optim_({value_}, options) {
     auto state = std::make_unique<State>();
     state_ = state.get();
-    optim_.state()[c10::guts::to_string(value_.unsafeGetTensorImpl())] = std::move(state);
+    using Key = typename std::decay_t<decltype(optim_.state())>::key_type;
+    optim_.state()[key_of<Key>(value_)] = std::move(state);
   }
 
   void step(const float* gradient, double learning_rate, std::uint64_t taken) override {

@@ -1,5 +1,6 @@
 #include "certificates.h"
 
+#include <fmt/ranges.h>
 #include <openssl/bio.h>
 #include <openssl/ec.h>
 #include <openssl/err.h>

@@ -173,7 +173,11 @@ std::string what_to_check(const std::string& trouble, const GrpcSecurity& securi
         "'tersewire certs join'",
         security.certificates);
   }
-  if (says("wrong version number")) return "start it with --certs, or this node without";
+  // As OpenSSL says it, from 3.2 on in other ways.
+  if (says("wrong version number") || says("packet length too long") ||
+      says("record layer failure")) {
+    return "start it with --certs, or this node without";
+  }
   std::string what = "check whether it runs there and listens to other machines";
   if (security.certificates.empty())
     what += ", and, if it has certificates, give this node its own";
