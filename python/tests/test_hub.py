@@ -353,16 +353,23 @@ def test_who_is_missing_is_named():
         hub.end()
 
 
+def wait_for(path):
+    while not path.exists():
+        time.sleep(0.01)
+
+
 def one_that_dies(rank, address, folder):
     group = HubGroup(address, 2, rank, timeout=PATIENCE)
     model = network()
     optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), group=group,
                                      timeout=datetime.timedelta(seconds=3))
     train(model, optimizer, [0], rank)
+    # The other rank may still wait for what this one's threads send.
+    (folder / f"rank {rank} has taken a step").touch()
+    wait_for(folder / f"rank {1 - rank} has taken a step")
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    while not (folder / "it is dead").exists():
-        time.sleep(0.01)
+    wait_for(folder / "it is dead")
     sentence = raises(ErrorCode.kDeadlineExceeded, train, model, optimizer, [1], rank)
     (folder / "sentence").write_text(sentence)
 

@@ -54,6 +54,10 @@ run_step("run the consumer" ${consumer})
 
 # The installed program finds what it loads.
 if(EXISTS ${prefix}/bin/tersewire)
-  run_step("train with the installed program" ${prefix}/bin/tersewire train --quiet --steps 1
-    --model mlp --workers 1 --out ${work}/run)
+  if(TRAINER)
+    set(call train --quiet --steps 1 --model mlp --workers 1 --out ${work}/run)
+  else()
+    set(call codecs)
+  endif()
+  run_step("run the installed program" ${prefix}/bin/tersewire ${call})
 endif()

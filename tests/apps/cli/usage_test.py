@@ -57,7 +57,7 @@ class Usage(ProgramTest):
             (("encode", "--codec", "3lc:block=-64", source, out), "whole number"),
             (("encode", "--codec", "qsgd:levels=" + "1" * 26, source, out), "whole number"),
             (("encode", "--codec", "3lc:s=1e999", source, out), "'1e999'"),
-            (("trian",), "did you mean train?"),
+            (("inpsect",), "did you mean inspect?"),
             (("encode", "--thread", "2", source, out), "did you mean --threads?"),
             (("bench", "codecs", "--target", "mmx"), "mmx"),
             (("bench", "codecs", "--part-values", "0"), "whole"),
@@ -81,7 +81,7 @@ class Usage(ProgramTest):
             self.assertIn(b"Examples:", result.stdout)
         self.assertEqual(len({result.stdout for result in helps[:3]}), 1)
         self.assertEqual(helps[5].stdout, helps[3].stdout)
-        self.assert_refused(run("help", "trian"), 2, "unknown command 'trian'", "did you mean train?")
+        self.assert_refused(run("help", "inpsect"), 2, "unknown command 'inpsect'", "did you mean inspect?")
         versions = run_all([("--version",), ("-V",), ("version",)])
         for version in versions:
             self.assertEqual((version.returncode, version.stdout[:10]), (0, b"tersewire "))
@@ -197,7 +197,7 @@ class Defaults(ProgramTest):
             ("threads", "encode"): ("3", "TERSEWIRE_THREADS"),
             ("codec", "encode"): ("3lc", "built in"),
         }
-        if b"train" in run("--help").stdout:
+        if b"  train " in run("--help").stdout:
             expected |= {
                 ("deadline", "train"): ("60", file),
                 ("progress-limit", "train"): ("3600", "built in"),
@@ -238,7 +238,7 @@ class Defaults(ProgramTest):
         self.assert_refused(run("config", TERSEWIRE_THREADS="abc"), 2, "TERSEWIRE_THREADS", "abc")
         file = self.write("codec.json", b'{"codec": "nope"}')
         self.assert_refused(run("config", TERSEWIRE_CONFIG=file), 2, f"{file}, 'codec': unknown codec 'nope'")
-        if b"train" in run("--help").stdout:
+        if b"  train " in run("--help").stdout:
             self.assert_done(run("config", TERSEWIRE_CODEC="auto"))  # which train takes
 
 

@@ -187,7 +187,7 @@ class Files:
             "rate_bits_per_second": 1e8, "latency_seconds": 1e-3, "cores": 2, "peers": [],
             "codecs": [{"codec": "3lc", "encode_seconds_per_value": 1e-9, "decode_seconds_per_value": 1e-9,
                         "bits_per_value": 1, "pull_bits_per_value": 0.5}]}).encode())  # fmt: skip
-        self.has_trainer = b"train" in self.tersewire("--help")
+        self.has_trainer = b"  train " in self.tersewire("--help")
         if self.has_trainer:
             self.tersewire("train", *TRAIN[:2], "--steps", "4", "--batch", "2", "--model", "mlp",
                            "--checkpoint-steps", "2", "--observe-steps", "2", "--out", "run")
