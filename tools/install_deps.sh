@@ -50,7 +50,7 @@ $as_root apt-get update -qq
 found=""
 nowhere=""
 for package in $missing; do
-  if apt-cache policy "$package" | grep -q 'Candidate: [^(]'; then
+  if LC_ALL=C apt-cache policy "$package" | grep -q 'Candidate: [^(]'; then
     found="$found $package"
   else
     nowhere="$nowhere $package"
