@@ -17,7 +17,7 @@ if not dist.is_available():
 
 import tersewire  # noqa: E402
 import tersewire.torch  # noqa: E402
-from ranks import check_replicas, flat, network, run_on_ranks, sgd, train  # noqa: E402
+from ranks import check_replicas, network, run_on_ranks, sgd, train  # noqa: E402
 from tersewire.torch import DistributedOptimizer, LocalUpdates, register  # noqa: E402
 from tersewire.torch._groups import ProcessGroup  # noqa: E402
 

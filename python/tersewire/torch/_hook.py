@@ -109,7 +109,6 @@ class Hook(GradientAverager):
 
     def __init__(self, model: torch.nn.parallel.DistributedDataParallel,
                  settings: Settings, group: Optional[HubGroup] = None) -> None:
-        model = uncompiled(model)
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
             refuse(f"the model is a {type(model).__name__}; wrap the model in "
                    "DistributedDataParallel first")
