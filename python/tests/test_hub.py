@@ -408,8 +408,7 @@ def over_a_hub_that_comes_back(rank, address, folder):
     optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), group=group)
     train(model, optimizer, [0, 1], rank)
     (folder / f"rank {rank} has begun").touch()
-    while not (folder / "the hub is back").exists():
-        time.sleep(0.01)
+    wait_for(folder / "the hub is back")
     torch.save(train(model, optimizer, [2, 3], rank), folder / f"{rank}.pt")
 
 
