@@ -26,8 +26,9 @@ pictures: deps
 	cmake --build $(BUILD) --target tersewire_program -j $(JOBS)
 	tools/make_pictures.py $(TERSEWIRE)
 
-# Builds everything and runs every test.
+# Builds everything and runs every test. FRAMEWORKS=frameworks: those of the frameworks' examples as well.
 test: deps
+	WERROR=$(WERROR) tools/test_environment $(BUILD) $(FRAMEWORKS)
 	cmake --preset release -B $(BUILD) -DTERSEWIRE_WERROR=$(WERROR) >/dev/null
 	cmake --build $(BUILD) -j $(JOBS)
 	ctest --test-dir $(BUILD) --no-tests=error --output-on-failure -j $(TESTS_AT_ONCE)

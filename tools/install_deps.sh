@@ -17,8 +17,7 @@ if [ "${1:-}" != program ]; then
     libprotobuf-dev protobuf-compiler libisal-dev libmicrohttpd-dev
     libcurl4-openssl-dev ca-certificates libssl-dev libarchive-dev
     libgtest-dev librandom123-dev verilator
-    python3 python3-dev python3-numpy python3-pytest python3-torch python3-pip python3-setuptools python3-venv
-    python3-wheel pybind11-dev libdlpack-dev
+    python3 python3-dev python3-venv libdlpack-dev
     libsnappy-dev liblz4-dev libzstd-dev libzfp-dev
     iproute2 nftables iptables libnetfilter-queue-dev"
   # Optional, and of Ubuntu's there is only a snap.

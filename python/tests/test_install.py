@@ -1,36 +1,88 @@
-"""The commands of docs/python.md that install the package and run a script, as they stand."""
+"""The package as it is installed, what it is built from, and the wheels' configuration."""
 
+import importlib.metadata
+import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
+import tersewire
 from support import ROOT
+from tersewire import _core
 
-torch = pytest.importorskip("torch")
-if not (ROOT / "build" / "CMakeCache.txt").is_file():
-    pytest.skip("without build/ compiling takes minutes", allow_module_level=True)
-
-TEXT = (ROOT / "docs" / "python.md").read_text()
+PROJECT = (ROOT / "CMakeLists.txt").read_text()
 
 
-def shell(command, cwd, environment):
-    return subprocess.run(["sh", "-ec", command], cwd=cwd, env=environment, check=True, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+def test_the_tested_package_is_the_installed_wheel():
+    installed = importlib.metadata.distribution("tersewire")
+    module = pathlib.Path(_core.__file__)
+    assert module.is_relative_to(sys.prefix)
+    assert module in [pathlib.Path(file.locate()) for file in installed.files]
 
 
-def test_what_is_installed_is_what_ranks_import(tmp_path, monkeypatch):
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    make_venv, install = re.findall(r"^(?:python3 -m venv|venv/bin/pip) .*?(?=  #|$)", TEXT, re.M)
-    (launch,) = re.findall(r"`(venv/bin/python -m torch\.distributed\.run .*?)`", TEXT)
-    make_venv = make_venv.replace("python3", sys.executable).replace(" venv", f" {tmp_path}/venv", 2)
-    make_venv = make_venv.replace(f"-m {tmp_path}/venv", "-m venv", 1)
-    shell(make_venv, tmp_path, None)
-    said = shell(install.replace("venv/", f"{tmp_path}/venv/"), ROOT, None)
-    assert "tersewire: compiling what is missing in " in said
-    example = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)[1]
-    (tmp_path / "example.py").write_text(
-        example + "\nprint('imported', tersewire.__file__, dist.get_world_size())\n")
-    printed = shell(launch.replace("--nproc_per_node 4", "--nproc_per_node 2"), tmp_path, None)
-    assert f"imported {tmp_path}/venv/" in printed and "20 steps" in printed
+def test_the_version_is_the_project_s():
+    version = re.search(r"project\(tersewire VERSION (\S+)", PROJECT).group(1)
+    assert tersewire.__version__ == version == importlib.metadata.version("tersewire")
+
+
+def test_the_module_exports_nothing_but_its_entry():
+    if not shutil.which("nm"):
+        pytest.skip("there is no nm here (binutils)")
+    lines = subprocess.run(["nm", "-D", "--defined-only", _core.__file__], check=True,
+                           capture_output=True, text=True).stdout.splitlines()
+    assert [line.split()[-1] for line in lines] == ["PyInit__core"]
+
+
+def test_missing_libraries_are_named_in_one_sentence(tmp_path):
+    if not shutil.which("cmake"):
+        pytest.skip("there is no cmake here")
+    made = subprocess.run(
+        ["cmake", "-S", ROOT, "-B", tmp_path, "-DTERSEWIRE_PYTHON=ON", "-DTERSEWIRE_GRPC=ON",
+         *(f"-DTERSEWIRE_{part}=OFF" for part in ("APPS", "MPI", "NIC", "TESTS", "TRAINER")),
+         "-DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_hwy=ON",
+         "-DGRPC_LIBRARY=GRPC_LIBRARY-NOTFOUND", "-DGRPC_INCLUDE_DIR=no", "-DDLPACK_INCLUDE_DIR=no"],
+        capture_output=True, text=True)
+    assert made.returncode
+    said = " ".join(made.stderr.split())
+    assert ("Building tersewire needs Highway, fmt, DLPack's header, gRPC: install what is missing with "
+            "'apt-get install libhwy-dev libfmt-dev libdlpack-dev libgrpc++-dev' or 'dnf install "
+            "highway-devel fmt-devel dlpack-devel grpc-devel'.") in said
+    assert said.count("CMake Error") == 1
+
+
+def test_the_source_distribution_holds_what_the_package_is_built_from(tmp_path, monkeypatch):
+    backend = pytest.importorskip("scikit_build_core.build")
+    monkeypatch.chdir(ROOT)
+    with tarfile.open(tmp_path / backend.build_sdist(str(tmp_path))) as archive:
+        held = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    tops = {name.split("/")[0] for name in held}
+    assert tops == {"CMakeLists.txt", "LICENSE", "PKG-INFO", "README.md", "include", "pyproject.toml", "python",
+                    "src", "trainer"}
+    for folder in ("include", "src", "python/tersewire"):
+        files = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*")
+                 if path.is_file() and path.suffix not in (".pyc", ".so")}
+        assert files and files <= held
+    assert not any(name.startswith("python/tests") or name.endswith((".so", ".pyc")) for name in held)
+
+
+def test_wheels_are_configured_for_four_pythons():
+    pytest.importorskip("cibuildwheel")
+    printed = subprocess.run(
+        [sys.executable, "-m", "cibuildwheel", "--platform", "linux", "--archs", "x86_64 aarch64",
+         "--print-build-identifiers", ROOT], check=True, capture_output=True, text=True).stdout
+    assert printed.split() == [f"cp3{minor}-manylinux_{machine}" for machine in ("x86_64", "aarch64")
+                               for minor in (10, 11, 12, 13)]
+
+
+def test_the_workflow_of_the_wheels_calls_what_is_configured():
+    yaml = pytest.importorskip("yaml")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "wheels.yml").read_text())
+    steps = workflow["jobs"]["wheels"]["steps"]
+    pinned = re.search(r"^cibuildwheel==(\S+);", (ROOT / "python/tests/requirements-frameworks.txt").read_text(),
+                       re.M).group(1)
+    assert [step["run"] for step in steps if "run" in step] == [
+        f"python -m pip install cibuildwheel=={pinned}", "python -m cibuildwheel --output-dir dist"]

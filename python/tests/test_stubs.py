@@ -102,11 +102,6 @@ def test_the_package_names_all_of_it():
     assert pathlib.Path(tersewire.__file__).with_name("py.typed").is_file()
 
 
-def test_the_version_is_the_project_s():
-    project = (ROOT / "CMakeLists.txt").read_text()
-    assert tersewire.__version__ == re.search(r"project\(tersewire VERSION (\S+)", project).group(1)
-
-
 def test_the_error_codes_are_those_of_cpp():
     header = (ROOT / "include" / "tersewire" / "error.h").read_text()
     codes = {name: int(number) for name, number in re.findall(r"(k\w+) = (\d+),", header)}
