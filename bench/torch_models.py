@@ -5,7 +5,7 @@ import gzip
 import math
 import pathlib
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Sequence, Tuple, Union
+from collections.abc import Callable, Sequence
 
 import numpy
 import torch
@@ -123,7 +123,7 @@ class Images:
     def __len__(self):
         return len(self.classes)
 
-    def batch(self, chosen) -> Tuple[torch.Tensor, torch.Tensor]:
+    def batch(self, chosen) -> tuple[torch.Tensor, torch.Tensor]:
         channel = (1, -1, 1, 1)
         pixels = torch.from_numpy(self.pixels[chosen].astype("float32")).div_(255)
         pixels.sub_(torch.tensor(self.mean).view(channel))
@@ -141,7 +141,7 @@ class Text:
     def __len__(self):
         return (len(self.characters) - 1) // CONTEXT
 
-    def batch(self, chosen) -> Tuple[torch.Tensor, torch.Tensor]:
+    def batch(self, chosen) -> tuple[torch.Tensor, torch.Tensor]:
         numbers = numpy.arange(len(self))[chosen]
         pieces = torch.stack([self.characters[CONTEXT * i:CONTEXT * (i + 1) + 1] for i in numbers])
         return pieces[:, :-1], pieces[:, 1:].flatten()
@@ -160,7 +160,7 @@ def crop_flip(images: torch.Tensor, numbers: numpy.random.Generator) -> torch.Te
     return shown
 
 
-def found(folder: pathlib.Path, pattern: str) -> List[pathlib.Path]:
+def found(folder: pathlib.Path, pattern: str) -> list[pathlib.Path]:
     paths = sorted(folder.glob(pattern))
     if not paths:
         raise SystemExit(f"there is no {pattern} in {folder}; name the directory of the data set")
@@ -215,14 +215,14 @@ class Task:
     """A network, its samples, and how it is trained."""
 
     network: Callable[[int], nn.Module]  # of so many classes
-    samples: Callable[[pathlib.Path, str], Union[Images, Text]]
+    samples: Callable[[pathlib.Path, str], Images | Text]
     batch: int  # samples a rank and step
     lr: float
     weight_decay: float
-    augment: Optional[Callable[[torch.Tensor, numpy.random.Generator], torch.Tensor]] = None
+    augment: Callable[[torch.Tensor, numpy.random.Generator], torch.Tensor] | None = None
     optimizer: Callable[..., torch.optim.Optimizer] = sgd
     warm_up: float = 0  # the part of the steps in which the rate rises from that of one rank
-    clip: Optional[float] = None  # the longest that the mean gradient may be
+    clip: float | None = None  # the longest that the mean gradient may be
 
 
 TASKS = {

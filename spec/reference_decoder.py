@@ -17,7 +17,6 @@ import math
 import struct
 import sys
 from dataclasses import dataclass, field
-from typing import List, Optional
 
 from reference import codecs
 from reference.codecs import FP32, OLAND_RAJ
@@ -65,8 +64,8 @@ PLUS_INFINITY = 0x7F800000  # the bits of f32 numbers that are negative or a NaN
 @dataclass
 class Description:
     element_type: int
-    dims: List[int]
-    part_values: Optional[int] = None  # of each part but the last; None where there is one
+    dims: list[int]
+    part_values: int | None = None  # of each part but the last; None where there is one
 
     def elements(self):
         return math.prod(self.dims)
@@ -86,7 +85,7 @@ class Frame:
     part: int  # its place among the tensor's
     codec: int
     flags: int
-    description: Optional[Description]
+    description: Description | None
     payload: bytes
     offset: int  # of the frame in the message
     payload_offset: int
@@ -97,7 +96,7 @@ class Message:
     kind: int
     sender: int
     step: int
-    frames: List[Frame] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
 
 
 @dataclass
@@ -105,10 +104,10 @@ class Decoded:
     """What a frame stands for. Values are little-endian f32 bytes, because a
     Python float cannot carry every NaN."""
 
-    elements: Optional[int] = None
-    values: Optional[bytes] = None
-    values_f64: Optional[bytes] = None  # only of codec 15, which has a form for f64
-    bitmap: Optional[bytes] = None
+    elements: int | None = None
+    values: bytes | None = None
+    values_f64: bytes | None = None  # only of codec 15, which has a form for f64
+    bitmap: bytes | None = None
 
 
 # --- Message and frames ----------------------------------------------------

@@ -4,7 +4,6 @@ They are the sets `embedded` and `embedded-text` of `tersewire train` (docs/data
 the same seed, on every machine.
 """
 
-from typing import Tuple
 
 import numpy
 import numpy.typing
@@ -17,7 +16,7 @@ __all__ = ["digits", "text"]
 _SIDE = 28
 
 
-def digits(train: bool = True, seed: int = 1) -> Tuple[
+def digits(train: bool = True, seed: int = 1) -> tuple[
         numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.int64]]:
     """Drawn digits, like MNIST's: images of shape (n, 28, 28) and the digit that each shows.
 

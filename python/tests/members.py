@@ -11,7 +11,7 @@ import time
 
 import hubs
 import pytest
-import ranks  # noqa: F401  (what forked processes have imported)
+import ranks  # noqa: F401 (what forked processes have imported)
 
 # Above what a busy machine lets a live process be silent; a dead one is given up after it.
 GIVEN_UP = "12"

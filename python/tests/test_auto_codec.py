@@ -8,18 +8,18 @@ import time
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.distributed as dist  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-import tersewire  # noqa: E402
-import tersewire.torch  # noqa: E402
-from ranks import Lines, check_replicas, network, run_on_ranks, run_program, sgd, train  # noqa: E402
-from support import ROOT, raises  # noqa: E402
-from tersewire import ErrorCode  # noqa: E402
-from tersewire.torch import DistributedOptimizer, LocalUpdates, register  # noqa: E402
+import tersewire
+import tersewire.torch
+from ranks import Lines, check_replicas, network, run_on_ranks, run_program, sgd, train
+from support import ROOT, raises
+from tersewire import ErrorCode
+from tersewire.torch import DistributedOptimizer, LocalUpdates, register
 
 # Up, further up, and back to what keeps no residual.
 DECISIONS = [{"step": 1, "codec": "fp32"}, {"step": 3, "codec": "3lc"},

@@ -22,17 +22,17 @@ import weakref
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.distributed as dist  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-import tersewire  # noqa: E402
-import tersewire.torch  # noqa: E402
-from ranks import Lines, check_replicas, on_all_ranks, run_on_ranks, run_program, start_ranks  # noqa: E402
-from support import ROOT  # noqa: E402
-from tersewire import ErrorCode  # noqa: E402
+import tersewire
+import tersewire.torch
+from ranks import Lines, check_replicas, on_all_ranks, run_on_ranks, run_program, start_ranks
+from support import ROOT
+from tersewire import ErrorCode
 
 # With codecs that fit, the first one in most cases.
 CODECS = {
@@ -206,7 +206,7 @@ def case_nothing_is_lost_where_settings_change():
                           ({"exchange": "all-gather"}, {"exchange": "gradient-server"}),
                           ({"exchange": "gradient-server"}, {"exchange": "all-gather"})):
         hook = check_nothing_is_lost(
-            lambda hook, step: hook.change(**after) if step == 3 else None,  # noqa: B023
+            lambda hook, step: hook.change(**after) if step == 3 else None,
             **before)
         assert hook.counters.steps == STEPS == hook.state_dict()["step"]
         assert hook.state_dict()["exchange"] == after.get("exchange", hook.state_dict()["exchange"])

@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import tersewire  # noqa: E402
-from support import raises  # noqa: E402
-from tersewire import ErrorCode  # noqa: E402
-from tersewire.torch import dry_run  # noqa: E402
+import tersewire
+from support import raises
+from tersewire import ErrorCode
+from tersewire.torch import dry_run
 
 CODECS = ["3lc", "adacomp:bin=500", "int8"]
 

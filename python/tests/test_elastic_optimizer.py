@@ -9,14 +9,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hubs  # noqa: E402
-import tersewire.torch  # noqa: E402
-from members import (FRAME, LIMIT, Job, check_done, check_one_died,  # noqa: E402, F401
+import hubs
+import tersewire.torch
+from members import (FRAME, LIMIT, Job, check_done, check_one_died,  # noqa: F401
                      check_residuals, job, kill_and_begin_again)
-from support import raises  # noqa: E402
-from tersewire import ErrorCode  # noqa: E402
-from tersewire.torch import DistributedOptimizer, HubGroup  # noqa: E402
-from tersewire.torch._trees import tree_bytes, tree_of  # noqa: E402
+from support import raises
+from tersewire import ErrorCode
+from tersewire.torch import DistributedOptimizer, HubGroup
+from tersewire.torch._trees import tree_bytes, tree_of
 
 # A rank that says what each step ends with: model and optimizer's state as a hash of the bits, and one
 # value of the model.

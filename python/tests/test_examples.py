@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-from ranks import run_program  # noqa: E402
+from ranks import run_program
 
 
 def rows(name, *arguments):

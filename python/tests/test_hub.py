@@ -13,19 +13,19 @@ import time
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.distributed as dist  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-import hubs  # noqa: E402
-import tersewire  # noqa: E402
-import tersewire.torch  # noqa: E402
-from ranks import flat, network, sgd, start_ranks, train  # noqa: E402
-from support import ROOT, raises  # noqa: E402
-from tersewire import ErrorCode, _core  # noqa: E402
-from tersewire.torch import (  # noqa: E402
+import hubs
+import tersewire
+import tersewire.torch
+from ranks import flat, network, sgd, start_ranks, train
+from support import ROOT, raises
+from tersewire import ErrorCode, _core
+from tersewire.torch import (
     DistributedOptimizer, HubGroup, LocalUpdates, broadcast_parameters)
 
 # Above what a busy machine takes to start a process.

@@ -9,16 +9,16 @@ import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.distributed as dist  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-import tersewire  # noqa: E402
-from ranks import check_replicas, flat, run_on_ranks  # noqa: E402
-from tersewire.torch import LocalUpdates  # noqa: E402
-from tersewire.torch._tensors import tensor_infos  # noqa: E402
+import tersewire
+from ranks import check_replicas, flat, run_on_ranks
+from tersewire.torch import LocalUpdates
+from tersewire.torch._tensors import tensor_infos
 
 
 def network(seed=1, dtype=torch.float32):

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ranks import run_program  # noqa: E402
+from ranks import run_program
 
 SCRIPT = """
 import sys

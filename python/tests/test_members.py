@@ -11,14 +11,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hubs  # noqa: E402
-import tersewire  # noqa: E402
-import tersewire.torch  # noqa: E402
-from members import (FRAME, GIVEN_UP, LIMIT, check_done, check_one_died,  # noqa: E402, F401
+import hubs
+import tersewire
+import tersewire.torch
+from members import (FRAME, GIVEN_UP, LIMIT, check_done, check_one_died,  # noqa: F401
                      check_residuals, job, kill_and_begin_again)
-from support import ROOT, raises  # noqa: E402
-from tersewire import ErrorCode, _core  # noqa: E402
-from tersewire.torch import HubGroup, LocalUpdates, broadcast_parameters  # noqa: E402
+from support import ROOT, raises
+from tersewire import ErrorCode, _core
+from tersewire.torch import HubGroup, LocalUpdates, broadcast_parameters
 
 # A rank that says what each round ends with: its model as the sum of the bits, and one of its values.
 SCRIPT = FRAME + """
@@ -30,7 +30,8 @@ group = tersewire.torch.HubGroup(address, elastic=True, name=name, timeout=limit
 model, optimizer = make(1)
 if at == "go_on":  # before it has joined
     tersewire.torch._members.Replica.go_on = die
-local = what = tersewire.torch.LocalUpdates(model, optimizer, group=group, **{"every": 4, "codec": "3lc", **more})
+local = what = tersewire.torch.LocalUpdates(model, optimizer, group=group,
+                                            **{"every": 4, "codec": "3lc", **more})
 signal.signal(signal.SIGTERM, lambda *_: local.leave())
 
 def flat():

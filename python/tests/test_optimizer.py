@@ -16,17 +16,17 @@ import weakref
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.distributed as dist  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-import tersewire  # noqa: E402
-import tersewire.torch  # noqa: E402
-from ranks import check_replicas, flat, on_all_ranks, run_on_ranks, start_ranks  # noqa: E402
-from tersewire.torch import DistributedOptimizer, _groups, broadcast_parameters  # noqa: E402
-from tersewire.torch._spikes import Norms  # noqa: E402
+import tersewire
+import tersewire.torch
+from ranks import check_replicas, flat, on_all_ranks, run_on_ranks, start_ranks
+from tersewire.torch import DistributedOptimizer, _groups, broadcast_parameters
+from tersewire.torch._spikes import Norms
 
 STEPS = 5
 

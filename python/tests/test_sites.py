@@ -7,18 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.distributed as dist  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-import hubs  # noqa: E402
-import tersewire  # noqa: E402
-import tersewire.torch  # noqa: E402
-from ranks import check_replicas, flat, network, on_all_ranks, run_on_ranks, sgd, train  # noqa: E402
-from support import ROOT, torchrun  # noqa: E402
-from tersewire.torch import HubGroup, LocalUpdates  # noqa: E402
+import hubs
+import tersewire
+import tersewire.torch
+from ranks import check_replicas, flat, network, on_all_ranks, run_on_ranks, sgd, train
+from support import ROOT, torchrun
+from tersewire.torch import HubGroup, LocalUpdates
 
 SITES = [0, 1], [2, 3]
 

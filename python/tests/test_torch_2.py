@@ -8,18 +8,18 @@ import types
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.distributed as dist  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-from torch.overrides import TorchFunctionMode  # noqa: E402
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode
 
 if not dist.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-import tersewire  # noqa: E402
-import tersewire.torch  # noqa: E402
-from ranks import check_replicas, network, run_on_ranks, sgd, train  # noqa: E402
-from tersewire.torch import DistributedOptimizer, LocalUpdates, register  # noqa: E402
-from tersewire.torch._groups import ProcessGroup  # noqa: E402
+import tersewire
+import tersewire.torch
+from ranks import check_replicas, network, run_on_ranks, sgd, train
+from tersewire.torch import DistributedOptimizer, LocalUpdates, register
+from tersewire.torch._groups import ProcessGroup
 
 STEPS = range(3)
 

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-from ranks import run_program  # noqa: E402
-from support import ROOT, write_idx  # noqa: E402
+from ranks import run_program
+from support import ROOT, write_idx
 
 BENCH = ROOT / "bench"
 PARAMETERS = {"lenet": 431080, "resnet20": 269722, "gpt": 619969}

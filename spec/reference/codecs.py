@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Optional
+from collections.abc import Callable
 
 from . import (
     fp32,
@@ -33,8 +33,8 @@ class Codec:
     number: int
     name: str
     decode: Callable
-    encode: Optional[Callable] = None
-    parameters: Optional[dict] = None
+    encode: Callable | None = None
+    parameters: dict | None = None
     complete: Callable = dict  # settings with the defaults that depend on others
 
 
@@ -153,7 +153,7 @@ class Encoded:
     codec: int  # fp32 where the tensor is not finite
     not_finite: bool
     payload: bytes
-    residual: Optional[list]  # afterwards; None where there is none
+    residual: list | None  # afterwards; None where there is none
 
 
 def encode(codec, settings, raw, residual=None, **more):

@@ -4,7 +4,7 @@ import json
 import struct
 
 from reference.codecs import FP32
-from reference.floats import LARGEST_F32, bits_of, f32
+from reference.floats import bits_of, f32
 from reference.floats import bytes_of_elements as elements_bytes
 from reference.floats import bytes_of_floats as fp32_payload
 from reference_decoder import (

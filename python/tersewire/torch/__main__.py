@@ -7,7 +7,8 @@ import pathlib
 import runpy
 import sys
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -53,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(settings: Dict[str, Any]) -> None:
+def _check(settings: dict[str, Any]) -> None:
     """Refuses at once what register() would when the script has loaded its data."""
     checked = Settings(**settings)
     if not checked.is_auto:
@@ -89,11 +90,11 @@ def _after_making(kind: Any, call: Callable[[Any], None]) -> None:
 class _Watch:
     """Hooks each DistributedDataParallel, and remembers what these have counted."""
 
-    def __init__(self, settings: Dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
-        self._counted: List[Counters] = []  # of each hook, after its last exchange
+        self._counted: list[Counters] = []  # of each hook, after its last exchange
         self._is_first = os.environ.get("RANK", "0") == "0"
-        self._scaler: Optional["weakref.ref[Any]"] = None
+        self._scaler: weakref.ref[Any] | None = None
         _keep_hooks(self._say)
         _after_making(DistributedDataParallel, self._hook)
         _after_making(getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler), self._keep_scaler)

@@ -8,8 +8,8 @@ import os
 import time
 import weakref
 from dataclasses import dataclass
-from typing import (Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple,
-                    Union)
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -26,15 +26,15 @@ _STATE_NAMES = {"exchange", "rank", "ranks", "step", "pushed", "pulled"}
 _SOME_STATE_NAMES = {"adaptive", "decisions", "followed", "norms", "shares"}
 _log = logging.getLogger("tersewire")
 # What state_dict() returned on this rank, or on all.
-States = Union[Dict[str, Any], Sequence[Dict[str, Any]]]
+States = dict[str, Any] | Sequence[dict[str, Any]]
 # Takes parameters' numbers and gradients.
-SpikeLimiter = Callable[[Sequence[Tuple[int, torch.Tensor]]], None]
+SpikeLimiter = Callable[[Sequence[tuple[int, torch.Tensor]]], None]
 
 # The averagers of this process, in order of creation.
-_averagers: "List[weakref.ref[GradientAverager]]" = []
+_averagers: "list[weakref.ref[GradientAverager]]" = []
 
 
-def _json(decisions: List[Dict[str, Any]]) -> str:
+def _json(decisions: list[dict[str, Any]]) -> str:
     """What JSON cannot express, the reader refuses."""
     return json.dumps(decisions, skipkeys=True, default=repr)
 
@@ -52,7 +52,7 @@ class Counters:
     transfer_seconds: float = 0.0  # elapsed, waiting for other ranks and for servers
     exchange_seconds: float = 0.0  # elapsed, from a bucket's turn to its mean
     codec: str = ""  # of the last step, unless the policy says otherwise
-    decisions: Tuple[str, ...] = ()  # in the last step, with codec="auto": sentences, on rank 0
+    decisions: tuple[str, ...] = ()  # in the last step, with codec="auto": sentences, on rank 0
 
 
 def total_of(counted: Iterable[Counters]) -> Counters:
@@ -75,10 +75,10 @@ class GradientAverager:
     _undoable = False  # whether an exchange of parameters may be undone
     _elastic = False  # whether ranks may come and go
     # With exchange parameter-server what owners make of means: (part, mean, change) as arrays.
-    _update: Optional[Callable[..., None]] = None
+    _update: Callable[..., None] | None = None
 
     def __init__(self, infos: Sequence[tersewire.TensorInfo],
-                 group: Optional[Group], settings: Settings) -> None:
+                 group: Group | None, settings: Settings) -> None:
         self._infos = list(infos)
         self._group = group_of(group, self._elastic)
         self._steps_before = 0  # a restart
@@ -86,7 +86,7 @@ class GradientAverager:
         self._gradient_bytes = 0
         self._exchange_seconds = 0.0
         self._codec = ""  # of the last step
-        self._news: Tuple[str, ...] = ()
+        self._news: tuple[str, ...] = ()
         self._norms = Norms(len(self._infos))
         self._last_state: Any = None
         self._worker = self._meet(settings)
@@ -146,7 +146,7 @@ class GradientAverager:
         return Counters(self._steps_here, self._gradient_bytes, sent, received, not_finite, codec,
                         waiting, self._exchange_seconds, self._codec, self._news)
 
-    def decisions(self) -> List[Dict[str, Any]]:
+    def decisions(self) -> list[dict[str, Any]]:
         """With codec="auto", on rank 0: its decisions so far, as in a run's decisions.json.
 
         Each has step, codec, expected_speedup, measured_speedup (None if there is none) and
@@ -223,7 +223,7 @@ class GradientAverager:
                      f"{counters.gradient_bytes} bytes of gradients")
         return "\n".join(lines)
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What a restart of this rank would lose: the step's number, and copies of the residuals.
 
         Save it on every rank, after the same step.
@@ -270,7 +270,7 @@ class GradientAverager:
             refuse("the states are not those of all ranks; pass each rank's, once")
         listed.sort(key=lambda state: state["rank"])
 
-        def residuals(state: Dict[str, Any], which: str) -> Dict[str, torch.Tensor]:
+        def residuals(state: dict[str, Any], which: str) -> dict[str, torch.Tensor]:
             # torch.load() may have put them on a GPU.
             return {name: residual.cpu() for name, residual in state.get(which, {}).items()}
 
@@ -327,7 +327,7 @@ class GradientAverager:
                    "scaler.get_scale does")
         return scale
 
-    def _spike_limiter(self) -> Optional[SpikeLimiter]:
+    def _spike_limiter(self) -> SpikeLimiter | None:
         """For the next step: scales down gradients that are spikes.
 
         None if spikes have no limit, or no residual to stay in.
@@ -357,7 +357,7 @@ class GradientAverager:
         self._gradient_bytes += _FLOAT_BYTES * bucket.buffer.numel()
         self._exchange_seconds += time.perf_counter() - bucket.began
 
-    def _stretches(self, parameters: Sequence[int]) -> List[Tuple[int, int]]:
+    def _stretches(self, parameters: Sequence[int]) -> list[tuple[int, int]]:
         """Each parameter with its place in a buffer that holds them concatenated."""
         stretches, begin = [], 0
         for parameter in parameters:
@@ -366,7 +366,7 @@ class GradientAverager:
         return stretches
 
 
-def change_all(averagers: Sequence[GradientAverager], settings: Dict[str, Any]) -> None:
+def change_all(averagers: Sequence[GradientAverager], settings: dict[str, Any]) -> None:
     """As change() of each; where one is refused, all stay as they were."""
     before = [vars(averager).copy() for averager in averagers]
     changed = []
@@ -388,8 +388,8 @@ def change_all(averagers: Sequence[GradientAverager], settings: Dict[str, Any]) 
 class Bucket:
     """A flat buffer with gradients of some parameters, replaced by their means."""
 
-    def __init__(self, buffer: torch.Tensor, stretches: List[Tuple[int, int]], scale: float,
-                 limit_spikes: Optional[SpikeLimiter] = None,
+    def __init__(self, buffer: torch.Tensor, stretches: list[tuple[int, int]], scale: float,
+                 limit_spikes: SpikeLimiter | None = None,
                  keeps_own: bool = False) -> None:
         self.began = time.perf_counter()
         self.buffer = buffer
@@ -400,7 +400,7 @@ class Bucket:
         self._own = buffer.clone() if keeps_own else None  # this rank's gradients
 
     @property
-    def parameters(self) -> List[int]:
+    def parameters(self) -> list[int]:
         """Their numbers."""
         return [number for number, _ in self._stretches]
 
@@ -428,7 +428,7 @@ class Bucket:
         if self._values is not self.buffer:
             self.buffer.copy_(self._values)
 
-    def undo(self, worker: _core._MeanWorker, parameters: Set[int]) -> None:
+    def undo(self, worker: _core._MeanWorker, parameters: set[int]) -> None:
         """Undoes the exchange of those parameters: nobody has applied their means."""
         worker.undo([number for number in self.parameters if number in parameters])
         if self._own is None:
@@ -438,14 +438,14 @@ class Bucket:
             if number in parameters:
                 values.copy_(own)
 
-    def _gradients_in(self, values: torch.Tensor) -> Iterator[Tuple[int, torch.Tensor]]:
+    def _gradients_in(self, values: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
         """Each parameter's number and gradient."""
         ends = [*(begin for _, begin in self._stretches[1:]), values.numel()]
         for (number, begin), end in zip(self._stretches, ends):
             yield number, values[begin:end]
 
 
-def as_list(states: States) -> List[Dict[str, Any]]:
+def as_list(states: States) -> list[dict[str, Any]]:
     listed = [states] if isinstance(states, dict) or not isinstance(states, Iterable) else list(states)
     for state in listed:
         if not isinstance(state, dict):

@@ -4,7 +4,8 @@ import functools
 import json
 import os
 import pathlib
-from typing import Any, Dict, List, Sequence, Union
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ class DryRun:
         if self._run.takes(number):
             self._run.look(number, gradient.detach().to("cpu", torch.float32).flatten())
 
-    def _found(self, rate_bits_per_second: float = 0, latency_seconds: float = 0) -> Dict[str, Any]:
+    def _found(self, rate_bits_per_second: float = 0, latency_seconds: float = 0) -> dict[str, Any]:
         return json.loads(self._run.json(rate_bits_per_second, latency_seconds))
 
     @property
@@ -37,11 +38,11 @@ class DryRun:
         """Of the time since it began, what it took: 0 to 1."""
         return self._found()["share_of_time"]
 
-    def codecs(self) -> List[Dict[str, Any]]:
+    def codecs(self) -> list[dict[str, Any]]:
         """Of each codec, over all parameters: bits per value, error, residual, seconds per value."""
         return self._found()["codecs"]
 
-    def parameters(self) -> List[Dict[str, Any]]:
+    def parameters(self) -> list[dict[str, Any]]:
         """The same of each parameter with each codec."""
         return self._found()["tensors"]
 
@@ -49,7 +50,7 @@ class DryRun:
         """Both as text: of each codec, then of each parameter bits per value and what was lost."""
         return self._run.table()
 
-    def save(self, folder: "Union[str, os.PathLike[str]]", rate_bits_per_second: float = 1e8,
+    def save(self, folder: str | os.PathLike[str], rate_bits_per_second: float = 1e8,
              latency_seconds: float = 0.0) -> None:
         """Writes dry.json and model.json, for `tersewire predict` to say what pays on which link."""
         path = pathlib.Path(folder)

@@ -8,7 +8,8 @@ import os
 import secrets
 import socket
 import struct
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,11 +20,11 @@ from tersewire import Error, ErrorCode, _core
 from ._tensors import at_end, refuse
 
 _SIOCGIFADDR = 0x8915  # Linux: an interface's address
-Joining = Union[_core._MeanWorker, _core._Prober]  # takes part in a network of its own
+Joining = _core._MeanWorker | _core._Prober  # takes part in a network of its own
 # For ranks that are alive and compute: the program's progress limit.
 _BUSY = datetime.timedelta(hours=1)
 # For a rank that gives no sign of life, and for one that does.
-_Limits = Tuple[datetime.timedelta, datetime.timedelta]
+_Limits = tuple[datetime.timedelta, datetime.timedelta]
 
 
 class HubGroup:
@@ -60,11 +61,11 @@ class HubGroup:
     kUnimplemented if tersewire was built without gRPC.
     """
 
-    def __init__(self, address: str, ranks: Optional[int] = None, rank: Optional[int] = None,
-                 certs: "Union[str, os.PathLike[str], None]" = None, insecure: bool = False,
+    def __init__(self, address: str, ranks: int | None = None, rank: int | None = None,
+                 certs: str | os.PathLike[str] | None = None, insecure: bool = False,
                  timeout: datetime.timedelta = datetime.timedelta(minutes=2), *,
-                 elastic: bool = False, name: Optional[str] = None,
-                 direct: Optional[str] = None) -> None:
+                 elastic: bool = False, name: str | None = None,
+                 direct: str | None = None) -> None:
         for what, given in (("address", address), ("direct", direct or "")):
             if not isinstance(given, str):
                 refuse(f"{what}={given!r} is not valid; pass 'HOST:PORT'")
@@ -91,24 +92,24 @@ class HubGroup:
         """Leaves the hub, as Python's exit or this object's end does; after averagers' close()."""
         self._finish()
 
-    def _gather(self, own: str) -> List[str]:
+    def _gather(self, own: str) -> list[str]:
         return [told.decode(errors="replace") for told in self._end.gather(own.encode())]
 
     def _join(self, worker: Joining, one_machine: bool) -> None:
         worker.join_hub(self._end)
 
-    def _limits(self, timeout: Optional[datetime.timedelta]) -> _Limits:
+    def _limits(self, timeout: datetime.timedelta | None) -> _Limits:
         silent, busy = self._member_limits(timeout)
         # The hub evicts a rank that hangs; ranks that wait for it must still be there then.
         return silent, 2 * busy if self.elastic else busy
 
-    def _member_limits(self, timeout: Optional[datetime.timedelta]) -> _Limits:
+    def _member_limits(self, timeout: datetime.timedelta | None) -> _Limits:
         busy = timeout or _BUSY
         return min(self.timeout, busy), busy
 
-    def _prepare(self, address: str, ranks: Optional[int], rank: Optional[int],
-                 certs: "Union[str, os.PathLike[str], None]", insecure: bool,
-                 name: Optional[str], direct: Optional[str]) -> None:
+    def _prepare(self, address: str, ranks: int | None, rank: int | None,
+                 certs: str | os.PathLike[str] | None, insecure: bool,
+                 name: str | None, direct: str | None) -> None:
         if rank is not None:
             refuse(f"rank={rank!r} is not valid where ranks come and go; pass name=")
         if name is None and certs is None:
@@ -118,7 +119,7 @@ class HubGroup:
         self._make_member = functools.partial(
             _core._HubMember, hub=address, name=name, certs=os.fspath(certs or ""),
             insecure=insecure, direct=direct or "")
-        self._joined: Dict[str, Any] = {}  # "member" and "end"
+        self._joined: dict[str, Any] = {}  # "member" and "end"
         self.rank, self.ranks = 0, 1  # until it has met the others
         self._finish = at_end(self, _leave, self._joined)
 
@@ -129,7 +130,7 @@ class HubGroup:
                         "this rank's group is closed; close it after the last step")
         return self._joined["member"]
 
-    def _enter(self, alike: str, longest: int, timeout: Optional[datetime.timedelta]) -> None:
+    def _enter(self, alike: str, longest: int, timeout: datetime.timedelta | None) -> None:
         """Joins the job of all with the same `alike`; `longest` bytes are handed over."""
         if self._joined or not self._finish.alive:
             refuse("a group whose ranks come and go is for one LocalUpdates or "
@@ -184,7 +185,7 @@ def unpack(data: torch.Tensor, targets: Sequence[torch.Tensor]) -> None:
         target.copy_(came.view(target.shape))
 
 
-def _leave(joined: Dict[str, Any]) -> None:
+def _leave(joined: dict[str, Any]) -> None:
     for end in ("end", "member"):
         if end in joined:
             joined.pop(end).close()
@@ -195,7 +196,7 @@ class ProcessGroup:
 
     elastic = False
 
-    def __init__(self, group: Optional[dist.ProcessGroup]) -> None:
+    def __init__(self, group: dist.ProcessGroup | None) -> None:
         if not isinstance(group, (dist.ProcessGroup, type(None))) and (
                 group is not dist.GroupMember.NON_GROUP_MEMBER):
             refuse(f"group={group!r} is not a group; pass what torch.distributed.new_group() "
@@ -206,8 +207,8 @@ class ProcessGroup:
             refuse("this process is not in the group; make this call on the group's ranks alone")
         self.ranks = dist.get_world_size(self._group)
 
-    def _gather(self, own: str) -> List[str]:
-        told: List[Any] = [None] * self.ranks
+    def _gather(self, own: str) -> list[str]:
+        told: list[Any] = [None] * self.ranks
         dist.all_gather_object(told, own, group=self._group)
         return told
 
@@ -219,7 +220,7 @@ class ProcessGroup:
         worker.join(meeting, self.rank, [address for address, _ in found],
                     bytes.fromhex(found[0][1]))
 
-    def _limits(self, timeout: Optional[datetime.timedelta]) -> _Limits:
+    def _limits(self, timeout: datetime.timedelta | None) -> _Limits:
         limit = timeout or self._timeout()
         return limit, limit
 
@@ -234,7 +235,7 @@ class ProcessGroup:
                 return options()._timeout
             except (AttributeError, RuntimeError, IndexError):  # a backend that does not expose it
                 pass
-        return getattr(dist.distributed_c10d, "default_pg_timeout")
+        return dist.default_pg_timeout
 
     @torch.no_grad()
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
@@ -251,7 +252,7 @@ class ProcessGroup:
         kinds = [device.type for device in getattr(self._group, "_device_types", [])]  # torch 2
         return "cpu" in kinds if kinds else dist.get_backend(self._group) != "nccl"
 
-    def _broadcast_objects(self, objects: List[Any], root: int) -> None:
+    def _broadcast_objects(self, objects: list[Any], root: int) -> None:
         dist.broadcast_object_list(objects, self._rank_of_all(root), self._group)
 
     def _rank_of_all(self, rank: int) -> int:
@@ -259,13 +260,13 @@ class ProcessGroup:
         return dist.get_global_rank(self._group, rank)
 
 
-Group = Union[dist.ProcessGroup, HubGroup]  # what users pass
-AnyGroup = Union[HubGroup, ProcessGroup]
+Group = dist.ProcessGroup | HubGroup  # what users pass
+AnyGroup = HubGroup | ProcessGroup
 
-_of_environment: Optional[HubGroup] = None  # a process joins a hub once
+_of_environment: HubGroup | None = None  # a process joins a hub once
 
 
-def group_of(group: Optional[Group], elastic: bool = False) -> AnyGroup:
+def group_of(group: Group | None, elastic: bool = False) -> AnyGroup:
     """Without `group`, that of all ranks: PyTorch's, or else that of the hub in TERSEWIRE_HUB.
 
     elastic  whether its ranks may come and go
@@ -289,7 +290,7 @@ def group_of(group: Optional[Group], elastic: bool = False) -> AnyGroup:
     return _of_environment
 
 
-def agree(group: AnyGroup, call: str, alike: Any, beside: str = "") -> List[str]:
+def agree(group: AnyGroup, call: str, alike: Any, beside: str = "") -> list[str]:
     """Checks that every rank makes the same call with the same `alike`; all `beside`, by rank."""
     own = call, tersewire.__version__, hashlib.sha256(repr(alike).encode()).hexdigest(), beside
     told = [(text + "\n\n\n").split("\n", 3) for text in group._gather("\n".join(own))]
@@ -330,7 +331,7 @@ def check_root(group: AnyGroup, root: Any) -> None:
 
 
 def _values_alike(group: AnyGroup, state: Mapping[str, torch.Tensor],
-                  root: int) -> List[torch.Tensor]:
+                  root: int) -> list[torch.Tensor]:
     """The tensors of a state, which every rank must have, for a broadcast from the same one."""
     named = sorted((name, value) for name, value in state.items() if torch.is_tensor(value))
     agree(group, "broadcast", (root, [(name, tuple(value.shape), str(value.dtype))
@@ -345,7 +346,7 @@ def share_model(group: AnyGroup, model: torch.nn.Module) -> None:
     model.load_state_dict(state)  # which may hold copies
 
 
-def meet_ranks(group: AnyGroup, call: str, alike: Any) -> Tuple[int, Callable[..., None]]:
+def meet_ranks(group: AnyGroup, call: str, alike: Any) -> tuple[int, Callable[..., None]]:
     """agree(); returns the number of ranks on this machine, and what joins a worker to all."""
     if group.elastic:
         # The hub compares what they say, and each generation of them joins by itself. Only torchrun
@@ -358,7 +359,7 @@ def meet_ranks(group: AnyGroup, call: str, alike: Any) -> Tuple[int, Callable[..
             functools.partial(group._join, one_machine=len(set(machines)) == 1))
 
 
-def _number(name: str, value: Optional[int], variable: str) -> int:
+def _number(name: str, value: int | None, variable: str) -> int:
     """The value passed, or else the environment's."""
     if value is None and os.environ.get(variable, "").isdigit():
         return int(os.environ[variable])

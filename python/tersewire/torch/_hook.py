@@ -9,7 +9,8 @@ import threading
 import time
 import weakref
 from contextlib import nullcontext
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Union
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -35,7 +36,7 @@ class _Task(NamedTuple):
     stood_seconds: float  # before this step
     bucket: Bucket
     future: torch.futures.Future[torch.Tensor]
-    stream: Optional[torch.cuda.Stream]  # on a GPU: waits for this bucket, not for later ones
+    stream: torch.cuda.Stream | None  # on a GPU: waits for this bucket, not for later ones
     done: Callable[[Bucket], None]
 
 
@@ -47,16 +48,16 @@ class _Threads:
 
     def __init__(self, worker: _core._MeanWorker) -> None:
         self.worker = worker
-        self.failure: Optional[BaseException] = None
-        self.pushes: "queue.SimpleQueue[Optional[_Task]]" = queue.SimpleQueue()
-        self._means: "queue.SimpleQueue[Optional[_Task]]" = queue.SimpleQueue()
+        self.failure: BaseException | None = None
+        self.pushes: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._means: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._run, args=how, name=f"tersewire {name}", daemon=True)
             for name, *how in (("push", self.pushes, self._push), ("mean", self._means, self._take))]
         for thread in self._threads:
             thread.start()
 
-    def _run(self, tasks: "queue.SimpleQueue[Optional[_Task]]",
+    def _run(self, tasks: queue.SimpleQueue[_Task | None],
              work: Callable[[_Task], None]) -> None:
         while True:
             task = tasks.get()
@@ -108,7 +109,7 @@ class Hook(GradientAverager):
     _overlaps = True
 
     def __init__(self, model: torch.nn.parallel.DistributedDataParallel,
-                 settings: Settings, group: Optional[HubGroup] = None) -> None:
+                 settings: Settings, group: HubGroup | None = None) -> None:
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
             refuse(f"the model is a {type(model).__name__}; wrap the model in "
                    "DistributedDataParallel first")
@@ -124,7 +125,7 @@ class Hook(GradientAverager):
         # Gradients are the buckets' memory then, and unused ones are to stay as they are.
         self._keeps_own: bool = self._undoable and model.gradient_as_bucket_view
         self._model = weakref.ref(model)  # which holds the hook
-        self._tasks: List[_Task] = []  # of the step
+        self._tasks: list[_Task] = []  # of the step
         _check_group(group)
         if group and group.elastic:
             refuse("the ranks of DistributedDataParallel's own process group cannot come and go; use "
@@ -229,7 +230,7 @@ class Hook(GradientAverager):
         self._know_means(optimizers, found)
         self._know_rates(optimizers, found)
 
-    def _know_means(self, optimizers: List[torch.optim.Optimizer], found: Set[str]) -> None:
+    def _know_means(self, optimizers: list[torch.optim.Optimizer], found: set[str]) -> None:
         all_adaptive = found <= {_ADAM, _ADAPTIVE}
         known = self._adaptive_settings()
         exchange = known.exchange_for(self._group, self._codecs)
@@ -266,7 +267,7 @@ class Hook(GradientAverager):
         if settings.get("exchange"):
             self._chooses_exchange = False
 
-    def _know_rates(self, optimizers: List[torch.optim.Optimizer], found: Set[str]) -> None:
+    def _know_rates(self, optimizers: list[torch.optim.Optimizer], found: set[str]) -> None:
         """Optimizers take their steps with rates of their own until then."""
         if self._settings.rate_gain is not None and _NONE in found:
             refuse("rate_gain is for an optimizer that there is in the first backward pass, and a "
@@ -287,7 +288,7 @@ class Hook(GradientAverager):
             super()._keep_no_residual_of_means()
         self.change(_adaptive=True, exchange=self._adaptive_settings().exchange)
 
-    def _undo_unused(self, tasks: List[_Task]) -> None:
+    def _undo_unused(self, tasks: list[_Task]) -> None:
         """Undoes the exchange of parameters that no rank used, whose gradients stay as they were."""
         model: Any = self._model()
         uses = model.reducer._get_local_used_map().tolist()  # by all ranks
@@ -296,7 +297,7 @@ class Hook(GradientAverager):
             task.bucket.undo(self._worker, unused)
 
 
-def why_unhookable(model: Any) -> Optional[str]:
+def why_unhookable(model: Any) -> str | None:
     """Why a DistributedDataParallel cannot have this hook, if so; torch 2 has more of the reasons."""
     if getattr(model, "mixed_precision", None) is not None:
         return ("DistributedDataParallel has a hook of its own for mixed_precision=; use "
@@ -323,7 +324,7 @@ def _refuse_unseen(name: str) -> None:
            "again, and register the new one")
 
 
-def _kind_of(optimizers: List[torch.optim.Optimizer]) -> str:
+def _kind_of(optimizers: list[torch.optim.Optimizer]) -> str:
     if not optimizers:
         return _NONE
     if not all(is_adaptive(optimizer) for optimizer in optimizers):
@@ -338,11 +339,11 @@ class HookState:
     process group is needed before. `hook` is then what register() returns.
     """
 
-    def __init__(self, codec: Union[str, tersewire.Codec] = "3lc", *,
-                 group: Optional[HubGroup] = None, **settings: Any) -> None:
+    def __init__(self, codec: str | tersewire.Codec = "3lc", *,
+                 group: HubGroup | None = None, **settings: Any) -> None:
         self._settings, self._group = Settings(codec, **settings), group
         _check_group(group)
-        self.hook: Optional[Hook] = None
+        self.hook: Hook | None = None
 
     __reduce__ = Hook.__reduce__
 
@@ -365,7 +366,7 @@ def _check_group(group: Any) -> None:
         refuse("DistributedDataParallel has its own process group; omit group=, or pass a HubGroup")
 
 
-def hook(state: Union[Hook, HookState],
+def hook(state: Hook | HookState,
          bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The communication hook itself; HookState says how to register it."""
     try:
@@ -403,18 +404,18 @@ def _queue(call: Callable[[], None]) -> bool:
 
 
 def register(model: torch.nn.parallel.DistributedDataParallel,
-             codec: Union[str, tersewire.Codec] = "3lc", *,
-             policy: str = "auto", exchange: Optional[str] = None, seed: int = 0,
-             warm_up_steps: int = 0, loss_scale: Optional[Callable[[], float]] = None,
-             threads: Optional[int] = None,
-             timeout: Optional[datetime.timedelta] = None,
-             on_step: Optional[Callable[[Counters], None]] = None,
-             group: Optional[HubGroup] = None,
-             replay_decisions: Optional[List[Dict[str, Any]]] = None,
-             budget: Optional[str] = None,
-             pull_codec: Optional[Union[str, tersewire.Codec]] = None,
-             rate_gain: Optional[float] = None,
-             spike_limit: Optional[float] = None) -> Hook:
+             codec: str | tersewire.Codec = "3lc", *,
+             policy: str = "auto", exchange: str | None = None, seed: int = 0,
+             warm_up_steps: int = 0, loss_scale: Callable[[], float] | None = None,
+             threads: int | None = None,
+             timeout: datetime.timedelta | None = None,
+             on_step: Callable[[Counters], None] | None = None,
+             group: HubGroup | None = None,
+             replay_decisions: list[dict[str, Any]] | None = None,
+             budget: str | None = None,
+             pull_codec: str | tersewire.Codec | None = None,
+             rate_gain: float | None = None,
+             spike_limit: float | None = None) -> Hook:
     """Makes a model wrapped in DistributedDataParallel exchange compressed gradients.
 
     model          trained on the CPU or on a GPU; from a GPU, buckets are copied to the CPU, where

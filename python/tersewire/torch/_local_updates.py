@@ -6,7 +6,8 @@ import datetime
 import functools
 import types
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -33,7 +34,7 @@ _ANY_FOR_SEPARATORS = str.maketrans(":;", "??")
 @dataclass(frozen=True)
 class _LocalSettings(Settings):
     every: int = 100
-    outer: Optional[str] = None
+    outer: str | None = None
     fragments: int = 1
     delay: int = 0
     mix: float = 0.0
@@ -72,7 +73,7 @@ class _Fragment(Replica):
     """Parameters that are exchanged together, and their shared values."""
 
     def __init__(self, chosen: Sequence[int], parameters: Sequence[torch.nn.Parameter],
-                 infos: Sequence[tersewire.TensorInfo], group: Optional[Group],
+                 infos: Sequence[tersewire.TensorInfo], group: Group | None,
                  settings: _LocalSettings) -> None:
         self._infos_of_all = infos
         super().__init__([infos[i] for i in chosen], group, settings)
@@ -81,10 +82,10 @@ class _Fragment(Replica):
                                   dtype=torch.float32, device="cpu")
         nesterov, lr, momentum = _core._outer_optimizer(settings.outer_text)
         self._outer = torch.optim.SGD([self.shared], lr=lr, momentum=momentum, nesterov=nesterov)
-        self._begun: Optional[Bucket] = None  # the exchange under way
+        self._begun: Bucket | None = None  # the exchange under way
         self._ends = False  # in a call of end(), or in one that was interrupted
         # The rank's values when it began, where their progress meanwhile is to be added.
-        self._begun_with: Optional[torch.Tensor] = None
+        self._begun_with: torch.Tensor | None = None
 
     def share(self) -> None:
         """Sets the shared values to the ranks' parameters."""
@@ -136,11 +137,11 @@ class _Fragment(Replica):
                 parameter.copy_(mix * own + (1 - mix) * shared)
         self._begun_with = None
 
-    def state(self) -> Dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         return {"averager": self.state_dict(), "shared": self.shared.clone(),
                 "outer": copy.deepcopy(self._outer.state_dict()), "begun_with": self._begun_with}
 
-    def load(self, own: Dict[str, Any], averagers: Sequence[Dict[str, Any]]) -> None:
+    def load(self, own: dict[str, Any], averagers: Sequence[dict[str, Any]]) -> None:
         """Continues from this rank's own state(), and those of the averagers of all ranks."""
         self.load_state_dict(averagers)
         self.shared.copy_(own["shared"])
@@ -157,7 +158,7 @@ class _Fragment(Replica):
             for name, values in self.alike().items():
                 group._member.begin_with(name, values)
 
-    def alike(self) -> Dict[str, torch.Tensor]:
+    def alike(self) -> dict[str, torch.Tensor]:
         found = {"parameters": self.shared}
         if self._outer.defaults["momentum"]:
             found["momentum"] = self._outer.state[self.shared].setdefault(
@@ -184,12 +185,12 @@ class _Fragment(Replica):
         return worker
 
 
-def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> List[List[int]]:
+def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> list[list[int]]:
     """As even as whole parameters allow: from the largest on, each goes to the least filled."""
     if fragments > len(parameters):
         refuse(f"fragments={fragments} is too many: the model has {len(parameters)} parameters, "
                "and each is in one of them; pass fewer")
-    chosen: List[List[int]] = [[] for _ in range(fragments)]
+    chosen: list[list[int]] = [[] for _ in range(fragments)]
     values = [0] * fragments
     for i in sorted(range(len(parameters)), key=lambda i: -parameters[i].numel()):
         least = values.index(min(values))
@@ -232,16 +233,16 @@ class LocalUpdates(MayLeave):
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, every: int = 100,
-                 outer: Optional[str] = None, codec: Union[str, tersewire.Codec] = "3lc", *,
+                 outer: str | None = None, codec: str | tersewire.Codec = "3lc", *,
                  fragments: int = 1, delay: int = 0, mix: float = 0.0,
-                 policy: str = "auto", exchange: Optional[str] = None, seed: int = 0,
-                 threads: Optional[int] = None, timeout: Optional[datetime.timedelta] = None,
-                 group: Optional[Group] = None) -> None:
+                 policy: str = "auto", exchange: str | None = None, seed: int = 0,
+                 threads: int | None = None, timeout: datetime.timedelta | None = None,
+                 group: Group | None = None) -> None:
         check_optimizer(optimizer)
         model = uncompiled(model)
         if not isinstance(model, torch.nn.Module):
             refuse(f"a {type(model).__name__} is not a model; pass a torch.nn.Module")
-        self._site: Optional[Site] = None
+        self._site: Site | None = None
         if isinstance(model, DistributedDataParallel):
             self._site, model = Site(model, group), model.module
         elastic = group if isinstance(group, HubGroup) and group.elastic else None
@@ -261,7 +262,7 @@ class LocalUpdates(MayLeave):
             refuse("this optimizer has LocalUpdates already; make one for each model")
         self._model, self._parameters = model, parameters
         self._chosen = _choose_fragments(parameters, fragments)
-        self._fragments: List[_Fragment] = []  # on a site's first rank only
+        self._fragments: list[_Fragment] = []  # on a site's first rank only
         self._led = 0, 0  # that rank's `rank` and `rounds`
 
         def meet() -> None:
@@ -282,7 +283,7 @@ class LocalUpdates(MayLeave):
         self._compares = elastic is None  # in its next exchange; ranks that come and go always do
         self._steps = 0  # of this round
         self._turn = 0  # the fragment to exchange next
-        self._age: Optional[int] = None  # steps since the last exchange, if its result is pending
+        self._age: int | None = None  # steps since the last exchange, if its result is pending
         self._all_took = True  # the shared model, and no step since
         self._watch(optimizer)
 
@@ -340,7 +341,7 @@ class LocalUpdates(MayLeave):
         return "\n".join(fragment.summary() for fragment in self._fragments)
 
     @without_grad
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What a restart of this rank would lose, apart from the model and its optimizer's state.
 
         Save all three on every rank, after the same step. Waits for an exchange in progress.
@@ -376,7 +377,7 @@ class LocalUpdates(MayLeave):
         self._age, self._all_took = first["age"], first["met"]
         self._compares = self._members is None
 
-    def _load_fragments(self, states: Sequence[Dict[str, Any]]) -> None:
+    def _load_fragments(self, states: Sequence[dict[str, Any]]) -> None:
         fragments = self._settings.fragments
         if not states:
             refuse("the states are not those of a site's first rank; pass that, or those of all ranks")
@@ -434,7 +435,7 @@ class LocalUpdates(MayLeave):
             return loss
 
         setattr(step_and_count, _WATCHED, True)
-        setattr(optimizer, "step", types.MethodType(step_and_count, optimizer))
+        optimizer.step = types.MethodType(step_and_count, optimizer)  # type: ignore[method-assign]
 
     @without_grad
     def _after_step(self) -> None:
@@ -474,7 +475,7 @@ class LocalUpdates(MayLeave):
             exchange()
             return
 
-        def lead() -> Tuple[int, int]:
+        def lead() -> tuple[int, int]:
             exchange()
             return self.rank, self.rounds
 

@@ -3,7 +3,8 @@
 import contextlib
 import logging
 import sys
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, Sequence, Set, Tuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -30,11 +31,11 @@ class Replica(GradientAverager):
     def share(self) -> None:
         """Takes the model, which all ranks have just been given, as what they have alike."""
 
-    def alike(self) -> Dict[str, torch.Tensor]:
+    def alike(self) -> dict[str, torch.Tensor]:
         """What is the same on all ranks between two exchanges, as float32."""
         raise NotImplementedError
 
-    def beside(self) -> Dict[str, torch.Tensor]:
+    def beside(self) -> dict[str, torch.Tensor]:
         """What only a rank that comes is given, as float32."""
         return {}
 
@@ -52,7 +53,7 @@ class Replica(GradientAverager):
         if group._member.begun_with is not None:
             self._steps_before = group._member.begun_with - self._steps_here
 
-    def hold(self, group: HubGroup, beside: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+    def hold(self, group: HubGroup, beside: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Keeps what others may have to continue from; returns alike()."""
         alike = self.alike()
         self._worker.hold(group._member, {**alike, **self.beside(), **beside})
@@ -83,7 +84,7 @@ class Members:
         self._buffers = [buffer for _, buffer in sorted(model.named_buffers())]
         self._round = -1  # after which this rank began to train as the others did
         self._loaded = -1  # the round after which this rank has loaded what was saved
-        self._known: Optional[Set[Tuple[str, int]]] = None  # ranks of the last generation
+        self._known: set[tuple[str, int]] | None = None  # ranks of the last generation
         self._over = ""  # why there are no more exchanges
         self._began_in = sys.exc_info()[1]  # all of a script may run in a handler
         self._leaves = False
@@ -314,7 +315,7 @@ class Members:
 class MayLeave:
     """A rank that may leave the others, if they come and go."""
 
-    _members: Optional[Members] = None
+    _members: Members | None = None
 
     def leave(self) -> None:
         """Makes this rank leave, if ranks come and go, after its round or step.
@@ -347,13 +348,13 @@ def begin_with(member: _core._HubMember, name: str, targets: Sequence[torch.Tens
     unpack(values.view(torch.uint8), targets)
 
 
-def _is_failure(handled: Optional[BaseException]) -> bool:
+def _is_failure(handled: BaseException | None) -> bool:
     if isinstance(handled, SystemExit):
         return bool(handled.code)
     return handled is not None and not isinstance(handled, (StopIteration, GeneratorExit))
 
 
-def _listed(members: Iterable[Tuple[str, int]]) -> str:
+def _listed(members: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"'{name}'" for name, _ in sorted(members))
 
 

@@ -5,8 +5,8 @@ import datetime
 import functools
 import inspect
 import weakref
-from typing import (Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional,
-                    Sequence, Set, Tuple, Union)
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -51,16 +51,16 @@ class _AveragesFirst:
     """Precedes a wrapped optimizer's own class. DistributedOptimizer() says more."""
 
     averager: GradientAverager
-    _parameters: List[torch.Tensor]  # in the model's order
-    _trained: List[torch.Tensor]  # the same in the optimizer's
-    _frozen: List[torch.Tensor]  # those passed that nobody trains
+    _parameters: list[torch.Tensor]  # in the model's order
+    _trained: list[torch.Tensor]  # the same in the optimizer's
+    _frozen: list[torch.Tensor]  # those passed that nobody trains
     _buffer: torch.Tensor  # the gradients of all parameters, concatenated
     _sparse_as_dense: bool
     _averaged: bool = False  # since the last step
     _void: bool = False  # the others have continued without this rank's gradients
     _skipped: int = 0  # steps
-    _noted: Set[torch.Tensor]  # parameters that the backward pass under way has reached
-    _accumulated: Optional[_Accumulated] = None  # since the last average
+    _noted: set[torch.Tensor]  # parameters that the backward pass under way has reached
+    _accumulated: _Accumulated | None = None  # since the last average
 
     def _note(self, parameter: torch.Tensor) -> None:
         """Before a gradient is added. A rank may not skip a step alone."""
@@ -132,7 +132,7 @@ class _AveragesFirst:
         self._averaged = True
         return not self._void
 
-    def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Averages the gradients unless synchronize() has, then takes the optimizer's own step.
 
         After a backward pass following synchronize(), it averages again. A closure is called first,
@@ -169,7 +169,7 @@ class _AveragesFirst:
                         "call synchronize() before skip_synchronize()")
         yield
 
-    def _gradients(self) -> Iterator[Tuple[torch.Tensor, ...]]:
+    def _gradients(self) -> Iterator[tuple[torch.Tensor, ...]]:
         """Each parameter and its gradient's place in the buffer."""
         return places(self._parameters, self._buffer)
 
@@ -184,7 +184,7 @@ class _OwnsAShare(_AveragesFirst):
                     "rank's own before step(), or use another exchange")
 
     @torch.no_grad()
-    def step(self, closure: Optional[Callable[[], float]] = None) -> Optional[float]:
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Pushes the gradients to the owners and adds the changes that they made of the means.
 
         A closure is called first, once.
@@ -198,7 +198,7 @@ class _OwnsAShare(_AveragesFirst):
 
     step.hooked = True  # type: ignore[attr-defined]
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """This rank's share and residuals, and the rates: save it on every rank.
 
         Only an optimizer with this exchange can load it.
@@ -274,7 +274,7 @@ class ElasticAverager(MayLeave, Replica):
         """
         self._members.load(functools.partial(super().load_state_dict, states))
 
-    def alike(self) -> Dict[str, torch.Tensor]:
+    def alike(self) -> dict[str, torch.Tensor]:
         state = tree_bytes(self._optimizer.state_dict()["state"], "the optimizer's state")
         if state.numel() > self._most_state_bytes:
             refuse(f"the optimizer's state has {state.numel()} bytes, and a rank that joins takes "
@@ -282,7 +282,7 @@ class ElasticAverager(MayLeave, Replica):
                    f"{_MOST_NAME_BYTES} a tensor; use an optimizer that keeps less, or ranks that stay")
         return {"parameters": packed_floats(self._parameters), "optimizer": as_floats(state)}
 
-    def beside(self) -> Dict[str, torch.Tensor]:
+    def beside(self) -> dict[str, torch.Tensor]:
         return {"rates": as_floats(tree_bytes(rates_of(self._optimizer),
                                               "a parameter group of the optimizer"))}
 
@@ -329,19 +329,19 @@ class ElasticAverager(MayLeave, Replica):
                 self._members.settle_changes()
 
 
-def DistributedOptimizer(  # noqa: N802 (Horovod's name)
+def DistributedOptimizer(
         optimizer: torch.optim.Optimizer,
-        named_parameters: "Union[torch.nn.Module, Iterable[Tuple[str, torch.Tensor]], None]" = None,
-        codec: Union[str, tersewire.Codec] = "3lc", *, policy: str = "auto",
-        exchange: Optional[str] = None, seed: int = 0, warm_up_steps: int = 0,
-        loss_scale: Optional[Callable[[], float]] = None, threads: Optional[int] = None,
-        timeout: Optional[datetime.timedelta] = None,
-        on_step: Optional[Callable[[Counters], None]] = None,
-        group: Optional[Group] = None, sparse_as_dense: bool = False,
-        replay_decisions: Optional[List[Dict[str, Any]]] = None,
-        budget: Optional[str] = None,
-        pull_codec: Optional[Union[str, tersewire.Codec]] = None,
-        rate_gain: Optional[float] = None, spike_limit: Optional[float] = None) -> Any:
+        named_parameters: torch.nn.Module | Iterable[tuple[str, torch.Tensor]] | None = None,
+        codec: str | tersewire.Codec = "3lc", *, policy: str = "auto",
+        exchange: str | None = None, seed: int = 0, warm_up_steps: int = 0,
+        loss_scale: Callable[[], float] | None = None, threads: int | None = None,
+        timeout: datetime.timedelta | None = None,
+        on_step: Callable[[Counters], None] | None = None,
+        group: Group | None = None, sparse_as_dense: bool = False,
+        replay_decisions: list[dict[str, Any]] | None = None,
+        budget: str | None = None,
+        pull_codec: str | tersewire.Codec | None = None,
+        rate_gain: float | None = None, spike_limit: float | None = None) -> Any:
     """Makes an optimizer average compressed gradients over all ranks before each step.
 
     optimizer         of a model that is not in DistributedDataParallel, on the CPU or on a GPU;
@@ -466,7 +466,7 @@ def _refuse_ddp(parameter: torch.Tensor) -> None:
                "gradients itself; use register(), or the model within it")
 
 
-def _loss_of(closure: Optional[Callable[[], float]]) -> Optional[float]:
+def _loss_of(closure: Callable[[], float] | None) -> float | None:
     if closure is None:
         return None
     with torch.enable_grad():
@@ -477,31 +477,31 @@ def _least(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
     return min(parameters, key=torch.Tensor.numel)
 
 
-def _has_some(gradient: Optional[torch.Tensor]) -> bool:
+def _has_some(gradient: torch.Tensor | None) -> bool:
     """Whether it exists and is not zero."""
     if gradient is None:
         return False
     return bool((gradient._values() if gradient.is_sparse else gradient).any())
 
 
-def _values_in(tree: Any) -> List[torch.Tensor]:
+def _values_in(tree: Any) -> list[torch.Tensor]:
     """The tensors and numbers in dictionaries."""
     if isinstance(tree, dict):
         return [value for key in sorted(tree, key=str) for value in _values_in(tree[key])]
     return [torch.as_tensor(tree)] if isinstance(tree, (torch.Tensor, int, float)) else []
 
 
-def _all_of(optimizer: Any) -> List[torch.Tensor]:
+def _all_of(optimizer: Any) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _trained(optimizer: Any) -> List[torch.Tensor]:
+def _trained(optimizer: Any) -> list[torch.Tensor]:
     return [parameter for parameter in _all_of(optimizer) if parameter.requires_grad]
 
 
 def _named(optimizer: torch.optim.Optimizer,
-           named_parameters: "Union[torch.nn.Module, Iterable[Tuple[str, torch.Tensor]], None]"
-           ) -> Tuple[List[Tuple[str, torch.Tensor]], List[torch.Tensor]]:
+           named_parameters: torch.nn.Module | Iterable[tuple[str, torch.Tensor]] | None
+           ) -> tuple[list[tuple[str, torch.Tensor]], list[torch.Tensor]]:
     """The parameters that the optimizer trains, in the model's order, and the model's frozen ones."""
     trained = _trained(optimizer)
     if not trained:
@@ -527,7 +527,7 @@ def _named(optimizer: torch.optim.Optimizer,
 
 
 def broadcast_parameters(state: Mapping[str, torch.Tensor], root_rank: int = 0,
-                         group: Optional[Group] = None) -> None:
+                         group: Group | None = None) -> None:
     """Copies one rank's values to all, in place: of model.state_dict(), before training."""
     if not isinstance(state, Mapping):
         refuse(f"a {type(state).__name__} has no names; pass model.state_dict()")
@@ -540,7 +540,7 @@ def broadcast_parameters(state: Mapping[str, torch.Tensor], root_rank: int = 0,
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int = 0,
-                              group: Optional[dist.ProcessGroup] = None) -> None:
+                              group: dist.ProcessGroup | None = None) -> None:
     """Gives every rank's optimizer the state of one rank's, after that one loaded a checkpoint.
 
     Over a process group only: it is pickled, and unpickling it means trusting the sender.

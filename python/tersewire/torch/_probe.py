@@ -1,14 +1,14 @@
 """What the network between ranks and this machine can do."""
 
 import json
-from typing import Any, Dict, Optional
+from typing import Any
 
 from tersewire import Error, ErrorCode, _core
 
 from ._groups import Group, group_of, meet_ranks
 
 
-def probe(group: Optional[Group] = None) -> Dict[str, Any]:
+def probe(group: Group | None = None) -> dict[str, Any]:
     """Measures the network that exchanges would use, and the codecs: on every rank, between steps.
 
         found = tersewire.torch.probe()

@@ -5,7 +5,8 @@ import functools
 import inspect
 import logging
 import weakref
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Set, Tuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 
@@ -15,10 +16,10 @@ _log = logging.getLogger("tersewire")
 # Where an optimizer has its _ScaledStep.
 _SCALED_STEP = "_tersewire_scaled_step"
 # Parameter groups, by id(), whose rates are multiplied now: a wrapper may share them with another.
-_multiplied: Set[int] = set()
+_multiplied: set[int] = set()
 
 
-def innermost(optimizer: Any) -> List[Any]:
+def innermost(optimizer: Any) -> list[Any]:
     """The optimizers that take its steps: those that it wraps, however deep, or itself."""
     found, seen, waiting = [], set(), [optimizer]
     while waiting:
@@ -53,7 +54,7 @@ def _is_called(optimizer: Any, name: str) -> bool:
     return any(name in kind.__name__ for kind in type(optimizer).__mro__)
 
 
-def groups_of(optimizer: Any) -> List[Dict[str, Any]]:
+def groups_of(optimizer: Any) -> list[dict[str, Any]]:
     """Its parameter groups, and those of the optimizers that it wraps."""
     groups = {id(group): group for one in (optimizer, *innermost(optimizer))
               for group in one.param_groups}
@@ -61,7 +62,7 @@ def groups_of(optimizer: Any) -> List[Dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def scaled_rates(gains: Iterable[Tuple[Dict[str, Any], float]]) -> Iterator[None]:
+def scaled_rates(gains: Iterable[tuple[dict[str, Any], float]]) -> Iterator[None]:
     """Within it, the learning rates of these parameter groups are multiplied.
 
     One that is set within it, by an optimizer with a schedule of its own, is so too.
@@ -116,7 +117,7 @@ class _ScaledStep:
         is_own = getattr(step, "__self__", None) is optimizer
         self._step: Callable[..., Any] = step.__func__ if is_own else lambda _, *args, **kwargs: step(
             *args, **kwargs)
-        self._averagers: List[Tuple[Any, int]] = []  # by reference; the exchanges that steps followed
+        self._averagers: list[tuple[Any, int]] = []  # by reference; the exchanges that steps followed
 
     # As torch's schedulers expect of a method.
     @property
@@ -151,7 +152,7 @@ class _ScaledStep:
                 self._averagers = [(weakref.ref(averager), averager._steps_here)
                                    for averager, _ in self._alive()]
 
-    def _gains(self) -> List[Tuple[Dict[str, Any], float]]:
+    def _gains(self) -> list[tuple[dict[str, Any], float]]:
         """Of each group that is to be updated with encoded gradients."""
         fresh = [(averager._numbers, averager.rate_gain) for averager, steps in self._alive()
                  if averager._steps_here > steps]
@@ -166,6 +167,6 @@ class _ScaledStep:
             gains += [(group, gain) for gain in found]
         return gains
 
-    def _alive(self) -> List[Tuple[Any, int]]:
+    def _alive(self) -> list[tuple[Any, int]]:
         found = [(reference(), steps) for reference, steps in self._averagers]
         return [(averager, steps) for averager, steps in found if averager is not None]

@@ -5,7 +5,8 @@ import datetime
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Union
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tersewire
 from tersewire import _core
@@ -19,20 +20,20 @@ from ._tensors import refuse
 class Settings:
     """register() says what they are."""
 
-    codec: Union[str, tersewire.Codec] = "3lc"
+    codec: str | tersewire.Codec = "3lc"
     policy: str = "auto"
-    exchange: Optional[str] = None
+    exchange: str | None = None
     seed: int = 0
     warm_up_steps: int = 0
-    loss_scale: Optional[Callable[[], float]] = None
-    threads: Optional[int] = None
-    timeout: Optional[datetime.timedelta] = None
-    on_step: Optional[Callable[[Any], None]] = None
-    replay_decisions: Optional[List[Dict[str, Any]]] = None
-    budget: Optional[str] = None
-    pull_codec: Optional[Union[str, tersewire.Codec]] = None
-    rate_gain: Optional[float] = None
-    spike_limit: Optional[float] = None
+    loss_scale: Callable[[], float] | None = None
+    threads: int | None = None
+    timeout: datetime.timedelta | None = None
+    on_step: Callable[[Any], None] | None = None
+    replay_decisions: list[dict[str, Any]] | None = None
+    budget: str | None = None
+    pull_codec: str | tersewire.Codec | None = None
+    rate_gain: float | None = None
+    spike_limit: float | None = None
     # Nobody is asked for these: is_adaptive() and is_adam() of the optimizer.
     _adaptive: bool = False
     _adam: bool = False
@@ -72,7 +73,7 @@ class Settings:
         if self.pull_codec is not None and self.is_auto:
             refuse("codec auto chooses what servers send too; omit pull_codec, or name a codec")
 
-    def changed(self, settings: Dict[str, Any]) -> "Settings":
+    def changed(self, settings: dict[str, Any]) -> "Settings":
         """These with some others; refuses names that are none of theirs."""
         for name in set(settings) - {field.name for field in dataclasses.fields(self)}:
             refuse(f"there is no setting '{name}' to change; pass those of the call that made this")
@@ -108,7 +109,7 @@ class Settings:
             return self.spike_limit
         return USUAL_LIMIT if self._adam else math.inf
 
-    def pull_codec_for(self, exchange: str) -> Optional[str]:
+    def pull_codec_for(self, exchange: str) -> str | None:
         """Of the means that servers send, if it may be another one."""
         if self.pull_codec is not None:
             return _text(self.pull_codec)
@@ -151,5 +152,5 @@ class Settings:
         return "gradient-server" + (":scaler-sharing=on" if sharing else "")
 
 
-def _text(codec: Union[str, tersewire.Codec]) -> str:
+def _text(codec: str | tersewire.Codec) -> str:
     return codec if isinstance(codec, str) else codec.text

@@ -1,7 +1,8 @@
 """An optimizer whose ranks own a share of the model each (exchange parameter-server)."""
 
 import collections
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy
 import torch
@@ -19,7 +20,7 @@ EXCHANGE = "parameter-server"
 
 # A run of a tensor: its first element, how many, and its values and the optimizer's state of them,
 # by name.
-Run = Tuple[int, int, Dict[str, Any]]
+Run = tuple[int, int, dict[str, Any]]
 
 
 # Whatever runs before or after a step would run for every part, with another optimizer.
@@ -53,9 +54,9 @@ class Share:
         self._optimizer.state = collections.defaultdict(dict)
         self._group_of = {parameter: number for number, group in enumerate(optimizer.param_groups)
                           for parameter in group["params"]}
-        self._groups: List[Dict[str, Any]] = []
+        self._groups: list[dict[str, Any]] = []
         self._rate_gain = 1.0  # what their rates are multiplied by
-        self.parts: Dict[int, _OwnPart] = {}
+        self.parts: dict[int, _OwnPart] = {}
         self.begun = False
 
     def begin(self, optimizer: torch.optim.Optimizer, rate_gain: float) -> None:
@@ -94,13 +95,13 @@ class Share:
                        "of tensors do not share; use another exchange")
         torch.sub(values, before, out=torch.from_numpy(change).view(values.shape))
 
-    def _attributes(self) -> Dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self._optimizer).items()
                 if name not in ("state", "param_groups")}
 
-    def state(self) -> Dict[int, List[Run]]:
+    def state(self) -> dict[int, list[Run]]:
         """By tensor: copies. Nothing before the first step."""
-        runs: Dict[int, List[Run]] = {}
+        runs: dict[int, list[Run]] = {}
         for part in self.parts.values() if self.begun else ():
             state = {name: _copy(value)
                      for name, value in self._optimizer.state[part.values].items()}
@@ -108,14 +109,14 @@ class Share:
                 (part.begin, part.elems, {"values": part.values.clone(), "state": state}))
         return runs
 
-    def cut(self, runs: Dict[int, List[Run]]) -> List[Tuple[torch.Tensor, Dict[str, Any]]]:
+    def cut(self, runs: dict[int, list[Run]]) -> list[tuple[torch.Tensor, dict[str, Any]]]:
         """Copies of each part's values and state, of what state() returned on all ranks.
 
         That of this rank is enough if its parts are the same. Changes nothing.
         """
         return [self._cut(part, runs.get(part.tensor, [])) for part in self.parts.values()]
 
-    def take(self, cut: Sequence[Tuple[torch.Tensor, Dict[str, Any]]]) -> None:
+    def take(self, cut: Sequence[tuple[torch.Tensor, dict[str, Any]]]) -> None:
         """Continues from what cut() returned."""
         self._optimizer.state.clear()
         for part, (values, state) in zip(self.parts.values(), cut):
@@ -124,7 +125,7 @@ class Share:
         self.begun = True
 
     def _cut(self, part: _OwnPart,
-             runs: Sequence[Run]) -> Tuple[torch.Tensor, Dict[str, Any]]:
+             runs: Sequence[Run]) -> tuple[torch.Tensor, dict[str, Any]]:
         end = part.begin + part.elems
         found = sorted((run for run in runs if run[0] < end and run[0] + run[1] > part.begin),
                        key=lambda run: run[0])
@@ -135,7 +136,7 @@ class Share:
         if not found:
             return torch.empty(0, device="cpu"), {}
 
-        def joined(of_run: Callable[[Dict[str, Any]], torch.Tensor]) -> torch.Tensor:
+        def joined(of_run: Callable[[dict[str, Any]], torch.Tensor]) -> torch.Tensor:
             pieces = [of_run(run[2]).detach().flatten()[max(0, part.begin - run[0]):end - run[0]]
                       for run in found]
             return torch.cat(pieces).float().cpu()
@@ -146,7 +147,7 @@ class Share:
         state = {}
         for name, value in found[0][2]["state"].items():
             if by_element and _is_by_element(value, found[0][1]):
-                state[name] = joined(lambda run: run["state"][name])
+                state[name] = joined(lambda run, name=name: run["state"][name])
             else:
                 state[name] = _copy(value)
         return values if by_element else values.view(()), state
@@ -179,7 +180,7 @@ class ShareAverager(GradientAverager):
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor],
-                 infos: Sequence[tersewire.TensorInfo], group: Optional[Group],
+                 infos: Sequence[tersewire.TensorInfo], group: Group | None,
                  settings: Settings) -> None:
         for info, parameter in zip(infos, parameters):
             if parameter.dtype is not torch.float32:
@@ -211,7 +212,7 @@ class ShareAverager(GradientAverager):
         self._share.begin(self._optimizer, self._rate_gain_in(self._step + 1))
         super().average(gradients, skipped)
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """As GradientAverager.state_dict(), and the optimizer's state of this rank's share."""
         return {**super().state_dict(), "shares": {
             self._infos[tensor].name: runs for tensor, runs in self._share.state().items()}}
@@ -221,7 +222,7 @@ class ShareAverager(GradientAverager):
         listed = as_list(states)
         if any("shares" not in state for state in listed):
             refuse(f"a state has no shares; pass what state_dict() returned with exchange {EXCHANGE}")
-        runs: Dict[int, List[Run]] = {
+        runs: dict[int, list[Run]] = {
             number: [run for state in listed for run in state["shares"].get(info.name, [])]
             for number, info in enumerate(self._infos)}
         cut = self._share.cut(runs) if any(state["shares"] for state in listed) else None

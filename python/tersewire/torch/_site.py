@@ -1,6 +1,7 @@
 """A site: ranks that train one model in every step, and exchange with other sites as one."""
 
-from typing import Any, Callable, List, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -40,7 +41,7 @@ class Site:
 
         Where exchange() raises an Error, all ranks do.
         """
-        told: List[Any] = [None, None, follow]
+        told: list[Any] = [None, None, follow]
         failure = None
         if self.leads:
             try:

@@ -1,7 +1,7 @@
 """Keeps spikes of gradients out of residuals, which would send them on for many steps."""
 
 import math
-from typing import Optional, Sequence, Tuple
+from collections.abc import Sequence
 
 import torch
 
@@ -23,14 +23,14 @@ class Norms:
         """A copy."""
         return self._last.clone()
 
-    def load(self, state: Optional[torch.Tensor]) -> None:
+    def load(self, state: torch.Tensor | None) -> None:
         """Continues from a state, or from none."""
         if not torch.is_tensor(state) or state.shape != self._last.shape:
             self._last.fill_(math.nan)
         else:
             self._last.copy_(state)
 
-    def limit(self, gradients: Sequence[Tuple[int, torch.Tensor]], limits: torch.Tensor) -> None:
+    def limit(self, gradients: Sequence[tuple[int, torch.Tensor]], limits: torch.Tensor) -> None:
         """Scales next gradients, by their parameters' numbers, down to that parameter's limit
         times its usual norm.
 

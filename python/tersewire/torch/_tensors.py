@@ -6,8 +6,8 @@ import multiprocessing
 import multiprocessing.util
 import os
 import weakref
-from typing import (Any, Callable, Container, Dict, Iterable, Iterator, List, NoReturn, Sequence, Tuple,
-                    TypeVar, cast)
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 from torch import nn
@@ -61,7 +61,7 @@ def check_optimizer(optimizer: Any) -> None:
         refuse(f"a {type(optimizer).__name__} is not an optimizer; pass one of torch.optim")
 
 
-def rates_of(optimizer: torch.optim.Optimizer) -> List[Dict[str, Any]]:
+def rates_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Its groups' settings."""
     return [{name: value for name, value in group.items() if name != "params"}
             for group in optimizer.param_groups]
@@ -73,7 +73,7 @@ def are_same(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bo
 
 
 def places(parameters: Sequence[torch.Tensor],
-           *buffers: torch.Tensor) -> Iterator[Tuple[torch.Tensor, ...]]:
+           *buffers: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Each parameter with its place, in its shape, in buffers that hold all of them concatenated."""
     sizes = [parameter.numel() for parameter in parameters]
     for parameter, *found in zip(parameters, *(buffer.split(sizes) for buffer in buffers)):
@@ -95,7 +95,7 @@ def own_name(path: str) -> str:
     return path.replace("_orig_mod.", "")
 
 
-def kinds_of(model: nn.Module) -> Dict[str, str]:
+def kinds_of(model: nn.Module) -> dict[str, str]:
     """Of its parameters, by their names."""
     modules = dict(model.named_modules())
     paths = (path.rpartition(".") for path, _ in model.named_parameters())
@@ -103,7 +103,7 @@ def kinds_of(model: nn.Module) -> Dict[str, str]:
             for module, dot, name in paths}
 
 
-def trained(model: nn.Module) -> List[nn.Parameter]:
+def trained(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
@@ -117,7 +117,7 @@ def tensor_info(name: str, parameter: torch.Tensor, kind: str) -> tersewire.Tens
     return tersewire.TensorInfo(name, tuple(parameter.shape), kind)
 
 
-def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> List[tersewire.TensorInfo]:
+def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> list[tersewire.TensorInfo]:
     """The parameters that are trained, in the order of named_parameters().
 
     ignored  "MODULE.NAME" of those to leave out, ".NAME" if they are the model's own
@@ -132,13 +132,13 @@ def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> List[tersewi
             and (path if "." in path else f".{path}") not in ignored]
 
 
-def ddps_of(parameter: torch.Tensor) -> List[DistributedDataParallel]:
+def ddps_of(parameter: torch.Tensor) -> list[DistributedDataParallel]:
     """Those that contain it; only a search finds them."""
     return [model for model in _instances(DistributedDataParallel)
             if any(parameter is own for own in model.parameters())]
 
 
-def optimizers_of(parameters: Iterable[torch.Tensor]) -> List[torch.optim.Optimizer]:
+def optimizers_of(parameters: Iterable[torch.Tensor]) -> list[torch.optim.Optimizer]:
     """Those that train any of them, wrappers too; only a search finds them."""
     ids = set(map(id, parameters))
     return [optimizer for optimizer in _instances(torch.optim.Optimizer)
@@ -154,7 +154,7 @@ def _instances(kind: type) -> Iterator[Any]:
             if issubclass(type(found), kind))
 
 
-def _with_subclasses(kind: type) -> List[type]:
+def _with_subclasses(kind: type) -> list[type]:
     return [kind, *(other for sub in kind.__subclasses__() for other in _with_subclasses(sub))]
 
 

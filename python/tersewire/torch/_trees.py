@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import Any, Dict, List
+from typing import Any
 
 import torch
 
@@ -18,7 +18,7 @@ def _name_of(kind: torch.dtype) -> str:
     return str(kind).rpartition(".")[2]
 
 
-_TYPES: Dict[str, torch.dtype] = {
+_TYPES: dict[str, torch.dtype] = {
     _name_of(kind): kind
     for kind in (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64,
                  torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)}
@@ -30,7 +30,7 @@ def tree_bytes(tree: Any, what: str) -> torch.Tensor:
     Raises Error (kInvalidArgument), which names `what`, for anything but dictionaries, lists,
     tuples, tensors, numbers, texts and None.
     """
-    tensors: List[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
 
     def told(value: Any, name: Any = None) -> Any:
         if torch.is_tensor(value) and _name_of(value.dtype) in _TYPES:
