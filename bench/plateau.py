@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How long a transformer whose gradients have spikes stays on its first plateau.
 
-    torchrun -r 1 -t 1 --nproc_per_node 4 bench/plateau.py --design ddp --design 3lc --design 3lc:s=1.75
-    torchrun -r 1 -t 1 --nproc_per_node 4 bench/plateau.py --design 3lc --spike-limit inf --seed 2
+    torchrun --nproc_per_node 4 bench/plateau.py --design ddp --design 3lc --design 3lc:s=1.75
+    torchrun --nproc_per_node 4 bench/plateau.py --design 3lc --spike-limit inf --seed 2
 
 It continues arithmetic progressions: two layers of width 64, AdamW, the mean gradient clipped at 1. It
 learns nothing for a while, in which a gradient is now and then 20 times as long as others, and then all

@@ -3,8 +3,8 @@
 
     lab/netlab run --nodes 4 --rate 10mbit -- \\
       python3 bench/torch_hooks.py lenet --data MNIST --design ddp --design 3lc --time 20
-    torchrun -r 1 -t 1 --nproc_per_node 4 bench/torch_hooks.py lenet --data MNIST --design 3lc --accuracy 300
-    torchrun -r 1 -t 1 --nproc_per_node 2 bench/torch_hooks.py gpt --data TEXT --design 3lc --accuracy 400
+    torchrun --nproc_per_node 4 bench/torch_hooks.py lenet --data MNIST --design 3lc --accuracy 300
+    torchrun --nproc_per_node 2 bench/torch_hooks.py gpt --data TEXT --design 3lc --accuracy 400
 
 A design is one of
 
@@ -146,8 +146,8 @@ def train_in_sites(model, optimizer, design, outer, delay, hub):
     ranks = range(dist.get_world_size())
     groups = [dist.new_group([rank for rank in ranks if site_of(rank) == site]) for site in (0, 1)]
     first_ranks = dist.new_group([0, len(ranks) // 2])
-    model = DistributedDataParallel(model, broadcast_buffers=False,
-                                    process_group=groups[site_of(dist.get_rank())])
+    model = DistributedDataParallel(model, process_group=groups[site_of(dist.get_rank())])
+    model.broadcast_buffers = False
     return (model, tersewire.torch.register(model, within),
             tersewire.torch.LocalUpdates(model, optimizer, int(every), outer, between, delay=delay,
                                          group=hub or first_ranks))
@@ -180,8 +180,10 @@ class Training:
                 self.optimizer, self.network.named_parameters(), codec, exchange=SHARES,
                 group=group).averager
         else:
-            # Batch normalization statistics stay unchanged: gradients are measured.
-            self.model = DistributedDataParallel(self.network, broadcast_buffers=False)
+            self.model = DistributedDataParallel(self.network)
+            # Batch normalization statistics stay unchanged: gradients are measured. As an argument
+            # it is deprecated from torch 2.13 on.
+            self.model.broadcast_buffers = False
             if POST_LOCAL.fullmatch(design):
                 self.hook = None
                 self.optimizer = average_models(self.model, self.optimizer, self.steps_a_round)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A character GPT whose ranks train by themselves and meet now and then, or exchange every gradient.
 
-    venv/bin/python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/char_gpt.py
-    venv/bin/python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/char_gpt.py --fragments 5 --delay 4
-    venv/bin/python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 \\
+    venv/bin/python -m torch.distributed.run --nproc_per_node 2 examples/char_gpt.py
+    venv/bin/python -m torch.distributed.run --nproc_per_node 2 examples/char_gpt.py --fragments 5 --delay 4
+    venv/bin/python -m torch.distributed.run --nproc_per_node 2 \\
         examples/char_gpt.py --every 0 --codec 3lc --text FILE
-    venv/bin/python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 4 \\
+    venv/bin/python -m torch.distributed.run --nproc_per_node 4 \\
         examples/char_gpt.py --every 0 --codec 3lc --shares
     TERSEWIRE_HUB=HOST:PORT TERSEWIRE_CERTS=node3 WORLD_SIZE=4 venv/bin/python examples/char_gpt.py
 
@@ -15,7 +15,6 @@ process group), with --shares too each rank owns a share of the model and of Ada
 (tersewire.torch.DistributedOptimizer), which from three ranks on learns more. Over a hub ranks may
 be anywhere. The text is the one built into tersewire; its last tenth is the test. A model that
 knows nothing has a loss of ln(characters), about 3.7.
-(-r 1 -t 1 only for torch 1.13 under Python 3.11, as in Debian 12.)
 """
 
 import argparse

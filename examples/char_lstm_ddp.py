@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """A character LSTM in DistributedDataParallel, trained once with each codec.
 
-    venv/bin/python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/char_lstm_ddp.py
-    venv/bin/python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 \\
+    venv/bin/python -m torch.distributed.run --nproc_per_node 2 examples/char_lstm_ddp.py
+    venv/bin/python -m torch.distributed.run --nproc_per_node 2 \\
         examples/char_lstm_ddp.py --codec fp32 --codec int8 --text FILE
 
 The text is the one built into tersewire; its last tenth is the test. A model that knows nothing
 needs log2(characters) bits for each, about five. It takes three quarters of a minute on two cores.
-(-r 1 -t 1 only for torch 1.13 under Python 3.11, as in Debian 12.)
 """
 
 import argparse

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """A small convolutional network in DistributedDataParallel, trained once with each codec.
 
-    venv/bin/python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 examples/mnist_ddp.py
-    venv/bin/python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 \\
+    venv/bin/python -m torch.distributed.run --nproc_per_node 2 examples/mnist_ddp.py
+    venv/bin/python -m torch.distributed.run --nproc_per_node 2 \\
         examples/mnist_ddp.py --codec fp32 --codec terngrad --data mnist/
 
 The images are those built into tersewire; --data names a directory with MNIST's four IDX files.
 It takes half a minute on two cores.
-(-r 1 -t 1 only for torch 1.13 under Python 3.11, as in Debian 12.)
 """
 
 import argparse

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the pictures of docs/tutorial.md from a run of examples/mnist_ddp.py's network.
 
-    python -m torch.distributed.run -r 1 -t 1 --nproc_per_node 2 tools/tutorial_pictures.py [DIRECTORY]
+    python -m torch.distributed.run --nproc_per_node 2 tools/tutorial_pictures.py [DIRECTORY]
 
 Writes tutorial-steps.svg and tutorial-bytes.svg, the loss over steps and over bytes sent, to
 DIRECTORY (docs/pictures unless said). Takes a minute.

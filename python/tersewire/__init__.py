@@ -11,6 +11,12 @@ place in numpy arrays and torch CPU tensors:
 docs/python.md has more.
 """
 
+import sys
+
+if sys.version_info < (3, 10):
+    raise ImportError("tersewire needs Python 3.10 or later, and this is "
+                      f"{sys.version_info[0]}.{sys.version_info[1]}; run it with a newer one")
+
 from ._core import (
     Codec,
     CodecDescription,
