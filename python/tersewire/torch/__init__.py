@@ -35,7 +35,7 @@ To know what codecs would do, without changing the training:
 docs/python.md has more.
 """
 
-from . import _floor  # noqa: F401, I001 (first: it refuses a torch that the rest does not fit)
+from . import _floor  # noqa: F401 (first: it refuses a torch that the rest does not fit)
 from ._averager import Counters, GradientAverager, summary
 from ._dry_run import DryRun, dry_run
 from ._groups import HubGroup

@@ -2,13 +2,16 @@
 
 import argparse
 import functools
+import importlib.machinery
+import importlib.util
+import io
+import json
 import os
-import pathlib
-import runpy
 import sys
+import types
 import weakref
-from collections.abc import Callable
 from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -18,6 +21,7 @@ import tersewire
 from ._averager import Counters, total_of
 from ._hook import Hook, register, why_unhookable
 from ._settings import Settings
+from ._tensors import at_end
 
 _EXAMPLE = """\
 example:
@@ -35,6 +39,11 @@ _OPTIONS = (
     ("budget", str, "with codec auto: the most that a rank may send and receive, such as 2GB/day"),
     ("threads", int, "that encode and decode on this rank"),
     ("seed", int, "for stochastic codecs"))
+_LOCAL_RANK = ("--local-rank=", "--local_rank=")  # torch.distributed.launch puts it first
+_LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate",
+              "accelerate.commands.launch", "accelerate.commands.accelerate_cli"}
+# In the environment of processes that the script starts: the words before the script's arguments.
+_WORDS = "TERSEWIRE_LAUNCHED"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,25 +63,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words up to the script, and the script's arguments, of which argparse would drop '--'."""
+    with_value = {f"--{name}" for name, *_ in _OPTIONS}
+    end = 0
+    while end < len(words) and words[end].startswith("-"):
+        end += 2 if words[end] in with_value else 1
+    ours = [word for word in words[:end + 1] if not word.startswith(_LOCAL_RANK)]
+    return ours, [word for word in words[:end] if word not in ours] + words[end + 1:]
+
+
 def _check(settings: dict[str, Any]) -> None:
     """Refuses at once what register() would when the script has loaded its data."""
     checked = Settings(**settings)
     if not checked.is_auto:
         tersewire.choose_codecs(checked.policy, checked.codec_text, [])
-
-
-def _keep_hooks(say: Callable[[str], None]) -> None:
-    """Has models keep their hook where the script registers one of its own."""
-    register_comm_hook = DistributedDataParallel.register_comm_hook
-
-    @functools.wraps(register_comm_hook)
-    def keep(model: Any, state: object, hook: Callable[..., Any]) -> None:
-        if isinstance(state, Hook) or why_unhookable(model):
-            register_comm_hook(model, state, hook)
-        else:
-            say(f"the script's own hook {getattr(hook, '__name__', hook)} is not used")
-
-    DistributedDataParallel.register_comm_hook = keep
 
 
 def _after_making(kind: Any, call: Callable[[Any], None]) -> None:
@@ -93,14 +98,30 @@ class _Watch:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
         self._counted: list[Counters] = []  # of each hook, after its last exchange
-        self._is_first = os.environ.get("RANK", "0") == "0"
+        self._hooked: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+        # Lightning's ranks have the latter alone.
+        self._is_first = os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
         self._scaler: weakref.ref[Any] | None = None
-        _keep_hooks(self._say)
+        self._reporter: int | None = None  # the process that report() is due in
+        self._keep_hooks()
         _after_making(DistributedDataParallel, self._hook)
-        _after_making(getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler), self._keep_scaler)
+        _after_making(torch.amp.GradScaler, self._keep_scaler)
+
+    def _keep_hooks(self) -> None:
+        """Has hooked models keep their hook where the script registers one of its own."""
+        register_comm_hook = DistributedDataParallel.register_comm_hook
+
+        @functools.wraps(register_comm_hook)
+        def keep(model: Any, state: object, hook: Callable[..., Any]) -> None:
+            if isinstance(state, Hook) or model not in self._hooked:
+                register_comm_hook(model, state, hook)
+            else:
+                self._say(f"the script's own hook {getattr(hook, '__name__', hook)} is not used")
+
+        DistributedDataParallel.register_comm_hook = keep
 
     def _hook(self, model: DistributedDataParallel) -> None:
-        reason = why_unhookable(model)
+        reason = _why_left(model)
         if reason:
             self._say(f"a model's gradients stay as they are: {reason}")
             return
@@ -108,7 +129,9 @@ class _Watch:
         self._counted.append(Counters())
         hook = register(model, **self._settings, loss_scale=self._scale,
                         on_step=lambda counters: self._counted.__setitem__(number, counters))
+        self._hooked.add(model)
         self._is_first = hook.rank == 0
+        self.report_at_end()
 
     def _keep_scaler(self, scaler: Any) -> None:
         self._scaler = weakref.ref(scaler)
@@ -118,16 +141,21 @@ class _Watch:
         scaler = self._scaler() if self._scaler else None
         return 1.0 if scaler is None else scaler.get_scale()
 
-    def report(self) -> None:
-        """Prints what rank 0 has sent."""
+    def report_at_end(self) -> None:
+        """Prints what rank 0 has sent when this process ends, once."""
+        if self._reporter != os.getpid():  # the first time, or a fork
+            self._reporter = os.getpid()
+            at_end(self, self._report)
+
+    def _report(self) -> None:
         total = total_of(self._counted)
         if total.steps > 0:
             self._say(f"{total.steps} steps: {total.sent_bytes} bytes sent and "
                       f"{total.received_bytes} received by rank 0, for {total.gradient_bytes} bytes "
                       "of gradients")
         else:
-            self._say("nothing was compressed: no DistributedDataParallel of this process has "
-                      "exchanged gradients; start this module once for each rank, as torchrun does")
+            self._say("nothing was compressed in this process: no DistributedDataParallel of it has "
+                      "exchanged gradients; ranks that it has started report for themselves")
 
     def _say(self, sentence: str) -> None:
         """On rank 0."""
@@ -135,27 +163,89 @@ class _Watch:
             print(f"tersewire: {sentence}", file=sys.stderr, flush=True)
 
 
-def main() -> None:
+def _why_left(model: DistributedDataParallel) -> str | None:
+    """Why this launcher leaves the model without a hook, if so."""
+    if model.process_group.size() == 1:
+        return "its process group has one rank"
+    kinds = type(model).__mro__
+    for kind in kinds[:kinds.index(DistributedDataParallel)]:
+        # It takes one hook, and that it gets its own would be seen too late.
+        if "register_comm_hook" in getattr(getattr(kind.__init__, "__code__", None), "co_names", ()):
+            return f"{kind.__name__} registers a hook of its own"
+    return why_unhookable(model)
+
+
+class _Spec(importlib.machinery.ModuleSpec):
+    """Says that the script is _again, which is what processes start that start the script again.
+
+    Lightning and multiprocessing do so, by this name.
+    """
+
+    parent = ""
+
+    def __init__(self, package: str | None) -> None:
+        super().__init__(f"{__package__}._again", None)
+        self.parent = package or ""  # for relative imports
+
+
+def _run(script: str, is_module: bool, name: str) -> dict[str, Any]:
+    """Executes the script as a module of this name, as Python would; returns the module's contents."""
+    module = types.ModuleType(name)
+    if is_module:
+        found = importlib.util.find_spec(script)
+        if found and found.submodule_search_locations is not None:
+            found = importlib.util.find_spec(f"{script}.__main__")
+    else:  # of a directory or an archive
+        found = importlib.machinery.PathFinder.find_spec("__main__", [script])
+    if found:
+        loader: Any = found.loader
+        module.__file__, module.__package__, module.__loader__ = found.origin, found.parent, loader
+        code = loader.get_code(found.name)
+    elif is_module:
+        raise ModuleNotFoundError(f"there is no module {script}", name=script)
+    else:
+        with io.open_code(script) as file:
+            code = compile(file.read(), script, "exec")
+        module.__file__, module.__package__ = script, None
+    module.__spec__ = _Spec(module.__package__)
+    if is_module:
+        sys.argv[0] = module.__file__
+    sys.modules[name] = module
+    exec(code, vars(module))
+    return vars(module)
+
+
+def launch(words: list[str], name: str) -> dict[str, Any]:
+    """Runs the script that these words of a command line name, as a module of this name."""
     parser = _parser()
-    settings = vars(parser.parse_args())
+    ours, own = _split(words)
+    settings = vars(parser.parse_args(ours))
     is_module, script = settings.pop("is_module"), settings.pop("script")
-    sys.argv = [script, *settings.pop("own_arguments")]
+    del settings["own_arguments"]
+    if os.path.basename(script) in _LAUNCHERS:
+        parser.error(f"{script} starts ranks, each of which must start this module; put it first: "
+                     "torchrun --nproc_per_node N -m tersewire.torch ... SCRIPT")
     if not is_module and not os.path.exists(script):
         parser.error(f"there is no script {script}")
     try:
         _check(settings)
     except tersewire.Error as error:
         parser.error(str(error))
+    sys.argv = [script, *own]
+    path = script if is_module else os.path.abspath(script)
+    os.environ[_WORDS] = json.dumps([*ours[:-1], path])
     watch = _Watch(settings)
-    try:
-        if is_module:
-            runpy.run_module(script, run_name="__main__", alter_sys=True)
-        else:
-            sys.path[0] = str(pathlib.Path(script).resolve().parent)
-            runpy.run_path(script, run_name="__main__")
-    finally:
-        watch.report()
+    if name == "__main__":
+        watch.report_at_end()
+        if not is_module and not getattr(sys.flags, "safe_path", False):  # since Python 3.11
+            sys.path[0] = path if os.path.isdir(path) else os.path.dirname(path)
+    return _run(script, is_module, name)
+
+
+def launch_again(name: str) -> dict[str, Any]:
+    """Runs the script of launch() in a process that it has started, with the same settings."""
+    return launch([*json.loads(os.environ[_WORDS]), *sys.argv[1:]], name)
 
 
 if __name__ == "__main__":
-    main()
+    launch(sys.argv[1:], __name__)

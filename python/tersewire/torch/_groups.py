@@ -1,5 +1,6 @@
 """Whose gradients are averaged: the ranks of a PyTorch process group, or of a hub's job."""
 
+import collections
 import datetime
 import fcntl
 import functools
@@ -23,6 +24,8 @@ _SIOCGIFADDR = 0x8915  # Linux: an interface's address
 Joining = _core._MeanWorker | _core._Prober  # takes part in a network of its own
 # For ranks that are alive and compute: the program's progress limit.
 _BUSY = datetime.timedelta(hours=1)
+# How many this process has made, by the group's name.
+_hooks_of: "collections.Counter[str]" = collections.Counter()
 # For a rank that gives no sign of life, and for one that does.
 _Limits = tuple[datetime.timedelta, datetime.timedelta]
 
@@ -223,6 +226,26 @@ class ProcessGroup:
     def _limits(self, timeout: datetime.timedelta | None) -> _Limits:
         limit = timeout or self._timeout()
         return limit, limit
+
+    def _await_hooks(self, timeout: datetime.timedelta) -> None:
+        """Refuses a hook that not all ranks make: the others are in collectives of their own."""
+        default: Any = dist.distributed_c10d._get_default_store()
+        if default is None:  # MPI has none
+            return
+        name = self._group.group_name
+        _hooks_of[name] += 1
+        store = dist.PrefixStore(f"tersewire/{name}/{_hooks_of[name]}", default)
+        ranks = [str(rank) for rank in range(self.ranks)]
+        store.set(ranks[self.rank], "")
+        limit = min(timeout, datetime.timedelta(days=1))  # the store's own is in milliseconds
+        try:
+            store.wait(ranks, limit)
+        except RuntimeError:
+            missing = [rank for rank in ranks if not store.check([rank])]
+            if missing:
+                refuse(f"rank {self.rank} has made a hook, and within {limit.total_seconds():g} seconds "
+                       f"these ranks have not: {', '.join(missing)}; call register() on every rank, or "
+                       "start every rank with -m tersewire.torch, and pass timeout= if one needs longer")
 
     def _timeout(self) -> datetime.timedelta:
         """As passed to init_process_group() or new_group()."""

@@ -19,13 +19,14 @@ import tersewire
 from tersewire import _core
 
 from ._averager import Bucket, Counters, GradientAverager
-from ._groups import HubGroup
+from ._groups import HubGroup, ProcessGroup
 from ._rates import is_adam, is_adaptive, scale_steps
 from ._settings import Settings
 from ._tensors import (at_end, ddps_of, optimizers_of, own_name, refuse, tensor_infos, trained,
                        uncompiled)
 
 _LAST_SECONDS = 10
+_PATIENCE = datetime.timedelta(minutes=2)  # for ranks that call register() later: see timeout=
 _log = logging.getLogger("tersewire")
 # What a rank can find.
 _ADAM, _ADAPTIVE, _SGD, _NONE = "an Adam", "an adaptive optimizer", "an SGD", "no optimizer"
@@ -109,7 +110,8 @@ class Hook(GradientAverager):
     _overlaps = True
 
     def __init__(self, model: torch.nn.parallel.DistributedDataParallel,
-                 settings: Settings, group: HubGroup | None = None) -> None:
+                 settings: Settings, group: Optional[HubGroup] = None,
+                 patience: datetime.timedelta = datetime.timedelta.max) -> None:
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
             refuse(f"the model is a {type(model).__name__}; wrap the model in "
                    "DistributedDataParallel first")
@@ -134,6 +136,8 @@ class Hook(GradientAverager):
             refuse(f"the model's process group has {dist.get_world_size(model.process_group)} "
                    f"ranks, and the hub's job has {group.ranks}; start both with the same "
                    "processes")
+        ranks = ProcessGroup(model.process_group)
+        ranks._await_hooks(settings.timeout or min(patience, ranks._timeout()))
         super().__init__(infos, group or model.process_group, settings)
         self._end.detach()
         self._threads = _Threads(self._worker)
@@ -475,7 +479,7 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     model = uncompiled(model)
     made = Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads,
                                 timeout, on_step, replay_decisions, budget, pull_codec, rate_gain,
-                                spike_limit), group)
+                                spike_limit), group, _PATIENCE)
     try:
         model.register_comm_hook(made, hook)
     except BaseException:  # a model takes one hook
