@@ -13,7 +13,7 @@ import tersewire.torch  # new
 
 
 def main():
-    accelerator = Accelerator(gradient_accumulation_steps=2)
+    accelerator = Accelerator(gradient_accumulation_steps=2, cpu=not torch.cuda.is_available())
     torch.manual_seed(1)
     images, labels = map(torch.from_numpy, tersewire.data.digits())
     loader = DataLoader(TensorDataset(images.flatten(1) / 255, labels), batch_size=32, shuffle=True)

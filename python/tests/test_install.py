@@ -60,8 +60,8 @@ def test_the_source_distribution_holds_what_the_package_is_built_from(tmp_path, 
     with tarfile.open(tmp_path / backend.build_sdist(str(tmp_path))) as archive:
         held = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     tops = {name.split("/")[0] for name in held}
-    assert tops == {"CMakeLists.txt", "LICENSE", "PKG-INFO", "README.md", "include", "pyproject.toml", "python",
-                    "src", "trainer"}
+    assert tops == {"CMakeLists.txt", "LICENSE", "PKG-INFO", "README.md", "include", "pyproject.toml",
+                    "python", "src", "trainer"}
     for folder in ("include", "src", "python/tersewire"):
         files = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*")
                  if path.is_file() and path.suffix not in (".pyc", ".so")}
@@ -82,7 +82,7 @@ def test_the_workflow_of_the_wheels_calls_what_is_configured():
     yaml = pytest.importorskip("yaml")
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "wheels.yml").read_text())
     steps = workflow["jobs"]["wheels"]["steps"]
-    pinned = re.search(r"^cibuildwheel==(\S+);", (ROOT / "python/tests/requirements-frameworks.txt").read_text(),
-                       re.M).group(1)
+    requirements = (ROOT / "python/tests/requirements-frameworks.txt").read_text()
+    pinned = re.search(r"^cibuildwheel==(\S+);", requirements, re.M).group(1)
     assert [step["run"] for step in steps if "run" in step] == [
         f"python -m pip install cibuildwheel=={pinned}", "python -m cibuildwheel --output-dir dist"]

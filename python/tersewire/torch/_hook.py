@@ -110,7 +110,7 @@ class Hook(GradientAverager):
     _overlaps = True
 
     def __init__(self, model: torch.nn.parallel.DistributedDataParallel,
-                 settings: Settings, group: Optional[HubGroup] = None,
+                 settings: Settings, group: HubGroup | None = None,
                  patience: datetime.timedelta = datetime.timedelta.max) -> None:
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
             refuse(f"the model is a {type(model).__name__}; wrap the model in "
