@@ -36,7 +36,7 @@ def samples(lines):
 def most_within(taken, column, window):
     """The most bytes between two samples that are no more than a window apart."""
     most, first = 0, 0
-    for last, sample in enumerate(taken):
+    for sample in taken:
         while sample[0] - taken[first][0] > window:
             first += 1
         most = max(most, sample[column] - taken[first][column])

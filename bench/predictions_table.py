@@ -101,7 +101,7 @@ class Predictor:
         self.program = program
         self.probe = pathlib.Path(directory)
 
-    @functools.lru_cache(None)
+    @functools.lru_cache(None)  # noqa: B019  # one object, as old as the program
     def predict(self, text, push_bits=None, pull_bits=None):
         wanted = json.loads(text)
         command = [self.program, "predict", "--quiet", "--json", "--model", wanted["model"], "--scale", wanted["scale"],

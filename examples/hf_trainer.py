@@ -2,9 +2,6 @@
 
     torchrun --nproc_per_node 2 examples/hf_trainer.py
 """
-<<<<<<< HEAD
-
-=======
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
@@ -36,4 +33,3 @@ if __name__ == "__main__":
         train_dataset=[{"input_ids": sample, "labels": sample} for sample in samples])
     trainer.add_callback(Compress(trainer))  # new
     trainer.train()
->>>>>>> cb5e9219 (Examples for Accelerate, Lightning and the Hugging Face Trainer, each with the lines that compress)

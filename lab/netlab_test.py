@@ -733,7 +733,7 @@ class Rates(NetlabTest):
 
     def assert_rate(self, direction, nodes, rate, bits, size):
         # A machine with other work may be slower once in a while; a link is never faster.
-        for attempt in range(3):
+        for _ in range(3):
             got, counters = self.transfer(direction, nodes, rate, size)
             self.assertLess(got, 1.05 * GOODPUT * bits)
             if got > 0.95 * GOODPUT * bits:

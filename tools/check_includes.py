@@ -218,7 +218,7 @@ def violations(root):
         yield f"{root}: holds no source file of this project"
     for path in tree.misnamed:
         yield f"{path}:1: C++ files of this project end in .h or .cpp"
-    for name, paths in sorted(tree.by_name.items()):
+    for _, paths in sorted(tree.by_name.items()):
         for path in paths[1:]:
             yield f"{path}:1: {paths[0]} has the same name; file names are unique over the tree"
     for path in tree.files:

@@ -13,7 +13,7 @@ docs/python.md has more.
 
 import sys
 
-if sys.version_info < (3, 10):
+if sys.version_info < (3, 10):  # noqa: UP036  # pip was not asked
     raise ImportError("tersewire needs Python 3.10 or later, and this is "
                       f"{sys.version_info[0]}.{sys.version_info[1]}; run it with a newer one")
 

@@ -23,7 +23,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEDGER = pathlib.Path(__file__).with_name("encoded_sizes.json")
 sys.path.insert(0, str(ROOT / "tools"))
-from gradient_arrays import read_npz  # noqa: E402
+from gradient_arrays import read_npz
 
 CODECS = [
     "fp32", "fp16", "bf16", "truncate:bits=16", "truncate:bits=22", "truncate:bits=24", "int8",

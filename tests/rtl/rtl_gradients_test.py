@@ -15,7 +15,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from gradient_arrays import read_npz  # noqa: E402
+from gradient_arrays import read_npz
 
 VALUES_PER_FILE = 100_000
 

@@ -25,8 +25,9 @@ from arrays import npy
 
 FIELDS = {
     "model", "exchange", "local_steps", "staleness", "asynchronous", "slowest", "raw_from_all",
-    "part_values", "servers", "backup_workers", "stale_weight", "bucket_bytes", "codec", "pull_codec", "transport", "bits_per_second",
-    "workers", "warm_up_steps", "steps", "step_seconds_median", "push_bytes", "pull_bytes", "codec_seconds", "compute_seconds",
+    "part_values", "servers", "backup_workers", "stale_weight", "bucket_bytes", "codec", "pull_codec", "transport",
+    "bits_per_second", "workers", "warm_up_steps", "steps", "step_seconds_median", "push_bytes", "pull_bytes",
+    "codec_seconds", "compute_seconds",
     "busiest_bytes", "wire_seconds", "exchange_seconds",
     "hidden", "speedup", "ceiling", "total_sent_bytes", "peak_memory_bytes",
 }
@@ -193,7 +194,8 @@ class MpiTest(unittest.TestCase):
         done = self.run_ranks(2, "--model", "lenet", "--workers", 2)
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr.count("tersewire: "), 1, done.stderr)
-        self.assertIn("a job of 2 workers and 1 server with exchange parameter-server takes 3 processes, not 2; use 'mpirun -n 3'", done.stderr)
+        self.assertIn("a job of 2 workers and 1 server with exchange parameter-server takes 3 processes, not 2; use "
+                      "'mpirun -n 3'", done.stderr)
 
 
 class CountersTest(unittest.TestCase):

@@ -119,7 +119,8 @@ class Usage(ProgramTest):
         self.assertIn(b"1 value, three inputs in rotation; medians of 1 round;", result.stdout)
 
     def test_bench_in_parts(self):
-        options = "--codec 3lc:mode=paper,zre=off --elems 5000 --rounds 1 --warm-up 0 --target best --threads 2 --json".split()
+        options = ("--codec 3lc:mode=paper,zre=off --elems 5000 --rounds 1 --warm-up 0 --target best --threads 2 "
+                   "--json").split()
         bits = {}
         for part_values in ("whole", "5000", "1000", "1"):
             result = run("bench", "codecs", *options, "--part-values", part_values)

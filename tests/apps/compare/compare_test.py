@@ -32,9 +32,9 @@ from program import ProgramTest, held_at, run
 JOB = ["--set", "model=mlp", "--set", "workers=2", "--set", "batch=8"]
 RING = "exchange=ring codec=inceptionn:bound=2^-10 policy="
 CELL_KEYS = {
-    "steps", "seed", "dir", "state", "failure", "test_accuracy", "test_loss", "final_loss", "diverged_step", "compression_ratio",
-    "push_bits_per_value", "pull_bits_per_value", "step_seconds", "compute_seconds", "codec_seconds",
-    "wait_seconds", "busiest_node_bytes", "parameters_checksum",
+    "steps", "seed", "dir", "state", "failure", "test_accuracy", "test_loss", "final_loss", "diverged_step",
+    "compression_ratio", "push_bits_per_value", "pull_bits_per_value", "step_seconds", "compute_seconds",
+    "codec_seconds", "wait_seconds", "busiest_node_bytes", "parameters_checksum",
 }  # fmt: skip
 MEANS = ["test_accuracy", "test_loss", "compression_ratio", "push_bits_per_value", "pull_bits_per_value",
          "step_seconds", "compute_seconds", "codec_seconds", "wait_seconds", "busiest_node_bytes"]  # fmt: skip

@@ -11,6 +11,7 @@ something was not so, and keeps the files that did it.
 """
 
 import collections
+import functools
 import gzip
 import json
 import os
@@ -270,7 +271,7 @@ class Loop:
             content = self.damaged(name, file.read(), seal)
         with open(path, "wb") as file:
             file.write(content)
-        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        limit = functools.partial(resource.setrlimit, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         try:
             ended = subprocess.run([self.files.program, *command], cwd=place, preexec_fn=limit,
                                    stdin=subprocess.DEVNULL, capture_output=True, check=False,

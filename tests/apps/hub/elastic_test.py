@@ -85,7 +85,7 @@ class ElasticTest(GrpcTest):
                 return
             before = self.place()
             self.go_on()
-            self.wait_until(pattern, lambda: is_said() or (self.stands() and self.place() != before))
+            self.wait_until(pattern, lambda before=before: is_said() or (self.stands() and self.place() != before))
 
     def go_on_past(self, step):
         """Lets the run go from place to place until all have ended this step; then it stands."""
@@ -93,7 +93,7 @@ class ElasticTest(GrpcTest):
         while self.place()[1] < step:
             before = self.place()
             self.go_on()
-            self.wait_until(f"step {step}", lambda: self.stands() and self.place() != before)
+            self.wait_until(f"step {step}", lambda before=before: self.stands() and self.place() != before)
 
     def place(self):
         """The hub's: the generation, and the step that all its workers have ended."""

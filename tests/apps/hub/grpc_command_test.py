@@ -263,7 +263,7 @@ class Strangers(GrpcTest):
 
         between = threading.Thread(target=overhear, daemon=True)
         between.start()
-        first = self.start_node("127.0.0.1:%d" % listener.getsockname()[1], 0, "--steps", "12",
+        first = self.start_node(f"127.0.0.1:{listener.getsockname()[1]}", 0, "--steps", "12",
                                 certs=certs[0], **held_at(2, self.path("go")))  # fmt: skip
         others = [self.start_node(address, rank, "--steps", "12", certs=certs[rank]) for rank in [1, 2]]
         self.wait_for_step(2)
@@ -349,7 +349,8 @@ class Certificates(GrpcTest):
         self.assert_ended_well(*nodes, hub)
 
         unsigned = run("certs", "join", self.path("another"))
-        self.assert_refused(run("certs", "sign", self.path("clinic"), stdin=unsigned.stdout), 2, "tersewire certs token")
+        self.assert_refused(run("certs", "sign", self.path("clinic"), stdin=unsigned.stdout), 2,
+                            "tersewire certs token")
         self.assert_refused(run("certs", "join", self.path("another"), "--token", "-", stdin=token[:99]), 1,
                             "standard input: this is not a token")
         self.assert_refused(run("certs", "sign", self.path("clinic"), stdin=bytes(2 << 20)), 1, "longer than 1 MiB")

@@ -72,7 +72,7 @@ class ConnectProxy:
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.tunnels = []
         threading.Thread(target=self.accept, daemon=True).start()
 

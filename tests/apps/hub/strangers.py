@@ -99,7 +99,8 @@ def garbage(address, seconds, come_from):
     begin = time.monotonic()
     made = sent = 0
     while time.monotonic() - begin < seconds:
-        beginning = random.choice([b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
+        beginning = random.choice([b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01",
+                                   b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
         text = beginning + random.randbytes(random.randrange(100000))
         made += 1
         try:

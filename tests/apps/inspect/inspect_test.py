@@ -110,7 +110,8 @@ class Runs(InspectTest):
         self.assertTrue(described["model"]["whole"])
         self.assertEqual(described["model"]["values"], self.summary["values"])
         self.assertIsNone(described["observations"])
-        for part in ("finished, step 5 of 5", "model small-mlp, data embedded", "workers 2", "servers 1", "step 2: whole"):
+        for part in ("finished, step 5 of 5", "model small-mlp, data embedded", "workers 2", "servers 1",
+                     "step 2: whole"):
             self.assertIn(part, told)
 
     def test_cut_off(self):

@@ -85,7 +85,8 @@ def write_run(directory, codec="3lc:s=1.75", steps=10, *, accuracy=0.9, wire_byt
         json_lines(directory / "observations.jsonl", observations(steps, observe, codec))
     if finished:
         (directory / "summary.json").write_text(json.dumps({
-            "test_accuracy": accuracy, "test_loss": 1 - accuracy, "final_loss": 0.1, "steps": steps, "interrupted": False, "resumed_after": 0,
+            "test_accuracy": accuracy, "test_loss": 1 - accuracy, "final_loss": 0.1, "steps": steps,
+            "interrupted": False, "resumed_after": 0,
             "values": VALUES, "workers": 4, "push_bits_per_value": 2.25,
             "pull_bits_per_value": 4.0, "compression_ratio": 10.0, "step_seconds": 0.1,
             "compute_seconds": 0.01, "codec_seconds": 0.002, "wait_seconds": 0.03,

@@ -41,7 +41,7 @@ def train(*arguments, launcher=(), preexec_fn=None, **more_variables):
         variables = {**variables, **more_variables}
         return subprocess.run(
             [*launcher, program.PATH, "train", *map(str, arguments)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL, capture_output=True,
             timeout=120, preexec_fn=preexec_fn, check=False, env=variables,
         )  # fmt: skip
 
@@ -663,8 +663,8 @@ class Resume(unittest.TestCase):
             (2, ("averaged every 30",), ("--model", "mlp", "--codec", "fp32", "--exchange",
                                          "weight-average:every=30", "--checkpoint-steps", "20")),
             (2, ("no --epochs",), ("--resume", run, "--epochs", "2")),
-            (1, ("out",), ("--resume", run, "--out", empty)),
-            (1, ("recipe",), ("--resume", run, "--recipe", "3lc-resnet20")),
+            (2, ("out",), ("--resume", run, "--out", empty)),
+            (2, ("recipe",), ("--resume", run, "--recipe", "3lc-resnet20")),
             (2, ("--out",), (*JOB, "--transport", "mpi")),
             (2, ("multiple",), (*JOB, "--local-steps", "3")),
             (2, ("multiple",), (*JOB, "--local-updates", "3")),
@@ -673,7 +673,7 @@ class Resume(unittest.TestCase):
         ):
             with self.subTest(arguments=arguments):
                 finished = train(*arguments)
-                self.assertNotEqual(finished.returncode, 0)
+                self.assertEqual(finished.returncode, code)
                 message = finished.stderr.decode().strip()
                 for part in parts:
                     self.assertIn(part, message)
