@@ -29,6 +29,14 @@ def test_the_version_is_the_project_s():
     assert tersewire.__version__ == version == importlib.metadata.version("tersewire")
 
 
+def test_every_file_that_names_a_release_names_this_one():
+    named = {(path.name, version) for folder in (".", "docs", "examples/kubernetes")
+             for path in (ROOT / folder).iterdir() if path.suffix in (".md", ".yaml")
+             for version in re.findall(r"tersewire[:-]([0-9]+\.[0-9.]+[0-9])", path.read_text())}
+    assert {name for name, _ in named} >= {"README.md", "python.md", "job.yaml"}
+    assert {version for _, version in named} == {tersewire.__version__}
+
+
 def test_the_module_exports_nothing_but_its_entry():
     if not shutil.which("nm"):
         pytest.skip("there is no nm here (binutils)")
