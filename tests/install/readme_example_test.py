@@ -17,7 +17,7 @@ import sys
 
 CMAKE_LISTS = """cmake_minimum_required(VERSION 3.22)
 project(readme_example LANGUAGES CXX)
-find_package(tersewire 0.1 REQUIRED)
+find_package(tersewire 0.2 REQUIRED)
 add_executable(readme_example readme_example.cpp)
 target_compile_options(readme_example PRIVATE -Wall -Wextra -Werror)
 target_link_libraries(readme_example PRIVATE tersewire::tersewire)
