@@ -118,7 +118,7 @@ class _Watch:
             else:
                 self._say(f"the script's own hook {getattr(hook, '__name__', hook)} is not used")
 
-        DistributedDataParallel.register_comm_hook = keep
+        setattr(DistributedDataParallel, "register_comm_hook", keep)
 
     def _hook(self, model: DistributedDataParallel) -> None:
         reason = _why_left(model)
@@ -154,8 +154,9 @@ class _Watch:
                       f"{total.received_bytes} received by rank 0, for {total.gradient_bytes} bytes "
                       "of gradients")
         else:
-            self._say("nothing was compressed in this process: no DistributedDataParallel of it has "
-                      "exchanged gradients; ranks that it has started report for themselves")
+            self._say("nothing was compressed in this process: no DistributedDataParallel of it "
+                      "exchanged gradients; unless it started ranks, which report for themselves, "
+                      "start this module once for each rank, as torchrun does")
 
     def _say(self, sentence: str) -> None:
         """On rank 0."""
@@ -167,19 +168,17 @@ def _why_left(model: DistributedDataParallel) -> str | None:
     """Why this launcher leaves the model without a hook, if so."""
     if model.process_group.size() == 1:
         return "its process group has one rank"
-    kinds = type(model).__mro__
+    kinds: tuple[Any, ...] = type(model).__mro__
     for kind in kinds[:kinds.index(DistributedDataParallel)]:
         # It takes one hook, and that it gets its own would be seen too late.
-        if "register_comm_hook" in getattr(getattr(kind.__init__, "__code__", None), "co_names", ()):
+        code = getattr(kind.__init__, "__code__", None)
+        if "register_comm_hook" in getattr(code, "co_names", ()):
             return f"{kind.__name__} registers a hook of its own"
     return why_unhookable(model)
 
 
 class _Spec(importlib.machinery.ModuleSpec):
-    """Says that the script is _again, which is what processes start that start the script again.
-
-    Lightning and multiprocessing do so, by this name.
-    """
+    """The script's own, as whose name Lightning and multiprocessing find what new processes run."""
 
     parent = ""
 
@@ -188,28 +187,27 @@ class _Spec(importlib.machinery.ModuleSpec):
         self.parent = package or ""  # for relative imports
 
 
-def _run(script: str, is_module: bool, name: str) -> dict[str, Any]:
-    """Executes the script as a module of this name, as Python would; returns the module's contents."""
+def _find(script: str, is_module: bool) -> importlib.machinery.ModuleSpec | None:
+    """The module to run: the one named, or that of a directory or an archive."""
+    if not is_module:
+        return importlib.machinery.PathFinder.find_spec("__main__", [script])
+    found = importlib.util.find_spec(script)
+    is_package = found is not None and found.submodule_search_locations is not None
+    return importlib.util.find_spec(f"{script}.__main__") if is_package else found
+
+
+def _run(script: str, found: importlib.machinery.ModuleSpec | None, name: str) -> dict[str, Any]:
+    """Executes a script, or else what was found, as a module of this name; returns its contents."""
     module = types.ModuleType(name)
-    if is_module:
-        found = importlib.util.find_spec(script)
-        if found and found.submodule_search_locations is not None:
-            found = importlib.util.find_spec(f"{script}.__main__")
-    else:  # of a directory or an archive
-        found = importlib.machinery.PathFinder.find_spec("__main__", [script])
     if found:
         loader: Any = found.loader
         module.__file__, module.__package__, module.__loader__ = found.origin, found.parent, loader
         code = loader.get_code(found.name)
-    elif is_module:
-        raise ModuleNotFoundError(f"there is no module {script}", name=script)
     else:
         with io.open_code(script) as file:
             code = compile(file.read(), script, "exec")
         module.__file__, module.__package__ = script, None
     module.__spec__ = _Spec(module.__package__)
-    if is_module:
-        sys.argv[0] = module.__file__
     sys.modules[name] = module
     exec(code, vars(module))
     return vars(module)
@@ -225,21 +223,22 @@ def launch(words: list[str], name: str) -> dict[str, Any]:
     if os.path.basename(script) in _LAUNCHERS:
         parser.error(f"{script} starts ranks, each of which must start this module; put it first: "
                      "torchrun --nproc_per_node N -m tersewire.torch ... SCRIPT")
-    if not is_module and not os.path.exists(script):
-        parser.error(f"there is no script {script}")
+    found = _find(script, is_module)
+    if not (found if is_module else os.path.exists(script)):
+        parser.error(f"there is no {'module' if is_module else 'script'} {script}")
     try:
         _check(settings)
     except tersewire.Error as error:
         parser.error(str(error))
-    sys.argv = [script, *own]
     path = script if is_module else os.path.abspath(script)
     os.environ[_WORDS] = json.dumps([*ours[:-1], path])
+    sys.argv = [str(found.origin) if found and is_module else script, *own]
     watch = _Watch(settings)
     if name == "__main__":
         watch.report_at_end()
         if not is_module and not getattr(sys.flags, "safe_path", False):  # since Python 3.11
-            sys.path[0] = path if os.path.isdir(path) else os.path.dirname(path)
-    return _run(script, is_module, name)
+            sys.path[0] = path if found else os.path.dirname(path)
+    return _run(script, found, name)
 
 
 def launch_again(name: str) -> dict[str, Any]:

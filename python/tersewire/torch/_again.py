@@ -1,4 +1,4 @@
-"""What runs in processes that a script of the launcher starts, in place of the script: see _Spec."""
+"""Runs the script of the launcher in a process that this script has started: see _Spec."""
 
 from .__main__ import launch_again
 

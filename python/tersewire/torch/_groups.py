@@ -234,7 +234,7 @@ class ProcessGroup:
             return
         name = self._group.group_name
         _hooks_of[name] += 1
-        store = dist.PrefixStore(f"tersewire/{name}/{_hooks_of[name]}", default)
+        store = dist.distributed_c10d.PrefixStore(f"tersewire/{name}/{_hooks_of[name]}", default)
         ranks = [str(rank) for rank in range(self.ranks)]
         store.set(ranks[self.rank], "")
         limit = min(timeout, datetime.timedelta(days=1))  # the store's own is in milliseconds
@@ -243,9 +243,10 @@ class ProcessGroup:
         except RuntimeError:
             missing = [rank for rank in ranks if not store.check([rank])]
             if missing:
-                refuse(f"rank {self.rank} has made a hook, and within {limit.total_seconds():g} seconds "
-                       f"these ranks have not: {', '.join(missing)}; call register() on every rank, or "
-                       "start every rank with -m tersewire.torch, and pass timeout= if one needs longer")
+                refuse(f"rank {self.rank} has made a hook, and within {limit.total_seconds():g} "
+                       f"seconds these ranks have not: {', '.join(missing)}; call register() on every "
+                       "rank, or start every rank with -m tersewire.torch; pass timeout= if one needs "
+                       "longer")
 
     def _timeout(self) -> datetime.timedelta:
         """As passed to init_process_group() or new_group()."""
