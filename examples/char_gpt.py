@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """A character GPT whose ranks train by themselves and meet now and then, or exchange every gradient.
 
-    venv/bin/python -m torch.distributed.run --nproc_per_node 2 examples/char_gpt.py
-    venv/bin/python -m torch.distributed.run --nproc_per_node 2 examples/char_gpt.py --fragments 5 --delay 4
-    venv/bin/python -m torch.distributed.run --nproc_per_node 2 \\
+    torchrun --nproc_per_node 2 examples/char_gpt.py
+    torchrun --nproc_per_node 2 examples/char_gpt.py --fragments 5 --delay 4
+    torchrun --nproc_per_node 2 \\
         examples/char_gpt.py --every 0 --codec 3lc --text FILE
-    venv/bin/python -m torch.distributed.run --nproc_per_node 4 \\
+    torchrun --nproc_per_node 4 \\
         examples/char_gpt.py --every 0 --codec 3lc --shares
-    TERSEWIRE_HUB=HOST:PORT TERSEWIRE_CERTS=node3 WORLD_SIZE=4 venv/bin/python examples/char_gpt.py
+    TERSEWIRE_HUB=HOST:PORT TERSEWIRE_CERTS=node3 WORLD_SIZE=4 python examples/char_gpt.py
 
 With --every 50 ranks exchange how far they came in 50 steps (tersewire.torch.LocalUpdates), with
 --every 0 gradients in every step (DistributedDataParallel with tersewire's hook, which needs a

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A character LSTM in DistributedDataParallel, trained once with each codec.
 
-    venv/bin/python -m torch.distributed.run --nproc_per_node 2 examples/char_lstm_ddp.py
-    venv/bin/python -m torch.distributed.run --nproc_per_node 2 \\
+    torchrun --nproc_per_node 2 examples/char_lstm_ddp.py
+    torchrun --nproc_per_node 2 \\
         examples/char_lstm_ddp.py --codec fp32 --codec int8 --text FILE
 
 The text is the one built into tersewire; its last tenth is the test. A model that knows nothing

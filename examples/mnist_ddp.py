@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A small convolutional network in DistributedDataParallel, trained once with each codec.
 
-    venv/bin/python -m torch.distributed.run --nproc_per_node 2 examples/mnist_ddp.py
-    venv/bin/python -m torch.distributed.run --nproc_per_node 2 \\
+    torchrun --nproc_per_node 2 examples/mnist_ddp.py
+    torchrun --nproc_per_node 2 \\
         examples/mnist_ddp.py --codec fp32 --codec terngrad --data mnist/
 
 The images are those built into tersewire; --data names a directory with MNIST's four IDX files.

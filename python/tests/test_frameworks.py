@@ -1,4 +1,4 @@
-"""Accelerate, Lightning and the Hugging Face Trainer: their examples, and scripts that the launcher runs."""
+"""Accelerate, Lightning and the Hugging Face Trainer: their examples, and what the launcher runs."""
 
 import importlib.util
 import os
@@ -93,19 +93,30 @@ def needs(framework):
     pytest.param("plain_ddp", 157, id="plain_ddp"),
     pytest.param("accelerate_train", 157, id="accelerate", marks=needs("accelerate")),
     pytest.param("lightning_train", 157, id="lightning", marks=needs("lightning")),
-    pytest.param("hf_trainer", 60, id="transformers", marks=[needs("transformers"), needs("accelerate")]),
+    pytest.param("hf_trainer", 60, id="transformers",
+                 marks=[needs("transformers"), needs("accelerate")]),
 ])
-def test_an_example_trains_one_model_on_two_ranks_with_a_20th_of_the_bytes(example, steps, tmp_path):
+def test_an_example_trains_one_model_with_a_20th_of_the_bytes(example, steps, tmp_path):
     (tmp_path / "shown.py").write_text(SHOWN)
     path = ROOT / "examples" / f"{example}.py"
     printed = run_program(tmp_path / "shown.py", path, cwd=tmp_path)
     losses, saved = zip(*re.findall(
-        r"^\[default0\]:step \d+: loss ([\d.]+), ([\d.]+)x fewer bytes sent$", printed, re.MULTILINE))
+        r"^\[default0\]:step \d+: loss ([\d.]+), ([\d.]+)x fewer bytes sent$", printed, re.M))
     assert float(losses[-1]) < 0.7 * float(losses[0])
     assert 20 < float(saved[-1]) < 40
-    models = re.findall(r"^\[default\d\]:(\d+) steps to (.*)$", printed, re.MULTILINE)
+    models = re.findall(r"^\[default\d\]:(\d+) steps to (.*)$", printed, re.M)
     assert models == 2 * [(str(steps), models[0][1])]
     assert len(path.read_text().splitlines()) < 40
+
+
+@pytest.mark.parametrize("example", ["accelerate_train", "lightning_train", "hf_trainer"])
+def test_a_snippet_of_the_documentation_is_in_its_example(example):
+    docs = (ROOT / "docs" / "python.md").read_text()
+    (snippet,) = re.findall(rf"\({re.escape(f'../examples/{example}.py')}\)\):\n\n```diff\n(.*?)^```", docs,
+                            re.M | re.S)
+    lines = [line[1:].strip() for line in snippet.splitlines()]
+    shown = (ROOT / "examples" / f"{example}.py").read_text()
+    assert len(lines) > 1 and all(line in shown for line in lines)
 
 
 @pytest.mark.parametrize("script", [

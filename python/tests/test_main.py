@@ -165,7 +165,8 @@ def test_ranks_that_the_script_starts_are_hooked(method, named, tmp_path):
     models = re.findall(r"^\['(.*)', '(\w+)', '--', '--lr'\] (\S+)$", printed.stdout, re.M)
     assert models == 2 * [models[0]] and models[0][0].endswith("train.py")
     steps, sent, whole = re.search(
-        r"^tersewire: (\d+) steps: (\d+) bytes sent .* for (\d+) bytes", printed.stderr, re.M).groups()
+        r"^tersewire: (\d+) steps: (\d+) bytes sent .* for (\d+) bytes of", printed.stderr,
+        re.M).groups()
     assert steps == "5" and 20 * int(sent) < int(whole)
 
 
@@ -173,9 +174,10 @@ def test_hooks_of_some_ranks_are_refused_by_these_with_what_to_type(tmp_path):
     (tmp_path / "train.py").write_text(MIXED)
     with pytest.raises(subprocess.CalledProcessError) as ended:
         run_program("train.py", cwd=tmp_path)
-    assert re.search(r"^tersewire\S*Error: rank 1 has made a hook, and within 2 seconds these ranks "
-                     r"have not: 0; call register\(\) on every rank, or start every rank with "
-                     r"-m tersewire\.torch", ended.value.stderr, re.M)
+    assert re.search(
+        r"^tersewire\S*Error: rank 1 has made a hook, and within 2 seconds these ranks have not: 0; "
+        r"call register\(\) on every rank, or start every rank with -m tersewire\.torch",
+        ended.value.stderr, re.M)
 
 
 def test_words_after_the_script_and_a_local_rank_before_it_reach_the_script(tmp_path):
@@ -212,7 +214,7 @@ def test_a_module_of_a_package_imports_relatively(tmp_path):
     (["--spike-limit", "0", "train.py"], "spike_limit=0.0 is not valid"),
     (["no.py"], "there is no script no.py"),
     (["-m", "no"], "there is no module no"),
-    (["-m", "torch.distributed.run", "train.py"], "starts ranks, each of which must start this module"),
+    (["-m", "torch.distributed.run", "train.py"], "put it first: torchrun --nproc_per_node N -m"),
     (["alone.py"], "nothing was compressed"),
 ])
 def test_what_cannot_be_is_said(script, arguments, sentence):

@@ -446,7 +446,8 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     threads        that encode and decode, on this rank only; by default the cores that this process
                    may use, divided by the ranks on this machine. The bytes do not depend on them
     timeout        how long a rank waits for another that is silent, or sends nothing; by default
-                   the timeout of the model's process group
+                   the timeout of the model's process group, and two minutes for all ranks to call
+                   this
     on_step        called with the counters after each step's exchange, before the optimizer's
                    step, on this rank only: for a logger. It must not raise
     group          a HubGroup of the same processes, which carries gradients instead of connections
