@@ -50,7 +50,7 @@ void run(tersewire::Transport& end, std::size_t bytes, int rounds, std::vector<d
 
 int main(int, char** arguments) {
   const std::size_t bytes = std::strtoull(arguments[1], nullptr, 10);
-  const int rounds = std::atoi(arguments[2]);
+  const int rounds = std::stoi(arguments[2]);
   const std::string token(16, 't');
   tersewire::TcpMeeting first("127.0.0.1");
   tersewire::TcpMeeting second("127.0.0.1");

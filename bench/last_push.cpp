@@ -154,9 +154,9 @@ int run(const std::string& codec, int workers, std::size_t values) {
 
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
-  const int workers = argc > 2 ? std::atoi(argv[2]) : 64;
-  const auto values = static_cast<std::size_t>(argc > 3 ? std::atoll(argv[3]) : 1 << 22);
   try {
+    const int workers = argc > 2 ? std::stoi(argv[2]) : 64;
+    const std::size_t values = argc > 3 ? std::stoull(argv[3]) : 1 << 22;
     return tersewire::bench::run(argv[1], workers, values);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

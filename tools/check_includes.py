@@ -77,7 +77,7 @@ FOREIGN = {
     r"(torch|ATen|c10|caffe2)/.*": ["trainer"],
     r"(pybind11|dlpack)/.*|Python\.h": ["python"],
     r"(mpi\.h|mpi/.*)": ["src/transport/mpi"],
-    r"(grpc|grpcpp|google/protobuf)/.*": ["src/transport/grpc"],
+    r"(absl|grpc|grpcpp|google/protobuf)/.*": ["src/transport/grpc"],
     r".*\.pb\.h": ["src/transport/grpc", "apps/run"],
     r"CLI/.*": ["apps"],
     r"nlohmann/.*": ["trainer", "apps"],

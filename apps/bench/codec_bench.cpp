@@ -133,7 +133,7 @@ class Floor {
       while (seen < bits && !largest.compare_exchange_weak(seen, bits)) {
       }
     });
-    const float limit = std::bit_cast<float>(largest.load());
+    const auto limit = std::bit_cast<float>(largest.load());
     run_split(pool, input.size(), [&](std::size_t begin, std::size_t end) {
       kernels::subtract_where_above(residual + begin, limit, end - begin);
     });

@@ -70,7 +70,7 @@ std::uint64_t mix(std::uint64_t state) {
 // of all values are larger.
 float spread_value(const Spread& spread, std::uint64_t word) {
   const double larger = static_cast<double>((word >> 11) + 1) * 0x1p-53;
-  const double last = static_cast<double>(spread.quantiles.size() - 1);
+  const auto last = static_cast<double>(spread.quantiles.size() - 1);
   const double at = std::min(-2 * std::log2(larger), std::nextafter(last, 0));
   const auto below = static_cast<std::size_t>(at);
   const double part = at - static_cast<double>(below);

@@ -318,7 +318,7 @@ Bytes npy_header(ElementType element_type, std::span<const std::uint64_t> shape)
   for (std::size_t i = 0; i < shape.size(); ++i) {
     dims += fmt::format("{}{}", i > 0 ? ", " : "", shape[i]);
   }
-  if (shape.size() == 1) dims += ",";
+  if (shape.size() == 1) dims += ',';
   std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
                                  element_type == ElementType::kFloat32 ? "<f4" : "<f8", dims);
   const std::size_t head = kHeadBytes + sizeof(std::uint16_t);

@@ -1,6 +1,11 @@
 #include "grpc_batch.h"
 
+#include <grpcpp/version_info.h>
+#if GRPC_CPP_VERSION_MINOR > 65
+#include <absl/log/globals.h>
+#else
 #include <grpc/support/log.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -103,9 +108,14 @@ std::atomic<std::uint64_t> handshakes_failed{0};
 void keep_grpc_quiet() {
   static const bool once = [] {
     if (std::getenv("GRPC_VERBOSITY") == nullptr) {
+#if GRPC_CPP_VERSION_MINOR > 65
+      // What it writes to Abseil's log cannot be read there without being written as well.
+      absl::SetMinLogLevel(absl::LogSeverityAtLeast::kFatal);
+#else
       gpr_set_log_function([](gpr_log_func_args* line) {
         if (std::string_view(line->message).starts_with("Handshake failed")) ++handshakes_failed;
       });
+#endif
     }
     return true;
   }();
