@@ -339,7 +339,8 @@ class GradientAverager:
         if self._step < self._settings.warm_up_steps:
             limit = math.inf
         norms = self._norms
-        limits = torch.tensor([limit if keeps else math.inf for keeps in keep], device="cpu")
+        limits = torch.tensor([limit if keeps else math.inf for keeps in keep], dtype=torch.float32,
+                              device="cpu")
         return lambda gradients: norms.limit(gradients, limits)
 
     def _end_step(self) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from tersewire import _core
 
-from ._tensors import refuse, tensor_infos, trained
+from ._tensors import elems_of, refuse, tensor_infos, trained
 
 
 class DryRun:
@@ -57,7 +57,7 @@ class DryRun:
         path.mkdir(parents=True, exist_ok=True)
         _write(path / "dry.json", self._found(rate_bits_per_second, latency_seconds))
         shapes = [{"name": info.name, "shape": list(info.shape), "kind": info.kind}
-                  for info in self._infos]
+                  for info in self._infos if elems_of(info)]
         _write(path / "model.json", shapes)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 import tersewire
 from tersewire import Error, ErrorCode, _core
 
-from ._tensors import at_end, refuse
+from ._tensors import at_end, refuse, refuse_unfilled
 
 _SIOCGIFADDR = 0x8915  # Linux: an interface's address
 Joining = _core._MeanWorker | _core._Prober  # takes part in a network of its own
@@ -169,23 +169,46 @@ class HubGroup:
             unpack(data, values)
 
 
+# Of a sparse tensor, by its layout.
+_PARTS: dict[torch.layout, tuple[str, ...]] = {
+    torch.sparse_coo: ("_indices", "_values"),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values"))}
+
+
+def _parts(value: torch.Tensor) -> list[torch.Tensor]:
+    """Dense tensors that share its memory, of which no two elements are the same."""
+    if value.layout in _PARTS:
+        return [getattr(value.detach(), part)() for part in _PARTS[value.layout]]
+    part = value.detach()
+    for dimension in reversed(range(part.dim())):
+        if part.size(dimension) > 1 and part.stride(dimension) == 0:  # expand() has made it
+            part = part.select(dimension, 0)
+    return [part]
+
+
+def _bytes_of(part: torch.Tensor) -> torch.Tensor:
+    return part.resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8)
+
+
 def packed(values: Sequence[torch.Tensor]) -> torch.Tensor:
     """Their bytes, concatenated."""
-    flat = [value.detach().to("cpu").contiguous().flatten() for value in values if value.numel()]
     return torch.cat([torch.empty(0, dtype=torch.uint8, device="cpu"),
-                      *(value.view(torch.uint8) for value in flat)])
+                      *(_bytes_of(part.to("cpu")) for value in values for part in _parts(value)
+                        if part.numel())])
 
 
 def unpack(data: torch.Tensor, targets: Sequence[torch.Tensor]) -> None:
     """The inverse; `data` has as many bytes as targets need."""
     begin = 0
-    for target in targets:
+    for target in (part for value in targets for part in _parts(value)):
         end = begin + target.numel() * target.element_size()
         came = data[begin:end].clone()  # aligned for its type
         begin = end
         # A bool with a byte other than 0 and 1 is undefined.
         came = came.bool() if target.dtype is torch.bool else came.view(target.dtype)
-        target.copy_(came.view(target.shape))
+        with torch.inference_mode(target.is_inference()):  # where alone such a tensor may change
+            target.copy_(came.view(target.shape))
 
 
 def _leave(joined: dict[str, Any]) -> None:
@@ -264,12 +287,13 @@ class ProcessGroup:
     @torch.no_grad()
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
         for value in _values_alike(self, state, root):
-            # As bytes: Gloo lacks some types.
-            sent = value.detach().contiguous().flatten().view(torch.uint8)
-            if not (sent.is_cuda or self._sends_from_cpu()):
-                sent = sent.to(getattr(self._group, "bound_device_id", None) or "cuda")
-            dist.broadcast(sent, self._rank_of_all(root), group=self._group)
-            unpack(sent, [value])
+            for part in _parts(value):
+                # As bytes: Gloo lacks some types.
+                sent = _bytes_of(part)
+                if not (sent.is_cuda or self._sends_from_cpu()):
+                    sent = sent.to(getattr(self._group, "bound_device_id", None) or "cuda")
+                dist.broadcast(sent, self._rank_of_all(root), group=self._group)
+                unpack(sent, [part])
 
     def _sends_from_cpu(self) -> bool:
         """NCCL does not."""
@@ -358,16 +382,35 @@ def _values_alike(group: AnyGroup, state: Mapping[str, torch.Tensor],
                   root: int) -> list[torch.Tensor]:
     """The tensors of a state, which every rank must have, for a broadcast from the same one."""
     named = sorted((name, value) for name, value in state.items() if torch.is_tensor(value))
-    agree(group, "broadcast", (root, [(name, tuple(value.shape), str(value.dtype))
-                                      for name, value in named]))
+    agree(group, "broadcast", (root, [(name, form_of(name, value)) for name, value in named]))
     return [value for _, value in named]
 
 
+def form_of(name: str, value: torch.Tensor) -> Any:
+    """What ranks have alike of a value that one gives to others; refuses what cannot be given."""
+    refuse_unfilled(name, value)
+    if value.is_quantized or value.layout not in (torch.strided, *_PARTS):
+        kind = "quantized" if value.is_quantized else f"of layout {value.layout}"
+        refuse(f"'{name}' is {kind}, which ranks cannot be given; keep it dense, as its values, in the "
+               "model that is trained")
+    return (tuple(value.shape), str(value.dtype), str(value.layout),
+            value.layout is torch.sparse_coo and value.is_coalesced(),
+            [tuple(part.shape) for part in _parts(value)])
+
+
+def values_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Its parameters and buffers, whatever it keeps in a state."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
 def share_model(group: AnyGroup, model: torch.nn.Module) -> None:
-    """Makes all ranks' parameters and buffers those of rank 0."""
-    state = model.state_dict()
-    group._broadcast(state, 0)
-    model.load_state_dict(state)  # which may hold copies
+    """Makes all ranks' parameters, buffers and extra states that are tensors those of rank 0."""
+    extra = {name: module for name, module in model.named_modules()
+             if type(module).get_extra_state is not torch.nn.Module.get_extra_state}
+    states = {f"{name}._extra_state": module.get_extra_state() for name, module in extra.items()}
+    group._broadcast({**values_of(model), **states}, 0)
+    for module, state in zip(extra.values(), states.values()):
+        module.set_extra_state(state)
 
 
 def meet_ranks(group: AnyGroup, call: str, alike: Any) -> tuple[int, Callable[..., None]]:

@@ -16,7 +16,7 @@ import tersewire
 from tersewire import _core
 
 from ._averager import Bucket, Counters, States, as_list, change_all, total_of
-from ._groups import Group, HubGroup, agree, compare_values, share_model
+from ._groups import Group, HubGroup, agree, compare_values, share_model, values_of
 from ._members import MayLeave, Members, Replica, refuse_elastic
 from ._settings import Settings
 from ._site import Site
@@ -279,7 +279,7 @@ class LocalUpdates(MayLeave):
                 fragment.share()
 
         with torch.no_grad():
-            self._in_site(meet, list(model.state_dict().values()))
+            self._in_site(meet, list(values_of(model).values()))
         self._compares = elastic is None  # in its next exchange; ranks that come and go always do
         self._steps = 0  # of this round
         self._turn = 0  # the fragment to exchange next

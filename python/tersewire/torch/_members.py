@@ -11,7 +11,7 @@ import torch
 from tersewire import Error, ErrorCode, _core
 
 from ._averager import GradientAverager
-from ._groups import HubGroup, digest_of, packed, share_model, unpack
+from ._groups import HubGroup, digest_of, form_of, packed, share_model, unpack
 from ._tensors import refuse
 
 _SLACK_BYTES = 1 << 20  # names and shapes of what is handed over
@@ -81,7 +81,8 @@ class Members:
                  group: HubGroup, most_bytes: int, alike: Any, round_name: str) -> None:
         self._model, self._replica, self._group = model, replica, group
         self._round_name = round_name
-        self._buffers = [buffer for _, buffer in sorted(model.named_buffers())]
+        buffers = sorted(model.named_buffers())
+        self._buffers = [buffer for _, buffer in buffers]
         self._round = -1  # after which this rank began to train as the others did
         self._loaded = -1  # the round after which this rank has loaded what was saved
         self._known: set[tuple[str, int]] | None = None  # ranks of the last generation
@@ -92,7 +93,7 @@ class Members:
         known = {id(value) for value in trained}
         fixed = [value for value in model.parameters() if id(value) not in known]
         job = (alike, replica._job(), digest_of([packed(fixed)]),
-               [(tuple(buffer.shape), buffer.dtype) for buffer in self._buffers])
+               [form_of(name, buffer) for name, buffer in buffers])
         group._enter(
             repr(job), most_bytes + packed_floats(self._buffers).numel() * 4
             + _SLACK_BYTES * (1 + len(replica._infos) // 1000),

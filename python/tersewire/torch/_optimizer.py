@@ -21,8 +21,8 @@ from ._members import (MayLeave, Members, Replica, as_floats, begin_with, packed
 from ._rates import groups_of, is_adam, is_adaptive, scaled_rates
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
-from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, own_name, places, rates_of,
-                       refuse, tensor_info, uncompiled)
+from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, norms_in, own_name, places,
+                       rates_of, refuse, tensor_info, uncompiled)
 from ._trees import tree_bytes, tree_of
 
 # Per value of a model: of an optimizer's state (Adam's takes 8), and of residuals.
@@ -415,7 +415,7 @@ def DistributedOptimizer(
     named, frozen = _named(optimizer, named_parameters)
     parameters = [parameter for _, parameter in named]
     _refuse_ddp(parameters[0])
-    kinds = kinds_of(model) if model is not None else {}
+    kinds = kinds_of(model) if model is not None else norms_in(named)
     infos = [tensor_info(name, parameter,
                          kinds.get(name) or _core._usual_kind(name, parameter.dim()))
              for name, parameter in named]
@@ -488,7 +488,9 @@ def _values_in(tree: Any) -> list[torch.Tensor]:
     """The tensors and numbers in dictionaries."""
     if isinstance(tree, dict):
         return [value for key in sorted(tree, key=str) for value in _values_in(tree[key])]
-    return [torch.as_tensor(tree)] if isinstance(tree, (torch.Tensor, int, float)) else []
+    if isinstance(tree, float):
+        return [torch.tensor(tree, dtype=torch.float64, device="cpu")]
+    return [torch.as_tensor(tree)] if isinstance(tree, (torch.Tensor, int)) else []
 
 
 def _all_of(optimizer: Any) -> list[torch.Tensor]:

@@ -32,7 +32,7 @@ class _OwnPart:
 
     def __init__(self, tensor: int, begin: int, elems: int) -> None:
         self.tensor, self.begin, self.elems = tensor, begin, elems
-        self.values = torch.empty(0, device="cpu")  # before the first step
+        self.values = torch.empty(0, dtype=torch.float32, device="cpu")  # before the first step
 
 
 class Share:
@@ -134,7 +134,7 @@ class Share:
                    "ranks, once")
         found = found or list(runs[:1])  # of no values
         if not found:
-            return torch.empty(0, device="cpu"), {}
+            return torch.empty(0, dtype=torch.float32, device="cpu"), {}
 
         def joined(of_run: Callable[[dict[str, Any]], torch.Tensor]) -> torch.Tensor:
             pieces = [of_run(run[2]).detach().flatten()[max(0, part.begin - run[0]):end - run[0]]

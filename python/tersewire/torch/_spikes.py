@@ -16,7 +16,7 @@ class Norms:
 
     def __init__(self, parameters: int) -> None:
         # Newest first.
-        self._last = torch.full((parameters, _WINDOW), math.nan, device="cpu")
+        self._last = torch.full((parameters, _WINDOW), math.nan, dtype=torch.float32, device="cpu")
 
     @property
     def state(self) -> torch.Tensor:

@@ -85,6 +85,24 @@ def _kind(module: nn.Module, name: str) -> str:
     return "bias" if "bias" in name and kind != "norm" else kind
 
 
+def norms_in(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
+    """The kind "norm" of each parameter that scales or shifts channels, whatever its module's class.
+
+    It has one dimension, and is no bias of a module that has others.
+    """
+    of_module: dict[str, dict[str, torch.Tensor]] = {}
+    for path, value in named:
+        of_module.setdefault(path.rpartition(".")[0], {})[path] = value
+    found = {}
+    for values in of_module.values():
+        scales = [path for path, value in values.items()
+                  if value.dim() == 1 and "bias" not in path.rpartition(".")[2]]
+        if scales and all(value.dim() < 2 for value in values.values()):
+            scales = [path for path, value in values.items() if value.dim() == 1]
+        found.update(dict.fromkeys(scales, "norm"))
+    return found
+
+
 def uncompiled(model: Any) -> Any:
     """What torch.compile() was passed, or the model itself."""
     return getattr(model, "_orig_mod", model)
@@ -98,16 +116,30 @@ def own_name(path: str) -> str:
 def kinds_of(model: nn.Module) -> dict[str, str]:
     """Of its parameters, by their names."""
     modules = dict(model.named_modules())
-    paths = (path.rpartition(".") for path, _ in model.named_parameters())
-    return {own_name(f"{module}{dot}{name}"): _kind(modules[module], name)
-            for module, dot, name in paths}
+    norms = norms_in(model.named_parameters())
+    paths = ((path, *path.rpartition(".")) for path, _ in model.named_parameters())
+    return {own_name(path): norms.get(path) or _kind(modules[module], name)
+            for path, module, _, name in paths}
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
+def refuse_unfilled(name: str, value: torch.Tensor) -> None:
+    """A lazy parameter or buffer, or one on the device meta."""
+    if isinstance(value, nn.parameter.UninitializedTensorMixin):
+        refuse(f"'{name}' is lazy and has no shape yet; pass the model a batch first, on every rank")
+    if value.is_meta:
+        refuse(f"'{name}' is on the device meta, where it has no values; give it some first, as "
+               "model.to_empty(device=...) and the model's initialization do")
+
+
 def tensor_info(name: str, parameter: torch.Tensor, kind: str) -> tersewire.TensorInfo:
+    refuse_unfilled(name, parameter)
+    if parameter.layout is not torch.strided:
+        refuse(f"parameter '{name}' is sparse ({parameter.layout}), and codecs take dense ones; keep "
+               "its values in a parameter of their own")
     if parameter.is_complex():
         refuse(f"parameter '{name}' is complex, and codecs take real numbers; keep its real and "
                "imaginary parts as two parameters")

@@ -68,7 +68,7 @@ def tree_of(data: torch.Tensor) -> Any:
             kind, shape = _TYPES[value["tensor"]], value["shape"]
             if not all(type(length) is int and length >= 0 for length in shape):
                 raise ValueError("no shape")
-            begin, at = at, at + math.prod(shape) * torch.empty(0, dtype=kind).element_size()
+            begin, at = at, at + math.prod(shape) * kind.itemsize
             if at > len(raw):
                 raise ValueError("a tensor is cut off")
             tensor = torch.empty(shape, dtype=kind, device="cpu")
