@@ -6,6 +6,9 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
+#include <string_view>
 #include <system_error>
 
 #include "errors.h"
@@ -145,10 +148,15 @@ void check_every_rule_is_met(const std::vector<Rule>& rules, std::span<const Ten
   for (const Rule& rule : rules) {
     if (std::ranges::any_of(tensors, rule.matches)) continue;
     std::vector<std::string> names;
-    for (const TensorInfo& tensor : tensors) names.push_back(tensor.name);
+    std::set<std::string_view> kinds;
+    for (const TensorInfo& tensor : tensors) {
+      names.push_back(tensor.name);
+      kinds.insert(to_string(tensor.kind));
+    }
     fail(ErrorCode::kInvalidArgument,
-         "policy rule '{}' matches none of the tensors ({}); correct or remove it", rule.text,
-         fmt::join(names, ", "));
+         "policy rule '{}' matches none of the tensors, which are of kind {} ({}); correct or remove "
+         "it",
+         rule.text, fmt::join(kinds, ", "), fmt::join(names, ", "));
   }
 }
 

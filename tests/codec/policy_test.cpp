@@ -109,6 +109,7 @@ void expect_refused(const std::string& policy, const std::string& part,
 
 TEST(Policy, WhatCannotBeReadOrMatchesNothingIsRefused) {
   expect_refused("kind=recurrent:fp32", "'kind=recurrent:fp32' matches none");
+  expect_refused("kind=recurrent:fp32", "of kind bias, conv, dense, norm");
   expect_refused("name=fc2*:fp32; *:3lc", "'name=fc2*:fp32' matches none");
   expect_refused("kind=banana:fp32", "banana");
   expect_refused("size<many:fp32", "size<many");

@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import datetime
 import functools
-import types
 from dataclasses import dataclass
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from tersewire import _core
 from ._averager import Bucket, Counters, States, as_list, change_all, total_of
 from ._groups import Group, HubGroup, agree, compare_values, share_model, values_of
 from ._members import MayLeave, Members, Replica, refuse_elastic
+from ._rates import StepInPlace
 from ._settings import Settings
 from ._site import Site
 from ._tensors import (are_same, check_optimizer, places, refuse, tensor_infos, trained, uncompiled,
@@ -197,6 +197,19 @@ def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> lis
         chosen[least].append(i)
         values[least] += parameters[i].numel()
     return [sorted(fragment) for fragment in chosen]
+
+
+class _CountedStep(StepInPlace):
+    """Has LocalUpdates know of a step."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, after: Callable[[], None]) -> None:
+        super().__init__(optimizer)
+        self._after = after
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        loss = self.take(*args, **kwargs)
+        self._after()
+        return loss
 
 
 class LocalUpdates(MayLeave):
@@ -426,16 +439,9 @@ class LocalUpdates(MayLeave):
             self._members.close()
 
     def _watch(self, optimizer: torch.optim.Optimizer) -> None:
-        step = optimizer.step
-
-        @functools.wraps(step)  # keeps the mark of a scheduler, which may have it already
-        def step_and_count(_: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-            loss = step(*args, **kwargs)
-            self._after_step()
-            return loss
-
-        setattr(step_and_count, _WATCHED, True)
-        optimizer.step = types.MethodType(step_and_count, optimizer)  # type: ignore[method-assign]
+        step = _CountedStep(optimizer, self._after_step)
+        setattr(step, _WATCHED, True)
+        optimizer.step = step  # type: ignore[method-assign]
 
     @without_grad
     def _after_step(self) -> None:

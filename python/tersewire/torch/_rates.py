@@ -4,6 +4,7 @@ import contextlib
 import functools
 import inspect
 import logging
+import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -99,14 +100,21 @@ def scale_steps(optimizers: Iterable[Any], averager: Any) -> None:
     """Multiplies learning rates by `averager.rate_gain` within the optimizers' steps, which others
     call: those of groups with its parameters, in a step after each of its exchanges."""
     for optimizer in optimizers:
-        if _SCALED_STEP not in vars(optimizer):
+        if not isinstance(vars(optimizer).get(_SCALED_STEP), _ScaledStep):
             setattr(optimizer, _SCALED_STEP, _ScaledStep(optimizer))
             optimizer.step = vars(optimizer)[_SCALED_STEP]
         vars(optimizer)[_SCALED_STEP].serve(averager)
 
 
-class _ScaledStep:
-    """Takes the place of an optimizer's step(), a method that does not keep the optimizer alive."""
+def _as_is(step: Any) -> Any:
+    return step
+
+
+class StepInPlace:
+    """Takes the place of an optimizer's step(), a method that does not keep the optimizer alive.
+
+    A copy of the optimizer, here or in a file, has what was there before.
+    """
 
     def __init__(self, optimizer: Any) -> None:
         step = optimizer.step
@@ -117,7 +125,16 @@ class _ScaledStep:
         is_own = getattr(step, "__self__", None) is optimizer
         self._step: Callable[..., Any] = step.__func__ if is_own else lambda _, *args, **kwargs: step(
             *args, **kwargs)
-        self._averagers: list[tuple[Any, int]] = []  # by reference; the exchanges that steps followed
+        self._before = None if is_own and not isinstance(step, StepInPlace) else step
+
+    def take(self, *args: Any, **kwargs: Any) -> Any:
+        """The step that was there before."""
+        return self._step(self._optimizer(), *args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        if isinstance(self._before, StepInPlace):
+            return self._before.__reduce__()
+        return _as_is, (self._before or types.MethodType(self._step, self._optimizer()),)
 
     # As torch's schedulers expect of a method.
     @property
@@ -127,6 +144,17 @@ class _ScaledStep:
     @property
     def __func__(self) -> Callable[..., Any]:
         return lambda _, *args, **kwargs: self(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class _ScaledStep(StepInPlace):
+    """One that scale_steps() makes."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer)
+        self._averagers: list[tuple[Any, int]] = []  # by reference; the exchanges that steps followed
 
     def serve(self, averager: Any) -> None:
         self._averagers.append((weakref.ref(averager), averager._steps_here))
@@ -147,7 +175,7 @@ class _ScaledStep:
                 args = own_rates_closure, *args[1:]
             scaled.enter_context(scaled_rates(self._gains()))
             try:
-                return self._step(self._optimizer(), *args, **kwargs)
+                return self.take(*args, **kwargs)
             finally:
                 self._averagers = [(weakref.ref(averager), averager._steps_here)
                                    for averager, _ in self._alive()]
