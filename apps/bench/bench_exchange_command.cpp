@@ -216,7 +216,10 @@ void add_bench_exchange_command(CLI::App& bench) {
   command->add_option("--rate", flags->rate, "The same as rate=RATE in --transport");
   setting(trainer::setting_named("deadline"), config.job.deadline);
   command->add_flag("--json", flags->json, "Print JSON");
-  command->callback([flags] { run_bench_exchange(*flags); });
+  command->callback([flags, command] {
+    if (command->count("--transport") == 0) check_launcher(flags->config.transport);
+    run_bench_exchange(*flags);
+  });
 }
 
 }  // namespace tersewire::apps

@@ -73,6 +73,21 @@ std::string transport_argument(const std::string& transport, const std::string& 
   });
 }
 
+void check_launcher(const std::string& transport, bool has_option) {
+  if (choose_transport(transport).between_processes) return;
+  const auto job = launched_job();
+  if (!job) return;
+  if (job->rank > 0) throw ToldElsewhere();
+  const std::string started =
+      job->processes > 0
+          ? fmt::format("{} processes were started, and each would run on its own", job->processes)
+          : "a launcher has started this process, and each that it starts would run on its own";
+  if (!has_option) throw WrongUsage(started + "; start it once, without the launcher");
+  throw WrongUsage(fmt::format(
+      "{}; give --transport {} to make them one job, or --transport {} for separate runs", started,
+      job->transport, transport));
+}
+
 std::shared_ptr<const Codec> codec_argument(const std::string& text) {
   return as_usage([&] { return make_codec(text); });
 }

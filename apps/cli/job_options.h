@@ -75,6 +75,12 @@ double rate_argument(const std::string& text);
 // A transport's text with --rate `rate`, where that is not empty. Throws WrongUsage.
 std::string transport_argument(const std::string& transport, const std::string& rate);
 
+// Refuses a command that a launcher has started several times, and of which each process would run
+// on its own over `transport`, which the user has not chosen. Throws WrongUsage at rank 0, and
+// ToldElsewhere at others.
+//   has_option  the command has --transport
+void check_launcher(const std::string& transport, bool has_option = true);
+
 // The codec that an argument names. Throws WrongUsage with the library's sentence.
 std::shared_ptr<const Codec> codec_argument(const std::string& text);
 

@@ -155,6 +155,7 @@ void fail_where_incomplete(const std::vector<CellOutcome>& outcomes, const fs::p
 }
 
 void run_compare(const CompareFlags& flags) {
+  check_launcher("in-process", false);
   check_lab(flags.lab);
   const ComparePlan plan = make_compare_plan(flags.options);
   const nlohmann::json plan_json = compare_plan_json(plan);

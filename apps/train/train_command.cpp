@@ -10,6 +10,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/failures.h"
 #include "apps/cli/interrupt.h"
+#include "apps/cli/job_options.h"
 #include "apps/cli/output.h"
 #include "apps/files/read_file.h"
 #include "apps/run/checkpoint_directory.h"
@@ -103,18 +104,6 @@ void check_out(const TrainFlags& flags) {
       "it with --out");
 }
 
-// Processes that a launcher has started would each train on their own.
-void check_launcher(const TrainFlags& flags) {
-  if (flags.transport_given || choose_transport(flags.config.transport).between_processes) return;
-  const auto job = launched_job();
-  if (!job) return;
-  if (job->rank > 0) throw ToldElsewhere();
-  throw WrongUsage(
-      fmt::format("{} processes were started, and each would train on its own; give --transport {} "
-                  "to make them one job, or --transport {} for separate runs",
-                  job->processes, job->transport, flags.config.transport));
-}
-
 // Whoever has to go at a notice must be able to save what it has when it comes.
 void check_notice(const TrainFlags& flags) {
   const Job& job = flags.config.job;
@@ -148,7 +137,7 @@ void read_replay(TrainFlags& flags) {
 void run_train(TrainFlags& flags) {
   as_usage([&] {
     check_out(flags);
-    check_launcher(flags);
+    if (!flags.transport_given) check_launcher(flags.config.transport);
     check_notice(flags);
     read_replay(flags);
     link_argument(flags.link);

@@ -54,8 +54,8 @@ std::vector<std::unique_ptr<Transport>> join_network(std::string_view text, int 
 
 // A job that a launcher has started, as described in this process's environment.
 struct LaunchedJob {
-  std::string transport;   // the text of the transport that joins its processes
-  int processes = 1;       // of the whole job
+  std::string transport;   // the text of a transport that can join its processes
+  int processes = 1;       // of the whole job; 0 if the launcher does not say
   int processes_here = 0;  // on this machine; 0 if the launcher does not say
   int rank = 0;
 };

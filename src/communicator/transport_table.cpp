@@ -17,11 +17,27 @@ namespace {
 using Ends = std::vector<std::unique_ptr<Transport>>;
 
 // Where a launcher says what it started: variables of the environment.
-struct LauncherVariables {
+struct Launcher {
+  const char* transport;  // the text of what joins its processes
   const char* processes;
   const char* rank;
   const char* processes_here;
 };
+
+constexpr std::array kLaunchers = std::to_array<Launcher>({
+    // Open MPI's, and those of MPICH and its kin.
+    {"mpi", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpi", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"},
+    // srun's; a script of sbatch itself, which is one process, has none of a step.
+    {"grpc:hub=HOST:PORT,rank=$SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
+     "SLURM_STEP_TASKS_PER_NODE"},
+    {"grpc:hub=HOST:PORT,rank=$FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_RANK", nullptr},
+    // torchrun's, and of all who imitate it.
+    {"grpc:hub=HOST:PORT,rank=$RANK", "WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE"},
+});
+
+// The rank by which a process joins PMIx, and so MPI; how many there are is in no variable.
+constexpr const char* kPmixRank = "PMIX_RANK";
 
 struct TransportEntry {
   const char* name;
@@ -30,7 +46,7 @@ struct TransportEntry {
   // Takes those from the text.
   void (*take_options)(SettingText& text, ChosenTransport& chosen);
   Ends (*join)(const ChosenTransport& chosen, int nodes, const WaitLimits& limits);
-  std::vector<LauncherVariables> launchers = {};
+  bool launched = false;
 };
 
 using Parsed = std::optional<double>(std::string_view);
@@ -150,9 +166,7 @@ const std::vector<TransportEntry>& transports() {
        .keys = {},
        .take_options = refuse_rate,
        .join = join_mpi,
-       // Open MPI's, and those of MPICH and its kin.
-       .launchers = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-                     {"PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS"}}},
+       .launched = true},
       {.name = "grpc",
        .between_processes = false,
        .keys = {"hub", "rank", "name", "role", "certs", "direct", "insecure"},
@@ -175,7 +189,7 @@ Choice choose(std::string_view text) {
     Choice choice{.entry = entry,
                   .chosen = {.name = entry.name,
                              .between_processes = entry.between_processes,
-                             .launched = !entry.launchers.empty(),
+                             .launched = entry.launched,
                              .grpc = std::nullopt,
                              .links = {}}};
     entry.take_options(setting, choice.chosen);
@@ -199,7 +213,7 @@ std::optional<double> parsed_quantity(std::string_view text, std::span<const Uni
 }
 
 int number_in(const char* variable) {
-  const char* text = std::getenv(variable);
+  const char* text = variable == nullptr ? nullptr : std::getenv(variable);
   return text == nullptr ? 0 : parsed_number<int>(text).value_or(0);
 }
 
@@ -214,17 +228,20 @@ std::vector<std::unique_ptr<Transport>> join_network(std::string_view text, int 
 }
 
 std::optional<LaunchedJob> launched_job() {
-  for (const TransportEntry& entry : transports()) {
-    for (const LauncherVariables& launcher : entry.launchers) {
-      const int processes = number_in(launcher.processes);
-      if (processes <= 1) continue;
-      return LaunchedJob{.transport = entry.name,
-                         .processes = processes,
-                         .processes_here = number_in(launcher.processes_here),
-                         .rank = number_in(launcher.rank)};
-    }
+  const bool has_pmix = std::getenv(kPmixRank) != nullptr;
+  bool alone = false;
+  for (const Launcher& launcher : kLaunchers) {
+    if (std::getenv(launcher.rank) == nullptr) continue;
+    const int processes = number_in(launcher.processes);
+    alone = alone || processes == 1;
+    if (processes <= 1) continue;
+    return LaunchedJob{.transport = has_pmix ? "mpi" : launcher.transport,
+                       .processes = processes,
+                       .processes_here = number_in(launcher.processes_here),
+                       .rank = number_in(launcher.rank)};
   }
-  return std::nullopt;
+  if (alone || !has_pmix) return std::nullopt;
+  return LaunchedJob{.transport = "mpi", .processes = 0, .rank = number_in(kPmixRank)};
 }
 
 std::optional<double> parsed_rate(std::string_view text) {

@@ -117,15 +117,28 @@ class Launcher : public testing::Test {
   void TearDown() override {
     for (const char* name : kVariables) ::unsetenv(name);
   }
-  static constexpr const char* kVariables[] = {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
-                                               "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE",
-                                               "PMI_RANK"};
+  static constexpr const char* kVariables[] = {"OMPI_COMM_WORLD_SIZE",
+                                               "OMPI_COMM_WORLD_RANK",
+                                               "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                               "PMI_SIZE",
+                                               "PMI_RANK",
+                                               "PMIX_RANK",
+                                               "SLURM_NTASKS",
+                                               "SLURM_STEP_NUM_TASKS",
+                                               "SLURM_STEP_TASKS_PER_NODE",
+                                               "SLURM_PROCID",
+                                               "FLUX_JOB_SIZE",
+                                               "FLUX_TASK_RANK",
+                                               "WORLD_SIZE",
+                                               "RANK",
+                                               "LOCAL_WORLD_SIZE"};
 };
 
 TEST_F(Launcher, IsFoundInTheEnvironment) {
   TearDown();
   EXPECT_FALSE(launched_job());
   ::setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+  ::setenv("OMPI_COMM_WORLD_RANK", "0", 1);
   EXPECT_FALSE(launched_job());
   ::setenv("PMI_SIZE", "4", 1);
   ::setenv("PMI_RANK", "3", 1);
@@ -139,6 +152,56 @@ TEST_F(Launcher, IsFoundInTheEnvironment) {
   ::setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
   EXPECT_EQ(launched_job()->processes, 8);
   EXPECT_EQ(launched_job()->processes_here, 2);
+}
+
+TEST_F(Launcher, Srun_without_pmix_starts_nodes_of_a_hub) {
+  TearDown();
+  ::setenv("SLURM_NTASKS", "4", 1);
+  ::setenv("SLURM_PROCID", "0", 1);
+  EXPECT_FALSE(launched_job()) << "a script of sbatch is one process";
+  ::setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+  ::setenv("SLURM_STEP_TASKS_PER_NODE", "2", 1);
+  ::setenv("SLURM_PROCID", "3", 1);
+  const auto job = launched_job();
+  ASSERT_TRUE(job);
+  EXPECT_EQ(job->transport, "grpc:hub=HOST:PORT,rank=$SLURM_PROCID");
+  EXPECT_EQ(job->processes, 4);
+  EXPECT_EQ(job->processes_here, 2);
+  EXPECT_EQ(job->rank, 3);
+  ::setenv("SLURM_STEP_TASKS_PER_NODE", "2(x2)", 1);
+  EXPECT_EQ(launched_job()->processes_here, 0);
+}
+
+TEST_F(Launcher, Srun_with_pmix_starts_processes_of_mpi) {
+  TearDown();
+  ::setenv("PMIX_RANK", "1", 1);
+  ::setenv("SLURM_PROCID", "1", 1);
+  ::setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+  EXPECT_EQ(launched_job()->transport, "mpi");
+  EXPECT_EQ(launched_job()->processes, 4);
+  ::setenv("SLURM_STEP_NUM_TASKS", "1", 1);
+  EXPECT_FALSE(launched_job());
+}
+
+TEST_F(Launcher, Torchrun_starts_nodes_of_a_hub) {
+  TearDown();
+  ::setenv("WORLD_SIZE", "4", 1);
+  EXPECT_FALSE(launched_job()) << "without a rank it says nothing of this process";
+  ::setenv("RANK", "2", 1);
+  ::setenv("LOCAL_WORLD_SIZE", "4", 1);
+  ASSERT_TRUE(launched_job());
+  EXPECT_EQ(launched_job()->transport, "grpc:hub=HOST:PORT,rank=$RANK");
+  EXPECT_EQ(launched_job()->processes_here, 4);
+  EXPECT_EQ(launched_job()->rank, 2);
+}
+
+TEST_F(Launcher, Pmix_alone_starts_a_job_of_unknown_size) {
+  TearDown();
+  ::setenv("PMIX_RANK", "0", 1);
+  ASSERT_TRUE(launched_job());
+  EXPECT_EQ(launched_job()->transport, "mpi");
+  EXPECT_EQ(launched_job()->processes, 0);
+  EXPECT_EQ(launched_job()->rank, 0);
 }
 
 }  // namespace

@@ -146,6 +146,13 @@ class Slurm(unittest.TestCase):
         self.assertRegex(summary, r'"workers": 4\b')
         self.assertTrue(list((self.work / "run/checkpoints").iterdir()))
 
+    def test_srun_of_train_without_its_transport_is_refused(self):
+        said = subprocess.run(["srun", "-n", "4", TERSEWIRE, "train", "--steps", "2", "--out", "alone"], cwd=self.work,
+                              env=self.environment, capture_output=True, text=True, timeout=240, check=False)
+        self.assertEqual(said.returncode, 2, said)
+        self.assertEqual(said.stderr.count("4 processes were started"), 1, said)
+        self.assertEqual(list(self.work.iterdir()), [])
+
     def test_workers_that_are_sent_away(self):
         self.shorten(steps=300)
         port = free_port()

@@ -522,6 +522,34 @@ class Train(ProgramTest):
         )  # fmt: skip
         self.assertEqual(alone.returncode, 0, alone)
 
+    LAUNCHERS = {
+        "srun": ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "{}"},
+                 "4 processes were started", "rank=$SLURM_PROCID to make them one job"),
+        "torchrun": ({"WORLD_SIZE": "4", "RANK": "{}", "LOCAL_WORLD_SIZE": "4"},
+                     "4 processes were started", "rank=$RANK to make them one job"),
+        "PMIx": ({"PMIX_RANK": "{}"}, "a launcher has started this process", "give --transport mpi"),
+    }  # fmt: skip
+
+    def launched(self, launcher, rank, *command):
+        return run(*command, **{name: value.format(rank) for name, value in self.LAUNCHERS[launcher][0].items()})
+
+    def test_train_started_by_srun_torchrun_or_pmix_is_refused_by_rank_0(self):
+        for launcher, (_, *words) in self.LAUNCHERS.items():
+            with self.subTest(launcher):
+                command = ("train", *self.JOB, "--steps", "2", "--out", self.path("run"))
+                self.assert_refused(self.launched(launcher, 0, *command), 2, *words, "--transport in-process for")
+                self.assert_done(self.launched(launcher, 1, *command))
+                self.assert_files()
+
+    def test_bench_exchange_started_by_srun_is_refused(self):
+        command = "bench exchange --model lenet --workers 2 --steps 1".split()
+        self.assert_refused(self.launched("srun", 0, *command), 2, "4 processes were started")
+        self.assert_done(self.launched("srun", 0, *command, "--transport", "in-process"))
+
+    def test_compare_started_by_torchrun_is_refused(self):
+        refused = self.launched("torchrun", 0, "compare", "--steps", "1", "--out", self.path("out"))
+        self.assert_refused(refused, 2, "start it once, without the launcher")
+
     def test_processes_that_were_started_differently_are_refused(self):
         refused = self.over_mpi(3, "--out", self.path("run"), of_rank_2=("--seed", "2"))
         self.assertEqual(refused.returncode, 1, refused)
