@@ -208,7 +208,7 @@ void visit_descent_settings(Config& config, const Visit& visit) {
         config.warm_up_steps);
   visit(Setting{.key = "optimizer",
                 .help = "sgd, nesterov, or adam or adamw, as "
-                        "adam:beta1=0.9,beta2=0.999,eps=1e-8"},
+                        "adam:beta1=0.9,beta2=0.999,eps=1e-8; lstm and gpt have their own, below"},
         config.optimizer);
   visit(Setting{.key = "rate-gain",
                 .help = "Factor of the learning rate of adam and adamw, which makes up for their "

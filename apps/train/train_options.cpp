@@ -60,6 +60,9 @@ std::string models_text() {
         "\n  {:<11}{:<15}{}", model.name,
         model.takes.text ? "text" : fmt::format("{}", fmt::join(model.takes.shape, " x ")),
         model.description);
+    if (model.trained_with.empty()) continue;
+    text += fmt::format("\n  {:26}trained with", "");
+    for (const auto& [key, value] : model.trained_with) text += fmt::format(" --{} {}", key, value);
   }
   return text;
 }
@@ -264,7 +267,25 @@ void check_ended_run(TrainFlags flags, const CLI::App& command,
   });
 }
 
-// What the command line does not say, from the checkpoint, the recipe and the user's defaults.
+// What the model is trained with, where nothing else says. Another optimizer than its own needs
+// another rate as well.
+void apply_models_own(const std::string& model, CLI::App& command) {
+  const auto& all = trainer::models();
+  const auto found = std::ranges::find(all, model, &trainer::ModelInfo::name);
+  if (found == all.end()) return;  // which is refused later
+  for (const auto& [key, value] : found->trained_with) {
+    CLI::Option& option = *command.get_option("--" + key);
+    if (option.count() == 0) {
+      option.add_result(value);
+      option.run_callback();
+    } else if (key == "optimizer" && !option.as<std::string>().starts_with(value)) {
+      return;
+    }
+  }
+}
+
+// What the command line does not say, from the checkpoint, the recipe, the user's defaults and the
+// model.
 void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options, bool has_ended) {
   if (flags.resumed) {
     resume(flags, command);
@@ -288,6 +309,7 @@ void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options, 
     }
     const std::set<std::string> given = given_settings(command);
     flags.defaults = apply_defaults(command);
+    apply_models_own(flags.config.model, command);
     if (has_ended) check_ended_run(flags, command, given);
   }
   flags.settings = settings_of(command);

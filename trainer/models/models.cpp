@@ -28,8 +28,14 @@ const std::vector<ModelInfo>& models() {
       {"vgg-a", imagenet, "VGG with 11 layers (TernGrad)"},
       {"vgg16", imagenet, "VGG with 16 layers (INCEPTIONN)"},
       {"bn50", {{440}, 5999, false}, "440, five of 1024, 5999: for speech (AdaComp)"},
-      {"lstm", {{}, 65, true}, "two layers of 512, over characters (AdaComp)"},
-      {"gpt", {{64}, 65, true}, "3 blocks, 128 wide, 4 heads, over 64 characters"}};
+      {"lstm",
+       {{}, 65, true},
+       "two layers of 512, over characters (AdaComp)",
+       {{"optimizer", "adam"}, {"lr", "0.002"}, {"weight-decay", "0"}}},
+      {"gpt",
+       {{64}, 65, true},
+       "3 blocks, 128 wide, 4 heads, over 64 characters",
+       {{"optimizer", "adamw"}, {"lr", "0.003"}, {"weight-decay", "0.01"}, {"clip", "1"}}}};
   return infos;
 }
 

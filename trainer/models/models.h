@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/batch.h"
@@ -12,6 +13,9 @@ struct ModelInfo {
   std::string name;
   SampleKind takes;  // with an empty shape text of any length; its classes may be others
   std::string description;
+  // Settings of `train` by key, where SGD is not what trains it: its optimizer and what goes with
+  // that.
+  std::vector<std::pair<std::string, std::string>> trained_with = {};
 };
 
 // Small ones first.

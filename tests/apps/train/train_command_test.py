@@ -522,6 +522,30 @@ class Train(ProgramTest):
         )  # fmt: skip
         self.assertEqual(alone.returncode, 0, alone)
 
+    def trained_with(self, name, *arguments):
+        """The optimizer and its settings in the record of a run of one step."""
+        self.write("text.txt", b"to be or not to be, that is the question: " * 40)
+        done = run("train", "--data", self.path("text.txt"), "--workers", "1", "--steps", "1", "--batch", "1",
+                   "--out", self.path(name), "--json", *arguments)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done)
+        config = json.loads(self.read(f"{name}/config.json"))
+        return tuple(config[key] for key in ("optimizer", "lr", "weight_decay", "clip"))
+
+    def test_gpt_and_lstm_bring_their_own_optimizer_and_rate(self):
+        self.assertEqual(self.trained_with("gpt", "--model", "gpt"), ("adamw", 0.003, 0.01, 1))
+        self.assertEqual(self.trained_with("lstm", "--model", "lstm"), ("adam", 0.002, 0, 0))
+
+    def test_a_given_rate_overrides_the_models_own(self):
+        given = self.trained_with("rate", "--model", "gpt", "--lr", "0.001", "--optimizer", "adamw:beta2=0.95")
+        self.assertEqual(given, ("adamw:beta2=0.95", 0.001, 0.01, 1))
+
+    def test_another_optimizer_than_the_models_own_has_its_usual_rate(self):
+        self.assertEqual(self.trained_with("sgd", "--model", "gpt", "--optimizer", "sgd"), ("sgd", 0.01, 1e-4, 0))
+
+    def test_help_shows_what_models_are_trained_with(self):
+        self.assertIn(b"trained with --optimizer adamw --lr 0.003 --weight-decay 0.01 --clip 1",
+                      run("train", "--help").stdout)
+
     LAUNCHERS = {
         "srun": ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "{}"},
                  "4 processes were started", "rank=$SLURM_PROCID to make them one job"),
