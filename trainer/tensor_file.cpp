@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
@@ -111,6 +114,61 @@ std::vector<std::uint64_t> shape_in(const std::string& name, const json& entry,
   return shape;
 }
 
+template <typename Value>
+float value_at(const std::byte* bytes) {
+  Value value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return static_cast<float>(value);
+}
+
+float half_at(const std::byte* bytes) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof(bits));
+  const int exponent = bits >> 10 & 0x1F;
+  const auto fraction = static_cast<float>(bits & 0x3FF);
+  float value = std::numeric_limits<float>::infinity();
+  if (exponent < 0x1F) {
+    value = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(fraction + 1024, exponent - 25);
+  } else if (fraction != 0) {
+    value = std::numeric_limits<float>::quiet_NaN();
+  }
+  return bits >> 15 == 0 ? value : -value;
+}
+
+float brain_float_at(const std::byte* bytes) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, bytes, sizeof(bits));
+  return std::bit_cast<float>(std::uint32_t{bits} << 16);
+}
+
+// Of the format's types those whose values can be read.
+struct StoredType {
+  std::string_view name;
+  std::size_t bytes;
+  float (*value_at)(const std::byte* bytes);
+};
+
+constexpr std::array kTypes = std::to_array<StoredType>({
+    {"F32", 4, value_at<float>},
+    {"F64", 8, value_at<double>},
+    {"F16", 2, half_at},
+    {"BF16", 2, brain_float_at},
+    {"I8", 1, value_at<std::int8_t>},
+    {"I16", 2, value_at<std::int16_t>},
+    {"I32", 4, value_at<std::int32_t>},
+    {"I64", 8, value_at<std::int64_t>},
+    {"U8", 1, value_at<std::uint8_t>},
+    {"U16", 2, value_at<std::uint16_t>},
+    {"U32", 4, value_at<std::uint32_t>},
+    {"U64", 8, value_at<std::uint64_t>},
+    {"BOOL", 1, value_at<std::uint8_t>},
+});
+
+const StoredType* type_named(std::string_view name) {
+  const auto found = std::ranges::find(kTypes, name, &StoredType::name);
+  return found == kTypes.end() ? nullptr : &*found;
+}
+
 // `used` bytes of the data belong to other arrays: none may lie twice in it, which would let a
 // small file claim much memory.
 TensorFileIndex::Place place_in(const std::string& name, const json& entry, std::size_t data_bytes,
@@ -118,11 +176,7 @@ TensorFileIndex::Place place_in(const std::string& name, const json& entry, std:
   if (!entry.is_object()) malformed("the entry of '{}' is not an object", name);
   const auto type = entry.find("dtype");
   if (type == entry.end() || !type->is_string()) malformed("'{}' has no dtype", name);
-  if (type->get_ref<const std::string&>() != "F32") {
-    throw Error(ErrorCode::kUnimplemented,
-                fmt::format("'{}' holds {}, but only F32 can be read; convert it", name,
-                            type->get_ref<const std::string&>()));
-  }
+  const StoredType* known = type_named(type->get_ref<const std::string&>());
   std::uint64_t elems = 0;
   std::vector<std::uint64_t> shape = shape_in(name, entry, elems);
   const auto offsets = entry.find("data_offsets");
@@ -132,11 +186,15 @@ TensorFileIndex::Place place_in(const std::string& name, const json& entry, std:
   }
   const auto begin = (*offsets)[0].get<std::uint64_t>();
   const auto end = (*offsets)[1].get<std::uint64_t>();
-  if (begin > end || end > data_bytes || end - begin != elems * sizeof(float) ||
-      end - begin > data_bytes - used) {
+  if (begin > end || end > data_bytes || end - begin > data_bytes - used ||
+      (known != nullptr && end - begin != elems * known->bytes)) {
     malformed("the data_offsets of '{}' do not fit its shape and the file", name);
   }
-  return {.shape = std::move(shape), .elems = elems, .begin = begin};
+  return {.shape = std::move(shape),
+          .type = type->get<std::string>(),
+          .elems = elems,
+          .begin = begin,
+          .bytes = end - begin};
 }
 
 std::map<std::string, std::string> facts_in(const json& metadata) {
@@ -187,7 +245,8 @@ TensorFileIndex index_tensor_file(std::size_t size, const PieceOfFile& piece, bo
     }
     auto& place = index.arrays[name] = place_in(name, entry, data_bytes, used);
     place.begin += data_begin;
-    used += place.elems * sizeof(float);
+    used += place.bytes;
+    if (with_checksum && place.type != "F32") malformed("'{}' holds {}, not F32", name, place.type);
   }
   if (used != data_bytes)
     malformed("its arrays take {} bytes, but {} bytes follow its header", used, data_bytes);
@@ -207,9 +266,18 @@ TensorFile parse_tensor_file(ByteView bytes, bool with_checksum) {
   TensorFileIndex index = index_tensor_file(bytes.size(), pieces_of(bytes), with_checksum);
   TensorFile file{.facts = std::move(index.facts), .arrays = {}};
   for (auto& [name, place] : index.arrays) {
+    const StoredType* type = type_named(place.type);
+    if (place.type != "F32") file.types[name] = place.type;
+    if (type == nullptr) {
+      file.unread[name] = std::move(place.shape);
+      continue;
+    }
     auto& array = file.arrays[name] = {std::move(place.shape), std::vector<float>(place.elems)};
-    if (place.elems == 0) continue;
-    std::memcpy(array.values.data(), bytes.data() + place.begin, place.elems * sizeof(float));
+    const std::byte* from = bytes.data() + place.begin;
+    for (float& value : array.values) {
+      value = type->value_at(from);
+      from += type->bytes;
+    }
   }
   return file;
 }

@@ -25,6 +25,11 @@ struct TensorFile {
   std::map<std::string, std::string> facts;
   std::map<std::string, Array> arrays;
 
+  // Of a file that was read: the types of arrays that had others than 32-bit floats, as "BF16" ...
+  std::map<std::string, std::string> types = {};
+  // ... and the shapes of those whose values cannot be read, which are not in `arrays`.
+  std::map<std::string, std::vector<std::uint64_t>> unread = {};
+
   bool operator==(const TensorFile&) const = default;
 };
 
@@ -36,8 +41,10 @@ Bytes tensor_file_bytes(const TensorFile& file);
 struct TensorFileIndex {
   struct Place {
     std::vector<std::uint64_t> shape;
+    std::string type;  // "F32"
     std::size_t elems;
     std::size_t begin;  // in bytes of the file
+    std::size_t bytes;
   };
 
   std::map<std::string, std::string> facts;
@@ -50,12 +57,15 @@ using PieceOfFile = std::function<ByteView(std::size_t begin, std::size_t count)
 
 // Reads such a file, of anyone's making, of `size` bytes: "xxh64" is compared where it is there and
 // is no fact then. Lengths are checked before anything is allocated. Throws kDataLoss for bytes
-// that are malformed, damaged or cut off, kUnimplemented for arrays of another type than 32-bit
-// floats, and what `piece` throws. Cost: one pass where there is a checksum, in pieces of 1 MiB.
-//   with_checksum  refuses a file that has none, too
+// that are malformed, damaged or cut off, and what `piece` throws. Cost: one pass where there is a
+// checksum, in pieces of 1 MiB.
+//   with_checksum  refuses a file without a checksum, and one whose values are not all 32-bit
+//   floats,
+//                  as in all that tensor_file_bytes() makes
 TensorFileIndex index_tensor_file(std::size_t size, const PieceOfFile& piece, bool with_checksum);
 
-// The same, of a file in memory, with its values. Cost: one copy of them.
+// The same, of a file in memory, with its values: floats, integers and truth values of any length
+// as 32-bit floats. Cost: one copy of them.
 TensorFile parse_tensor_file(ByteView bytes, bool with_checksum = false);
 
 }  // namespace tersewire

@@ -141,6 +141,8 @@ class HeaderReader {
       }
     }
     if (at_ == begin || (text_[begin] == '0' && at_ > begin + 1)) malformed("a dimension");
+    // Python 2 wrote its long numbers as 3L.
+    if (at_ < text_.size() && text_[at_] == 'L') ++at_;
     return value;
   }
 

@@ -1,5 +1,5 @@
 // NumPy's .npy files, as far as gradients need them: little-endian f4 and f8 in C order, versions
-// 1.0, 2.0 and 3.0. Bytes are checked before they are believed. Any thread.
+// 1.0, 2.0 and 3.0, Python 2's among them. Bytes are checked before they are believed. Any thread.
 #pragma once
 
 #include <cstddef>

@@ -25,11 +25,18 @@ TensorFile parse(ByteView bytes, bool& checked) {
 }
 
 Json tensors_json(const TensorFile& file) {
+  const auto type_of = [&](const std::string& name) {
+    const auto found = file.types.find(name);
+    return found == file.types.end() ? "F32" : found->second;
+  };
   Json tensors = Json::array();
   for (const auto& [name, array] : file.arrays) {
-    Json tensor{{"name", name}, {"shape", array.shape}};
+    Json tensor{{"name", name}, {"type", type_of(name)}, {"shape", array.shape}};
     tensor.update(values_json(array.values));
     tensors.push_back(std::move(tensor));
+  }
+  for (const auto& [name, shape] : file.unread) {
+    tensors.push_back({{"name", name}, {"type", type_of(name)}, {"shape", shape}});
   }
   return tensors;
 }
@@ -55,12 +62,14 @@ std::string file_text(Json json) {
   json["tensors"] = tensors.size();
   std::string text = lines_of(json, "") + lines_of(facts, "");
   if (tensors.empty()) return text;
-  text += fmt::format("\n{:>14} {:>12} {:>12} {:>12} {:>10}  tensor\n", "shape", "least",
-                      "greatest", "rms", "not finite");
+  text += fmt::format("\n{:>14} {:>7} {:>12} {:>12} {:>12} {:>10}  tensor\n", "shape", "type",
+                      "least", "greatest", "rms", "not finite");
   for (const Json& tensor : tensors) {
-    text += fmt::format("{:>14} {:>12} {:>12} {:>12} {:>10}  {}\n", plain(tensor, "shape"),
-                        plain(tensor, "least"), plain(tensor, "greatest"), plain(tensor, "rms"),
-                        plain(tensor, "not_finite"), plain(tensor, "name"));
+    const bool is_read = tensor.contains("values");
+    text += fmt::format("{:>14} {:>7} {:>12} {:>12} {:>12} {:>10}  {}{}\n", plain(tensor, "shape"),
+                        plain(tensor, "type"), plain(tensor, "least"), plain(tensor, "greatest"),
+                        plain(tensor, "rms"), plain(tensor, "not_finite"), plain(tensor, "name"),
+                        is_read ? "" : " (its type is not read: convert it to F32)");
   }
   return text;
 }

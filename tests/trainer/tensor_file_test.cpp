@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -112,8 +113,37 @@ TEST(TensorFile, WhatDoesNotFitIsRefused) {
                  "the data_offsets of");
   expect_refused(with_header(R"({"__metadata__":{"a":1}})", 0), "not text");
   expect_refused(with_header(R"({"__metadata__":{"xxh64":"1"}})", 0), "checksum");
-  expect_refused(with_header(R"({"a":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})", 4), "F16",
-                 ErrorCode::kUnimplemented);
+  expect_refused(with_header(R"({"a":{"dtype":"F16","shape":[2],"data_offsets":[0,2]}})", 2),
+                 "the data_offsets of");
+}
+
+TEST(TensorFile, Values_of_other_types_are_read_as_floats) {
+  Bytes bytes = with_header(R"({"half":{"dtype":"F16","shape":[5],"data_offsets":[0,10]},)"
+                            R"("brain":{"dtype":"BF16","shape":[2],"data_offsets":[10,14]},)"
+                            R"("long":{"dtype":"I64","shape":[1],"data_offsets":[14,22]},)"
+                            R"("truth":{"dtype":"BOOL","shape":[2],"data_offsets":[22,24]}})",
+                            24);
+  const std::vector<std::uint8_t> values = {0x00, 0x3E, 0x00, 0xC0, 0x01, 0x00, 0x00, 0xFC,
+                                            0xFF, 0x7B, 0xC0, 0x3F, 0xC0, 0xFF, 0xFE, 0xFF,
+                                            0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01, 0x00};
+  std::memcpy(bytes.data() + bytes.size() - values.size(), values.data(), values.size());
+  const TensorFile file = parse_tensor_file(bytes);
+  EXPECT_EQ(file.arrays.at("half").values,
+            (std::vector<float>{1.5F, -2.0F, 0x1p-24F, -INFINITY, 65504.0F}));
+  EXPECT_EQ(file.arrays.at("brain").values[0], 1.5F);
+  EXPECT_TRUE(std::isnan(file.arrays.at("brain").values[1]));
+  EXPECT_EQ(file.arrays.at("long").values, std::vector<float>{-2.0F});
+  EXPECT_EQ(file.arrays.at("truth").values, (std::vector<float>{1.0F, 0.0F}));
+  EXPECT_EQ(file.types.at("brain"), "BF16");
+}
+
+TEST(TensorFile, An_array_of_an_unknown_type_is_named_beside_the_others) {
+  const std::string header = R"({"new":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[4,7]},)"
+                             R"("old":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  const TensorFile file = parse_tensor_file(with_header(header, 7));
+  EXPECT_EQ(file.arrays.size(), 1U);
+  EXPECT_EQ(file.unread.at("new"), std::vector<std::uint64_t>{3});
+  EXPECT_EQ(file.types.at("new"), "F8_E4M3");
 }
 
 }  // namespace

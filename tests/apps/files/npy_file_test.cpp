@@ -154,6 +154,7 @@ TEST(NpyFile, ReadsEveryVersionAndFormOfHeader) {
       file_of("{\"shape\":(1 ,1,),'fortran_order':False,\n'descr':\"<f4\"}   \n", data),
       file_of(header_of("<f4", "True", "(1,)"), data),
       file_of(header_of("<f4", "True", "()"), data),
+      file_of(header_of("<f4", "False", "(1L, 1L)"), data),  // Python 2's
   };
   for (const std::string& form : forms) {
     EXPECT_EQ(read(form).values.at(0), 7.0F) << form;
@@ -199,8 +200,8 @@ TEST(NpyFile, RefusesOtherTypesAndOrders) {
 }
 
 TEST(NpyFile, RefusesMalformedHeaders) {
-  const char* shapes[] = {"(3)",  "(-1,)",  "(,)",   "(1,,)",  "3",      "(03,)", "(1",
-                          "[1,]", "(1 1,)", "(1L,)", "(1.0,)", "(1,)*2", "None"};
+  const char* shapes[] = {"(3)",  "(-1,)",  "(,)",    "(1,,)",  "3",      "(03,)", "(1",
+                          "[1,]", "(1 1,)", "(1LL,)", "(1.0,)", "(1,)*2", "None"};
   for (const char* shape : shapes) {
     expect_refused(file_of(header_of("<f4", "False", shape), data_of<float>({1})),
                    ErrorCode::kDataLoss, "header");

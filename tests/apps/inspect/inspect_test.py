@@ -309,15 +309,31 @@ class Files(InspectTest):
         described = self.described(self.write(tensor_file({"a": ([2, 2], values), "b": ([0], [])})))
         self.assertEqual(
             described["tensors"],
-            [{"name": "a", "shape": [2, 2], "values": 4, "least": -3, "greatest": 1,
+            [{"name": "a", "type": "F32", "shape": [2, 2], "values": 4, "least": -3, "greatest": 1,
               "rms": 5**0.5, "not_finite": 2},
-             {"name": "b", "shape": [0], "values": 0, "least": None, "greatest": None,
+             {"name": "b", "type": "F32", "shape": [0], "values": 0, "least": None, "greatest": None,
               "rms": None, "not_finite": 0}],
         )  # fmt: skip
 
     def test_of_another_program(self):
         described = self.described(self.write(tensor_file({"a": ([1], [1.0])}, sealed=False)))
         self.assertEqual(described["checksum"], "none")
+
+    def test_types_other_than_f32_are_read_or_named_beside_the_others(self):
+        header = json.dumps({
+            "brain": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]},
+            "eight": {"dtype": "F8_E5M2", "shape": [4], "data_offsets": [4, 8]},
+            "plain": {"dtype": "F32", "shape": [1], "data_offsets": [8, 12]},
+            "steps": {"dtype": "I64", "shape": [], "data_offsets": [12, 20]}}).encode()  # fmt: skip
+        data = bytes.fromhex("c03f00c0") + bytes(4) + struct.pack("<fq", 2.5, 1000)
+        path = self.write(struct.pack("<Q", len(header)) + header + data)
+        described = {tensor["name"]: tensor for tensor in self.described(path)["tensors"]}
+        self.assertEqual((described["brain"]["type"], described["brain"]["least"], described["brain"]["greatest"]),
+                         ("BF16", -2, 1.5))
+        self.assertEqual((described["steps"]["type"], described["steps"]["greatest"]), ("I64", 1000))
+        self.assertEqual(described["plain"]["greatest"], 2.5)
+        self.assertEqual(described["eight"], {"name": "eight", "type": "F8_E5M2", "shape": [4]})
+        self.assertRegex(self.told(path), r"F8_E5M2 +- +- +- +-  eight \(its type is not read: convert it to F32\)")
 
     def test_damage_and_what_is_not_ours(self):
         good = tensor_file({"a\x1b[2J\x9b2J\xe9": ([3], [1.0, 2.0, 3.0])}, {"made_by": "test"})
