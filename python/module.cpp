@@ -32,6 +32,8 @@ void bind_thread_pool(py::module_& module) {
       .def(py::init<std::size_t>(), py::arg("threads"),
            "threads: how many run at once, the caller included; at least 1.")
       .def_property_readonly("threads", &ThreadPool::threads, "How many run at once.");
+  module.def("_allowed_cores", &allowed_cores,
+             "Cores that this process may use, by affinity and control groups.");
 }
 
 }  // namespace

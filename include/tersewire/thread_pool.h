@@ -7,7 +7,8 @@
 
 namespace tersewire {
 
-// Cores that this process may use, at least 1: fewer than the machine's if it is bound to some.
+// Cores that this process may use, at least 1: fewer than the machine's if it is bound to some, or
+// if a control group (a container's limit) allows it less processor time.
 std::size_t allowed_cores();
 
 // Runs the same function for several indices at once; its own threads compute in the default

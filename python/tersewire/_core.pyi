@@ -27,6 +27,8 @@ _DType = Literal["float32", "float64"]
 
 __version__: str
 
+def _allowed_cores() -> int: ...
+
 class ThreadPool:
     def __init__(self, threads: int) -> None: ...
     @property

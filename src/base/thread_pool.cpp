@@ -12,18 +12,19 @@
 #include <utility>
 #include <vector>
 
+#include "cgroup_quota.h"
 #include "errors.h"
 #include "float_mode.h"
 
 namespace tersewire {
 
 std::size_t allowed_cores() {
-  cpu_set_t cores;
+  cpu_set_t bound;
   // Fails where the machine has more than a cpu_set_t holds.
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) {
-    return std::max(std::thread::hardware_concurrency(), 1U);
-  }
-  return static_cast<std::size_t>(CPU_COUNT(&cores));
+  const std::size_t cores = sched_getaffinity(0, sizeof(bound), &bound) == 0
+                                ? static_cast<std::size_t>(CPU_COUNT(&bound))
+                                : std::max(std::thread::hardware_concurrency(), 1U);
+  return std::min(cores, cores_of_quota().value_or(cores));
 }
 
 namespace {

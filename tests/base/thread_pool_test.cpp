@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "cgroup_quota.h"
 #include "tersewire/error.h"
 
 namespace tersewire {
@@ -17,7 +19,8 @@ namespace {
 TEST(AllowedCores, AreThoseThatTheProcessIsBoundTo) {
   cpu_set_t all;
   ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
-  EXPECT_EQ(allowed_cores(), static_cast<std::size_t>(CPU_COUNT(&all)));
+  const auto cores = static_cast<std::size_t>(CPU_COUNT(&all));
+  EXPECT_EQ(allowed_cores(), std::min(cores, cores_of_quota().value_or(cores)));
   int first = 0;
   while (!CPU_ISSET(first, &all)) ++first;
   cpu_set_t one;

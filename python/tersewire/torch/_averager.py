@@ -4,7 +4,6 @@ import dataclasses
 import json
 import logging
 import math
-import os
 import time
 import weakref
 from dataclasses import dataclass
@@ -119,7 +118,7 @@ class GradientAverager:
         self._settings = dataclasses.replace(settings, exchange=named or exchange)
         self._codec = begins_with
         return make_worker(
-            settings.threads or max(1, len(os.sched_getaffinity(0)) // ranks_here))
+            settings.threads or max(1, _core._allowed_cores() // ranks_here))
 
     def _job(self) -> Any:
         """What every rank must have alike, beside its settings."""
