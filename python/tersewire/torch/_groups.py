@@ -5,6 +5,7 @@ import datetime
 import fcntl
 import functools
 import hashlib
+import ipaddress
 import os
 import secrets
 import socket
@@ -438,20 +439,51 @@ def _number(name: str, value: int | None, variable: str) -> int:
 
 
 def _own_host() -> str:
-    """An address at which other machines reach this one, found as Gloo and torchrun do."""
+    """An address at which other machines reach this one: GLOO_SOCKET_IFNAME's, or that of the route
+    to the master. Its own machine may call the master 127.0.1.1; any other route out is as good."""
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    if interface:
+        found = _addresses_of(interface)
+        if not found:
+            refuse(f"GLOO_SOCKET_IFNAME is '{interface}', which has no address; name an interface "
+                   "that has one")
+        return found[0]
+    # Nobody has the last two.
+    outside = (os.environ.get("MASTER_ADDR", ""), "192.0.2.1", "2001:db8::1")
+    for host in (*map(_route_to, outside),
+                 *(host for _, name in socket.if_nameindex() for host in _addresses_of(name))):
+        if host and not ipaddress.ip_address(host).is_loopback:
+            return host
+    return "127.0.0.1"  # what seems to be other machines are processes of this one
+
+
+def _route_to(host: str) -> str:
+    """This machine's address on the way there, "" without a way; nothing is sent."""
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM):
+            with socket.socket(family, kind) as unconnected:
+                unconnected.connect(address)
+                return str(unconnected.getsockname()[0])
+    except OSError:
+        pass
+    return ""
+
+
+def _addresses_of(interface: str) -> List[str]:
+    """Its IPv4 address, and those of IPv6 that are not of its link alone."""
+    found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unconnected:
-        if interface:
+        try:
             request = struct.pack("256s", interface.encode()[:15])
-            try:
-                found = fcntl.ioctl(unconnected.fileno(), _SIOCGIFADDR, request)
-            except OSError as error:
-                refuse(f"GLOO_SOCKET_IFNAME is '{interface}', which has no address "
-                       f"({error.strerror}); name an interface that has one")
-            return socket.inet_ntoa(found[20:24])
-        try:  # the route to the master; nothing is sent
-            unconnected.connect((os.environ["MASTER_ADDR"], 1))
-            host: str = unconnected.getsockname()[0]
-        except (KeyError, OSError):
-            host = "127.0.0.1"
-    return socket.gethostname() if host.startswith("127.") else host
+            answer = fcntl.ioctl(unconnected.fileno(), _SIOCGIFADDR, request)
+            found.append(socket.inet_ntoa(answer[20:24]))
+        except OSError:
+            pass
+    try:
+        with open("/proc/net/if_inet6", encoding="ascii") as table:
+            for number, _, _, scope, _, name in map(str.split, table):
+                if name == interface and scope != "20":
+                    found.append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(number)))
+    except OSError:  # a kernel without IPv6
+        pass
+    return found
