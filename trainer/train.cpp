@@ -115,7 +115,8 @@ std::string not_finite_sentence(std::uint64_t step) {
 }
 
 DataSplits load_data(const TrainConfig& config) {
-  return load_data(config.data, config.job.seed, config.augment, takes_of(config).shape);
+  return load_data(config.data, config.job.seed, config.augment, takes_of(config).shape,
+                   config.skip_unreadable);
 }
 
 void check_settings(const TrainConfig& config) {

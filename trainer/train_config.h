@@ -35,6 +35,7 @@ struct TrainConfig {
   std::optional<double> dropout;  // in place of the model's own ratio
   std::string data = "embedded";
   std::string augment = "none";  // as load_data() takes it
+  bool skip_unreadable = false;  // leaves out images that cannot be read
   std::string transport = "in-process";
   // Of each node's codecs; 0: the cores that this process may use over the nodes of this machine.
   std::size_t threads = 0;
@@ -260,6 +261,11 @@ void visit_settings(Config& config, const Visit& visit) {
               .help = "Augmentation of training images: none, crop-flip (as ResNet's) or cifarnet",
               .role = kTask},
       config.augment);
+  visit(Setting{.key = "skip-unreadable",
+                .help = "Leave out images by class that cannot be read; otherwise they are named, "
+                        "and nothing is trained",
+                .role = kTask},
+        config.skip_unreadable);
   visit_exchange_settings(job, visit);
   visit(Setting{.key = "local-updates",
                 .help = "Steps that each worker takes on its own, with its own --optimizer, before "

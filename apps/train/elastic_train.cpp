@@ -272,7 +272,7 @@ void train_elastically(TrainFlags& flags, NoticeWatch& notice) {
   const bool saves = config.job.state_steps > 0;
   if (!saves) config.job.state_steps = config.job.steps_a_round();
   config.job.servers_save_together = trainer::server_nodes(config) > 1;  // trainer/server_copy.h
-  const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
+  const trainer::DataSplits data = load_data(config, true);
   settle(flags, data);
   trainer::check_memory(config);
   as_usage([&] { return std::make_unique<ElasticRun>(flags, data, saves, notice); })->run();

@@ -8,6 +8,7 @@
 
 #include "apps/cli/failures.h"
 #include "apps/cli/job_options.h"
+#include "apps/cli/output.h"
 #include "apps/cli/plain_numbers.h"
 #include "apps/data/data_get.h"
 #include "apps/train/recipe.h"
@@ -44,6 +45,14 @@ void settle(TrainFlags& flags, const trainer::DataSplits& data) {
   });
 }
 
+trainer::DataSplits load_data(const trainer::TrainConfig& config, bool tells) {
+  trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
+  for (const std::string& file : data.unreadable) {
+    if (tells) complain(fmt::format("left out: {}\n", file));
+  }
+  return data;
+}
+
 void check_data_was_got(const std::string& path) {
   const std::string name = path.substr(0, path.find('/'));
   if (std::ranges::find(known_data_sets(), name, &DataSet::name) == known_data_sets().end() ||
@@ -78,11 +87,11 @@ trainer::TrainConfig TrainCheck::config_of(std::vector<std::string> arguments) {
 // Of runs that have the same.
 const trainer::DataSplits& TrainCheck::data_of(const trainer::TrainConfig& config) {
   check_data_was_got(config.data);
-  const std::string key =
-      fmt::format("{}\n{}\n{}\n{}", config.data, config.model, config.augment, config.job.seed);
+  const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", config.data, config.model,
+                                      config.augment, config.skip_unreadable, config.job.seed);
   if (!data_ || key != data_key_) {
     data_.reset();
-    data_ = as_usage([&] { return trainer::load_data(config); });
+    data_ = load_data(config, false);
     data_key_ = key;
   }
   return *data_;

@@ -18,6 +18,9 @@ void check_settings(const TrainFlags& flags);
 // Epochs become steps, and what makes no sense with this data is refused: throws WrongUsage.
 void settle(TrainFlags& flags, const trainer::DataSplits& data);
 
+// The job's data; complains of what was left out where this process `tells`. Throws WrongUsage too.
+trainer::DataSplits load_data(const trainer::TrainConfig& config, bool tells);
+
 // Throws kNotFound where `path` is that of a set that `tersewire data get` would put there, and has
 // not.
 void check_data_was_got(const std::string& path);

@@ -71,7 +71,7 @@ void run_nodes(TrainFlags& flags, Network& network, NoticeWatch& notice) {
   const trainer::TrainConfig& config = flags.config;
   const bool tells = network.front()->rank() == 0;
   as_usage([&] { trainer::check_nodes(config, network.front()->size()); });
-  const trainer::DataSplits data = as_usage([&] { return trainer::load_data(config); });
+  const trainer::DataSplits data = load_data(config, tells);
   settle(flags, data);
   trainer::check_memory(config);
   if (tells) {

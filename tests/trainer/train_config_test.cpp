@@ -58,7 +58,8 @@ TEST(Settings, WhatAResumedRunMayChangeIsWhatItsResultDoesNotRestOn) {
 
 TEST(Settings, OfATaskAreThoseWithoutWhichAccuraciesDoNotCompare) {
   EXPECT_EQ(keys_where([](const Setting& s) { return s.role == SettingRole::kTask; }),
-            (Keys{"model", "data", "augment", "workers", "batch", "compute-ms", "slowest"}));
+            (Keys{"model", "data", "augment", "skip-unreadable", "workers", "batch", "compute-ms",
+                  "slowest"}));
 }
 
 TEST(Settings, AreTextsThatTheCommandLineTakes) {

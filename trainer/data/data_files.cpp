@@ -1,5 +1,6 @@
 #include "trainer/data/data_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -7,6 +8,13 @@
 #include "tersewire/error.h"
 
 namespace tersewire::trainer {
+namespace {
+
+bool is_left_behind(const std::string& name) {
+  return name.starts_with('.') || name == "__MACOSX" || name == "@eaDir" || name == "lost+found";
+}
+
+}  // namespace
 
 bool is_file(const std::string& path) {
   std::error_code ignored;
@@ -16,6 +24,29 @@ bool is_file(const std::string& path) {
 bool is_directory(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::is_directory(path, ignored);
+}
+
+std::vector<std::string> entries_in(const std::string& directory) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  std::filesystem::directory_iterator entries(directory, error);
+  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+    if (!is_left_behind(entries->path().filename().string())) paths.push_back(entries->path());
+  }
+  if (error) {
+    throw Error(ErrorCode::kNotFound,
+                directory + " cannot be listed: check that it is there and that you may read it");
+  }
+  std::ranges::sort(paths);
+  return paths;
+}
+
+std::vector<std::string> directories_in(const std::string& directory) {
+  std::vector<std::string> names;
+  for (const std::string& path : entries_in(directory)) {
+    if (is_directory(path)) names.push_back(std::filesystem::path(path).filename());
+  }
+  return names;
 }
 
 std::string path_in(const std::string& directory, const std::string& name) {

@@ -12,6 +12,14 @@ namespace tersewire::trainer {
 bool is_file(const std::string& path);
 bool is_directory(const std::string& path);
 
+// The paths of what a directory holds, in the order of their names, without what systems and
+// programs leave behind: names with a dot, __MACOSX and the like. Throws kNotFound where it cannot
+// be listed.
+std::vector<std::string> entries_in(const std::string& directory);
+
+// The names of the directories among them. Throws likewise.
+std::vector<std::string> directories_in(const std::string& directory);
+
 // "DIRECTORY/NAME", with one slash.
 std::string path_in(const std::string& directory, const std::string& name);
 

@@ -32,9 +32,11 @@ struct PixelImage {
 // Whether this build can decode images: where libjpeg-turbo and libpng were there.
 bool can_decode_images() noexcept;
 
-// Decodes a whole JPEG or PNG file, which its first bytes tell, whatever it is called. What is
-// transparent is shown on black. The same bytes give the same pixels wherever the libraries are the
-// same.
+// Decodes a whole JPEG or PNG file, which its first bytes tell, whatever it is called. Values are
+// those of the file: of 16 bits the upper 8, whatever gamma or profile it names, and transparent
+// pixels have their colour. A JPEG that viewers show has flaws that its decoder warns of; such a
+// one is refused only where its data ends early. The same bytes give the same pixels wherever the
+// libraries are the same.
 //   channels  1 makes it grey, 3 makes it red, green and blue, whatever the file has
 //   name      what the sentence of an error calls the file
 // Throws kDataLoss for another format, for what is damaged or ends early, and for more than the

@@ -87,7 +87,18 @@ bool holds_cifar10(const std::string& directory) {
                              [&](const char* name) { return is_file(path_in(directory, name)); });
 }
 
+bool holds_data_set(const std::string& directory) {
+  return holds_mnist(directory) || holds_cifar10(directory) || holds_image_folder(directory) ||
+         is_file(path_in(directory, kTextFile));
+}
+
 [[noreturn]] void refuse_source(const std::string& source) {
+  const auto inner = is_directory(source) ? directories_in(source) : std::vector<std::string>();
+  for (const std::string& name : inner) {
+    if (!holds_data_set(path_in(source, name))) continue;
+    throw Error(ErrorCode::kNotFound, source + " holds its data set one level deeper; name " +
+                                          path_in(source, name) + " with --data");
+  }
   const std::string what =
       is_directory(source) ? " holds no known data set" : " is neither a directory nor a file";
   throw Error(ErrorCode::kNotFound,
@@ -101,14 +112,19 @@ bool holds_cifar10(const std::string& directory) {
 }  // namespace
 
 DataSplits load_data(const std::string& source, std::uint64_t seed, const std::string& augment,
-                     const std::vector<std::int64_t>& takes) {
+                     const std::vector<std::int64_t>& takes, bool skip_unreadable) {
   const Request request{source, seed, augment, takes};
+  if (skip_unreadable && !holds_image_folder(source)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--skip-unreadable is for directories of images by class, and '" + source +
+                    "' is none; omit it");
+  }
   if (source == "embedded") return load_embedded(request);
   if (source == "embedded-text") return load_embedded_text(request);
   if (holds_mnist(source)) return load_mnist(request);
   if (holds_cifar10(source)) return load_cifar10(request);
   if (holds_image_folder(source)) {
-    return load_image_folder(source, takes, augmentation_of(augment));
+    return load_image_folder(source, takes, augmentation_of(augment), skip_unreadable);
   }
   if (is_file(source)) return load_text(request, source);
   if (const std::string text = path_in(source, kTextFile); is_file(text)) {

@@ -71,16 +71,22 @@ void append_resized_plane(const std::uint8_t* plane, int from_width, const std::
   }
 }
 
-// So that the shorter side has kPhotoShorterSide pixels.
-PixelImage with_shorter_side(const PixelImage& image, const std::string& path) {
-  const int shorter = std::min(image.height, image.width);
-  const int longer = std::max(image.height, image.width);
+// Refuses what scaled would be much longer than wide.
+PixelImage read_photo(const LabelledFile& file) {
+  PixelImage image = read_image(file, 3);
+  const auto [shorter, longer] = std::minmax(image.height, image.width);
   if (longer > kMaxAspect * shorter) {
-    refuse_file(path, "an image of " + std::to_string(image.width) + " x " +
-                          std::to_string(image.height) + " pixels is more than " +
-                          std::to_string(kMaxAspect) +
-                          " times as long as it is wide; crop or remove it");
+    refuse_file(file.path, "an image of " + std::to_string(image.width) + " x " +
+                               std::to_string(image.height) + " pixels is more than " +
+                               std::to_string(kMaxAspect) +
+                               " times as long as it is wide; crop or remove it");
   }
+  return image;
+}
+
+// So that the shorter side has kPhotoShorterSide pixels.
+PixelImage with_shorter_side(const PixelImage& image) {
+  const int shorter = std::min(image.height, image.width);
   const auto scaled = [&](int side) { return (side * kPhotoShorterSide + shorter / 2) / shorter; };
   return resized(image, scaled(image.height), scaled(image.width));
 }
@@ -103,6 +109,8 @@ PixelImage read_image(const LabelledFile& file, int channels) {
   return decode_image(read_file(file.path, kMaxImageFileBytes), channels, file.path);
 }
 
+void check_photo(const LabelledFile& file) { read_photo(file); }
+
 PhotoSamples::PhotoSamples(std::vector<LabelledFile> files, int classes, View view)
     : files_(std::move(files)),
       view_(view),
@@ -114,7 +122,7 @@ PhotoSamples::PhotoSamples(std::vector<LabelledFile> files, int classes, View vi
 
 void PhotoSamples::append(std::size_t index, CounterRandom& draws, BatchMemory& batch) const {
   const LabelledFile& file = files_[index];
-  const PixelImage image = with_shorter_side(read_image(file, 3), file.path);
+  const PixelImage image = with_shorter_side(read_photo(file));
   append_crop(image.view(), photo_crop(image, view_, draws), value_of_, batch.values);
   batch.labels.push_back(file.label);
 }

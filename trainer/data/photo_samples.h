@@ -27,6 +27,9 @@ struct LabelledFile {
 // Reads and decodes a file. Throws as read_file() and decode_image() do.
 PixelImage read_image(const LabelledFile& file, int channels);
 
+// Whether a photograph can be used. Throws as PhotoSamples::append() does.
+void check_photo(const LabelledFile& file);
+
 // Photographs of any size, each read and decoded whenever it is used: so that its shorter side has
 // kPhotoShorterSide pixels, and of that a square of kPhotoSide, in the centre or, with kCropFlip,
 // anywhere, mirrored half the time.

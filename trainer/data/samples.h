@@ -41,7 +41,8 @@ class Samples {
 struct DataSplits {
   std::shared_ptr<const Samples> train;
   std::shared_ptr<const Samples> test;
-  std::string name;  // for people: "embedded", or the directory
+  std::string name;                          // for people: "embedded", or the directory
+  std::vector<std::string> unreadable = {};  // what was left out, and why: "PATH: WHY"
 };
 
 // Loads, or generates, a data set.
@@ -54,18 +55,19 @@ struct DataSplits {
 //   augment  how the images to learn from are varied: none, crop-flip or cifarnet (augmentation.h)
 //   takes    the shape of a sample for the network that will use them, which matters to a directory
 //            of images by class and to text; may be empty
+//   skip_unreadable  leave out images that cannot be read
 // Throws kNotFound where the source or one of its files is missing, kDataLoss where a file is
 // malformed or files do not fit together, kInvalidArgument for an augmentation that does not exist
 // or does not fit, kUnimplemented for images that this build cannot decode. Any thread. Cost: MNIST
 // half a second, CIFAR-10 a third, the others less; images by class a minute a million of them, to
-// list, and where they are held in memory also to decode.
+// list, and to decode as load_image_folder() says.
 //
 // To add a kind: a class derived from Samples, or a Dataset for ImageSamples where it is images of
 // one size; a reader that checks every byte before it believes it, with its fuzz target; and in
 // load_data.cpp how it is recognised, what loads it, and its words in the refusal.
 DataSplits load_data(const std::string& source, std::uint64_t seed,
                      const std::string& augment = "none",
-                     const std::vector<std::int64_t>& takes = {});
+                     const std::vector<std::int64_t>& takes = {}, bool skip_unreadable = false);
 
 // Makes batches of samples, keeping its memory from one to the next. One thread at a time.
 class BatchMaker {

@@ -4,15 +4,18 @@
     train_command_test.py PATH_TO_TERSEWIRE
 """
 
+import itertools
 import json
 import os
 import pathlib
 import re
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zlib
 
 sys.dont_write_bytecode = True
 
@@ -545,6 +548,34 @@ class Train(ProgramTest):
     def test_help_shows_what_models_are_trained_with(self):
         self.assertIn(b"trained with --optimizer adamw --lr 0.003 --weight-decay 0.01 --clip 1",
                       run("train", "--help").stdout)
+
+    def image_folder(self):
+        """Two classes of grey images of 28 x 28, and one that is cut off."""
+        def chunk(kind, payload):
+            return struct.pack(">I", len(payload)) + kind + payload + struct.pack(">I", zlib.crc32(kind + payload))
+
+        header = struct.pack(">IIBBBBB", 28, 28, 8, 0, 0, 0, 0)
+        image = b"\x89PNG\r\n\x1a\n" + b"".join([
+            chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(bytes(28 * 29))), chunk(b"IEND", b"")])  # fmt: skip
+        for part, label, index in itertools.product(("train", "test"), ("ape", "cat"), range(4)):
+            os.makedirs(self.path(f"data/{part}/{label}"), exist_ok=True)
+            self.write(f"data/{part}/{label}/{index}.png", image)
+        return self.write("data/train/cat/cut.png", image[:50])
+
+    def test_images_that_cannot_be_read_are_named_or_left_out(self):
+        cut = self.image_folder()
+        job = ("train", "--model", "lenet", "--data", self.path("data"), "--workers", "2", "--batch", "2", "--steps", "2",
+               "--out", self.path("run"))  # fmt: skip
+        refused = run(*job)
+        if b"cannot decode images" in refused.stderr:
+            self.skipTest("this build cannot decode images")
+        self.assert_refused(refused, 1, f"1 of 17 images cannot be read: {cut}: the PNG cannot be decoded",
+                            "leave them out with --skip-unreadable")
+        self.assert_files("data")
+        done = run(*job, "--skip-unreadable")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(done.stderr.count(b"left out: " + cut.encode()), 1)
+        self.assertTrue(json.loads(self.read("run/config.json"))["skip_unreadable"])
 
     LAUNCHERS = {
         "srun": ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "{}"},
