@@ -115,14 +115,15 @@ Certificate new_certificate(const std::string& name, EVP_PKEY* key, std::chrono:
   std::unique_ptr<BIGNUM, Free<BN_free>> number(
       BN_bin2bn(serial.data(), static_cast<int>(serial.size()), nullptr));
   X509* const it = certificate.get();
-  X509_NAME* const subject = X509_get_subject_name(it);
+  const std::unique_ptr<X509_NAME, Free<X509_NAME_free>> subject(X509_NAME_new());
   check(X509_set_version(it, X509_VERSION_3) == 1 &&
         BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(it)) != nullptr &&
         X509_gmtime_adj(X509_getm_notBefore(it), -begins_ago.count()) != nullptr &&
         X509_gmtime_adj(X509_getm_notAfter(it), valid.count()) != nullptr &&
-        X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
+        X509_NAME_add_entry_by_txt(subject.get(), "CN", MBSTRING_ASC,
                                    reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1,
                                    0) == 1 &&
+        X509_set_subject_name(it, subject.get()) == 1 &&
         X509_set_pubkey(it, key) == 1);
   return certificate;
 }
