@@ -14,8 +14,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-# Ranks are forked from a process that has imported these, which takes a second, and done nothing.
-multiprocessing.set_forkserver_preload(["pytest", "torch.distributed", "tersewire.torch"])
+# Ranks are forked from a process that has imported these, which takes seconds, and done nothing.
+multiprocessing.set_forkserver_preload(
+    ["pytest", "torch._dynamo", "torch.distributed", "tersewire.torch"])
 # A hook searches all objects for its optimizers: not those, which would be most of a test's time.
 gc.freeze()
 

@@ -56,11 +56,10 @@ def raises(code, call, *arguments, **named):
 
 def torchrun(*command, cwd=None):
     """What a program prints on two processes, the rank before every line."""
-    # Without -r and -t torchrun of torch 1.13 does not start under Python 3.11. Two tests at once
-    # need two ports, which --standalone does not give them.
+    # Two tests at once need two ports, which --standalone does not give them.
     return subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--rdzv_backend", "c10d",
-         "--rdzv_endpoint", "localhost:0", "--nproc_per_node", "2", "-r", "1", "-t", "1",
+         "--rdzv_endpoint", "localhost:0", "--nproc_per_node", "2", "--tee", "1",
          *map(str, command)],
         check=True, capture_output=True, text=True, cwd=cwd).stdout
 

@@ -153,7 +153,7 @@ def case_a_run_goes_on_where_it_was():
         # Before the first step, and within a run that has begun.
         for trained, stepping, target in ((fresh, again, other), (model, optimizer, averager)):
             trained.load_state_dict(saved[0])
-            stepping.load_state_dict(saved[1])
+            stepping.load_state_dict(copy.deepcopy(saved[1]))  # it keeps what it is given
             target.load_state_dict(saved[2])
             assert torch.equal(train(trained, stepping, range(4, 8)), expected)
         # On its own it goes on with the codec that it had, and says nothing again.

@@ -1,5 +1,6 @@
 """The hook of DistributedDataParallel, on 1, 2 and 3 processes with Gloo."""
 
+import collections
 import contextlib
 import copy
 import datetime
@@ -1409,3 +1410,37 @@ def load_states(rank, ranks, path):
 def test_residuals_move_to_another_number_of_ranks(tmp_path):
     start_ranks(save_state, (3, tmp_path), 3)
     start_ranks(load_states, (2, tmp_path), 2)
+
+
+def test_buckets_on_an_accelerator_wait_for_their_gradients_on_one_stream_a_thread(monkeypatch):
+    """With stand-ins for streams: neither thread waits for a later bucket's gradients."""
+    done = collections.defaultdict(list)
+
+    def note(what):
+        done[threading.current_thread().name].append(what)
+
+    class Stream:
+        def __init__(self, device):
+            note("a stream")
+
+        def wait_event(self, event):
+            note(f"waits for {event}")
+
+    monkeypatch.setattr(torch, "Stream", Stream)
+    monkeypatch.setattr(torch.accelerator, "set_stream", lambda stream: note("is on it"))
+    worker = types.SimpleNamespace(begin_step=lambda stood: None, close=lambda: None)
+    threads = tersewire.torch._hook._Threads(worker)
+    futures = []
+    for number in range(2):
+        bucket = types.SimpleNamespace(
+            buffer=torch.zeros(1), push=lambda _, number=number: note(f"pushes {number}"),
+            mean=lambda _, number=number: note(f"takes {number}"))
+        futures.append(torch.futures.Future())
+        threads.pushes.put(tersewire.torch._hook._Task(
+            number == 0, 0.0, bucket, futures[-1], f"gradients {number}", lambda bucket: None))
+    torch.futures.wait_all(futures)
+    threads.close()
+    assert done == {f"tersewire {name}": [
+        "a stream", "is on it", "waits for gradients 0", f"{verb} 0",
+        "is on it", "waits for gradients 1", f"{verb} 1"] for name, verb in (("push", "pushes"),
+                                                                         ("mean", "takes"))}

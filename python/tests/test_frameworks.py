@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 
-from ranks import run_program  # noqa: E402
+from ranks import run_program
 
 # Runs an example, and shows each rank's model.
 SHOWN = """

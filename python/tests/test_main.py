@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel.distributed import _MixedPrecision
 
 class Scaler(torch.amp.GradScaler):
     def get_scale(self):
@@ -33,6 +34,8 @@ torch.manual_seed(1)
 settings = {}
 if "skip" in sys.argv:
     settings["skip_all_reduce_unused_params"] = True
+if "mixed" in sys.argv:
+    settings["mixed_precision"] = _MixedPrecision(torch.float32)
 if "alone" in sys.argv:
     settings["process_group"] = [dist.new_group([0]), dist.new_group([1])][dist.get_rank()]
 kind = Own if "own" in sys.argv else DistributedDataParallel
@@ -145,6 +148,7 @@ def test_its_own_hook_is_not_used_and_its_scaler_is(script):
 
 @pytest.mark.parametrize("arguments, reason", [
     (["skip", "hook"], "with skip_all_reduce_unused_params=True"),
+    (["mixed"], "DistributedDataParallel has a hook of its own"),
     (["own"], "Own registers a hook of its own"),
     (["alone"], "its process group has one rank"),
 ])

@@ -100,16 +100,14 @@ def test_memory_lent_is_given_back():
     values = torch.zeros(10)
     encoder = CODEC.encoder(10)
     before = sys.getrefcount(values)
-    storage = values.storage()
-    if hasattr(storage, "_use_count"):
-        uses = storage._use_count()
+    storage = values.untyped_storage()
+    uses = storage._use_count()
     for step in range(10):
         encoder.encode(values, step)
         raises(ErrorCode.kInvalidArgument, CODEC.encoder(11).encode, values, step)
     gc.collect()
     assert sys.getrefcount(values) == before
-    if hasattr(storage, "_use_count"):
-        assert storage._use_count() == uses
+    assert storage._use_count() == uses
 
 
 def test_the_package_does_without_torch():

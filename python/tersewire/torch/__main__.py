@@ -118,7 +118,7 @@ class _Watch:
             else:
                 self._say(f"the script's own hook {getattr(hook, '__name__', hook)} is not used")
 
-        setattr(DistributedDataParallel, "register_comm_hook", keep)
+        DistributedDataParallel.register_comm_hook = keep  # type: ignore[method-assign]
 
     def _hook(self, model: DistributedDataParallel) -> None:
         reason = _why_left(model)

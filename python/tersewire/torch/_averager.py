@@ -151,7 +151,8 @@ class GradientAverager:
         Each has step, codec, expected_speedup, measured_speedup (None if there is none) and
         sentence. As another run's replay_decisions= they give its steps the same codecs.
         """
-        return json.loads(self._worker.decisions)
+        decided: list[dict[str, Any]] = json.loads(self._worker.decisions)
+        return decided
 
     def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
         """A step: replaces the gradients of all parameters, concatenated, by their means.
@@ -406,12 +407,6 @@ class Bucket:
 
     def push(self, worker: _core._MeanWorker) -> None:
         buffer = self.buffer
-        try:
-            if not (buffer.is_cpu or buffer.is_cuda):
-                refuse(f"gradients are on {buffer.device}; train on the CPU or with CUDA")
-        except Error as failure:  # the other ranks wait for this one
-            worker.abort(str(failure))
-            raise
         if not (buffer.is_cpu and buffer.dtype is torch.float32):
             self._values = buffer.to("cpu", torch.float32)
         if self._scale != 1:

@@ -31,20 +31,24 @@ class DryRun:
             self._run.look(number, gradient.detach().to("cpu", torch.float32).flatten())
 
     def _found(self, rate_bits_per_second: float = 0, latency_seconds: float = 0) -> dict[str, Any]:
-        return json.loads(self._run.json(rate_bits_per_second, latency_seconds))
+        found: dict[str, Any] = json.loads(self._run.json(rate_bits_per_second, latency_seconds))
+        return found
 
     @property
     def share(self) -> float:
         """Of the time since it began, what it took: 0 to 1."""
-        return self._found()["share_of_time"]
+        share: float = self._found()["share_of_time"]
+        return share
 
     def codecs(self) -> list[dict[str, Any]]:
         """Of each codec, over all parameters: bits per value, error, residual, seconds per value."""
-        return self._found()["codecs"]
+        codecs: list[dict[str, Any]] = self._found()["codecs"]
+        return codecs
 
     def parameters(self) -> list[dict[str, Any]]:
         """The same of each parameter with each codec."""
-        return self._found()["tensors"]
+        parameters: list[dict[str, Any]] = self._found()["tensors"]
+        return parameters
 
     def table(self) -> str:
         """Both as text: of each codec, then of each parameter bits per value and what was lost."""

@@ -19,14 +19,17 @@ import torch.distributed as dist
 import tersewire
 from tersewire import Error, ErrorCode, _core
 
-from ._tensors import at_end, refuse, refuse_unfilled
+from ._private import devices_of, timeout_of
+from ._tensors import at_end, refuse, refuse_sharded, refuse_unfilled, say_once
 
 _SIOCGIFADDR = 0x8915  # Linux: an interface's address
 Joining = _core._MeanWorker | _core._Prober  # takes part in a network of its own
 # For ranks that are alive and compute: the program's progress limit.
 _BUSY = datetime.timedelta(hours=1)
 # How many this process has made, by the group's name.
-_hooks_of: "collections.Counter[str]" = collections.Counter()
+_hooks_of: collections.Counter[str] = collections.Counter()
+# The library's: WaitLimits::kLongest.
+_LONGEST = datetime.timedelta(days=30)
 # For a rank that gives no sign of life, and for one that does.
 _Limits = tuple[datetime.timedelta, datetime.timedelta]
 
@@ -75,7 +78,7 @@ class HubGroup:
                 refuse(f"{what}={given!r} is not valid; pass 'HOST:PORT'")
         if not isinstance(timeout, datetime.timedelta) or timeout <= datetime.timedelta(0):
             refuse(f"timeout={timeout!r} is not valid; pass a datetime.timedelta above 0")
-        self.elastic, self.timeout = elastic, timeout
+        self.elastic, self.timeout = elastic, _bounded(timeout)
         if elastic:
             self._prepare(address, ranks, rank, certs, insecure, name, direct)
             return
@@ -86,7 +89,7 @@ class HubGroup:
             rank = _number("rank", rank, "RANK")
         if ranks < 1 or rank is not None and not 0 <= rank < ranks:
             refuse(f"there is no rank {rank} of {ranks}; pass ranks=N, and rank= from 0 to N - 1")
-        self._end = _core._HubEnd(address, rank, ranks, os.fspath(certs or ""), insecure, timeout,
+        self._end = _core._HubEnd(address, rank, ranks, os.fspath(certs or ""), insecure, self.timeout,
                                   direct or "")
         self.rank, self.ranks = self._end.rank, ranks
         # At exit Python calls it after those of averagers, which are younger.
@@ -108,7 +111,7 @@ class HubGroup:
         return silent, 2 * busy if self.elastic else busy
 
     def _member_limits(self, timeout: datetime.timedelta | None) -> _Limits:
-        busy = timeout or _BUSY
+        busy = _bounded(timeout or _BUSY)
         return min(self.timeout, busy), busy
 
     def _prepare(self, address: str, ranks: int | None, rank: int | None,
@@ -132,7 +135,8 @@ class HubGroup:
         if not self._finish.alive:
             raise Error(ErrorCode.kFailedPrecondition,
                         "this rank's group is closed; close it after the last step")
-        return self._joined["member"]
+        member: _core._HubMember = self._joined["member"]
+        return member
 
     def _enter(self, alike: str, longest: int, timeout: datetime.timedelta | None) -> None:
         """Joins the job of all with the same `alike`; `longest` bytes are handed over."""
@@ -233,6 +237,9 @@ class ProcessGroup:
         if self.rank < 0:
             refuse("this process is not in the group; make this call on the group's ranks alone")
         self.ranks = dist.get_world_size(self._group)
+        if self.ranks == 1:
+            say_once("the process group has one rank, which trains alone: nothing is exchanged; "
+                     "start the script on several, as torchrun does, or pass a group of all ranks")
 
     def _gather(self, own: str) -> list[str]:
         told: list[Any] = [None] * self.ranks
@@ -248,7 +255,7 @@ class ProcessGroup:
                     bytes.fromhex(found[0][1]))
 
     def _limits(self, timeout: datetime.timedelta | None) -> _Limits:
-        limit = timeout or self._timeout()
+        limit = _bounded(timeout or self._timeout())
         return limit, limit
 
     def _await_hooks(self, timeout: datetime.timedelta) -> None:
@@ -274,16 +281,12 @@ class ProcessGroup:
 
     def _timeout(self) -> datetime.timedelta:
         """As passed to init_process_group() or new_group()."""
-        group = self._group
-        for options in (lambda: group.options,  # up to torch 2.5
-                        lambda: group._get_backend(group._device_types[0]).options,
-                        # With TORCH_DISTRIBUTED_DEBUG=DETAIL.
-                        lambda: group._get_backend(group._device_types[0]).wrapped_pg.options):
-            try:
-                return options()._timeout
-            except (AttributeError, RuntimeError, IndexError):  # a backend that does not expose it
-                pass
-        return dist.default_pg_timeout
+        limit = timeout_of(self._group)
+        if limit is None:
+            limit = dist.distributed_c10d.default_pg_timeout
+            say_once("the process group does not say its time limit, so a rank waits for a silent "
+                     f"one for {limit}; pass timeout= for another limit")
+        return limit
 
     @torch.no_grad()
     def _broadcast(self, state: Mapping[str, torch.Tensor], root: int) -> None:
@@ -291,15 +294,15 @@ class ProcessGroup:
             for part in _parts(value):
                 # As bytes: Gloo lacks some types.
                 sent = _bytes_of(part)
-                if not (sent.is_cuda or self._sends_from_cpu()):
-                    sent = sent.to(getattr(self._group, "bound_device_id", None) or "cuda")
+                if sent.is_cpu and not self._sends_from_cpu():
+                    sent = sent.to(self._group.bound_device_id or torch.accelerator.current_accelerator())
                 dist.broadcast(sent, self._rank_of_all(root), group=self._group)
                 unpack(sent, [part])
 
     def _sends_from_cpu(self) -> bool:
-        """NCCL does not."""
-        kinds = [device.type for device in getattr(self._group, "_device_types", [])]  # torch 2
-        return "cpu" in kinds if kinds else dist.get_backend(self._group) != "nccl"
+        """NCCL and its like do not, nor a group written in Python that has their name in its own."""
+        kinds = devices_of(self._group)
+        return "cpu" in kinds if kinds else "ccl" not in dist.get_backend(self._group)
 
     def _broadcast_objects(self, objects: list[Any], root: int) -> None:
         dist.broadcast_object_list(objects, self._rank_of_all(root), self._group)
@@ -369,8 +372,13 @@ def digest_of(values: Iterable[torch.Tensor]) -> str:
     """Of tensors' bytes; they are on the CPU."""
     digest = hashlib.sha256()
     for value in values:
-        digest.update(value.view(torch.uint8).numpy())
+        digest.update(value.view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _bounded(limit: datetime.timedelta) -> datetime.timedelta:
+    """What the library takes; without a limit, its longest."""
+    return min(limit, _LONGEST) if limit > datetime.timedelta(0) else _LONGEST
 
 
 def check_root(group: AnyGroup, root: Any) -> None:
@@ -383,6 +391,8 @@ def _values_alike(group: AnyGroup, state: Mapping[str, torch.Tensor],
                   root: int) -> list[torch.Tensor]:
     """The tensors of a state, which every rank must have, for a broadcast from the same one."""
     named = sorted((name, value) for name, value in state.items() if torch.is_tensor(value))
+    for name, value in named:
+        refuse_sharded(name, value)
     agree(group, "broadcast", (root, [(name, form_of(name, value)) for name, value in named]))
     return [value for _, value in named]
 
@@ -469,7 +479,7 @@ def _route_to(host: str) -> str:
     return ""
 
 
-def _addresses_of(interface: str) -> List[str]:
+def _addresses_of(interface: str) -> list[str]:
     """Its IPv4 address, and those of IPv6 that are not of its link alone."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unconnected:

@@ -8,9 +8,8 @@ import queue
 import threading
 import time
 import weakref
-from contextlib import nullcontext
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -20,10 +19,12 @@ from tersewire import _core
 
 from ._averager import Bucket, Counters, GradientAverager
 from ._groups import HubGroup, ProcessGroup
-from ._rates import is_adam, is_adaptive, scale_steps
+from ._private import (GradBucket, exchanges_nothing, has_own_hook, queue_callback, reduces_in_python,
+                       steps_in_backward, uses_of)
+from ._rates import Scaling, is_adam, is_adaptive, is_muon, scale_steps
 from ._settings import Settings
-from ._tensors import (at_end, ddps_of, optimizers_of, own_name, refuse, tensor_infos, trained,
-                       uncompiled)
+from ._tensors import (at_end, ddps_of, optimizers_of, own_name, refuse, refuse_sharded,
+                       tensor_infos, trained, uncompiled)
 
 _LAST_SECONDS = 10
 _PATIENCE = datetime.timedelta(minutes=2)  # for ranks that call register() later: see timeout=
@@ -37,7 +38,7 @@ class _Task(NamedTuple):
     stood_seconds: float  # before this step
     bucket: Bucket
     future: torch.futures.Future[torch.Tensor]
-    stream: torch.cuda.Stream | None  # on a GPU: waits for this bucket, not for later ones
+    ready: torch.Event | None  # on an accelerator: when the bucket has its gradients
     done: Callable[[Bucket], None]
 
 
@@ -60,12 +61,13 @@ class _Threads:
 
     def _run(self, tasks: queue.SimpleQueue[_Task | None],
              work: Callable[[_Task], None]) -> None:
+        streams: dict[torch.device, torch.Stream] = {}  # this thread's
         while True:
             task = tasks.get()
             if task is None:
                 self._means.put(None)
                 return
-            self._try(task, work)
+            self._try(task, work, streams)
             del task  # it refers to the hook
 
     def _push(self, task: _Task) -> None:
@@ -79,15 +81,17 @@ class _Threads:
         task.done(task.bucket)
         task.future.set_result(task.bucket.buffer)
 
-    def _try(self, task: _Task, work: Callable[[_Task], None]) -> None:
+    def _try(self, task: _Task, work: Callable[[_Task], None],
+             streams: dict[torch.device, torch.Stream]) -> None:
         try:
             if self.failure:
                 raise self.failure
-            with torch.cuda.stream(task.stream) if task.stream else nullcontext():
-                work(task)
+            if task.ready is not None:
+                _wait_for(task.ready, task.bucket.buffer.device, streams)
+            work(task)
         except BaseException as failure:  # the backward pass must hear of it
             self.failure = failure
-            task.future.set_exception(failure)
+            task.future.set_exception(failure)  # type: ignore[arg-type]
 
     def close(self) -> None:
         # A thread still in torch when Python exits would crash the process.
@@ -104,6 +108,15 @@ class _Threads:
         self.worker.close()
 
 
+def _wait_for(ready: torch.Event, device: torch.device,
+              streams: dict[torch.device, torch.Stream]) -> None:
+    """Has what this thread does on the device wait for that, and for nothing later."""
+    if device not in streams:
+        streams[device] = torch.Stream(device)
+    torch.accelerator.set_stream(streams[device])
+    streams[device].wait_event(ready)
+
+
 class Hook(GradientAverager):
     """The result of register(): one rank's residuals and counters."""
 
@@ -113,8 +126,7 @@ class Hook(GradientAverager):
                  settings: Settings, group: HubGroup | None = None,
                  patience: datetime.timedelta = datetime.timedelta.max) -> None:
         if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
-            refuse(f"the model is a {type(model).__name__}; wrap the model in "
-                   "DistributedDataParallel first")
+            _refuse_unwrapped(model)
         reason = why_unhookable(model)
         if reason:
             refuse(reason)
@@ -146,14 +158,14 @@ class Hook(GradientAverager):
         self._stood_seconds = 0.0  # elapsed, waited at the end of backward passes
         self._knows_optimizer = False
         self._chooses_exchange = settings.exchange is None
-        self._scales_steps = False  # of the optimizers that there were in the first step
+        self._scalings: list[Scaling] = []  # of the optimizers that there were in the first step
 
     def __reduce__(self) -> Any:
         """A copy of a model, or what is read from a file, has no hook."""
         return type(None), ()
 
     # Called by the backward pass, bucket by bucket, in the same order on every rank.
-    def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _on_bucket(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         try:
             return self._begin_mean(bucket)
         except tersewire.Error as failure:
@@ -161,25 +173,28 @@ class Hook(GradientAverager):
                 self._worker.abort(str(failure))
             raise
 
-    def _begin_mean(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _begin_mean(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._check_open()
             self._check_trained()
             if not self._knows_optimizer:
                 self._know_optimizer()
+            for scaling in self._scalings:
+                scaling.prepare()
             self._scale_now, self._tasks = self._scale(), []
         buffer = bucket.buffer()
-        devices, stream = [], None
-        if buffer.is_cuda:
-            devices, stream = [buffer.device], torch.cuda.Stream(buffer.device)
-            stream.wait_stream(torch.cuda.current_stream(buffer.device))
+        devices: list[int | str | torch.device] = []
+        ready = None
+        if not buffer.is_cpu:
+            devices = [buffer.device]
+            ready = torch.accelerator.current_stream(buffer.device).record_event()
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         self._check_known(bucket.parameters())
         stretches = self._stretches([self._numbers[p] for p in bucket.parameters()])
         self._tasks.append(
             _Task(bucket.index() == 0, self._stood_seconds,
                   Bucket(buffer, stretches, self._scale_now, self._spike_limiter(), self._keeps_own),
-                  future, stream, self._count))
+                  future, ready, self._count))
         self._threads.pushes.put(self._tasks[-1])
         if bucket.is_last():
             self._check_complete()
@@ -220,7 +235,7 @@ class Hook(GradientAverager):
             task.future.wait()
         self._stood_seconds += time.perf_counter() - ended
         if self._undoable:  # a rank without data has no backward pass, nor knows what is unused
-            _queue(functools.partial(self._undo_unused, tasks))
+            queue_callback(functools.partial(self._undo_unused, tasks))
         _after_backward(self._end_step)
 
     def _know_optimizer(self) -> None:
@@ -264,7 +279,7 @@ class Hook(GradientAverager):
         return dataclasses.replace(self._settings, _adaptive=True, exchange=exchange)
 
     def change(self, **settings: Any) -> None:
-        if "rate_gain" in settings and self._knows_optimizer and not self._scales_steps:
+        if "rate_gain" in settings and self._knows_optimizer and not self._scalings:
             refuse("this hook leaves the optimizer's steps as they are; pass rate_gain to "
                    "register()")
         super().change(**settings)
@@ -277,10 +292,11 @@ class Hook(GradientAverager):
             refuse("rate_gain is for an optimizer that there is in the first backward pass, and a "
                    "rank has none; make it before, or omit rate_gain")
         self._settings = dataclasses.replace(self._settings, _adam=found == {_ADAM})
-        self._scales_steps = self._settings.rate_gain != 1 and (
-            self._settings._adam or self._settings.rate_gain is not None)
-        if self._scales_steps:
-            scale_steps(optimizers, self)
+        named = self._settings.rate_gain
+        if named is not None and named != 1 or named is None and self._settings._adam:
+            self._scalings = scale_steps(
+                [one for one in optimizers if named is not None or not is_muon(one)],
+                self, self._numbers)
         gain = self._rate_gain_in(self._step + 1 + self._settings.warm_up_steps)
         if self.rank == 0 and gain != 1:
             _log.info(f"learning rates are multiplied by {gain:g} in the steps of "
@@ -295,25 +311,29 @@ class Hook(GradientAverager):
     def _undo_unused(self, tasks: list[_Task]) -> None:
         """Undoes the exchange of parameters that no rank used, whose gradients stay as they were."""
         model: Any = self._model()
-        uses = model.reducer._get_local_used_map().tolist()  # by all ranks
-        unused = {number for number, used in enumerate(uses) if not used}
+        unused = {number for number, ranks in enumerate(uses_of(model)) if not ranks}
         for task in tasks:
             task.bucket.undo(self._worker, unused)
 
 
 def why_unhookable(model: Any) -> str | None:
-    """Why a DistributedDataParallel cannot have this hook, if so; torch 2 has more of the reasons."""
-    if getattr(model, "mixed_precision", None) is not None:
+    """Why a DistributedDataParallel cannot have this hook, if so."""
+    if model.mixed_precision is not None:
         return ("DistributedDataParallel has a hook of its own for mixed_precision=; use "
                 "torch.autocast instead")
-    if any(hasattr(parameter, "_in_backward_optimizers") for parameter in model.module.parameters()):
+    if any(map(steps_in_backward, model.module.parameters())):
         return ("DistributedDataParallel has a hook of its own for optimizers that step within the "
                 "backward pass; use one that steps after it")
+    if exchanges_nothing(model):
+        return ("with delay_all_reduce_named_params= of all parameters DistributedDataParallel "
+                "exchanges none by a hook; omit it")
+    # There from torch 2.7 on.
     if getattr(model, "skip_all_reduce_unused_params", False):
         return ("with skip_all_reduce_unused_params=True DistributedDataParallel leaves exchanges "
                 "out; omit it")
-    if getattr(model, "_use_python_reducer", False):
-        return ("compiled autograd calls no such hook; compile the model alone")
+    if reduces_in_python(model):
+        return ("DistributedDataParallel was made while torch._dynamo.config.optimize_ddp was "
+                "'python_reducer', which calls no hook; set it to 'ddp_optimizer' before that")
     types = {value.dtype for value in trained(model.module)}
     if model.static_graph and len(types) > 1:
         return (f"with static_graph=True and parameters of {len(types)} types "
@@ -328,9 +348,25 @@ def _refuse_unseen(name: str) -> None:
            "again, and register the new one")
 
 
+def _refuse_unwrapped(model: Any) -> NoReturn:
+    if isinstance(model, torch.nn.Module):
+        for name, parameter in model.named_parameters():
+            refuse_sharded(name, parameter)
+        if hasattr(model, "register_comm_hook"):  # as replicate() of DistributedDataParallel has made it
+            refuse("this model makes its DistributedDataParallel in its first forward pass; call "
+                   "model.register_comm_hook(tersewire.torch.HookState(...), tersewire.torch.hook) "
+                   "before that")
+        if ddps_of(next(model.parameters(), torch.empty(0))):
+            refuse(f"the model is a {type(model).__name__} that is in DistributedDataParallel; pass "
+                   "that DistributedDataParallel")
+    refuse(f"the model is a {type(model).__name__}; wrap the model in DistributedDataParallel first")
+
+
 def _kind_of(optimizers: list[torch.optim.Optimizer]) -> str:
     if not optimizers:
         return _NONE
+    # Beside others Muons have no say.
+    optimizers = [one for one in optimizers if not is_muon(one)] or optimizers
     if not all(is_adaptive(optimizer) for optimizer in optimizers):
         return _SGD
     return _ADAM if all(is_adam(optimizer) for optimizer in optimizers) else _ADAPTIVE
@@ -351,7 +387,7 @@ class HookState:
 
     __reduce__ = Hook.__reduce__
 
-    def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _on_bucket(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if self.hook is None:
             models = ddps_of(bucket.parameters()[0])
             if not models:
@@ -371,7 +407,7 @@ def _check_group(group: Any) -> None:
 
 
 def hook(state: Hook | HookState,
-         bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+         bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The communication hook itself; HookState says how to register it."""
     try:
         if not isinstance(state, (Hook, HookState)):
@@ -394,17 +430,8 @@ def _after_backward(call: Callable[[], None]) -> None:
 
     At once where there is none: DistributedDataParallel.join() exchanges for ranks without data.
     """
-    if not _queue(call):
+    if not queue_callback(call):
         call()
-
-
-def _queue(call: Callable[[], None]) -> bool:
-    """The same, but not at once: returns whether there is a backward pass to call it in."""
-    try:
-        torch.autograd.Variable._execution_engine.queue_callback(call)
-    except RuntimeError:
-        return False
-    return True
 
 
 def register(model: torch.nn.parallel.DistributedDataParallel,
@@ -478,6 +505,11 @@ def register(model: torch.nn.parallel.DistributedDataParallel,
     not wrapped. After an error in a backward pass the job is over on every rank, with that error.
     """
     model = uncompiled(model)
+    is_ddp = isinstance(model, torch.nn.parallel.DistributedDataParallel)
+    own = has_own_hook(model) if is_ddp and not why_unhookable(model) else None
+    if own is not None:
+        refuse(f"this {type(model).__name__} has a hook already, {own}, and takes one; register this one "
+               "in its place, on a model made anew")
     made = Hook(model, Settings(codec, policy, exchange, seed, warm_up_steps, loss_scale, threads,
                                 timeout, on_step, replay_decisions, budget, pull_codec, rate_gain,
                                 spike_limit), group, _PATIENCE)

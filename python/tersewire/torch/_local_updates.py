@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import datetime
 import functools
+import weakref
 from dataclasses import dataclass
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +18,8 @@ from tersewire import _core
 from ._averager import Bucket, Counters, States, as_list, change_all, total_of
 from ._groups import Group, HubGroup, agree, compare_values, share_model, values_of
 from ._members import MayLeave, Members, Replica, refuse_elastic
-from ._rates import StepInPlace
+from ._private import has_step_hooks, steps_under_way, untraced
+from ._rates import innermost
 from ._settings import Settings
 from ._site import Site
 from ._tensors import (are_same, check_optimizer, places, refuse, tensor_infos, trained, uncompiled,
@@ -25,8 +27,7 @@ from ._tensors import (are_same, check_optimizer, places, refuse, tensor_infos, 
 
 # Handed over: parameters, momentum, and residuals of sent data and of means.
 _VALUES_HANDED_OVER = 4
-# The mark of a step() that is observed; functools.wraps() keeps it.
-_WATCHED = "_tersewire_local_updates"
+_watched: "weakref.WeakSet[torch.optim.Optimizer]" = weakref.WeakSet()
 _STATE_NAMES = {"steps", "turn", "age", "met", "fragments"}
 _ANY_FOR_SEPARATORS = str.maketrans(":;", "??")
 
@@ -145,7 +146,7 @@ class _Fragment(Replica):
         """Continues from this rank's own state(), and those of the averagers of all ranks."""
         self.load_state_dict(averagers)
         self.shared.copy_(own["shared"])
-        self._outer.load_state_dict(copy.deepcopy(own["outer"]))  # torch 2 keeps what it is given
+        self._outer.load_state_dict(copy.deepcopy(own["outer"]))  # it keeps what it is given
         self._begun, self._begun_with = None, own["begun_with"]
 
     def _keep_state(self) -> None:
@@ -165,7 +166,7 @@ class _Fragment(Replica):
                 "momentum_buffer", torch.zeros_like(self.shared))
         return found
 
-    def _meet(self, settings: _LocalSettings) -> _core._MeanWorker:
+    def _meet(self, settings: _LocalSettings) -> _core._MeanWorker:  # type: ignore[override]
         codecs = tersewire.choose_codecs(settings.policy, settings.codec_text, self._infos_of_all,
                                          local_updates=settings.every)
         for codec in codecs:
@@ -197,19 +198,6 @@ def _choose_fragments(parameters: Sequence[torch.Tensor], fragments: int) -> lis
         chosen[least].append(i)
         values[least] += parameters[i].numel()
     return [sorted(fragment) for fragment in chosen]
-
-
-class _CountedStep(StepInPlace):
-    """Has LocalUpdates know of a step."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer, after: Callable[[], None]) -> None:
-        super().__init__(optimizer)
-        self._after = after
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        loss = self.take(*args, **kwargs)
-        self._after()
-        return loss
 
 
 class LocalUpdates(MayLeave):
@@ -271,7 +259,11 @@ class LocalUpdates(MayLeave):
         if not known.intersection(parameters):
             refuse("the optimizer trains none of the model's parameters; pass the model and its own "
                    "optimizer")
-        if getattr(optimizer.step, _WATCHED, False):
+        steps = next(filter(has_step_hooks, (optimizer, *innermost(optimizer))), None)
+        if steps is None:
+            refuse(f"a {type(optimizer).__name__} does not call torch.optim.Optimizer.__init__(), so "
+                   "its steps go unseen; have it do so")
+        if steps in _watched:
             refuse("this optimizer has LocalUpdates already; make one for each model")
         self._model, self._parameters = model, parameters
         self._chosen = _choose_fragments(parameters, fragments)
@@ -298,7 +290,8 @@ class LocalUpdates(MayLeave):
         self._turn = 0  # the fragment to exchange next
         self._age: int | None = None  # steps since the last exchange, if its result is pending
         self._all_took = True  # the shared model, and no step since
-        self._watch(optimizer)
+        _watched.add(steps)
+        steps.register_step_post_hook(self._after_step)
 
     @property
     def _met(self) -> bool:
@@ -438,13 +431,11 @@ class LocalUpdates(MayLeave):
         if self._members is not None:
             self._members.close()
 
-    def _watch(self, optimizer: torch.optim.Optimizer) -> None:
-        step = _CountedStep(optimizer, self._after_step)
-        setattr(step, _WATCHED, True)
-        optimizer.step = step  # type: ignore[method-assign]
-
+    @untraced
     @without_grad
-    def _after_step(self) -> None:
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if steps_under_way(optimizer) > 1:  # within another of its steps, after which there is this again
+            return
         settings = self._settings
         self._all_took = False
         self._steps += 1

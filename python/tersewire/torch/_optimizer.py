@@ -6,7 +6,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,8 @@ from ._averager import Counters, GradientAverager, States, as_list
 from ._groups import Group, HubGroup, check_root, compare_values, group_of
 from ._members import (MayLeave, Members, Replica, as_floats, begin_with, packed_floats,
                        refuse_elastic)
-from ._rates import groups_of, is_adam, is_adaptive, scaled_rates
+from ._private import has_step_hooks, queue_callback, untraced
+from ._rates import Scaling, innermost, is_adam, is_adaptive, scale_steps
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
 from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, norms_in, own_name, places,
@@ -56,6 +57,8 @@ class _AveragesFirst:
     _frozen: list[torch.Tensor]  # those passed that nobody trains
     _buffer: torch.Tensor  # the gradients of all parameters, concatenated
     _sparse_as_dense: bool
+    _scalings: list[Scaling]
+    _steps: bool = False  # in its own step(), which has exchanged
     _averaged: bool = False  # since the last step
     _void: bool = False  # the others have continued without this rank's gradients
     _skipped: int = 0  # steps
@@ -77,16 +80,17 @@ class _AveragesFirst:
         self._accumulated = None
         self._noted = {parameter}
         end, this = type(self)._end_backward, weakref.ref(self)
-        torch.autograd.Variable._execution_engine.queue_callback(
-            lambda: end(found) if (found := this()) is not None else None)
+        queue_callback(lambda: end(found) if (found := this()) is not None else None)
 
     def _end_backward(self) -> None:
         reached = [parameter for parameter in self._noted if parameter.grad is not None]
         self._noted = set()
         if reached:
             least = _least(reached)
-            self._accumulated = _Accumulated(least, _has_some(least.grad), least.grad._version)
+            version = -1 if least.grad is None else least.grad._version
+            self._accumulated = _Accumulated(least, _has_some(least.grad), version)
 
+    @untraced
     @torch.no_grad()
     def synchronize(self) -> None:
         """Replaces every gradient by its mean over all ranks; step() does so if nobody has.
@@ -97,7 +101,7 @@ class _AveragesFirst:
         if not self._exchange():
             return
         for parameter, values in self._gradients():
-            parameter.grad.copy_(values)
+            cast(torch.Tensor, parameter.grad).copy_(values)
 
     def _exchange(self) -> bool:
         """Averages the buffer; returns whether this rank's gradients counted."""
@@ -124,7 +128,7 @@ class _AveragesFirst:
 
         def exchange() -> None:
             for parameter, values in self._gradients():
-                values.copy_(parameter.grad)
+                values.copy_(cast(torch.Tensor, parameter.grad))
             self.averager.average(self._buffer, self._skipped)
 
         self._void = not self.averager._among_ranks(exchange)
@@ -132,6 +136,7 @@ class _AveragesFirst:
         self._averaged = True
         return not self._void
 
+    @untraced
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Averages the gradients unless synchronize() has, then takes the optimizer's own step.
 
@@ -142,9 +147,15 @@ class _AveragesFirst:
         if not self._averaged:
             self.synchronize()
         if not self._void:
-            gain = self.averager.rate_gain
-            with scaled_rates([(group, gain) for group in groups_of(self)]):
+            for scaling in self._scalings:
+                scaling.prepare()
+            self._steps = True
+            try:
                 super().step()  # type: ignore[misc]
+            finally:
+                self._steps = False
+                for scaling in self._scalings:
+                    scaling.prepare()
         self._averaged = False  # if it failed on this rank alone, _note() counts the step as skipped
         if not self._void:
             self.averager._after_update()
@@ -177,12 +188,15 @@ class _AveragesFirst:
 class _OwnsAShare(_AveragesFirst):
     """The same where each rank updates a share of the model. DistributedOptimizer() says more."""
 
+    averager: ShareAverager
+
     def synchronize(self) -> None:
         """Refused: only an owner has its parameters' mean gradients."""
         raise Error(ErrorCode.kFailedPrecondition,
                     "with exchange parameter-server only owners have mean gradients; clip each "
                     "rank's own before step(), or use another exchange")
 
+    @untraced
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Pushes the gradients to the owners and adds the changes that they made of the means.
@@ -215,7 +229,7 @@ class _OwnsAShare(_AveragesFirst):
         the state of an optimizer that was not wrapped.
         """
         states = as_list(state_dict)
-        own = [state.get("averager") for state in states]
+        own: list[Any] = [state.get("averager") for state in states]
         if own == [None]:
             if self.averager._share.begun:
                 refuse("this state is of whole parameters, and their shares have begun; load it "
@@ -235,6 +249,9 @@ class ElasticAverager(MayLeave, Replica):
     number that you want, set learning rates by them, call leave() if this rank must go and stop
     when it has `left`, and call close() after the last step.
     """
+
+    _group: HubGroup
+    _members: Members
 
     def __init__(self, optimizer: Any, parameters: Sequence[torch.Tensor], model: torch.nn.Module,
                  infos: Sequence[tersewire.TensorInfo], group: HubGroup,
@@ -391,9 +408,12 @@ def DistributedOptimizer(
                "need an exchange; use another optimizer")
     if isinstance(optimizer, _AveragesFirst):
         refuse("this optimizer is a DistributedOptimizer already; wrap it once")
-    if "step" in vars(optimizer):
+    if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         refuse("a scheduler has this optimizer already and would bypass the exchange; make the "
                "scheduler after DistributedOptimizer()")
+    if "step" in vars(optimizer):
+        refuse("this optimizer's step was replaced, as by torch.compile(), and would bypass the "
+               "exchange; replace it after DistributedOptimizer()")
     before = _OwnsAShare if exchange == _PARAMETER_SERVER else _AveragesFirst
     own = {*_AveragesFirst.__annotations__, *vars(_AveragesFirst), *vars(before)}
     for name in sorted(own - set(dir(torch.optim.Optimizer))):
@@ -442,10 +462,21 @@ def DistributedOptimizer(
                                   dtype=torch.float32, device="cpu")
     wrapped._sparse_as_dense = sparse_as_dense
     wrapped._noted = set()
+    wrapped._scalings = [] if before is _OwnsAShare else scale_steps(
+        [optimizer, *innermost(optimizer)], averager, set(parameters))
+    if has_step_hooks(optimizer):
+        optimizer.register_step_pre_hook(_refuse_bypass)
     for parameter in parameters:
         handle = parameter.register_hook(_noting(wrapped, parameter))
         weakref.finalize(wrapped, handle.remove).atexit = False
     return wrapped
+
+
+@untraced
+def _refuse_bypass(optimizer: Any, *_: Any) -> None:
+    if not optimizer._steps:
+        refuse("step() was taken from this optimizer before DistributedOptimizer(), perhaps by "
+               "torch.compile(), and would bypass the exchange; take it after that")
 
 
 def _noting(optimizer: Any, parameter: torch.Tensor) -> Callable[[torch.Tensor], None]:

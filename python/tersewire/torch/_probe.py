@@ -29,5 +29,5 @@ def probe(group: Group | None = None) -> dict[str, Any]:
     _, join = meet_ranks(among, "probe", None)
     prober = _core._Prober(*among._limits(None))
     join(prober)
-    found = prober.run()
-    return json.loads(among._gather(found)[0])
+    found: dict[str, Any] = json.loads(among._gather(prober.run())[0])
+    return found

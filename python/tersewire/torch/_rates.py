@@ -1,21 +1,15 @@
 """Learning rates of optimizers that encoded gradients make take smaller steps."""
 
 import contextlib
-import functools
-import inspect
-import logging
-import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 import torch
 
-from ._tensors import refuse
+from ._private import has_step_hooks, make_innermost, untraced
+from ._tensors import refuse, say_once
 
-_log = logging.getLogger("tersewire")
-# Where an optimizer has its _ScaledStep.
-_SCALED_STEP = "_tersewire_scaled_step"
 # Parameter groups, by id(), whose rates are multiplied now: a wrapper may share them with another.
 _multiplied: set[int] = set()
 
@@ -41,6 +35,11 @@ def is_adam(optimizer: torch.optim.Optimizer) -> bool:
     Steps of LAMB and Lion are as long with encoded gradients; others were not tried.
     """
     return all(_is_called(one, "Adam") for one in innermost(optimizer))
+
+
+def is_muon(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether its steps are as long whatever the gradients, since it makes them orthogonal."""
+    return all(_is_called(one, "Muon") for one in innermost(optimizer))
 
 
 def is_adaptive(optimizer: torch.optim.Optimizer) -> bool:
@@ -86,108 +85,88 @@ def scaled_rates(gains: Iterable[tuple[dict[str, Any], float]]) -> Iterator[None
             is_copied = group["lr"] in of_others  # by a wrapper, from its own groups
             group["lr"] = group["lr"] / gain
             if not is_copied:
-                _warn_once(f"a step() sets its learning rate, which is multiplied by {gain:g} within "
+                say_once(f"a step() sets its learning rate, which is multiplied by {gain:g} within "
                            "it, so what it has set is divided by that; pass rate_gain=1 if it sets "
                            "what does not depend on the rate before")
 
 
-@functools.lru_cache(None)
-def _warn_once(sentence: str) -> None:
-    _log.warning(sentence)
-
-
-def scale_steps(optimizers: Iterable[Any], averager: Any) -> None:
-    """Multiplies learning rates by `averager.rate_gain` within the optimizers' steps, which others
-    call: those of groups with its parameters, in a step after each of its exchanges."""
+def scale_steps(optimizers: Iterable[Any], averager: Any,
+                parameters: Container[torch.Tensor]) -> "list[Scaling]":
+    """Multiplies learning rates by `averager.rate_gain` within the optimizers' steps: those of
+    groups with any of the parameters, in the first step after each of its exchanges."""
+    found = []
     for optimizer in optimizers:
-        if not isinstance(vars(optimizer).get(_SCALED_STEP), _ScaledStep):
-            setattr(optimizer, _SCALED_STEP, _ScaledStep(optimizer))
-            optimizer.step = vars(optimizer)[_SCALED_STEP]
-        vars(optimizer)[_SCALED_STEP].serve(averager)
+        if has_step_hooks(optimizer):
+            found.append(_scalings.setdefault(optimizer, Scaling(optimizer)))
+            found[-1].serve(averager, parameters)
+        elif innermost(optimizer) == [optimizer]:
+            say_once(f"a {type(optimizer).__name__} does not call torch.optim.Optimizer.__init__(), "
+                     "so its learning rates stay as they are; have it do so")
+    return found
 
 
-def _as_is(step: Any) -> Any:
-    return step
+class Scaling:
+    """What scale_steps() does with one optimizer, by hooks of its steps.
 
-
-class StepInPlace:
-    """Takes the place of an optimizer's step(), a method that does not keep the optimizer alive.
-
-    A copy of the optimizer, here or in a file, has what was there before.
+    Other hooks of its steps see the rates that the script has set.
     """
 
-    def __init__(self, optimizer: Any) -> None:
-        step = optimizer.step
-        functools.update_wrapper(self, step)  # keeps the mark of a scheduler
-        del self.__wrapped__  # type: ignore[attr-defined]
-        self.__signature__ = inspect.signature(step)
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = weakref.ref(optimizer)
-        is_own = getattr(step, "__self__", None) is optimizer
-        self._step: Callable[..., Any] = step.__func__ if is_own else lambda _, *args, **kwargs: step(
-            *args, **kwargs)
-        self._before = None if is_own and not isinstance(step, StepInPlace) else step
+        self._handles: tuple[Any, Any] | None = None
+        self._scaled = contextlib.ExitStack()
+        # The averagers, by reference, their parameters, and the exchanges that steps have followed.
+        self._served: list[tuple[Any, Container[torch.Tensor], int]] = []
 
-    def take(self, *args: Any, **kwargs: Any) -> Any:
-        """The step that was there before."""
-        return self._step(self._optimizer(), *args, **kwargs)
+    def serve(self, averager: Any, parameters: Container[torch.Tensor]) -> None:
+        self._served.append((weakref.ref(averager), parameters, averager._steps_here))
+        self.prepare()
 
-    def __reduce__(self) -> Any:
-        if isinstance(self._before, StepInPlace):
-            return self._before.__reduce__()
-        return _as_is, (self._before or types.MethodType(self._step, self._optimizer()),)
+    def prepare(self) -> None:
+        """Before a step: of its hooks these are the innermost, and a step that failed has had its rates."""
+        self._scaled.close()
+        optimizer = self._optimizer()
+        if optimizer is None:
+            return
+        if self._handles is None:
+            optimizer.register_state_dict_pre_hook(lambda _: self._scaled.close())
+            self._handles = (optimizer.register_step_pre_hook(self._before),
+                             optimizer.register_step_post_hook(self._after))
+        make_innermost(optimizer, *self._handles)
 
-    # As torch's schedulers expect of a method.
-    @property
-    def __self__(self) -> Any:
-        return self._optimizer()
+    @untraced
+    def _before(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._scaled.close()  # where a step() is within another's
+        self._scaled.enter_context(scaled_rates(self._gains(optimizer)))
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            return None
 
-    @property
-    def __func__(self) -> Callable[..., Any]:
-        return lambda _, *args, **kwargs: self(*args, **kwargs)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
-
-class _ScaledStep(StepInPlace):
-    """One that scale_steps() makes."""
-
-    def __init__(self, optimizer: Any) -> None:
-        super().__init__(optimizer)
-        self._averagers: list[tuple[Any, int]] = []  # by reference; the exchanges that steps followed
-
-    def serve(self, averager: Any) -> None:
-        self._averagers.append((weakref.ref(averager), averager._steps_here))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        closure = kwargs.get("closure", args[0] if args else None)
-        with contextlib.ExitStack() as scaled:
-            def own_rates_closure() -> Any:
-                scaled.close()
-                try:
-                    return closure()
-                finally:  # there may have been an exchange
-                    scaled.enter_context(scaled_rates(self._gains()))
-
-            if callable(closure) and "closure" in kwargs:
-                kwargs["closure"] = own_rates_closure
-            elif callable(closure):
-                args = own_rates_closure, *args[1:]
-            scaled.enter_context(scaled_rates(self._gains()))
+        def own_rates_closure() -> Any:
+            self._scaled.close()
             try:
-                return self.take(*args, **kwargs)
-            finally:
-                self._averagers = [(weakref.ref(averager), averager._steps_here)
-                                   for averager, _ in self._alive()]
+                return closure()
+            finally:  # there may have been an exchange
+                self._scaled.enter_context(scaled_rates(self._gains(optimizer)))
 
-    def _gains(self) -> list[tuple[dict[str, Any], float]]:
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": own_rates_closure}
+        return (args[0], own_rates_closure, *args[2:]), kwargs
+
+    @untraced
+    def _after(self, *_: Any) -> None:
+        self._scaled.close()
+        self._served = [(weakref.ref(averager), parameters, averager._steps_here)
+                        for averager, parameters, _ in self._alive()]
+
+    def _gains(self, optimizer: Any) -> list[tuple[dict[str, Any], float]]:
         """Of each group that is to be updated with encoded gradients."""
-        fresh = [(averager._numbers, averager.rate_gain) for averager, steps in self._alive()
+        fresh = [(parameters, averager.rate_gain) for averager, parameters, steps in self._alive()
                  if averager._steps_here > steps]
         gains = []
-        for group in groups_of(self._optimizer()) if fresh else ():
-            found = {gain for numbers, gain in fresh
-                     if any(parameter in numbers for parameter in group["params"])}
+        for group in groups_of(optimizer) if fresh else ():
+            found = {gain for parameters, gain in fresh
+                     if any(parameter in parameters for parameter in group["params"])}
             if len(found) > 1:
                 refuse("a parameter group has parameters of models whose codecs need learning rates "
                        f"multiplied by {' and '.join(f'{gain:g}' for gain in sorted(found))}; give "
@@ -195,6 +174,9 @@ class _ScaledStep(StepInPlace):
             gains += [(group, gain) for gain in found]
         return gains
 
-    def _alive(self) -> list[tuple[Any, int]]:
-        found = [(reference(), steps) for reference, steps in self._averagers]
-        return [(averager, steps) for averager, steps in found if averager is not None]
+    def _alive(self) -> list[tuple[Any, Container[torch.Tensor], int]]:
+        found = [(reference(), parameters, steps) for reference, parameters, steps in self._served]
+        return [one for one in found if one[0] is not None]
+
+
+_scalings: "weakref.WeakKeyDictionary[torch.optim.Optimizer, Scaling]" = weakref.WeakKeyDictionary()

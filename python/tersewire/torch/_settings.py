@@ -6,7 +6,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tersewire
 from tersewire import _core
@@ -14,6 +14,9 @@ from tersewire import _core
 from ._groups import AnyGroup
 from ._spikes import USUAL_LIMIT
 from ._tensors import refuse
+
+
+_Some = TypeVar("_Some", bound="Settings")
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Settings:
         if self.pull_codec is not None and self.is_auto:
             refuse("codec auto chooses what servers send too; omit pull_codec, or name a codec")
 
-    def changed(self, settings: dict[str, Any]) -> "Settings":
+    def changed(self: _Some, settings: dict[str, Any]) -> _Some:
         """These with some others; refuses names that are none of theirs."""
         for name in set(settings) - {field.name for field in dataclasses.fields(self)}:
             refuse(f"there is no setting '{name}' to change; pass those of the call that made this")

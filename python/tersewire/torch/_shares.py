@@ -1,7 +1,7 @@
 """An optimizer whose ranks own a share of the model each (exchange parameter-server)."""
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy
@@ -17,6 +17,7 @@ from ._settings import Settings
 from ._tensors import rates_of, refuse
 
 EXCHANGE = "parameter-server"
+_TRIED = 4, 4  # the shape of a tensor on which an optimizer is tried
 
 # A run of a tensor: its first element, how many, and its values and the optimizer's state of them,
 # by name.
@@ -47,11 +48,9 @@ class Share:
             refuse(f"a {type(optimizer).__name__} takes another optimizer's steps, which are of "
                    "whole parameters; wrap the one within it, or use another exchange")
         self._names, self._parameters = names, parameters
-        # The wrapped optimizer's own step, for parts instead of whole parameters.
-        self._optimizer: Any = object.__new__(type(optimizer))
-        self._optimizer.__dict__.update(vars(optimizer))
-        self._optimizer.__dict__.update({hooks: collections.OrderedDict() for hooks in _HOOKS})
-        self._optimizer.state = collections.defaultdict(dict)
+        for group in optimizer.param_groups:
+            _try_parts(optimizer, group, dict(zip(parameters, names)))
+        self._optimizer = _for_parts(optimizer)
         self._group_of = {parameter: number for number, group in enumerate(optimizer.param_groups)
                           for parameter in group["params"]}
         self._groups: list[dict[str, Any]] = []
@@ -75,11 +74,9 @@ class Share:
         values = self.parts[number].values
         before = values.clone()
         given_group = self._groups[self._group_of[self._parameters[self.parts[number].tensor]]]
-        group = {name: _on_cpu(value) for name, value in given_group.items()}
-        group["params"] = [values]
+        group = _group_of_parts(given_group, [values])
         if group.get("lr") is not None:
             group["lr"] = group["lr"] * self._rate_gain  # a tensor is the wrapped optimizer's own
-        group.update({name: False for name in ("fused", "capturable") if name in group})
         given, own = dict(group), self._attributes()
         self._optimizer.param_groups = [group]
         # A copy, as optimizers may keep it.
@@ -136,21 +133,69 @@ class Share:
         if not found:
             return torch.empty(0, dtype=torch.float32, device="cpu"), {}
 
-        def joined(of_run: Callable[[dict[str, Any]], torch.Tensor]) -> torch.Tensor:
-            pieces = [of_run(run[2]).detach().flatten()[max(0, part.begin - run[0]):end - run[0]]
-                      for run in found]
+        def joined(of_runs: list[torch.Tensor]) -> torch.Tensor:
+            pieces = [values.detach().flatten()[max(0, part.begin - run[0]):end - run[0]]
+                      for run, values in zip(found, of_runs)]
             return torch.cat(pieces).float().cpu()
 
-        values = joined(lambda run: run["values"])
+        values = joined([run[2]["values"] for run in found])
         # A value without dimensions, as a temperature, keeps its state's shape.
         by_element = self._parameters[part.tensor].dim() > 0
         state = {}
         for name, value in found[0][2]["state"].items():
             if by_element and _is_by_element(value, found[0][1]):
-                state[name] = joined(lambda run, name=name: run["state"][name])
+                state[name] = joined([run[2]["state"][name] for run in found])
             else:
                 state[name] = _copy(value)
         return values if by_element else values.view(()), state
+
+
+def _for_parts(optimizer: torch.optim.Optimizer) -> Any:
+    """An optimizer with its step, for parts instead of whole parameters, and without state."""
+    made: Any = object.__new__(type(optimizer))
+    made.__dict__.update(vars(optimizer))
+    made.__dict__.update({hooks: collections.OrderedDict() for hooks in _HOOKS})
+    made.state = collections.defaultdict(dict)
+    return made
+
+
+def _group_of_parts(group: dict[str, Any], parts: list[torch.Tensor]) -> dict[str, Any]:
+    """Its settings, for parts on the CPU."""
+    settings = {name: _on_cpu(value) for name, value in group.items() if name != "params"}
+    settings.update({name: False for name in ("fused", "capturable") if name in settings})
+    return {**settings, "params": parts}
+
+
+def _try_parts(optimizer: torch.optim.Optimizer, group: dict[str, Any],
+               names: dict[torch.Tensor, str]) -> None:
+    """Refuses an optimizer that changes a tensor in another way than its parts."""
+    largest = max((one for one in group["params"] if one in names), key=torch.Tensor.dim, default=None)
+    if largest is None:
+        return
+    numbers = torch.Generator("cpu").manual_seed(1)
+    values, *gradients = torch.randn((3, *_TRIED), generator=numbers, device="cpu")
+
+    def stepped(parts: list[torch.Tensor]) -> torch.Tensor:
+        tried = _for_parts(optimizer)
+        tried.param_groups = [_group_of_parts(group, parts)]
+        if group.get("lr") is not None:
+            tried.param_groups[0]["lr"] = 0.1  # whatever a schedule begins with
+        for gradient in gradients:
+            for part, its in zip(parts, gradient.flatten().split([part.numel() for part in parts])):
+                part.grad = its.view(part.shape).clone()
+            tried.step()
+        return torch.cat([part.flatten() for part in parts])
+
+    why = "it does not treat every value by itself"
+    try:
+        whole = stepped([values.clone() if largest.dim() > 1 else values.flatten()])
+        parts = stepped([part.clone() for part in values.flatten().split([5, values.numel() - 5])])
+        if torch.allclose(whole, parts, rtol=1e-4, atol=1e-6):
+            return
+    except Exception as failure:  # such as Muon's, which takes no vectors
+        why = str(failure).splitlines()[0].rstrip(".") if str(failure) else type(failure).__name__
+    refuse(f"a {type(optimizer).__name__} cannot update parts of '{names[largest]}', within which "
+           f"shares end ({why}); use exchange gradient-server")
 
 
 def _on_cpu(setting: Any) -> Any:

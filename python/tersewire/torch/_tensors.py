@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import logging
 import multiprocessing
 import multiprocessing.util
 import os
@@ -18,9 +19,9 @@ from tersewire import Error, ErrorCode
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
+_log = logging.getLogger("tersewire")
 _KINDS = (
-    ((nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm,
-      getattr(nn, "RMSNorm", nn.LayerNorm)), "norm"),  # since torch 2.4
+    ((nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm), "norm"),
     (nn.modules.conv._ConvNd, "conv"),
     (nn.Linear, "dense"),
     ((nn.RNNBase, nn.RNNCellBase), "recurrent"),
@@ -30,6 +31,12 @@ _KINDS = (
 
 def refuse(sentence: str) -> NoReturn:
     raise Error(ErrorCode.kInvalidArgument, sentence)
+
+
+@functools.lru_cache(None)
+def say_once(sentence: str) -> None:
+    """A warning, the first time."""
+    _log.warning(sentence)
 
 
 def at_end(owner: Any, call: Callable[..., None], *args: Any) -> Any:
@@ -109,8 +116,8 @@ def uncompiled(model: Any) -> Any:
 
 
 def own_name(path: str) -> str:
-    """A parameter's name, whether or not modules on the path to it are compiled."""
-    return path.replace("_orig_mod.", "")
+    """A parameter's name, whether or not modules on the path to it are compiled or checkpointed."""
+    return path.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
 
 
 def kinds_of(model: nn.Module) -> dict[str, str]:
@@ -135,7 +142,7 @@ def refuse_unfilled(name: str, value: torch.Tensor) -> None:
                "model.to_empty(device=...) and the model's initialization do")
 
 
-def tensor_info(name: str, parameter: torch.Tensor, kind: str) -> tersewire.TensorInfo:
+def tensor_info(name: str, parameter: torch.Tensor, kind: Any) -> tersewire.TensorInfo:
     refuse_unfilled(name, parameter)
     if parameter.layout is not torch.strided:
         refuse(f"parameter '{name}' is sparse ({parameter.layout}), and codecs take dense ones; keep "
@@ -143,10 +150,16 @@ def tensor_info(name: str, parameter: torch.Tensor, kind: str) -> tersewire.Tens
     if parameter.is_complex():
         refuse(f"parameter '{name}' is complex, and codecs take real numbers; keep its real and "
                "imaginary parts as two parameters")
-    if hasattr(parameter, "placements") or type(parameter).__name__ == "FlatParameter":
-        refuse(f"parameter '{name}' is sharded (FSDP, tensor parallelism), and each rank has another "
-               "part of it; use a model of which every rank has all, as in DistributedDataParallel")
+    refuse_sharded(name, parameter)
     return tersewire.TensorInfo(name, tuple(parameter.shape), kind)
+
+
+def refuse_sharded(name: str, value: torch.Tensor) -> None:
+    """A DTensor, or a parameter of FullyShardedDataParallel."""
+    if hasattr(value, "placements") or "_fsdp_wrapped_module." in name or "_flat_param" in name:
+        refuse(f"'{name}' is sharded (by FSDP, replicate() or tensor parallelism), which is not "
+               "supported yet; train the model in DistributedDataParallel, or unwrapped with "
+               "DistributedOptimizer or LocalUpdates")
 
 
 def tensor_infos(model: nn.Module, ignored: Container[str] = ()) -> list[tersewire.TensorInfo]:
@@ -187,7 +200,8 @@ def _instances(kind: type) -> Iterator[Any]:
 
 
 def _with_subclasses(kind: type) -> list[type]:
-    return [kind, *(other for sub in kind.__subclasses__() for other in _with_subclasses(sub))]
+    subclasses: list[type] = kind.__subclasses__()
+    return [kind, *(other for sub in subclasses for other in _with_subclasses(sub))]
 
 
 def elems_of(info: tersewire.TensorInfo) -> int:

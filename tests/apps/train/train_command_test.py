@@ -564,8 +564,8 @@ class Train(ProgramTest):
 
     def test_images_that_cannot_be_read_are_named_or_left_out(self):
         cut = self.image_folder()
-        job = ("train", "--model", "lenet", "--data", self.path("data"), "--workers", "2", "--batch", "2", "--steps", "2",
-               "--out", self.path("run"))  # fmt: skip
+        job = ("train", "--model", "lenet", "--data", self.path("data"), "--workers", "2", "--batch", "2",
+               "--steps", "2", "--out", self.path("run"))  # fmt: skip
         refused = run(*job)
         if b"cannot decode images" in refused.stderr:
             self.skipTest("this build cannot decode images")
