@@ -17,6 +17,17 @@ namespace {
 
 constexpr int kBitsPerByte = 8;
 
+// DLPack 1's DLManagedTensorVersioned, which older headers lack.
+constexpr std::uint32_t kDlpackMajor = 1;
+constexpr std::uint64_t kDlpackReadOnly = 1;
+struct VersionedTensor {
+  std::uint32_t major, minor;
+  void* manager;
+  void (*deleter)(VersionedTensor*);
+  std::uint64_t flags;
+  DLTensor tensor;
+};
+
 // What numpy calls a type of the buffer protocol; the format itself where it is none of these.
 std::string type_of_format(std::string_view format, std::size_t item_bytes) {
   if (!format.empty() && std::string_view("@=<").find(format.front()) != std::string_view::npos) {
@@ -59,6 +70,34 @@ void check_on_cpu(const py::object& argument, const std::string& name) {
   refuse(fmt::format("{} is on {}; pass it on the CPU, in torch {}.cpu()", name, place, name));
 }
 
+// A producer from before DLPack 1.0 takes no max_version.
+py::object dlpack_capsule(const py::object& argument) {
+  const py::object lend = argument.attr("__dlpack__");
+  try {
+    return lend(py::arg("max_version") = py::make_tuple(kDlpackMajor, 0));
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_TypeError)) throw;
+  }
+  return lend();
+}
+
+// Of a capsule from before DLPack 1.0, or from 1.x.
+const DLTensor& lent_tensor(const py::object& capsule, const std::string& name, bool& is_read_only) {
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned") == 0) {
+    auto* const lent = PyCapsule_GetPointer(capsule.ptr(), "dltensor");
+    if (lent == nullptr) throw py::error_already_set();
+    return static_cast<DLManagedTensor*>(lent)->dl_tensor;
+  }
+  const auto& lent = *static_cast<VersionedTensor*>(
+      PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+  if (lent.major != kDlpackMajor) {
+    refuse(fmt::format("{} comes by DLPack {}.{}; pass it from a library with version {}", name,
+                       lent.major, lent.minor, kDlpackMajor));
+  }
+  is_read_only = (lent.flags & kDlpackReadOnly) != 0;
+  return lent.tensor;
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
@@ -82,7 +121,7 @@ ArrayArgument::ArrayArgument(const py::object& argument, std::string name, Acces
     if (PyObject_CheckBuffer(argument.ptr()) != 0) {
       take_buffer(argument, access);
     } else if (py::hasattr(argument, "__dlpack__")) {
-      take_dlpack(argument);
+      take_dlpack(argument, access);
     } else {
       refuse(fmt::format("{} is a {}; pass an array of numpy's or a CPU tensor of torch's", name_,
                          Py_TYPE(argument.ptr())->tp_name));
@@ -121,14 +160,15 @@ void ArrayArgument::take_buffer(const py::object& argument, Access access) {
   shape_.assign(buffer_.shape, buffer_.shape + buffer_.ndim);
 }
 
-void ArrayArgument::take_dlpack(const py::object& argument) {
+void ArrayArgument::take_dlpack(const py::object& argument, Access access) {
   check_on_cpu(argument, name_);
-  capsule_ = argument.attr("__dlpack__")();
   // Left in its capsule, which frees it: nobody else gets to see the capsule.
-  auto* const lent =
-      static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule_.ptr(), "dltensor"));
-  if (lent == nullptr) throw py::error_already_set();
-  const DLTensor& tensor = lent->dl_tensor;
+  capsule_ = dlpack_capsule(argument);
+  bool is_read_only = false;
+  const DLTensor& tensor = lent_tensor(capsule_, name_, is_read_only);
+  if (access == Access::kWrite && is_read_only) {
+    refuse(fmt::format("{} is read-only; pass an array that can be written", name_));
+  }
   if (!is_contiguous(tensor)) {
     refuse(
         fmt::format("{} is not contiguous; pass a copy, in torch {}.contiguous()", name_, name_));

@@ -54,7 +54,7 @@ class ArrayArgument {
 
  private:
   void take_buffer(const py::object& argument, Access access);
-  void take_dlpack(const py::object& argument);
+  void take_dlpack(const py::object& argument, Access access);
   template <typename T>
   [[nodiscard]] std::span<T> values(const char* type) const;
 

@@ -1,6 +1,7 @@
 """Arrays and tensors as arguments: used in place where they fit, refused in a sentence else."""
 
 import array
+import ctypes
 import subprocess
 import sys
 import threading
@@ -41,6 +42,60 @@ def test_ctrl_c_and_a_lack_of_memory_are_not_refusals():
 
         with pytest.raises(error):
             CODEC.encoder(12).encode(Raises(), 0)
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
+                ("dtype", ctypes.c_uint8 * 4), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+class DLManagedTensorVersioned(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32 * 2), ("manager_ctx", ctypes.c_void_p),
+                ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", DLTensor)]
+
+
+class Lender:
+    """Lends an array of float32 by DLPack 1, and only by that."""
+
+    def __init__(self, values, flags=0, major=1):
+        self.values, self.asked = values, None
+        self.shape = (ctypes.c_int64 * values.ndim)(*values.shape)
+        self.managed = DLManagedTensorVersioned(
+            (major, 3), None, None, flags,
+            DLTensor(values.ctypes.data, (1, 0), values.ndim, (2, 32, 1, 0), self.shape, None, 0))
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __dlpack__(self, *, max_version):
+        self.asked = max_version
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.managed), b"dltensor_versioned", None)
+
+
+def test_what_dlpack_1_lends_is_read_and_written():
+    values = numpy.arange(12, dtype="f4").reshape(4, 3)
+    lender = Lender(values)
+    payload = CODEC.encoder((4, 3)).encode(lender, 0)
+    assert lender.asked == (1, 0)
+    assert bytes(payload) == bytes(CODEC.encoder((4, 3)).encode(values, 0))
+    tersewire.decode(payload, Lender(out := numpy.zeros((4, 3), "f4")))
+    assert (out == decoded(payload, (4, 3))).all() and out.any()
+
+
+def test_what_dlpack_1_lends_to_be_read_is_not_written():
+    values = numpy.ones((4, 3), "f4")
+    payload = CODEC.encoder((4, 3)).encode(Lender(values, flags=1), 0)
+    sentence = raises(ErrorCode.kInvalidArgument, tersewire.decode, payload,
+                      Lender(values, flags=1))
+    assert "is read-only; pass an array that can be written" in sentence
+    assert (values == 1).all() and len(payload) > 0
+
+
+def test_a_later_dlpack_is_refused():
+    refused(Lender(numpy.ones((4, 3), "f4"), major=2), "comes by DLPack 2.3", "with version 1")
 
 
 def test_other_types_are_refused():
