@@ -473,7 +473,7 @@ def case_hooks_of_parameters_go_with_the_optimizer():
     model = network()
     for _ in range(3):
         optimizer = DistributedOptimizer(momentum(model), model.named_parameters())
-        assert all(len(parameter._backward_hooks) == 1 for parameter in model.parameters())
+        assert all(len(parameter._backward_hooks) == 2 for parameter in model.parameters())
         optimizer.averager.close()
         del optimizer
         gc.collect()

@@ -72,6 +72,7 @@ class GradientAverager:
 
     _overlaps = False  # whether gradients are exchanged while others are computed
     _undoable = False  # whether an exchange of parameters may be undone
+    _may_undo = False  # and the last one is still that of this worker
     _elastic = False  # whether ranks may come and go
     # With exchange parameter-server what owners make of means: (part, mean, change) as arrays.
     _update: Callable[..., None] | None = None
@@ -280,6 +281,7 @@ class GradientAverager:
         self._worker.load(self.rank, listed[0]["ranks"], saved, _json(decided))
         self._norms.load(listed[self.rank % len(listed)].get("norms"))
         self._steps_before = listed[0]["step"] - self._steps_here
+        self._may_undo = False
         if self._worker.has_begun:  # what others expect of this rank belongs to a run that is over
             self._worker.close()
             self._join(self._worker)
@@ -343,8 +345,14 @@ class GradientAverager:
                               device="cpu")
         return lambda gradients: norms.limit(gradients, limits)
 
+    def _undo_discarded(self, numbers: set[int]) -> None:
+        """Undoes the exchange of means that were thrown away before an optimizer could apply them."""
+        if numbers and self._undoable and self._may_undo:
+            self._worker.undo(sorted(numbers))
+
     def _end_step(self) -> None:
         self._steps_here += 1
+        self._may_undo = True
         self._news = tuple(self._worker.take_news())
         for sentence in self._news:
             _log.info(sentence)
@@ -383,6 +391,7 @@ def change_all(averagers: Sequence[GradientAverager], settings: dict[str, Any]) 
         raise
     for averager, worker in zip(averagers, changed):
         averager._worker.change(worker)
+        averager._may_undo = False
         averager._join(averager._worker)
 
 
@@ -390,8 +399,8 @@ class Bucket:
     """A flat buffer with gradients of some parameters, replaced by their means."""
 
     def __init__(self, buffer: torch.Tensor, stretches: list[tuple[int, int]], scale: float,
-                 limit_spikes: SpikeLimiter | None = None,
-                 keeps_own: bool = False) -> None:
+                 limit_spikes: SpikeLimiter | None = None, keeps_own: bool = False,
+                 bases: dict[int, torch.Tensor] | None = None) -> None:
         self.began = time.perf_counter()
         self.buffer = buffer
         self._stretches = stretches
@@ -399,6 +408,7 @@ class Bucket:
         self._limit_spikes = limit_spikes
         self._values = buffer
         self._own = buffer.clone() if keeps_own else None  # this rank's gradients
+        self._bases = bases or {}  # what gradients held of earlier means
 
     @property
     def parameters(self) -> list[int]:
@@ -409,6 +419,10 @@ class Bucket:
         buffer = self.buffer
         if not (buffer.is_cpu and buffer.dtype is torch.float32):
             self._values = buffer.to("cpu", torch.float32)
+        for number, values in self._gradients_in(self._values) if self._bases else ():
+            if number in self._bases:  # only what is new is exchanged
+                self._bases[number] = self._bases[number].to("cpu", torch.float32).flatten()
+                values -= self._bases[number]
         if self._scale != 1:
             self._values /= self._scale
         if self._limit_spikes:
@@ -420,6 +434,9 @@ class Bucket:
         worker.mean(self._values, self._stretches)
         if self._scale != 1:
             self._values *= self._scale
+        for number, values in self._gradients_in(self._values) if self._bases else ():
+            if number in self._bases:
+                values += self._bases[number]
         if self._values is not self.buffer:
             self.buffer.copy_(self._values)
 

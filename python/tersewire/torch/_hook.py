@@ -18,12 +18,13 @@ import tersewire
 from tersewire import _core
 
 from ._averager import Bucket, Counters, GradientAverager
+from ._deliveries import Deliveries
 from ._groups import HubGroup, ProcessGroup
-from ._private import (GradBucket, exchanges_nothing, has_own_hook, queue_callback, reduces_in_python,
-                       steps_in_backward, uses_of)
+from ._private import (GradBucket, exchanges_nothing, has_own_hook, has_step_hooks, queue_callback,
+                       reduces_in_python, steps_in_backward, uses_of)
 from ._rates import Scaling, is_adam, is_adaptive, is_muon, scale_steps
 from ._settings import Settings
-from ._tensors import (at_end, ddps_of, optimizers_of, own_name, refuse, refuse_sharded,
+from ._tensors import (at_end, ddps_of, optimizers_of, own_name, refuse, refuse_sharded, say_once,
                        tensor_infos, trained, uncompiled)
 
 _LAST_SECONDS = 10
@@ -121,6 +122,7 @@ class Hook(GradientAverager):
     """The result of register(): one rank's residuals and counters."""
 
     _overlaps = True
+    _undoable = True
 
     def __init__(self, model: torch.nn.parallel.DistributedDataParallel,
                  settings: Settings, group: HubGroup | None = None,
@@ -135,9 +137,9 @@ class Hook(GradientAverager):
         self._parameters = [named[info.name] for info in infos]
         self._numbers = {p: number for number, p in enumerate(self._parameters)}
         self._trained = set(trained(model.module))  # also what the model's wrapper is to ignore
-        self._undoable: bool = model.find_unused_parameters
+        self._finds_unused: bool = model.find_unused_parameters
         # Gradients are the buckets' memory then, and unused ones are to stay as they are.
-        self._keeps_own: bool = self._undoable and model.gradient_as_bucket_view
+        self._keeps_own: bool = self._finds_unused and model.gradient_as_bucket_view
         self._model = weakref.ref(model)  # which holds the hook
         self._tasks: list[_Task] = []  # of the step
         _check_group(group)
@@ -154,9 +156,11 @@ class Hook(GradientAverager):
         self._end.detach()
         self._threads = _Threads(self._worker)
         self._end = at_end(self, _Threads.close, self._threads)
+        self._deliveries = Deliveries(self._parameters)
+        self._is_own_pass = False
         self._scale_now = 1.0
         self._stood_seconds = 0.0  # elapsed, waited at the end of backward passes
-        self._knows_optimizer = False
+        self._knows_optimizer = self._knows_steps = False
         self._chooses_exchange = settings.exchange is None
         self._scalings: list[Scaling] = []  # of the optimizers that there were in the first step
 
@@ -181,6 +185,10 @@ class Hook(GradientAverager):
                 self._know_optimizer()
             for scaling in self._scalings:
                 scaling.prepare()
+            # DistributedDataParallel.join() exchanges zeros for a rank without data.
+            self._is_own_pass = queue_callback(_nothing)
+            if self._is_own_pass:
+                self._undo_discarded(self._deliveries.begin_pass())
             self._scale_now, self._tasks = self._scale(), []
         buffer = bucket.buffer()
         devices: list[int | str | torch.device] = []
@@ -190,10 +198,12 @@ class Hook(GradientAverager):
             ready = torch.accelerator.current_stream(buffer.device).record_event()
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
         self._check_known(bucket.parameters())
-        stretches = self._stretches([self._numbers[p] for p in bucket.parameters()])
+        numbers = [self._numbers[p] for p in bucket.parameters()]
+        stretches = self._stretches(numbers)
         self._tasks.append(
             _Task(bucket.index() == 0, self._stood_seconds,
-                  Bucket(buffer, stretches, self._scale_now, self._spike_limiter(), self._keeps_own),
+                  Bucket(buffer, stretches, self._scale_now, self._spike_limiter(), self._keeps_own,
+                         self._deliveries.bases(numbers) if self._is_own_pass else {}),
                   future, ready, self._count))
         self._threads.pushes.put(self._tasks[-1])
         if bucket.is_last():
@@ -234,8 +244,8 @@ class Hook(GradientAverager):
         for task in tasks:
             task.future.wait()
         self._stood_seconds += time.perf_counter() - ended
-        if self._undoable:  # a rank without data has no backward pass, nor knows what is unused
-            queue_callback(functools.partial(self._undo_unused, tasks))
+        if self._is_own_pass:
+            queue_callback(functools.partial(self._deliver, tasks))
         _after_backward(self._end_step)
 
     def _know_optimizer(self) -> None:
@@ -246,6 +256,9 @@ class Hook(GradientAverager):
         self._knows_optimizer = True
         optimizers = optimizers_of(self._parameters)
         found = set(self._group._gather(_kind_of(optimizers)))
+        self._knows_steps = _NONE not in found
+        for optimizer in filter(has_step_hooks, optimizers):
+            self._deliveries.watch(optimizer)
         self._know_means(optimizers, found)
         self._know_rates(optimizers, found)
 
@@ -308,12 +321,24 @@ class Hook(GradientAverager):
             super()._keep_no_residual_of_means()
         self.change(_adaptive=True, exchange=self._adaptive_settings().exchange)
 
-    def _undo_unused(self, tasks: list[_Task]) -> None:
+    def _deliver(self, tasks: list[_Task]) -> None:
         """Undoes the exchange of parameters that no rank used, whose gradients stay as they were."""
         model: Any = self._model()
-        unused = {number for number, ranks in enumerate(uses_of(model)) if not ranks}
+        unused = {number for number, ranks in enumerate(uses_of(model)) if not ranks
+                  } if self._finds_unused else set()
         for task in tasks:
-            task.bucket.undo(self._worker, unused)
+            if unused:
+                task.bucket.undo(self._worker, unused)
+            self._deliveries.deliver(number for number in task.bucket.parameters
+                                     if number not in unused)
+
+    def _undo_discarded(self, numbers: set[int]) -> None:
+        if numbers and not self._knows_steps:
+            say_once("gradients were thrown away without a step of an optimizer that this hook knows, so "
+                     "what was to be applied of them comes with later ones; make the optimizer before "
+                     "the first backward pass, or compute gradients to be thrown away on model.module")
+        else:
+            super()._undo_discarded(numbers)
 
 
 def why_unhookable(model: Any) -> str | None:
@@ -419,6 +444,10 @@ def hook(state: Hook | HookState,
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         done.set_result(bucket.buffer())
         return done
+
+
+def _nothing() -> None:
+    pass
 
 
 def _fail(failure: BaseException) -> None:

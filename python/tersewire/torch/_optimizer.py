@@ -15,6 +15,7 @@ import tersewire
 from tersewire import Error, ErrorCode, _core
 
 from ._averager import Counters, GradientAverager, States, as_list
+from ._deliveries import Deliveries
 from ._groups import Group, HubGroup, check_root, compare_values, group_of
 from ._members import (MayLeave, Members, Replica, as_floats, begin_with, packed_floats,
                        refuse_elastic)
@@ -48,6 +49,12 @@ class _Accumulated(NamedTuple):
             self.has_some or gradient is None or gradient._version != self.version)
 
 
+class _Averager(GradientAverager):
+    """The `averager` of a DistributedOptimizer whose ranks stay and step with whole parameters."""
+
+    _undoable = True
+
+
 class _AveragesFirst:
     """Precedes a wrapped optimizer's own class. DistributedOptimizer() says more."""
 
@@ -57,6 +64,7 @@ class _AveragesFirst:
     _frozen: list[torch.Tensor]  # those passed that nobody trains
     _buffer: torch.Tensor  # the gradients of all parameters, concatenated
     _sparse_as_dense: bool
+    _deliveries: Deliveries
     _scalings: list[Scaling]
     _steps: bool = False  # in its own step(), which has exchanged
     _averaged: bool = False  # since the last step
@@ -102,6 +110,7 @@ class _AveragesFirst:
             return
         for parameter, values in self._gradients():
             cast(torch.Tensor, parameter.grad).copy_(values)
+        self._deliveries.deliver(range(len(self._parameters)))
 
     def _exchange(self) -> bool:
         """Averages the buffer; returns whether this rank's gradients counted."""
@@ -126,10 +135,18 @@ class _AveragesFirst:
                            "embedding with sparse=False, or pass sparse_as_dense=True")
                 parameter.grad = parameter.grad.to_dense()
 
+        self.averager._undo_discarded(self._deliveries.begin_pass())
+        bases = self._deliveries.bases(range(len(self._parameters)))
+
         def exchange() -> None:
-            for parameter, values in self._gradients():
+            for number, (parameter, values) in enumerate(self._gradients()):
                 values.copy_(cast(torch.Tensor, parameter.grad))
+                if number in bases:  # only what is new is exchanged
+                    values.sub_(bases[number].to(values.device))
             self.averager.average(self._buffer, self._skipped)
+            for number, (_, values) in enumerate(self._gradients()) if bases else ():
+                if number in bases:
+                    values.add_(bases[number].to(values.device))
 
         self._void = not self.averager._among_ranks(exchange)
         self._accumulated, self._noted = None, set()
@@ -448,7 +465,7 @@ def DistributedOptimizer(
     elif exchange == _PARAMETER_SERVER:
         averager = ShareAverager(optimizer, parameters, infos, group, settings)
     else:
-        averager = GradientAverager(infos, group, settings)
+        averager = _Averager(infos, group, settings)
     base = type(optimizer)
     optimizer.__class__ = type(base.__name__, (before, base), {})
     wrapped: Any = optimizer
@@ -462,6 +479,9 @@ def DistributedOptimizer(
                                   dtype=torch.float32, device="cpu")
     wrapped._sparse_as_dense = sparse_as_dense
     wrapped._noted = set()
+    wrapped._deliveries = Deliveries(parameters)
+    for one in filter(has_step_hooks, (optimizer, *innermost(optimizer))):
+        wrapped._deliveries.watch(one)
     wrapped._scalings = [] if before is _OwnsAShare else scale_steps(
         [optimizer, *innermost(optimizer)], averager, set(parameters))
     if has_step_hooks(optimizer):

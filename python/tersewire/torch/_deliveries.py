@@ -1,0 +1,92 @@
+"""What gradients hold of means that were delivered to them, and whether these were applied."""
+
+import functools
+import weakref
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from ._private import queue_callback, untraced
+
+
+class Deliveries:
+    """Those to the parameters of one model, by their numbers.
+
+    A backward pass adds to what a gradient holds. If that has the mean of an earlier pass, only the
+    rest is new. If a mean is gone before the parameter has changed, it was thrown away.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        self._parameters = parameters
+        self._versions: dict[int, int] = {}  # that parameters had when their gradients got a mean
+        self._stepped: set[int] = set()  # those whose optimizer has taken a step since
+        self._bases: dict[int, torch.Tensor] = {}  # what gradients held before what is new
+        self._noted: set[int] = set()  # in the backward pass under way
+        self._discarded: set[int] = set()
+        for number, parameter in enumerate(parameters):
+            handle = parameter.register_hook(functools.partial(_note, weakref.ref(self), number))
+            weakref.finalize(self, handle.remove).atexit = False
+
+    def watch(self, optimizer: torch.optim.Optimizer) -> None:
+        """Takes its steps for such that apply gradients, however they change parameters."""
+        this = weakref.ref(self)
+
+        @untraced
+        def note_step(stepping: torch.optim.Optimizer, *_: object) -> None:
+            deliveries = this()
+            if deliveries is not None:
+                own = {id(one) for group in stepping.param_groups for one in group["params"]}
+                deliveries._stepped |= {number for number, one in enumerate(deliveries._parameters)
+                                        if id(one) in own}
+
+        handle = optimizer.register_step_post_hook(note_step)
+        weakref.finalize(self, handle.remove).atexit = False
+
+    def begin_pass(self) -> set[int]:
+        """Before the first bucket: the parameters whose last means were thrown away."""
+        for number in [number for number in self._versions if number not in self._noted]:
+            self._look(number)
+        discarded, self._discarded = self._discarded, set()
+        return discarded
+
+    def bases(self, numbers: Iterable[int]) -> dict[int, torch.Tensor]:
+        """What their gradients held before what is new, where they held anything."""
+        return {number: self._bases[number] for number in numbers if number in self._bases}
+
+    def deliver(self, numbers: Iterable[int]) -> None:
+        """Their gradients have means of all that is in them."""
+        for number in numbers:
+            self._bases.pop(number, None)
+            self._stepped.discard(number)
+            self._versions[number] = self._parameters[number]._version
+
+    def _note(self, number: int) -> None:
+        if not self._noted:
+            queue_callback(self._noted.clear)
+        self._noted.add(number)
+        self._look(number)
+
+    @torch.no_grad()
+    def _look(self, number: int) -> None:
+        """At a gradient to which this pass has added nothing yet."""
+        if number not in self._versions:
+            return
+        parameter = self._parameters[number]
+        gradient = parameter.grad
+        is_applied = parameter._version != self._versions[number] or number in self._stepped
+        # Whether it was zeroed in place costs an accelerator a pause, and matters if it was not applied.
+        if gradient is not None and (is_applied and not gradient.is_cpu or bool(gradient.any())):
+            if number not in self._bases:
+                self._bases[number] = gradient.detach().clone()
+            return
+        del self._versions[number]
+        self._bases.pop(number, None)
+        if not is_applied:
+            self._discarded.add(number)
+
+
+def _note(deliveries: "weakref.ref[Deliveries]", number: int, _: torch.Tensor) -> None:
+    """Before a gradient is added to: the hook of a parameter, which keeps nothing alive."""
+    found = deliveries()
+    if found is not None:
+        found._note(number)
