@@ -15,6 +15,7 @@ import torch
 import tersewire
 from tersewire import Error, ErrorCode, _core
 
+from ._callers import refuse_loss
 from ._groups import Group, group_of, meet_ranks
 from ._settings import Settings
 from ._spikes import Norms
@@ -100,16 +101,7 @@ class GradientAverager:
         codecs = [] if settings.is_auto else tersewire.choose_codecs(
             settings.policy, settings.codec_text, self._infos)
         exchange = settings.exchange_for(self._group, codecs)
-
-        def make_worker(threads: int) -> _core._MeanWorker:
-            return _core._MeanWorker(
-                self._infos, exchange, self._group.ranks, settings.codec_text,
-                settings.pull_codec_for(exchange), settings.policy, settings.seed,
-                settings.warm_up_steps, *self._group._limits(settings.timeout), threads,
-                None if settings.replay_decisions is None else _json(settings.replay_decisions),
-                settings.budget, self._overlaps, self._undoable, self._update)
-
-        begins_with = make_worker(1).codec  # refuses an invalid job before ranks meet
+        begins_with = self._make_worker(settings, exchange).codec  # refuses an invalid job before ranks meet
         if settings.is_auto:
             codecs = tersewire.choose_codecs(settings.policy, begins_with, self._infos)
         self._codecs, self._exchange = codecs, exchange
@@ -118,8 +110,16 @@ class GradientAverager:
         named = None if settings.exchange == "sharded-server" else settings.exchange
         self._settings = dataclasses.replace(settings, exchange=named or exchange)
         self._codec = begins_with
-        return make_worker(
-            settings.threads or max(1, _core._allowed_cores() // ranks_here))
+        return self._make_worker(
+            settings, exchange, settings.threads or max(1, _core._allowed_cores() // ranks_here))
+
+    def _make_worker(self, settings: Settings, exchange: str, threads: int = 1) -> _core._MeanWorker:
+        return _core._MeanWorker(
+            self._infos, exchange, self._group.ranks, settings.codec_text,
+            settings.pull_codec_for(exchange), settings.policy, settings.seed,
+            settings.warm_up_steps, *self._group._limits(settings.timeout), threads,
+            None if settings.replay_decisions is None else _json(settings.replay_decisions),
+            settings.budget, self._overlaps, self._undoable, self._update)
 
     def _job(self) -> Any:
         """What every rank must have alike, beside its settings."""
@@ -227,23 +227,27 @@ class GradientAverager:
     def state_dict(self) -> dict[str, Any]:
         """What a restart of this rank would lose: the step's number, and copies of the residuals.
 
-        Save it on every rank, after the same step.
+        Save it on every rank, after the same step. It holds the same names before the first step.
         """
+        if self._group.ranks > 1:
+            refuse_loss()
         try:
-            step, *residuals = self._last_state or self._worker.state()
+            settings, exchange, (step, *residuals) = self._kept()
         except Error:
             raise self._within_step() from None
         pushed, pulled, followed = ({name: torch.from_numpy(array) for name, array in named.items()}
                                     for named in residuals)
-        state = {"exchange": self._exchange, "rank": self.rank, "ranks": self._group.ranks,
+        state = {"exchange": exchange, "rank": self.rank, "ranks": self._group.ranks,
                  "step": step, "pushed": pushed, "pulled": pulled}
         if followed:  # with ef=21
             state["followed"] = followed
-        if self._settings.is_adaptive_in(self._exchange):
-            state["adaptive"] = True
-        if self._settings.spike_limit_now < math.inf:
-            state["norms"] = self._norms.state
+        state["adaptive"] = settings.is_adaptive_in(exchange)
+        state["norms"] = self._norms.state
         return {**state, "decisions": self.decisions()} if self._settings.is_auto else state
+
+    def _kept(self) -> tuple[Settings, str, Any]:
+        """What a state is of: settings, exchange, and the worker's part."""
+        return self._settings, self._exchange, self._last_state or self._worker.state()
 
     def load_state_dict(self, states: States) -> None:
         """Restores what state_dict() returned on every rank, with the same or a different number of ranks.

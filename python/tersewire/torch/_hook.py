@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+import numpy
 import torch
 import torch.distributed as dist
 
@@ -24,7 +25,7 @@ from ._private import (GradBucket, exchanges_nothing, has_own_hook, has_step_hoo
                        reduces_in_python, steps_in_backward, uses_of)
 from ._rates import Scaling, is_adam, is_adaptive, is_muon, scale_steps
 from ._settings import Settings
-from ._tensors import (at_end, ddps_of, optimizers_of, own_name, refuse, refuse_sharded, say_once,
+from ._tensors import (at_end, ddps_of, elems_of, optimizers_of, own_name, refuse, refuse_sharded, say_once,
                        tensor_infos, trained, uncompiled)
 
 _LAST_SECONDS = 10
@@ -152,6 +153,10 @@ class Hook(GradientAverager):
                    "processes")
         ranks = ProcessGroup(model.process_group)
         ranks._await_hooks(settings.timeout or min(patience, ranks._timeout()))
+        chooses_exchange = settings.exchange is None
+        # Of optimizers that are made later, the first backward pass learns.
+        early = ranks._gather(_kind_of(optimizers_of(self._parameters)))
+        settings = dataclasses.replace(settings, _adaptive=set(early) <= {_ADAM, _ADAPTIVE})
         super().__init__(infos, group or model.process_group, settings)
         self._end.detach()
         self._threads = _Threads(self._worker)
@@ -161,7 +166,7 @@ class Hook(GradientAverager):
         self._scale_now = 1.0
         self._stood_seconds = 0.0  # elapsed, waited at the end of backward passes
         self._knows_optimizer = self._knows_steps = False
-        self._chooses_exchange = settings.exchange is None
+        self._chooses_exchange = chooses_exchange
         self._scalings: list[Scaling] = []  # of the optimizers that there were in the first step
 
     def __reduce__(self) -> Any:
@@ -264,6 +269,9 @@ class Hook(GradientAverager):
 
     def _know_means(self, optimizers: list[torch.optim.Optimizer], found: set[str]) -> None:
         all_adaptive = found <= {_ADAM, _ADAPTIVE}
+        was_early = self._settings._adaptive and self._steps_before == 0
+        if was_early and not all_adaptive:  # those are no longer all that there are
+            self.change(_adaptive=False, exchange=None if self._chooses_exchange else self._exchange)
         known = self._adaptive_settings()
         exchange = known.exchange_for(self._group, self._codecs)
         means = known.pull_codec_for(exchange)
@@ -275,6 +283,7 @@ class Hook(GradientAverager):
             return
         if all_adaptive and not stays:
             self.change(_adaptive=True, exchange=known.exchange)
+        if all_adaptive and (not stays or was_early and self._settings.is_adaptive_in(exchange)):
             if self.rank == 0:
                 _log.info(f"gradients go through {exchange} and means are sent as {means}, of which "
                           f"{type(optimizers[0]).__name__} learns more")
@@ -315,6 +324,29 @@ class Hook(GradientAverager):
             _log.info(f"learning rates are multiplied by {gain:g} in the steps of "
                       f"{type(optimizers[0]).__name__}, which encoded gradients make smaller; pass "
                       "rate_gain=1 to leave them as they are")
+
+    def _kept(self) -> tuple[Settings, str, Any]:
+        """Before the first step, as it will be after it: others' states are loaded into such a one."""
+        settings, exchange, state = super()._kept()
+        if self._step == 0 and not settings._adaptive and _kind_of(
+                optimizers_of(self._parameters)) in (_ADAM, _ADAPTIVE):
+            settings = self._adaptive_settings()
+            exchange = settings.exchange_for(self._group, self._codecs)
+            step, pushed, _, followed = state
+            state = step, pushed, self._pulled_in(settings, exchange), followed
+        return settings, exchange, state
+
+    def _pulled_in(self, settings: Settings, exchange: str) -> "dict[str, numpy.ndarray[Any, Any]]":
+        """The residuals of means that this rank would begin with."""
+        text = settings.pull_codec_for(exchange)
+        if text is None or settings.is_auto:
+            return {}
+        codecs = tersewire.choose_codecs(settings.policy, text, self._infos)
+        served = {number for number, _, _, owner in self._make_worker(settings, exchange).parts
+                  if owner == self.rank}
+        return {info.name: numpy.zeros(elems_of(info), "float32")
+                for number, (info, codec) in enumerate(zip(self._infos, codecs))
+                if number in served and codec.keeps_residual}
 
     def _keep_no_residual_of_means(self) -> None:
         if self._settings.pull_codec is not None:

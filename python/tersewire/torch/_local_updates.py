@@ -48,6 +48,11 @@ class _LocalSettings(Settings):
         return self.every // self.fragments
 
     @property
+    def adds_progress(self) -> bool:
+        """Whether a rank adds what it learned during an exchange to the result."""
+        return self.delay > 0 and self.mix == 0
+
+    @property
     def outer_text(self) -> str:
         return _core._default_outer(self.every) if self.outer is None else self.outer
 
@@ -73,6 +78,8 @@ class _LocalSettings(Settings):
 class _Fragment(Replica):
     """Parameters that are exchanged together, and their shared values."""
 
+    _settings: _LocalSettings
+
     def __init__(self, chosen: Sequence[int], parameters: Sequence[torch.nn.Parameter],
                  infos: Sequence[tersewire.TensorInfo], group: Group | None,
                  settings: _LocalSettings) -> None:
@@ -93,14 +100,14 @@ class _Fragment(Replica):
         for parameter, shared in places(self._parameters, self.shared):
             shared.copy_(parameter)
 
-    def begin(self, adds_progress: bool = False) -> None:
+    def begin(self) -> None:
         """Sends how far this rank has moved from the shared values."""
         change = torch.empty_like(self.shared)
         for parameter, moved, shared in places(self._parameters, change, self.shared):
             # The rank's starting point: the shared values in its parameters' dtype.
             moved.copy_(shared.to(parameter.dtype)).sub_(parameter.to("cpu", torch.float32))
-        self._begun_with = torch.cat([parameter.flatten().to("cpu", torch.float32) for parameter
-                                      in self._parameters]) if adds_progress else None
+        self._begun_with = torch.cat([parameter.flatten().to("cpu", torch.float32) for parameter in
+                                      self._parameters]) if self._settings.adds_progress else None
         self._begun, self._ends = self._begin_average(change), False
 
     def end(self) -> None:
@@ -139,8 +146,12 @@ class _Fragment(Replica):
         self._begun_with = None
 
     def state(self) -> dict[str, Any]:
+        self.alike()  # the momentum is there before the first round
+        begun_with = self._begun_with
+        if begun_with is None and self._settings.adds_progress:  # none is under way
+            begun_with = torch.zeros_like(self.shared)
         return {"averager": self.state_dict(), "shared": self.shared.clone(),
-                "outer": copy.deepcopy(self._outer.state_dict()), "begun_with": self._begun_with}
+                "outer": copy.deepcopy(self._outer.state_dict()), "begun_with": begun_with}
 
     def load(self, own: dict[str, Any], averagers: Sequence[dict[str, Any]]) -> None:
         """Continues from this rank's own state(), and those of the averagers of all ranks."""
@@ -484,8 +495,7 @@ class LocalUpdates(MayLeave):
                    "the ranks' models would drift apart; make it when all are there, with "
                    "requires_grad as it stays")
         self._compare_models()
-        self._fragments[turn].begin(
-            adds_progress=self._settings.delay > 0 and self._settings.mix == 0)
+        self._fragments[turn].begin()
 
     def _compare_steps(self) -> None:
         told = [text.split() for text in agree(self._fragments[0]._group, "synchronize", None,

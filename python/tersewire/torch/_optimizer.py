@@ -15,6 +15,7 @@ import tersewire
 from tersewire import Error, ErrorCode, _core
 
 from ._averager import Counters, GradientAverager, States, as_list
+from ._callers import refuse_loss
 from ._deliveries import Deliveries
 from ._groups import Group, HubGroup, check_root, compare_values, group_of
 from ._members import (MayLeave, Members, Replica, as_floats, begin_with, packed_floats,
@@ -234,6 +235,7 @@ class _OwnsAShare(_AveragesFirst):
 
         Only an optimizer with this exchange can load it.
         """
+        refuse_loss()
         whole = super().state_dict()  # type: ignore[misc]
         if self.averager._share.begun:
             del whole["state"]  # empty; without it nothing else takes this for its own

@@ -135,7 +135,7 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
 
 def refuse_unfilled(name: str, value: torch.Tensor) -> None:
     """A lazy parameter or buffer, or one on the device meta."""
-    if isinstance(value, nn.parameter.UninitializedTensorMixin):
+    if nn.parameter.is_lazy(value):
         refuse(f"'{name}' is lazy and has no shape yet; pass the model a batch first, on every rank")
     if value.is_meta:
         refuse(f"'{name}' is on the device meta, where it has no values; give it some first, as "
