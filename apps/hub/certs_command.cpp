@@ -1,4 +1,5 @@
 // tersewire certs: a job's authority, and the certificates of its hub and nodes.
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -195,11 +196,12 @@ void take_answer(const CertsFlags& flags) {
   }
   write(path, authority);
   write(in(flags.directory, kCertificate), certificate);
-  note(fmt::format("{} is {} of job {}\n", flags.directory,
+  const Validity valid = validity_of(certificate);
+  note(fmt::format("{} is {} of job {}, from {:%F %T} to {:%F %T} UTC\n", flags.directory,
                    identity.is_hub() ? "the hub"
                    : identity.rank   ? fmt::format("rank {}", *identity.rank)
                                      : fmt::format("member '{}'", identity.name),
-                   identity.job));
+                   identity.job, fmt::gmtime(valid.from), fmt::gmtime(valid.until)));
 }
 
 struct Authority {

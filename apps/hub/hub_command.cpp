@@ -185,7 +185,9 @@ void add_hub_command(CLI::App& app) {
                       "File from which a hub that is restarted learns who has joined and left");
   command->add_option("--metrics", flags->metrics,
                       "[ADDRESS:]PORT on which Prometheus finds the job's metrics");
-  command->add_option("--listen", flags->listen, "ADDRESS:PORT; port 0: any that is free")
+  command
+      ->add_option("--listen", flags->listen,
+                   "ADDRESS:PORT; 0.0.0.0 or [::]: all addresses; port 0: any that is free")
       ->capture_default_str();
   CLI::Option* certificates = command->add_option(
       "--certs", flags->security.certificates,

@@ -108,7 +108,7 @@ class Daemon final : public MetricsServer {
  public:
   Daemon(const Address& address, std::function<std::string()> text) : text_(std::move(text)) {
     unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD;
-    if (address.socket.any.sa_family == AF_INET6) flags |= MHD_USE_IPv6;
+    if (address.socket.any.sa_family == AF_INET6) flags |= MHD_USE_DUAL_STACK;  // [::] is all
     errno = 0;
     daemon_ =
         MHD_start_daemon(flags, 0, nullptr, nullptr, answer, &text_, MHD_OPTION_SOCK_ADDR,

@@ -54,6 +54,13 @@ std::string certify(const KeyAndCertificate& authority, const std::string& reque
                     const Identity& identity, std::chrono::seconds valid,
                     std::chrono::seconds begins_ago = kBeginsAgo);
 
+// The times between which a certificate is valid. Throws kDataLoss for what is none.
+struct Validity {
+  std::chrono::system_clock::time_point from;
+  std::chrono::system_clock::time_point until;
+};
+Validity validity_of(const std::string& certificate);
+
 // A token for one identity, valid from now on: a line of text that only this node may see. The node
 // signs its request with it, so request and answer may be sent in any way. Throws kInvalidArgument
 // for a name that members may not have.

@@ -68,6 +68,17 @@ class Deploying(unittest.TestCase):
         for script in sorted((SOURCE / "examples/slurm").iterdir()):
             subprocess.run(["bash", "-n", script], check=True)
 
+    def test_the_manifest_mounts_what_kubernetes_renews_where_the_commands_look(self):
+        manifest = (SOURCE / "examples/kubernetes/job.yaml").read_text(encoding="utf-8")
+        self.assertNotIn("subPath:", manifest)
+        self.assertNotIn("subPathExpr:", manifest)
+        for node in ("hub", *(f"worker-{index}" for index in range(4))):
+            for name in ("key", "certificate", "authority"):
+                place = f"{name}.pem" if node == "hub" else f"{node}/{name}.pem"
+                self.assertIn(f"{{key: {node}.{name}.pem, path: {place}}}", manifest)
+        self.assertIn("--certs, /certs,", manifest)
+        self.assertIn("certs=/certs/worker-$(INDEX)", manifest)
+
     @unittest.skipUnless(has_schema(), "no kubernetes-models and js-yaml (npm install --prefix BUILD_DIR)")
     def test_the_manifests_are_what_kubernetes_takes(self):
         check = [SOURCE / "tools/check_manifests.mjs", SOURCE / "examples/kubernetes/job.yaml"]

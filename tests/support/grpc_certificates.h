@@ -28,24 +28,26 @@ class TestCertificates {
                                 std::chrono::seconds valid = std::chrono::hours(1)) {
     return of({job_, rank}, authority_.certificate, valid);
   }
-  // One that trusts another authority.
+  // One that trusts another authority, or begins at another time.
   [[nodiscard]] GrpcSecurity of(const Identity& identity, const std::string& trusted,
-                                std::chrono::seconds valid = std::chrono::hours(1)) {
+                                std::chrono::seconds valid = std::chrono::hours(1),
+                                std::chrono::seconds begins_ago = std::chrono::hours(2)) {
     const auto directory = root_ / std::to_string(++made_);
     std::filesystem::create_directories(directory);
     const KeyAndRequest asked = make_request();
     write(directory / "key.pem", asked.key);
     write(directory / "certificate.pem",
-          certify(authority_, asked.request, identity, valid, std::chrono::hours(2)));
+          certify(authority_, asked.request, identity, valid, begins_ago));
     write(directory / "authority.pem", trusted);
     return {.certificates = directory.string(), .insecure = false};
   }
   // Another certificate for the key that is there.
-  void renew(const GrpcSecurity& security, std::optional<std::uint32_t> rank) {
+  void renew(const GrpcSecurity& security, std::optional<std::uint32_t> rank,
+             std::chrono::seconds begins_ago = std::chrono::hours(2)) {
     const std::filesystem::path directory = security.certificates;
     const std::string request = make_request(read_text(directory / "key.pem"));
     write(directory / "new",
-          certify(authority_, request, {job_, rank}, std::chrono::hours(1), std::chrono::hours(2)));
+          certify(authority_, request, {job_, rank}, std::chrono::hours(4), begins_ago));
     std::filesystem::rename(directory / "new", directory / "certificate.pem");
   }
 

@@ -488,7 +488,7 @@ TEST(GrpcDirectMembers, AreRefusedWhereTheyCannotListen) {
                              .direct = direct});
   };
   expect_error(ErrorCode::kUnavailable, "cannot listen at", [&] { make(hub.address()); });
-  expect_error(ErrorCode::kInvalidArgument, "is not an address at which other nodes reach this one",
+  expect_error(ErrorCode::kInvalidArgument, "'127.0.0.1:port' is not an address; write HOST:PORT",
                [&] { make("127.0.0.1:port"); });
   expect_error(ErrorCode::kInvalidArgument, "not on this machine's loopback",
                [&] { make("192.0.2.1:0"); });
@@ -594,8 +594,9 @@ TEST(GrpcDirectSecurity, RefusesWhatMakesNoSense) {
   expect_error(ErrorCode::kInvalidArgument, "write HOST:PORT", [&] { join("localhost"); });
   expect_error(ErrorCode::kInvalidArgument, "is not an address at which other nodes reach this one",
                [&] { join("0.0.0.0:0", true); });
-  expect_error(ErrorCode::kInvalidArgument, "is not an address at which other nodes reach this one",
+  expect_error(ErrorCode::kInvalidArgument, "'127.0.0.1:port' is not an address; write HOST:PORT",
                [&] { join("127.0.0.1:port"); });
+  expect_error(ErrorCode::kInvalidArgument, "write [::1]:0", [&] { join("::1:0"); });
   expect_error(ErrorCode::kUnavailable, "cannot listen at", [&] { join(hub.address()); });
 }
 

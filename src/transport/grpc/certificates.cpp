@@ -1,5 +1,6 @@
 #include "certificates.h"
 
+#include <fmt/chrono.h>
 #include <fmt/ranges.h>
 #include <openssl/bio.h>
 #include <openssl/ec.h>
@@ -209,17 +210,43 @@ Identity identity_of(const std::string& pem, const std::string& file) {
        "the certificate in '{}' names no node of a job; have one made by 'tersewire certs'", file);
 }
 
-std::chrono::seconds time_left(const std::string& pem, const std::string& file) {
-  const Certificate it = read_certificate(pem, file);
-  int days = 0;
-  int seconds = 0;
-  check(ASN1_TIME_diff(&days, &seconds, nullptr, X509_get0_notAfter(it.get())) > 0);
-  return std::chrono::days(days) + std::chrono::seconds(seconds);
+Validity validity_of(X509* certificate) {
+  const auto seconds = [](const ASN1_TIME* text) {
+    std::tm time{};
+    check(ASN1_TIME_to_tm(text, &time) == 1);
+    return std::chrono::system_clock::from_time_t(::timegm(&time));
+  };
+  return {.from = seconds(X509_get0_notBefore(certificate)),
+          .until = seconds(X509_get0_notAfter(certificate))};
 }
 
-void check_not_expired(const std::string& pem, const std::string& file, std::string_view advice) {
-  if (time_left(pem, file) >= std::chrono::seconds(0)) return;
-  fail(ErrorCode::kFailedPrecondition, "the certificate in '{}' has expired; {}", file, advice);
+Validity validity_of(const std::string& certificate) {
+  return validity_of(read_certificate(certificate, "a certificate").get());
+}
+
+std::string expiry_text(const Validity& valid) {
+  return fmt::format("it was valid until {:%F %T} UTC, and this machine's clock says {:%F %T}",
+                     fmt::gmtime(valid.until), fmt::gmtime(std::chrono::system_clock::now()));
+}
+
+std::string begin_text(const Validity& valid) {
+  return fmt::format("it is valid from {:%F %T} UTC on, and this machine's clock says {:%F %T}",
+                     fmt::gmtime(valid.from), fmt::gmtime(std::chrono::system_clock::now()));
+}
+
+void check_valid_now(const std::string& pem, const std::string& file, std::string_view advice) {
+  const Validity valid = validity_of(read_certificate(pem, file).get());
+  const auto now = std::chrono::system_clock::now();
+  if (now > valid.until) {
+    fail(ErrorCode::kFailedPrecondition,
+         "the certificate in '{}' has expired ({}); {}, or set the clock if it is wrong", file,
+         expiry_text(valid), advice);
+  }
+  if (now >= valid.from) return;
+  fail(ErrorCode::kFailedPrecondition,
+       "the certificate in '{}' is not valid yet ({}); compare the clocks of this machine and the "
+       "one that signed it",
+       file, begin_text(valid));
 }
 
 std::string read_text(const std::string& path) {
@@ -284,7 +311,7 @@ std::string certify(const KeyAndCertificate& authority, const std::string& reque
          "'tersewire certs join' prints on the node",
          last_failure());
   }
-  check_not_expired(authority.certificate, "authority.pem", kNewAuthority);
+  check_valid_now(authority.certificate, "authority.pem", kNewAuthority);
   const Certificate issuer = read_certificate(authority.certificate, "the authority");
   const Key issuer_key = read_key(authority.key);
   const Certificate certificate =
@@ -393,13 +420,6 @@ bool keeps_all(const Revocations& list, const Revocations& before) {
 bool keeps_revoked(const std::string& list, const std::string& before,
                    const std::string& authority) {
   return keeps_all(parse_revocations(list, authority), parse_revocations(before, authority));
-}
-
-std::int64_t begin_of(const std::string& pem) {
-  const Certificate it = read_certificate(pem, "a peer");
-  std::tm time{};
-  check(ASN1_TIME_to_tm(X509_get0_notBefore(it.get()), &time) == 1);
-  return ::timegm(&time);
 }
 
 Identity check_certificate(const std::string& certificate, const std::string& key,

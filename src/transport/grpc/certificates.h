@@ -10,6 +10,8 @@
 
 #include "tersewire/job_certificates.h"
 
+using X509 = struct x509_st;  // OpenSSL's
+
 namespace tersewire {
 
 // A node's is the URI tersewire://JOB/RANK or tersewire://JOB/NAME among its alternative names, and
@@ -28,8 +30,11 @@ using Revocations = std::map<std::string, std::int64_t>;
 Revocations parse_revocations(const std::string& list, const std::string& authority);
 // Whether `list` revokes all that `before` does.
 bool keeps_all(const Revocations& list, const Revocations& before);
-// When a certificate begins to be valid.
-std::int64_t begin_of(const std::string& pem);
+// The same of one that a peer has shown.
+Validity validity_of(X509* certificate);
+// The half of a sentence that compares a certificate's end or beginning with this machine's clock.
+std::string expiry_text(const Validity& valid);
+std::string begin_text(const Validity& valid);
 
 // What a file of a job's directory holds. Throws kNotFound for what cannot be read.
 std::string read_text(const std::string& path);
@@ -37,14 +42,12 @@ std::string read_text(const std::string& path);
 // What to do about an authority that has expired.
 inline constexpr std::string_view kNewAuthority =
     "make a new authority with 'tersewire certs init'";
-// Throws kFailedPrecondition, `file` and the advice in the sentence, for what has expired.
-void check_not_expired(const std::string& pem, const std::string& file, std::string_view advice);
+// Throws kFailedPrecondition, `file` in the sentence, for what is not valid yet, and for what has
+// expired, then with the advice.
+void check_valid_now(const std::string& pem, const std::string& file, std::string_view advice);
 
 // Throws kInvalidArgument for more than kLongestValidity.
 void check_validity(std::chrono::hours valid);
-
-// Until it expires; negative once it has.
-std::chrono::seconds time_left(const std::string& pem, const std::string& file);
 
 // Who a certificate in PEM is for. Throws kDataLoss, `file` in the sentence, for what is none of
 // ours.

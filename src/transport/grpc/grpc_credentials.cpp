@@ -1,6 +1,5 @@
 #include "grpc_credentials.h"
 
-#include <arpa/inet.h>
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/tls_certificate_provider.h>
@@ -13,8 +12,10 @@
 #include "errors.h"
 #include "grpc_batch.h"
 #include "grpc_record.h"
+#include "handshake_trouble.h"
+#include "host_and_port.h"
+#include "http_proxy.h"
 #include "tersewire/grpc_members.h"
-#include "tersewire/setting_text.h"
 
 namespace tersewire {
 namespace {
@@ -47,25 +48,18 @@ std::optional<Identity> peer_identity(const grpc::AuthContext& peer) {
   return std::nullopt;
 }
 
-}  // namespace
-
-bool is_loopback(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  in_addr number{};  // a name that begins with 127. may be anybody's
-  const bool is_number = inet_pton(AF_INET, host.c_str(), &number) == 1;
-  return host == "localhost" || host == "[::1]" || (is_number && host.starts_with("127."));
+// The variable that names the proxy by which the hub is dialed, if it is.
+std::string proxy_of(const std::string& hub) {
+  const HostAndPort place = host_and_port(hub);
+  return place.is_loopback() ? "" : proxy_variable(place.host);
 }
 
+}  // namespace
+
+bool is_loopback(const std::string& address) { return host_and_port(address).is_loopback(); }
+
 void check_protected(const std::string& address, const GrpcSecurity& security) {
-  const std::size_t colon = address.rfind(':');
-  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
-  if (!parsed_number<std::uint16_t>(port) || colon == 0) {
-    fail(
-        ErrorCode::kInvalidArgument,
-        "'{}' is not an address; write HOST:PORT, with a port from 0 to 65535, and 0.0.0.0 for all "
-        "of this machine's addresses",
-        address);
-  }
+  host_and_port(address);
   if (!security.certificates.empty() || security.insecure || is_loopback(address)) return;
   fail(ErrorCode::kInvalidArgument,
        "'{}' is not on this machine's loopback, and nothing protects what is sent there; name a "
@@ -75,10 +69,10 @@ void check_protected(const std::string& address, const GrpcSecurity& security) {
 }
 
 void check_direct(const std::string& address, const GrpcSecurity& security) {
-  const std::size_t colon = address.rfind(':');
-  const std::string host = address.substr(0, colon);
-  const bool any_port = address.substr(colon + 1) == "0";
-  if (!is_peer_address(any_port ? host + ":1" : address) || host == "0.0.0.0" || host == "[::]") {
+  HostAndPort own = host_and_port(address);
+  const bool is_any = own.host == "0.0.0.0" || own.host == "::";
+  if (own.port == 0) own.port = 1;
+  if (!is_peer_address(own.text()) || is_any) {
     fail(ErrorCode::kInvalidArgument,
          "direct={} is not an address at which other nodes reach this one; write HOST:PORT, this "
          "machine's own, with port 0 for any",
@@ -123,7 +117,7 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const Grpc
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
   arguments.SetMaxReceiveMessageSize(kMostBatchBytes);
   // A proxy is for what is outside.
-  if (peer || is_loopback(address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  if (peer || proxy_of(address).empty()) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   const auto credentials = channel_credentials(security, arguments, peer);
   // A peer's address is from outside, and must not be taken for one of another kind (unix:1).
   return grpc::CreateCustomChannel(peer ? "dns:///" + address : address, credentials, arguments);
@@ -157,26 +151,38 @@ std::string job_of(const GrpcSecurity& security) {
   return security.certificates.empty() ? "" : read_files(security.certificates).identity.job;
 }
 
-void check_not_expired(const GrpcSecurity& security) {
+void check_valid_now(const GrpcSecurity& security) {
   if (security.certificates.empty()) return;
   const Files files = read_files(security.certificates);
-  check_not_expired(files.certificate, security.certificates + "/certificate.pem",
-                    "renew it with 'tersewire certs join'");
-  check_not_expired(files.authority, security.certificates + "/authority.pem", kNewAuthority);
+  check_valid_now(files.certificate, security.certificates + "/certificate.pem",
+                  "renew it with 'tersewire certs join'");
+  check_valid_now(files.authority, security.certificates + "/authority.pem", kNewAuthority);
 }
 
-std::string what_to_check(const std::string& trouble, const GrpcSecurity& security) {
+std::string what_to_check(const std::string& hub, const std::string& trouble,
+                          const GrpcSecurity& security) {
   const auto says = [&](std::string_view what) { return trouble.find(what) != std::string::npos; };
+  const std::string proxy = proxy_of(hub);
+  if (!security.certificates.empty() && proxy.empty()) {
+    if (const auto why = handshake_trouble(host_and_port(hub), security.certificates)) return *why;
+  }
   if (says("certificate verify failed")) {
     return fmt::format(
-        "its certificate is not of the authority in '{}': get this node one of the hub's job with "
-        "'tersewire certs join'",
+        "its certificate is not of the job and authority in '{}': get this node one of the hub's "
+        "job with 'tersewire certs join'",
         security.certificates);
   }
   // As OpenSSL says it, from 3.2 on in other ways.
   if (says("wrong version number") || says("packet length too long") ||
       says("record layer failure")) {
     return "start it with --certs, or this node without";
+  }
+  if (!proxy.empty()) {
+    const HostAndPort place = host_and_port(hub);
+    return fmt::format(
+        "it was dialed by the HTTP proxy that {} names: check whether that runs and allows CONNECT "
+        "to port {}, or add {} to no_proxy",
+        proxy, place.port, place.host);
   }
   std::string what = "check whether it runs there and listens to other machines";
   if (security.certificates.empty())
@@ -187,13 +193,13 @@ std::string what_to_check(const std::string& trouble, const GrpcSecurity& securi
 std::optional<std::string> expiry_warning(const GrpcSecurity& security) {
   if (security.certificates.empty()) return std::nullopt;
   const std::string file = security.certificates + "/certificate.pem";
-  const std::chrono::seconds left = time_left(read_text(file), file);
+  const auto left = validity_of(read_text(file)).until - std::chrono::system_clock::now();
   if (left > kExpiresSoon) return std::nullopt;
   return fmt::format(
       "the hub's certificate in '{}' {}; renew it with 'tersewire certs join', or nodes can no "
       "longer connect",
       file,
-      left.count() > 0
+      left > left.zero()
           ? fmt::format("expires in {} min", std::chrono::ceil<std::chrono::minutes>(left).count())
           : "has expired");
 }

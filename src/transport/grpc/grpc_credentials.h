@@ -16,10 +16,11 @@
 
 namespace tersewire {
 
-// Whether "HOST:PORT" names this machine to itself.
+// Whether "HOST:PORT" names this machine to itself. Throws as host_and_port() does.
 bool is_loopback(const std::string& address);
 
-// Throws kInvalidArgument where `address` is not on loopback and nothing protects what goes there.
+// Throws kInvalidArgument where `address` is none, or not on loopback, with nothing that protects
+// what goes there.
 void check_protected(const std::string& address, const GrpcSecurity& security);
 
 // The same where nodes listen for each other there, of which the hub tells them; throws as well
@@ -41,11 +42,13 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const Grpc
 
 // The job that the certificates are of; empty in plaintext.
 std::string job_of(const GrpcSecurity& security);
-// Throws kFailedPrecondition where a certificate has expired, which at the other end is only a
-// connection that fails.
-void check_not_expired(const GrpcSecurity& security);
-// The end of a sentence on a hub that could not be reached: what to look at, by what gRPC says.
-std::string what_to_check(const std::string& trouble, const GrpcSecurity& security);
+// Throws kFailedPrecondition where a certificate has expired or is not valid yet, which at the
+// other end is only a connection that fails.
+void check_valid_now(const GrpcSecurity& security);
+// The end of a sentence on a hub that could not be reached: what to look at, by what gRPC says and
+// what a handshake shows. Takes a few seconds at most.
+std::string what_to_check(const std::string& hub, const std::string& trouble,
+                          const GrpcSecurity& security);
 // A sentence for the hub's log, where its certificate expires soon.
 std::optional<std::string> expiry_warning(const GrpcSecurity& security);
 // Throws kInvalidArgument where the certificates are not the hub's.

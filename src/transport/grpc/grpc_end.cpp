@@ -80,7 +80,7 @@ void GrpcEnd::await_all(std::unique_lock<std::mutex>& lock) {
   if (joined_) return;
   if (!answered_) {
     fail(ErrorCode::kUnavailable, "rank {} cannot reach the hub at {}: {}; {}", rank_, hub_,
-         trouble_, what_to_check(trouble_, security_));
+         trouble_, what_to_check(hub_, trouble_, security_));
   }
   fail(ErrorCode::kDeadlineExceeded,
        "rank {} has waited {:.3g} s at the hub for {}; check whether they were started", rank_,

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <system_error>
+#include <utility>
 
 #include "ends.h"
 #include "errors.h"
@@ -45,7 +48,7 @@ GrpcHubServer::GrpcHubServer(const std::string& address, int nodes, const GrpcSe
   }
   check_protected(address, security);
   check_is_hub(security);
-  check_not_expired(security);
+  check_valid_now(security);
   keep_grpc_quiet();
   seats_.resize(static_cast<std::size_t>(nodes));
   if (!membership_ && !kept_.kept.empty()) recall_ranks();
@@ -252,11 +255,26 @@ void GrpcHubServer::warn_of_expiry() {
   }
 }
 
+// Renewed ones do not arrive then: after a directory was moved, or what was mounted there is gone.
+void GrpcHubServer::look_for_certificates() {
+  if (!secure_) return;
+  const std::string file = security_.certificates + "/certificate.pem";
+  std::error_code error;
+  const bool vanished = !std::filesystem::exists(file, error);
+  if (vanished == std::exchange(vanished_, vanished)) return;
+  log_.add(vanished
+               ? fmt::format("'{}' has vanished; the hub continues with what it has read, until "
+                             "that expires: put it back",
+                             file)
+               : fmt::format("'{}' is there again", file));
+}
+
 void GrpcHubServer::tick() {
   for (std::unique_lock lock(mutex_); !stop_;) {
     changed_.wait_for(lock, kRosterEvery, [&] { return stop_; });
     const Clock::time_point now = Clock::now();
     log_strangers(now);
+    look_for_certificates();
     if (revoked_.look()) put_out_revoked();
     if (now >= next_expiry_look_) {
       next_expiry_look_ = now + kExpiryEvery;

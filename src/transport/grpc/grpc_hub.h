@@ -33,7 +33,7 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
                 std::unique_ptr<Membership> membership = nullptr, HubJournal journal = {});
   ~GrpcHubServer() override;
 
-  [[nodiscard]] const std::string& address() const { return listener_->address(); }
+  [[nodiscard]] const std::string& address() const { return listener_->number(); }
   [[nodiscard]] bool wait(std::chrono::milliseconds timeout) const;
   [[nodiscard]] std::string aborted() const;
   void abort(const std::string& reason);
@@ -98,6 +98,7 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
                                                         const Identity& claimed) const;
   void put_out_revoked();
   void warn_of_expiry();
+  void look_for_certificates();
   // The journal of fixed ranks.
   void keep_ranks();
   void recall_ranks();
@@ -133,10 +134,11 @@ class GrpcHubServer final : public grpc::CallbackGenericService {
   mutable std::condition_variable changed_;
   std::unique_ptr<Membership> membership_;  // of a job whose members change
   HubJournal kept_;
-  std::uint32_t generation_ = kOnlyGeneration;                   // of the seats
-  bool open_ = true;                                             // whether that one runs
-  JobPhase phase_ = JobPhase::kGathers;                          // that the journal has
-  std::vector<Seat> seats_;                                      // by rank
+  std::uint32_t generation_ = kOnlyGeneration;  // of the seats
+  bool vanished_ = false;                       // the hub's own certificate, from its directory
+  bool open_ = true;                            // whether that one runs
+  JobPhase phase_ = JobPhase::kGathers;         // that the journal has
+  std::vector<Seat> seats_;                     // by rank
   std::map<std::string, std::shared_ptr<TrafficMeter>> meters_;  // by name, of this generation
   std::set<HubStream*> streams_;
   std::optional<std::string> aborted_;

@@ -30,6 +30,7 @@ class GrpcListener {
   void close();
   // Those of the door (hub_door.h).
   [[nodiscard]] const std::string& address() const { return door_.address(); }
+  [[nodiscard]] const std::string& number() const { return door_.number(); }
   void let_in(const std::string& peer) { door_.let_in(peer); }
   [[nodiscard]] std::uint64_t put_out() const { return door_.put_out(); }
 

@@ -166,7 +166,7 @@ class GrpcMember::Talk {
       if (Clock::now() - heard <= settings.limits.deadline) continue;
       fail(ErrorCode::kUnavailable, "'{}' has not reached the hub at {} for {:.3g} s: {}; {}",
            settings.name, settings.hub, std::chrono::duration<double>(Clock::now() - heard).count(),
-           trouble, what_to_check(trouble, settings.security));
+           trouble, what_to_check(settings.hub, trouble, settings.security));
     }
   }
 
@@ -205,7 +205,7 @@ class GrpcMember::Talk {
       grpc::Status status;
       try {
         if (!channel) {
-          check_not_expired(settings.security);
+          check_valid_now(settings.security);
           channel = channel_to(settings.hub, settings.security);
         }
         status = ask(channel, now, secure, kLongestCall, answer);
@@ -268,7 +268,7 @@ GrpcMember::GrpcMember(Settings settings) {
          settings.name, settings.servers);
   }
   check_protected(settings.hub, settings.security);
-  check_not_expired(settings.security);
+  check_valid_now(settings.security);
   keep_grpc_quiet();
   channel_to(settings.hub, settings.security);  // throws here rather than in the thread
   if (!settings.direct.empty()) {
@@ -374,7 +374,7 @@ void GrpcMember::give_up(const std::string& reason) {
 MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
                        milliseconds patience) {
   check_protected(hub, security);
-  check_not_expired(security);
+  check_valid_now(security);
   keep_grpc_quiet();
   MemberList list;
   const grpc::Status status = ask_until(hub, {}, security, patience, list);
@@ -384,13 +384,13 @@ MemberList look_at_hub(const std::string& hub, const GrpcSecurity& security,
          status.error_message());
   }
   fail(ErrorCode::kUnavailable, "the hub at {} does not report the state of its job: {}; {}", hub,
-       status.error_message(), what_to_check(status.error_message(), security));
+       status.error_message(), what_to_check(hub, status.error_message(), security));
 }
 
 void tell_done(const std::string& hub, const std::string& name, const GrpcSecurity& security,
                milliseconds patience) {
   check_protected(hub, security);
-  check_not_expired(security);
+  check_valid_now(security);
   keep_grpc_quiet();
   MemberList list;
   const MemberSays says{.name = name, .phase = MemberPhase::kFoundDone};

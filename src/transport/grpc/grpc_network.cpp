@@ -17,7 +17,7 @@ std::unique_ptr<Transport> join_grpc_network(const std::string& hub, int rank, i
   }
   check_protected(hub, security);
   if (!direct.empty()) check_direct(direct, security);
-  check_not_expired(security);
+  check_valid_now(security);
   keep_grpc_quiet();
   grpc::ChannelArguments unused;
   channel_credentials(security, unused);  // throws here rather than in the end's thread

@@ -4,14 +4,13 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <memory>
-#include <system_error>
 
 #include "byte_io.h"
 #include "ends.h"
 #include "errors.h"
+#include "host_and_port.h"
 
 namespace tersewire {
 namespace {
@@ -154,19 +153,16 @@ std::vector<std::uint32_t> parse_roster(ByteView data, std::size_t ranks) {
   return ages;
 }
 
-bool is_peer_address(std::string_view text) {
-  const std::size_t colon = text.rfind(':');
-  if (text.size() > kMostAddressBytes || colon == std::string_view::npos || colon == 0) {
+bool is_peer_address(const std::string& text) {
+  if (text.size() > kMostAddressBytes) return false;
+  HostAndPort place;
+  try {
+    place = host_and_port(text);
+  } catch (const Error&) {
     return false;
   }
-  std::string_view host = text.substr(0, colon);
-  const bool is_v6 = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  if (is_v6) host = host.substr(1, host.size() - 2);
-  const std::string_view port = text.substr(colon + 1);
-  std::uint16_t number = 0;
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-  return error == std::errc() && end == port.data() + port.size() && number > 0 &&
-         std::ranges::all_of(host, [&](char c) {
+  const bool is_v6 = place.host.find(':') != std::string::npos;
+  return place.port > 0 && std::ranges::all_of(place.host, [&](char c) {
            const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                                  (c >= '0' && c <= '9') || c == '.';
            return is_plain || c == (is_v6 ? ':' : '-');

@@ -101,7 +101,7 @@ std::vector<std::uint32_t> parse_roster(ByteView data, std::size_t ranks);
 
 inline constexpr std::size_t kMostAddressBytes = 100;
 // Whether it is HOST:PORT, an IPv6 address in brackets, and nothing else.
-bool is_peer_address(std::string_view text);
+bool is_peer_address(const std::string& text);
 
 // What the hub tells its nodes of a rank.
 struct PeerAddress {

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "errors.h"
+#include "host_and_port.h"
 
 namespace tersewire {
 namespace {
@@ -35,15 +36,6 @@ struct Name {
   std::string port;
 };
 
-Name split(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  Name name{.host = address.substr(0, colon), .port = address.substr(colon + 1)};
-  if (name.host.starts_with('[') && name.host.ends_with(']')) {
-    name.host = name.host.substr(1, name.host.size() - 2);
-  }
-  return name;
-}
-
 [[noreturn]] void fail_to_listen(const std::string& address, const char* reason) {
   fail(ErrorCode::kUnavailable,
        "this process cannot listen at '{}': {}; check whether another one does, and whether the "
@@ -52,12 +44,13 @@ Name split(const std::string& address) {
 }
 
 int listen_at(const std::string& address) {
-  const Name name = split(address);
+  const HostAndPort name = host_and_port(address);
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  if (const int failed = ::getaddrinfo(name.host.c_str(), name.port.c_str(), &wanted, &found)) {
+  if (const int failed =
+          ::getaddrinfo(name.host.c_str(), std::to_string(name.port).c_str(), &wanted, &found)) {
     fail_to_listen(address, ::gai_strerror(failed));
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
@@ -126,7 +119,9 @@ HubDoor::HubDoor(const std::string& address) : socket_(listen_at(address)) {
     ::close(socket_);
     fail_to_listen(address, std::strerror(error));
   }
-  address_ = address.substr(0, address.rfind(':') + 1) + name_of(bound).port;
+  const Name name = name_of(bound);
+  address_ = address.substr(0, address.rfind(':') + 1) + name.port;
+  number_ = name.host.substr(name.host.find(':') + 1) + ":" + name.port;
 }
 
 HubDoor::~HubDoor() {

@@ -29,8 +29,10 @@ class HubDoor {
   HubDoor(const HubDoor&) = delete;
   HubDoor& operator=(const HubDoor&) = delete;
 
-  // With the port that it has.
+  // With the port that it has, as it was named ...
   [[nodiscard]] const std::string& address() const { return address_; }
+  // ... and with the number that the name has here.
+  [[nodiscard]] const std::string& number() const { return number_; }
   // Hands each connection, which the taker then closes, to `take`, from a thread of its own.
   void open(std::function<void(int descriptor)> take);
   void close();
@@ -60,6 +62,7 @@ class HubDoor {
   void remove(std::size_t stranger);
 
   std::string address_;
+  std::string number_;
   int socket_ = -1;
   int wake_[2] = {-1, -1};
   std::function<void(int)> take_;

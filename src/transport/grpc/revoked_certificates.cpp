@@ -49,7 +49,9 @@ std::optional<std::string> RevokedCertificates::objection(const std::string& cer
   if (all_.empty()) return std::nullopt;
   const Identity identity = identity_of(certificate, "a peer");
   const auto revoked = all_.find(uri_of(identity));
-  if (revoked == all_.end() || begin_of(certificate) > revoked->second) return std::nullopt;
+  if (revoked == all_.end() ||
+      validity_of(certificate).from > std::chrono::system_clock::from_time_t(revoked->second))
+    return std::nullopt;
   return "its certificate is revoked";
 }
 

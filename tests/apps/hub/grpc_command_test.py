@@ -14,6 +14,7 @@ import stat
 import sys
 import threading
 import time
+import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
@@ -230,6 +231,7 @@ class Strangers(GrpcTest):
         for node, advice in zip(refused, ["give this node its own", "not of the authority in"], strict=True):
             self.assert_failed(node.end(), 1, "cannot reach the hub")
             self.assertIn(advice, node.lines[-1])
+        time.sleep(1.1)  # the hub has one sentence a second for strangers
         node = self.start_node(address, 0, certs=certs[1])
         self.assert_failed(node.end(), 1, "certificate is that of rank 1, not of rank 0")
         nodes = self.start_nodes(address, "--steps", "12", certs=certs)
@@ -284,6 +286,27 @@ class Strangers(GrpcTest):
         self.assert_ended_well(hub)
         self.assert_same_as_threads(first, "--steps", "12")
         self.assertNotIn("is here again", "\n".join(hub.lines))
+
+    def test_an_ipv6_address_without_brackets_is_shown_with_them_at_once(self):
+        for command in (("train", "--transport", "grpc:hub=::1:7171,rank=0"), ("status", "::1:7171"),
+                        ("hub", "--workers", "1", "--listen", "::1:7171"),
+                        ("train", "--exchange", "all-gather", "--elastic", "--out", self.path("run"),
+                         "--transport", "grpc:hub=::1:7171,name=a")):  # fmt: skip
+            with self.subTest(command[0]):
+                self.assert_refused(run(*command, timeout=30), 2, "write [::1]:7171")
+
+    def test_a_hub_says_the_number_at_which_it_listens(self):
+        hub = self.start("hub", "--workers", "1", "--listen", "localhost:0")
+        hub.wait_for(r"listens at (127\.0\.0\.1|\[::1\]):\d+")
+
+    @unittest.skipUnless(socket.has_dualstack_ipv6(), "no IPv6 here")
+    def test_metrics_at_all_addresses_answer_ipv4_as_well(self):
+        hub = self.start("hub", "--workers", "1", "--listen", "127.0.0.1:0", "--metrics", "[::]:0")
+        port = int(hub.wait_for(r"metrics are at http://\[::\]:(\d+)/").group(1))
+        for host in ("127.0.0.1", "::1"):
+            with socket.create_connection((host, port), timeout=30) as client:
+                client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                self.assertIn(b" 200 OK", client.recv(100))
 
     def test_plaintext_is_for_this_machine(self):
         wide = ("hub", "--workers", "1", "--listen", "0.0.0.0:0")
