@@ -41,6 +41,7 @@ void settle(TrainFlags& flags, const trainer::DataSplits& data) {
           trainer::steps_for_epochs(*flags.epochs, data.train->size(),
                                     static_cast<std::size_t>(config.job.workers), config.batch);
     }
+    if (flags.warm_up_of > 0) config.warm_up_steps = config.steps / flags.warm_up_of;
     trainer::check(config, data);
   });
 }

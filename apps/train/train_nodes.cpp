@@ -38,6 +38,7 @@ CheckpointJob checkpoint_job(const TrainFlags& flags) {
                     .servers = config.job.servers,
                     .settings = flags.settings};
   job.settings["steps"] = std::to_string(config.steps);
+  job.settings["warm-up"] = std::to_string(config.warm_up_steps);
   return job;
 }
 

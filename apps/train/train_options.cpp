@@ -63,6 +63,7 @@ std::string models_text() {
     if (model.trained_with.empty()) continue;
     text += fmt::format("\n  {:26}trained with", "");
     for (const auto& [key, value] : model.trained_with) text += fmt::format(" --{} {}", key, value);
+    if (model.warm_up_of > 0) text += fmt::format(" --warm-up STEPS/{}", model.warm_up_of);
   }
   return text;
 }
@@ -269,9 +270,9 @@ void check_ended_run(TrainFlags flags, const CLI::App& command,
 
 // What the model is trained with, where nothing else says. Another optimizer than its own needs
 // another rate as well.
-void apply_models_own(const std::string& model, CLI::App& command) {
+void apply_models_own(TrainFlags& flags, CLI::App& command) {
   const auto& all = trainer::models();
-  const auto found = std::ranges::find(all, model, &trainer::ModelInfo::name);
+  const auto found = std::ranges::find(all, flags.config.model, &trainer::ModelInfo::name);
   if (found == all.end()) return;  // which is refused later
   for (const auto& [key, value] : found->trained_with) {
     CLI::Option& option = *command.get_option("--" + key);
@@ -282,6 +283,7 @@ void apply_models_own(const std::string& model, CLI::App& command) {
       return;
     }
   }
+  if (command.get_option("--warm-up")->count() == 0) flags.warm_up_of = found->warm_up_of;
 }
 
 // What the command line does not say, from the checkpoint, the recipe, the user's defaults and the
@@ -309,7 +311,7 @@ void fill_in(TrainFlags& flags, CLI::App& command, const TrainOptions& options, 
     }
     const std::set<std::string> given = given_settings(command);
     flags.defaults = apply_defaults(command);
-    apply_models_own(flags.config.model, command);
+    apply_models_own(flags, command);
     if (has_ended) check_ended_run(flags, command, given);
   }
   flags.settings = settings_of(command);

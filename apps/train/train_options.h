@@ -28,6 +28,7 @@ struct TrainFlags {
   std::string codec = "3lc";       // for both directions
   std::string replay_decisions;    // decisions.json of a run
   trainer::CodecDecisions replay;  // what it holds
+  std::uint64_t warm_up_of = 0;    // as ModelInfo's, where the model says how long it is
   bool paper = false;
   std::string link = "100mbit";  // that a dry run's verdict is for
   std::optional<double> epochs;  // in place of config.steps

@@ -35,7 +35,8 @@ const std::vector<ModelInfo>& models() {
       {"gpt",
        {{64}, 65, true},
        "3 blocks, 128 wide, 4 heads, over 64 characters",
-       {{"optimizer", "adamw"}, {"lr", "0.003"}, {"weight-decay", "0.01"}, {"clip", "1"}}}};
+       {{"optimizer", "adamw"}, {"lr", "0.003"}, {"weight-decay", "0.01"}, {"clip", "1"}},
+       10}};
   return infos;
 }
 

@@ -1,6 +1,7 @@
 // The models that there are, without a word of libtorch.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,8 @@ struct ModelInfo {
   // Settings of `train` by key, where SGD is not what trains it: its optimizer and what goes with
   // that.
   std::vector<std::pair<std::string, std::string>> trained_with = {};
+  // One in so many steps is of its warm-up; 0: none is.
+  std::uint64_t warm_up_of = 0;
 };
 
 // Small ones first.

@@ -526,27 +526,28 @@ class Train(ProgramTest):
         self.assertEqual(alone.returncode, 0, alone)
 
     def trained_with(self, name, *arguments):
-        """The optimizer and its settings in the record of a run of one step."""
+        """The optimizer and its settings in the record of a run of ten steps."""
         self.write("text.txt", b"to be or not to be, that is the question: " * 40)
-        done = run("train", "--data", self.path("text.txt"), "--workers", "1", "--steps", "1", "--batch", "1",
+        done = run("train", "--data", self.path("text.txt"), "--workers", "1", "--steps", "10", "--batch", "1",
                    "--out", self.path(name), "--json", *arguments)  # fmt: skip
         self.assertEqual(done.returncode, 0, done)
         config = json.loads(self.read(f"{name}/config.json"))
-        return tuple(config[key] for key in ("optimizer", "lr", "weight_decay", "clip"))
+        return tuple(config[key] for key in ("optimizer", "lr", "weight_decay", "clip", "warm_up_steps"))
 
     def test_gpt_and_lstm_bring_their_own_optimizer_and_rate(self):
-        self.assertEqual(self.trained_with("gpt", "--model", "gpt"), ("adamw", 0.003, 0.01, 1))
-        self.assertEqual(self.trained_with("lstm", "--model", "lstm"), ("adam", 0.002, 0, 0))
+        self.assertEqual(self.trained_with("gpt", "--model", "gpt"), ("adamw", 0.003, 0.01, 1, 1))
+        self.assertEqual(self.trained_with("lstm", "--model", "lstm"), ("adam", 0.002, 0, 0, 0))
 
     def test_a_given_rate_overrides_the_models_own(self):
-        given = self.trained_with("rate", "--model", "gpt", "--lr", "0.001", "--optimizer", "adamw:beta2=0.95")
-        self.assertEqual(given, ("adamw:beta2=0.95", 0.001, 0.01, 1))
+        given = self.trained_with("rate", "--model", "gpt", "--lr", "0.001", "--warm-up", "3",
+                                  "--optimizer", "adamw:beta2=0.95")
+        self.assertEqual(given, ("adamw:beta2=0.95", 0.001, 0.01, 1, 3))
 
     def test_another_optimizer_than_the_models_own_has_its_usual_rate(self):
-        self.assertEqual(self.trained_with("sgd", "--model", "gpt", "--optimizer", "sgd"), ("sgd", 0.01, 1e-4, 0))
+        self.assertEqual(self.trained_with("sgd", "--model", "gpt", "--optimizer", "sgd"), ("sgd", 0.01, 1e-4, 0, 0))
 
     def test_help_shows_what_models_are_trained_with(self):
-        self.assertIn(b"trained with --optimizer adamw --lr 0.003 --weight-decay 0.01 --clip 1",
+        self.assertIn(b"trained with --optimizer adamw --lr 0.003 --weight-decay 0.01 --clip 1 --warm-up STEPS/10",
                       run("train", "--help").stdout)
 
     def image_folder(self):
