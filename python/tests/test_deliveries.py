@@ -101,6 +101,36 @@ def case_a_pass_after_clipping_adds_to_what_was_clipped():
     hook.close()
 
 
+def case_gradients_that_a_script_sets_are_all_new():
+    for zeroes in (True, False):
+        model = linear()
+        optimizer = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model, "fp32")
+        for step in range(3):
+            if zeroes:
+                optimizer.zero_grad()
+            for parameter in model.parameters():
+                parameter.grad = torch.full_like(parameter, step + dist.get_rank())
+            optimizer.step()
+            mean = step + (dist.get_world_size() - 1) / 2
+            assert all((parameter.grad == mean).all() for parameter in model.parameters())
+        optimizer.averager.close()
+
+
+def case_gradients_with_graphs_are_added_to():
+    """Which are other tensors after each pass."""
+    found = []
+    for each in (False, True):
+        model = linear()
+        optimizer = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model, "fp32")
+        for part in range(3):
+            model(inputs(0, part)).square().mean().backward(create_graph=True)
+            if each or part == 2:
+                optimizer.synchronize()
+        found.append(model.weight.grad.detach().clone())
+        optimizer.averager.close()
+    torch.testing.assert_close(*found)
+
+
 def discriminator(make):
     """A model, and what makes an exchange and a step of it."""
     model = linear(outputs=300)

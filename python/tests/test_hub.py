@@ -107,7 +107,7 @@ def resumed(group, rank):
     other = DistributedOptimizer(sgd(again), again.named_parameters(), group=group)
     for trained, target in ((again, other), (model, optimizer)):
         trained.load_state_dict(saved[0])
-        target.load_state_dict(saved[1])
+        target.load_state_dict(copy.deepcopy(saved[1]))  # it keeps what it is given
         target.averager.load_state_dict(saved[2])
         assert torch.equal(train(trained, target, [2, 3], rank), expected)
     return expected, None

@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.parallel.distributed import _MixedPrecision
 
 class Scaler(torch.amp.GradScaler):
     def get_scale(self):
@@ -29,17 +28,25 @@ class Own(DistributedDataParallel):
         super().__init__(module, **settings)
         self.register_comm_hook(None, fp16_compress_hook)
 
+class OfTwoTypes(torch.nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.factor = torch.nn.Parameter(torch.ones((), dtype=torch.float64))
+
+    def forward(self, x):
+        return super().forward(x) * self.factor.float()
+
 dist.init_process_group("gloo")
 torch.manual_seed(1)
 settings = {}
 if "skip" in sys.argv:
     settings["skip_all_reduce_unused_params"] = True
-if "mixed" in sys.argv:
-    settings["mixed_precision"] = _MixedPrecision(torch.float32)
+if "static" in sys.argv:
+    settings["static_graph"] = True
 if "alone" in sys.argv:
     settings["process_group"] = [dist.new_group([0]), dist.new_group([1])][dist.get_rank()]
 kind = Own if "own" in sys.argv else DistributedDataParallel
-model = kind(torch.nn.Linear(20, 300), **settings)
+model = kind((OfTwoTypes if "static" in sys.argv else torch.nn.Linear)(20, 300), **settings)
 if "hook" in sys.argv:
     model.register_comm_hook(None, fp16_compress_hook)
 if "scaler" in sys.argv:
@@ -148,7 +155,7 @@ def test_its_own_hook_is_not_used_and_its_scaler_is(script):
 
 @pytest.mark.parametrize("arguments, reason", [
     (["skip", "hook"], "with skip_all_reduce_unused_params=True"),
-    (["mixed"], "DistributedDataParallel has a hook of its own"),
+    (["static", "hook"], "with static_graph=True and parameters of 2 types"),
     (["own"], "Own registers a hook of its own"),
     (["alone"], "its process group has one rank"),
 ])

@@ -2,7 +2,7 @@
 
 import functools
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -14,11 +14,16 @@ class Deliveries:
 
     A backward pass adds to what a gradient holds. If that has the mean of an earlier pass, only the
     rest is new. If a mean is gone before the parameter has changed, it was thrown away.
+
+    moves  whether gradients become other tensors with the same values, as DistributedDataParallel's
+           views of buckets do; otherwise a script has set those that are others
     """
 
-    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
-        self._parameters = parameters
+    def __init__(self, parameters: Sequence[torch.Tensor], moves: bool) -> None:
+        self._parameters, self._moves = parameters, moves
         self._versions: dict[int, int] = {}  # that parameters had when their gradients got a mean
+        # The gradients that have one, while they are those of their parameters.
+        self._gradients: dict[int, Callable[[], torch.Tensor | None]] = {}
         self._stepped: set[int] = set()  # those whose optimizer has taken a step since
         self._bases: dict[int, torch.Tensor] = {}  # what gradients held before what is new
         self._noted: set[int] = set()  # in the backward pass under way
@@ -59,12 +64,23 @@ class Deliveries:
             self._bases.pop(number, None)
             self._stepped.discard(number)
             self._versions[number] = self._parameters[number]._version
+            self._remember(number)
 
     def _note(self, number: int) -> None:
         if not self._noted:
-            queue_callback(self._noted.clear)
+            queue_callback(self._end_pass)
         self._noted.add(number)
         self._look(number)
+
+    def _end_pass(self) -> None:
+        """A pass may put another tensor in a gradient's place, with what that held."""
+        for number in self._noted.intersection(self._bases):
+            self._remember(number)
+        self._noted.clear()
+
+    def _remember(self, number: int) -> None:
+        gradient = self._parameters[number].grad
+        self._gradients[number] = (lambda: None) if gradient is None else weakref.ref(gradient)
 
     @torch.no_grad()
     def _look(self, number: int) -> None:
@@ -75,11 +91,13 @@ class Deliveries:
         gradient = parameter.grad
         is_applied = parameter._version != self._versions[number] or number in self._stepped
         # Whether it was zeroed in place costs an accelerator a pause, and matters if it was not applied.
-        if gradient is not None and (is_applied and not gradient.is_cpu or bool(gradient.any())):
+        if gradient is not None and (self._moves or self._gradients[number]() is gradient) and (
+                is_applied and not gradient.is_cpu or bool(gradient.any())):
             if number not in self._bases:
                 self._bases[number] = gradient.detach().clone()
             return
         del self._versions[number]
+        self._gradients.pop(number, None)
         self._bases.pop(number, None)
         if not is_applied:
             self._discarded.add(number)

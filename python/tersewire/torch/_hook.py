@@ -161,7 +161,7 @@ class Hook(GradientAverager):
         self._end.detach()
         self._threads = _Threads(self._worker)
         self._end = at_end(self, _Threads.close, self._threads)
-        self._deliveries = Deliveries(self._parameters)
+        self._deliveries = Deliveries(self._parameters, moves=True)
         self._is_own_pass = False
         self._scale_now = 1.0
         self._stood_seconds = 0.0  # elapsed, waited at the end of backward passes

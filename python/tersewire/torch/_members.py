@@ -50,6 +50,7 @@ class Replica(GradientAverager):
         """Meets the ranks of another generation, in the state that they all begin with."""
         self._worker.go_on(group._end, group._member)
         self._last_state = None  # not before: it fails if a rank dies meanwhile
+        self._may_undo = False
         if group._member.begun_with is not None:
             self._steps_before = group._member.begun_with - self._steps_here
 

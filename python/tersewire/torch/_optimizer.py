@@ -269,6 +269,7 @@ class ElasticAverager(MayLeave, Replica):
     when it has `left`, and call close() after the last step.
     """
 
+    _undoable = True
     _group: HubGroup
     _members: Members
 
@@ -481,7 +482,7 @@ def DistributedOptimizer(
                                   dtype=torch.float32, device="cpu")
     wrapped._sparse_as_dense = sparse_as_dense
     wrapped._noted = set()
-    wrapped._deliveries = Deliveries(parameters)
+    wrapped._deliveries = Deliveries(parameters, moves=False)
     for one in filter(has_step_hooks, (optimizer, *innermost(optimizer))):
         wrapped._deliveries.watch(one)
     wrapped._scalings = [] if before is _OwnsAShare else scale_steps(
