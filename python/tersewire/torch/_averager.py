@@ -16,7 +16,7 @@ import tersewire
 from tersewire import Error, ErrorCode, _core
 
 from ._callers import refuse_loss
-from ._groups import Group, group_of, meet_ranks
+from ._groups import AnyGroup, Group, group_of, meet_ranks
 from ._settings import Settings
 from ._spikes import Norms
 from ._tensors import at_end, elems_of, refuse
@@ -79,7 +79,7 @@ class GradientAverager:
     _update: Callable[..., None] | None = None
 
     def __init__(self, infos: Sequence[tersewire.TensorInfo],
-                 group: Group | None, settings: Settings) -> None:
+                 group: Group | AnyGroup | None, settings: Settings) -> None:
         self._infos = list(infos)
         self._group = group_of(group, self._elastic)
         self._steps_before = 0  # a restart
@@ -155,14 +155,23 @@ class GradientAverager:
         decided: list[dict[str, Any]] = json.loads(self._worker.decisions)
         return decided
 
-    def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
+    def average(self, gradients: torch.Tensor, skipped: int = 0,
+                unused: Callable[[], set[int]] = set) -> None:
         """A step: replaces the gradients of all parameters, concatenated, by their means.
 
         gradients  flat, in the order of the parameters
         skipped    in how many steps so far gradients were discarded: if ranks differ, Error says
                    which skipped a step that others take
+        unused     returns the numbers of parameters of which nobody takes the mean, the same on
+                   every rank
         """
-        self._end_average(self._begin_average(gradients, skipped))
+        self._end_average(self._begin_average(gradients, skipped), unused)
+
+    def _learn_to_undo(self) -> None:
+        """From here on keeps what it takes to undo the exchange of parameters that no rank uses."""
+        if not self._undoable:
+            self._undoable = True
+            self.change()
 
     def _among_ranks(self, exchange: Callable[[], None]) -> bool:
         """Runs an exchange; returns whether this rank's part counted, always true if ranks stay."""
@@ -182,9 +191,11 @@ class GradientAverager:
         bucket.push(self._worker)
         return bucket
 
-    def _end_average(self, bucket: "Bucket") -> None:
+    def _end_average(self, bucket: "Bucket", unused: Callable[[], set[int]] = set) -> None:
         bucket.mean(self._worker)
         self._count(bucket)
+        if self._undoable:
+            bucket.undo(self._worker, unused())
         self._end_step()
 
     @property

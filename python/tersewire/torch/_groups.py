@@ -1,6 +1,7 @@
 """Whose gradients are averaged: the ranks of a PyTorch process group, or of a hub's job."""
 
 import collections
+import contextlib
 import datetime
 import fcntl
 import functools
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 import tersewire
 from tersewire import Error, ErrorCode, _core
@@ -101,6 +103,11 @@ class HubGroup:
 
     def _gather(self, own: str) -> list[str]:
         return [told.decode(errors="replace") for told in self._end.gather(own.encode())]
+
+    def _begin_any(self, flags: list[bool]) -> Callable[[], list[bool]]:
+        """Which of them are true on any rank; at once here, so that a failure leaves no exchange."""
+        told = self._gather("".join("1" if flag else "0" for flag in flags))
+        return lambda: ["1" in ranks for ranks in zip(*told)]
 
     def _join(self, worker: Joining, one_machine: bool) -> None:
         worker.join_hub(self._end)
@@ -227,7 +234,10 @@ class ProcessGroup:
 
     elastic = False
 
-    def __init__(self, group: dist.ProcessGroup | None) -> None:
+    def __init__(self, group: dist.ProcessGroup | None, near: Iterable[torch.Tensor] = ()) -> None:
+        if isinstance(group, DeviceMesh):
+            refuse("a DeviceMesh has a group for each of its dimensions; pass the one that exchanges, "
+                   "mesh.get_group(), or mesh.get_group(\"NAME\") where it has several")
         if not isinstance(group, (dist.ProcessGroup, type(None))) and (
                 group is not dist.GroupMember.NON_GROUP_MEMBER):
             refuse(f"group={group!r} is not a group; pass what torch.distributed.new_group() "
@@ -240,11 +250,27 @@ class ProcessGroup:
         if self.ranks == 1:
             say_once("the process group has one rank, which trains alone: nothing is exchanged; "
                      "start the script on several, as torchrun does, or pass a group of all ranks")
+        self._device = getattr(self._group, "bound_device_id", None) or next(
+            (value.device for value in near if not value.is_cpu), None)
 
     def _gather(self, own: str) -> list[str]:
         told: list[Any] = [None] * self.ranks
-        dist.all_gather_object(told, own, group=self._group)
+        with self._on_device():
+            dist.all_gather_object(told, own, group=self._group)
         return told
+
+    def _begin_any(self, flags: list[bool]) -> Callable[[], list[bool]]:
+        """Begins to find out which of them are true on any rank; the result waits for that."""
+        if self.ranks == 1:
+            return lambda: flags
+        found = torch.tensor(flags, dtype=torch.uint8, device=self._device_to_send_from("cpu"))
+        work: Any = dist.all_reduce(found, dist.ReduceOp.MAX, self._group, async_op=True)
+
+        def end() -> list[bool]:
+            work.wait()
+            return [bool(flag) for flag in found.tolist()]
+
+        return end
 
     def _join(self, worker: Joining, one_machine: bool) -> None:
         meeting = _core._TcpMeeting("127.0.0.1" if one_machine else _own_host())
@@ -294,8 +320,7 @@ class ProcessGroup:
             for part in _parts(value):
                 # As bytes: Gloo lacks some types.
                 sent = _bytes_of(part)
-                if sent.is_cpu and not self._sends_from_cpu():
-                    sent = sent.to(self._group.bound_device_id or torch.accelerator.current_accelerator())
+                sent = sent.to(self._device_to_send_from(sent.device))
                 dist.broadcast(sent, self._rank_of_all(root), group=self._group)
                 unpack(sent, [part])
 
@@ -304,8 +329,24 @@ class ProcessGroup:
         kinds = devices_of(self._group)
         return "cpu" in kinds if kinds else "ccl" not in dist.get_backend(self._group)
 
+    def _device_to_send_from(self, device: torch.device) -> torch.device:
+        """Where a tensor on that device must be."""
+        if device.type != "cpu" or self._sends_from_cpu():
+            return device
+        found: torch.device | None = self._device or torch.accelerator.current_accelerator()
+        return device if found is None else found
+
+    def _on_device(self) -> contextlib.AbstractContextManager[Any]:
+        """Where torch sends objects from a device: from the model's, not from the current one, which
+        is every rank's first unless the script has called set_device()."""
+        if self._device is None or self._sends_from_cpu():
+            return contextlib.nullcontext()
+        current: contextlib.AbstractContextManager[Any] = torch.get_device_module(self._device).device(self._device)
+        return current
+
     def _broadcast_objects(self, objects: list[Any], root: int) -> None:
-        dist.broadcast_object_list(objects, self._rank_of_all(root), self._group)
+        with self._on_device():
+            dist.broadcast_object_list(objects, self._rank_of_all(root), self._group)
 
     def _rank_of_all(self, rank: int) -> int:
         """What torch.distributed calls that rank of this group."""
@@ -318,19 +359,23 @@ AnyGroup = HubGroup | ProcessGroup
 _of_environment: HubGroup | None = None  # a process joins a hub once
 
 
-def group_of(group: Group | None, elastic: bool = False) -> AnyGroup:
+def group_of(group: Group | ProcessGroup | None, elastic: bool = False,
+             near: Iterable[torch.Tensor] = ()) -> AnyGroup:
     """Without `group`, that of all ranks: PyTorch's, or else that of the hub in TERSEWIRE_HUB.
 
     elastic  whether its ranks may come and go
+    near     values that are on the device whose collectives it is to use, if on one
     """
     global _of_environment
+    if isinstance(group, ProcessGroup):
+        return group
     if isinstance(group, HubGroup):
         if group.elastic and not elastic:
             refuse("where ranks come and go only LocalUpdates and DistributedOptimizer train, and "
                    "they share the model themselves; pass a HubGroup without elastic=True")
         return group
     if dist.is_available() and dist.is_initialized():
-        return ProcessGroup(group)
+        return ProcessGroup(group, near)
     if group is not None or "TERSEWIRE_HUB" not in os.environ:
         raise Error(ErrorCode.kFailedPrecondition, "there is no process group; call "
                     "torch.distributed.init_process_group() first, or name a hub: "

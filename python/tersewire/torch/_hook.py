@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import functools
 import logging
+import os
 import queue
 import threading
 import time
@@ -151,13 +152,13 @@ class Hook(GradientAverager):
             refuse(f"the model's process group has {dist.get_world_size(model.process_group)} "
                    f"ranks, and the hub's job has {group.ranks}; start both with the same "
                    "processes")
-        ranks = ProcessGroup(model.process_group)
+        ranks = ProcessGroup(model.process_group, self._parameters)
         ranks._await_hooks(settings.timeout or min(patience, ranks._timeout()))
         chooses_exchange = settings.exchange is None
         # Of optimizers that are made later, the first backward pass learns.
         early = ranks._gather(_kind_of(optimizers_of(self._parameters)))
         settings = dataclasses.replace(settings, _adaptive=set(early) <= {_ADAM, _ADAPTIVE})
-        super().__init__(infos, group or model.process_group, settings)
+        super().__init__(infos, group or ranks, settings)
         self._end.detach()
         self._threads = _Threads(self._worker)
         self._end = at_end(self, _Threads.close, self._threads)
@@ -168,6 +169,8 @@ class Hook(GradientAverager):
         self._knows_optimizer = self._knows_steps = False
         self._chooses_exchange = chooses_exchange
         self._scalings: list[Scaling] = []  # of the optimizers that there were in the first step
+        self._unused = at_end(self, _warn_unused, _UNUSED_HOOK)
+        model.register_forward_pre_hook(_Check(self))
 
     def __reduce__(self) -> Any:
         """A copy of a model, or what is read from a file, has no hook."""
@@ -184,6 +187,7 @@ class Hook(GradientAverager):
 
     def _begin_mean(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
+            self._unused.detach()
             self._check_open()
             self._check_trained()
             if not self._knows_optimizer:
@@ -216,8 +220,15 @@ class Hook(GradientAverager):
             _after_backward(self._end_backward)
         return future
 
+    def close(self) -> None:
+        self._unused.detach()
+        super().close()
+
     def _check_trained(self) -> None:
-        """DistributedDataParallel keeps to the parameters that were trained when it was made."""
+        """DistributedDataParallel keeps to the parameters that were trained when it was made.
+
+        Before a forward pass, too: where all have been replaced there is no bucket.
+        """
         model: Any = self._model()
         for name, parameter in model.module.named_parameters():
             if parameter.requires_grad and parameter not in self._trained:
@@ -373,6 +384,32 @@ class Hook(GradientAverager):
             super()._undo_discarded(numbers)
 
 
+class _Check:
+    """Before a model's forward pass; that of a copy checks nothing, as it has no hook."""
+
+    def __init__(self, hook: Hook | None = None) -> None:
+        self._hook: Callable[[], Hook | None] = (lambda: None) if hook is None else weakref.ref(hook)
+
+    def __call__(self, *_: Any) -> None:
+        hook = self._hook()
+        if hook is not None and hook._end.alive and torch.is_grad_enabled():
+            hook._check_trained()
+
+    def __reduce__(self) -> Any:
+        return type(self), ()
+
+
+_UNUSED_HOOK = ("a hook was registered, and no backward pass has used it, so nothing was compressed; train the "
+                "DistributedDataParallel that it was registered with")
+_UNUSED_STATE = ("a HookState was made and never used, so nothing was compressed: nobody has registered it, as "
+                 "Lightning, which registers hooks on GPUs alone; call tersewire.torch.register(model)")
+
+
+def _warn_unused(sentence: str) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        _log.warning(sentence)
+
+
 def why_unhookable(model: Any) -> str | None:
     """Why a DistributedDataParallel cannot have this hook, if so."""
     if model.mixed_precision is not None:
@@ -441,11 +478,13 @@ class HookState:
         self._settings, self._group = Settings(codec, **settings), group
         _check_group(group)
         self.hook: Hook | None = None
+        self._unused = at_end(self, _warn_unused, _UNUSED_STATE)
 
     __reduce__ = Hook.__reduce__
 
     def _on_bucket(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if self.hook is None:
+            self._unused.detach()
             models = ddps_of(bucket.parameters()[0])
             if not models:
                 refuse("no DistributedDataParallel has this bucket's parameters; keep the model "

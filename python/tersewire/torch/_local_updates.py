@@ -16,7 +16,8 @@ import tersewire
 from tersewire import _core
 
 from ._averager import Bucket, Counters, States, as_list, change_all, total_of
-from ._groups import Group, HubGroup, agree, compare_values, share_model, values_of
+from ._groups import (AnyGroup, Group, HubGroup, agree, compare_values, group_of, share_model,
+                      values_of)
 from ._members import MayLeave, Members, Replica, refuse_elastic
 from ._private import has_step_hooks, steps_under_way, untraced
 from ._rates import innermost
@@ -81,7 +82,7 @@ class _Fragment(Replica):
     _settings: _LocalSettings
 
     def __init__(self, chosen: Sequence[int], parameters: Sequence[torch.nn.Parameter],
-                 infos: Sequence[tersewire.TensorInfo], group: Group | None,
+                 infos: Sequence[tersewire.TensorInfo], group: AnyGroup,
                  settings: _LocalSettings) -> None:
         self._infos_of_all = infos
         super().__init__([infos[i] for i in chosen], group, settings)
@@ -282,7 +283,8 @@ class LocalUpdates(MayLeave):
         self._led = 0, 0  # that rank's `rank` and `rounds`
 
         def meet() -> None:
-            self._fragments = [_Fragment(chosen, parameters, infos, group, self._settings)
+            ranks = group_of(group, elastic is not None, parameters)
+            self._fragments = [_Fragment(chosen, parameters, infos, ranks, self._settings)
                                for chosen in self._chosen]
             if elastic:
                 fragment = self._fragments[0]
@@ -447,6 +449,8 @@ class LocalUpdates(MayLeave):
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if steps_under_way(optimizer) > 1:  # within another of its steps, after which there is this again
             return
+        for fragment in self._fragments:
+            fragment._check_open()
         settings = self._settings
         self._all_took = False
         self._steps += 1

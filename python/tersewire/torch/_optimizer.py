@@ -25,7 +25,7 @@ from ._rates import Scaling, innermost, is_adam, is_adaptive, scale_steps
 from ._settings import Settings
 from ._shares import EXCHANGE as _PARAMETER_SERVER, ShareAverager
 from ._tensors import (are_same, check_optimizer, ddps_of, kinds_of, norms_in, own_name, places,
-                       rates_of, refuse, tensor_info, uncompiled)
+                       rates_of, refuse, tensor_info, through_host, uncompiled)
 from ._trees import tree_bytes, tree_of
 
 # Per value of a model: of an optimizer's state (Adam's takes 8), and of residuals.
@@ -104,14 +104,17 @@ class _AveragesFirst:
     def synchronize(self) -> None:
         """Replaces every gradient by its mean over all ranks; step() does so if nobody has.
 
-        A parameter without a gradient counts as one with zeros. If ranks come and go, and the
-        others have continued without this one, gradients stay, and the model becomes the others'.
+        A parameter without a gradient counts as one with zeros, and keeps none where no rank has
+        one. If ranks come and go, and the others have continued without this one, gradients stay,
+        and the model becomes the others'.
         """
         if not self._exchange():
             return
         for parameter, values in self._gradients():
-            cast(torch.Tensor, parameter.grad).copy_(values)
-        self._deliveries.deliver(range(len(self._parameters)))
+            if parameter.grad is not None:
+                parameter.grad.copy_(values)
+        self._deliveries.deliver(number for number, parameter in enumerate(self._parameters)
+                                 if parameter.grad is not None)
 
     def _exchange(self) -> bool:
         """Averages the buffer; returns whether this rank's gradients counted."""
@@ -127,6 +130,7 @@ class _AveragesFirst:
                                        "values in its optimizer's state": _values_in(state)},
                 "call broadcast_parameters(model.state_dict()) and broadcast_optimizer_state() "
                 "before the first step, or load one checkpoint on every rank")
+        uses = [parameter.grad is not None for parameter in self._parameters]
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -138,18 +142,31 @@ class _AveragesFirst:
 
         self.averager._undo_discarded(self._deliveries.begin_pass())
         bases = self._deliveries.bases(range(len(self._parameters)))
+        unused: set[int] = set()
 
         def exchange() -> None:
             for number, (parameter, values) in enumerate(self._gradients()):
                 values.copy_(cast(torch.Tensor, parameter.grad))
                 if number in bases:  # only what is new is exchanged
                     values.sub_(bases[number].to(values.device))
-            self.averager.average(self._buffer, self._skipped)
+            used = self.averager._group._begin_any(uses)
+
+            def find_unused() -> set[int]:
+                unused.clear()
+                unused.update(number for number, use in enumerate(used()) if not use)
+                return unused
+
+            self.averager.average(self._buffer, self._skipped, find_unused)
+            find_unused()
             for number, (_, values) in enumerate(self._gradients()) if bases else ():
                 if number in bases:
                     values.add_(bases[number].to(values.device))
 
         self._void = not self.averager._among_ranks(exchange)
+        for number in unused:  # as with DistributedDataParallel: the optimizer leaves them alone
+            self._parameters[number].grad = None
+        if unused and not self._void:
+            self.averager._learn_to_undo()
         self._accumulated, self._noted = None, set()
         self._averaged = True
         return not self._void
@@ -352,6 +369,9 @@ class ElasticAverager(MayLeave, Replica):
         self._group._member.begin_with(name, values)
         return tree_of(values.view(torch.uint8))
 
+    def _learn_to_undo(self) -> None:
+        """Those who join later could not: what is delivered of parameters that nobody uses is lost."""
+
     def _among_ranks(self, exchange: Callable[[], None]) -> bool:
         with self._members.here():
             return self._members.exchange(exchange)
@@ -426,6 +446,10 @@ def DistributedOptimizer(
     if closure is not None and closure.default is inspect.Parameter.empty:
         refuse(f"a {type(optimizer).__name__} computes several gradients in a step, and each would "
                "need an exchange; use another optimizer")
+    if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
+        refuse("a ZeroRedundancyOptimizer updates other parameters on each rank; pass the optimizer "
+               "within it with exchange=\"parameter-server\", which spreads its state as well, or put "
+               "the model in DistributedDataParallel and call register()")
     if isinstance(optimizer, _AveragesFirst):
         refuse("this optimizer is a DistributedOptimizer already; wrap it once")
     if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
@@ -466,9 +490,10 @@ def DistributedOptimizer(
         averager: GradientAverager = ElasticAverager(optimizer, parameters, model, infos, elastic,
                                                      settings)
     elif exchange == _PARAMETER_SERVER:
-        averager = ShareAverager(optimizer, parameters, infos, group, settings)
+        averager = ShareAverager(optimizer, parameters, infos, group_of(group, near=parameters),
+                                 settings)
     else:
-        averager = _Averager(infos, group, settings)
+        averager = _Averager(infos, group_of(group, near=parameters), settings)
     base = type(optimizer)
     optimizer.__class__ = type(base.__name__, (before, base), {})
     wrapped: Any = optimizer
@@ -590,7 +615,7 @@ def broadcast_parameters(state: Mapping[str, torch.Tensor], root_rank: int = 0,
     if state and not any(torch.is_tensor(value) for value in state.values()):
         refuse("this state holds no tensors by name; pass model.state_dict(), and an optimizer to "
                "broadcast_optimizer_state()")
-    ranks = group_of(group)
+    ranks = group_of(group, near=filter(torch.is_tensor, state.values()))
     check_root(ranks, root_rank)
     ranks._broadcast(state, root_rank)
 
@@ -602,7 +627,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     Over a process group only: it is pickled, and unpickling it means trusting the sender.
     """
     check_optimizer(optimizer)
-    ranks = group_of(group)
+    ranks = group_of(group, near=_all_of(optimizer))
     check_root(ranks, root_rank)
     if isinstance(optimizer, _OwnsAShare):
         refuse("with exchange parameter-server every rank has a share of its own; call this before "
@@ -610,6 +635,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
     if isinstance(ranks, HubGroup):
         refuse("an optimizer's state is not sent over a hub, as whoever unpickles it would have to "
                "trust every rank; give every rank the checkpoint")
-    state = [optimizer.state_dict()]
+    # Unpickled, it would otherwise be on the root's device.
+    state = [through_host(optimizer.state_dict())]
     ranks._broadcast_objects(state, root_rank)
     optimizer.load_state_dict(state[0])

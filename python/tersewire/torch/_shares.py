@@ -1,7 +1,7 @@
 """An optimizer whose ranks own a share of the model each (exchange parameter-server)."""
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -11,7 +11,7 @@ import tersewire
 from tersewire import _core
 
 from ._averager import GradientAverager, States, as_list
-from ._groups import Group
+from ._groups import AnyGroup, Group
 from ._rates import innermost
 from ._settings import Settings
 from ._tensors import rates_of, refuse
@@ -55,12 +55,14 @@ class Share:
                           for parameter in group["params"]}
         self._groups: list[dict[str, Any]] = []
         self._rate_gain = 1.0  # what their rates are multiplied by
+        self._unused: set[int] = set()  # parameters, in this step
         self.parts: dict[int, _OwnPart] = {}
         self.begun = False
 
-    def begin(self, optimizer: torch.optim.Optimizer, rate_gain: float) -> None:
-        """Before an exchange: takes the wrapped optimizer's rates and, once, its state."""
-        self._groups, self._rate_gain = optimizer.param_groups, rate_gain
+    def begin(self, optimizer: torch.optim.Optimizer, rate_gain: float, unused: set[int]) -> None:
+        """Before an exchange: takes the wrapped optimizer's rates, which parameters no rank uses,
+        and, once, its state."""
+        self._groups, self._rate_gain, self._unused = optimizer.param_groups, rate_gain, unused
         if self.begun:
             return
         self.take(self.cut({number: [(0, parameter.numel(), {
@@ -71,6 +73,9 @@ class Share:
     def update(self, number: int, mean: "numpy.ndarray[Any, Any]",
                change: "numpy.ndarray[Any, Any]") -> None:
         """The shared model's change under a mean gradient."""
+        if self.parts[number].tensor in self._unused:
+            change.fill(0)
+            return
         values = self.parts[number].values
         before = values.clone()
         given_group = self._groups[self._group_of[self._parameters[self.parts[number].tensor]]]
@@ -225,7 +230,7 @@ class ShareAverager(GradientAverager):
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor],
-                 infos: Sequence[tersewire.TensorInfo], group: Group | None,
+                 infos: Sequence[tersewire.TensorInfo], group: Group | AnyGroup | None,
                  settings: Settings) -> None:
         for info, parameter in zip(infos, parameters):
             if parameter.dtype is not torch.float32:
@@ -253,9 +258,13 @@ class ShareAverager(GradientAverager):
         # An owner's rates are those of its share on every rank.
         return super()._job(), type(self._optimizer).__name__, rates_of(self._optimizer)
 
-    def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
-        self._share.begin(self._optimizer, self._rate_gain_in(self._step + 1))
+    def average(self, gradients: torch.Tensor, skipped: int = 0,
+                unused: Callable[[], set[int]] = set) -> None:
+        self._share.begin(self._optimizer, self._rate_gain_in(self._step + 1), unused())
         super().average(gradients, skipped)
+
+    def _learn_to_undo(self) -> None:
+        """Owners leave those parameters as they are, and deliver what they owe."""
 
     def state_dict(self) -> dict[str, Any]:
         """As GradientAverager.state_dict(), and the optimizer's state of this rank's share."""

@@ -20,7 +20,7 @@ class Site:
     """
 
     def __init__(self, model: DistributedDataParallel, group: Any) -> None:
-        self._group = ProcessGroup(model.process_group)
+        self._group = ProcessGroup(model.process_group, model.parameters())
         self.leads = self._group.rank == 0
         kinds = self._group._gather(_kind(group))
         if kinds[0] == "none":

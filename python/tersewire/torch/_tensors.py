@@ -74,6 +74,15 @@ def rates_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
             for group in optimizer.param_groups]
 
 
+def through_host(tree: Any) -> Any:
+    """With the tensors in dictionaries, lists and tuples on the CPU."""
+    if torch.is_tensor(tree):
+        return tree.cpu()
+    if isinstance(tree, dict):
+        return {name: through_host(value) for name, value in tree.items()}
+    return type(tree)(map(through_host, tree)) if type(tree) in (list, tuple) else tree
+
+
 def are_same(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
     """Whether they are the same objects, in the same order."""
     return len(some) == len(others) and all(a is b for a, b in zip(some, others))
