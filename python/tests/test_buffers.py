@@ -1,5 +1,9 @@
 """What ranks are given of a model's values: buffers and parameters of every kind, and extra states."""
 
+import json
+import os
+import subprocess
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -206,6 +210,21 @@ def case_a_parameter_without_elements_is_trained():
             run(torch.ones(2, 4) * (1 + dist.get_rank())).square().sum().backward()
             optimizer.step()
         check_replicas(model.weight)
+
+
+def test_a_parameter_without_elements_is_not_in_the_shapes_that_predict_takes(tmp_path):
+    model = torch.nn.Linear(40, 40)
+    model.none = torch.nn.Parameter(torch.zeros(0, 4))
+    found = dry_run(model, ["3lc"])
+    for _ in range(4):
+        (model(torch.randn(3, 40)).square().sum() + model.none.sum()).backward()
+    found.save(tmp_path)
+    shapes = json.loads((tmp_path / "model.json").read_text())
+    assert [shape["name"] for shape in shapes] == ["weight", "bias"]
+    program = os.environ.get("TERSEWIRE_PROGRAM")
+    if program is not None:
+        subprocess.run([program, "predict", "--model", tmp_path / "model.json", "--probe",
+                        tmp_path / "dry.json", "--workers", "2", "--compute-ms", "5"], check=True)
 
 
 CASES = [case for name, case in sorted(globals().items()) if name.startswith("case_")]

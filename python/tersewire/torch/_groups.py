@@ -263,7 +263,7 @@ class ProcessGroup:
         """Begins to find out which of them are true on any rank; the result waits for that."""
         if self.ranks == 1:
             return lambda: flags
-        found = torch.tensor(flags, dtype=torch.uint8, device=self._device_to_send_from("cpu"))
+        found = torch.tensor(flags, dtype=torch.uint8, device=self._device_to_send_from(torch.device("cpu")))
         work: Any = dist.all_reduce(found, dist.ReduceOp.MAX, self._group, async_op=True)
 
         def end() -> list[bool]:
