@@ -218,7 +218,7 @@ std::vector<EffectiveDefault> effective_defaults(CLI::App& app) {
   std::vector<EffectiveDefault> defaults;
   for (const Defaultable& entry : defaultables()) {
     const auto given = default_of(entry, config);
-    const auto add = [&](std::string command, std::string built_in) {
+    const auto add = [&](std::string command, const std::string& built_in) {
       defaults.push_back({std::move(command), entry.option, given ? given->value : built_in,
                           given ? given->source : "built in"});
     };
