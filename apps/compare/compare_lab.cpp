@@ -233,7 +233,7 @@ class Lab {
     const auto rows = parse_json(text);
     try {
       const nlohmann::json& row = rows.at(0);
-      const LabStep step{.seconds = row.at("step_seconds_median").get<double>(), .obstacle = ""};
+      LabStep step{.seconds = row.at("step_seconds_median").get<double>(), .obstacle = ""};
       const std::string record = json_text({{"command", bench}, {"measured", row}}) + "\n";
       write_new_file(file.string(), std::as_bytes(std::span(record)));
       return step;

@@ -235,7 +235,7 @@ std::string CompareReport::speedup_table(std::size_t count) const {
                         difference ? fmt::format("{:+.2f}", 100 * *difference) : "",
                         means.runs > 0 ? decimals_text(means.test_loss, 4) : "-");
     text.erase(text.find_last_not_of(' ') + 1);
-    text += "\n";
+    text += '\n';
   }
   return text;
 }

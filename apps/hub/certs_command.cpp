@@ -271,7 +271,7 @@ void revoke(const CertsFlags& flags) {
   const auto kept = read_file_if_exists(path);
   const Identity identity{.job = job, .rank = flags.rank, .name = flags.name};
   const std::string list = as_usage([&] {
-    const std::string first = make_revocation(authority, "", identity);
+    std::string first = make_revocation(authority, "", identity);
     if (!kept) return first;
     return with_file(path, [&] { return make_revocation(authority, string_of(*kept), identity); });
   });

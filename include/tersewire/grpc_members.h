@@ -168,7 +168,7 @@ class GrpcMember {
   // Waits until the job is over, or `generation` is over or (for a leaving member) established.
   MemberList await_end(std::uint32_t generation);
   // The hub's latest list, without waiting; generation 0 if it has sent none yet.
-  MemberList look() const;
+  [[nodiscard]] MemberList look() const;
   // Waits until the hub has heard what this process holds, and has said whether its generation
   // continues from there: if a member is to join or leave, until all its workers hold that.
   MemberList await_settled(std::uint32_t generation);
