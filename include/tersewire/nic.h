@@ -19,5 +19,4 @@ void tersewire_nic_floats(const void* begin, std::size_t bytes);
 
 // Ends the latest region that began at `begin`.
 void tersewire_nic_forget(const void* begin);
-
 }

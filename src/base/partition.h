@@ -11,8 +11,8 @@
 namespace tersewire {
 
 // Elements that are worth waking a thread for where a loop does little to each: 2^20 take a core a
-// fifth of a millisecond, and waking another takes 50 us in a virtual machine (docs/record.md, "What
-// a hook adds on one rank").
+// fifth of a millisecond, and waking another takes 50 us in a virtual machine (docs/record.md,
+// "What a hook adds on one rank").
 inline constexpr std::size_t kMinMovedElems = std::size_t{1} << 20;
 
 // Splits n items into parts of equal size, a multiple of `unit` items except the last. What runs

@@ -1,6 +1,6 @@
 // Every exchange with every codec over the transport grpc: each worker ends with the bits that it
-// would have had as a thread, which tests/exchange/exchange_suite_test.cpp holds against a reference; also
-// while the connections break.
+// would have had as a thread, which tests/exchange/exchange_suite_test.cpp holds against a
+// reference; also while the connections break.
 #include <atomic>
 
 #include "cutting_proxy.h"

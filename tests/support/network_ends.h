@@ -16,8 +16,7 @@ std::vector<std::unique_ptr<Transport>> join_all(int ranks, const Join& join) {
   std::vector<std::future<std::unique_ptr<Transport>>> joining;
   for (int rank = 0; rank < ranks; ++rank) {
     joining.push_back(std::async(
-        std::launch::async,
-        [&join, rank]() -> std::unique_ptr<Transport> { return join(rank); }));
+        std::launch::async, [&join, rank]() -> std::unique_ptr<Transport> { return join(rank); }));
   }
   std::vector<std::unique_ptr<Transport>> ends;
   for (auto& end : joining) ends.push_back(end.get());

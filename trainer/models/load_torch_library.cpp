@@ -9,8 +9,9 @@
 namespace tersewire::trainer {
 namespace {
 
-// OpenBLAS chooses its kernels by the processor's model. One that is newer than it gets those of 2004, with which
-// a transformer trains three times as slowly (Debian 12's 0.3.21 and Emerald Rapids). Null: as it chooses.
+// OpenBLAS chooses its kernels by the processor's model. One that is newer than it gets those of
+// 2004, with which a transformer trains three times as slowly (Debian 12's 0.3.21 and Emerald
+// Rapids). Null: as it chooses.
 const char* openblas_core() {
 #ifdef __x86_64__
   __builtin_cpu_init();

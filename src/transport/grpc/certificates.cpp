@@ -124,8 +124,7 @@ Certificate new_certificate(const std::string& name, EVP_PKEY* key, std::chrono:
         X509_NAME_add_entry_by_txt(subject.get(), "CN", MBSTRING_ASC,
                                    reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1,
                                    0) == 1 &&
-        X509_set_subject_name(it, subject.get()) == 1 &&
-        X509_set_pubkey(it, key) == 1);
+        X509_set_subject_name(it, subject.get()) == 1 && X509_set_pubkey(it, key) == 1);
   return certificate;
 }
 
