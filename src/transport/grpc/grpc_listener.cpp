@@ -46,8 +46,9 @@ void GrpcListener::close() {
 }
 
 void GrpcListener::open() {
-  door_.open([acceptor = acceptor_](int descriptor) {
+  door_.open([acceptor = acceptor_, listener = door_.socket()](int descriptor) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listener;  // later gRPC refuses a connection without
     connection.fd = descriptor;
     acceptor->HandleNewConnection(&connection);
   });

@@ -33,6 +33,8 @@ class HubDoor {
   [[nodiscard]] const std::string& address() const { return address_; }
   // ... and with the number that the name has here.
   [[nodiscard]] const std::string& number() const { return number_; }
+  // The descriptor that listens.
+  [[nodiscard]] int socket() const { return socket_; }
   // Hands each connection, which the taker then closes, to `take`, from a thread of its own.
   void open(std::function<void(int descriptor)> take);
   void close();
