@@ -181,7 +181,7 @@ void ElasticRun::run() {
     }
     const MemberList then = member_.await_end(generation);
     if (then.phase == JobPhase::kDone) return;
-    const bool was_to_hand_over = std::cmp_greater_equal(*rank, list.nodes());
+    const bool was_to_hand_over = *rank >= static_cast<int>(list.nodes());
     if (was_to_hand_over && then.generation == generation && then.established) {
       return note(fmt::format("left after step {}: the others have this node's residual\n",
                               list.base.step));

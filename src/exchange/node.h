@@ -77,7 +77,7 @@ inline Received parse_incoming(Incoming incoming) {
     fail(ErrorCode::kDataLoss, "message from rank {}: it claims to come from rank {}",
          incoming.from, message.header.sender);
   }
-  return {incoming.from, std::move(incoming.bytes), std::move(message), incoming.arrived};
+  return {incoming.from, std::move(incoming.bytes), message, incoming.arrived};
 }
 
 // As receive_within().

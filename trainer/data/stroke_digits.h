@@ -16,7 +16,7 @@ namespace tersewire::trainer {
 // Height and width of an image, in pixels, and the number of classes.
 inline constexpr int kStrokeDigitSide = 28;
 inline constexpr int kStrokeDigitClasses = 10;
-inline constexpr std::size_t kStrokeDigitPixels = kStrokeDigitSide * kStrokeDigitSide;
+inline constexpr std::size_t kStrokeDigitPixels = std::size_t{kStrokeDigitSide} * kStrokeDigitSide;
 
 // Raised whenever an image of the same seed and index changes: runs that were begun with others are
 // not resumed with these.

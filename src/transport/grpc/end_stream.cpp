@@ -18,7 +18,7 @@ void DialedStream::start() {
 }
 
 void DialedStream::write(grpc::ByteBuffer batch) {
-  outgoing_ = std::move(batch);
+  outgoing_.Swap(&batch);
   writing = true;
   limit.begins(outgoing_.Length());
   StartWrite(&outgoing_);
@@ -34,7 +34,7 @@ void AcceptedStream::read() {
 }
 
 void AcceptedStream::write(grpc::ByteBuffer batch) {
-  outgoing_ = std::move(batch);
+  outgoing_.Swap(&batch);
   writing = true;
   limit.begins(outgoing_.Length());
   StartWrite(&outgoing_);

@@ -184,7 +184,6 @@ class GrpcMember::Talk {
   std::condition_variable changed;
   MemberSays says;
 
- private:
   // After a call or a wait that began then, with the mutex held: while this process was suspended
   // the hub was not silent.
   void note_suspension(Clock::time_point began) {

@@ -23,7 +23,7 @@ std::optional<SendingSide::Chunk> SendingSide::next(std::size_t most) {
 }
 
 std::optional<SendingSide::Chunk> SendingSide::next_like(const Chunk& other) {
-  const auto chunk = peek(std::max<std::size_t>(other.bytes, 1));
+  auto chunk = peek(std::max<std::size_t>(other.bytes, 1));
   if (!chunk || chunk->message != other.message || chunk->offset != other.offset ||
       chunk->bytes != other.bytes) {
     return std::nullopt;

@@ -21,7 +21,7 @@ void HubStream::OnDone() {
 }
 
 void HubStream::write(grpc::ByteBuffer batch) {
-  outgoing_ = std::move(batch);
+  outgoing_.Swap(&batch);
   writing = true;
   limit.begins(outgoing_.Length());
   StartWrite(&outgoing_);
