@@ -108,6 +108,7 @@ def norms_in(named: Iterable[tuple[str, torch.Tensor]]) -> dict[str, str]:
     """
     of_module: dict[str, dict[str, torch.Tensor]] = {}
     for path, value in named:
+        refuse_unfilled(path, value)
         of_module.setdefault(path.rpartition(".")[0], {})[path] = value
     found = {}
     for values in of_module.values():
