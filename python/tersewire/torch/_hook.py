@@ -391,6 +391,8 @@ class _Check:
         self._hook: Callable[[], Hook | None] = (lambda: None) if hook is None else weakref.ref(hook)
 
     def __call__(self, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         hook = self._hook()
         if hook is not None and hook._end.alive and torch.is_grad_enabled():
             hook._check_trained()
