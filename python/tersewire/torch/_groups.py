@@ -263,7 +263,7 @@ class ProcessGroup:
         """Begins to find out which of them are true on any rank; the result waits for that."""
         if self.ranks == 1:
             return lambda: flags
-        found = torch.tensor(flags, dtype=torch.uint8, device=self._device_to_send_from(torch.device("cpu")))
+        found = torch.tensor(flags, dtype=torch.uint8, device=self._device_to_send_from("cpu"))
         work: Any = dist.all_reduce(found, dist.ReduceOp.MAX, self._group, async_op=True)
 
         def end() -> list[bool]:
@@ -329,8 +329,9 @@ class ProcessGroup:
         kinds = devices_of(self._group)
         return "cpu" in kinds if kinds else "ccl" not in dist.get_backend(self._group)
 
-    def _device_to_send_from(self, device: torch.device) -> torch.device:
+    def _device_to_send_from(self, device: torch.device | str) -> torch.device:
         """Where a tensor on that device must be."""
+        device = torch.device(device)
         if device.type != "cpu" or self._sends_from_cpu():
             return device
         found: torch.device | None = self._device or torch.accelerator.current_accelerator()

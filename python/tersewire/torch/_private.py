@@ -47,9 +47,10 @@ def uses_of(ddp: torch.nn.parallel.DistributedDataParallel) -> list[int]:
 
 
 def has_own_hook(ddp: torch.nn.parallel.DistributedDataParallel) -> str | None:
-    """The name of the communication hook that it has, if any."""
+    """The name of the communication hook that it has, if any: a copy has lost ours."""
     hooks: list[tuple[Callable[..., Any], object]] = ddp._comm_hooks
-    return next((getattr(hook, "__name__", repr(hook)) for hook, _ in hooks), None)
+    return next((getattr(hook, "__name__", repr(hook)) for hook, state in hooks
+                 if state is not None or getattr(hook, "__module__", "") != f"{__package__}._hook"), None)
 
 
 def reduces_in_python(ddp: torch.nn.parallel.DistributedDataParallel) -> bool:
