@@ -86,8 +86,8 @@ class CheckpointReader {
   // together from the parts that nodes have.
   void read(const Wanted& wanted, std::size_t begin, int worker, std::span<float> out) const;
   // Reads what one array has of them, from the first on, and says how many that were.
-  std::size_t read_some(const Wanted& wanted, std::size_t elem, int worker,
-                        std::span<float> out) const;
+  [[nodiscard]] std::size_t read_some(const Wanted& wanted, std::size_t elem, int worker,
+                                      std::span<float> out) const;
 
   const JobCheckpoint& checkpoint_;
   const Job& job_;

@@ -168,8 +168,8 @@ bool HandOver::is_dead(std::uint32_t base_rank) const {
 }
 
 const NodeCheckpoint::Arrays& HandOver::orphans(const NodeCheckpoint& own) const {
-  static const NodeCheckpoint::Arrays kNone;
-  if (!has_server(own) && own.copies.empty()) return kNone;
+  static const NodeCheckpoint::Arrays none;
+  if (!has_server(own) && own.copies.empty()) return none;
   // The nodes that have a server each.
   const bool apart = list_.base_servers > 0;
   const std::uint32_t first = apart ? list_.base_workers : 0;
@@ -185,7 +185,7 @@ const NodeCheckpoint::Arrays& HandOver::orphans(const NodeCheckpoint& own) const
                     apart ? "servers" : "workers", rank, next, list_.base.generation));
   }
   const std::uint32_t place = *list_.members[static_cast<std::size_t>(rank_)].base_rank - first;
-  return is_dead(first + (place + count - 1) % count) ? own.copies : kNone;
+  return is_dead(first + (place + count - 1) % count) ? own.copies : none;
 }
 
 HandOver::Receiver HandOver::receiver(int rank) const {

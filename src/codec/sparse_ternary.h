@@ -34,7 +34,7 @@ std::vector<CodecParameter> sparse_ternary_parameters(CodecId codec, ByteView pa
 
 // The entry of one of the three.
 template <typename Codec, CodecId kId>
-CodecEntry sparse_ternary_entry(CodecDescription description) {
+CodecEntry sparse_ternary_entry(CodecDescription&& description) {
   return {.description = std::move(description),
           .traits = {.error = CodecTraits::Error::kUnsent},
           .make = make_from_text<Codec>,

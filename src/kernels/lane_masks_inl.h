@@ -22,14 +22,14 @@ constexpr std::size_t kWordBits = 64;
 // Puts the bits of a mask into a word, from bit `first` on.
 template <class D>
 HWY_INLINE void store_mask(D d, hn::Mask<D> mask, std::uint64_t* word, std::size_t first) {
-  constexpr std::size_t lanes = hn::MaxLanes(D());
-  if constexpr (lanes >= 8) {
+  constexpr std::size_t kMaskLanes = hn::MaxLanes(D());
+  if constexpr (kMaskLanes >= 8) {
     hn::StoreMaskBits(d, mask, reinterpret_cast<std::uint8_t*>(word) + first / 8);
   } else {
     // Highway writes whole bytes: a narrow vector's bits are put where they belong.
     std::uint8_t few;
     hn::StoreMaskBits(d, mask, &few);
-    const std::uint64_t bits = few & ((1U << lanes) - 1);
+    const std::uint64_t bits = few & ((1U << kMaskLanes) - 1);
     *word = first == 0 ? bits : *word | bits << first;
   }
 }
@@ -38,16 +38,16 @@ HWY_INLINE void store_mask(D d, hn::Mask<D> mask, std::uint64_t* word, std::size
 // in memory could not be read at once.
 template <class D>
 HWY_INLINE std::uint64_t bits_of(D d, hn::Mask<D> mask) {
-  constexpr std::size_t lanes = hn::MaxLanes(D());
-  if constexpr (lanes > 8) {
+  constexpr std::size_t kMaskLanes = hn::MaxLanes(D());
+  if constexpr (kMaskLanes > 8) {
     std::uint16_t bits;
-    static_assert(lanes == 16);
+    static_assert(kMaskLanes == 16);
     hn::StoreMaskBits(d, mask, reinterpret_cast<std::uint8_t*>(&bits));
     return bits;
   } else {
     std::uint8_t bits;
     hn::StoreMaskBits(d, mask, &bits);
-    return bits & ((1U << lanes) - 1);
+    return bits & ((1U << kMaskLanes) - 1);
   }
 }
 

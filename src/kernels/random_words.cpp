@@ -158,10 +158,10 @@ HWY_INLINE VecU64 blocks_from(std::uint64_t j) {
 HWY_INLINE std::size_t whole_vectors(const RandomStream& stream, const Keys& keys, std::uint64_t j,
                                      std::size_t n, std::uint32_t* HWY_RESTRICT out) {
   const U64 d;
-  constexpr std::size_t draws = 4 * hn::MaxLanes(d) * kBlockWords;
+  constexpr std::size_t kDraws = 4 * hn::MaxLanes(d) * kBlockWords;
   VecU64 at = blocks_from(j);
-  const std::size_t whole = n / draws * draws;
-  for (std::size_t i = 0; i < whole; i += draws) {
+  const std::size_t whole = n / kDraws * kDraws;
+  for (std::size_t i = 0; i < whole; i += kDraws) {
     auto blocks = start<Pair<Pair<Blocks>>>(stream, at);
     for (std::size_t round = 0; round < kRounds; ++round) {
       run_round(blocks, hn::Set(d, keys.of0[round]), hn::Set(d, keys.of2[round]));

@@ -91,13 +91,13 @@ HWY_INLINE hn::Vec<D> load(D d, const float* input, const float* residual) {
 template <bool kResidual, std::size_t kFirst = 0, class Term>
 HWY_INLINE void add_values(const Term& term, const float* input, const float* residual,
                            Totals& totals) {
-  constexpr std::size_t at = kFirst / kLanes;
+  constexpr std::size_t kAt = kFirst / kLanes;
   const auto t = load<kResidual>(F(), input + kFirst, residual + kFirst);
   if constexpr (std::is_same_v<Term, Signs>) {
     const auto below = hn::RebindMask(I(), hn::Lt(t, hn::Zero(F())));
     totals.negative = hn::Add(totals.negative, hn::VecFromMask(I(), below));
   }
-  term(hn::PromoteTo(D(), t), totals.first[at], totals.second[at]);
+  term(hn::PromoteTo(D(), t), totals.first[kAt], totals.second[kAt]);
   if constexpr (kFirst + kLanes < kSumLanes) {
     add_values<kResidual, kFirst + kLanes>(term, input, residual, totals);
   }

@@ -27,7 +27,7 @@ std::int64_t fan_in(const std::vector<std::int64_t>& shape) {
 // threads.
 torch::Tensor dropped_out(const torch::Tensor& x, double ratio, CounterRandom& random) {
   torch::Tensor mask = torch::empty(x.sizes(), torch::kFloat32);
-  float* values = mask.data_ptr<float>();
+  auto* values = mask.data_ptr<float>();
   const auto scale = static_cast<float>(1 / (1 - ratio));
   const auto drop = static_cast<float>(ratio);
   for (std::int64_t i = 0; i < mask.numel(); ++i) values[i] = random.uniform() < drop ? 0 : scale;
@@ -143,7 +143,7 @@ torch::Tensor ModelMaker::uniform(const std::vector<std::int64_t>& shape, float 
   torch::Tensor tensor = torch::empty(shape, torch::device(device).dtype(torch::kFloat32));
   if (!options_.seed) return tensor;
   CounterRandom random(*options_.seed, kWeightDomain, stream_++);
-  float* values = tensor.data_ptr<float>();
+  auto* values = tensor.data_ptr<float>();
   for (std::int64_t i = 0; i < tensor.numel(); ++i) values[i] = (2 * random.uniform() - 1) * bound;
   return tensor;
 }

@@ -58,11 +58,11 @@ class TorchNetwork final : public Network {
     }
   }
 
-  const std::vector<Parameter>& parameters() const override { return parameters_; }
+  [[nodiscard]] const std::vector<Parameter>& parameters() const override { return parameters_; }
 
-  const std::vector<Parameter>& statistics() const override { return statistics_; }
+  [[nodiscard]] const std::vector<Parameter>& statistics() const override { return statistics_; }
 
-  const SampleKind& takes() const override { return model_->takes(); }
+  [[nodiscard]] const SampleKind& takes() const override { return model_->takes(); }
 
   Outcome step(const Batch& batch, const Hooks& hooks, std::uint64_t draws) override {
     hooks_ = &hooks;

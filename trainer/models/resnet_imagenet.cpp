@@ -16,8 +16,8 @@ torch::Tensor stem(const torch::Tensor& x, LayerInputs& in) {
 }
 
 // The shortcut's tensors come after the block's own.
-torch::Tensor joined(torch::Tensor y, const torch::Tensor& x, LayerInputs& in, std::int64_t stride,
-                     bool projects) {
+torch::Tensor joined(const torch::Tensor& y, const torch::Tensor& x, LayerInputs& in,
+                     std::int64_t stride, bool projects) {
   return y.add_(projects ? batch_norm(conv(x, in, stride), in) : x).relu_();
 }
 

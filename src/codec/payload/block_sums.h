@@ -51,13 +51,13 @@ class BlockSums {
   template <typename SurveyBlock>
   Survey survey(std::size_t begin, std::size_t end, ThreadPool* pool,
                 const SurveyBlock& survey_block) {
-    constexpr std::size_t block = kernels::kSumBlockElems;
-    const std::size_t count = divide_up(end - begin, block);
+    constexpr std::size_t kBlock = kernels::kSumBlockElems;
+    const std::size_t count = divide_up(end - begin, kBlock);
     const auto parts = Partition::of(count, kMinPartBlocks, pool);
     run_parts(pool, parts.count(), [&](std::size_t part) {
       for (std::size_t i = parts.begin(part); i < parts.end(part); ++i) {
-        const std::size_t at = begin + i * block;
-        blocks_[i] = survey_block(at, std::min(block, end - at));
+        const std::size_t at = begin + i * kBlock;
+        blocks_[i] = survey_block(at, std::min(kBlock, end - at));
       }
     });
     Survey survey;
@@ -81,13 +81,13 @@ class BlockSums {
 template <typename SurveyBlock, typename Use>
 std::uint32_t BlockSums::survey_buckets(std::size_t elems, std::size_t bucket, ThreadPool* pool,
                                         const SurveyBlock& survey_block, const Use& use) {
-  constexpr std::size_t part_elems = kMinPartBlocks * kernels::kSumBlockElems;
+  constexpr std::size_t kPartElems = kMinPartBlocks * kernels::kSumBlockElems;
   const std::size_t buckets = divide_up(elems, bucket);
   const auto end_of = [&](std::size_t i) {
     return elems - i * bucket < bucket ? elems : (i + 1) * bucket;
   };
   std::uint32_t largest_bits = 0;
-  if (bucket >= part_elems) {
+  if (bucket >= kPartElems) {
     for (std::size_t i = 0; i < buckets; ++i) {
       const Survey found = survey(i * bucket, end_of(i), pool, survey_block);
       largest_bits = std::max(largest_bits, found.largest_bits);
@@ -96,7 +96,7 @@ std::uint32_t BlockSums::survey_buckets(std::size_t elems, std::size_t bucket, T
     return largest_bits;
   }
   std::atomic<std::uint32_t> largest{0};
-  const auto parts = Partition::of(buckets, part_elems / bucket, pool);
+  const auto parts = Partition::of(buckets, kPartElems / bucket, pool);
   run_parts(pool, parts.count(), [&](std::size_t part) {
     std::uint32_t bits = 0;
     for (std::size_t i = parts.begin(part); i < parts.end(part); ++i) {
