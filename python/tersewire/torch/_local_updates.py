@@ -449,9 +449,9 @@ class LocalUpdates(MayLeave):
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if steps_under_way(optimizer) > 1:  # within another of its steps, after which there is this again
             return
-        for fragment in self._fragments:
-            fragment._check_open()
         settings = self._settings
+        for fragment in self._fragments if self._members is None else ():
+            fragment._check_open()
         self._all_took = False
         self._steps += 1
         if self._members is not None:
