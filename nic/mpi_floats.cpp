@@ -26,9 +26,9 @@ bool is_buffer(const void* buffer) { return reinterpret_cast<std::uintptr_t>(buf
 class FloatBuffers {
  public:
   FloatBuffers(const void* first, const void* second, int count, const void* type, const void* op) {
-    static const void* const kFloat = mpi_symbol(RTLD_DEFAULT, "ompi_mpi_float");
-    static const void* const kSum = mpi_symbol(RTLD_DEFAULT, "ompi_mpi_op_sum");
-    if (type != kFloat || kFloat == nullptr || op != kSum || kSum == nullptr || count <= 0) return;
+    static const void* const floats = mpi_symbol(RTLD_DEFAULT, "ompi_mpi_float");
+    static const void* const sum = mpi_symbol(RTLD_DEFAULT, "ompi_mpi_op_sum");
+    if (type != floats || floats == nullptr || op != sum || sum == nullptr || count <= 0) return;
     const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
     for (const void* buffer : {first, second}) {
       if (!is_buffer(buffer)) continue;

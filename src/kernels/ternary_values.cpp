@@ -64,8 +64,6 @@ struct Values {
 
 // The values of single digits, by their codes: no branch could be foretold.
 struct CodeValues {
-  CodeValues(float zero, float value) : values{zero, value, zero, -value} {}
-
   HWY_INLINE float operator()(const Word& word) const { return values[word.code()]; }
 
   float values[4];
@@ -75,7 +73,7 @@ template <bool kStream>
 void fill(const TernaryDigits& digits, std::size_t n, float value, float* HWY_RESTRICT out) {
   const F f;
   const Values values(value);
-  const CodeValues single(0.0F, value);
+  const CodeValues single{{0.0F, value, 0.0F, -value}};
   for (std::size_t i = 0; i < n; i += kWordBits) {
     Word word(digits, i);
     const std::size_t end = std::min(n, i + kWordBits);
@@ -110,7 +108,8 @@ void add_ternary(const TernaryDigits& digits, std::size_t n, float value,
                  float* HWY_RESTRICT target) {
   const F f;
   const Values values(value);
-  const CodeValues single(-0.0F, value);  // adding -0 changes nothing, not even a -0
+  const CodeValues single{
+      {-0.0F, value, -0.0F, -value}};  // adding -0 changes nothing, not even a -0
   for (std::size_t i = 0; i < n; i += kWordBits) {
     Word word(digits, i);
     const std::size_t end = std::min(n, i + kWordBits);

@@ -523,7 +523,7 @@ TEST(StaleEnd, AWorkerThatDiesEndsTheJobWhereOthersCanGetNoFurther) {
     for (std::thread& thread : threads) thread.join();
     for (const int rank : {0, 1, 3}) {
       const std::string& error = outcome.errors[static_cast<std::size_t>(rank)];
-      EXPECT_NE(error.find("2"), std::string::npos) << error;
+      EXPECT_NE(error.find('2'), std::string::npos) << error;
       EXPECT_NE(error.find("left"), std::string::npos) << error;
     }
   }
