@@ -79,7 +79,7 @@ void expect(Case& test, const OraclePayload& oracle) {
   test.decoded.resize(test.elems);
   test.added = test.before;
   for (std::size_t i = 0; i < test.elems; ++i) {
-    const int digit = test.digits[i];
+    const auto digit = test.digits[i];
     test.decoded[i] = digit == 0 ? 0.0F : digit > 0 ? oracle.m : -oracle.m;
     if (digit != 0) test.added[i] += digit > 0 ? step : -step;
   }

@@ -276,7 +276,7 @@ TEST_P(ThreeLcBlocksTargets, LongBlocksAndThreads) {
 
 TEST(ThreeLcBlocks, OddValues) {
   const Settings settings{1.25F, 64, 1};
-  const auto with = [&](Floats values) { expect_as_plain(values, settings, nullptr); };
+  const auto with = [&](const Floats& values) { expect_as_plain(values, settings, nullptr); };
   with(Floats(300, 0.0F));
   with(Floats(300, -0.0F));
   with(Floats(300, 0.1F));

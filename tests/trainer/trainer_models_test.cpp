@@ -118,7 +118,8 @@ void expect_uniform(const Parameter& parameter, double bound) {
 }
 
 double fan_in(const Parameter& parameter) {
-  return static_cast<double>(parameter.value.numel() / parameter.value.size(0));
+  return static_cast<double>(parameter.value.numel()) /
+         static_cast<double>(parameter.value.size(0));
 }
 
 // Within 1 / sqrt(fan-in), biases included.
