@@ -99,15 +99,13 @@ def test_memory_lent_is_given_back():
     """A tensor that is lent keeps its storage: what is not given back adds up."""
     values = torch.zeros(10)
     encoder = CODEC.encoder(10)
-    before = sys.getrefcount(values)
-    storage = values.untyped_storage()
-    uses = storage._use_count()
+    before, uses = sys.getrefcount(values), values._use_count()
     for step in range(10):
         encoder.encode(values, step)
         raises(ErrorCode.kInvalidArgument, CODEC.encoder(11).encode, values, step)
     gc.collect()
     assert sys.getrefcount(values) == before
-    assert storage._use_count() == uses
+    assert values._use_count() == uses
 
 
 def test_the_package_does_without_torch():

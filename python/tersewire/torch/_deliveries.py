@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
-from ._private import queue_callback, untraced
+from ._private import queue_callback
+from ._rates import OptimizerHook
 
 
 class Deliveries:
@@ -36,7 +37,6 @@ class Deliveries:
         """Takes its steps for such that apply gradients, however they change parameters."""
         this = weakref.ref(self)
 
-        @untraced
         def note_step(stepping: torch.optim.Optimizer, *_: object) -> None:
             deliveries = this()
             if deliveries is not None:
@@ -44,7 +44,7 @@ class Deliveries:
                 deliveries._stepped |= {number for number, one in enumerate(deliveries._parameters)
                                         if id(one) in own}
 
-        handle = optimizer.register_step_post_hook(note_step)
+        handle = optimizer.register_step_post_hook(OptimizerHook(note_step))
         weakref.finalize(self, handle.remove).atexit = False
 
     def begin_pass(self) -> set[int]:

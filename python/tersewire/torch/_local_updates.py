@@ -19,8 +19,8 @@ from ._averager import Bucket, Counters, States, as_list, change_all, total_of
 from ._groups import (AnyGroup, Group, HubGroup, agree, compare_values, group_of, share_model,
                       values_of)
 from ._members import MayLeave, Members, Replica, refuse_elastic
-from ._private import has_step_hooks, steps_under_way, untraced
-from ._rates import innermost
+from ._private import has_step_hooks, steps_under_way
+from ._rates import OptimizerHook, innermost
 from ._settings import Settings
 from ._site import Site
 from ._tensors import (are_same, check_optimizer, places, refuse, tensor_infos, trained, uncompiled,
@@ -304,7 +304,7 @@ class LocalUpdates(MayLeave):
         self._age: int | None = None  # steps since the last exchange, if its result is pending
         self._all_took = True  # the shared model, and no step since
         _watched.add(steps)
-        steps.register_step_post_hook(self._after_step)
+        steps.register_step_post_hook(OptimizerHook(self._after_step))
 
     @property
     def _met(self) -> bool:
@@ -444,7 +444,6 @@ class LocalUpdates(MayLeave):
         if self._members is not None:
             self._members.close()
 
-    @untraced
     @without_grad
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if steps_under_way(optimizer) > 1:  # within another of its steps, after which there is this again

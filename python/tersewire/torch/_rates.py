@@ -2,7 +2,7 @@
 
 import contextlib
 import weakref
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -105,6 +105,20 @@ def scale_steps(optimizers: Iterable[Any], averager: Any,
     return found
 
 
+class OptimizerHook:
+    """A hook of one optimizer. In a copy of that, or in what is read from a file, it does nothing."""
+
+    def __init__(self, call: Callable[..., Any] | None = None) -> None:
+        self._call = call
+
+    @untraced
+    def __call__(self, *arguments: Any) -> Any:
+        return None if self._call is None else self._call(*arguments)
+
+    def __reduce__(self) -> Any:
+        return type(self), ()
+
+
 class Scaling:
     """What scale_steps() does with one optimizer, by hooks of its steps.
 
@@ -129,12 +143,11 @@ class Scaling:
         if optimizer is None:
             return
         if self._handles is None:
-            optimizer.register_state_dict_pre_hook(lambda _: self._scaled.close())
-            self._handles = (optimizer.register_step_pre_hook(self._before),
-                             optimizer.register_step_post_hook(self._after))
+            optimizer.register_state_dict_pre_hook(OptimizerHook(lambda _: self._scaled.close()))
+            self._handles = (optimizer.register_step_pre_hook(OptimizerHook(self._before)),
+                             optimizer.register_step_post_hook(OptimizerHook(self._after)))
         make_innermost(optimizer, *self._handles)
 
-    @untraced
     def _before(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._scaled.close()  # where a step() is within another's
         self._scaled.enter_context(scaled_rates(self._gains(optimizer)))
@@ -153,7 +166,6 @@ class Scaling:
             return args, {**kwargs, "closure": own_rates_closure}
         return (args[0], own_rates_closure, *args[2:]), kwargs
 
-    @untraced
     def _after(self, *_: Any) -> None:
         self._scaled.close()
         self._served = [(weakref.ref(averager), parameters, averager._steps_here)
