@@ -20,7 +20,7 @@ void expect_refused(CodecId codec, const Bytes& payload, std::size_t elems) {
 }
 
 // A layout byte, other bytes of the head, one scaler and a body.
-Bytes payload_of(std::vector<int> head, float scaler, const std::vector<int>& body) {
+Bytes payload_of(const std::vector<int>& head, float scaler, const std::vector<int>& body) {
   Bytes out = bytes_of(head);
   append_raw(out, scaler);
   const Bytes tail = bytes_of(body);

@@ -740,11 +740,14 @@ TEST_F(BadState, IsRefusedOnWorkersAndServers) {
     }
   };
   // The largest tensor is server 2's.
-  on_both("for 2 parts of tensors, and the job has 3", [](auto, Model& own) { own.pop_back(); });
-  on_both("for 0 parts of tensors, and the job has 3", [](auto, Model& own) { own.clear(); });
-  on_both("has 64 values, not 65", [](auto, Model& own) { own[0].pop_back(); });
-  on_both("holds a NaN", [&](auto, Model& own) { own[0][3] = nan; });
-  on_both("has no residual of tensor 'first.weight'", [](auto, Model& own) { own[0].clear(); });
+  on_both("for 2 parts of tensors, and the job has 3",
+          [](const auto&, Model& own) { own.pop_back(); });
+  on_both("for 0 parts of tensors, and the job has 3",
+          [](const auto&, Model& own) { own.clear(); });
+  on_both("has 64 values, not 65", [](const auto&, Model& own) { own[0].pop_back(); });
+  on_both("holds a NaN", [&](const auto&, Model& own) { own[0][3] = nan; });
+  on_both("has no residual of tensor 'first.weight'",
+          [](const auto&, Model& own) { own[0].clear(); });
 }
 
 TEST_F(BadState, OfAnotherNodeIsRefused) {

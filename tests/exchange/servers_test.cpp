@@ -358,7 +358,7 @@ TEST(ScalerSharing, RubbishIsRefused) {
   }
 }
 
-void expect_refused(Job job, const char* word) {
+void expect_refused(const Job& job, const char* word) {
   try {
     const auto ends = make_in_process_network(job.workers + 1);
     make_communicator(job, *ends[0], [](auto, auto, auto) {});

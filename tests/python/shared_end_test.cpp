@@ -110,7 +110,7 @@ TEST(SharedEnd, DropsWhatIsLateForALaneThatWasLeft) {
 }
 
 TEST(SharedEnd, EndsTheJobForWhatIsNoMessage) {
-  const std::vector<std::pair<std::vector<unsigned>, std::string>> kWrong{
+  const std::vector<std::pair<std::vector<unsigned>, std::string>> wrong{
       {{}, "not a message of a lane"},
       {{0, 0, 0, 0, 0, 0, 0}, "not a message of a lane"},
       {{0, 0, 0, 0, 2, 0, 0, 0}, "not a message of a lane"},
@@ -119,7 +119,7 @@ TEST(SharedEnd, EndsTheJobForWhatIsNoMessage) {
       {{1, 0, 0, 0, 0, 0, 0, 0}, "rank 1 uses lane 1, and rank 0 has opened 1"},
       {{255, 255, 255, 255, 0, 0, 0, 0}, "rank 1 uses lane 4294967295"},
       {{0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3}, "no message of this job has more than 2"}};
-  for (const auto& [bytes, words] : kWrong) {
+  for (const auto& [bytes, words] : wrong) {
     SCOPED_TRACE(words);
     Bare bare(2);
     bare.send({0, 0, 0, 0, 0, 0, 0, 0, 1, 2});

@@ -61,7 +61,7 @@ bool receive(Request& request) {
     texts.push_back(text);
   }
   if (chdir(texts[0]) != 0) fail(texts[0]);
-  const auto variables = texts.begin() + 2 + std::atoi(texts[1]);
+  const auto variables = texts.begin() + 2 + std::strtol(texts[1], nullptr, 10);
   clearenv();
   for (auto variable = variables; variable != texts.end(); ++variable) putenv(*variable);
   std::vector<char*> arguments(texts.begin() + 2, variables);
