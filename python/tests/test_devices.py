@@ -58,12 +58,12 @@ def test_object_collectives_of_a_model_on_the_cpu_use_the_current_device(devices
 
 def test_values_on_the_cpu_are_sent_from_the_models_device(devices):
     group = ProcessGroup(None, [ON_SECOND])
-    assert group._device_to_send_from("cpu") == SECOND
-    assert group._device_to_send_from("cuda:0") == torch.device("cuda", 0)
+    assert group._device_to_send_from(torch.device("cpu")) == SECOND
+    assert group._device_to_send_from(torch.device("cuda", 0)) == torch.device("cuda", 0)
 
 
 def test_a_group_that_sends_from_the_cpu_does_so(alone):
-    assert ProcessGroup(None, [ON_SECOND])._device_to_send_from("cpu") == torch.device("cpu")
+    assert ProcessGroup(None, [ON_SECOND])._device_to_send_from(torch.device("cpu")) == torch.device("cpu")
 
 
 class OnDevice(torch.Tensor):

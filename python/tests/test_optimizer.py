@@ -1168,7 +1168,7 @@ def case_policies_know_kinds_as_in_register():
     model = made()
     assert codecs(DistributedOptimizer(momentum(model), model.named_parameters(),
                                        policy=kinds).averager) == [
-        "3lc", "fp16", "bf16", "3lc", "bf16"]
+        "3lc", "fp16", "fp16", "3lc", "bf16"]
 
 
 def case_a_logger_hears_of_each_step():

@@ -155,23 +155,14 @@ class GradientAverager:
         decided: list[dict[str, Any]] = json.loads(self._worker.decisions)
         return decided
 
-    def average(self, gradients: torch.Tensor, skipped: int = 0,
-                unused: Callable[[], set[int]] = set) -> None:
+    def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
         """A step: replaces the gradients of all parameters, concatenated, by their means.
 
         gradients  flat, in the order of the parameters
         skipped    in how many steps so far gradients were discarded: if ranks differ, Error says
                    which skipped a step that others take
-        unused     returns the numbers of parameters of which nobody takes the mean, the same on
-                   every rank
         """
-        self._end_average(self._begin_average(gradients, skipped), unused)
-
-    def _learn_to_undo(self) -> None:
-        """From here on keeps what it takes to undo the exchange of parameters that no rank uses."""
-        if not self._undoable:
-            self._undoable = True
-            self.change()
+        self._end_average(self._begin_average(gradients, skipped))
 
     def _among_ranks(self, exchange: Callable[[], None]) -> bool:
         """Runs an exchange; returns whether this rank's part counted, always true if ranks stay."""
@@ -191,11 +182,9 @@ class GradientAverager:
         bucket.push(self._worker)
         return bucket
 
-    def _end_average(self, bucket: "Bucket", unused: Callable[[], set[int]] = set) -> None:
+    def _end_average(self, bucket: "Bucket") -> None:
         bucket.mean(self._worker)
         self._count(bucket)
-        if self._undoable:
-            bucket.undo(self._worker, unused())
         self._end_step()
 
     @property

@@ -104,11 +104,6 @@ class HubGroup:
     def _gather(self, own: str) -> list[str]:
         return [told.decode(errors="replace") for told in self._end.gather(own.encode())]
 
-    def _begin_any(self, flags: list[bool]) -> Callable[[], list[bool]]:
-        """Which of them are true on any rank; at once here, so that a failure leaves no exchange."""
-        told = self._gather("".join("1" if flag else "0" for flag in flags))
-        return lambda: ["1" in ranks for ranks in zip(*told)]
-
     def _join(self, worker: Joining, one_machine: bool) -> None:
         worker.join_hub(self._end)
 
@@ -258,19 +253,6 @@ class ProcessGroup:
         with self._on_device():
             dist.all_gather_object(told, own, group=self._group)
         return told
-
-    def _begin_any(self, flags: list[bool]) -> Callable[[], list[bool]]:
-        """Begins to find out which of them are true on any rank; the result waits for that."""
-        if self.ranks == 1:
-            return lambda: flags
-        found = torch.tensor(flags, dtype=torch.uint8, device=self._device_to_send_from("cpu"))
-        work: Any = dist.all_reduce(found, dist.ReduceOp.MAX, self._group, async_op=True)
-
-        def end() -> list[bool]:
-            work.wait()
-            return [bool(flag) for flag in found.tolist()]
-
-        return end
 
     def _join(self, worker: Joining, one_machine: bool) -> None:
         meeting = _core._TcpMeeting("127.0.0.1" if one_machine else _own_host())

@@ -64,6 +64,7 @@ class _AveragesFirst:
     _trained: list[torch.Tensor]  # the same in the optimizer's
     _frozen: list[torch.Tensor]  # those passed that nobody trains
     _buffer: torch.Tensor  # the gradients of all parameters, concatenated
+    _unused: set[int]  # parameters whose means have all been zeros
     _sparse_as_dense: bool
     _deliveries: Deliveries
     _scalings: list[Scaling]
@@ -104,15 +105,18 @@ class _AveragesFirst:
     def synchronize(self) -> None:
         """Replaces every gradient by its mean over all ranks; step() does so if nobody has.
 
-        A parameter without a gradient counts as one with zeros, and keeps none where no rank has
-        one. If ranks come and go, and the others have continued without this one, gradients stay,
-        and the model becomes the others'.
+        A parameter without a gradient counts as one with zeros, and gets none as long as no rank
+        has had one, if ranks stay. If they come and go, and the others have continued without this
+        one, gradients stay, and the model becomes the others'.
         """
         if not self._exchange():
             return
-        for parameter, values in self._gradients():
-            if parameter.grad is not None:
-                parameter.grad.copy_(values)
+        for number, (parameter, values) in enumerate(self._gradients()):
+            if number in self._unused and not values.any():  # on all ranks alike
+                parameter.grad = None
+            else:
+                self._unused.discard(number)
+                cast(torch.Tensor, parameter.grad).copy_(values)
         self._deliveries.deliver(number for number, parameter in enumerate(self._parameters)
                                  if parameter.grad is not None)
 
@@ -130,7 +134,6 @@ class _AveragesFirst:
                                        "values in its optimizer's state": _values_in(state)},
                 "call broadcast_parameters(model.state_dict()) and broadcast_optimizer_state() "
                 "before the first step, or load one checkpoint on every rank")
-        uses = [parameter.grad is not None for parameter in self._parameters]
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -142,31 +145,18 @@ class _AveragesFirst:
 
         self.averager._undo_discarded(self._deliveries.begin_pass())
         bases = self._deliveries.bases(range(len(self._parameters)))
-        unused: set[int] = set()
 
         def exchange() -> None:
             for number, (parameter, values) in enumerate(self._gradients()):
                 values.copy_(cast(torch.Tensor, parameter.grad))
                 if number in bases:  # only what is new is exchanged
                     values.sub_(bases[number].to(values.device))
-            used = self.averager._group._begin_any(uses)
-
-            def find_unused() -> set[int]:
-                unused.clear()
-                unused.update(number for number, use in enumerate(used()) if not use)
-                return unused
-
-            self.averager.average(self._buffer, self._skipped, find_unused)
-            find_unused()
+            self.averager.average(self._buffer, self._skipped)
             for number, (_, values) in enumerate(self._gradients()) if bases else ():
                 if number in bases:
                     values.add_(bases[number].to(values.device))
 
         self._void = not self.averager._among_ranks(exchange)
-        for number in unused:  # as with DistributedDataParallel: the optimizer leaves them alone
-            self._parameters[number].grad = None
-        if unused and not self._void:
-            self.averager._learn_to_undo()
         self._accumulated, self._noted = None, set()
         self._averaged = True
         return not self._void
@@ -369,9 +359,6 @@ class ElasticAverager(MayLeave, Replica):
         self._group._member.begin_with(name, values)
         return tree_of(values.view(torch.uint8))
 
-    def _learn_to_undo(self) -> None:
-        """Those who join later could not: what is delivered of parameters that nobody uses is lost."""
-
     def _among_ranks(self, exchange: Callable[[], None]) -> bool:
         with self._members.here():
             return self._members.exchange(exchange)
@@ -506,6 +493,7 @@ def DistributedOptimizer(
     wrapped._buffer = torch.empty(sum(parameter.numel() for parameter in parameters),
                                   dtype=torch.float32, device="cpu")
     wrapped._sparse_as_dense = sparse_as_dense
+    wrapped._unused = set() if elastic else set(range(len(parameters)))  # newcomers know no means
     wrapped._noted = set()
     wrapped._deliveries = Deliveries(parameters, moves=False)
     for one in filter(has_step_hooks, (optimizer, *innermost(optimizer))):

@@ -1,7 +1,7 @@
 """An optimizer whose ranks own a share of the model each (exchange parameter-server)."""
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy
@@ -55,14 +55,12 @@ class Share:
                           for parameter in group["params"]}
         self._groups: list[dict[str, Any]] = []
         self._rate_gain = 1.0  # what their rates are multiplied by
-        self._unused: set[int] = set()  # parameters, in this step
         self.parts: dict[int, _OwnPart] = {}
         self.begun = False
 
-    def begin(self, optimizer: torch.optim.Optimizer, rate_gain: float, unused: set[int]) -> None:
-        """Before an exchange: takes the wrapped optimizer's rates, which parameters no rank uses,
-        and, once, its state."""
-        self._groups, self._rate_gain, self._unused = optimizer.param_groups, rate_gain, unused
+    def begin(self, optimizer: torch.optim.Optimizer, rate_gain: float) -> None:
+        """Before an exchange: takes the wrapped optimizer's rates and, once, its state."""
+        self._groups, self._rate_gain = optimizer.param_groups, rate_gain
         if self.begun:
             return
         self.take(self.cut({number: [(0, parameter.numel(), {
@@ -73,9 +71,6 @@ class Share:
     def update(self, number: int, mean: "numpy.ndarray[Any, Any]",
                change: "numpy.ndarray[Any, Any]") -> None:
         """The shared model's change under a mean gradient."""
-        if self.parts[number].tensor in self._unused:
-            change.fill(0)
-            return
         values = self.parts[number].values
         before = values.clone()
         given_group = self._groups[self._group_of[self._parameters[self.parts[number].tensor]]]
@@ -258,13 +253,9 @@ class ShareAverager(GradientAverager):
         # An owner's rates are those of its share on every rank.
         return super()._job(), type(self._optimizer).__name__, rates_of(self._optimizer)
 
-    def average(self, gradients: torch.Tensor, skipped: int = 0,
-                unused: Callable[[], set[int]] = set) -> None:
-        self._share.begin(self._optimizer, self._rate_gain_in(self._step + 1), unused())
+    def average(self, gradients: torch.Tensor, skipped: int = 0) -> None:
+        self._share.begin(self._optimizer, self._rate_gain_in(self._step + 1))
         super().average(gradients, skipped)
-
-    def _learn_to_undo(self) -> None:
-        """Owners leave those parameters as they are, and deliver what they owe."""
 
     def state_dict(self) -> dict[str, Any]:
         """As GradientAverager.state_dict(), and the optimizer's state of this rank's share."""
