@@ -36,6 +36,7 @@ using transport_cases::pattern;
 using transport_cases::same;
 
 constexpr std::optional<std::uint32_t> kHub;
+const GrpcSecurity kInsecure{.certificates = {}, .insecure = true};
 
 struct Job {
   std::vector<std::unique_ptr<Transport>> join_both() {
@@ -247,9 +248,9 @@ TEST(HostAndPort, Ipv6_without_brackets_is_shown_with_them) {
         std::pair("::1", "write [::1]:PORT"), std::pair("fd00::abcd", "write [fd00::abcd]:PORT")}) {
     expect_error(ErrorCode::kInvalidArgument, advice, [&] { host_and_port(text); });
     expect_error(ErrorCode::kInvalidArgument, advice,
-                 [&] { join_grpc_network(text, 0, 2, {.insecure = true}, {.deadline = 600s}); });
+                 [&] { join_grpc_network(text, 0, 2, kInsecure, {.deadline = 600s}); });
     expect_error(ErrorCode::kInvalidArgument, advice,
-                 [&] { GrpcHub(text, 2, {.insecure = true}); });
+                 [&] { GrpcHub(text, 2, kInsecure); });
   }
 }
 
@@ -307,7 +308,7 @@ TEST_F(Proxies, Exceptions_may_be_names_domains_networks_or_all) {
 TEST_F(Proxies, A_failure_through_one_names_its_variable) {
   ::setenv("https_proxy", "http://user:secret@127.0.0.1:9", 1);
   const auto join = [] {
-    join_grpc_network("192.0.2.1:7100", 0, 2, {.insecure = true}, {.deadline = 1s});
+    join_grpc_network("192.0.2.1:7100", 0, 2, kInsecure, {.deadline = 1s});
   };
   expect_error(
       ErrorCode::kUnavailable,
@@ -317,10 +318,10 @@ TEST_F(Proxies, A_failure_through_one_names_its_variable) {
 }
 
 TEST_F(Proxies, A_host_in_NO_PROXY_is_dialed_without_one) {
-  const GrpcHub hub("0.0.0.0:0", 1, {.insecure = true});
+  const GrpcHub hub("0.0.0.0:0", 1, kInsecure);
   ::setenv("https_proxy", "http://127.0.0.1:9", 1);
   ::setenv("NO_PROXY", "0.0.0.0/8", 1);
-  const auto end = join_grpc_network(hub.address(), 0, 1, {.insecure = true}, {.deadline = 30s});
+  const auto end = join_grpc_network(hub.address(), 0, 1, kInsecure, {.deadline = 30s});
   EXPECT_EQ(end->size(), 1);
 }
 
