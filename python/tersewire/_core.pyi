@@ -13,7 +13,8 @@ _Buffer = Any
 _Shape = SupportsIndex | Sequence[SupportsIndex]
 _Floats = numpy.typing.NDArray[numpy.float32]
 # The step, and by names what is still to be pushed and pulled, and what is followed.
-_State = tuple[int, dict[str, numpy.ndarray], dict[str, numpy.ndarray], dict[str, numpy.ndarray]]
+_Values = numpy.ndarray[Any, Any]
+_State = tuple[int, dict[str, _Values], dict[str, _Values], dict[str, _Values]]
 _CodecName = Literal[
     "fp32", "3lc", "terngrad", "stoch3", "levels", "qsgd", "inceptionn", "adacomp",
     "local-selection", "dryden", "topk", "int8", "mqe1bit", "signsgd", "oland-raj", "truncate",
@@ -292,7 +293,7 @@ class _MeanWorker:
         budget: str | None,
         overlaps: bool,
         undoable: bool,
-        update: Callable[[int, numpy.ndarray, numpy.ndarray], None] | None,
+        update: Callable[[int, _Values, _Values], None] | None,
     ) -> None: ...
     def join(
         self, meeting: _TcpMeeting, rank: int, addresses: Sequence[str], token: bytes
