@@ -12,8 +12,8 @@ _Array = Any
 _Buffer = Any
 _Shape = SupportsIndex | Sequence[SupportsIndex]
 _Floats = numpy.typing.NDArray[numpy.float32]
-# The step, and by names what is still to be pushed and pulled, and what is followed.
 _Values = numpy.ndarray[Any, Any]
+# The step, and by names what is still to be pushed and pulled, and what is followed.
 _State = tuple[int, dict[str, _Values], dict[str, _Values], dict[str, _Values]]
 _CodecName = Literal[
     "fp32", "3lc", "terngrad", "stoch3", "levels", "qsgd", "inceptionn", "adacomp",
