@@ -170,7 +170,7 @@ def _why_left(model: DistributedDataParallel) -> str | None:
         return "its process group has one rank"
     kinds: tuple[Any, ...] = type(model).__mro__
     for kind in kinds[:kinds.index(DistributedDataParallel)]:
-        # It takes one hook, and that it gets its own would be seen too late.
+        # A model takes one hook, and ours would be there before its own.
         code = getattr(kind.__init__, "__code__", None)
         if "register_comm_hook" in getattr(code, "co_names", ()):
             return f"{kind.__name__} registers a hook of its own"
@@ -178,7 +178,7 @@ def _why_left(model: DistributedDataParallel) -> str | None:
 
 
 class _Spec(importlib.machinery.ModuleSpec):
-    """The script's own, as whose name Lightning and multiprocessing find what new processes run."""
+    """The script's: new processes of Lightning and multiprocessing run the module that it names."""
 
     parent = ""
 
@@ -205,7 +205,7 @@ def _run(script: str, found: importlib.machinery.ModuleSpec | None, name: str) -
         code = loader.get_code(found.name)
     else:
         with io.open_code(script) as file:
-            code = compile(file.read(), script, "exec")
+            code = compile(file.read(), script, "exec", dont_inherit=True)
         module.__file__, module.__package__ = script, None
     module.__spec__ = _Spec(module.__package__)
     sys.modules[name] = module
