@@ -33,7 +33,7 @@ weight = model.module.weight.detach().clone()
 other = [torch.empty_like(weight) for _ in range(2)]
 dist.all_gather(other, weight)
 assert torch.equal(*other)
-print("step", hook.counters.steps)
+assert hook.counters.steps == 5
 """
 
 MET = """
@@ -67,9 +67,8 @@ def torch_ranks():
         script = os.path.join(folder, "trained.py")
         with open(script, "w", encoding="utf-8") as file:
             file.write(TRAINED)
-        printed = python("-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0",
-                         "--nproc-per-node", "2", script, capture_output=True, text=True).stdout
-    assert printed.count("step 5") == 2, printed
+        python("-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0",
+               "--nproc-per-node", "2", script)
 
 
 def hub_ranks(program):
