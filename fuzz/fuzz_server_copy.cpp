@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "fuzz_support.h"
-#include "trainer/node_report.h"
-#include "trainer/server_copy.h"
+#include "trainer/members/node_report.h"
+#include "trainer/members/server_copy.h"
 
 namespace tersewire::fuzz {
 namespace {

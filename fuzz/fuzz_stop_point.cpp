@@ -9,8 +9,8 @@
 
 #include "fuzz_support.h"
 #include "tersewire/error.h"
-#include "trainer/node_report.h"
-#include "trainer/stop_point.h"
+#include "trainer/members/node_report.h"
+#include "trainer/members/stop_point.h"
 
 namespace tersewire::fuzz {
 namespace {

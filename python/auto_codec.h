@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tersewire/communicator.h"
-#include "trainer/codec_pilot.h"
-#include "trainer/decided_rungs.h"
+#include "trainer/chooser/codec_pilot.h"
+#include "trainer/members/decided_rungs.h"
 
 namespace tersewire::python {
 

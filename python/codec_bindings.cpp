@@ -13,7 +13,7 @@
 #include "tersewire/codec.h"
 #include "tersewire/error.h"
 #include "tersewire/policy.h"
-#include "trainer/usual_kind.h"
+#include "trainer/settings/usual_kind.h"
 
 namespace tersewire::python {
 namespace {

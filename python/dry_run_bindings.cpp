@@ -9,7 +9,7 @@
 #include "python/array_argument.h"
 #include "python/bindings.h"
 #include "tersewire/dry_run.h"
-#include "trainer/dry_json.h"
+#include "trainer/files/dry_json.h"
 
 namespace tersewire::python {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "python/interruptible.h"
 #include "tersewire/communicator.h"
-#include "trainer/hand_over.h"
+#include "trainer/members/hand_over.h"
 
 namespace tersewire::python {
 

@@ -12,8 +12,8 @@
 #include "python/hub_end.h"
 #include "tersewire/error.h"
 #include "tersewire/grpc_members.h"
-#include "trainer/checkpoint.h"
-#include "trainer/held_states.h"
+#include "trainer/files/checkpoint.h"
+#include "trainer/members/held_states.h"
 
 namespace tersewire::python {
 

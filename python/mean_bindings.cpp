@@ -14,8 +14,8 @@
 #include "python/mean_job.h"
 #include "python/mean_worker.h"
 #include "tersewire/transport.h"
-#include "trainer/codec_chooser.h"
-#include "trainer/outer_optimizer.h"
+#include "trainer/chooser/codec_chooser.h"
+#include "trainer/settings/outer_optimizer.h"
 
 namespace tersewire::python {
 namespace {

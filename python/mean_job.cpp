@@ -8,7 +8,7 @@
 #include "tersewire/error.h"
 #include "tersewire/policy.h"
 #include "tersewire/transport.h"
-#include "trainer/codec_chooser.h"
+#include "trainer/chooser/codec_chooser.h"
 
 namespace tersewire::python {
 namespace {

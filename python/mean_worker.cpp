@@ -10,9 +10,9 @@
 #include "python/mean_job.h"
 #include "python/payload.h"
 #include "tersewire/error.h"
-#include "trainer/checkpoint.h"
-#include "trainer/decisions_json.h"
-#include "trainer/exchange_pieces.h"
+#include "trainer/files/checkpoint.h"
+#include "trainer/chooser/decisions_json.h"
+#include "trainer/files/exchange_pieces.h"
 
 namespace tersewire::python {
 namespace {

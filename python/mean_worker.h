@@ -25,7 +25,7 @@
 #include "tersewire/state.h"
 #include "tersewire/thread_pool.h"
 #include "tersewire/transport.h"
-#include "trainer/codec_pilot.h"
+#include "trainer/chooser/codec_pilot.h"
 
 namespace tersewire::python {
 

@@ -17,7 +17,7 @@
 #include "tersewire/error.h"
 #include "tersewire/message.h"
 #include "tersewire/tw_file.h"
-#include "trainer/message_json.h"
+#include "trainer/files/message_json.h"
 
 namespace tersewire::python {
 namespace {

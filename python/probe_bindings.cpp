@@ -13,7 +13,7 @@
 #include "python/interruptible.h"
 #include "tersewire/probe.h"
 #include "tersewire/transport.h"
-#include "trainer/probe_json.h"
+#include "trainer/files/probe_json.h"
 
 namespace tersewire::python {
 namespace {

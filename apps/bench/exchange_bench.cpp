@@ -20,7 +20,7 @@
 #include "tersewire/counted.h"
 #include "tersewire/error.h"
 #include "tersewire/transports.h"
-#include "trainer/train_config.h"
+#include "trainer/settings/train_config.h"
 
 namespace tersewire::bench {
 namespace {

@@ -18,7 +18,7 @@
 #include "apps/cli/small_text.h"
 #include "tersewire/codec.h"
 #include "tersewire/transports.h"
-#include "trainer/codec_chooser.h"
+#include "trainer/chooser/codec_chooser.h"
 
 namespace tersewire::apps {
 namespace {

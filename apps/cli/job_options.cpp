@@ -11,7 +11,7 @@
 #include "tersewire/communicator.h"
 #include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
-#include "trainer/part_values.h"
+#include "trainer/settings/part_values.h"
 
 namespace tersewire::apps {
 namespace {

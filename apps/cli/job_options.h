@@ -10,7 +10,7 @@
 #include <string>
 
 #include "tersewire/codec.h"
-#include "trainer/train_config.h"
+#include "trainer/settings/train_config.h"
 
 namespace CLI {
 class App;
@@ -20,7 +20,7 @@ namespace tersewire::apps {
 
 using trainer::kMaxThreads;
 
-// Registers an option for each setting that it is called with (trainer/train_config.h), which sets
+// Registers an option for each setting that it is called with (trainer/settings/train_config.h), which sets
 // that member: it is what trainer::visit_settings() takes.
 class SettingOptions {
  public:

@@ -19,7 +19,7 @@
 #include "apps/cli/output.h"
 #include "apps/cli/progress_line.h"
 #include "apps/compare/compare_child.h"
-#include "apps/run/json_object.h"
+#include "apps/run/numbers/json_object.h"
 #include "apps/run/run_files.h"
 #include "tersewire/counted.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "apps/compare/compare_plan.h"
-#include "apps/run/summary_numbers.h"
+#include "apps/run/numbers/summary_numbers.h"
 
 namespace tersewire::apps {
 

@@ -14,7 +14,7 @@
 #include "apps/cli/job_options.h"
 #include "apps/cli/nearest.h"
 #include "apps/train/train_check.h"
-#include "trainer/train_config.h"
+#include "trainer/settings/train_config.h"
 
 namespace tersewire::apps {
 namespace {

@@ -21,8 +21,8 @@
 #include "apps/compare/compare_child.h"
 #include "apps/files/new_file.h"
 #include "apps/files/read_file.h"
-#include "trainer/codec_chooser.h"
-#include "trainer/train_config.h"
+#include "trainer/chooser/codec_chooser.h"
+#include "trainer/settings/train_config.h"
 
 namespace tersewire::apps {
 namespace {

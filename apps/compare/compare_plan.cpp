@@ -10,7 +10,7 @@
 #include "apps/train/recipe.h"
 #include "apps/train/train_check.h"
 #include "tersewire/policy.h"
-#include "trainer/codec_chooser.h"
+#include "trainer/chooser/codec_chooser.h"
 
 namespace tersewire::apps {
 namespace {

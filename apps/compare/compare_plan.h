@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "apps/compare/compare_design.h"
-#include "apps/run/traffic_ratios.h"
-#include "trainer/train.h"
+#include "apps/run/numbers/traffic_ratios.h"
+#include "trainer/loop/train.h"
 
 namespace tersewire::apps {
 

@@ -20,7 +20,7 @@
 #include "apps/files/new_file.h"
 #include "apps/files/read_file.h"
 #include "apps/hub/job_status.h"
-#include "apps/run/metrics_server.h"
+#include "apps/run/watch/metrics_server.h"
 #include "tersewire/counted.h"
 #include "tersewire/grpc_members.h"
 

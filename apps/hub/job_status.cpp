@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "apps/run/prometheus_text.h"
+#include "apps/run/watch/prometheus_text.h"
 
 namespace tersewire::apps {
 namespace {

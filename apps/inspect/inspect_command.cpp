@@ -11,7 +11,7 @@
 #include "apps/inspect/inspection.h"
 #include "apps/run/run_record.h"
 #include "tersewire/tw_file.h"
-#include "trainer/message_json.h"
+#include "trainer/files/message_json.h"
 
 namespace tersewire::apps {
 namespace {

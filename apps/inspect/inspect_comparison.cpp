@@ -5,7 +5,7 @@
 
 #include "apps/files/read_file.h"
 #include "apps/inspect/inspection.h"
-#include "apps/run/json_object.h"
+#include "apps/run/numbers/json_object.h"
 #include "apps/run/run_files.h"
 #include "tersewire/error.h"
 

@@ -10,10 +10,10 @@
 #include "apps/inspect/inspection.h"
 #include "apps/run/checkpoint_directory.h"
 #include "apps/run/directory_lock.h"
-#include "apps/run/object_lines.h"
+#include "apps/run/numbers/object_lines.h"
 #include "apps/run/run_files.h"
 #include "tersewire/error.h"
-#include "trainer/train_config.h"
+#include "trainer/settings/train_config.h"
 
 namespace tersewire::apps {
 namespace {

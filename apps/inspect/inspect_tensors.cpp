@@ -6,7 +6,7 @@
 #include "apps/inspect/inspection.h"
 #include "apps/run/checkpoint_directory.h"
 #include "tersewire/error.h"
-#include "trainer/tensor_file.h"
+#include "trainer/files/tensor_file.h"
 
 namespace tersewire::apps {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "apps/cli/output.h"
 #include "apps/files/read_file.h"
-#include "apps/run/json_object.h"
+#include "apps/run/numbers/json_object.h"
 
 namespace tersewire::apps {
 namespace {

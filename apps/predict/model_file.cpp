@@ -10,7 +10,7 @@
 #include "apps/bench/model_tensors.h"
 #include "apps/cli/failures.h"
 #include "apps/files/read_file.h"
-#include "trainer/usual_kind.h"
+#include "trainer/settings/usual_kind.h"
 
 namespace tersewire::apps {
 namespace {

@@ -13,7 +13,7 @@
 #include "tersewire/policy.h"
 #include "tersewire/setting_text.h"
 #include "tersewire/transports.h"
-#include "trainer/train_config.h"
+#include "trainer/settings/train_config.h"
 
 namespace tersewire::apps {
 namespace {

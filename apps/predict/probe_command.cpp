@@ -9,7 +9,7 @@
 #include "apps/cli/quantities.h"
 #include "tersewire/probe.h"
 #include "tersewire/transports.h"
-#include "trainer/probe_json.h"
+#include "trainer/files/probe_json.h"
 
 namespace tersewire::apps {
 namespace {

@@ -9,7 +9,7 @@
 #include "tersewire/codec.h"
 #include "tersewire/error.h"
 #include "tersewire/setting_text.h"
-#include "trainer/train_config.h"
+#include "trainer/settings/train_config.h"
 
 namespace tersewire::apps {
 namespace {

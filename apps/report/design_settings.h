@@ -1,5 +1,5 @@
 // What makes the design of a run: its settings, by the roles that they have
-// (trainer/train_config.h), and a name for people.
+// (trainer/settings/train_config.h), and a name for people.
 #pragma once
 
 #include <cstddef>

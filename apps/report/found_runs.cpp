@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "apps/cli/failures.h"
-#include "apps/run/json_object.h"
+#include "apps/run/numbers/json_object.h"
 #include "apps/run/run_files.h"
 
 namespace tersewire::apps {

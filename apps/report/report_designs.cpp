@@ -15,7 +15,7 @@
 #include "apps/cli/job_options.h"
 #include "apps/report/design_settings.h"
 #include "apps/report/found_runs.h"
-#include "apps/run/traffic_ratios.h"
+#include "apps/run/numbers/traffic_ratios.h"
 
 namespace tersewire::apps {
 namespace {

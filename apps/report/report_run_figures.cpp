@@ -10,7 +10,7 @@
 #include "apps/report/report_figures.h"
 #include "apps/report/report_outcomes.h"
 #include "apps/run/front.h"
-#include "apps/run/traffic_ratios.h"
+#include "apps/run/numbers/traffic_ratios.h"
 
 namespace tersewire::apps {
 namespace {

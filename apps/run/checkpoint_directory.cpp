@@ -15,8 +15,8 @@
 #include "apps/files/on_disk.h"
 #include "apps/files/read_file.h"
 #include "tersewire/setting_text.h"
-#include "trainer/tensor_file.h"
-#include "trainer/train_config.h"
+#include "trainer/files/tensor_file.h"
+#include "trainer/settings/train_config.h"
 
 namespace tersewire::apps {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "apps/cli/settings.h"
 #include "apps/run/run_files.h"
-#include "trainer/checkpoint.h"
-#include "trainer/tensor_file.h"
+#include "trainer/files/checkpoint.h"
+#include "trainer/files/tensor_file.h"
 
 namespace tersewire::apps {
 

@@ -5,8 +5,8 @@
 
 #include "apps/cli/interrupt.h"
 #include "apps/run/run_json.h"
-#include "apps/run/step_numbers.h"
-#include "apps/run/traffic_ratios.h"
+#include "apps/run/numbers/step_numbers.h"
+#include "apps/run/numbers/traffic_ratios.h"
 
 namespace tersewire::apps {
 namespace {

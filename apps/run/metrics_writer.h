@@ -8,7 +8,7 @@
 
 #include "apps/run/run_directory.h"
 #include "tersewire/error.h"
-#include "trainer/train.h"
+#include "trainer/loop/train.h"
 
 namespace tersewire::apps {
 

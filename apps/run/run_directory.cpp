@@ -16,7 +16,7 @@
 #include "apps/files/on_disk.h"
 #include "apps/files/read_file.h"
 #include "apps/run/directory_lock.h"
-#include "apps/run/object_lines.h"
+#include "apps/run/numbers/object_lines.h"
 #include "apps/run/run_files.h"
 #include "tersewire/error.h"
 

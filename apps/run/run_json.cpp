@@ -1,9 +1,9 @@
 #include "apps/run/run_json.h"
 
 #include "apps/cli/job_options.h"
-#include "apps/run/step_numbers.h"
-#include "apps/run/traffic_ratios.h"
-#include "trainer/descent.h"
+#include "apps/run/numbers/step_numbers.h"
+#include "apps/run/numbers/traffic_ratios.h"
+#include "trainer/loop/descent.h"
 
 namespace tersewire::apps {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trainer/train.h"
+#include "trainer/loop/train.h"
 
 namespace tersewire::apps {
 

@@ -11,10 +11,10 @@
 #include <system_error>
 
 #include "apps/cli/failures.h"
-#include "apps/run/json_object.h"
-#include "apps/run/object_lines.h"
+#include "apps/run/numbers/json_object.h"
+#include "apps/run/numbers/object_lines.h"
 #include "apps/run/run_files.h"
-#include "apps/run/traffic_ratios.h"
+#include "apps/run/numbers/traffic_ratios.h"
 #include "tersewire/error.h"
 
 namespace tersewire::apps {

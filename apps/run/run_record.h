@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/run/summary_numbers.h"
+#include "apps/run/numbers/summary_numbers.h"
 
 namespace tersewire::apps {
 
@@ -30,7 +30,7 @@ struct StepRecord {
   double pull_bits_per_value = 0;
 };
 
-// A tensor of an observed step; trainer/observation.h has the meanings.
+// A tensor of an observed step; trainer/loop/observation.h has the meanings.
 struct TensorRecord {
   std::string name;
   std::string kind;

@@ -8,9 +8,9 @@
 #include "apps/cli/job_options.h"
 #include "apps/cli/quantities.h"
 #include "apps/run/run_json.h"
-#include "apps/run/traffic_ratios.h"
+#include "apps/run/numbers/traffic_ratios.h"
 #include "tersewire/counted.h"
-#include "trainer/later_codec.h"
+#include "trainer/loop/later_codec.h"
 
 namespace tersewire::apps {
 namespace {

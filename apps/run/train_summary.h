@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "apps/run/summary_numbers.h"
-#include "trainer/train.h"
+#include "apps/run/numbers/summary_numbers.h"
+#include "trainer/loop/train.h"
 
 namespace tersewire::apps {
 

@@ -13,7 +13,7 @@
 #include "apps/data/data_get.h"
 #include "apps/train/recipe.h"
 #include "apps/train/train_options.h"
-#include "trainer/codec_chooser.h"
+#include "trainer/chooser/codec_chooser.h"
 
 namespace tersewire::apps {
 

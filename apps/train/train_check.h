@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/train.h"
+#include "trainer/loop/train.h"
 
 namespace tersewire::apps {
 

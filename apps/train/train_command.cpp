@@ -22,9 +22,9 @@
 #include "apps/train/train_nodes.h"
 #include "apps/train/train_options.h"
 #include "tersewire/transports.h"
-#include "trainer/decisions_json.h"
-#include "trainer/memory_estimate.h"
-#include "trainer/train.h"
+#include "trainer/chooser/decisions_json.h"
+#include "trainer/loop/memory_estimate.h"
+#include "trainer/loop/train.h"
 
 namespace tersewire::apps {
 namespace {

@@ -9,16 +9,16 @@
 #include "apps/cli/interrupt.h"
 #include "apps/cli/output.h"
 #include "apps/files/new_file.h"
-#include "apps/run/json_object.h"
+#include "apps/run/numbers/json_object.h"
 #include "apps/run/metrics_writer.h"
 #include "apps/run/run_files.h"
 #include "apps/run/run_json.h"
-#include "apps/run/train_progress.h"
+#include "apps/run/watch/train_progress.h"
 #include "apps/run/train_summary.h"
 #include "apps/train/dry_findings.h"
-#include "trainer/decisions_json.h"
-#include "trainer/dry_json.h"
-#include "trainer/tensor_file.h"
+#include "trainer/chooser/decisions_json.h"
+#include "trainer/files/dry_json.h"
+#include "trainer/files/tensor_file.h"
 
 namespace tersewire::apps {
 

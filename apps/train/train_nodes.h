@@ -9,10 +9,10 @@
 
 #include "apps/run/checkpoint_directory.h"
 #include "apps/run/run_directory.h"
-#include "apps/run/step_listener.h"
+#include "apps/run/watch/step_listener.h"
 #include "apps/train/train_options.h"
 #include "tersewire/transport.h"
-#include "trainer/train.h"
+#include "trainer/loop/train.h"
 
 namespace tersewire::apps {
 

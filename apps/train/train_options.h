@@ -8,8 +8,8 @@
 
 #include "apps/cli/settings.h"
 #include "apps/run/checkpoint_directory.h"
-#include "trainer/codec_chooser.h"
-#include "trainer/train_config.h"
+#include "trainer/chooser/codec_chooser.h"
+#include "trainer/settings/train_config.h"
 
 namespace CLI {
 class App;

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "tersewire/tersewire.h"
-#include "trainer/descent.h"
+#include "trainer/loop/descent.h"
 #include "trainer/models/network.h"
 
 namespace tersewire::trainer {

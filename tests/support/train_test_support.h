@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/checkpoint.h"
+#include "trainer/files/checkpoint.h"
 #include "trainer/data/image_samples.h"
 #include "trainer/data/stroke_digits.h"
-#include "trainer/train.h"
+#include "trainer/loop/train.h"
 
 namespace tersewire::trainer {
 

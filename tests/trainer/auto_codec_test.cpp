@@ -12,10 +12,10 @@
 
 #include "expect_error.h"
 #include "train_test_support.h"
-#include "trainer/codec_pilot.h"
-#include "trainer/later_codec.h"
-#include "trainer/local_nodes.h"
-#include "trainer/train.h"
+#include "trainer/chooser/codec_pilot.h"
+#include "trainer/loop/later_codec.h"
+#include "trainer/loop/local_nodes.h"
+#include "trainer/loop/train.h"
 
 namespace tersewire::trainer {
 namespace {

@@ -1,5 +1,5 @@
 // A job that goes on from a checkpoint ends as one that was never interrupted.
-#include "trainer/checkpoint.h"
+#include "trainer/files/checkpoint.h"
 
 #include <gtest/gtest.h>
 
@@ -18,10 +18,10 @@
 
 #include "tersewire/error.h"
 #include "train_test_support.h"
-#include "trainer/checkpoint_saver.h"
-#include "trainer/exchange_pieces.h"
-#include "trainer/local_nodes.h"
-#include "trainer/train.h"
+#include "trainer/files/checkpoint_saver.h"
+#include "trainer/files/exchange_pieces.h"
+#include "trainer/loop/local_nodes.h"
+#include "trainer/loop/train.h"
 
 namespace tersewire::trainer {
 namespace {

@@ -1,6 +1,6 @@
 // The trainer's descent: learning rates and optimizers against their formulas, averages, and runs
 // that resume to the bit.
-#include "trainer/descent.h"
+#include "trainer/loop/descent.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <numbers>
 
 #include "tersewire/error.h"
-#include "trainer/evaluation.h"
+#include "trainer/loop/evaluation.h"
 
 namespace tersewire::trainer {
 namespace {

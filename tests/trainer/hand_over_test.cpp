@@ -1,5 +1,5 @@
 // What members of a job hand each other, and what is refused of it.
-#include "trainer/hand_over.h"
+#include "trainer/members/hand_over.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 
 #include "expect_error.h"
 #include "tersewire/communicator.h"
-#include "trainer/packed_floats.h"
-#include "trainer/tensor_file.h"
+#include "trainer/members/packed_floats.h"
+#include "trainer/files/tensor_file.h"
 
 namespace tersewire::trainer {
 namespace {

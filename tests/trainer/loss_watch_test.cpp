@@ -1,5 +1,5 @@
 // What counts as a training that has diverged.
-#include "trainer/loss_watch.h"
+#include "trainer/loop/loss_watch.h"
 
 #include <gtest/gtest.h>
 

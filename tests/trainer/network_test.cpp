@@ -14,7 +14,7 @@
 #include "apps/bench/model_tensors.h"
 #include "tersewire/error.h"
 #include "trainer/data/dataset.h"
-#include "trainer/evaluation.h"
+#include "trainer/loop/evaluation.h"
 #include "trainer/models/models.h"
 
 namespace tersewire::trainer {

@@ -1,5 +1,5 @@
 // What nodes report to rank 0 beside the exchange: parsing, and keeping the two apart.
-#include "trainer/node_report.h"
+#include "trainer/members/node_report.h"
 
 #include <gtest/gtest.h>
 

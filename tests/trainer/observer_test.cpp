@@ -1,5 +1,5 @@
 // What an observed step shows, and that observing changes nothing.
-#include "trainer/observer.h"
+#include "trainer/loop/observer.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "trainer/data/image_samples.h"
 #include "trainer/data/stroke_digits.h"
-#include "trainer/train.h"
+#include "trainer/loop/train.h"
 
 namespace tersewire::trainer {
 namespace {

@@ -1,5 +1,5 @@
 // Floats are packed without loss, in fewer bytes, and what was not packed so is refused.
-#include "trainer/packed_floats.h"
+#include "trainer/members/packed_floats.h"
 
 #include <gtest/gtest.h>
 

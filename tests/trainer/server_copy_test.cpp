@@ -1,5 +1,5 @@
 // What a node keeps of the server on the node before it.
-#include "trainer/server_copy.h"
+#include "trainer/members/server_copy.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "expect_error.h"
-#include "trainer/node_report.h"
+#include "trainer/members/node_report.h"
 
 namespace tersewire::trainer {
 namespace {

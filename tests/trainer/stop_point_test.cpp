@@ -1,5 +1,5 @@
 // Where a run of several processes ends: what its nodes say to each other of it.
-#include "trainer/stop_point.h"
+#include "trainer/members/stop_point.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tersewire/error.h"
-#include "trainer/node_report.h"
+#include "trainer/members/node_report.h"
 
 namespace tersewire::trainer {
 namespace {

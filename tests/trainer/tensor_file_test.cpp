@@ -1,5 +1,5 @@
 // Files of named arrays: what is written is read, and nothing else is believed.
-#include "trainer/tensor_file.h"
+#include "trainer/files/tensor_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The table of a job's settings.
-#include "trainer/train_config.h"
+#include "trainer/settings/train_config.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The training loop as a whole: it learns, repeats to the bit, overlaps, ends when told.
-#include "trainer/train.h"
+#include "trainer/loop/train.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 #include "tersewire/error.h"
 #include "trainer/data/image_samples.h"
 #include "trainer/data/stroke_digits.h"
-#include "trainer/evaluation.h"
-#include "trainer/local_nodes.h"
-#include "trainer/rate_gain.h"
-#include "trainer/train_worker.h"
+#include "trainer/loop/evaluation.h"
+#include "trainer/loop/local_nodes.h"
+#include "trainer/settings/rate_gain.h"
+#include "trainer/loop/train_worker.h"
 
 namespace tersewire::trainer {
 namespace {

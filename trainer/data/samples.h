@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/batch.h"
+#include "trainer/data/batch.h"
 #include "trainer/data/dataset.h"
 
 namespace tersewire::trainer {

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/batch.h"
+#include "trainer/data/batch.h"
 #include "trainer/data/dataset.h"
 
 namespace tersewire::trainer {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/batch.h"
+#include "trainer/data/batch.h"
 
 namespace tersewire::trainer {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/batch.h"
+#include "trainer/data/batch.h"
 
 namespace tersewire::trainer {
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "apps/cli/output.h"
-#include "apps/run/step_listener.h"
+#include "apps/run/watch/step_listener.h"
 
 using namespace tersewire;
 
