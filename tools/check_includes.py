@@ -11,6 +11,10 @@ import pathlib
 import re
 import sys
 
+# The trainer's rooms, each of which sees those before it.
+TRAINER = ["trainer/settings", "trainer/files", "trainer/members", "trainer/chooser", "trainer/data",
+           "trainer/models", "trainer/loop"]
+
 # Which project folders a folder sees, beside itself. A file belongs to the longest folder that
 # holds it, so src/transport means the files directly in it.
 SEES = {
@@ -41,29 +45,35 @@ SEES = {
         "src/communicator", "src/transport/in_process",
     ],
     "nic": ["include/tersewire"],
-    "trainer": ["include/tersewire"],
+    "trainer/settings": ["include/tersewire"],
+    "trainer/files": ["include/tersewire", "trainer/settings"],
+    "trainer/members": ["include/tersewire", "trainer/settings", "trainer/files"],
+    "trainer/chooser": ["include/tersewire", "trainer/settings", "trainer/members"],
+    "trainer/data": ["include/tersewire"],
+    "trainer/models": ["include/tersewire", "trainer/data"],
+    "trainer/loop": ["include/tersewire", *TRAINER],
     # The rooms of the program, from what all of them use to what uses most.
-    "apps/cli": ["include/tersewire", "nic", "trainer"],
+    "apps/cli": ["include/tersewire", "nic", *TRAINER],
     "apps/files": ["include/tersewire", "apps/cli"],
     "apps/hub": ["include/tersewire", "apps/cli", "apps/files", "apps/run"],
     "apps/data": ["include/tersewire", "apps/cli"],
     # The floor that codecs are held against is made of the library's own inner loops.
-    "apps/bench": ["include/tersewire", "src/kernels", "trainer", "apps/cli", "apps/files"],
-    "apps/run": ["include/tersewire", "trainer", "apps/cli", "apps/files"],
-    "apps/inspect": ["include/tersewire", "trainer", "apps/cli", "apps/files", "apps/run"],
-    "apps/report": ["include/tersewire", "trainer", "apps/cli", "apps/files", "apps/run"],
+    "apps/bench": ["include/tersewire", "src/kernels", *TRAINER, "apps/cli", "apps/files"],
+    "apps/run": ["include/tersewire", *TRAINER, "apps/cli", "apps/files"],
+    "apps/inspect": ["include/tersewire", *TRAINER, "apps/cli", "apps/files", "apps/run"],
+    "apps/report": ["include/tersewire", *TRAINER, "apps/cli", "apps/files", "apps/run"],
     "apps/predict": [
-        "include/tersewire", "trainer", "apps/cli", "apps/files", "apps/bench", "apps/report",
+        "include/tersewire", *TRAINER, "apps/cli", "apps/files", "apps/bench", "apps/report",
     ],
     "apps/train": [
-        "include/tersewire", "trainer", "apps/cli", "apps/files", "apps/data", "apps/run",
+        "include/tersewire", *TRAINER, "apps/cli", "apps/files", "apps/data", "apps/run",
         "apps/predict",
     ],
     "apps/compare": [
-        "include/tersewire", "trainer", "apps/cli", "apps/files", "apps/bench", "apps/run",
+        "include/tersewire", *TRAINER, "apps/cli", "apps/files", "apps/bench", "apps/run",
         "apps/train",
     ],
-    "python": ["include/tersewire", "trainer"],
+    "python": ["include/tersewire", *TRAINER],
 }
 
 # Headers of others, as regular expressions, and the folders that may include them, those inside
@@ -73,8 +83,9 @@ FOREIGN = {
     r"hwy/.*": ["src/kernels"],
     r"fmt/.*": ["src", "trainer", "apps", "python"],
     r"xxhash\.h": ["src/wire", "src/transport/grpc", "trainer", "apps"],
-    r"(png|turbojpeg|zlib)\.h": ["trainer"],
-    r"(torch|ATen|c10|caffe2)/.*": ["trainer"],
+    r"(png|turbojpeg)\.h": ["trainer/data"],
+    r"zlib\.h": ["trainer/data", "trainer/members"],
+    r"(torch|ATen|c10|caffe2)/.*": ["trainer/models"],
     r"(pybind11|dlpack)/.*|Python\.h": ["python"],
     r"(mpi\.h|mpi/.*)": ["src/transport/mpi"],
     r"(absl|grpc|grpcpp|google/protobuf)/.*": ["src/transport/grpc"],
