@@ -10,8 +10,8 @@
 #include "python/mean_job.h"
 #include "python/payload.h"
 #include "tersewire/error.h"
-#include "trainer/files/checkpoint.h"
 #include "trainer/chooser/decisions_json.h"
+#include "trainer/files/checkpoint.h"
 #include "trainer/files/exchange_pieces.h"
 
 namespace tersewire::python {

@@ -20,8 +20,8 @@ namespace tersewire::apps {
 
 using trainer::kMaxThreads;
 
-// Registers an option for each setting that it is called with (trainer/settings/train_config.h), which sets
-// that member: it is what trainer::visit_settings() takes.
+// Registers an option for each setting that it is called with (trainer/settings/train_config.h),
+// which sets that member: it is what trainer::visit_settings() takes.
 class SettingOptions {
  public:
   explicit SettingOptions(CLI::App& command) : command_(command) {}

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "apps/cli/interrupt.h"
-#include "apps/run/run_json.h"
 #include "apps/run/numbers/step_numbers.h"
 #include "apps/run/numbers/traffic_ratios.h"
+#include "apps/run/run_json.h"
 
 namespace tersewire::apps {
 namespace {

@@ -13,8 +13,8 @@
 #include "apps/cli/failures.h"
 #include "apps/run/numbers/json_object.h"
 #include "apps/run/numbers/object_lines.h"
-#include "apps/run/run_files.h"
 #include "apps/run/numbers/traffic_ratios.h"
+#include "apps/run/run_files.h"
 #include "tersewire/error.h"
 
 namespace tersewire::apps {

@@ -7,8 +7,8 @@
 
 #include "apps/cli/job_options.h"
 #include "apps/cli/quantities.h"
-#include "apps/run/run_json.h"
 #include "apps/run/numbers/traffic_ratios.h"
+#include "apps/run/run_json.h"
 #include "tersewire/counted.h"
 #include "trainer/loop/later_codec.h"
 

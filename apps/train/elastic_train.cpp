@@ -22,9 +22,9 @@
 #include "apps/train/train_nodes.h"
 #include "tersewire/transports.h"
 #include "trainer/chooser/codec_chooser.h"
+#include "trainer/loop/memory_estimate.h"
 #include "trainer/members/hand_over.h"
 #include "trainer/members/held_states.h"
-#include "trainer/loop/memory_estimate.h"
 
 namespace tersewire::apps {
 namespace {
@@ -271,7 +271,8 @@ void train_elastically(TrainFlags& flags, NoticeWatch& notice) {
   });
   const bool saves = config.job.state_steps > 0;
   if (!saves) config.job.state_steps = config.job.steps_a_round();
-  config.job.servers_save_together = trainer::server_nodes(config) > 1;  // trainer/members/server_copy.h
+  config.job.servers_save_together =
+      trainer::server_nodes(config) > 1;  // trainer/members/server_copy.h
   const trainer::DataSplits data = load_data(config, true);
   settle(flags, data);
   trainer::check_memory(config);

@@ -15,7 +15,8 @@ struct TrainFlags;
 // either is loaded.
 void check_settings(const TrainFlags& flags);
 
-// Epochs become steps, and the model's warm-up some of them, and what makes no sense with this data is refused: throws WrongUsage.
+// Epochs become steps, and the model's warm-up some of them, and what makes no sense with this data
+// is refused: throws WrongUsage.
 void settle(TrainFlags& flags, const trainer::DataSplits& data);
 
 // The job's data; complains of what was left out where this process `tells`. Throws WrongUsage too.

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/files/checkpoint.h"
 #include "trainer/data/image_samples.h"
 #include "trainer/data/stroke_digits.h"
+#include "trainer/files/checkpoint.h"
 #include "trainer/loop/train.h"
 
 namespace tersewire::trainer {

@@ -13,8 +13,8 @@
 
 #include "expect_error.h"
 #include "tersewire/communicator.h"
-#include "trainer/members/packed_floats.h"
 #include "trainer/files/tensor_file.h"
+#include "trainer/members/packed_floats.h"
 
 namespace tersewire::trainer {
 namespace {

@@ -13,8 +13,8 @@
 #include "trainer/data/stroke_digits.h"
 #include "trainer/loop/evaluation.h"
 #include "trainer/loop/local_nodes.h"
-#include "trainer/settings/rate_gain.h"
 #include "trainer/loop/train_worker.h"
+#include "trainer/settings/rate_gain.h"
 
 namespace tersewire::trainer {
 namespace {

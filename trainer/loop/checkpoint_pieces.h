@@ -10,8 +10,8 @@
 
 #include "tersewire/communicator.h"
 #include "trainer/files/checkpoint.h"
-#include "trainer/loop/descent.h"
 #include "trainer/files/exchange_pieces.h"
+#include "trainer/loop/descent.h"
 #include "trainer/models/network.h"
 
 namespace tersewire::trainer {

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "tersewire/communicator.h"
+#include "trainer/loop/train.h"
 #include "trainer/models/network.h"
 #include "trainer/models/optimizer.h"
 #include "trainer/settings/schedule.h"
-#include "trainer/loop/train.h"
 
 namespace tersewire::trainer {
 

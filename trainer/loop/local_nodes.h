@@ -8,15 +8,15 @@
 #include <span>
 #include <vector>
 
-#include "trainer/loop/checkpoint_pieces.h"
 #include "trainer/files/checkpoint_saver.h"
-#include "trainer/members/decided_rungs.h"
+#include "trainer/loop/checkpoint_pieces.h"
 #include "trainer/loop/descent.h"
 #include "trainer/loop/evaluation.h"
-#include "trainer/members/node_report.h"
-#include "trainer/members/server_copy.h"
 #include "trainer/loop/train.h"
 #include "trainer/loop/train_worker.h"
+#include "trainer/members/decided_rungs.h"
+#include "trainer/members/node_report.h"
+#include "trainer/members/server_copy.h"
 
 namespace tersewire::trainer {
 

@@ -15,9 +15,9 @@
 #include "tersewire/communicator.h"
 #include "tersewire/dry_run.h"
 #include "tersewire/transport.h"
-#include "trainer/files/checkpoint.h"
 #include "trainer/chooser/codec_chooser.h"
 #include "trainer/data/samples.h"
+#include "trainer/files/checkpoint.h"
 #include "trainer/loop/observation.h"
 #include "trainer/settings/train_config.h"
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/loop/checkpoint_pieces.h"
 #include "trainer/chooser/codec_pilot.h"
+#include "trainer/loop/checkpoint_pieces.h"
 #include "trainer/loop/compute_slots.h"
 #include "trainer/loop/descent.h"
 #include "trainer/loop/evaluation.h"

@@ -11,8 +11,8 @@
 #include "tersewire/codec.h"
 #include "tersewire/error.h"
 #include "tersewire/setting_text.h"
-#include "trainer/members/packed_floats.h"
 #include "trainer/files/tensor_file.h"
+#include "trainer/members/packed_floats.h"
 
 namespace tersewire::trainer {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <string_view>
 
-#include "apps/run/watch/prometheus_text.h"
 #include "apps/run/numbers/step_numbers.h"
+#include "apps/run/watch/prometheus_text.h"
 
 namespace tersewire::apps {
 namespace {

@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/output.h"
-#include "apps/run/watch/event_file.h"
 #include "apps/run/numbers/observed_kinds.h"
-#include "apps/run/watch/step_listener.h"
 #include "apps/run/numbers/step_numbers.h"
+#include "apps/run/watch/event_file.h"
+#include "apps/run/watch/step_listener.h"
 #include "tersewire/error.h"
 
 namespace tersewire::apps {
