@@ -1,6 +1,6 @@
 // Measures the transport grpc over loopback: a hub and two ends in one process, so that every byte
 // is sent twice, and received twice; with `direct` the ends speak to each other directly. For
-// docs/record.md.
+// evidence/grpc/README.md.
 //
 // usage: grpc_speed [plain|tls] [direct]
 #include <fmt/format.h>

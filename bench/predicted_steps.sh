@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures the steps that bench/predictions_table.py holds predictions against (docs/record.md,
+# Measures the steps that bench/predictions_table.py holds predictions against (evidence/predictions,
 # "Predicted and measured"), as JSON files: over modelled links, and as root over MPI in lab/netlab.
 #
 #     sudo bench/predicted_steps.sh TERSEWIRE MODELLED-DIRECTORY NETLAB-DIRECTORY

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks `tersewire predict` against every step measured in the lab (docs/record.md).
+"""Checks `tersewire predict` against every step measured in the lab (evidence/predictions).
 
 usage: predictions_table.py TERSEWIRE [--all]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""TernGrad's Fig. 5 by its own model, `tersewire predict --exchange terngrad-model` (docs/record.md).
+"""TernGrad's Fig. 5 by its own model, `tersewire predict --exchange terngrad-model` (evidence/predictions).
 
 usage: terngrad_figure5.py TERSEWIRE
 

@@ -33,7 +33,7 @@ constexpr const char* kPredictExamples = R"(Examples:
   tersewire predict --model resnet50 --workers 8 --probe probe.json --compute-ms 300 --page page.html
   tersewire predict --model alexnet --workers 8 --gpus-per-node 4 --intra 100gbit --link 1gbit \
       --compute-ms 90 --exchange terngrad-model --codec fp32 --codec terngrad
-Calculated, not measured: see docs/predict.md for the assumptions, docs/record.md for comparisons
+Calculated, not measured: see docs/predict.md for the assumptions, evidence/predictions for comparisons
 with measurements. Speed only: for the effect of codecs on accuracy see docs/choosing.md.)";
 
 struct PredictFlags {

@@ -23,7 +23,7 @@ constexpr double kRateStep = 2.154434690031884;  // three to a decade
 
 constexpr const char* kFootnote =
     "Predictions are calculated, not measured, and of speed alone: see docs/predict.md for the "
-    "assumptions, docs/record.md for comparisons with measurements, and docs/choosing.md for the "
+    "assumptions, evidence/predictions for comparisons with measurements, and docs/choosing.md for the "
     "effect of codecs on accuracy.";
 
 // The best speedup of each codec, over whatever varies.

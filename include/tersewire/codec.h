@@ -172,7 +172,7 @@ class Codec {
   [[nodiscard]] bool sends_differences() const;
   // What the learning rate of Adam and of others that divide by the size of gradients is to be
   // multiplied by, so that gradients which travel in this codec change a model as they would in
-  // fp32: a lead, or ternary values of noise, make them larger, and steps smaller (docs/record.md,
+  // fp32: a lead, or ternary values of noise, make them larger, and steps smaller (evidence/adamw,
   // "Rates under Adam"). 1 for codecs that do not gain by it, or with which it was not measured.
   [[nodiscard]] virtual double adaptive_rate_gain() const { return 1; }
   // No payload for `elems` values is longer, including raw payloads of tensors that are not finite.
@@ -190,7 +190,7 @@ std::shared_ptr<const Codec> make_codec(std::string_view text);
 
 // The text of the codec for means that servers send (Job::pull_codec), where `push_codec` is that
 // of pushes and the optimizer divides by the size of gradients, as Adam does: what a residual
-// delivers late makes its steps smaller (docs/record.md, "Means without a residual"). 3lc gets
+// delivers late makes its steps smaller (evidence/adamw, "Means without a residual"). 3lc gets
 // ef=off, unless the text says ef, a lead or mode=paper; other codecs stay the same. Throws
 // kInvalidArgument for what is not a codec's text; make_codec() checks the rest.
 std::string adaptive_pull_codec(std::string_view push_codec);

@@ -90,7 +90,7 @@ struct Job {
   // scale and residual, and its own frame.
   std::size_t part_values = kDefaultPartValues;
   // Shorter parts stay in a core's cache from one pass to the next, and have finer scales, which
-  // makes some codecs' payloads twice as long (docs/record.md, "Parts").
+  // makes some codecs' payloads twice as long (evidence/codec-speed, "Parts").
   static constexpr std::size_t kDefaultPartValues = std::size_t{1} << 20;
   // A value of `part_values`: one scale per tensor, as in the papers, and one owner.
   static constexpr std::size_t kWholeTensors = ~std::size_t{0};

@@ -4,7 +4,7 @@
 // Sources: INCEPTIONN, section VII (the alpha-beta-gamma model of a ring and of an aggregator), and
 // TernGrad, Appendix B. Added here is what the library does: buckets that are sent while others are
 // computed, several buckets on their way at once, every exchange, and clocks of several steps.
-// docs/predict.md says what is left out, docs/record.md how far it is from measurements.
+// docs/predict.md says what is left out, evidence/predictions how far it is from measurements.
 #pragma once
 
 #include <optional>

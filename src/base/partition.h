@@ -11,7 +11,7 @@
 namespace tersewire {
 
 // Elements that are worth waking a thread for where a loop does little to each: 2^20 take a core a
-// fifth of a millisecond, and waking another takes 50 us in a virtual machine (docs/record.md,
+// fifth of a millisecond, and waking another takes 50 us in a virtual machine (evidence/pytorch,
 // "What a hook adds on one rank").
 inline constexpr std::size_t kMinMovedElems = std::size_t{1} << 20;
 

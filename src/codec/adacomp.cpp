@@ -19,7 +19,7 @@ constexpr std::uint64_t kConvBin = 50;
 constexpr std::uint64_t kOtherBin = 500;
 constexpr const char* kLocalSelectionBin = "50";  // for all, see below
 // The published forms, 1, are late: adacomp loses a point in few steps, local selection diverges at
-// rates that fp32 survives, with any lead where bins are of 500 (docs/record.md).
+// rates that fp32 survives, with any lead where bins are of 500 (evidence/blocks).
 constexpr float kAdaCompLead = 2;
 constexpr float kLocalSelectionLead = 4;
 // Elements that are worth a thread.

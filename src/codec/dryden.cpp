@@ -14,7 +14,7 @@ namespace tersewire {
 namespace {
 
 // With other leads, and with the 0.003 of AdaComp's figure 1, it diverges at rates that fp32
-// survives (docs/record.md).
+// survives (evidence/blocks).
 constexpr double kDefaultFraction = 0.01;
 constexpr const char* kPublishedFraction = "0.003";
 constexpr float kDefaultLead = 2;

@@ -10,7 +10,7 @@
 namespace tersewire {
 namespace {
 
-// The published forms, 1, diverge at rates that fp32 survives (docs/record.md).
+// The published forms, 1, diverge at rates that fp32 survives (evidence/blocks).
 constexpr float kDefaultLead = 2;
 
 struct SignsCoding {

@@ -15,7 +15,7 @@ namespace tersewire {
 namespace {
 
 constexpr double kDefaultFraction = 0.05;
-// The published form, 1, diverges at rates that fp32 survives (docs/record.md).
+// The published form, 1, diverges at rates that fp32 survives (evidence/blocks).
 constexpr float kDefaultLead = 2;
 constexpr std::uint8_t kBitmap = 0;
 constexpr std::uint8_t kGaps = 1;

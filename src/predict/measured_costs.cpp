@@ -1,5 +1,5 @@
 // The one place of what codecs were measured to cost, for predictions by who has measured nothing.
-// Bits: whole trainings, both directions (docs/record.md, "Where fp32 trains", medians over LeNet
+// Bits: whole trainings, both directions (evidence/blocks, "Where fp32 trains", medians over LeNet
 // at two rates, MLP and HDC). Nanoseconds: one core of an AMD EPYC with AVX-512, encode with its
 // residual and decode_add ("Every codec: speed, size, error"; 3lc's of "3lc in blocks" at parts of
 // 2^20, at 17.1 GB/s of memcpy; 3lc:s=2 is taken to be as fast as s=1.75; those with a lead are

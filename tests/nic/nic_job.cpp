@@ -1,4 +1,4 @@
-// A job of tests/nic/nic_test.py, and of docs/record.md: MPI ranks that add up floats, as a program
+// A job of tests/nic/nic_test.py, and of evidence/hardware: MPI ranks that add up floats, as a program
 // does that knows nothing of cards. Rank 0 prints JSON.
 //
 // usage: nic_job VALUES|MODEL:SHARE ROUNDS [SCALE]

@@ -14,7 +14,7 @@ namespace tersewire::trainer {
 namespace {
 
 // From light to strong. None of them lost more than a tenth of a point in the short trainings of
-// docs/record.md, and what int8 rounds off comes later, so that nothing is lost between them.
+// evidence/predictions, and what int8 rounds off comes later, so that nothing is lost between them.
 constexpr std::array kLadder{"fp32", "int8:ef=on", "3lc", "3lc:s=1.75"};
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();

@@ -1,6 +1,6 @@
 // A codec that takes the place of a job's own after some of its steps: what is late counts most
 // while a model learns fast, so a mild codec first and a strong one later lose less than one
-// between them (docs/record.md, "Mild first, strong later").
+// between them (evidence/adamw, "Mild first, strong later").
 #pragma once
 
 #include <cstdint>

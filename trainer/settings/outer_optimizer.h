@@ -8,7 +8,7 @@ namespace tersewire::trainer {
 
 // Where a job does not say, for rounds of so many steps: a momentum that is milder than DiLoCo's
 // (Douillard et al., 2023, section 3.1: nesterov:lr=0.7,momentum=0.9), which diverges where rounds
-// are short; none where they are very short (docs/record.md, "Which outer optimizer").
+// are short; none where they are very short (evidence/local-updates, "Which outer optimizer").
 constexpr const char* default_outer(int local_updates) {
   constexpr int kFewSteps = 10;
   return local_updates < kFewSteps ? "sgd:lr=1" : "nesterov:lr=1,momentum=0.5";

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A job whose workers are killed, stopped, sent away and joined, at full size: run by hand
-(docs/record.md, "Workers that come and go").
+(evidence/grpc, "Workers that come and go").
 
     churn.py PATH_TO_TERSEWIRE --seconds 1200 -- --model lenet --data mnist --steps 20000 --codec 3lc
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Strangers at a hub's port, at full size: run by hand (docs/record.md, "Strangers at the hub").
+"""Strangers at a hub's port, at full size: run by hand (evidence/grpc, "Strangers at the hub").
 
     strangers.py PATH_TO_TERSEWIRE [--connections 10000] [--garbage-seconds 600]
 
