@@ -70,7 +70,7 @@ struct Job {
   // Replaces both codecs. When another codec's turn comes, it takes over the residual; if it keeps
   // none, the residual goes into the first data that it encodes. For jobs whose workers wait for
   // each other, and exchange gradients in every step or make local updates; the latter without
-  // fragments, delay and mix, and as often as the ladder says.
+  // fragments and delay, and as often as the ladder says.
   std::shared_ptr<const CodecLadder> ladder;
   // Stochastic codecs derive their random numbers from it, the sender, the tensor and the step.
   std::uint64_t seed = 0;
@@ -112,9 +112,6 @@ struct Job {
   // began: meanwhile workers continue with their own values, which hides the exchange. They add
   // how far they came in these steps to the result.
   int delay = 0;
-  // Above 0, and below 1: a worker instead keeps this share of its own values (mix * own + (1 -
-  // mix) * shared), as Streaming DiLoCo does. Not with codecs that keep a residual.
-  double mix = 0;
   // Servers that do not wait (stale-synchronous; docs/exchanges.md, "Servers that do not wait"): a
   // worker may be this many steps ahead of the slowest. The model gets a new version when a worker
   // that has the latest one has pushed, or, with backup workers, when all but that many have;
@@ -166,7 +163,7 @@ struct Job {
   [[nodiscard]] WaitLimits wait_limits() const { return {deadline, progress_limit}; }
   // Whether workers' own parameters differ from the shared ones when a state is taken.
   [[nodiscard]] bool keeps_shared_copy() const {
-    return local_updates > 0 && (fragments > 1 || delay > 0 || mix > 0);
+    return local_updates > 0 && (fragments > 1 || delay > 0);
   }
   // Whether all workers compute every step from the same version of the model.
   [[nodiscard]] bool in_lock_step() const { return staleness == 0 && !asynchronous; }
@@ -221,7 +218,7 @@ class Communicator {
   // With Job::local_updates that happens in the first step of a round, where the shared model
   // replaces this worker's own parameters (which it has pushed); in other steps nothing changes.
   // With Job::fragments this holds for each fragment after its turn, with Job::delay that many
-  // steps later, and Job::mix says how much of it is replaced.
+  // steps later.
   virtual void pull(std::size_t tensor, std::span<float> parameters) = 0;
 
   // Encodes the gradient, starts sending it and returns; waits first if too much of this worker's

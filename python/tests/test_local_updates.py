@@ -68,7 +68,7 @@ def reference(rounds, lr, momentum):
     return shared
 
 
-def streaming_reference(every, chosen, delay, mix, steps):
+def streaming_reference(every, chosen, delay, steps):
     """The same with fragments, each the parameters of these numbers, and plain averaging."""
     ranks = range(dist.get_world_size())
     models = [network() for _ in ranks]
@@ -89,21 +89,20 @@ def streaming_reference(every, chosen, delay, mix, steps):
             if pending and pending[0] == done:
                 for values, then in zip(own, begun_with):
                     for i in pending[1]:
-                        values[i].copy_(mix * values[i] + (1 - mix) * shared[i] if mix else
-                                        shared[i] + values[i] - then[i])
+                        values[i].copy_(shared[i] + values[i] - then[i])
     return [flat(model) for model in models]
 
 
 def case_fragments_take_turns():
     # By size: the first weight, and all others.
-    for fragments, delay, mix in ((2, 0, 0), (2, 2, 0), (2, 2, 0.5), (1, 3, 0.25), (1, 3, 0)):
+    for fragments, delay in ((2, 0), (2, 2), (1, 3)):
         model = network()
         optimizer = adamw(model)
         local = LocalUpdates(model, optimizer, 6, "sgd:lr=1", "fp32", fragments=fragments,
-                             delay=delay, mix=mix)
+                             delay=delay)
         values = train(model, optimizer, range(20))
         chosen = [[0], [1, 2, 3]] if fragments == 2 else [[0, 1, 2, 3]]
-        expected = streaming_reference(6, chosen, delay, mix, 20)[dist.get_rank()]
+        expected = streaming_reference(6, chosen, delay, 20)[dist.get_rank()]
         torch.testing.assert_close(values, expected, rtol=0, atol=1e-4)
         local.synchronize()
         check_replicas(flat(model))
@@ -281,9 +280,6 @@ def case_what_makes_no_sense_is_refused():
     refused("the model has 4 parameters", model, optimizer, fragments=5)
     refused("delay=-1", model, optimizer, delay=-1)
     refused("not below the 25 steps", model, optimizer, fragments=4, delay=25)
-    refused("what codec 3lc:.* keeps in a residual", model, optimizer, mix=0.5)
-    refused("mix=1", model, optimizer, mix=1)
-    refused("mix='half'", model, optimizer, mix="half")
     refused("unknown outer optimizer 'adam'", model, optimizer, outer="adam")
     refused("unknown parameter 'rate'", model, optimizer, outer="sgd:rate=1")
     refused("lr must be a number from", model, optimizer, outer="sgd:lr=0")
@@ -564,14 +560,14 @@ JOB = os.environ.get("LOCAL_UPDATES_JOB")
     ("gradient-server", "topk:fraction=0.25", "sgd:lr=0.5", {"delay": 2}),
     ("all-gather", "3lc:s=1", "sgd:lr=0.5,momentum=0.5", {"delay": 2}),
     ("all-gather", "topk:fraction=0.25", "sgd:lr=0.5", {"fragments": 2, "delay": 1}),
-    ("all-gather", "fp32", "nesterov:lr=1,momentum=0.5", {"fragments": 3, "delay": 1, "mix": 0.25}),
+    ("all-gather", "fp32", "nesterov:lr=1,momentum=0.5", {"fragments": 3, "delay": 1}),
     ("ring", "fp32", "nesterov:lr=1,momentum=0.5", {"delay": 5}),
     ("ring", "fp32", "sgd:lr=1", {"fragments": 3})))
 def test_models_are_those_of_the_local_updates_of_cpp(exchange, codec, outer, options, tmp_path):
     """To the bit, of the same changes: within a round, and when all have exchanged what was left."""
     ranks, steps = 4, 20
     job = {"workers": ranks, "exchange": exchange, "codec": codec, "policy": "", "outer": outer,
-           "steps": steps, "local_updates": 6, "fragments": 1, "delay": 0, "mix": 0, **options}
+           "steps": steps, "local_updates": 6, "fragments": 1, "delay": 0, **options}
     model = model_of(job)
     numbers = numpy.random.default_rng(5)
     first = coarse(flat(model).numpy())

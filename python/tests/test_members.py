@@ -356,8 +356,8 @@ def test_what_cannot_be_is_said_at_once(job, monkeypatch):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     group = HubGroup(address, elastic=True, name="a", ranks=1,
                      timeout=datetime.timedelta(minutes=5))
-    for settings in ({"fragments": 2}, {"every": 4, "delay": 1}, {"mix": 0.5, "codec": "int8"}):
-        assert "omit fragments, delay and mix" in raises(
+    for settings in ({"fragments": 2}, {"every": 4, "delay": 1}):
+        assert "omit fragments and delay" in raises(
             code, LocalUpdates, model, optimizer, group=group, **settings)
     assert "only LocalUpdates and DistributedOptimizer train" in raises(
         code, broadcast_parameters, model.state_dict(), group=group)

@@ -52,7 +52,7 @@ class Sites:
         self.optimizer.load_state_dict(state[2])
 
 
-def reference(every, delay, mix, steps):
+def reference(every, delay, steps):
     """One process with a model for each site, and plain averaging between them."""
     models = [network() for _ in SITES]
     optimizers = [sgd(model) for model in models]
@@ -71,17 +71,16 @@ def reference(every, delay, mix, steps):
         if pending == step:
             shared = sum(then) / len(then)
             for model, before in zip(models, then):
-                own = flat(model)
-                taken = mix * own + (1 - mix) * shared if mix else shared + own - before
+                taken = shared + flat(model) - before
                 torch.nn.utils.vector_to_parameters(taken, model.parameters())
     return [flat(model) for model in models]
 
 
 def case_a_site_is_a_rank():
-    for delay, mix in ((0, 0), (1, 0), (1, 0.5)):
-        run = Sites(outer="sgd:lr=1", delay=delay, mix=mix)
+    for delay in (0, 1):
+        run = Sites(outer="sgd:lr=1", delay=delay)
         values = run.train(range(8))
-        expected = reference(3, delay, mix, 8)[dist.get_rank() // 2]
+        expected = reference(3, delay, 8)[dist.get_rank() // 2]
         torch.testing.assert_close(values, expected, rtol=0, atol=1e-5)
         first, second = on_all_ranks(values)[::2]
         assert not torch.equal(first, second)  # within a round sites part

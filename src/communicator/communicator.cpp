@@ -113,16 +113,10 @@ void check_turns(const Job& job) {
   if (job.delay < 0) {
     fail(ErrorCode::kInvalidArgument, "a delay must be at least 0 steps, not {}", job.delay);
   }
-  if (!(job.mix >= 0 && job.mix < 1)) {
-    fail(ErrorCode::kInvalidArgument,
-         "the mix is {}; it must be at least 0 and below 1 (0: workers take the shared model "
-         "whole)",
-         job.mix);
-  }
-  if (job.fragments == 1 && job.delay == 0 && job.mix == 0) return;
+  if (job.fragments == 1 && job.delay == 0) return;
   if (job.local_updates == 0) {
     fail(ErrorCode::kInvalidArgument,
-         "fragments, a delay and a mix need local updates, and this job makes none; use local "
+         "fragments and a delay need local updates, and this job makes none; use local "
          "updates, or omit them");
   }
   if (job.local_updates % job.fragments != 0) {
@@ -158,22 +152,6 @@ void check_fragments(const Job& job) {
   fail(ErrorCode::kInvalidArgument,
        "{} fragments cannot share a model that has no more than {} parts; use at most as many",
        job.fragments, most);
-}
-
-// What a worker keeps of its own is in its next change: what a residual holds would be sent twice.
-void check_mix(const Job& job) {
-  if (job.mix == 0) return;
-  auto codecs = choose_push_codecs(job);
-  if (count_servers(job) > 0) {
-    std::ranges::copy(choose_pull_codecs(job), std::back_inserter(codecs));
-  }
-  for (const auto& codec : codecs) {
-    if (!codec->keeps_residual()) continue;
-    fail(ErrorCode::kInvalidArgument,
-         "with a mix of {} workers would send again what codec {} keeps in a residual, and the "
-         "model would overshoot; use a mix of 0, or a codec without a residual, such as int8",
-         job.mix, codec_name(codec->id()));
-  }
 }
 
 // When workers exchange.
@@ -275,11 +253,11 @@ void check_ladder(const Job& job) {
          job.ladder->codecs.size(), job.ladder->pull_codecs.size());
   }
   if (job.backup_workers > 0 || !job.in_lock_step() || job.local_steps > 1 || job.fragments > 1 ||
-      job.delay > 0 || job.mix > 0 || choose_exchange(job).options.scaler_sharing ||
+      job.delay > 0 || choose_exchange(job).options.scaler_sharing ||
       exchange_traits(job.exchange).averages_weights) {
     fail(ErrorCode::kInvalidArgument,
          "codecs take turns only in jobs whose workers wait for each other and exchange "
-         "everything; omit backup workers, staleness, local steps, fragments, delay, mix and "
+         "everything; omit backup workers, staleness, local steps, fragments, delay and "
          "scaler-sharing, use another exchange than weight-average, or choose one codec");
   }
   check_rounds(job);
@@ -335,7 +313,6 @@ void check_job(const Job& job) {
   check_push_codecs(choose_exchange(job), push_codecs);
   check_differences(job, push_codecs);
   choose_pull_codecs(job);
-  check_mix(job);
 }
 
 void check_update(const Job& job, int rank, const Update& update) {

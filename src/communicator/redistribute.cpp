@@ -32,13 +32,11 @@ void check_jobs(const Placement& from, const Placement& to) {
          "the states are of a job with {} local updates, and cannot go on with {}; use as many",
          from.job.local_updates, to.job.local_updates);
   }
-  if (from.job.fragments != to.job.fragments || from.job.delay != to.job.delay ||
-      from.job.keeps_shared_copy() != to.job.keeps_shared_copy()) {
+  if (from.job.fragments != to.job.fragments || from.job.delay != to.job.delay) {
     fail(ErrorCode::kInvalidArgument,
-         "the states are of a job with {} fragments, a delay of {} and a mix of {}, and cannot go "
-         "on with {}, {} and {}; use the same",
-         from.job.fragments, from.job.delay, from.job.mix, to.job.fragments, to.job.delay,
-         to.job.mix);
+         "the states are of a job with {} fragments and a delay of {}, and cannot go on with {} "
+         "and {}; use the same",
+         from.job.fragments, from.job.delay, to.job.fragments, to.job.delay);
   }
   const auto same = [](const TensorInfo& a, const TensorInfo& b) {
     return a.name == b.name && a.shape == b.shape;

@@ -128,7 +128,7 @@ void check_state(const Placement& placement, int rank, const NodeState& state) {
         check_list(placement, shared);
         if (shared.kept) {
           check_is_whole(placement, shared,
-                         "with fragments, a delay or a mix workers' own parameters differ from it; "
+                         "with fragments or a delay workers' own parameters differ from it; "
                          "resume from the states of the same job");
         }
       });

@@ -129,12 +129,10 @@ class Reference {
     begun_with_ = own_;
   }
   void take(std::uint64_t after_step) {
-    const double mix = job_.mix;
     for_values(fragment_after(after_step), [&](std::size_t tensor, std::size_t i) {
       for (std::size_t worker = 0; worker < own_.size(); ++worker) {
         double& own = own_[worker][tensor][i];
-        own = mix > 0 ? mix * own + (1 - mix) * shared_[tensor][i]
-                      : shared_[tensor][i] + own - begun_with_[worker][tensor][i];
+        own = shared_[tensor][i] + own - begun_with_[worker][tensor][i];
       }
     });
   }
@@ -149,14 +147,13 @@ class Reference {
 };
 
 Job streaming_job(const std::string& exchange, int workers, int local_updates, int fragments,
-                  int delay = 0, double mix = 0) {
+                  int delay = 0) {
   Job job = job_for(exchange, workers, "fp32");
   job.part_values = 256;
   job.policy = "";
   job.local_updates = local_updates;
   job.fragments = fragments;
   job.delay = delay;
-  job.mix = mix;
   job.checksum_steps = 1;
   return job;
 }
@@ -173,8 +170,7 @@ INSTANTIATE_TEST_SUITE_P(Exchanges, StreamingTest,
 TEST_P(StreamingTest, WorkersShareWhatTheOptionsSay) {
   const std::vector<Job> jobs{
       streaming_job(GetParam(), 4, 6, 3), streaming_job(GetParam(), 4, 6, 1, 4),
-      streaming_job(GetParam(), 4, 6, 2, 2), streaming_job(GetParam(), 4, 6, 2, 2, 0.25),
-      streaming_job(GetParam(), 4, 3, 1, 0, 0.5)};
+      streaming_job(GetParam(), 4, 6, 2, 2)};
   for (Job job : jobs) {
     for (const bool colocated : {false, true}) {
       if (colocated && job.exchange != "parameter-server") continue;
@@ -305,8 +301,6 @@ void expect_refused(const Job& job, const std::string& words) {
 TEST(Streaming, ThatMakesNoSenseIsRefused) {
   expect_refused(streaming_job("ring", 2, 4, 0), "at least 1 fragment, not 0");
   expect_refused(streaming_job("ring", 2, 4, 2, -1), "at least 0 steps, not -1");
-  expect_refused(streaming_job("ring", 2, 4, 2, 1, 1.0), "the mix is 1; ");
-  expect_refused(streaming_job("ring", 2, 4, 2, 1, std::nan("")), "the mix is nan; ");
   expect_refused(streaming_job("ring", 2, 0, 2), "this job makes none");
   expect_refused(streaming_job("ring", 2, 0, 1, 3), "this job makes none");
   expect_refused(streaming_job("ring", 2, 5, 2),
@@ -314,15 +308,6 @@ TEST(Streaming, ThatMakesNoSenseIsRefused) {
   expect_refused(streaming_job("ring", 2, 8, 2, 4),
                  "below a turn of 4 steps (8 local updates / 2 fragments)");
   expect_refused(streaming_job("ring", 2, 70, 70), "no more than 5 parts");
-  Job kept = streaming_job("all-gather", 2, 4, 2, 1, 0.5);
-  kept.push_codec = "topk";
-  expect_refused(kept, "with a mix of 0.5 workers would send again what codec topk keeps");
-  kept.mix = 0;
-  EXPECT_EQ(server_nodes(kept), 0);
-  Job without_servers = streaming_job("all-gather", 2, 4, 2, 1, 0.5);
-  without_servers.push_codec = "int8";
-  without_servers.pull_codec = "topk";  // which nobody uses
-  EXPECT_EQ(server_nodes(without_servers), 0);
   Job whole = streaming_job("ring", 2, 4, 4);
   whole.part_values = Job::kWholeTensors;
   expect_refused(whole, "no more than 3 parts");

@@ -1,7 +1,7 @@
 // A job of local updates whose workers change their parameters as a file says, so that others can
 // make the same changes and compare: local_updates_job JOB.json CHANGES MODELS.
 //
-//   JOB.json  workers, exchange, codec, policy, outer, local_updates, fragments, delay, mix, steps,
+//   JOB.json  workers, exchange, codec, policy, outer, local_updates, fragments, delay, steps,
 //             and tensors: [{name, shape, kind}]
 //   CHANGES   float32: a first model, and by step and worker what is added to each value
 //   MODELS    float32, written: by worker its model after the last step, then its model when all
@@ -74,7 +74,6 @@ TrainConfig config_in(const nlohmann::json& json) {
   job.local_updates = json.at("local_updates");
   job.fragments = json.at("fragments");
   job.delay = json.at("delay");
-  job.mix = json.at("mix");
   config.outer = json.at("outer");
   config.steps = json.at("steps");
   return config;

@@ -84,8 +84,6 @@ std::vector<System> systems() {
     systems[streaming].config.job.delay = 1;
   }
   systems[10].config.job.servers = Job::kColocated;
-  systems[10].config.job.mix = 0;
-  systems[11].config.job.mix = 0.25;
   for (const std::size_t adam : {7U, 9U, 11U}) {
     systems[adam].config.optimizer = "adam";
     systems[adam].config.learning_rate = 0.001;

@@ -71,7 +71,7 @@ std::uint64_t least_memory_bytes(const TrainConfig& config) {
   const bool averages = exchange_traits(job.exchange).workers_own_model && !servers_encode(job);
   if (averages && !job.ladder && make_codec(job.push_codec)->sends_differences()) ++of_worker;
   if (config.job.local_updates > 0) of_worker += 1 + arrays_of_descent(workers_config(config));
-  if (config.job.delay > 0 && config.job.mix == 0) ++of_worker;
+  if (config.job.delay > 0) ++of_worker;
   std::uint64_t copies = 0;
   if (!config.dry.empty()) {
     copies +=

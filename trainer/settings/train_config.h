@@ -285,12 +285,6 @@ void visit_settings(Config& config, const Visit& visit) {
               .most = 1 << 20},
       job.delay);
   visit(
-      Setting{.key = "mix",
-              .help =
-                  "Share of its own values that a worker keeps when it takes the shared ones; not "
-                  "with codecs that keep a residual. 0: it adds what it learned during --delay"},
-      job.mix);
-  visit(
       Setting{
           .key = "budget",
           .help =

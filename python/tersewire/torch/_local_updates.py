@@ -39,7 +39,6 @@ class _LocalSettings(Settings):
     outer: str | None = None
     fragments: int = 1
     delay: int = 0
-    mix: float = 0.0
 
     _most_without_servers = 2  # Adam does not see these means
 
@@ -47,11 +46,6 @@ class _LocalSettings(Settings):
     def turn(self) -> int:
         """Steps from one fragment's exchange to the next one's."""
         return self.every // self.fragments
-
-    @property
-    def adds_progress(self) -> bool:
-        """Whether a rank adds what it learned during an exchange to the result."""
-        return self.delay > 0 and self.mix == 0
 
     @property
     def outer_text(self) -> str:
@@ -70,8 +64,6 @@ class _LocalSettings(Settings):
         if self.delay >= self.turn:
             refuse(f"delay={self.delay} is not below the {self.turn} steps from one exchange to "
                    "the next (every / fragments); pass less, or a longer every")
-        if not isinstance(self.mix, (int, float)) or not 0 <= self.mix < 1:
-            refuse(f"mix={self.mix!r} is not valid; pass a number from 0 to below 1")
         self._check("outer", (str, type(None)), "an outer optimizer's text")
         _core._outer_optimizer(self.outer_text)
 
@@ -108,7 +100,7 @@ class _Fragment(Replica):
             # The rank's starting point: the shared values in its parameters' dtype.
             moved.copy_(shared.to(parameter.dtype)).sub_(parameter.to("cpu", torch.float32))
         self._begun_with = torch.cat([parameter.flatten().to("cpu", torch.float32) for parameter in
-                                      self._parameters]) if self._settings.adds_progress else None
+                                      self._parameters]) if self._settings.delay else None
         self._begun, self._ends = self._begin_average(change), False
 
     def end(self) -> None:
@@ -134,22 +126,17 @@ class _Fragment(Replica):
             parameter.copy_(shared)
         self._begun_with = None
 
-    def take_later(self, mix: float) -> None:
-        """Takes the shared values, and keeps what this rank learned since the exchange began, or a
-        share of its own values."""
+    def take_later(self) -> None:
+        """Takes the shared values, and keeps what this rank learned since the exchange began."""
         begun_with = self.shared if self._begun_with is None else self._begun_with
         for parameter, shared, begun in places(self._parameters, self.shared, begun_with):
-            own = parameter.to("cpu", torch.float32)
-            if self._begun_with is not None:
-                parameter.copy_(shared + (own - begun))
-            else:
-                parameter.copy_(mix * own + (1 - mix) * shared)
+            parameter.copy_(shared + (parameter.to("cpu", torch.float32) - begun))
         self._begun_with = None
 
     def state(self) -> dict[str, Any]:
         self.alike()  # the momentum is there before the first round
         begun_with = self._begun_with
-        if begun_with is None and self._settings.adds_progress:  # none is under way
+        if begun_with is None and self._settings.delay:  # none is under way
             begun_with = torch.zeros_like(self.shared)
         return {"averager": self.state_dict(), "shared": self.shared.clone(),
                 "outer": copy.deepcopy(self._outer.state_dict()), "begun_with": begun_with}
@@ -181,11 +168,6 @@ class _Fragment(Replica):
     def _meet(self, settings: _LocalSettings) -> _core._MeanWorker:  # type: ignore[override]
         codecs = tersewire.choose_codecs(settings.policy, settings.codec_text, self._infos_of_all,
                                          local_updates=settings.every)
-        for codec in codecs:
-            if settings.mix and codec.keeps_residual:
-                refuse(f"with mix={settings.mix} ranks would send again what codec "
-                       f"{codec.text} keeps in a residual, and the model would overshoot; pass "
-                       "mix=0, or a codec without a residual, such as int8")
         # By name, since rules apply to all tensors, including first and last. Where a name has what
         # ends a rule or its condition, ? stands for it, after the rules of exact names.
         texts = {info.name: codec.text for info, codec in zip(self._infos_of_all, codecs)}
@@ -228,9 +210,7 @@ class LocalUpdates(MayLeave):
     fragments  groups of parameters that take turns, so that this many times less is sent at once;
                `every` is a multiple
     delay      steps, fewer than every / fragments, that ranks train on their own while an exchange
-               is in progress
-    mix        from 0 to below 1; 0: a rank adds what it learned during the delay to the shared
-               values; otherwise it keeps this share of its own ones
+               is in progress; they add what they learned in these to the shared values
     group      as of register(). With a model in DistributedDataParallel the first rank of its
                process group exchanges for all of them: it passes the group of the sites' first
                ranks, and the others omit this
@@ -239,7 +219,7 @@ class LocalUpdates(MayLeave):
     number of steps. Call synchronize(), on every rank, before the model is tested or saved between
     two exchanges. Raises Error (kInvalidArgument) if ranks differ.
 
-    Over a HubGroup(elastic=True) ranks come and go, in one fragment without delay and mix: train
+    Over a HubGroup(elastic=True) ranks come and go, in one fragment without delay: train
     until `rounds` reaches the number that you want, call leave() if this rank must go and stop when
     it has `left`, and call close() after the last round. Raises Error (kAborted) if too few are
     left, and (kFailedPrecondition) if the hub refuses this rank or the job is over.
@@ -247,7 +227,7 @@ class LocalUpdates(MayLeave):
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, every: int = 100,
                  outer: str | None = None, codec: str | tersewire.Codec = "3lc", *,
-                 fragments: int = 1, delay: int = 0, mix: float = 0.0,
+                 fragments: int = 1, delay: int = 0,
                  policy: str = "auto", exchange: str | None = None, seed: int = 0,
                  threads: int | None = None, timeout: datetime.timedelta | None = None,
                  group: Group | None = None) -> None:
@@ -261,10 +241,10 @@ class LocalUpdates(MayLeave):
         elastic = group if isinstance(group, HubGroup) and group.elastic else None
         self._settings = _LocalSettings(
             codec, policy, exchange, seed, threads=threads, timeout=timeout, every=every,
-            outer=outer, fragments=fragments, delay=delay, mix=mix)
-        if elastic and (fragments > 1 or delay or mix):
+            outer=outer, fragments=fragments, delay=delay)
+        if elastic and (fragments > 1 or delay):
             refuse("where ranks come and go all of the model is exchanged at a round's end; omit "
-                   "fragments, delay and mix")
+                   "fragments and delay")
         infos = tensor_infos(model)
         parameters = trained(model)
         known = {value for group in optimizer.param_groups for value in group["params"]}
@@ -422,7 +402,7 @@ class LocalUpdates(MayLeave):
 
     @without_grad
     def change(self, **settings: Any) -> None:
-        """As GradientAverager.change(), also `every`, `delay`, `mix`. Between steps, all ranks."""
+        """As GradientAverager.change(), also `every` and `delay`. Between steps, all ranks."""
         if self._members is not None:
             refuse_elastic("change")
         for name in ("outer", "fragments"):
@@ -476,7 +456,7 @@ class LocalUpdates(MayLeave):
             self._steps = 0
         if settings.delay == 0:
             self._take_pending()
-            self._all_took = settings.fragments == 1 and settings.mix == 0
+            self._all_took = settings.fragments == 1
 
     def _in_site(self, exchange: Callable[[], None], values: Sequence[torch.Tensor],
                  follow: bool = True) -> None:
@@ -547,7 +527,7 @@ class LocalUpdates(MayLeave):
     def _take(self, turn: int) -> None:
         fragment = self._fragments[turn]
         fragment.end()
-        if self._settings.delay or self._settings.mix:
-            fragment.take_later(self._settings.mix)
+        if self._settings.delay:
+            fragment.take_later()
         else:
             fragment.take()

@@ -25,7 +25,6 @@ class LocalUpdates final : public Rounds {
       : Rounds(std::move(exchange), std::move(placed), network),
         fragments_(placement().fragment_parts.size()),
         delay_(static_cast<std::uint64_t>(placement().job.delay)),
-        mix_(static_cast<float>(placement().job.mix)),
         shared_(placement().job.tensors.size()) {}
 
   void resume(const NodeState& state);
@@ -40,7 +39,7 @@ class LocalUpdates final : public Rounds {
     return shared_[tensor].pushed_step == step();
   }
   // Whether what a worker learned while an exchange was under way is added to its result.
-  [[nodiscard]] bool adds_progress() const { return delay_ > 0 && mix_ == 0; }
+  [[nodiscard]] bool adds_progress() const { return delay_ > 0; }
   // Steps from one fragment's turn to the next one's, where there are several.
   [[nodiscard]] std::uint64_t steps_a_turn() const { return steps_a_round() / fragments_; }
   // The fragment whose turn ends with this step of this round or the one before, where there is
@@ -65,7 +64,6 @@ class LocalUpdates final : public Rounds {
 
   std::size_t fragments_;
   std::uint64_t delay_;
-  float mix_;
   std::uint64_t resumed_after_ = 0;
   std::vector<SharedTensor> shared_;
   std::vector<float> change_;  // shared by all tensors: one is worked on at a time
@@ -158,7 +156,7 @@ void LocalUpdates::pull(std::size_t tensor, std::span<float> parameters) {
 }
 
 // What this worker had learned by then has been pushed. So it goes where the others are, and as far
-// beyond as it has come since; or it keeps a share of its own values.
+// beyond as it has come since.
 void LocalUpdates::take_shared(std::size_t tensor, std::size_t fragment,
                                std::span<float> parameters) const {
   const DefaultFloatMode mode;
@@ -168,12 +166,8 @@ void LocalUpdates::take_shared(std::size_t tensor, std::size_t fragment,
     if (adds_progress()) {
       const auto then = std::span(shared_[tensor].begun_with).subspan(part.begin, part.elems);
       for (std::size_t i = 0; i < own.size(); ++i) own[i] = shared[i] + (own[i] - then[i]);
-    } else if (mix_ == 0) {
-      std::ranges::copy(shared, own.begin());
     } else {
-      std::ranges::transform(own, shared, own.begin(), [this](float mine, float ours) {
-        return mix_ * mine + (1 - mix_) * ours;
-      });
+      std::ranges::copy(shared, own.begin());
     }
   });
 }

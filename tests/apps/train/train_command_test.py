@@ -258,7 +258,6 @@ class Train(ProgramTest):
             (["--fragments", "2"], "this job makes none"),
             (["--local-updates", "5", "--fragments", "2"], "fragments divide"),
             (["--local-updates", "6", "--fragments", "2", "--delay", "3"], "below a turn of 3 steps"),
-            (["--local-updates", "6", "--mix", "1"], "the mix is 1; "),
             (["--local-updates", "2000", "--fragments", "2000"], "no more than"),
             (["--local-updates", "5", "--exchange", "weight-average"], "every=5"),
         ]:
@@ -267,13 +266,11 @@ class Train(ProgramTest):
 
     def test_fragments_take_turns(self):
         turns = ["--steps", "12", "--local-updates", "6", "--fragments", "3", "--delay", "1"]
-        summary = json.loads(self.train("turns", *turns, "--mix", "0").stdout)
+        summary = json.loads(self.train("turns", *turns).stdout)
         config = json.loads(self.read("turns/config.json"))
-        self.assertEqual([config["fragments"], config["delay"], config["mix"]], [3, 1, 0])
+        self.assertEqual([config["fragments"], config["delay"]], [3, 1])
         whole = json.loads(self.train("whole", "--steps", "12", "--local-updates", "6").stdout)
         self.assertNotEqual(whole["parameters_checksum"], summary["parameters_checksum"])
-        self.assert_refused(self.train("none", *turns, "--mix", "0.5"), 2,
-                            "codec 3lc keeps in a residual")  # fmt: skip
 
     def test_a_dry_run_changes_nothing_and_says_what_codecs_would_save(self):
         job = ["--model", "small-mlp", "--workers", "2", "--batch", "8"]
@@ -411,7 +408,7 @@ class Train(ProgramTest):
             (3, self.RING),
             (2, [*self.JOB, "--servers", "colocated", "--local-steps", "4"]),
             (3, [*self.JOB, "--local-updates", "4", "--outer", "sgd:lr=1", "--fragments", "2",
-                 "--delay", "1", "--mix", "0"]),
+                 "--delay", "1"]),
         ]
         for i, (ranks, job) in enumerate(cases):
             with self.subTest(job=job):
