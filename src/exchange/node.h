@@ -138,6 +138,12 @@ inline void check_values(const Job& job, std::size_t tensor, std::size_t given) 
        info.elems(), given);
 }
 
+// What is wrong with something that came for this step while another, or it again, is open.
+inline std::string came_for(std::uint64_t step, std::uint64_t open) {
+  if (step == open) return fmt::format("came for step {} a second time", step);
+  return fmt::format("came for step {} while step {} is open", step, open);
+}
+
 // The part that a frame which came from this rank is of. Throws kDataLoss where there is none.
 inline std::size_t part_in(const Placement& placement, int from, const Frame& frame) {
   if (const auto part = placement.find(frame)) return *part;
