@@ -136,7 +136,7 @@ std::optional<std::size_t> Worker::turn_of(std::size_t tensor) const {
 
 void Worker::fail_no_turn(std::size_t tensor) const {
   const std::string& name = job().tensors[tensor].name;
-  if (step_ == 0) {
+  if (step_ == step_before_first_) {
     fail(ErrorCode::kFailedPrecondition, "begin a step before tensor '{}' is pushed", name);
   }
   for (std::size_t part = placement_->first_part[tensor]; part < placement_->first_part[tensor + 1];
@@ -157,8 +157,8 @@ void Worker::mean(std::size_t tensor, std::span<float> mean) {
     check_values(job(), tensor, mean.size());
     if (!job().in_lock_step()) {
       fail(ErrorCode::kFailedPrecondition,
-           "workers that do not wait for each other have no mean gradient of a step; use a "
-           "staleness of 0, or pull() what servers send");
+           "workers that do not wait for each other have no mean gradient of a step; use neither "
+           "staleness nor asynchronous, or pull() what servers send");
     }
     if (job().backup_workers > 0) {
       fail(ErrorCode::kFailedPrecondition,
