@@ -46,8 +46,9 @@ void check_backup_workers(const Job& job) {
   const auto [exchange, options] = choose_exchange(job);
   if (!exchange.traits.shards || options.scaler_sharing) {
     fail(ErrorCode::kInvalidArgument,
-         "exchange {} waits for every worker; use 0 backup workers instead of {}", job.exchange,
-         job.backup_workers);
+         "exchange {} has no backup workers; use 0 of them instead of {}, or parameter-server or "
+         "gradient-server without scaler sharing",
+         job.exchange, job.backup_workers);
   }
   if (job.backup_workers < 0 || job.backup_workers >= job.workers) {
     fail(ErrorCode::kInvalidArgument,
@@ -226,9 +227,9 @@ void check_staleness(const Job& job) {
   const auto [exchange, options] = choose_exchange(job);
   if (!exchange.traits.shards || options.scaler_sharing) {
     fail(ErrorCode::kInvalidArgument,
-         "exchange {} waits for every worker, which {} does not; use parameter-server or "
-         "gradient-server, or staleness 0",
-         job.exchange, what);
+         "exchange {} has no servers that let workers go ahead, as {} needs; use parameter-server, "
+         "or gradient-server without scaler sharing, or omit {}",
+         job.exchange, what, job.asynchronous ? "asynchronous" : "staleness");
   }
   if (job.local_updates > 0) {
     fail(ErrorCode::kInvalidArgument,
@@ -239,8 +240,8 @@ void check_staleness(const Job& job) {
   if (job.raw_from_all) {
     fail(ErrorCode::kInvalidArgument,
          "raw from all means that workers agree on every step, and with {} they do not wait for "
-         "each other; use staleness 0, or omit raw from all",
-         what);
+         "each other; omit {}, or raw from all",
+         what, job.asynchronous ? "asynchronous" : "staleness");
   }
 }
 
@@ -279,8 +280,8 @@ void check_ladder(const Job& job) {
       exchange_traits(job.exchange).averages_weights) {
     fail(ErrorCode::kInvalidArgument,
          "codecs take turns only in jobs whose workers wait for each other and exchange "
-         "everything; omit backup workers, staleness, local steps, fragments, delay, mix and "
-         "scaler-sharing, use another exchange than weight-average, or choose one codec");
+         "everything; omit backup workers, staleness, asynchronous, local steps, fragments, delay, "
+         "mix and scaler-sharing, use another exchange than weight-average, or choose one codec");
   }
   check_rounds(job);
 }
@@ -342,11 +343,12 @@ void check_update(const Job& job, int rank, const Update& update) {
   const bool owner = needs_update(job, rank);
   if (owner && !update) {
     fail(ErrorCode::kInvalidArgument,
-         "this node owns the model of a {} job; give it an update function", job.exchange);
+         "rank {} owns the model in exchange {}; give it an update function", rank, job.exchange);
   }
   if (!owner && update) {
     fail(ErrorCode::kInvalidArgument,
-         "this node does not own the model of a {} job; give it no update function", job.exchange);
+         "rank {} does not own the model in exchange {}; give it no update function", rank,
+         job.exchange);
   }
 }
 
