@@ -65,9 +65,9 @@ void check_states(const Placement& from, std::span<const NodeState> nodes) {
     const std::uint64_t expected = worker ? step : exchanged;
     if (nodes[rank].step == expected) continue;
     fail(ErrorCode::kInvalidArgument,
-         "the state of rank {} is of step {}, and that of rank 0 of step {}; use states saved "
-         "after the same step",
-         rank, nodes[rank].step, step);
+         "the state of rank {} is of step {}, not of step {}, which goes with step {} of rank 0; "
+         "use states saved after the same step",
+         rank, nodes[rank].step, expected, step);
   }
 }
 
