@@ -11,6 +11,10 @@ namespace tersewire {
 std::unique_ptr<Transport> join_grpc_network(const std::string& hub, int rank, int nodes,
                                              const GrpcSecurity& security, const WaitLimits& limits,
                                              const std::string& direct) {
+  if (nodes < 1) {
+    fail(ErrorCode::kInvalidArgument, "a network of {} nodes carries nothing; use at least 1",
+         nodes);
+  }
   if (rank < 0 || rank >= nodes) {
     fail(ErrorCode::kInvalidArgument, "there is no rank {} in a job of {} nodes; use 0 to {}", rank,
          nodes, nodes - 1);

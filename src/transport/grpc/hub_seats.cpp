@@ -105,6 +105,13 @@ void GrpcHubServer::seat(HubStream& stream, const Record& record) {
 
 grpc::Status GrpcHubServer::check_hello(HubStream& stream, const RecordHead& head,
                                         const Hello& hello) const {
+  if (membership_ && head.generation > generation_) {
+    return {grpc::StatusCode::FAILED_PRECONDITION,
+            fmt::format("the members of this hub's job come and go, and generation {} has not "
+                        "begun; give nodes names in place of ranks, or a hub that is started "
+                        "again its journal",
+                        head.generation)};
+  }
   if (head.generation != generation_ || !open_) {
     return {grpc::StatusCode::FAILED_PRECONDITION,
             membership_ ? fmt::format("generation {} is over", head.generation)

@@ -44,8 +44,9 @@ Membership::Membership(const MembershipLimits& limits, ByteView journal, Clock::
   }
   if (limits.servers < 0 || limits.servers > static_cast<int>(kMostMembers / 2) - limits.most) {
     fail(ErrorCode::kInvalidArgument,
-         "a job of up to {} workers cannot have {} servers; use no more than {} nodes", limits.most,
-         limits.servers, kMostMembers / 2);
+         "a job of up to {} workers cannot have {} servers; use 0 or more, and no more than {} "
+         "nodes",
+         limits.most, limits.servers, kMostMembers / 2);
   }
   if (limits.deadline && *limits.deadline < milliseconds(1)) {
     fail(ErrorCode::kInvalidArgument, "members cannot be given up after {} ms; use at least 1",
