@@ -174,8 +174,8 @@ void check_version(std::uint8_t version, std::uint8_t kind) {
          kMessageVersion);
   }
   fail(ErrorCode::kDataLoss,
-       "it is of format version {}, and this reader knows none after {}; use the release of "
-       "tersewire that made it",
+       "it is of format version {}, which this reader, of version {}, does not know; use the "
+       "release of tersewire that made it",
        version, kMessageVersion);
 }
 
